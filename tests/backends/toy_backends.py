@@ -8,6 +8,7 @@ from functools import cached_property
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.core import Target
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.patterns import Match, Pattern
@@ -73,7 +74,14 @@ def chain(*calls: tuple[str, str, str]) -> IRModule:
     for op, inputs, output in calls:
         values[output] = Value(output, kind)
         attrs = {"activation": "none"} if op in ("add", "mul") else {}
-        body.append(Call(op, tuple(values[n] for n in inputs.split()), (values[output],), attrs))
+        body.append(
+            Call(
+                op,
+                tuple(values[n] for n in inputs.split()),
+                (values[output],),
+                attrs_from_mapping(op, attrs),
+            )
+        )
     params = tuple(values[name] for name in ("x", "z"))
     consumed = {value.name for call in body for value in call.inputs if value is not None}
     results = tuple(v for call in body for v in call.outputs if v.name not in consumed)

@@ -12,6 +12,9 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, FullyConnectedAttrs
+from firmwright.ir.graph.attributes.values import SoftmaxAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.conv_window import same_padding
@@ -95,7 +98,9 @@ class _LayerSource:
             "fully_connected",
             (self._tensor((1, depth), 0.02, 0.1), weights, TensorType((outputs,), INT32)),
             (self._tensor((1, outputs), 0.05, 0.5),),
-            {"activation": "relu" if self._chance(0.6) else "none", "keep_dims": False},
+            FullyConnectedAttrs(
+                activation="relu" if self._chance(0.6) else "none", keep_dims=False
+            ),
             (None, *self._parameters((outputs, depth), outputs)),
         )
 
@@ -104,7 +109,9 @@ class _LayerSource:
         shape = (1, *self._image(channels, 24), channels)
         left, right, total = (self._tensor(shape, 0.02, 0.1) for _ in range(3))
         activation = "relu" if self._chance(0.5) else "none"
-        return OpCall("add", (left, right), (total,), {"activation": activation}, (None, None))
+        return OpCall(
+            "add", (left, right), (total,), ActivationAttrs(activation=activation), (None, None)
+        )
 
     def pool(self) -> OpCall:
         channels = self._pick(_CHANNELS)
@@ -117,12 +124,20 @@ class _LayerSource:
             **{"size": window, "stride": window, "dilation": (1, 1)},
             **{"padding": (0, 0, 0, 0), "activation": "none"},
         }
-        return OpCall(op, (x,), (TensorType(shape, INT8, x.quantization),), attrs, (None,))
+        return OpCall(
+            op,
+            (x,),
+            (TensorType(shape, INT8, x.quantization),),
+            attrs_from_mapping(op, attrs),
+            (None,),
+        )
 
     def softmax(self) -> OpCall:
         shape = (1, self._between(2, 30))
         y = TensorType(shape, INT8, Quantization((1 / 256,), (-128,)))
-        return OpCall("softmax", (self._tensor(shape, 0.05, 0.2),), (y,), {"beta": 1.0}, (None,))
+        return OpCall(
+            "softmax", (self._tensor(shape, 0.05, 0.2),), (y,), SoftmaxAttrs(beta=1.0), (None,)
+        )
 
     def with_int16(self, call: OpCall) -> OpCall:
         """Return the same layer with int16 activations and a 64-bit bias."""
@@ -172,7 +187,7 @@ class _LayerSource:
             "depthwise_conv2d" if depthwise else "conv2d",
             (x, weights, TensorType((outputs,), INT32)),
             (self._tensor((1, rows, columns, outputs), 0.02, 0.2),),
-            attrs,
+            attrs_from_mapping("depthwise_conv2d" if depthwise else "conv2d", attrs),
             (None, *self._parameters(shape, outputs)),
         )
 

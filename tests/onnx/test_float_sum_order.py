@@ -7,9 +7,10 @@ import pytest
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
+from firmwright.ir.graph.attributes.values import AxesAttrs
 from firmwright.ir.graph.nodes import Function, TensorType
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops.float_sum_order import FLOAT_ORDER, SumOrder, TieTest, float_sums
+from firmwright.ops.float_sum_order import SumOrder, TieTest, float_sums
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from onnx import TensorProto
@@ -68,7 +69,7 @@ def order_of(shape: tuple[int, ...], axes: tuple[int, ...], **scales: Quantizati
     """Return a mean whose order is that of its own axes."""
     kept = tuple(n for axis, n in enumerate(shape) if axis not in axes)
     x, y = scales.get("x", UNIT), scales.get("y", UNIT)
-    attrs = {"axes": axes, "keep_dims": False, FLOAT_ORDER: tuple(range(len(shape)))}
+    attrs = AxesAttrs(axes=axes, keep_dims=False, float_order=tuple(range(len(shape))))
     types = (TensorType(shape, INT8, x),), (TensorType(kept, INT8, y),)
     return OpCall("mean", *types, attrs, numerics="onnx")
 
@@ -83,7 +84,7 @@ def test_reductions_equal_onnx_runtime(deep: bool) -> None:
     for seed, (module, part) in enumerate(zip(modules, inputs, strict=True)):
         ((name, value),) = results(module, part).items()
         assert isinstance(module.entry, Function)
-        assert any(FLOAT_ORDER in call.attrs for call in module.entry.body)
+        assert any(getattr(call.attrs, "float_order", ()) for call in module.entry.body)
         if not np.array_equal(value, expected[f"{seed}.{name}"]):
             different.append(seed)
     assert different == []

@@ -13,6 +13,7 @@ from firmwright.boards import load_board
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.predict.cost_prediction import predict_instructions
+from firmwright.ir.graph.attributes.movement import TransposeAttrs
 from firmwright.ir.module import IRModule
 from firmwright.passes.graph import cse, sink_transposes
 from firmwright.passes.graph.fold_scale import PASS as FOLD_SCALE
@@ -58,7 +59,11 @@ def test_no_redundant_transpose_remains(
 ) -> None:
     module = imported(make())
     best = optimized(module)
-    permutations = [call.attrs["perm"] for call in entry_of(best).body if call.op == "transpose"]
+    permutations = [
+        call.attributes(TransposeAttrs).perm
+        for call in entry_of(best).body
+        if call.op == "transpose"
+    ]
     assert permutations == list(left)
     inputs = sample(module)
     expected, got = results(module, inputs), results(best, inputs)

@@ -16,6 +16,7 @@ from firmwright.base.errors import ModelError, UnsupportedError, UsageError
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.model import load_model, save_module
 from firmwright.frontends.onnx import ModelOverrides, import_onnx, preprocess_model
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.verify import verify_graph
@@ -135,7 +136,9 @@ def test_normalization_and_activations_are_fused_into_convolutions() -> None:
     body = entry_of(optimized(imported(NETS["residual"]()))).body
     counts = Counter(call.op for call in body)
     assert (counts["conv2d"], counts["relu"]) == (6, 0)
-    formulas = {call.attrs["formula"] for call in body if call.op == "expression"}
+    formulas = {
+        call.attributes(ExpressionAttrs).formula for call in body if call.op == "expression"
+    }
     assert formulas == {"max(a + b, 0.0)"}
 
 

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pytest
 
+from firmwright.ir.graph.attributes.base import attrs_to_mapping
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.oracle.reference_runner import run_reference
@@ -38,7 +39,10 @@ def test_constant_indices_of_a_gather_are_plain_numbers() -> None:
         data = net.model(net.node("Gather", x, indices, axis=1))
         module = imported(data)
         values = [
-            n for call in entry_of(module).body for v in call.attrs.values() for n in _flat(v)
+            n
+            for call in entry_of(module).body
+            for v in attrs_to_mapping(call.attrs).values()
+            for n in _flat(v)
         ]
         assert all(type(value) in (int, float, str, bool) for value in values)
         assert _text(parse_module(_text(module), "t")) == _text(module)

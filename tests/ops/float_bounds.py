@@ -9,6 +9,10 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes.base import OpAttrs
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, PoolAttrs
+from firmwright.ir.graph.attributes.recurrent import SvdfAttrs
+from firmwright.ir.graph.attributes.values import CumulativeAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.registry import op_table
 
@@ -21,6 +25,10 @@ HYBRID = (
 EPSILON = float(np.finfo(np.float32).eps)
 
 
+def without_activation(attrs: OpAttrs) -> OpAttrs:
+    return replace(attrs, activation="none") if isinstance(attrs, ActivationAttrs) else attrs
+
+
 def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array:
     """Return the largest allowed error of each element of a float32 result."""
     terms = {
@@ -30,17 +38,17 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "variable_fully_connected": lambda: call.input(1).shape[1],
         "transpose_conv": lambda: call.input(1).elements // call.output.shape[-1],
         **dict.fromkeys(HYBRID, lambda: 2),  # sums are exact; scales and bias round
-        "average_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
+        "average_pool2d": lambda: int(np.prod(call.attributes(PoolAttrs).size)),
         "mean": lambda: call.input(0).elements // call.output.elements,
         "softmax": lambda: call.input(0).shape[-1],
         "sum": lambda: call.input(0).elements // call.output.elements,
         "gelu": lambda: 2,  # the definition cancels where x is negative
         "resize_bilinear": lambda: 4,
-        "cumulative": lambda: call.input(0).shape[call.int_attr("axis")],
+        "cumulative": lambda: call.input(0).shape[call.attributes(CumulativeAttrs).axis],
         "reduce_prod": lambda: call.input(0).elements // call.output.elements,
         "batch_matmul": lambda: max(call.input(0).shape[-2:]),
         "l2_normalization": lambda: call.input(0).shape[-1],
-        "l2_pool2d": lambda: int(np.prod(call.ints_attr("size"))),
+        "l2_pool2d": lambda: int(np.prod(call.attributes(PoolAttrs).size)),
         "log_softmax": lambda: call.input(0).shape[-1],
         "scatter_nd": lambda: call.input(1).elements,
         "hybrid_lstm": lambda: 4 * (call.input(0).shape[2] + call.input(13).shape[1]),
@@ -48,7 +56,9 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "detections": lambda: 32,
         "detections_by_class": lambda: 32,
         "local_response_normalization": lambda: 8 * call.input(0).shape[-1],
-        "svdf": lambda: call.input(0).shape[1] + call.input(2).shape[1] * call.int_attr("rank"),
+        "svdf": lambda: (
+            call.input(0).shape[1] + call.input(2).shape[1] * call.attributes(SvdfAttrs).rank
+        ),
         "add_n": lambda: len(call.inputs),
     }
     if call.op in ("rfft", "irfft"):  # as many roundings as steps, of sums of all samples
@@ -57,7 +67,7 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         return 4 * np.spacing(np.abs(expected).astype(np.float32))
     positive = replace(
         call,
-        attrs={**call.attrs, "activation": "none"},
+        attrs=without_activation(call.attrs),
         constants=tuple(
             None if c is None else Constant.from_array(c.name, np.abs(c.array()), c.dtype)
             for c in call.constants

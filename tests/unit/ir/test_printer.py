@@ -13,6 +13,7 @@ from firmwright.base.errors import ModelError
 from firmwright.base.quant import Quantization
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo, Span, Target, VirtualDevice
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import Call as OpCall
 from firmwright.ir.graph.nodes import Function, TensorType, Value
 from firmwright.ir.module import IoBinding, IoTensor, IRModule
@@ -71,7 +72,14 @@ def graph() -> Function:
     y = Value("y", TensorType((1, 3), INT8), virtual_device=VirtualDevice(memory_scope="dtcm"))
     z = Value("z", TensorType((), FLOAT32))
     calls = (
-        OpCall("fc", (x, w, None), (y,), {"axes": (1, -1)}, Span("m", 0, 4, "y"), "m4"),
+        OpCall(
+            "fc",
+            (x, w, None),
+            (y,),
+            attrs_from_mapping("fc", {"axes": (1, -1)}),
+            Span("m", 0, 4, "y"),
+            "m4",
+        ),
         OpCall("@conv2d_3", (y, w), (z,)),
         OpCall("odd op!", (), ()),
     )

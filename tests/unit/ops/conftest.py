@@ -13,6 +13,7 @@ from firmwright.base.errors import ToolMissingError
 from firmwright.base.quant import Quantization
 from firmwright.conformance.case_tables import ConformanceCase
 from firmwright.ir.core import Attr, Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.settings import NumericsProfile
@@ -59,7 +60,7 @@ def make_call() -> Callable[..., OpCall]:
             else None
             for index, item in enumerate(inputs)
         )
-        return OpCall(op, tuple(inputs), (output,), attrs, linked, numerics)
+        return OpCall(op, tuple(inputs), (output,), attrs_from_mapping(op, attrs), linked, numerics)
 
     return make
 

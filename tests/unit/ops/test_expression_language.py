@@ -8,6 +8,7 @@ import pytest
 from firmwright.base.dtypes import BOOL, FLOAT32, INT32, UINT8
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
@@ -49,8 +50,8 @@ def test_kernel_equals_reference(formula: str, inputs: list[np.ndarray]) -> None
     kinds = {"float32": FLOAT32, "int32": INT32}
     types = tuple(TensorType((6,), kinds[x.dtype.name]) for x in arrays)
     opdef = op_table()["expression"]
-    call = OpCall("expression", types, (types[0],), {"formula": formula})
-    call = OpCall("expression", types, opdef.infer(call), {"formula": formula})
+    call = OpCall("expression", types, (types[0],), ExpressionAttrs(formula=formula))
+    call = OpCall("expression", types, opdef.infer(call), ExpressionAttrs(formula=formula))
     (expected,) = opdef.reference(call, arrays)
     kernel = Kernel("kernel", call)
     opdef.lower(call, kernel)

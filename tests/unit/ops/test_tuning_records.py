@@ -8,6 +8,7 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, Target
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, Builder
@@ -30,7 +31,13 @@ def layer(*, scale: float = 0.5, zero_point: int = -1, weight: int = 3, width: i
     values = Constant("w", INT8, (2, width), bytes([weight] * 2 * width))
     out = TensorType((1, 2), INT8, Quantization((1.0,), (0,)))
     attrs = {"activation": "none", "keep_dims": False}
-    return OpCall("fully_connected", (kind, weights), (out,), attrs, (None, values))
+    return OpCall(
+        "fully_connected",
+        (kind, weights),
+        (out,),
+        attrs_from_mapping("fully_connected", attrs),
+        (None, values),
+    )
 
 
 def kernel(name: str = "k", addend: int = 1, extent: int = 8, constant: str = "w") -> tir.PrimFunc:

@@ -14,6 +14,7 @@ from firmwright.cli.main import main
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model, partition, save_module
 from firmwright.flows.model.model_inspection import inspect_model
+from firmwright.ir.graph.attributes.control import CustomAttrs
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import custom_op, wildcard
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp, custom_options_of
@@ -78,9 +79,10 @@ def test_registered_operator_keeps_its_name_and_attributes(model: Path, ours: Pa
     entry = load_model(model).module.entry
     assert isinstance(entry, Function)
     first, second = (call for call in entry.body if call.op == "custom")
-    assert (first.attrs["domain"], first.attrs["name"]) == ("", "PairMax")
-    assert b"speed" in bytes.fromhex(str(first.attrs["data"]))
-    assert first.attrs["data"] != second.attrs["data"]
+    one, other = (call.attributes(CustomAttrs) for call in (first, second))
+    assert (one.domain, one.name) == ("", "PairMax")
+    assert b"speed" in bytes.fromhex(one.data)
+    assert one.data != other.data
 
 
 def test_c_of_a_custom_operator_is_part_of_the_project(model: Path, ours: Path, tmp_path: Path):

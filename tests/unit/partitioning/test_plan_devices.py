@@ -16,6 +16,7 @@ from firmwright.flows.board.model_session import c_prefix, open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo, Target
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.patterns import op
@@ -111,7 +112,7 @@ def with_weights() -> IRModule:
     kind = TensorType((1, 2, 2, 3), FLOAT32)
     x, w, y = Value("x", kind), Value("w", kind, constant="w"), Value("y", kind)
     values = np.arange(12, dtype=np.float32).reshape(kind.shape)
-    body = (Call("add", (x, w), (y,), {"activation": "none"}),)
+    body = (Call("add", (x, w), (y,), ActivationAttrs(activation="none")),)
     main = Function("main", (x,), body, (y,))
     constants = {"w": Constant.from_array("w", values, FLOAT32)}
     return IRModule("toy", {"main": main}, constants, entry_name="main")

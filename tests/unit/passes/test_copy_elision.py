@@ -7,12 +7,13 @@ import pytest
 from firmwright.flows.verify.access_checking import open_checked_session
 from firmwright.flows.verify.verification import verify
 from firmwright.ir import tir
+from firmwright.ir.graph.attributes.movement import is_subview
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.ops.registry import op_table
-from firmwright.passes.graph.copy_elision import SUBVIEW_OFFSETS, SUBVIEWS_OF, mark_copies_as_views
+from firmwright.passes.graph.copy_elision import mark_copies_as_views
 from firmwright.pipeline import Options, compile_model
 
 X = "%x: i8[1, 4, 4] quant(0.5, 0)"
@@ -43,9 +44,9 @@ def marked(body: str, results: str = "%z") -> dict[str, object]:
     entry = mark_copies_as_views(graph(body, results), op_table()).entry
     assert isinstance(entry, Function)
     return {
-        call.outputs[0].name: (call.attrs[SUBVIEWS_OF], call.attrs[SUBVIEW_OFFSETS])
+        call.outputs[0].name: (call.attrs.subviews_of, call.attrs.offsets)
         for call in entry.body
-        if SUBVIEWS_OF in call.attrs
+        if is_subview(call.attrs)
     }
 
 

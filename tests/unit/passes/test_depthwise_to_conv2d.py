@@ -7,6 +7,7 @@ import pytest
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.verify import diagnose_graph
@@ -55,7 +56,12 @@ def test_floats_convert_in_large_windows_only() -> None:
         weights = Value("w", TensorType(array.shape, FLOAT32), "w")
         y = Value("y", TensorType((1, 10 - rows, 6, 3), FLOAT32))
         window = {"padding": (0,) * 4, "stride": (1, 1), "dilation": (1, 1), "activation": "none"}
-        call = Call("depthwise_conv2d", (value, weights), (y,), window)
+        call = Call(
+            "depthwise_conv2d",
+            (value, weights),
+            (y,),
+            attrs_from_mapping("depthwise_conv2d", window),
+        )
         constants = {"w": Constant.from_array("w", array, FLOAT32)}
         main = Function("main", (value,), (call,), call.outputs)
         return IRModule("net", {"main": main}, constants, entry_name="main")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from firmwright.ir.graph.attributes.layers import activation_of
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
@@ -63,5 +64,5 @@ graph @main(%x: f32[1,1,9,2]) -> (%z) attrs {entry=true} {
 """
     module = parse_module(text, fragment=True)
     moved = fuse_activations.PASS(module)
-    assert [call.attrs["activation"] for call in moved.entry.body] == ["none", "relu"]
+    assert [activation_of(call.attrs) for call in moved.entry.body] == ["none", "relu"]
     np.testing.assert_array_equal(results(moved), results(module))

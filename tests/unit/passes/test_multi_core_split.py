@@ -8,6 +8,9 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, FullyConnectedAttrs
+from firmwright.ir.graph.attributes.movement import is_subview
 from firmwright.ir.graph.devices import executing_device
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
@@ -15,7 +18,6 @@ from firmwright.ir.graph.verify import diagnose_graph
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
 from firmwright.ir.settings import Devices, Settings
-from firmwright.ops.opdef import SUBVIEWS_OF
 from firmwright.ops.registry import op_table
 from firmwright.passes.graph.copy_elision import mark_copies_as_views
 from firmwright.passes.graph.multi_core_split import choose_cuts, split_over_cores
@@ -48,7 +50,12 @@ def conv(height: int, rows: int, stride: int, dilation: int, padding: tuple[int,
         "padding": (*padding, 1, 1),
         "activation": "none",
     }
-    return Call("conv2d", inputs, (tensor("y", (1, rows, 8, 8), scale=60.0),), attrs)
+    return Call(
+        "conv2d",
+        inputs,
+        (tensor("y", (1, rows, 8, 8), scale=60.0),),
+        attrs_from_mapping("conv2d", attrs),
+    )
 
 
 POOL = {
@@ -64,19 +71,22 @@ CASES = {
     "dilated": conv(15, 11, 1, 2, (0, 0)),
     "uneven padding": conv(12, 12, 1, 1, (0, 2)),
     "pool": Call(
-        "max_pool2d", (tensor("x", (1, 36, 16, 16)),), (tensor("y", (1, 18, 16, 16)),), POOL
+        "max_pool2d",
+        (tensor("x", (1, 36, 16, 16)),),
+        (tensor("y", (1, 18, 16, 16)),),
+        attrs_from_mapping("max_pool2d", POOL),
     ),
     "two inputs": Call(
         "add",
         (tensor("x", (1, 9, 32, 16)),) * 2,
         (tensor("y", (1, 9, 32, 16), scale=0.9),),
-        {"activation": "none"},
+        ActivationAttrs(activation="none"),
     ),
     "outputs": Call(
         "fully_connected",
         (tensor("x", (1, 512)), weights("w", (10, 512), INT8), weights("b", (10,), INT32)),
         (tensor("y", (1, 10), scale=90.0),),
-        {"activation": "none", "keep_dims": False},
+        FullyConnectedAttrs(activation="none", keep_dims=False),
     ),
 }
 
@@ -119,7 +129,7 @@ def test_a_split_call_computes_the_same_result(case: str, devices: tuple[str, ..
     ]
     assert moved
     joints = [call for call in moved if call.op == "concatenation" or case != "outputs"]
-    assert all(SUBVIEWS_OF in call.attrs for call in joints), "no byte is moved"
+    assert all(is_subview(call.attrs) for call in joints), "no byte is moved"
 
 
 def test_small_or_placed_calls_are_not_split() -> None:

@@ -10,6 +10,8 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.layers import Conv2DAttrs, FullyConnectedAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -101,7 +103,7 @@ def _random_convolution(seed: int, *, depthwise: bool) -> OpCall:
             TensorType((outputs,), INT32),
         ),
         (_tensor(rng, (batch, rows, cols, outputs), float(rng.uniform(0.02, 2.0))),),
-        attrs,
+        attrs_from_mapping("depthwise_conv2d" if depthwise else "conv2d", attrs),
         (
             None,
             Constant.from_array("w", _weights(rng, shape), INT8),
@@ -134,7 +136,7 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
         "depthwise_conv2d" if depthwise else "conv2d",
         (_tensor(rng, (1, size[0], width, channels), 0.05), weights, TensorType((outputs,), INT32)),
         (_tensor(rng, (1, 1, columns, outputs), float(rng.uniform(0.02, 2.0))),),
-        attrs,
+        attrs_from_mapping("depthwise_conv2d" if depthwise else "conv2d", attrs),
         (
             None,
             Constant.from_array("w", _weights(rng, shape), INT8),
@@ -157,13 +159,12 @@ def _narrow_depthwise(width: int, size: int, rows: int = 3) -> OpCall:
             TensorType((3,), INT32),
         ),
         (_tensor(rng, (1, 3, width, 3), 0.3),),
-        {
-            "stride": (1, 1),
-            "dilation": (1, 1),
-            "padding": (rows // 2, rows // 2, *sides),
-            "activation": "none",
-            "depth_multiplier": 1,
-        },
+        Conv2DAttrs(
+            stride=(1, 1),
+            dilation=(1, 1),
+            padding=(rows // 2, rows // 2, *sides),
+            activation="none",
+        ),
         (
             None,
             Constant.from_array("w", rng.integers(-128, 128, shape).astype(np.int8), INT8),
@@ -186,7 +187,7 @@ def _random_fully_connected(seed: int) -> OpCall:
             TensorType((outputs,), INT32),
         ),
         (_tensor(rng, (batch, outputs), float(rng.uniform(0.02, 2.0))),),
-        {"activation": _activation(rng), "keep_dims": False},
+        FullyConnectedAttrs(activation=_activation(rng), keep_dims=False),
         (
             None,
             Constant.from_array("w", _weights(rng, (outputs, depth)), INT8),

@@ -9,6 +9,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 
@@ -36,4 +37,10 @@ def relu_layer(
     w = TensorType(weights.shape, INT8, Quantization(scales, (0,) * outputs, axis))
     attrs |= {"stride": stride, "dilation": (1, 1), "padding": padding, "activation": "relu6"}
     constants = Constant.from_array("w", weights, INT8), Constant.from_array("b", bias, INT32)
-    return OpCall(op, (x, w, TensorType((outputs,), INT32)), (y,), attrs, (None, *constants))
+    return OpCall(
+        op,
+        (x, w, TensorType((outputs,), INT32)),
+        (y,),
+        attrs_from_mapping(op, attrs),
+        (None, *constants),
+    )

@@ -8,6 +8,7 @@ import pytest
 from firmwright.base.dtypes import INT8
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.interpreter import interpret
@@ -33,7 +34,13 @@ def drawn_sum(op: str, seed: int) -> OpCall:
         for scale, point in zip((first, second, third), rng.integers(-128, 128, 3), strict=True)
     ]
     activation = str(rng.choice(["none", "relu", "relu6"]))
-    call = OpCall(op, (kinds[0], kinds[1]), (kinds[2],), {"activation": activation}, (None, None))
+    call = OpCall(
+        op,
+        (kinds[0], kinds[1]),
+        (kinds[2],),
+        attrs_from_mapping(op, {"activation": activation}),
+        (None, None),
+    )
     op_table()[op].infer(call)
     return call
 

@@ -12,6 +12,9 @@ import pytest
 from firmwright.base.dtypes import FLOAT32, INT8, UINT8
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.base import NO_ATTRS
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.interpreter import interpret
@@ -23,8 +26,8 @@ from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
 def call_of(op: str, inputs, dtype=FLOAT32, **attrs) -> OpCall:
     kinds = tuple(TensorType(shape, FLOAT32) for shape in inputs)
-    unshaped = OpCall(op, kinds, (TensorType((1,), dtype),), attrs)
-    return OpCall(op, kinds, op_table()[op].infer(unshaped), attrs)
+    unshaped = OpCall(op, kinds, (TensorType((1,), dtype),), attrs_from_mapping(op, attrs))
+    return OpCall(op, kinds, op_table()[op].infer(unshaped), attrs_from_mapping(op, attrs))
 
 
 def formula(text: str, dtype=FLOAT32) -> OpCall:
@@ -50,7 +53,13 @@ def transposed(filters: int) -> OpCall:
     )
     result = TensorType((1, 6, 8, filters), FLOAT32)
     attrs = {"stride": (2, 2), "before": (1, 0), "activation": "relu"}
-    return OpCall("transpose_conv", kinds, (result,), attrs, (None, *constants))
+    return OpCall(
+        "transpose_conv",
+        kinds,
+        (result,),
+        attrs_from_mapping("transpose_conv", attrs),
+        (None, *constants),
+    )
 
 
 CALLS = {
@@ -100,7 +109,7 @@ def test_formulas_of_integers_are_in_line_if_they_call_functions() -> None:
     kind = TensorType((5, 9), INT8)
     schedules = [item for item in SCHEDULES if item.name.endswith("expression.in_line")]
     for text, offered in (("int8(rint(float32(a) * 0.3))", True), ("a + a", False)):
-        call = OpCall("expression", (kind,), (kind,), {"formula": text}, (None,))
+        call = OpCall("expression", (kind,), (kind,), ExpressionAttrs(formula=text), (None,))
         assert [bool(item.configs(call)) for item in schedules] == [offered] * 4
 
 
@@ -112,7 +121,7 @@ def test_a_search_quantizes_every_kind_of_float_as_division_does(dtype, zero_poi
     x = np.concatenate([ends, ties, near]).astype(np.float32)
     quantization = Quantization((float(np.float32(0.3)),), (zero_point,))
     result = TensorType(x.shape, dtype, quantization)
-    call = OpCall("quantize", (TensorType(x.shape, FLOAT32),), (result,), {})
+    call = OpCall("quantize", (TensorType(x.shape, FLOAT32),), (result,), NO_ATTRS)
     kernel = Kernel("kernel", call)
     (schedule,) = (item for item in SCHEDULES if item.name == "scalar.quantize.search")
     schedule.build(call, {}, kernel)

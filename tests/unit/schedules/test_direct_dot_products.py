@@ -11,6 +11,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Attr, Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -59,7 +60,7 @@ def layer(
     )
     kinds = (x, w, TensorType((channels,), sums) if seed % 4 else None)
     attrs = {"activation": str(rng.choice(["none", "relu"])), **attrs}
-    return OpCall(op, kinds, (y,), attrs, constants, numerics)
+    return OpCall(op, kinds, (y,), attrs_from_mapping(op, attrs), constants, numerics)
 
 
 def convolution(seed: int, numerics: NumericsProfile) -> OpCall:

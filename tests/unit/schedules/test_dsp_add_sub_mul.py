@@ -8,6 +8,7 @@ import pytest
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -42,7 +43,7 @@ def random_call(op: str, seed: int) -> OpCall:
     values = rng.integers(-128, 128, b.shape).astype(np.int8)
     constant = Constant.from_array("c", values, INT8) if seed % 8 >= 4 and seed >= 24 else None
     attrs = {"activation": str(rng.choice(["none", "relu", "relu6"]))}
-    return OpCall(op, (a, b), (y,), attrs, (None, constant))
+    return OpCall(op, (a, b), (y,), attrs_from_mapping(op, attrs), (None, constant))
 
 
 def check(call: OpCall, schedule: Schedule) -> None:

@@ -10,6 +10,8 @@ import pytest
 from firmwright.base.dtypes import FLOAT32, INT8, Array
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.layers import ActivationAttrs, TransposeConvAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -93,7 +95,7 @@ def allowed(call: OpCall, x: Array) -> Array:
     magnitudes = [np.abs(values).astype(np.float64) for values in (x, w, bias)]
     plain = replace(
         call,
-        attrs={**call.attrs, "activation": "none"},
+        attrs=replace(call.attributes(ActivationAttrs), activation="none"),
         constants=(None, *(Constant.from_array("m", values, FLOAT32) for values in magnitudes[1:])),
     )
     (reach,) = op_table()[call.op].reference(
@@ -130,7 +132,7 @@ def test_a_transposed_convolution_without_an_fpu_has_the_bits_of_the_default_loo
             "transpose_conv",
             tuple(kinds),
             (TensorType((1, *outputs, 4), FLOAT32),),
-            {"stride": stride, "before": before, "activation": "relu"},
+            TransposeConvAttrs(stride=stride, before=before, activation="relu"),
             (None, *(Constant.from_array("c", value, FLOAT32) for value in values)),
         )
         (config,) = schedule.configs(call)
@@ -186,7 +188,7 @@ def convolution(
     )
     attrs = {"stride": stride, "dilation": (1, 1), "padding": padding, "activation": "relu"}
     y = TensorType((x[0], height, width, outputs), FLOAT32)
-    return OpCall("conv2d", tensors, (y,), attrs, (None, w, bias))
+    return OpCall("conv2d", tensors, (y,), attrs_from_mapping("conv2d", attrs), (None, w, bias))
 
 
 WINDOWS = {
@@ -228,7 +230,13 @@ def test_transposed_convolutions_without_overlap_match_the_default_loops() -> No
     x_type, *others = (TensorType(shape, FLOAT32) for shape in ((2, 3, 4, 9), w.shape, bias.shape))
     attrs = {"stride": (1, 2), "before": (0, 0), "activation": "relu"}
     y = TensorType((2, 3, 8, 5), FLOAT32)
-    call = OpCall("transpose_conv", (x_type, *others), (y,), attrs, (None, w, bias))
+    call = OpCall(
+        "transpose_conv",
+        (x_type, *others),
+        (y,),
+        attrs_from_mapping("transpose_conv", attrs),
+        (None, w, bias),
+    )
     (schedule,) = (each for each in SCHEDULES if each.name == "fpu.transpose_conv.separate")
     x, kernel = drawn(call, 0), Kernel("kernel", call)
     schedule.build(call, schedule.configs(call)[0], kernel)
@@ -257,7 +265,9 @@ def test_max_pools_match_the_default_loops(schedule, activation) -> None:
             for shape in ((2, 7, 6, channels), (2, height, width, channels))
         )
         x_type, y = tensors
-        call = OpCall("max_pool2d", (x_type,), (y,), attrs, (None,))
+        call = OpCall(
+            "max_pool2d", (x_type,), (y,), attrs_from_mapping("max_pool2d", attrs), (None,)
+        )
         for seed in (0, 3, 4):
             x = drawn(call, seed)
             for config in schedule.configs(call):

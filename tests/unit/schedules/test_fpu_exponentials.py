@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import FLOAT32
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.interpreter import interpret
@@ -28,7 +29,7 @@ VALUES = np.array([*np.linspace(-12, 12, 1185), *EDGES], np.float32).reshape(24,
 def test_values_are_within_four_units_in_the_last_place(schedule) -> None:
     x = VALUES[:-1] if schedule.op == "softmax" else VALUES
     kind = TensorType(x.shape, FLOAT32)
-    call = OpCall(schedule.op, (kind,), (kind,), {"beta": 1.0})
+    call = OpCall(schedule.op, (kind,), (kind,), attrs_from_mapping(schedule.op, {"beta": 1.0}))
     kernel, y = Kernel("kernel", call), np.zeros_like(x)
     schedule.build(call, {}, kernel)
     interpret(kernel.build(), {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)

@@ -7,6 +7,7 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Quantization
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -33,7 +34,9 @@ def random_sum(op: str, seed: int, dtype: DType) -> OpCall:
     points = [int(point) if dtype == INT8 else 0 for point in rng.integers(-128, 128, 3)]
     a, b, y = (tensor(shape, *pair, dtype) for pair in zip(scales, points, strict=True))
     activation = str(rng.choice(["none", "relu", "relu6"]))
-    return OpCall(op, (a, b), (y,), {"activation": activation}, (None, None))
+    return OpCall(
+        op, (a, b), (y,), attrs_from_mapping(op, {"activation": activation}), (None, None)
+    )
 
 
 def random_pool(seed: int) -> OpCall:
@@ -52,7 +55,9 @@ def random_pool(seed: int) -> OpCall:
         "activation": str(rng.choice(["none", "relu", "relu6"])),
     }
     y = TensorType((1, int(outputs[0]), int(outputs[1]), channels), INT8, x.quantization)
-    return OpCall("average_pool2d", (x,), (y,), attrs, (None,))
+    return OpCall(
+        "average_pool2d", (x,), (y,), attrs_from_mapping("average_pool2d", attrs), (None,)
+    )
 
 
 def check(call: OpCall, schedule: Schedule) -> None:
@@ -97,7 +102,13 @@ def test_windows_too_large_for_int16_sums_are_not_supported() -> None:
         "padding": (0, 0, 0, 0),
         "activation": "none",
     }
-    call = OpCall("average_pool2d", (x,), (tensor((1, 1, 1, 8), 0.1, 0),), attrs, (None,))
+    call = OpCall(
+        "average_pool2d",
+        (x,),
+        (tensor((1, 1, 1, 8), 0.1, 0),),
+        attrs_from_mapping("average_pool2d", attrs),
+        (None,),
+    )
     assert not POOL.configs(call)
 
 

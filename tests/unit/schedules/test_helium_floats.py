@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -51,9 +53,11 @@ def elementwise(op: str, seed: int) -> OpCall:
     rng = np.random.default_rng(seed)
     kind = floats(tuple(map(int, rng.integers(1, 9, 3))))
     if op == "hard_swish":
-        return OpCall(op, (kind,), (kind,), {}, (None,))
+        return OpCall(op, (kind,), (kind,), NO_ATTRS, (None,))
     activation = str(rng.choice(["none", "relu", "relu6", "relu_n1_to_1"]))
-    return OpCall(op, (kind, kind), (kind,), {"activation": activation}, (None, None))
+    return OpCall(
+        op, (kind, kind), (kind,), attrs_from_mapping(op, {"activation": activation}), (None, None)
+    )
 
 
 def pool(op: str, seed: int) -> OpCall:
@@ -69,7 +73,7 @@ def pool(op: str, seed: int) -> OpCall:
     }
     height, width = (int(n) for n in (outputs - 1) * stride + size)
     x, y = floats((2, height, width, channels)), floats((2, *map(int, outputs), channels))
-    return OpCall(op, (x,), (y,), attrs, (None,))
+    return OpCall(op, (x,), (y,), attrs_from_mapping(op, attrs), (None,))
 
 
 def executed(call: OpCall, build: Callable[[Kernel], None], arrays: Sequence[Array]) -> Array:

@@ -7,6 +7,13 @@ import pytest
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT8, DType
 from firmwright.base.quant import Quantization
+from firmwright.ir.graph.attributes.base import NO_ATTRS
+from firmwright.ir.graph.attributes.movement import (
+    AxisAttrs,
+    DynamicGatherAttrs,
+    SplitAttrs,
+    TransposeAttrs,
+)
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -46,10 +53,10 @@ def test_the_longest_axis_of_a_copy_is_a_vector(dtype: DType) -> None:
     x = np.random.default_rng(1).integers(-100, 100, (1, 3, 9, 5)).astype(dtype.np)
     kind = TensorType(x.shape, dtype)
     parts = tuple(TensorType((1, 3, 9, size), dtype) for size in (1, 2, 2))
-    split = OpCall("split", (kind,), parts, {"axis": 3, "sizes": (1, 2, 2)}, (None,))
+    split = OpCall("split", (kind,), parts, SplitAttrs(axis=3, sizes=(1, 2, 2)), (None,))
     width = 8 * dtype.size_bytes
     assert f"mve_copy_uint{width}" in run("helium.split.vectors", split, x)
-    joined = OpCall("concatenation", parts, (kind,), {"axis": 3}, (None,) * 3)
+    joined = OpCall("concatenation", parts, (kind,), AxisAttrs(axis=3), (None,) * 3)
     places = [np.ascontiguousarray(part) for part in np.split(x, (1, 3), axis=3)]
     assert f"mve_copy_uint{width}" in run("helium.concatenation.vectors", joined, *places)
 
@@ -57,7 +64,7 @@ def test_the_longest_axis_of_a_copy_is_a_vector(dtype: DType) -> None:
 def test_words_are_not_copied_as_bytes() -> None:
     x = np.arange(9 * 3 * 4, dtype=np.int8).reshape(9, 3, 4)
     kinds = TensorType(x.shape, INT8), TensorType((3, 9, 4), INT8)
-    call = OpCall("transpose", kinds[:1], kinds[1:], {"perm": (1, 0, 2)}, (None,))
+    call = OpCall("transpose", kinds[:1], kinds[1:], TransposeAttrs(perm=(1, 0, 2)), (None,))
     assert run("helium.transpose.vectors", call, x) == ["mve_copy_uint32"]
 
 
@@ -65,12 +72,12 @@ def test_words_are_not_copied_as_bytes() -> None:
 def test_sign_bits_are_flipped(count: int) -> None:
     x = np.random.default_rng(count).integers(0, 256, count).astype(np.uint8)
     kinds = quantized((count,), UINT8, 0.5, 130), quantized((count,), INT8, 0.5, 2)
-    run("helium.quantize.signs", OpCall("quantize", kinds[:1], kinds[1:], {}, (None,)), x)
+    run("helium.quantize.signs", OpCall("quantize", kinds[:1], kinds[1:], NO_ATTRS, (None,)), x)
 
 
 def test_flips_are_not_offered_for_floats() -> None:
     kinds = TensorType((4,), FLOAT32), quantized((4,), INT8, 0.5, 2)
-    call = OpCall("quantize", kinds[:1], kinds[1:], {}, (None,))
+    call = OpCall("quantize", kinds[:1], kinds[1:], NO_ATTRS, (None,))
     assert not BY_NAME["helium.quantize.signs"].configs(call)
 
 
@@ -81,7 +88,9 @@ def test_indices_select_slices_and_are_limited(words: int, dtype: DType) -> None
     places = np.array([0, 6, -1, -7, 3, 9, -20, 2, 5], dtype.np)
     kinds = TensorType(x.shape, FLOAT32), TensorType(places.shape, dtype)
     y = TensorType((len(places), words), FLOAT32)
-    call = OpCall("dynamic_gather", kinds, (y,), {"mode": "along", "axis": 0}, (None, None))
+    call = OpCall(
+        "dynamic_gather", kinds, (y,), DynamicGatherAttrs(mode="along", axis=0), (None, None)
+    )
     run("helium.dynamic_gather.words", call, x, places)
 
 
@@ -90,4 +99,4 @@ def test_indices_select_slices_and_are_limited(words: int, dtype: DType) -> None
 def test_int16_tables_are_interpolated(op: str, scale: float) -> None:
     x = np.append(np.arange(-32768, 32768, 41), 32767).astype(np.int16)
     kinds = quantized(x.shape, INT16, scale, 0), quantized(x.shape, INT16, 2.0**-15, 0)
-    run(f"helium.{op}.int16", OpCall(op, kinds[:1], kinds[1:], {}, (None,)), x)
+    run(f"helium.{op}.int16", OpCall(op, kinds[:1], kinds[1:], NO_ATTRS, (None,)), x)

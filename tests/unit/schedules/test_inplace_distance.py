@@ -11,6 +11,7 @@ from firmwright.base.dtypes import INT8, INT16, INT32
 from firmwright.base.quant import Quantization
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes.layers import Conv2DAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -360,13 +361,7 @@ def depthwise(height: int, width: int, channels: int) -> OpCall:
         "depthwise_conv2d",
         (kind, TensorType(weights.shape, INT8, quantization), TensorType((channels,), INT32)),
         (kind,),
-        {
-            "stride": (1, 1),
-            "dilation": (1, 1),
-            "padding": (1, 1, 1, 1),
-            "activation": "none",
-            "depth_multiplier": 1,
-        },
+        Conv2DAttrs(stride=(1, 1), dilation=(1, 1), padding=(1, 1, 1, 1), activation="none"),
         (
             None,
             Constant.from_array("w", weights, INT8),

@@ -7,6 +7,7 @@ import pytest
 
 from firmwright.base.dtypes import INT16, INT32, INT64, Array, DType
 from firmwright.base.quant import Quantization
+from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.interpreter import interpret
@@ -47,7 +48,7 @@ def by_high_word(
 ) -> Array | None:
     """Run the requantization in the interpreter; None if it is not offered."""
     kind = TensorType(sums.shape, dtype)
-    b = Kernel("kernel", OpCall("none", (kind,), (OUTPUT,), {}, (None,)))
+    b = Kernel("kernel", OpCall("none", (kind,), (OUTPUT,), NO_ATTRS, (None,)))
     bind = _bind_high_word(b, step, reach)
     if bind is None:
         return None

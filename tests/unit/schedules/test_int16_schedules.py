@@ -10,6 +10,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Attr, Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -122,7 +123,7 @@ def deep_layer(op: str, depth: int, outputs: int, numerics: NumericsProfile) -> 
         Constant.from_array("w", weights, INT8),
         Constant.from_array("b", bias, INT64),
     )
-    return OpCall(op, types, (y,), attrs, constants, numerics)
+    return OpCall(op, types, (y,), attrs_from_mapping(op, attrs), constants, numerics)
 
 
 @pytest.mark.parametrize("schedule", DEEP, ids=lambda schedule: schedule.name)
@@ -162,7 +163,14 @@ def test_large_int8_windows_match_the_reference(
     )
     numerics: NumericsProfile = "onnx" if schedule.name.endswith(".float32") else "litert"
     kinds = x, w, TensorType((9,), INT32)
-    call = OpCall("depthwise_conv2d", kinds, (y,), attrs, constants, numerics)
+    call = OpCall(
+        "depthwise_conv2d",
+        kinds,
+        (y,),
+        attrs_from_mapping("depthwise_conv2d", attrs),
+        constants,
+        numerics,
+    )
     configs = schedule.configs(call)
     assert configs
     for config in configs:

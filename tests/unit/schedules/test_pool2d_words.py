@@ -13,6 +13,8 @@ import pytest
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.layers import AveragePoolAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.schedules.dsp_and_scalar import pool2d
@@ -38,7 +40,7 @@ def pool(op: str, seed: int, channels: int, window: tuple[int, int] | None = Non
     }
     x = TensorType((batch, height, width, channels), INT8, quant)
     y = TensorType((batch, *outputs.tolist(), channels), INT8, quant)
-    return OpCall(op, (x,), (y,), attrs, (None,))
+    return OpCall(op, (x,), (y,), attrs_from_mapping(op, attrs), (None,))
 
 
 @pytest.mark.parametrize("schedule", pool2d.SCHEDULES, ids=lambda schedule: schedule.name)
@@ -55,8 +57,8 @@ def test_pools_match_the_reference(schedule, judge) -> None:
 def test_windows_of_a_power_of_two_match_the_reference(schedule, is_unsigned, judge) -> None:
     for window in ((1, 2), (2, 2), (4, 2), (8, 16)):
         call = pool("average_pool2d", 3, 4, window)
-        attrs = {**call.attrs, "unsigned": True} if is_unsigned else call.attrs
-        one = replace(call, attrs={**attrs, "activation": "none"})
+        attrs = call.attributes(AveragePoolAttrs)
+        one = replace(call, attrs=replace(attrs, unsigned=is_unsigned, activation="none"))
         assert schedule.configs(one)
         judge(one, schedule, {})
 
@@ -72,7 +74,13 @@ def test_windows_of_256_elements_are_not_supported() -> None:
     for count, size in shapes.items():
         x = TensorType((1, *size, 4), INT8, call.input(0).quantization)
         y = TensorType((1, 1, 1, 4), INT8, call.output.quantization)
-        one = OpCall("average_pool2d", (x,), (y,), {**call.attrs, "size": size}, (None,))
+        one = OpCall(
+            "average_pool2d",
+            (x,),
+            (y,),
+            replace(call.attributes(AveragePoolAttrs), size=size),
+            (None,),
+        )
         assert bool(AVERAGE.configs(one)) == (count < 256)
 
 

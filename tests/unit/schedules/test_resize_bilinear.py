@@ -7,6 +7,7 @@ import pytest
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, DType
 from firmwright.base.quant import Quantization
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -28,7 +29,13 @@ def resize(
 ) -> OpCall:
     kinds = [TensorType((1, *hw, depth), dtype, QUANTS[dtype]) for hw in ((3, 4), size)]
     attrs = {"size": size, "align_corners": corners, "half_pixel_centers": centers}
-    return OpCall("resize_bilinear", (kinds[0],), (kinds[1],), attrs, (None,))
+    return OpCall(
+        "resize_bilinear",
+        (kinds[0],),
+        (kinds[1],),
+        attrs_from_mapping("resize_bilinear", attrs),
+        (None,),
+    )
 
 
 def run(schedule, call: OpCall, x: np.ndarray) -> None:

@@ -8,6 +8,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.interpreter import interpret
@@ -48,7 +49,14 @@ def test_svdf_matches_the_reference(
     ]
     outputs = quantized((BATCH, units), INT8, 0.06, -128), kinds[-1]
     attrs = {"rank": 2, "activation": "relu"}
-    call = OpCall("svdf", kinds, outputs, attrs, (None, *constants, None), numerics="tflm")
+    call = OpCall(
+        "svdf",
+        kinds,
+        outputs,
+        attrs_from_mapping("svdf", attrs),
+        (None, *constants, None),
+        numerics="tflm",
+    )
     expected = op_table()["svdf"].reference(call, [x, *weights, history])
     kernel, y, after = Kernel("kernel", call), np.zeros((BATCH, units), np.int8), history * 0
     schedule.build(call, {}, kernel)

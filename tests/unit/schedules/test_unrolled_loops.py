@@ -7,6 +7,9 @@ import pytest
 from firmwright.base.dtypes import FLOAT32, INT8, INT16
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Target
+from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
+from firmwright.ir.graph.attributes.values import AxesAttrs, ExpressionAttrs
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -28,10 +31,10 @@ BYTES = TensorType((1, 1000), INT8, Quantization((0.1,), (3,)))
 SHORTS = TensorType((1, 1000), INT16, Quantization((2**-12,), (0,)))
 CURVE = TensorType((1, 1000), INT16, Quantization((2**-15,), (0,)))
 CALLS = (
-    (OpCall("mean", (IMAGE,), (MEAN,), {"axes": (1, 2), "keep_dims": False}), 0.5),
-    (OpCall("add", (ROW, ROW), (ROW,), {"activation": "none"}), 0.8),
+    (OpCall("mean", (IMAGE,), (MEAN,), AxesAttrs(axes=(1, 2), keep_dims=False)), 0.5),
+    (OpCall("add", (ROW, ROW), (ROW,), ActivationAttrs(activation="none")), 0.8),
     (OpCall("quantize", (ROW,), (BYTES,)), 0.95),
-    (OpCall("expression", (ROW, ROW), (ROW,), {"formula": "max(a, 0.0) * b"}), 0.85),
+    (OpCall("expression", (ROW, ROW), (ROW,), ExpressionAttrs(formula="max(a, 0.0) * b")), 0.85),
 )
 
 
@@ -53,11 +56,16 @@ def _pool(kind: TensorType) -> Call:
     size = {"size": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
     shape = (1, kind.shape[1] // 2, kind.shape[2] // 2, kind.shape[3])
     result = Value("y", TensorType(shape, kind.dtype, kind.quantization))
-    return Call("max_pool2d", (Value("x", kind),), (result,), {**size, "activation": "none"})
+    return Call(
+        "max_pool2d",
+        (Value("x", kind),),
+        (result,),
+        attrs_from_mapping("max_pool2d", {**size, "activation": "none"}),
+    )
 
 
 def _elementwise(op: str, x: TensorType, y: TensorType, **attrs: str) -> Call:
-    return Call(op, (Value("x", x),), (Value("y", y),), attrs)
+    return Call(op, (Value("x", x),), (Value("y", y),), attrs_from_mapping(op, attrs))
 
 
 @pytest.mark.parametrize("core", ["cortex-m3", "cortex-m4", "cortex-m55"])

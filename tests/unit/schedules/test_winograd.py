@@ -8,6 +8,7 @@ import pytest
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
 from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes.layers import Conv2DAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.schedules.dsp_and_scalar.winograd import SCHEDULES
@@ -34,7 +35,7 @@ def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: in
             TensorType((outputs,), INT32),
         ),
         (TensorType((x.shape[0], *size, outputs), INT8, Quantization((y_scale,), (y_point,))),),
-        {"stride": (1, 1), "dilation": (1, 1), "padding": (pad,) * 4, "activation": "none"},
+        Conv2DAttrs(stride=(1, 1), dilation=(1, 1), padding=(pad,) * 4, activation="none"),
         (
             None,
             Constant.from_array("w", weights, INT8),

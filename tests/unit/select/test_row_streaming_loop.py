@@ -12,6 +12,7 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
 from firmwright.flows.samples.reference_outputs import run_interpreter
 from firmwright.ir.core import Attr, Constant
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.evaluate import evaluate_graph
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.op_call import OpCall
@@ -70,9 +71,11 @@ class Net:
             count = inputs[1].type.shape[0 if op == "conv2d" else 3]
             guess = replace(guess, shape=(*guess.shape[:3], count))
         constants = tuple(self.constants.get(value.name) for value in inputs)
-        described = OpCall(op, tuple(v.type for v in inputs), (guess,), a, constants)
+        described = OpCall(
+            op, tuple(v.type for v in inputs), (guess,), attrs_from_mapping(op, a), constants
+        )
         result = Value(name, OPS[op].infer(described)[0])
-        self.calls.append(Call(op, inputs, (result,), a))
+        self.calls.append(Call(op, inputs, (result,), attrs_from_mapping(op, a)))
         return result
 
     def conv(self, x: Value, *, same: bool = False, op: str = "conv2d", channels: int = 0) -> Value:

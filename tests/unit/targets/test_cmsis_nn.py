@@ -24,6 +24,7 @@ from firmwright.flows.verify.operator_conformance import (
     dtype_of,
 )
 from firmwright.flows.verify.verification import verify
+from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.oracle.random_samples import make_samples
@@ -204,7 +205,9 @@ def layer(
         attrs |= {"dilation": (1, 1), "padding": (padding,) * 4}
     if op == "average_pool2d":
         attrs["size"] = w[1:3]
-    return OpCall(op, kinds, (TensorType((1, 1, 1, 1), INT8, quant),), attrs)
+    return OpCall(
+        op, kinds, (TensorType((1, 1, 1, 1), INT8, quant),), attrs_from_mapping(op, attrs)
+    )
 
 
 def test_workspace_sizes_match_the_library():

@@ -14,7 +14,7 @@ import numpy as np
 from firmwright.base.dtypes import BOOL, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.values import ArgMinMaxAttrs, TopKAttrs
+from firmwright.ir.graph.attributes.values import ArgMinMaxAttrs, SearchAttrs, TopKAttrs
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -24,7 +24,7 @@ _NUMBERS = tuple(kind for kind in DTYPES if kind != BOOL)
 
 
 def _checked_axis(call: OpCall) -> int:
-    axis, x = call.attributes(ArgMinMaxAttrs).axis, call.input(0)
+    axis, x = call.attributes(SearchAttrs).axis, call.input(0)
     if x.dtype not in _NUMBERS or not 0 <= axis < len(x.shape):
         raise NotSupportedError(f"comparing {x.dtype.name} along axis {axis}")
     return axis
@@ -43,7 +43,7 @@ def _replace_axis(
 
 
 def _outer_loops(call: OpCall, b: Kernel, stack: ExitStack) -> list[ArithExpr | int]:
-    attrs = call.attributes(ArgMinMaxAttrs)
+    attrs = call.attributes(SearchAttrs)
     return [
         0 if axis == attrs.axis else stack.enter_context(b.for_(f"i{axis}", n))
         for axis, n in enumerate(call.input(0).shape)

@@ -55,10 +55,6 @@ class RowReduction:
     finish: Callable[[OpCall, Builder, tir.Buffer, tir.Buffer], None]
 
 
-SUBVIEWS_OF, SUBVIEW_OFFSETS = "subviews_of", "offsets"
-"""Attributes of a call that a `Subviews` describes and that needs no code."""
-
-
 @dataclass(frozen=True, slots=True)
 class Subviews:
     """A data movement without a copy: tensors that are slices of one larger tensor.

@@ -133,7 +133,7 @@ def _root_lower(call: OpCall, b: Kernel) -> None:
 
 def _subtraction_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, noise = call.input(0), call.input(1)
-    count = call.attributes(FilterBankAttrs).num_channels
+    count = call.attributes(SpectralSubtractionAttrs).num_channels
     if (x.dtype, noise.dtype) != (UINT32, UINT32) or (x.elements, noise.elements) != (count, count):
         raise NotSupportedError(f"{count} channels of {x.dtype.name} {list(x.shape)}")
     return tuple(TensorType(kind.shape, UINT32) for kind in call.outputs)
@@ -167,7 +167,7 @@ def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array
 
 
 def _subtraction_lower(call: OpCall, b: Kernel) -> None:
-    count = call.attributes(FilterBankAttrs).num_channels
+    count = call.attributes(SpectralSubtractionAttrs).num_channels
     x = b.view("signal", b.input(0), 0, (count,))
     noise, y = b.views("estimate out", (count,), b.input(1), b.y)
     new_estimate = b.view("kept", b.outputs[1], 0, (count,), access="w")

@@ -25,7 +25,7 @@ from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.signal import FramerAttrs, StackerAttrs
+from firmwright.ir.graph.attributes.signal import FramerAttrs, OverlapAddAttrs, StackerAttrs
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -204,7 +204,7 @@ def _delay_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _overlap_infer(call: OpCall) -> tuple[TensorType, ...]:
-    x, step = call.input(0), call.attributes(FramerAttrs).frame_step
+    x, step = call.input(0), call.attributes(OverlapAddAttrs).frame_step
     if x.dtype not in (INT16, FLOAT32) or call.output.dtype != x.dtype:
         raise NotSupportedError(f"overlap_add of {x.dtype.name} giving {call.output.dtype.name}")
     *rows, frames, _ = x.shape
@@ -215,7 +215,7 @@ def _overlap_infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _overlap_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, step = call.input(0), call.attributes(FramerAttrs).frame_step
+    x, step = call.input(0), call.attributes(OverlapAddAttrs).frame_step
     frames, size = x.shape[-2:]
     pieces = arrays[0].reshape(-1, frames, size)
     left = arrays[1] if len(arrays) > 1 else np.zeros((len(pieces), 0), x.dtype.np)
@@ -234,7 +234,7 @@ def _overlap_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
 
 
 def _overlap_lower(call: OpCall, b: Kernel) -> None:
-    kind, step = call.input(0), call.attributes(FramerAttrs).frame_step
+    kind, step = call.input(0), call.attributes(OverlapAddAttrs).frame_step
     frames, size = kind.shape[-2:]
     rows, left = kind.elements // (frames * size), size - step
     x = b.view("frames", b.input(0), 0, (rows, frames, size))

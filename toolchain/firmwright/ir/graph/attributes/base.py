@@ -6,7 +6,6 @@ defaults. A field without a default is required. A string below a field describe
 docs/operators.md shows these descriptions.
 """
 
-import inspect
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -64,10 +63,7 @@ _specs_by_class: dict[type[OpAttrs], Mapping[str, AttributeSpec]] = {}
 
 
 def attribute_specs(attributes: type[OpAttrs]) -> Mapping[str, AttributeSpec]:
-    """Return the attributes of a class by their names in text, in the order of text.
-
-    Required attributes come first, and those of the class before those that it inherits.
-    """
+    """Return the attributes of a class by their names in text; required ones come first."""
     if attributes not in _specs_by_class:
         specs = sorted(_specs(attributes), key=lambda spec: not spec.is_required)
         _specs_by_class[attributes] = {spec.name: spec for spec in specs}
@@ -76,19 +72,16 @@ def attribute_specs(attributes: type[OpAttrs]) -> Mapping[str, AttributeSpec]:
 
 def _specs(attributes: type[OpAttrs]) -> Iterator[AttributeSpec]:
     hints = get_type_hints(attributes)
-    known = {field.name: field for field in fields(attributes)}
-    for owner in attributes.__mro__:
-        for name in inspect.get_annotations(owner):
-            default: Any = known[name].default
-            is_required = default is MISSING
-            yield AttributeSpec(
-                name=name.removesuffix("_"),
-                field=name,
-                kind=_kind_of(hints[name]),
-                is_required=is_required,
-                default=None if is_required else default,
-                is_real=_is_real(hints[name]),
-            )
+    for field in fields(attributes):
+        is_required, hint = field.default is MISSING, hints[field.name]
+        yield AttributeSpec(
+            name=field.name.removesuffix("_"),
+            field=field.name,
+            kind=_kind_of(hint),
+            is_required=is_required,
+            default=None if is_required else field.default,
+            is_real=_is_real(hint),
+        )
 
 
 def _kind_of(hint: Any) -> Kind:

@@ -87,23 +87,25 @@ class CumulativeAttrs(OpAttrs):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArgMinMaxAttrs(OpAttrs):
+class SearchAttrs(OpAttrs):
+    """A search for extreme values along an axis."""
+
     axis: int
-    """Axis in which the place is searched."""
+    """Axis in which values are searched."""
     least: bool
-    """The least value is searched; otherwise the greatest."""
+    """The least values are searched; otherwise the greatest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgMinMaxAttrs(SearchAttrs):
     last: bool
     """The last of equal values counts; otherwise the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopKAttrs(OpAttrs):
-    axis: int
-    """Axis in which the values are searched."""
+class TopKAttrs(SearchAttrs):
     k: int
     """Number of values."""
-    least: bool
-    """The least values are searched; otherwise the greatest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
