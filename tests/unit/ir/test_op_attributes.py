@@ -48,20 +48,20 @@ def test_defaults_are_not_printed() -> None:
     [
         (f"{{{POOL}}}", "the attribute activation of max_pool2d is missing, expected one of"),
         (
-            "",
-            "the attribute size of max_pool2d is missing, expected a list of 2 values, each an int",
+            '{activation="none"}',
+            "the attribute stride of max_pool2d is missing, expected a list of 2 values, each an",
         ),
         (
             f'{{{POOL}, activation="swish"}}',
             "the attribute activation of max_pool2d is 'swish', expected one of none, relu,",
         ),
         (
-            f'{{{POOL.replace("[2, 2]", "[2]")}, activation="none"}}',
+            f'{{{POOL.replace("size=[2, 2]", "size=[2]")}, activation="none"}}',
             "the attribute size of max_pool2d is (2,), expected a list of 2 values",
         ),
         (
             f'{{{POOL}, activation="none", unsigned=true}}',
-            "max_pool2d has no attribute unsigned. Try: size, stride, dilation, padding,",
+            "max_pool2d has no attribute unsigned. Try: activation, stride,",
         ),
     ],
 )

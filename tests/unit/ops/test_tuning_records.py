@@ -8,7 +8,7 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, Target
-from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.graph.attributes.layers import FullyConnectedAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, Builder
@@ -30,12 +30,12 @@ def layer(*, scale: float = 0.5, zero_point: int = -1, weight: int = 3, width: i
     weights = TensorType((2, width), INT8, Quantization((scale,), (0,)))
     values = Constant("w", INT8, (2, width), bytes([weight] * 2 * width))
     out = TensorType((1, 2), INT8, Quantization((1.0,), (0,)))
-    attrs = {"activation": "none", "keep_dims": False}
+    attrs = FullyConnectedAttrs(activation="none", keep_dims=False)
     return OpCall(
         "fully_connected",
         (kind, weights),
         (out,),
-        attrs_from_mapping("fully_connected", attrs),
+        attrs,
         (None, values),
     )
 
@@ -71,7 +71,7 @@ def test_a_retrained_layer_has_the_same_digest() -> None:
     [
         layer(width=5),
         replace(layer(), numerics="tflm"),
-        replace(layer(), attrs={"activation": "relu", "keep_dims": False}),
+        replace(layer(), attrs=FullyConnectedAttrs(activation="relu", keep_dims=False)),
         replace(layer(), constants=(None, None)),
     ],
 )

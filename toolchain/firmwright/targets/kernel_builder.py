@@ -6,7 +6,8 @@ of the region are looked up by name:
     def lower(self, kernel):
         conv = kernel.call("conv2d")                  # types, attributes, constants of the call
         packed = kernel.constant("packed", pack(conv.constant(1).array()), INT8)
-        kernel.run("npu_conv", [kernel.inputs[0], packed, kernel.outputs[0], conv.int_attr("...")])
+        stride = conv.attributes(Conv2DAttrs).stride[0]
+        kernel.run("npu_conv", [kernel.inputs[0], packed, kernel.outputs[0], stride])
 """
 
 from collections.abc import Sequence

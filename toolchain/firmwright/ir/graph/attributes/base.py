@@ -73,13 +73,15 @@ def attribute_specs(attributes: type[OpAttrs]) -> Mapping[str, AttributeSpec]:
 def _specs(attributes: type[OpAttrs]) -> Iterator[AttributeSpec]:
     hints = get_type_hints(attributes)
     for field in fields(attributes):
-        is_required, hint = field.default is MISSING, hints[field.name]
+        hint = hints[field.name]
+        default: Any = field.default
+        is_required = default is MISSING
         yield AttributeSpec(
             name=field.name.removesuffix("_"),
             field=field.name,
             kind=_kind_of(hint),
             is_required=is_required,
-            default=None if is_required else field.default,
+            default=None if is_required else default,
             is_real=_is_real(hint),
         )
 
