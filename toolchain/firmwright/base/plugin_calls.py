@@ -3,11 +3,12 @@
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
+from typing import TypeAlias
 
 from firmwright.base.errors import FirmwrightError, InternalError, PluginError
 
@@ -60,8 +61,25 @@ def entry_points(group: str) -> list[metadata.EntryPoint]:
     Once the package importlib_metadata is imported, the standard library returns that package's
     objects, whose `load` would be the origin of errors.
     """
-    folders = tuple((folder, _last_change(folder)) for folder in sys.path)
-    return [metadata.EntryPoint(name, value, group) for name, value in _installed(group, folders)]
+    offered = _offered(group, _import_path())
+    return [metadata.EntryPoint(name, value, group) for name, value in offered]
+
+
+def package_of(module: str) -> str:
+    """Return the name and version of the installed package that has a module, "" if none has."""
+    packages = _packages(_import_path()).get(module.partition(".")[0], ())
+    return " ".join(f"{package} {metadata.version(package)}" for package in packages[:1])
+
+
+# The searches below read files of every installed package. Their results are kept while the import
+# path and its folders are the same.
+
+_Folders: TypeAlias = tuple[tuple[str, int], ...]
+
+
+def _import_path() -> _Folders:
+    """Return the folders from which modules are imported, each with its last change."""
+    return tuple((folder, _last_change(folder)) for folder in sys.path)
 
 
 def _last_change(folder: str) -> int:
@@ -71,7 +89,12 @@ def _last_change(folder: str) -> int:
         return 0
 
 
-@lru_cache  # the search reads a file of every installed package
-def _installed(group: str, folders: tuple[tuple[str, int], ...]) -> list[tuple[str, str]]:
-    """Return names and values; `folders` is the import path, with each folder's last change."""
+@lru_cache
+def _offered(group: str, folders: _Folders) -> list[tuple[str, str]]:
     return sorted({(point.name, point.value) for point in metadata.entry_points(group=group)})
+
+
+@lru_cache(maxsize=1)
+def _packages(folders: _Folders) -> Mapping[str, list[str]]:
+    """Return the names of the packages by top-level module."""
+    return metadata.packages_distributions()

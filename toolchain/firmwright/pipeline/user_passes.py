@@ -5,11 +5,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.metadata import packages_distributions, version
 from typing import TypeAlias
 
 from firmwright.base.errors import ModelError, PluginError, UsageError
-from firmwright.base.plugin_calls import entry_points, plugin_call
+from firmwright.base.plugin_calls import entry_points, package_of, plugin_call
 from firmwright.base.suggestions import suggest_name
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.pass_catalog import PASS_NAMES
@@ -37,9 +36,8 @@ def make_user_pass(item: UserPass) -> Pass:
     run = found.run if isinstance(found, Pass) else found
     step = found if isinstance(found, Pass) else Pass(getattr(run, "__name__", "pass"), run)
     module = getattr(run, "__module__", "") or "unknown"
-    packages = packages_distributions().get(module.partition(".")[0], ())
-    versions = " ".join(f"{package} {version(package)}" for package in packages[:1])
-    origin = f"{module}:{getattr(run, '__qualname__', step.name)} {versions}".rstrip()
+    function = getattr(run, "__qualname__", step.name)
+    origin = f"{module}:{function} {package_of(module)}".rstrip()
     place = place or step.after or IMPORT_STAGE
     if place not in (places := (IMPORT_STAGE, *PASS_NAMES)):
         what = f"the pass {step.name} is to run after {place!r}, which is not a pass."
