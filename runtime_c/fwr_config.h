@@ -39,6 +39,21 @@
 #define FWR_LINK_PAYLOAD_MAX 256
 #endif
 
+/* 1 in tests: assertions state what the code relies on, and end the program if it does not hold.
+ * No condition depends on what the host sends. Costs about 1.5 KiB of flash and the C library's
+ * assert(). Define FWR_ASSERT for another reaction. */
+#ifndef FWR_ASSERTIONS
+#define FWR_ASSERTIONS 0
+#endif
+#ifndef FWR_ASSERT
+#if FWR_ASSERTIONS
+#include <assert.h>
+#define FWR_ASSERT(condition) assert(condition)
+#else
+#define FWR_ASSERT(condition) ((void)0)
+#endif
+#endif
+
 /* Bytes below the stack pointer left unpainted, for interrupts and callees. */
 #ifndef FWR_STACK_MARGIN
 #define FWR_STACK_MARGIN 128

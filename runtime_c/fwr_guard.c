@@ -18,6 +18,7 @@ void fwr_guard_init(const struct fwr_model *model)
 {
     for (uint32_t i = 0; i < model->guard_count; i++) {
         const struct fwr_guarded_pool *guarded = &model->guards[i];
+        FWR_ASSERT(guarded->pool);
         for (uint32_t at = 0; at < FWR_GUARD_BYTES; at++) {
             guarded->pool[-1 - (int32_t)at] = mark(at);
             guarded->pool[guarded->size_bytes + at] = mark(at);

@@ -25,6 +25,7 @@ uint32_t fwr_link_crc32(uint32_t crc, const uint8_t *data, uint32_t size)
 
 void fwr_link_put(uint8_t *at, uint32_t value, uint32_t size)
 {
+    FWR_ASSERT(size <= 4u);
     for (uint32_t i = 0; i < size; i++) {
         at[i] = (uint8_t)(value & 0xffu);
         value >>= 8;
@@ -41,6 +42,7 @@ void fwr_link_put_all(uint8_t *at, const uint32_t *values, uint32_t count, uint3
 
 uint32_t fwr_link_get(const uint8_t *at, uint32_t size)
 {
+    FWR_ASSERT(size <= 4u);
     uint32_t value = 0;
     while (size > 0) {
         size--;
@@ -56,7 +58,7 @@ static void push(struct fwr_link *link, uint8_t byte)
     if (link->length < FWR_LINK_FRAME_MAX) {
         link->rx[link->length++] = byte;
     } else {
-        link->broken = 1;
+        link->broken = true;
     }
 }
 
@@ -64,15 +66,15 @@ static void restart(struct fwr_link *link)
 {
     link->length = 0;
     link->block_left = 0;
-    link->owes_zero = 0;
-    link->broken = 0;
-    link->done = 0;
+    link->owes_zero = false;
+    link->broken = false;
+    link->done = false;
 }
 
 static enum fwr_link_event finish(struct fwr_link *link)
 {
-    int sound = !link->broken && link->block_left == 0;
-    link->done = 1;
+    bool sound = !link->broken && link->block_left == 0;
+    link->done = true;
     if (link->length == 0 && sound && !link->owes_zero) {
         return FWR_LINK_NOTHING; /* two zero bytes in a row */
     }
@@ -89,6 +91,7 @@ static enum fwr_link_event finish(struct fwr_link *link)
 
 enum fwr_link_event fwr_link_feed(struct fwr_link *link, uint8_t byte)
 {
+    FWR_ASSERT(link->length <= FWR_LINK_FRAME_MAX);
     if (link->done) {
         restart(link);
     }
@@ -113,11 +116,13 @@ enum fwr_link_event fwr_link_feed(struct fwr_link *link, uint8_t byte)
 
 void fwr_link_close(uint8_t *frame, uint32_t length)
 {
+    FWR_ASSERT(length >= FWR_LINK_HEADER && length <= FWR_LINK_FRAME_MAX - FWR_LINK_CRC);
     fwr_link_put(&frame[length], fwr_link_crc32(0, frame, length), FWR_LINK_CRC);
 }
 
 void fwr_link_send(const uint8_t *frame, uint32_t length)
 {
+    FWR_ASSERT(length >= FWR_LINK_HEADER && length <= FWR_LINK_FRAME_MAX - FWR_LINK_CRC);
     uint32_t end = length + FWR_LINK_CRC;
     uint32_t at = 0;
     fwr_port_byte_out(0); /* ends preceding noise */

@@ -7,12 +7,18 @@
 #ifndef FWR_LINK_H
 #define FWR_LINK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "fwr_config.h"
 
-/* session u16, sequence u16, kind u8, status i8; all integers little-endian */
-#define FWR_LINK_HEADER 6u
+/* Offsets in a frame's header; all integers are little-endian. */
+#define FWR_LINK_SESSION 0u  /* u16 */
+#define FWR_LINK_SEQUENCE 2u /* u16 */
+#define FWR_LINK_KIND 4u     /* u8: a command, or what the device sends */
+#define FWR_LINK_STATUS 5u   /* i8: enum fwr_status */
+
+#define FWR_LINK_HEADER 6u /* bytes; the payload follows */
 #define FWR_LINK_CRC 4u
 #define FWR_LINK_FRAME_MAX (FWR_LINK_HEADER + FWR_LINK_PAYLOAD_MAX + FWR_LINK_CRC)
 
@@ -25,9 +31,9 @@ enum fwr_link_event {
 struct fwr_link {
     uint32_t length;    /* decoded bytes in rx; of a valid frame, without its CRC */
     uint8_t block_left; /* bytes until the next COBS code byte */
-    uint8_t owes_zero;  /* the current block ends with an implied zero */
-    uint8_t broken;     /* too long for a frame */
-    uint8_t done;       /* the last byte ended a frame; the next byte starts a new one */
+    bool owes_zero;     /* the current block ends with an implied zero */
+    bool broken;        /* too long for a frame */
+    bool done;          /* the last byte ended a frame; the next byte starts a new one */
     uint8_t rx[FWR_LINK_FRAME_MAX];
 };
 

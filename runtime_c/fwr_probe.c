@@ -22,7 +22,7 @@ static struct {
     uint32_t operator_count;
     uint32_t pair_cost; /* ticks */
     uint32_t current;
-    int with_checksums;
+    bool with_checksums;
 } probe = {.current = FWR_PROBE_NO_OPERATOR};
 
 /* Checks the guard bytes around the pools in a debug image. */
@@ -68,13 +68,13 @@ void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32
     }
 }
 
-void fwr_probe_start(const struct fwr_model *model, int with_checksums)
+void fwr_probe_start(const struct fwr_model *model, bool with_checksums)
 {
     struct fwr_operator cost = {0, 0, 0};
     probe.operators = &cost;
     probe.operator_count = 1;
     probe.pair_cost = 0;
-    probe.with_checksums = 0;
+    probe.with_checksums = false;
     for (uint32_t i = 0; i < CALIBRATION_PAIRS; i++) {
         fwr_probe(0, 0, 0, 0);
         fwr_probe(0, 1, 0, 0);
@@ -108,7 +108,7 @@ void fwr_probe_set_current(uint32_t operator_index)
 
 #else
 
-void fwr_probe_start(const struct fwr_model *model, int with_checksums)
+void fwr_probe_start(const struct fwr_model *model, bool with_checksums)
 {
     (void)model;
     (void)with_checksums;

@@ -8,6 +8,7 @@
 #ifndef FWR_PROBE_H
 #define FWR_PROBE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct fwr_model;
@@ -21,7 +22,7 @@ struct fwr_model;
 void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32_t size_bytes);
 
 /* Clears the operator records and measures the cost of an empty probe pair. */
-void fwr_probe_start(const struct fwr_model *model, int with_checksums);
+void fwr_probe_start(const struct fwr_model *model, bool with_checksums);
 
 /* Returns the current operator or FWR_PROBE_NO_OPERATOR. */
 uint32_t fwr_probe_current(void);

@@ -30,20 +30,20 @@ struct fwr_server fwr_server;
 
 /* ---- Sending ------------------------------------------------------------------------------- */
 
-/* Sends a frame without payload, with the session and sequence of `header`. */
+/* Sends a frame without payload, with the session and sequence that begin `header`. */
 static void send_short(const uint8_t *header, uint8_t kind, enum fwr_status status)
 {
     uint8_t frame[FWR_LINK_HEADER + FWR_LINK_CRC];
-    memcpy(frame, header, 4);
-    frame[4] = kind;
-    frame[5] = (uint8_t)status;
+    memcpy(frame, header, FWR_LINK_KIND);
+    frame[FWR_LINK_KIND] = kind;
+    frame[FWR_LINK_STATUS] = (uint8_t)status;
     fwr_link_close(frame, FWR_LINK_HEADER);
     fwr_link_send(frame, FWR_LINK_HEADER);
 }
 
 static void send_unasked(uint8_t kind)
 {
-    static const uint8_t no_session[4] = {0, 0, 0, 0};
+    static const uint8_t no_session[FWR_LINK_KIND] = {0};
     send_short(no_session, kind, FWR_OK);
 }
 
@@ -52,53 +52,55 @@ void fwr_server_send_busy(void)
     send_short(fwr_server.link.rx, FWR_RUN | FWR_KIND_ANSWER, FWR_BUSY);
 }
 
-void fwr_server_reply(uint8_t kind, int32_t reply)
+void fwr_server_reply(uint8_t kind, int32_t status, uint32_t size)
 {
     uint8_t *frame = fwr_server.link.rx;
-    uint32_t end = FWR_LINK_HEADER + (reply < 0 ? 0 : (uint32_t)reply & 0xffffu);
-    frame[4] = kind;
-    frame[5] = (uint8_t)(reply < 0 ? reply : reply >> 16);
-    fwr_server.link.done = 1; /* the answer has overwritten any partial frame */
-    fwr_link_put(&frame[0], fwr_server.session, 2);
-    fwr_link_put(&frame[2], fwr_server.sequence, 2);
+    uint32_t end = FWR_LINK_HEADER + size;
+    frame[FWR_LINK_KIND] = kind;
+    frame[FWR_LINK_STATUS] = (uint8_t)status;
+    fwr_server.link.done = true; /* the answer has overwritten any partial frame */
+    fwr_link_put(&frame[FWR_LINK_SESSION], fwr_server.session, 2);
+    fwr_link_put(&frame[FWR_LINK_SEQUENCE], fwr_server.sequence, 2);
     fwr_link_close(frame, end);
     fwr_link_send(frame, end);
 }
 
 /* ---- Frame classification -------------------------------------------------------------------- */
 
-int fwr_server_receive_byte(uint8_t byte)
+bool fwr_server_receive_byte(uint8_t byte)
 {
     enum fwr_link_event event = fwr_link_feed(&fwr_server.link, byte);
     if (event == FWR_LINK_FRAME) {
         fwr_server.bytes_since_frame = 0;
-        return 1;
+        return true;
     }
     if (fwr_server.bytes_since_frame < BAUD_FALLBACK_BYTES) {
         fwr_server.bytes_since_frame++;
     } else if (fwr_server.baud_changed) {
-        fwr_server.baud_changed = 0;
+        fwr_server.baud_changed = false;
         (void)fwr_port_set_baud(0, 1);
     }
     if (event == FWR_LINK_DAMAGED) {
         send_unasked(FWR_KIND_DAMAGED);
     }
-    return 0;
+    return false;
 }
 
 enum fwr_frame_class fwr_server_classify_frame(void)
 {
     const uint8_t *frame = fwr_server.link.rx;
-    uint16_t session = (uint16_t)fwr_link_get(&frame[0], 2);
-    uint16_t ahead = (uint16_t)(fwr_link_get(&frame[2], 2) - fwr_server.sequence);
-    if (frame[4] & FWR_KIND_ANSWER) {
+    uint8_t kind = frame[FWR_LINK_KIND];
+    uint16_t session = (uint16_t)fwr_link_get(&frame[FWR_LINK_SESSION], 2);
+    uint16_t sequence = (uint16_t)fwr_link_get(&frame[FWR_LINK_SEQUENCE], 2);
+    uint16_t ahead = (uint16_t)(sequence - fwr_server.sequence);
+    if (kind & FWR_KIND_ANSWER) {
         return FWR_FRAME_STALE;
     }
     if (session == 0 || session != fwr_server.session) {
-        if (frame[4] == FWR_HELLO && session != 0) {
+        if (kind == FWR_HELLO && session != 0) {
             return FWR_FRAME_NEW_SESSION;
         }
-        send_short(frame, (uint8_t)(frame[4] | FWR_KIND_ANSWER), FWR_E_SESSION);
+        send_short(frame, (uint8_t)(kind | FWR_KIND_ANSWER), FWR_E_SESSION);
         return FWR_FRAME_WRONG_SESSION;
     }
     if (ahead >= 0x8000u) {
@@ -111,14 +113,14 @@ enum fwr_frame_class fwr_server_classify_frame(void)
 static void adopt_sequence(void)
 {
     const uint8_t *frame = fwr_server.link.rx;
-    fwr_server.session = (uint16_t)fwr_link_get(&frame[0], 2);
-    fwr_server.sequence = (uint16_t)fwr_link_get(&frame[2], 2);
+    fwr_server.session = (uint16_t)fwr_link_get(&frame[FWR_LINK_SESSION], 2);
+    fwr_server.sequence = (uint16_t)fwr_link_get(&frame[FWR_LINK_SEQUENCE], 2);
 }
 
 /* ---- Requests ------------------------------------------------------------------------------ */
 
 /* Checks the rate; the switch follows after the answer. */
-static int32_t do_baud(uint8_t *data)
+static int32_t do_baud(const uint8_t *data)
 {
     return fwr_port_set_baud(fwr_link_get(data, 4), 0) == 0 ? 0 : FWR_E_UNSUPPORTED;
 }
@@ -158,16 +160,21 @@ static int32_t dispatch(uint8_t command, uint8_t *data)
     }
 }
 
-/* Payload size of each command, starting with hello. */
+/* Least and most bytes of each command's payload. */
 static const struct {
     uint8_t least;
     uint8_t most;
 } sizes[] = {
-    {0, ANY}, {7, 7}, {3, 3},   {6, ANY}, {4, ANY}, {5, 7}, /* run */
-    {8, 8},   {4, 4}, {0, ANY}, {0, ANY}, {4, 4},           /* baud */
+    [FWR_HELLO - 1] = {0, ANY},       [FWR_TEXT - 1] = {7, 7},           [FWR_TENSOR - 1] = {3, 3},
+    [FWR_WRITE_INPUT - 1] = {6, ANY}, [FWR_WRITE_PARAMS - 1] = {4, ANY}, [FWR_RUN - 1] = {5, 7},
+    [FWR_READ_OUTPUT - 1] = {8, 8},   [FWR_PROFILE_READ - 1] = {4, 4},   [FWR_STACK - 1] = {0, ANY},
+    [FWR_RESET - 1] = {0, ANY},       [FWR_BAUD - 1] = {4, 4},
+#if FWR_PROFILE
+    [FWR_STEP - 1] = {0, ANY},
+#endif
 };
 
-static int payload_size_ok(uint8_t command)
+static bool payload_size_ok(uint8_t command)
 {
     uint32_t at = command - 1u;
     uint32_t size = fwr_server_request_size() < ANY ? fwr_server_request_size() : ANY;
@@ -179,10 +186,15 @@ static int payload_size_ok(uint8_t command)
 static void answer_request(void)
 {
     uint8_t *frame = fwr_server.link.rx;
-    uint8_t command = frame[4];
+    uint8_t command = frame[FWR_LINK_KIND];
     uint32_t baud = fwr_link_get(&frame[FWR_LINK_HEADER], 4);
-    int32_t reply =
+    int32_t status =
         payload_size_ok(command) ? dispatch(command, &frame[FWR_LINK_HEADER]) : FWR_E_SIZE;
+    uint32_t size = 0;
+    if (status > 0) { /* a size; the answer of a failed run has a payload too */
+        size = (uint32_t)status;
+        status = fwr_server.has_run && fwr_server.result.status != 0 ? FWR_E_RUN : FWR_OK;
+    }
 #if FWR_PROFILE
     if (fwr_server.pending_reply_cmd != 0) {
         command = fwr_server.pending_reply_cmd; /* the end of the run answers the last step */
@@ -192,18 +204,18 @@ static void answer_request(void)
     if (fwr_server.interrupted) {
         return;
     }
-    fwr_server_reply((uint8_t)(command | FWR_KIND_ANSWER), reply);
+    fwr_server_reply((uint8_t)(command | FWR_KIND_ANSWER), status, size);
     if (command == FWR_RESET) {
         fwr_port_reset();
     }
-    if (command == FWR_BAUD && reply == 0) {
+    if (command == FWR_BAUD && status == FWR_OK) {
         fwr_server.baud_changed = fwr_port_set_baud(baud, 1) == 0;
     }
 }
 
 static void handle_frame(void)
 {
-    fwr_server.interrupted = 0;
+    fwr_server.interrupted = false;
     switch (fwr_server_classify_frame()) {
     case FWR_FRAME_STALE:
     case FWR_FRAME_WRONG_SESSION:
@@ -212,8 +224,8 @@ static void handle_frame(void)
         break;
     default:
         /* FWR_STEP may still ask for the result of a paused run. */
-        if (fwr_server.link.rx[4] != FWR_STEP) {
-            fwr_server.has_run = 0;
+        if (fwr_server.link.rx[FWR_LINK_KIND] != FWR_STEP) {
+            fwr_server.has_run = false;
         }
         break;
     }
@@ -235,6 +247,10 @@ void fwr_server_feed(uint8_t byte)
 
 void fwr_server_start(const struct fwr_model *model)
 {
+    FWR_ASSERT(model && model->run);
+    FWR_ASSERT(model->inputs || model->input_count == 0);
+    FWR_ASSERT(model->outputs || model->output_count == 0);
+    FWR_ASSERT(!model->feed || (model->row && model->row_size_bytes > 0));
     fwr_port_init();
     if (fwr_port_info()->stack_low) {
         fwr_stack_paint(fwr_port_info()->stack_low);
@@ -271,7 +287,7 @@ static void send_fault(const struct fwr_fault *fault)
     fwr_link_put(&payload[2], fwr_probe_current(), 2);
     fwr_link_put(&payload[4], fwr_server_stack_used(), 4);
     fwr_link_put_all(&payload[8], fault->words, FWR_FAULT_WORDS, 4);
-    fwr_server_reply(FWR_KIND_FAULT, FWR_REPLY(FWR_E_FAULT, 8u + 4u * FWR_FAULT_WORDS));
+    fwr_server_reply(FWR_KIND_FAULT, FWR_E_FAULT, 8u + 4u * FWR_FAULT_WORDS);
 }
 
 #if FWR_WATCHDOG
@@ -295,8 +311,8 @@ FWR_NORETURN void fwr_fault(const struct fwr_fault *fault)
         send_fault(fault);
         await_frame();
         adopt_sequence();
-        if (fwr_server.link.rx[4] == FWR_RESET) {
-            fwr_server_reply(FWR_RESET | FWR_KIND_ANSWER, 0);
+        if (fwr_server.link.rx[FWR_LINK_KIND] == FWR_RESET) {
+            fwr_server_reply(FWR_RESET | FWR_KIND_ANSWER, FWR_OK, 0);
             fwr_port_reset();
         }
     }

@@ -20,6 +20,7 @@ static void pass_full_inputs(void)
         fwr_server.input_index++;
         fwr_server.input_offset = 0;
     }
+    FWR_ASSERT(fwr_server.input_index <= model->input_count);
 }
 
 void fwr_server_invalidate_inputs(void)
@@ -41,6 +42,7 @@ static int32_t feed_row(uint32_t row)
 static int32_t write_tensor(const struct fwr_tensor *tensor, uint32_t offset, const uint8_t *from,
                             uint32_t size)
 {
+    FWR_ASSERT(fwr_server_is_in_range(offset, size, tensor->size_bytes));
     uint8_t *to = (uint8_t *)tensor->data + offset;
 #if FWR_PRIVATE_IO
     if (tensor->is_private) {
@@ -54,6 +56,7 @@ static int32_t write_tensor(const struct fwr_tensor *tensor, uint32_t offset, co
 static int32_t read_tensor(const struct fwr_tensor *tensor, uint32_t offset, uint8_t *to,
                            uint32_t size)
 {
+    FWR_ASSERT(fwr_server_is_in_range(offset, size, tensor->size_bytes));
     const uint8_t *from = (const uint8_t *)tensor->data + offset;
 #if FWR_PRIVATE_IO
     if (tensor->is_private) {
@@ -73,7 +76,7 @@ static enum fwr_status feed_input(uint32_t offset, const uint8_t *data, uint32_t
         fwr_server.input_index = 0;
         fwr_server.input_offset = 0;
         fwr_server.feed_ticks = 0;
-        fwr_server.output_valid = 0;
+        fwr_server.output_valid = false;
         fwr_probe_start(model, 1);
     }
     uint32_t reached =
@@ -87,6 +90,7 @@ static enum fwr_status feed_input(uint32_t offset, const uint8_t *data, uint32_t
     while (size > 0) {
         uint32_t at = fwr_server.input_offset % model->row_size_bytes;
         uint32_t part = model->row_size_bytes - at < size ? model->row_size_bytes - at : size;
+        FWR_ASSERT(part > 0 && at + part <= model->row_size_bytes);
         memcpy((uint8_t *)model->row + at, data, part);
         fwr_server.input_offset += part;
         data += part;
@@ -101,7 +105,7 @@ static enum fwr_status feed_input(uint32_t offset, const uint8_t *data, uint32_t
     return FWR_OK;
 }
 
-int32_t fwr_server_do_write_input(uint8_t *data)
+int32_t fwr_server_do_write_input(const uint8_t *data)
 {
     uint32_t index = fwr_link_get(&data[0], 2);
     uint32_t offset = fwr_link_get(&data[2], 4);
@@ -116,7 +120,7 @@ int32_t fwr_server_do_write_input(uint8_t *data)
     if (write_tensor(tensor, offset, &data[6], size) != FWR_OK) {
         return FWR_E_IO;
     }
-    fwr_server.output_valid = 0;
+    fwr_server.output_valid = false;
     if (index == fwr_server.input_index && offset <= fwr_server.input_offset &&
         offset + size > fwr_server.input_offset) {
         fwr_server.input_offset = offset + size;
@@ -125,7 +129,7 @@ int32_t fwr_server_do_write_input(uint8_t *data)
     return FWR_OK;
 }
 
-int32_t fwr_server_do_write_params(uint8_t *data)
+int32_t fwr_server_do_write_params(const uint8_t *data)
 {
     const struct fwr_model *model = fwr_server.model;
     if (!model->params) {
@@ -137,7 +141,7 @@ int32_t fwr_server_do_write_params(uint8_t *data)
         return FWR_E_RANGE;
     }
     memcpy((uint8_t *)model->params + offset, &data[4], size);
-    fwr_server.output_valid = 0;
+    fwr_server.output_valid = false;
     if (offset <= fwr_server.params_written && offset + size > fwr_server.params_written) {
         fwr_server.params_written = offset + size;
     }
@@ -148,13 +152,16 @@ int32_t fwr_server_do_read_output(uint8_t *data)
 {
     const struct fwr_tensor *tensor = fwr_server_find_tensor(1, fwr_link_get(&data[0], 2));
     uint32_t offset = fwr_link_get(&data[2], 4);
-    uint32_t size = fwr_link_get(&data[6], 2);
-    if (!tensor || size > FWR_LINK_PAYLOAD_MAX ||
-        !fwr_server_is_in_range(offset, size, tensor->size_bytes)) {
+    uint32_t wanted = fwr_link_get(&data[6], 2);
+    if (!tensor || wanted > FWR_LINK_PAYLOAD_MAX ||
+        !fwr_server_is_in_range(offset, wanted, tensor->size_bytes)) {
         return FWR_E_RANGE;
     }
     if (!fwr_server.output_valid) {
         return FWR_E_NO_OUTPUT;
     }
-    return read_tensor(tensor, offset, data, size) == FWR_OK ? (int32_t)size : FWR_E_IO;
+    if (read_tensor(tensor, offset, data, wanted) != FWR_OK) {
+        return FWR_E_IO;
+    }
+    return (int32_t)wanted;
 }

@@ -65,20 +65,20 @@ int32_t fwr_server_do_text(uint8_t *data)
 {
     const char *text = find_text(data[0], fwr_link_get(&data[1], 2));
     uint32_t offset = fwr_link_get(&data[3], 2);
-    uint32_t size = fwr_link_get(&data[5], 2);
-    if (!text || size + 2u > FWR_LINK_PAYLOAD_MAX) {
+    uint32_t part = fwr_link_get(&data[5], 2);
+    if (!text || part + 2u > FWR_LINK_PAYLOAD_MAX) {
         return FWR_E_RANGE;
     }
     uint32_t total = (uint32_t)strlen(text);
     if (offset > total) {
         return FWR_E_RANGE;
     }
-    if (size > total - offset) {
-        size = total - offset;
+    if (part > total - offset) {
+        part = total - offset;
     }
     fwr_link_put(data, total, 2);
-    memcpy(&data[2], &text[offset], size);
-    return (int32_t)(2u + size);
+    memcpy(&data[2], &text[offset], part);
+    return (int32_t)(2u + part);
 }
 
 int32_t fwr_server_do_tensor(uint8_t *data)

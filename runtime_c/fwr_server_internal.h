@@ -9,6 +9,7 @@
 #ifndef FWR_SERVER_INTERNAL_H
 #define FWR_SERVER_INTERNAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "fwr.h"
@@ -37,13 +38,13 @@ struct fwr_server {
     uint16_t session;           /* 0: none */
     uint16_t sequence;          /* of the last request */
     uint16_t bytes_since_frame; /* bytes since the last valid frame */
-    uint8_t has_run;            /* the last request was a completed run; `result` is its answer */
-    uint8_t output_valid;
-    uint8_t interrupted;  /* a run was aborted; `link` holds another request */
-    uint8_t baud_changed; /* the baud rate differs from that at start-up */
+    bool has_run;               /* the last request was a completed run; `result` is its answer */
+    bool output_valid;
+    bool interrupted;  /* a run was aborted; `link` holds another request */
+    bool baud_changed; /* the baud rate differs from that at start-up */
 #if FWR_PROFILE
     uint16_t tap;              /* operator to pause after, or FWR_TAP_ALL */
-    uint8_t tap_enabled;       /* the current run pauses there */
+    bool tap_enabled;          /* the current run pauses there */
     uint8_t pending_reply_cmd; /* command to answer at the next pause: run, then step */
 #endif
     struct fwr_link link; /* last, so that the offsets of the other members stay small */
@@ -53,18 +54,14 @@ extern struct fwr_server fwr_server;
 
 /* ---- Requests ------------------------------------------------------------------------------
  * `data` is the request's payload in `link`. The answer's payload replaces it, so a handler reads
- * before it writes. It returns the size of the answer's payload or a negative status with no
- * payload. FWR_REPLY combines both.
+ * before it writes. It returns the size of the answer's payload, or a negative status.
  */
-#define FWR_REPLY(status, size_bytes) \
-    ((int32_t)(((uint32_t)(uint8_t)(status) << 16) | (size_bytes)))
-
 int32_t fwr_server_do_hello(uint8_t *data);
 int32_t fwr_server_do_text(uint8_t *data);
 int32_t fwr_server_do_tensor(uint8_t *data);
 int32_t fwr_server_do_stack(uint8_t *data);
-int32_t fwr_server_do_write_input(uint8_t *data);
-int32_t fwr_server_do_write_params(uint8_t *data);
+int32_t fwr_server_do_write_input(const uint8_t *data);
+int32_t fwr_server_do_write_params(const uint8_t *data);
 int32_t fwr_server_do_read_output(uint8_t *data);
 int32_t fwr_server_do_run(uint8_t *data);
 int32_t fwr_server_do_step(uint8_t *data);
@@ -73,6 +70,7 @@ int32_t fwr_server_do_profile(uint8_t *data);
 /* Returns the payload size of the request. */
 static inline uint32_t fwr_server_request_size(void)
 {
+    FWR_ASSERT(fwr_server.link.length >= FWR_LINK_HEADER);
     return fwr_server.link.length - FWR_LINK_HEADER;
 }
 
@@ -86,15 +84,14 @@ enum fwr_frame_class {
     FWR_FRAME_STALE          /* an older request, or an echo of an answer */
 };
 
-/* Processes one byte. Returns nonzero if it completes a valid frame. */
-int fwr_server_receive_byte(uint8_t byte);
+/* Processes one byte. Returns whether it completes a valid frame. */
+bool fwr_server_receive_byte(uint8_t byte);
 
 /* Classifies the frame in `link`. Answers FWR_FRAME_WRONG_SESSION with an error. */
 enum fwr_frame_class fwr_server_classify_frame(void);
 
-/* Sends the payload in `link` as an answer to the current request. `reply` is a handler's return
- * value. */
-void fwr_server_reply(uint8_t kind, int32_t reply);
+/* Sends `size` bytes of payload in `link` as an answer to the current request. */
+void fwr_server_reply(uint8_t kind, int32_t status, uint32_t size);
 
 /* Sends a fault report with the session and sequence of the current request. */
 void fwr_server_send_fault(const struct fwr_fault *fault);
@@ -122,7 +119,7 @@ static inline uint64_t fwr_server_net_ticks(uint64_t ticks)
     return ticks > fwr_server.run_cost ? ticks - fwr_server.run_cost : 0;
 }
 
-static inline int fwr_server_is_in_range(uint32_t offset, uint32_t size, uint32_t limit)
+static inline bool fwr_server_is_in_range(uint32_t offset, uint32_t size, uint32_t limit)
 {
     return offset <= limit && size <= limit - offset;
 }

@@ -43,8 +43,8 @@ void fwr_server_calibrate(void)
     fwr_server.run_cost = (uint32_t)((total + CALIBRATION_RUNS / 2u) / CALIBRATION_RUNS);
 }
 
-/* Polls the link between runs. Returns nonzero if a request arrived that aborts the batch. */
-static int poll_for_abort(void)
+/* Polls the link between runs. Returns whether a request arrived that aborts the batch. */
+static bool poll_for_abort(void)
 {
     int32_t byte = fwr_port_byte_in();
     while (byte >= 0) {
@@ -57,12 +57,12 @@ static int poll_for_abort(void)
             case FWR_FRAME_STALE:
                 break;
             default:
-                return 1;
+                return true;
             }
         }
         byte = fwr_port_byte_in();
     }
-    return 0;
+    return false;
 }
 
 /* Executes up to `count` runs. Results go to `fwr_server.result` to keep the stack shallow below
@@ -74,7 +74,7 @@ static void run_and_time(uint32_t count)
     while (result->done < count && result->status == 0) {
         uint64_t ticks;
         if (result->done > 0 && poll_for_abort()) {
-            fwr_server.interrupted = 1;
+            fwr_server.interrupted = true;
             return;
         }
         fwr_port_trace_pin(1);
@@ -93,8 +93,9 @@ static void run_model(uint32_t count, uint8_t flags)
 {
     const struct fwr_model *model = fwr_server.model;
     const struct fwr_result *result = &fwr_server.result;
-    int fresh = fwr_server.input_index >= model->input_count;
-    int consumes = (model->flags & FWR_MODEL_CONSUMES_INPUT) != 0;
+    bool fresh = fwr_server.input_index >= model->input_count;
+    bool consumes = (model->flags & FWR_MODEL_CONSUMES_INPUT) != 0;
+    FWR_ASSERT(!fwr_server.interrupted);
     fwr_server_send_busy();
     if (!model->feed) { /* otherwise the first row has started the probe */
         fwr_probe_start(model, (flags & FWR_RUN_CHECKSUMS) != 0);
@@ -118,7 +119,7 @@ __attribute__((noinline)) static int32_t put_result(uint8_t *data)
         (uint32_t)(result->total >> 32), (uint32_t)least, (uint32_t)(least >> 32),
     };
     fwr_link_put_all(data, words, 6, 4);
-    return FWR_REPLY(result->status == 0 ? FWR_OK : FWR_E_RUN, sizeof words);
+    return sizeof words;
 }
 
 int32_t fwr_server_do_run(uint8_t *data)
@@ -126,7 +127,7 @@ int32_t fwr_server_do_run(uint8_t *data)
     const struct fwr_model *model = fwr_server.model;
     if (!fwr_server.has_run) {
         uint32_t count = fwr_link_get(data, 4);
-        int pauses = fwr_server_request_size() == 7;
+        bool pauses = fwr_server_request_size() == 7;
         if (fwr_server_request_size() == 6) {
             return FWR_E_SIZE;
         }
@@ -137,13 +138,13 @@ int32_t fwr_server_do_run(uint8_t *data)
             return FWR_E_UNSUPPORTED;
         }
 #if FWR_PROFILE
-        fwr_server.tap_enabled = pauses != 0;
+        fwr_server.tap_enabled = pauses;
         fwr_server.tap = (uint16_t)fwr_link_get(&data[5], 2);
         fwr_server.pending_reply_cmd = FWR_RUN;
 #endif
         run_model(count, data[4]);
         if (fwr_server.interrupted) {
-            return 0; /* `link` holds another request in place of the answer */
+            return FWR_OK; /* unsent: `link` holds another request in place of the answer */
         }
     }
     return put_result(data);
@@ -183,10 +184,10 @@ int32_t fwr_server_do_step(uint8_t *data)
 static void send_pause(uint32_t operator_index, uint32_t size_bytes)
 {
     uint8_t *payload = &fwr_server.link.rx[FWR_LINK_HEADER];
+    FWR_ASSERT(fwr_server.pending_reply_cmd == FWR_RUN || fwr_server.pending_reply_cmd == FWR_STEP);
     fwr_link_put(&payload[0], operator_index, 2);
     fwr_link_put(&payload[2], size_bytes, 4);
-    fwr_server_reply((uint8_t)(fwr_server.pending_reply_cmd | FWR_KIND_ANSWER),
-                     FWR_REPLY(FWR_PAUSED, 6));
+    fwr_server_reply((uint8_t)(fwr_server.pending_reply_cmd | FWR_KIND_ANSWER), FWR_PAUSED, 6);
 }
 
 static void send_tapped(const uint8_t *data, uint32_t size_bytes)
@@ -197,37 +198,38 @@ static void send_tapped(const uint8_t *data, uint32_t size_bytes)
     if (fwr_server.link.length == FWR_LINK_HEADER + 6u && size <= FWR_LINK_PAYLOAD_MAX &&
         fwr_server_is_in_range(offset, size, size_bytes)) {
         memcpy(payload, data + offset, size);
-        fwr_server_reply(FWR_TAP_READ | FWR_KIND_ANSWER, (int32_t)size);
+        fwr_server_reply(FWR_TAP_READ | FWR_KIND_ANSWER, FWR_OK, size);
     } else {
-        fwr_server_reply(FWR_TAP_READ | FWR_KIND_ANSWER, FWR_E_RANGE);
+        fwr_server_reply(FWR_TAP_READ | FWR_KIND_ANSWER, FWR_E_RANGE, 0);
     }
 }
 
-/* Handles a request during a pause. Returns nonzero if the run continues. */
-static int handle_paused_request(uint32_t operator_index, const uint8_t *data, uint32_t size_bytes)
+/* Handles a request during a pause. Returns whether the run continues. */
+static bool handle_paused_request(uint32_t operator_index, const uint8_t *data, uint32_t size_bytes)
 {
     const uint8_t *frame = fwr_server.link.rx;
     enum fwr_frame_class standing = fwr_server_classify_frame();
+    uint8_t command = frame[FWR_LINK_KIND];
     if (standing == FWR_FRAME_STALE || standing == FWR_FRAME_WRONG_SESSION) {
-        return 0;
+        return false;
     }
     if (standing == FWR_FRAME_NEW_SESSION ||
-        (frame[4] != FWR_STEP && frame[4] != FWR_TAP_READ && standing == FWR_FRAME_NEXT)) {
-        fwr_server.tap_enabled = 0; /* finish the run without pauses, then handle the request */
-        fwr_server.interrupted = 1;
-        return 1;
+        (command != FWR_STEP && command != FWR_TAP_READ && standing == FWR_FRAME_NEXT)) {
+        fwr_server.tap_enabled = false; /* finish without pauses, then handle the request */
+        fwr_server.interrupted = true;
+        return true;
     }
-    fwr_server.sequence = (uint16_t)fwr_link_get(&frame[2], 2);
-    if (frame[4] == FWR_TAP_READ) {
+    fwr_server.sequence = (uint16_t)fwr_link_get(&frame[FWR_LINK_SEQUENCE], 2);
+    if (command == FWR_TAP_READ) {
         send_tapped(data, size_bytes);
-        return 0;
+        return false;
     }
     if (standing == FWR_FRAME_RETRANSMIT) {
         send_pause(operator_index, size_bytes);
-        return 0;
+        return false;
     }
     fwr_server.pending_reply_cmd = FWR_STEP;
-    return 1;
+    return true;
 }
 
 void fwr_server_tap(uint32_t operator_index, const void *data, uint32_t size_bytes)

@@ -65,6 +65,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "reference/boards.md",
         "reference/runtime.md",
         "reference/abi.md",
+        "reference/runtime-design.md",
         "changelog.md",
     ),
     "Explanations": (

@@ -26,6 +26,7 @@ OUTSIDE: Final[Mapping[str, str]] = {
     "boards/README.md": "reference/boards.md",
     "runtime_c/README.md": "reference/runtime.md",
     "runtime_c/ABI.md": "reference/abi.md",
+    "runtime_c/DESIGN.md": "reference/runtime-design.md",
 }
 """Pages that lie beside what they are about, and their places in the site."""
 FOLDERS: Final[Mapping[str, str]] = {

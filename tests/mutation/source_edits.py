@@ -61,7 +61,7 @@ EDITS = (
         "wire length off by one",
         C_LINK,
         "link->owes_zero = byte != 0xffu;",
-        "link->owes_zero = 1;",
+        "link->owes_zero = true;",
         FRAMES,
     ),
     Edit(
@@ -71,8 +71,8 @@ EDITS = (
         "fwr_server_request_size() - 7u",
         LINES,
     ),
-    Edit("damage of a frame forgotten", C_LINK, "    link->broken = 0;\n", "", FRAMES),
-    Edit("damage of a frame forgotten", C_LINK, "        link->broken = 1;\n", "", FRAMES),
+    Edit("damage of a frame forgotten", C_LINK, "    link->broken = false;\n", "", FRAMES),
+    Edit("damage of a frame forgotten", C_LINK, "        link->broken = true;\n", "", FRAMES),
     Edit(
         "request carried out twice",
         C_SERVER,

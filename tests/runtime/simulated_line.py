@@ -42,7 +42,7 @@ def build(folder: Path, *defines: str) -> Path:
     runtime = [file for file in (ROOT / "runtime_c").glob("fwr_*.c") if file.stem != "fwr_main"]
     tests = [ROOT / "tests/runtime" / name for name in ("simulated_port.c", "tiny_app.c")]
     flags = ["-std=c99", "-O1", "-fPIC", "-shared", f"-I{ROOT / 'runtime_c'}"]
-    options = [f"-D{name}" for name in defines]
+    options = [f"-D{name}" for name in ("FWR_ASSERTIONS=1", *defines)]
     files = [str(file) for file in (*sorted(runtime), *tests)]
     subprocess.run([compiler, *flags, *options, *files, "-o", str(library)], check=True)
     return library

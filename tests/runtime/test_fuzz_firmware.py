@@ -73,7 +73,7 @@ def build(subject: Subject, folder: Path, *, with_fuzzer: bool) -> Path:
         sources.append(here / "fuzz_main.c")
     flags = ["-std=c99", "-D_DEFAULT_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
     flags += [f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
-    flags += [f"-D{define}" for define in subject.defines]
+    flags += [f"-D{define}" for define in ("FWR_ASSERTIONS=1", *subject.defines)]
     flags += [f"-I{include}" for include in INCLUDES]
     subprocess.run([compiler, *flags, *map(str, sources), "-o", str(program)], check=True)
     return program

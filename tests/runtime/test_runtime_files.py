@@ -62,7 +62,7 @@ struct fwr_model {
     struct fwr_operator *operators;
 };
 void fwr_probe(uint32_t operator_index, uint32_t phase, const void *data, uint32_t size_bytes);
-void fwr_probe_start(const struct fwr_model *model, int with_checksums);
+void fwr_probe_start(const struct fwr_model *model, _Bool with_checksums);
 uint32_t fwr_probe_current(void);
 
 extern uint8_t fake_out[4096];
@@ -85,7 +85,8 @@ def c(ffi: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
     library = tmp_path_factory.mktemp("runtime") / "runtime.so"
     sources = [RUNTIME / f"fwr_{name}.c" for name in ("link", "probe", "stack")]
-    flags = ["-std=c99", "-O1", "-fPIC", "-shared", "-DFWR_PROFILE=1", f"-I{RUNTIME}"]
+    flags = ["-std=c99", "-O1", "-fPIC", "-shared", "-DFWR_PROFILE=1", "-DFWR_ASSERTIONS=1"]
+    flags += [f"-I{RUNTIME}"]
     files = [str(file) for file in (*sources, ROOT / "tests/runtime/fake_port.c")]
     subprocess.run([str(compiler), *flags, *files, "-o", str(library)], check=True)
     return ffi.dlopen(str(library))
