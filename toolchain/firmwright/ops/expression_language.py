@@ -10,11 +10,11 @@ and element types as conversions (`int32(a)`). `inf` and `nan` are literals.
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, Array, DType, find_dtype
+from firmwright.base.dtypes import FLOAT32, INT64, Array, DType, find_dtype
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import (
@@ -29,6 +29,9 @@ from firmwright.ir.tir.builder import (
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 
+V = TypeVar("V")
+Number: TypeAlias = bool | int | float
+"""A literal of a formula."""
 INPUT_NAMES = "abcdefghijklmnopqrstuvwxyz"
 
 _OPERATORS: Mapping[type[ast.AST], tir.BinaryOp] = {
@@ -53,28 +56,28 @@ _OPERATORS: Mapping[type[ast.AST], tir.BinaryOp] = {
 }
 
 
-class ExpressionAlgebra(Protocol):
-    """The operations of a formula; operands are Python literals or values of the algebra."""
+class ExpressionAlgebra(Protocol[V]):
+    """The operations of a formula on values `V`; a formula of literals alone is a literal."""
 
-    def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
+    def binary(self, op: tir.BinaryOp, a: V | Number, b: V | Number) -> V:
         """Return `a op b`, also for min and max."""
 
-    def logical_not(self, a: Any) -> Any:
+    def logical_not(self, a: V | Number) -> V:
         """Return true where `a` is false."""
 
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
+    def where(self, condition: V | Number, a: V | Number, b: V | Number) -> V:
         """Return `a` where the condition is true, else `b`."""
 
-    def function(self, name: str, args: Sequence[Any]) -> Any:
+    def function(self, name: str, args: Sequence[V | Number]) -> V:
         """Return a float32 function of `args`."""
 
-    def cast(self, value: Any, dtype: DType) -> Any:
+    def cast(self, value: V | Number, dtype: DType) -> V:
         """Return `value` converted to `dtype`."""
 
-    def bitwise_not(self, a: Any) -> Any:
+    def bitwise_not(self, a: V | Number) -> V:
         """Return an integer with all bits inverted."""
 
-    def bind(self, name: str, value: Any) -> Any:
+    def bind(self, name: str, value: V | Number) -> V | Number:
         """Name `value`; return the value or a reference to it."""
 
 
@@ -95,17 +98,20 @@ def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
     return tuple(assigned), body[-1].value
 
 
-def evaluate(text: str, inputs: Sequence[Any], algebra: ExpressionAlgebra) -> Any:
+def evaluate(text: str, inputs: Sequence[V], algebra: ExpressionAlgebra[V]) -> V | Number:
     """Return the value of the formula for `inputs`, computed by `algebra`."""
     assigned, result = parse(text)
-    scope: dict[str, Any] = dict(zip(INPUT_NAMES, inputs, strict=False))
+    scope: dict[str, V | Number] = dict(zip(INPUT_NAMES, inputs, strict=False))
     for name, value in assigned:
-        scope[name] = algebra.bind(name, _value(value, scope, algebra))
+        assigned_value: V | Number = _value(value, scope, algebra)
+        scope[name] = algebra.bind(name, assigned_value)
     return _value(result, scope, algebra)
 
 
-def _value(node: ast.expr, scope: Mapping[str, Any], algebra: ExpressionAlgebra) -> Any:
-    def value_of(child: ast.expr) -> Any:
+def _value(
+    node: ast.expr, scope: Mapping[str, V | Number], algebra: ExpressionAlgebra[V]
+) -> V | Number:
+    def value_of(child: ast.expr) -> V | Number:
         return _value(child, scope, algebra)
 
     match node:
@@ -135,7 +141,7 @@ def _value(node: ast.expr, scope: Mapping[str, Any], algebra: ExpressionAlgebra)
     raise InternalError(f"unsupported syntax in an expression: {ast.unparse(node)!r}")
 
 
-def _unary(op: ast.unaryop, value: Any, algebra: ExpressionAlgebra) -> Any:
+def _unary(op: ast.unaryop, value: V | Number, algebra: ExpressionAlgebra[V]) -> V:
     match op:
         case ast.Not():
             return algebra.logical_not(value)
@@ -146,7 +152,7 @@ def _unary(op: ast.unaryop, value: Any, algebra: ExpressionAlgebra) -> Any:
     raise InternalError("unsupported unary operator")
 
 
-def _function(name: str, args: Sequence[Any], algebra: ExpressionAlgebra) -> Any:
+def _function(name: str, args: Sequence[V | Number], algebra: ExpressionAlgebra[V]) -> V | Number:
     match name:
         case "where":
             return algebra.where(*args)
@@ -175,28 +181,31 @@ class TirAlgebra:
     def __init__(self, bind: Callable[[str, ArithExpr], ArithExpr] = lambda name, x: x) -> None:
         self._bind = bind
 
-    def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
+    def binary(self, op: tir.BinaryOp, a: ArithExpr | Number, b: ArithExpr | Number) -> ArithExpr:
         return binary_expr(op, a, b)
 
-    def logical_not(self, a: Any) -> Any:
+    def logical_not(self, a: ArithExpr | Number) -> ArithExpr:
         return logical_not(a)
 
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
+    def where(
+        self, condition: ArithExpr | Number, a: ArithExpr | Number, b: ArithExpr | Number
+    ) -> ArithExpr:
         return select(condition, a, b)
 
-    def function(self, name: str, args: Sequence[Any]) -> Any:
+    def function(self, name: str, args: Sequence[ArithExpr | Number]) -> ArithExpr:
         return intrinsic(name, args, FLOAT32, like=FLOAT32)
 
-    def cast(self, value: Any, dtype: DType) -> Any:
+    def cast(self, value: ArithExpr | Number, dtype: DType) -> ArithExpr:
         if isinstance(value, ArithExpr):
             return value.cast(dtype)
         return ArithExpr(immediate(value, dtype))
 
-    def bitwise_not(self, a: Any) -> Any:
-        dtype = a.expr.dtype
-        return binary_expr("xor", a, -1 if dtype.signed else dtype.max)
+    def bitwise_not(self, a: ArithExpr | Number) -> ArithExpr:
+        term = a if isinstance(a, ArithExpr) else ArithExpr(as_expr(a))
+        dtype = term.expr.dtype
+        return binary_expr("xor", term, -1 if dtype.signed else dtype.max)
 
-    def bind(self, name: str, value: Any) -> Any:
+    def bind(self, name: str, value: ArithExpr | Number) -> ArithExpr | Number:
         return self._bind(name, value) if isinstance(value, ArithExpr) else value
 
 
@@ -222,39 +231,40 @@ def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:
 class NumpyAlgebra:
     """Evaluates on arrays; each operation rounds to its element type, as the generated C does."""
 
-    def binary(self, op: tir.BinaryOp, a: Any, b: Any) -> Any:
+    def binary(self, op: tir.BinaryOp, a: Array | Number, b: Array | Number) -> Array:
         a, b = _to_common_dtype(a, b)
         kind = np.asarray(a).dtype.kind
         match op:
             case "div" if kind in "iu":
                 return _truncating_quotient(a, b)
             case "mod" if kind in "iu":
-                return (a - _truncating_quotient(a, b) * b).astype(a.dtype)
+                return np.asarray(a - _truncating_quotient(a, b) * b, a.dtype)
             case "and" | "or" | "xor" if kind == "b":
                 return _NUMPY[f"logical_{op}"](a, b)
         return _NUMPY[op](a, b)
 
-    def logical_not(self, a: Any) -> Any:
+    def logical_not(self, a: Array | Number) -> Array:
         return np.logical_not(a)
 
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
+    def where(self, condition: Array | Number, a: Array | Number, b: Array | Number) -> Array:
         a, b = _to_common_dtype(a, b)
         return np.where(condition, a, b)
 
-    def function(self, name: str, args: Sequence[Any]) -> Any:
-        return BASE_INTRINSICS[name].meaning(*(np.asarray(arg, np.float32) for arg in args))
+    def function(self, name: str, args: Sequence[Array | Number]) -> Array:
+        values = (np.asarray(arg, np.float32) for arg in args)
+        return np.asarray(BASE_INTRINSICS[name].meaning(*values))
 
-    def cast(self, value: Any, dtype: DType) -> Any:
+    def cast(self, value: Array | Number, dtype: DType) -> Array:
         return np.asarray(value).astype(dtype.np)
 
-    def bitwise_not(self, a: Any) -> Any:
+    def bitwise_not(self, a: Array | Number) -> Array:
         return np.invert(a)
 
-    def bind(self, name: str, value: Any) -> Any:
+    def bind(self, name: str, value: Array | Number) -> Array | Number:
         return value
 
 
-_NUMPY: Mapping[str, Callable[[Any, Any], Any]] = {
+_NUMPY: Mapping[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -285,11 +295,11 @@ def _truncating_quotient(a: Array, b: Array) -> Array:
     return np.asarray(np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient), a.dtype)
 
 
-def _to_common_dtype(a: Any, b: Any) -> tuple[Any, Any]:
+def _to_common_dtype(a: Array | Number, b: Array | Number) -> tuple[Array, Array]:
     """Convert literals to arrays, of the other operand's element type if that is an array."""
     if isinstance(a, bool | int | float):
         if isinstance(b, bool | int | float):
-            kind: Any = np.float32 if isinstance(a, float) or isinstance(b, float) else np.int64
+            kind = FLOAT32.np if isinstance(a, float) or isinstance(b, float) else INT64.np
             return np.asarray(a, kind), np.asarray(b, kind)
         return np.asarray(a, np.asarray(b).dtype), b
     if isinstance(b, bool | int | float):
