@@ -5,7 +5,6 @@ maximum. Multiplication keeps the rounded high word of the doubled product.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -102,11 +101,11 @@ _QUARTER = 1 << (29 - _BITS)
 _UNIT = 1 << (31 - _BITS)
 
 
-def _clz(x: Any) -> Any:
+def _clz(x: Array) -> Array:
     return 32 - np.frexp(np.asarray(x, np.float64))[1].astype(np.int64)
 
 
-def logarithm(x: Any) -> Any:
+def logarithm(x: Array) -> Array:
     """Return ln(x) as TFLite's log_x_for_x_greater_than_or_equal_to_1 computes it."""
     # x is written as r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is used, which
     # is near s = (1/2)^(1/4). Then ln(x) = p ln 2 + ln r with ln r = ln(r / s) - (ln 2) / 4, and
@@ -129,7 +128,8 @@ def logarithm(x: Any) -> Any:
     scaled = rounding_divide_by_pot(above, _BITS)
     inverse = np.minimum(two_over_one_plus(below) << 1, INT32_MAX)
     result = high_mul(power, _LOG_2) + high_mul(scaled, inverse)
-    return np.clip(result << 1, -INT32_MAX - 1, INT32_MAX).astype(np.int32)
+    in_range: Array = np.clip(result << 1, -INT32_MAX - 1, INT32_MAX).astype(np.int32)
+    return in_range
 
 
 # ---- inverse square root of an integer ---------------------------------------------------------
@@ -138,7 +138,7 @@ _RSQRT_STEPS = 5
 _RSQRT_ONE = 1 << 28
 
 
-def _normalize_for_rsqrt(x: Any) -> tuple[Any, Any]:
+def _normalize_for_rsqrt(x: Array) -> tuple[Array, Array]:
     """Return max(x, 2), shifted by an even number of bits into [2^27, 2^29), and a right shift.
 
     Half the value is a in [1/4, 1) with 28 fraction bits; the caller shifts 1 / sqrt(a).
@@ -150,7 +150,7 @@ def _normalize_for_rsqrt(x: Any) -> tuple[Any, Any]:
     return value << (2 * pairs), 11 + large - pairs
 
 
-def inverse_root(x: Any) -> Any:
+def inverse_root(x: Array) -> Array:
     """Return the multiplier of TFLite's GetInvSqrtQuantizedMultiplierExp; 0 counts as 1."""
     # 1 / sqrt(x) is about multiplier * 2^(shift - 31). Five Newton steps y = (3/2) y - (a / 2) y^3
     # from y = 1 give 1 / sqrt(a); the multiplier is sqrt(1/2) times that.
@@ -165,11 +165,11 @@ def inverse_root(x: Any) -> Any:
     return np.where(np.asarray(x) <= 1, INT32_MAX, multiplier).astype(np.int32)
 
 
-def _saturate32(x: Any) -> Any:
+def _saturate32(x: Array) -> Array:
     return np.clip(x, -INT32_MAX - 1, INT32_MAX)
 
 
-def inverse_root_shift(x: Any) -> Any:
+def inverse_root_shift(x: Array) -> Array:
     _, right = _normalize_for_rsqrt(x)
     return np.where(np.asarray(x) <= 1, 0, -np.maximum(right, 0)).astype(np.int32)
 
@@ -190,8 +190,9 @@ _MOST_FACTORS = 5
 _FACTORS16 = tuple((exponent, _to_16_bits(factor)) for exponent, factor in FACTORS)
 
 
-def _high_mul16(a: Array, b: Any) -> Array:
-    return np.asarray((a * b + (1 << 14)) >> 15)
+def _high_mul16(a: Array, b: Array | int) -> Array:
+    product: Array = a * b
+    return np.asarray((product + (1 << 14)) >> 15)
 
 
 def _saturate16(x: Array) -> Array:
@@ -216,7 +217,7 @@ def _exp_on_negative(a: IntArray, integer_bits: int) -> Array:
     return np.where(a == 0, _ONE16, result)
 
 
-def sigmoid16(x: Any, integer_bits: Any, is_tanh: Any) -> Array:
+def sigmoid16(x: Array, integer_bits: Array | int, is_tanh: Array | bool) -> Array:
     """Return the logistic function or tanh of int16 x, as TFLite's integer LSTM does.
 
     The method is that of `logistic` and `tanh`, with 16-bit products and constants.

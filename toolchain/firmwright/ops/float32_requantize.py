@@ -5,11 +5,9 @@ of one exact rounding, unless the product is within 2^-14 of a tie; only then ar
 24 bits computed. Larger results are beyond any clamp.
 """
 
-from typing import Any
-
 import numpy as np
 
-from firmwright.base.dtypes import INT32
+from firmwright.base.dtypes import INT32, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs
@@ -21,7 +19,7 @@ _NEAR_TIE = _C["near_tie"]
 """C text from x, multiplier and right to `scaled`, the magnitude of the result."""
 
 
-def _requantized(x: Any, multiplier: Any, shift: Any) -> Any:
+def _requantized(x: Array, multiplier: Array, shift: Array | int) -> Array:
     return multiply_by_quantized_multiplier(x, multiplier, shift, Rounding.FLOAT32).astype(np.int32)
 
 
@@ -37,7 +35,7 @@ REQUANTIZE_FLOAT32 = Intrinsic(
 )
 
 
-def _folded(raised: Any, x: Any, multiplier: Any, shift: Any, zero_point: Any) -> Any:
+def _folded(raised: Array, x: Array, multiplier: Array, shift: Array, zero_point: Array) -> Array:
     margin = 1 << max(int(shift) - 13, 0)
     is_near = ((np.asarray(raised, np.int64) + margin) & ((1 << int(shift)) - 1)) < 2 * margin
     exact = _requantized(x, multiplier, -1 - int(shift)) + zero_point

@@ -16,7 +16,6 @@ Semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -76,8 +75,9 @@ def apply_int64_requant(params: requantize.Requantization, acc: Array, dtype: DT
     return np.asarray(np.clip(scaled, params.clamp_min, params.clamp_max), dtype.np)
 
 
-def requantize_int64_array(acc: Array, multiplier: Any, right: Any) -> Array:
-    return np.asarray((acc * multiplier + (np.int64(1) << (np.int64(right) - 1))) >> right)
+def requantize_int64_array(acc: Array, multiplier: Array | int, right: Array | int) -> Array:
+    product: Array = acc * multiplier
+    return np.asarray((product + (np.int64(1) << (np.int64(right) - 1))) >> right)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from firmwright.base import quant
-from firmwright.base.dtypes import INT32, INT64, UINT8, UINT16
+from firmwright.base.dtypes import INT32, INT64, UINT8, UINT16, Array
 from firmwright.base.text_sections import read_sections
 from firmwright.base.weight_code import HEADER_WORDS, decode_block
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers, read_intrinsics
@@ -18,12 +17,12 @@ from firmwright.ops.float_sum_order import ADD_RUN
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
 
 
-def bit_length(x: Any) -> Any:
+def bit_length(x: Array) -> Array:
     """Return the number of significant bits; exact, since every x below 2^32 is a float64."""
     return np.frexp(np.asarray(x, np.float64))[1].astype(np.int32)
 
 
-def rounded_square_root(x: Any) -> Any:
+def rounded_square_root(x: Array) -> Array:
     """Return the square root rounded to nearest, limited to 16 bits if x fits in 32."""
     x = np.asarray(x, np.uint64)
     one, limit_32 = np.uint64(1), np.uint64(0xFFFFFFFF)
@@ -36,7 +35,7 @@ def rounded_square_root(x: Any) -> Any:
     return np.where(is_up, root + one, root).astype(np.uint32)
 
 
-def _requantize(rounding: quant.Rounding) -> Callable[[Any, Any, Any], Any]:
+def _requantize(rounding: quant.Rounding) -> Callable[[Array, Array, Array], Array]:
     return lambda x, multiplier, shift: quant.multiply_by_quantized_multiplier(
         x, multiplier, shift, rounding
     ).astype(np.int32)
@@ -45,19 +44,23 @@ def _requantize(rounding: quant.Rounding) -> Callable[[Any, Any, Any], Any]:
 FACTOR_LOW_BITS = 27
 
 
-def leading_zeros(x: Any) -> Any:
+def leading_zeros(x: Array) -> Array:
     return 32 - bit_length(x)
 
 
-def requantize_exact(x: Any, high: Any, low: Any, shift: Any) -> Any:
+def requantize_exact(x: Array, high: Array, low: Array, shift: Array) -> Array:
     size, upper, lower, right = (np.asarray(v, np.int64) for v in (abs(x), high, low, shift))
     total = size * upper + ((size * lower) >> FACTOR_LOW_BITS)
-    return (np.sign(x) * ((total + (np.int64(1) << (right - 1))) >> right)).astype(np.int32)
+    result: Array = (np.sign(x) * ((total + (np.int64(1) << (right - 1))) >> right)).astype(
+        np.int32
+    )
+    return result
 
 
-def reciprocal(total: Any, headroom: Any) -> Any:
+def reciprocal(total: Array, headroom: Array) -> Array:
     normal = (np.asarray(total, np.int64) << np.asarray(headroom, np.int64)) - (1 << 31)
-    return np.minimum(two_over_one_plus(normal) << 1, quant.INT32_MAX).astype(np.int32)
+    result: Array = np.minimum(two_over_one_plus(normal) << 1, quant.INT32_MAX).astype(np.int32)
+    return result
 
 
 def _power(x: int, exponent: int) -> int:
@@ -70,21 +73,21 @@ def _power(x: int, exponent: int) -> int:
 power = np.vectorize(_power, otypes=[np.int32])
 
 
-def _round(x: Any) -> Any:
+def _round(x: Array) -> Array:
     # In double, because adding a half in float32 could round up.
     return np.copysign(np.floor(np.abs(np.asarray(x, np.float64)) + 0.5), x).astype(np.float32)
 
 
-def _dynamic_ends(low: Any, high: Any) -> tuple[Any, Any]:
+def _dynamic_ends(low: Array, high: Array) -> tuple[Array, Array]:
     return np.minimum(low, 0).astype(np.float64), np.maximum(high, 0).astype(np.float64)
 
 
-def dynamic_scale(low: Any, high: Any) -> Any:
+def dynamic_scale(low: Array, high: Array) -> Array:
     least, greatest = (end.astype(np.float32) for end in _dynamic_ends(low, high))
     return np.where(least == greatest, np.float32(1), (greatest - least) / np.float32(255))
 
 
-def dynamic_zero_point(low: Any, high: Any) -> Any:
+def dynamic_zero_point(low: Array, high: Array) -> Array:
     least, greatest = _dynamic_ends(low, high)
     scale = np.where(least == greatest, 1, (greatest - least) / 255)
     below, above = least / scale, greatest / scale
@@ -94,7 +97,7 @@ def dynamic_zero_point(low: Any, high: Any) -> Any:
     return np.where(least == greatest, 0, clipped).astype(np.int32)
 
 
-def sift_down(entries: Any, first: Any, size: Any) -> Any:
+def sift_down(entries: Array, first: Array, size: Array) -> Array:
     heap, at, end = np.array(entries), int(np.max(first)), int(np.max(size))
     while len(below := heap[2 * at + 1 : min(2 * at + 3, end)]) and below.max() > heap[at]:
         greater = 2 * at + 1 + int(below.argmax())
@@ -155,7 +158,7 @@ COPY_8_WORDS = Intrinsic(
 )
 
 
-def _decode_weights(dst: Any, coded: Any, block: Any, count: Any) -> Any:
+def _decode_weights(dst: Array, coded: Array, block: Array, count: Array) -> Array:
     words, size = coded.reshape(len(coded), -1)[:, 0], int(count.flat[0])
     lanes = np.stack([decode_block(words, int(at), size) for at in block.flat], axis=-1)
     return np.concatenate([lanes.reshape(size, *dst.shape[1:]), dst[size:]])

@@ -25,7 +25,7 @@ def padding_pairs(call: OpCall) -> tuple[tuple[int, int], ...]:
 def pad_value(call: OpCall) -> float:
     if call.has_input(1):
         value = call.constant_array(1).reshape(-1)[0]
-        return value.item()  # type: ignore[no-any-return]  # numpy: Any
+        return value.item()  # type: ignore[no-any-return]  # numpy: Array
     quant = call.output.quantization
     return 0 if quant is None else quant.zero_point
 

@@ -5,9 +5,9 @@ kernels, with the same float widths, which determine the last bit of a multiplie
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from firmwright.ir.attribute_kinds import ACTIVATIONS
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, Conv2DAttrs, TransposeConvAttrs
 from firmwright.ir.tir.builder import ArithExpr, ExprLike, call_intrinsic, maximum, minimum
+from firmwright.ir.tir.intrinsic import Meaning
 
 _Value = TypeVar("_Value", ArithExpr, Array)
 
@@ -173,7 +174,7 @@ def tensor_scales(call: OpCall) -> list[float]:
     return [per_tensor_quant(kind).scale for kind in (*inputs, call.output)]
 
 
-def requant_by_scales(call: OpCall, factor: Callable[..., Any], activation: str) -> Requantization:
+def requant_by_scales(call: OpCall, factor: Meaning, activation: str) -> Requantization:
     """Return the requantization by factor(*input scales, output scale), rounding twice.
 
     LiteRT computes the factor in float32, TFLM in double.
@@ -194,7 +195,7 @@ def clamp(value: _Value, low: int, high: int, dtype: DType) -> _Value:
     return np.asarray(np.clip(value, low, high), dtype.np)
 
 
-def requantize_twice(x: Any, multiplier: Any, shift: Any) -> Any:
+def requantize_twice(x: _Value, multiplier: int, shift: int) -> _Value:
     """Requantize an expression or an array of int32, rounding twice."""
     if isinstance(x, ArithExpr):
         return call_intrinsic("requantize_twice", [x, multiplier, shift], INT32)

@@ -7,7 +7,6 @@ a channel from both sides; a multiplier is exact if an addend is left between th
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,9 @@ _NEARBY = (0, 1, -1, 2, -2, 3, -3)
 _UNBOUNDED = 1 << 60
 
 
-def _meaning(acc: Any, coarse: Any, fine: Any, addend: Any, split: int, shift: int) -> Any:
+def _meaning(
+    acc: Array, coarse: Array, fine: Array, addend: Array, split: int, shift: int
+) -> Array:
     wide = np.asarray(acc, np.int64)
     y = (wide * coarse + ((wide * fine) >> split) + addend) >> shift
     return y.astype(np.int32)

@@ -51,6 +51,10 @@ def immediates(*names: str) -> tuple[Operand, ...]:
     return tuple(Operand(name, "imm", INT32) for name in names)
 
 
+Meaning: TypeAlias = Callable[..., Any]
+"""What an intrinsic computes, in numpy: a function of its operands, pointers as arrays."""
+
+
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
     """An intrinsic; `result` is None for statements.
@@ -67,7 +71,7 @@ class Intrinsic:
 
     name: str
     operands: tuple[Operand, ...]
-    meaning: Callable[..., Any]
+    meaning: Meaning
     portable: str
     doc: str
     result: DType | None = None

@@ -1,7 +1,6 @@
 """conv2d on the DSP extension: one function for layers of all shapes."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -110,7 +109,7 @@ def _ranges_of_blocks(
     return first.min(axis=1) * channels, end.max(axis=1) * channels
 
 
-def _meaning(columns: Any, table: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _meaning(columns: Array, table: Array, x: Array, y: Array) -> tuple[Array, Array]:
     words = layer_tables.first_lane(table).astype("<u4")
     head = words[:_HEADER].view(np.uint8)
     n = dict(zip(_BYTES, head[:8].tolist(), strict=True))

@@ -1,7 +1,6 @@
 """depthwise_conv2d on the DSP extension: one function for layers of all shapes (3 x 3 windows)."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -101,7 +100,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     layer_tables.emit_layer(b, "depthwise_shared", band, table, reads, writes)
 
 
-def _meaning(band: Any, table: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _meaning(band: Array, table: Array, x: Array, y: Array) -> tuple[Array, Array]:
     data = layer_tables.first_lane(table)
     zero, stride, rows, top = map(int, data[[0, 1, 12, 13]])
     numbers = data[2:_HEADER].view("<u2").tolist()

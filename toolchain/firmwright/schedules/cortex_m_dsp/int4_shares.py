@@ -1,10 +1,8 @@
 """The part of int4 sums that depends on the columns alone: weights have an offset of 8."""
 
-from typing import Any
-
 import numpy as np
 
-from firmwright.base.dtypes import INT32, UINT32
+from firmwright.base.dtypes import INT32, UINT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
 from firmwright.schedules.asm_macros import define, repeat_macro, string_lines
@@ -13,7 +11,7 @@ from firmwright.schedules.cortex_m_dsp.microkernels import MAX_UNROLL, signed_pa
 _C = read_sections(__file__)
 
 
-def _shares_meaning(x: Any, *sums: Any) -> tuple[Any, ...]:
+def _shares_meaning(x: Array, *sums: Array) -> tuple[Array, ...]:
     words = np.asarray(x, np.uint32)
     totals = (signed_part(words, 16) + signed_part(words >> np.uint32(16), 16)).reshape(
         -1, 4, *words.shape[1:]

@@ -4,22 +4,21 @@ Semantics: instruction descriptions of the Armv7-M architecture reference manual
 int16 lanes are uint32.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32
-from firmwright.ir.tir.intrinsic import Intrinsic, read_intrinsics
+from firmwright.base.dtypes import INT32, Array
+from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, read_intrinsics
 from firmwright.ops.intrinsics import leading_zeros
 
 
-def _wrap(value: Any) -> Any:
+def _wrap(value: Array) -> Array:
     return np.asarray(value, np.int64).astype(np.uint32).astype(np.int32)
 
 
-def _lanes(word: Any) -> tuple[Any, Any]:
+def _lanes(word: Array) -> tuple[Array, Array]:
     """Return the two signed halves of a uint32 as int64."""
     bits = np.asarray(word, np.uint32)
     low = (bits & 0xFFFF).astype(np.uint16).astype(np.int16).astype(np.int64)
@@ -27,44 +26,44 @@ def _lanes(word: Any) -> tuple[Any, Any]:
     return low, high
 
 
-def _join(low: Any, high: Any) -> Any:
+def _join(low: Array, high: Array) -> Array:
     low16 = np.asarray(low, np.int64).astype(np.uint32) & np.uint32(0xFFFF)
     high16 = np.asarray(high, np.int64).astype(np.uint32) & np.uint32(0xFFFF)
     return low16 | (high16 << np.uint32(16))
 
 
-def _byte(word: Any, index: int) -> Any:
+def _byte(word: Array, index: int) -> Array:
     shifted = np.asarray(word, np.uint32) >> np.uint32(8 * index)
     return (shifted & 0xFF).astype(np.uint8).astype(np.int8).astype(np.int64)
 
 
-def _smlad(a: Any, b: Any, acc: Any) -> Any:
+def _smlad(a: Array, b: Array, acc: Array) -> Array:
     (a0, a1), (b0, b1) = _lanes(a), _lanes(b)
     return _wrap(np.asarray(acc, np.int64) + a0 * b0 + a1 * b1)
 
 
-def _smmla(x: Any, y: Any, acc: Any) -> Any:
+def _smmla(x: Array, y: Array, acc: Array) -> Array:
     product = np.asarray(x, np.int64) * np.asarray(y, np.int64)
     return _wrap(np.asarray(acc, np.int64) + (product >> 32))
 
 
-def _multiply_halves(first: int, second: int) -> Callable[..., Any]:
+def _multiply_halves(first: int, second: int) -> Meaning:
     return lambda a, b, acc: _wrap(np.asarray(acc, np.int64) + _lanes(a)[first] * _lanes(b)[second])
 
 
-def _extend_bytes(place: int) -> Callable[..., Any]:
+def _extend_bytes(place: int) -> Meaning:
     return lambda x: _join(_byte(x, place), _byte(x, place + 2))
 
 
-def _add_bytes(place: int) -> Callable[..., Any]:
+def _add_bytes(place: int) -> Meaning:
     return lambda a, x: _join(_lanes(a)[0] + _byte(x, place), _lanes(a)[1] + _byte(x, place + 2))
 
 
-def _combine_halves(combine: Callable[..., Any]) -> Callable[..., Any]:
+def _combine_halves(combine: Meaning) -> Meaning:
     return lambda a, b: _join(*map(combine, _lanes(a), _lanes(b)))
 
 
-def _smax8(a: Any, b: Any) -> Any:
+def _smax8(a: Array, b: Array) -> Array:
     greatest = [np.maximum(_byte(a, i), _byte(b, i)).astype(np.uint32) & 0xFF for i in range(4)]
     return greatest[0] | greatest[1] << 8 | greatest[2] << 16 | greatest[3] << 24
 
@@ -84,11 +83,11 @@ return {variable};"""
     return replace(item, text=item.text or {"gnu": assembly})
 
 
-def _half_unit(multiplier: Any) -> Any:
+def _half_unit(multiplier: Array) -> Array:
     return (0x80 >> leading_zeros(multiplier)).astype(np.int32)
 
 
-_MEANINGS: Mapping[str, Callable[..., Any]] = {
+_MEANINGS: Mapping[str, Meaning] = {
     "smlad": _smlad,
     "smlabb": _multiply_halves(0, 0),
     "smlabt": _multiply_halves(0, 1),

@@ -6,7 +6,6 @@ Parameters would take code in each call. The outputs are those of an offset form
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from firmwright.base.text_sections import insert_sections, read_sections
 from firmwright.ir import tir
 from firmwright.ir.tir.expr_evaluation import Ints
 from firmwright.ir.tir.inplace_distance import excluded_distances
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, Operand, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.folded_requantize import FITTED_LEFT, read_offset_form
 
@@ -24,7 +23,7 @@ def layer_intrinsic(
     module: str,
     name: str,
     buffers: Sequence[Operand],
-    meaning: Callable[..., Any],
+    meaning: Meaning,
     count: Callable[[Sequence[int]], int],
     instructions: int,
 ) -> Intrinsic:
@@ -67,7 +66,7 @@ def emit_layer(
     b.transform = lambda func: replace(func, attrs={**func.attrs, "inplace_distances": distances})
 
 
-def first_lane(data: Any) -> Array:
+def first_lane(data: Array) -> Array:
     """Return the elements that all lanes of the interpreter share."""
     return np.reshape(data, (len(data), -1))[:, 0].copy()
 

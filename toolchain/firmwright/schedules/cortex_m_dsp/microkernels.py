@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, UINT32
+from firmwright.base.dtypes import INT32, UINT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers
 from firmwright.schedules.asm_macros import (
@@ -223,9 +222,9 @@ def _loop(shape: DspMicrokernel, steps: int) -> Intrinsic:
     plain = _unrolled(shape, steps)
     w, x, *sums = plain.operands
 
-    def run(w: Any, x: Any, count: Any, *sums: Any) -> Any:
+    def run(w: Array, x: Array, count: Array, *sums: Array) -> tuple[Array, ...]:
         end = int(np.max(count))
-        return plain.meaning(w[: end * shape.words], x[: end * shape.column_words], *sums)
+        return tuple(plain.meaning(w[: end * shape.words], x[: end * shape.column_words], *sums))
 
     next_, each = f"{shape.macro}_NEXT", shape.instructions * steps
     body = (
@@ -251,15 +250,15 @@ def _loop(shape: DspMicrokernel, steps: int) -> Intrinsic:
     )
 
 
-def signed_part(bits: Any, size: int) -> Any:
+def signed_part(bits: Array, size: int) -> Array:
     shifted = np.asarray(bits, np.uint32) << np.uint32(32 - size)
     return (shifted.astype(np.int32) >> np.int32(32 - size)).astype(np.int64)
 
 
-def _meaning(shape: DspMicrokernel) -> Callable[..., tuple[Any, ...]]:
+def _meaning(shape: DspMicrokernel) -> Callable[..., tuple[Array, ...]]:
     """Return the numpy meaning for w [words N, lanes], x [pixels N, lanes] and accumulators."""
 
-    def run(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
+    def run(w: Array, x: Array, *sums: Array) -> tuple[Array, ...]:
         words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
         results = []
         for pair in range(shape.pairs):
@@ -339,7 +338,7 @@ def _intrinsic(shape: DspMicrokernel, steps: int) -> Intrinsic:
 _BYTES_PORTABLE = "\n".join([_C["bytes_portable"], _RESULTS])
 
 
-def _bytes_meaning(w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
+def _bytes_meaning(w: Array, x: Array, *sums: Array) -> tuple[Array, ...]:
     """Widen the bytes to columns and evaluate the paired micro-kernel."""
     words = np.asarray(x, np.uint32)
     halves = [
@@ -369,7 +368,7 @@ def _bytes_intrinsic(groups: int) -> Intrinsic:
     )
 
 
-def _int4_meaning(steps: int, w: Any, x: Any, *sums: Any) -> tuple[Any, ...]:
+def _int4_meaning(steps: int, w: Array, x: Array, *sums: Array) -> tuple[Array, ...]:
     """Unpack the weights to int16 and evaluate the wide micro-kernel."""
     words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
     rows = []

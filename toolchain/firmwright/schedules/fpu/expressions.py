@@ -1,9 +1,9 @@
 """Float arithmetic in line: rounding and saturation in integers, operations without an FPU."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from firmwright.ir.graph.attributes.layers import PoolNdAttrs
 from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic, maximum
-from firmwright.ir.tir.intrinsic import read_intrinsics
+from firmwright.ir.tir.intrinsic import Meaning, read_intrinsics
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
@@ -195,7 +195,7 @@ def _build(family: str, feature: str, op: OpCall, config: Config, b: Kernel) -> 
     b.transform = transform
 
 
-_MEANINGS: dict[str, Callable[..., Any]] = {
+_MEANINGS: dict[str, Meaning] = {
     _NEAREST: lambda x: np.rint(np.clip(x, 1 - (1 << 23), (1 << 23) - 1)).astype(np.int32),
     _SUM: lambda a, b: np.float32(a) + np.float32(b),
     _NEGATED: lambda x: -x,

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum, select
 from firmwright.ir.tir.intrinsic import read_intrinsics
@@ -89,7 +89,7 @@ def _build(build: _Build, feature: str, op: OpCall, config: Config, b: Kernel) -
     b.transform = partial(compute_in_line, feature)
 
 
-_MEANINGS: dict[str, Callable[[Any], Any]] = {
+_MEANINGS: dict[str, Callable[[Array], Array]] = {
     _EXP: partial(np.exp, dtype=np.float32),
     _SOFT_EXP: lambda x: np.exp(-np.abs(x), dtype=np.float32),
 }

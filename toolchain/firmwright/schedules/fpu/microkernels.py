@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT32
+from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic
 from firmwright.ir.tir.intrinsic import (
@@ -177,8 +177,14 @@ def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> 
 
 
 def _meaning(
-    tile: FpuTile, w: Any, x: Any, steps: Any, pitch: Any, rows: Any = 1, jump: Any = 0
-) -> tuple[Any, ...]:
+    tile: FpuTile,
+    w: Array,
+    x: Array,
+    steps: Array | int,
+    pitch: Array | int,
+    rows: Array | int = 1,
+    jump: Array | int = 0,
+) -> tuple[Array, ...]:
     """Return one sum per register from w [rows * steps * lanes, ...] and x [elements, ...]."""
     weights, columns = np.asarray(w, np.float32), np.asarray(x, np.float32)
     run, distance, count, gap = (int(np.max(n)) for n in (steps, pitch, rows, jump))
@@ -231,7 +237,7 @@ def _block(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) ->
     )
 
 
-def _vmla(total: Any, a: Any, b: Any) -> Any:
+def _vmla(total: Array, a: Array, b: Array) -> Array:
     product = np.asarray(a, np.float32) * np.asarray(b, np.float32)
     return np.asarray(total, np.float32) + product
 

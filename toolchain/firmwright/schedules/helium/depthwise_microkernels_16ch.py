@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
@@ -140,7 +139,7 @@ def _portable(taps: VisibleTaps) -> str:
     )
 
 
-def _meaning(taps: VisibleTaps, *args: Any) -> Any:
+def _meaning(taps: VisibleTaps, *args: Array) -> Array:
     x, w, bias, q, _, zero_point, low, high, away, _, x_row, x_column = args
     i, j = np.arange(taps.rows)[:, None, None], np.arange(taps.columns)[:, None]
     c, place = np.arange(CHANNELS), np.argsort(LANE_ORDER)
@@ -151,7 +150,8 @@ def _meaning(taps: VisibleTaps, *args: Any) -> Any:
     scaled = vector_requantize.scale_lanes(
         sums, parameters[place], parameters[CHANNELS + place], away
     )
-    return np.clip(scaled + zero_point, low, high).astype(np.int8)
+    result: Array = np.clip(scaled + zero_point, low, high).astype(np.int8)
+    return result
 
 
 def _taps(taps: VisibleTaps) -> Intrinsic:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
     IntrinsicMakers,
+    Meaning,
     Operand,
     immediates,
     inputs,
@@ -277,7 +277,7 @@ def _text(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool) -> str:
     )
 
 
-def unpack_weights(w: Any, rows: int, taps: int) -> Any:
+def unpack_weights(w: Array, rows: int, taps: int) -> Array:
     """Convert weights [step, row, sixteen] (flat, lanes last) to int64 [row, tap, lanes]."""
     weights = np.asarray(w, np.int64)
     tail = weights.shape[1:]
@@ -288,7 +288,7 @@ def unpack_weights(w: Any, rows: int, taps: int) -> Any:
     )
 
 
-def unpack_int4_weights(w: Any, rows: int, taps: int) -> Any:
+def unpack_int4_weights(w: Array, rows: int, taps: int) -> Array:
     """Convert int4 weights to int64 [row, tap, lanes]."""
     both = unpack_weights(w, rows // 2, taps)
     even = (both + 8) % 16 - 8
@@ -296,8 +296,8 @@ def unpack_int4_weights(w: Any, rows: int, taps: int) -> Any:
 
 
 def _meaning(
-    unpack: Callable[..., Any], w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any
-) -> tuple[Any, ...]:
+    unpack: Meaning, w: Array, x0: Array, x1: Array, q: Array, y0: Array, y1: Array, *rest: Array
+) -> tuple[Array, ...]:
     settings, shares, taps = rest[:_SETTINGS], rest[_SETTINGS:-1] or (0, 0), rest[-1]
     weights = unpack(w, vector_requantize.CHANNELS, taps)
     return tuple(

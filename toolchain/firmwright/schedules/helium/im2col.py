@@ -1,9 +1,7 @@
 """im2col packing for Helium, and the copies, fills and gathers of int8 runs that it uses."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +9,14 @@ from firmwright.base.dtypes import INT8, INT32, UINT16, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, OperandKind, immediates, pointers
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    Meaning,
+    Operand,
+    OperandKind,
+    immediates,
+    pointers,
+)
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.schedules.asm_macros import string_lines
@@ -93,7 +98,7 @@ def _move(
     vectors: int,
     sources: tuple[Operand, ...],
     assignment: str,
-    meaning: Callable[..., Any],
+    meaning: Meaning,
 ) -> Intrinsic:
     """Return an intrinsic that stores the bytes of `vectors` by the C `assignment` to y[i].
 
@@ -130,7 +135,7 @@ def _copy(vectors: int) -> Intrinsic:
 def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
     count = VECTOR_BYTES * (vectors - 1)
 
-    def meaning(y: Any, value: Any, last: Any) -> Any:
+    def meaning(y: Array, value: Array, last: Array) -> Array:
         return np.zeros_like(np.asarray(y)[: count + last]) + np.asarray(value).astype(np.int8)
 
     return _move(
@@ -147,7 +152,7 @@ def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
 def _gather(vectors: int) -> Intrinsic:
     count = GATHER_LANES * (vectors - 1)
 
-    def meaning(y: Any, x: Any, offsets: Any, last: Any) -> Any:
+    def meaning(y: Array, x: Array, offsets: Array, last: Array) -> Array:
         index = np.asarray(offsets)[: count + last].astype(np.int64)
         values = np.asarray(x)
         return np.take_along_axis(

@@ -1,10 +1,8 @@
 """logistic and tanh of int16 on Helium: four values gather their entries of the table."""
 
-from typing import Any
-
 import numpy as np
 
-from firmwright.base.dtypes import INT16, UINT16
+from firmwright.base.dtypes import INT16, UINT16, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
@@ -21,7 +19,9 @@ _NUMBERS = {
 
 
 def _lookup(op: str) -> Intrinsic:
-    def meaning(y: Any, x: Any, table: Any, multiplier: Any, shift: Any, count: Any) -> Any:
+    def meaning(
+        y: Array, x: Array, table: Array, multiplier: Array, shift: Array, count: Array
+    ) -> Array:
         raised = np.asarray(x)[:count].astype(np.int64) * multiplier + (1 << shift >> 1)
         return lookup_sigmoid_array(raised >> shift, op == "tanh").astype(np.int16)
 

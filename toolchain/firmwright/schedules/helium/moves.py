@@ -1,18 +1,17 @@
 """Data movement operators, and inversions of sign bits, by vectors."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, DType
+from firmwright.base.dtypes import INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, immediates, pointers
 from firmwright.ops.gather_scatter import gather_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import flips_sign_bits
@@ -86,13 +85,15 @@ def _build_gather(op: OpCall, config: Config, b: Kernel) -> None:
     _evaluate(b, "mve_gather_words", UINT32, numbers, at)
 
 
-def _strided(y: Any, x: Any, y_step: int, x_step: int, count: int) -> Any:
+def _strided(y: Array, x: Array, y_step: int, x_step: int, count: int) -> Array:
     result = np.array(y)
     result[::y_step] = np.asarray(x)[::x_step]
     return result
 
 
-def _gathered(y: Any, x: Any, places: Any, size: int, words: int, step: int, count: int) -> Any:
+def _gathered(
+    y: Array, x: Array, places: Array, size: int, words: int, step: int, count: int
+) -> Array:
     index = np.asarray(places)[::step].astype(np.int64)
     index = np.clip(np.where(index < 0, index + size, index), 0, size - 1)
     at = np.repeat(index * words, words, axis=0)
@@ -103,7 +104,7 @@ def _move(
     name: str,
     dtype: DType,
     numbers: str,
-    meaning: Callable[..., Any],
+    meaning: Meaning,
     doc: str,
     section: str,
     cost: float,

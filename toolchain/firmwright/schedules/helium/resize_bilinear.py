@@ -1,11 +1,10 @@
 """resize_bilinear on Helium: four or eight channels of a pixel at a time."""
 
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, DType
+from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, Array, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
@@ -16,14 +15,18 @@ from firmwright.ops.schedule import Config, Schedule
 _C = read_sections(__file__)
 
 
-def _meaning(y: Any, *values: Any) -> Any:
+def _meaning(y: Array, *values: Array) -> Array:
     *taps, up, down, to_left, to_right, bits, count = values
     a, b, c, d = (np.asarray(each)[:count] for each in taps)
     if a.dtype == np.float32:
-        return a * up * to_left + c * down * to_left + b * up * to_right + d * down * to_right
+        floats: Array = (
+            a * up * to_left + c * down * to_left + b * up * to_right + d * down * to_right
+        )
+        return floats
     a, b, c, d = (each.astype(np.int64) for each in (a, b, c, d))
     total = (a * to_left + b * to_right) * up + (c * to_left + d * to_right) * down
-    return (total + (1 << bits - 1) - (total < 0)) >> bits
+    result: Array = (total + (1 << bits - 1) - (total < 0)) >> bits
+    return result
 
 
 def _interpolate(dtype: DType, lane: int) -> Intrinsic:

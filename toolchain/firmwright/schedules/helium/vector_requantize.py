@@ -1,7 +1,6 @@
 """Requantization of vectors of four channels, as C text shared by the micro-kernels."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -140,18 +139,22 @@ def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Ar
     return np.ascontiguousarray(table[:, index].transpose(1, 0, 2)).reshape(len(starts), -1)
 
 
-def requantize_lanes(sums: Any, q: Any, settings: tuple[Any, ...]) -> Any:
+def requantize_lanes(sums: Array, q: Array, settings: tuple[Array | int, ...]) -> Array:
     """Add the biases to `sums` [4, lanes] and requantize, in numpy."""
     zero_point, low, high, away, lanes = settings
     q64 = np.asarray(q, np.int64)
     scaled = scale_lanes(sums + q64[:4], q64[4:8], q64[8:12], away)
-    return np.clip(scaled + zero_point, low, high).astype(INT8.np)[:lanes]
+    result: Array = np.clip(scaled + zero_point, low, high).astype(INT8.np)[:lanes]
+    return result
 
 
-def scale_lanes(sums: Any, multiplier: Any, shift: Any, away: Any) -> Any:
+def scale_lanes(
+    sums: Array, multiplier: Array | int, shift: Array | int, away: Array | int
+) -> Array:
     """Scale sums, without the zero point, in numpy."""
     if int(away) != IN_FLOAT32:
         return multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
     factor = np.asarray(multiplier, np.int32).view(np.float32)
     product = np.asarray(sums).astype(np.float32) * factor
-    return np.rint(np.clip(product, INT32.min, INT32.max)).astype(np.int64)
+    result: Array = np.rint(np.clip(product, INT32.min, INT32.max)).astype(np.int64)
+    return result

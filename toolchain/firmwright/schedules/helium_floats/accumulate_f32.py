@@ -1,9 +1,10 @@
 """Float multiply-accumulate in two styles, and activations: numpy, portable C and assembly."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.text_sections import fill_text, read_sections
 
 # `fused` (VFMA) rounds once per product: fewer instructions, but other bits than the default loops.
@@ -25,13 +26,13 @@ ACTIVATION_CODES = {"none": 0, "relu": 1, "relu6": 2, "relu_n1_to_1": 3}
 """Values of the immediate operand `activation`."""
 
 
-def accumulate(style: AccumulateStyle, total: Any, x: Any, w: Any) -> Any:
+def accumulate(style: AccumulateStyle, total: Array, x: Array, w: Array) -> Array:
     if style == "separate":
-        return total + x * w
+        return np.asarray(total + x * w)
     return _fused(np.asarray(total), np.asarray(x), np.asarray(w))
 
 
-def _fused(total: Any, x: Any, w: Any) -> Any:
+def _fused(total: Array, x: Array, w: Array) -> Array:
     # The product is exact in double precision. The sum is rounded to odd, using its error term, so
     # that rounding it again to single precision is exact.
     product, addend = np.asarray(x * w.astype(np.float64)), total.astype(np.float64)
@@ -44,7 +45,7 @@ def _fused(total: Any, x: Any, w: Any) -> Any:
     return np.where(odd, nearer, wide).astype(np.float32)
 
 
-def apply_activation(value: Any, activation: int) -> Any:
+def apply_activation(value: Array, activation: Array | int) -> Array:
     if activation == 0:
         return value
     low = np.float32(-1 if activation == 3 else 0)

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
@@ -180,10 +179,10 @@ def _portable(strip: Strip) -> str:
     )
 
 
-def _meaning(strip: Strip, x: Any, w: Any, bias: Any, *rest: Any) -> tuple[Any, ...]:
+def _meaning(strip: Strip, x: Array, w: Array, bias: Array, *rest: Array) -> tuple[Array, ...]:
     activation, rows, x_row, x_column = rest[strip.outputs :]
     values, weights = np.asarray(x, np.float32), np.asarray(w, np.float32)
-    sums: list[Any] = [np.zeros_like(np.asarray(bias, np.float32))] * strip.outputs
+    sums: list[Array] = [np.zeros_like(np.asarray(bias, np.float32))] * strip.outputs
     with np.errstate(all="ignore"):
         for i in range(rows):
             for position in strip.reach:

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from functools import partial
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -34,7 +33,7 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
 _POOLS = {"average_pool2d": "average", "max_pool2d": "most"}
 
 
-def _pairs_meaning(op: str, a: Any, b: Any, y: Any, activation: Any, count: Any) -> Any:
+def _pairs_meaning(op: str, a: Array, b: Array, y: Array, activation: Array, count: Array) -> Array:
     left, right = (np.asarray(each, np.float32)[:count] for each in (a, b))
     compute = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[op]
     with np.errstate(all="ignore"):
@@ -80,7 +79,7 @@ def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
     b.evaluate(f"mve_{op.op}_f32", [*pair, b.pointer(b.y, 0, count, "w"), code, count])
 
 
-def _pool_meaning(op: str, x: Any, y: Any, *settings: Any) -> Any:
+def _pool_meaning(op: str, x: Array, y: Array, *settings: Array) -> Array:
     rows, columns, row_step, step, activation, lanes = settings
     values = np.asarray(x, np.float32)
     with np.errstate(all="ignore"):
@@ -134,7 +133,7 @@ def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
         b.evaluate(f"mve_{_POOLS[op.op]}_f32", [x, y, *window.size, *steps, code, lanes])
 
 
-def _hard_swish_meaning(x: Any, y: Any, count: Any) -> Any:
+def _hard_swish_meaning(x: Array, y: Array, count: Array) -> Array:
     values = np.asarray(x, np.float32)[:count]
     with np.errstate(all="ignore"):
         return values * accumulate_f32.apply_activation(values + np.float32(3), 2) / np.float32(6)

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32
+from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
@@ -155,8 +154,8 @@ def _portable(style: AccumulateStyle, tile: VectorTile) -> str:
 
 
 def _meaning(
-    style: AccumulateStyle, tile: VectorTile, w: Any, x: Any, bias: Any, *rest: Any
-) -> tuple[Any, ...]:
+    style: AccumulateStyle, tile: VectorTile, w: Array, x: Array, bias: Array, *rest: Array
+) -> tuple[Array, ...]:
     activation, lanes, steps = rest[tile.pixels :]
     weights, values = np.asarray(w, np.float32), np.asarray(x, np.float32)
     a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])
@@ -216,7 +215,7 @@ def _column_text(pixels: int, *, zero: bool) -> str:
     )
 
 
-def _column_meaning(pixels: int, y: Any, *rest: Any) -> Any:
+def _column_meaning(pixels: int, y: Array, *rest: Array) -> Array:
     *source, count = rest
     result = np.array(y)
     result[: pixels * (count - 1) + 1 : pixels] = np.asarray(source[0])[:count] if source else 0

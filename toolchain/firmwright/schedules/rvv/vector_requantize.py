@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
@@ -86,7 +85,7 @@ def requantize_text(sums: Sequence[tuple[str, str]], lmul: int, at: str, vl: str
     return fill_text(_C["requantized"], stored=each("stored"), **parts, **names)
 
 
-def requantize_lanes(sums: Any, q: Any, s: Any, settings: Sequence[Any]) -> Any:
+def requantize_lanes(sums: Array, q: Array, s: Array, settings: Sequence[Array]) -> Array:
     """Add the biases to sums [pixel, channel, ...] and requantize, in numpy."""
     zero_point, low, high, rounding = settings
     bias, multiplier, shift = (

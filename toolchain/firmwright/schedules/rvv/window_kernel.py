@@ -5,7 +5,6 @@ Also the copies and fills of int8 runs that they need.
 
 from collections.abc import Callable, Sequence
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from firmwright.base.dtypes import INT8, INT32, UINT16, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, Operand, immediates, pointers
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant
@@ -42,7 +41,7 @@ ROW_MOVES = RowMoves(
 )
 
 
-def _move(name: str, source: Sequence[Operand], meaning: Callable[..., Any]) -> Intrinsic:
+def _move(name: str, source: Sequence[Operand], meaning: Meaning) -> Intrinsic:
     return Intrinsic(
         name=f"rvv_{name}",
         operands=(*pointers(INT8, "w", y=1), *source, *immediates("count")),
@@ -120,7 +119,7 @@ def make_intrinsic(
     All channels read the same inputs, or with `by_channel` their own.
     """
 
-    def meaning(w: Any, x: Any, q: Any, s: Any, y: Any, *rest: Any) -> Any:
+    def meaning(w: Array, x: Array, q: Array, s: Array, y: Array, *rest: Array) -> Array:
         pixel_step, rows, columns, row_step, column_step, channels = map(int, rest[:6])
         p, i, j, c = np.ogrid[:pixels, :rows, :columns, : channels if by_channel else 1]
         at = p * pixel_step + i * row_step + j * column_step + c

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicMakers, Operand, immediates, pointers
 
@@ -95,10 +95,12 @@ class MicrokernelFamily:
         )
 
 
-def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Any, ...]]:
+def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Array, ...]]:
     """Return the numpy meaning; operands are [element, lane], initial registers are ignored."""
 
-    def run(w: Any, x: Any, start: Any, pixel: int, steps: int, *_: Any) -> tuple[Any, ...]:
+    def run(
+        w: Array, x: Array, start: Array, pixel: int, steps: int, *_: Array
+    ) -> tuple[Array, ...]:
         weights = np.asarray(w, np.int64)[: shape.rows * steps]
         weights = weights.reshape(steps, shape.rows, *weights.shape[1:])
         places = shape.step * np.arange(steps)[:, None] + pixel * np.arange(shape.pixels)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -84,7 +83,7 @@ def _sum_products(stream: Array, words: Array, start: Array) -> Array:
     return np.stack(sums, axis=1).reshape(-1)
 
 
-def _meaning(w: Any, x: Any, start: Any, *_: Any) -> Any:
+def _meaning(w: Array, x: Array, start: Array, *_: Array) -> Array:
     """Return the sums; operands are [element, lane]."""
     operands = [np.asarray(values, np.int64).T for values in (w, x, start)]
     lanes = max(map(len, operands))

@@ -1,11 +1,10 @@
 """conv2d and fully_connected on Armv6-M: micro-kernels of eight channels times one pixel."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32, UINT8
+from firmwright.base.dtypes import INT8, INT32, UINT8, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
@@ -79,12 +78,13 @@ def _text(unroll: int) -> str:
     )
 
 
-def _meaning(w: Any, x: Any, start: Any, _: Any, steps: int) -> Any:
+def _meaning(w: Array, x: Array, start: Array, _: Array, steps: int) -> Array:
     weights = np.asarray(w, np.int64)[: ROWS * steps]
     weights = weights.reshape(steps, ROWS, *weights.shape[1:])
     columns = np.asarray(x, np.int64)[:steps, None]
     sums = np.asarray(start, np.int64)[:ROWS] + (weights * columns).sum(axis=0)
-    return sums.astype(np.uint32).astype(np.int32)
+    result: Array = sums.astype(np.uint32).astype(np.int32)
+    return result
 
 
 def unroll_factor(steps: int) -> int:
