@@ -64,7 +64,9 @@ POSITIVE: Final = Kind(
 WORD: Final = Kind("a name", lambda value: is_text(value) and _NAME.fullmatch(value) is not None)
 
 
-def wrong_values(values: Mapping[str, Any], kinds: Mapping[str, Kind], where: str) -> Iterator[str]:
+def wrong_values(
+    values: Mapping[str, object], kinds: Mapping[str, Kind], where: str
+) -> Iterator[str]:
     """Yield a clause for each key of `kinds` that is missing or has a value of another kind."""
     for key, kind in kinds.items():
         if key not in values:

@@ -84,7 +84,7 @@ def _file_problem(directory: Path, path: Path) -> str:
     return ""
 
 
-def _board_problems(facts: dict[str, Any]) -> Iterator[str]:
+def _board_problems(facts: dict[str, object]) -> Iterator[str]:
     for key in _FLAG_LISTS:
         if not _are_flags(facts.get(key)):
             yield f"{BOARD_FACTS} has unusual {key}: {facts.get(key)}."

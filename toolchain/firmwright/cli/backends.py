@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.targets import target_to_json
@@ -29,7 +28,7 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(_backend_to_json(backend), _format_backend(backend))
 
 
-def _backend_to_json(backend: Backend) -> dict[str, Any]:
+def _backend_to_json(backend: Backend) -> dict[str, object]:
     return {
         "name": backend.name,
         "version": backend.version,

@@ -6,7 +6,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.bench import prediction_accuracy
@@ -119,7 +118,7 @@ def _predictions(rows: Sequence[Prediction]) -> Outcome:
     return Outcome(data, "\n".join([format_table(head, cells), "", *lines]))
 
 
-def row_to_json(row: BenchmarkRow) -> dict[str, Any]:
+def row_to_json(row: BenchmarkRow) -> dict[str, object]:
     return {
         "model": row.model,
         "board": row.board,

@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import Board, list_boards, load_board
@@ -39,7 +38,7 @@ def _list(folders: list[Path]) -> Outcome:
     return Outcome(data, format_table(head, rows))
 
 
-def _board_to_json(board: Board) -> dict[str, Any]:
+def _board_to_json(board: Board) -> dict[str, object]:
     return {
         "name": board.name,
         "core": board.core,

@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import DoesNotFitError, UsageError
@@ -81,7 +80,7 @@ def check_board(args: argparse.Namespace, board: str) -> None:
         raise UsageError(what, where=args.model, hint=hint)
 
 
-def image_to_json(image: Image) -> dict[str, Any]:
+def image_to_json(image: Image) -> dict[str, object]:
     """Return the object for `build --json`; values that the toolchain cannot provide are null."""
     sizes, stack = image.sizes, image.firmware_stack
     unknown = [] if image.stack_is_known else ["stack_bytes", "firmware_stack_bytes"]

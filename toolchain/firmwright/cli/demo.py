@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(demo_to_json(demo), format_demo(demo), error)
 
 
-def demo_to_json(demo: DemoResult) -> dict[str, Any]:
+def demo_to_json(demo: DemoResult) -> dict[str, object]:
     """Return the JSON keys of verify, compile, build and profile, and the board's accuracy."""
     built = build_verb.image_to_json(demo.image)
     summary = demo.compiled.summary.to_json()

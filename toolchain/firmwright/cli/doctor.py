@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from firmwright.base.child_process import Word, find_program, run_program
 from firmwright.base.errors import ToolFailedError, ToolMissingError
@@ -58,7 +58,7 @@ def _advice(findings: Sequence[ToolStatus]) -> str:
     return "\n".join(["Install the missing tools with:", *lines])
 
 
-def status_to_json(item: ToolStatus) -> dict[str, Any]:
+def status_to_json(item: ToolStatus) -> dict[str, object]:
     return {
         "area": item.area,
         "name": item.name,

@@ -3,7 +3,6 @@
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
@@ -33,7 +32,7 @@ def run(args: argparse.Namespace) -> Outcome:
         measure_stack=args.measure_stack,
         metadata=metadata,
     )
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "model": compiled.summary.model,
         "board": compiled.board.name,
         "format": args.format,

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
 from firmwright.cli.model_argument import model_overrides
 from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_table
@@ -15,7 +14,7 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(inspection_to_json(inspection), format_summary(inspection))
 
 
-def inspection_to_json(inspection: Inspection) -> dict[str, Any]:
+def inspection_to_json(inspection: Inspection) -> dict[str, object]:
     return {
         "model": inspection.name,
         "stage": inspection.stage,
@@ -38,7 +37,7 @@ def inspection_to_json(inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def _tensor_to_json(tensor: ModelTensor) -> dict[str, Any]:
+def _tensor_to_json(tensor: ModelTensor) -> dict[str, object]:
     quantization = tensor.quantization
     return {
         "name": tensor.name,

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
@@ -48,7 +47,7 @@ def _serve(compiled: Compilation) -> Outcome:
     return Outcome({"board": compiled.board.name}, "")
 
 
-def score_to_json(score: mlperf.BenchmarkScore, compiled: Compilation) -> dict[str, Any]:
+def score_to_json(score: mlperf.BenchmarkScore, compiled: Compilation) -> dict[str, object]:
     return {
         "model": compiled.module.name,
         "board": compiled.board.name,

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.evaluate import format_layers
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def quantization_to_json(
     result: QuantizationResult, scores: Sequence[RunScores], model: str, out: str, size_bytes: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the object for `quantize --json`; the worst layers come first."""
     return {
         "model": model,

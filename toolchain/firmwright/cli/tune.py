@@ -3,7 +3,6 @@
 import argparse
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
@@ -35,7 +34,7 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(tuning_to_json(result, args.out), format_summary(result, args.out))
 
 
-def tuning_to_json(result: TuningResult, path: str) -> dict[str, Any]:
+def tuning_to_json(result: TuningResult, path: str) -> dict[str, object]:
     return {
         "board": result.board,
         "unit": result.unit,

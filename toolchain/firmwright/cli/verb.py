@@ -16,7 +16,7 @@ class Outcome:
     `warnings` are printed to stderr, and a list in JSON.
     """
 
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, object] = field(default_factory=dict)
     text: str = ""
     error: FirmwrightError | None = None
     warnings: tuple[str, ...] = ()

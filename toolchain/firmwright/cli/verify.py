@@ -2,7 +2,6 @@
 
 import argparse
 from functools import partial
-from typing import Any
 
 from firmwright.base.array_files import read_npz
 from firmwright.base.errors import MismatchError, UsageError
@@ -65,8 +64,8 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(verification_to_json(result), "" if error else text, error, batch.warnings)
 
 
-def verification_to_json(result: Verification) -> dict[str, Any]:
-    data: dict[str, Any] = {
+def verification_to_json(result: Verification) -> dict[str, object]:
+    data: dict[str, object] = {
         "model": result.model,
         "board": result.board,
         "numerics": result.numerics,

@@ -72,7 +72,7 @@ class Devices:
     `names` lists all that compute, the main core first, or is empty if it is the only one.
     `copiers` execute copies between memories, by default the main core. With `has_fallback` the
     main core executes the calls that a device rejects or aborts. `emulated_engine` is the
-    accelerator that the second core stands in for, or "".
+    accelerator that the second core emulates, or "".
     """
 
     names: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from firmwright.base.grouping import group_pairs
 from firmwright.base.json_input import parse_json
@@ -108,7 +108,7 @@ def parse_measurement(text: str) -> Measurement | None:
     )
 
 
-def _is_valid(data: Mapping[str, Any]) -> bool:
+def _is_valid(data: Mapping[str, object]) -> bool:
     config, count = data.get("config"), data.get("count")
     return (
         all(isinstance(data.get(name), str) for name in _STRING_FIELDS)

@@ -5,7 +5,6 @@ A summary depends only on the module and the options; it contains no machine nam
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from firmwright import compilation_summary as summaries
 from firmwright.base.version import ABI, METADATA_VERSION
@@ -23,8 +22,8 @@ def summarize_compilation(
     *,
     model_id: str = "",
     tool_version: str = "",
-    compiler: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
+    compiler: Mapping[str, object] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> CompilationSummary:
     """Summarize a planned `module`; `compiler` has the tool and flags of tuned sources."""
     main = module.aot_main

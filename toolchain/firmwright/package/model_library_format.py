@@ -4,7 +4,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from firmwright.artifacts import SourceTree
 from firmwright.compilation_summary import CompilationSummary, TensorSummary
@@ -65,7 +65,7 @@ def _metadata(name: str, summary: CompilationSummary) -> str:
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
 
 
-def _functions(summary: CompilationSummary) -> dict[str, Any]:
+def _functions(summary: CompilationSummary) -> dict[str, object]:
     """Describe the main with all memory, and operators without any, as they share the plan."""
     interface = (*summary.io.inputs, *summary.io.outputs)
     main = {
@@ -84,5 +84,5 @@ def _functions(summary: CompilationSummary) -> dict[str, Any]:
     }
 
 
-def _tensor(tensor: TensorSummary) -> dict[str, Any]:
+def _tensor(tensor: TensorSummary) -> dict[str, object]:
     return {"size": tensor.size_bytes, "dtype": tensor.dtype, "shape": list(tensor.shape)}

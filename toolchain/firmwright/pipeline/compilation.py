@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
@@ -77,7 +76,7 @@ class Compilation:
     record: ProgramRecord | None = None
 
     @property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, object]:
         """The summary as plain values, with the keys of `compile --json`."""
         return self.summary.to_json()
 
@@ -121,7 +120,7 @@ class Bundle:
         return self.parts[0].board
 
     @property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, object]:
         return self.summary.to_json()
 
     @property

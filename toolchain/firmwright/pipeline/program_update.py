@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.base.version import VERSION
@@ -43,8 +42,8 @@ def check_same_options(record: ProgramRecord, options: Options, board: str) -> N
             raise UsageError(what, hint="give the options of that compilation.")
 
 
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(dict(options)))
+def _plain(options: Mapping[str, object]) -> dict[str, object]:
+    plain: dict[str, object] = json.loads(json.dumps(dict(options)))
     return {name: value for name, value in plain.items() if name not in _OWN_OPTIONS}
 
 

@@ -5,7 +5,6 @@ Sizes and offsets are in bytes. A time is the number of a call in a run; live ra
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from firmwright.artifacts import ImageRegionUsage, SectionSize
 from firmwright.compilation_summary import MemoryTradeoff, PlannedBuffer, RejectedOperator
@@ -114,7 +113,7 @@ class BuildReport:
     rejections: tuple[RejectedOperator, ...] = ()
     tradeoffs: tuple[MemoryTradeoff, ...] = ()
     findings: tuple[ReportFinding, ...] = ()
-    search: Mapping[str, Any] | None = None
+    search: Mapping[str, object] | None = None
     evaluation: Evaluation | None = None
     parallel: ParallelRun | None = None
     estimates: tuple[tuple[str, int, str], ...] = ()
@@ -129,7 +128,7 @@ class BuildReport:
         kinds = [op.kind for op in self.operators if op.index == self.operator_by_time[time]]
         return kinds[0] if kinds else ""
 
-    def as_json(self) -> Mapping[str, Any]:
+    def as_json(self) -> Mapping[str, object]:
         return asdict(self)
 
 

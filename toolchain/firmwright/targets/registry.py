@@ -107,7 +107,7 @@ def _spec(kind: TargetKind, name: str) -> TargetAttribute:
     return kind.attrs[name]
 
 
-def target_to_json(target: Target) -> dict[str, Any]:
+def target_to_json(target: Target) -> dict[str, object]:
     """Return `{"kind": ..., "attrs": {...}}`, which `parse_target` accepts as text."""
     return {"kind": target.kind, "attrs": dict(target.attrs)}
 

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
@@ -64,7 +63,7 @@ def build_report(
     return replace(report, findings=find_issues(report))
 
 
-def read_report(path: str | Path) -> Mapping[str, Any]:
+def read_report(path: str | Path) -> Mapping[str, object]:
     """Read the JSON of an earlier report from its page or from the output of `report --json`."""
     hint = "give a page that report -o wrote, or the output of report --json."
     try:

@@ -4,19 +4,19 @@ A trace has a track for each core and DMA channel, with the calls of flows/predi
 An emulator's transfers are modeled; measured ones last from start to wait.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from firmwright.flows.measure.profiling import Profile
 
 _GRADIENT: Final = ({"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#e0a458"})
 
 
-def make_trace(measured: Profile) -> dict[str, Any]:
+def make_trace(measured: Profile) -> dict[str, object]:
     """Return the run as a trace in the format that Chrome defined, with times in microseconds."""
     operators = {operator.index: operator for operator in measured.operators}
     tracks = list(dict.fromkeys(["", *(item.call.device for item in measured.schedule)]))
     per_second = measured.clock_hz if measured.unit != "ns" and measured.clock_hz else 1e9
-    events: list[dict[str, Any]] = [
+    events: list[dict[str, object]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": measured.model}}
     ]
     for number, track in enumerate(tracks):
@@ -35,7 +35,7 @@ def make_trace(measured: Profile) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": conditions}
 
 
-def make_node_data(measured: Profile) -> dict[str, Any]:
+def make_node_data(measured: Profile) -> dict[str, object]:
     """Return the cost of each operator by its output tensor, as Model Explorer reads it."""
     results = {operator.name: {"value": operator.count} for operator in measured.operators}
     name = f"{measured.unit} on {measured.board}"

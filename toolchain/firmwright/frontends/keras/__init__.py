@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from firmwright.base.child_process import python_command, run_program
 from firmwright.base.errors import FirmwrightError, ModelError, ToolFailedError, ToolMissingError
@@ -94,7 +94,7 @@ def _check_archive(data: bytes, file: str) -> None:
         raise _error({"status": "foreign", "what": foreign}, file)
 
 
-def _error(answer: Mapping[str, Any], file: str) -> FirmwrightError:
+def _error(answer: Mapping[str, object], file: str) -> FirmwrightError:
     what = str(answer.get("what", ""))
     match answer["status"]:
         case "missing":

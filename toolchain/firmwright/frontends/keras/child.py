@@ -20,7 +20,7 @@ OLDEST_KERAS = (3, 11, 3)
 """The first version that refuses code in .h5 files, too, with `safe_mode`."""
 
 
-def convert(folder: Path, source: Path, memory_bytes: int) -> dict[str, Any]:
+def convert(folder: Path, source: Path, memory_bytes: int) -> dict[str, object]:
     """Convert a model in limited memory, with batch size 1 if open; return the answer."""
     with contextlib.suppress(ImportError):  # Windows
         import resource
@@ -52,7 +52,7 @@ def convert(folder: Path, source: Path, memory_bytes: int) -> dict[str, Any]:
     return {"status": "converted", "open_batch": is_open}
 
 
-def _check_hdf5(source: Path) -> dict[str, Any] | None:
+def _check_hdf5(source: Path) -> dict[str, object] | None:
     """Return why the file must not be loaded, or None.
 
     Keras reads it by h5py, too, which TensorFlow brings.
@@ -74,7 +74,7 @@ def _check_hdf5(source: Path) -> dict[str, Any] | None:
     return {"status": "foreign", "what": foreign} if foreign else None
 
 
-def _check_weights(source: Path) -> dict[str, Any] | None:
+def _check_weights(source: Path) -> dict[str, object] | None:
     import h5py
 
     with zipfile.ZipFile(source) as archive:

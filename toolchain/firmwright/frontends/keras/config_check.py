@@ -32,7 +32,7 @@ def find_foreign_classes(text: str) -> str:
     return ", ".join([*list(found)[:_SHOWN_MAX], *more])
 
 
-def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+def _objects(value: Any) -> Iterator[Mapping[str, object]]:
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -44,7 +44,7 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
             waiting += reversed(item)
 
 
-def _foreign_name(item: Mapping[str, Any]) -> str:
+def _foreign_name(item: Mapping[str, object]) -> str:
     """Return the name of the object's class, "" if it is one of Keras's own."""
     name, module = item.get("class_name"), item.get("module")
     registered = item.get("registered_name")
