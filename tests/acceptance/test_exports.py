@@ -18,7 +18,7 @@ from firmwright.base.errors import UsageError
 from firmwright.device.process_transport import PtyProcess
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.export.package_export import export_model
-from firmwright.flows.export.package_selftest import make_selftest, pseudo_random_sample
+from firmwright.flows.export.package_selftest import pseudo_random_sample, selftest_sources
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.samples.reference_outputs import compute_reference, run_numpy_reference
@@ -226,7 +226,7 @@ def test_tests_of_a_package_detect_a_wrong_weight_in_its_c(digits: Compilation, 
 
 def test_known_answers_in_c_are_those_of_the_reference_runtime(digits: Compilation):
     io = digits.module.io
-    text = str(make_selftest(digits, ()).files["model/digits_selftest.c"])
+    text = str(selftest_sources(digits, ()).files["model/digits_selftest.c"])
     seeds, crcs = re.findall(r"\{ (\d+)u, (\d+)u \}", text), re.findall(r"0x(\w{8})u[, ]", text)
     samples = [pseudo_random_sample(io.inputs, int(seed)) for seed in seeds[0]]
     outputs = compute_reference(digits, samples).outputs

@@ -369,7 +369,7 @@ EDITS = (
     ),
     Edit(
         "pass drops a span",
-        PY + "passes/graph/row_slicing.py",
+        PY + "ops/call_slices.py",
         "(part,), attrs, span)",
         "(part,), attrs)",
         SPANS,

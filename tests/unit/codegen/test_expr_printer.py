@@ -22,7 +22,7 @@ from firmwright.base.dtypes import (
 )
 from firmwright.base.errors import InternalError
 from firmwright.codegen.c_expr import float_literal
-from firmwright.codegen.c_names import MemoryBinding, ModelNames
+from firmwright.codegen.c_names import ModelNames, PointerBinding
 from firmwright.codegen.expr_printer import ExprPrinter, UsedHelpers
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import Builder
@@ -183,7 +183,7 @@ def printed(node: tir.Expr) -> str:
     printer = ExprPrinter(ModelNames("m"), {}, UsedHelpers())
     for name, dtype in (("x", INT8), ("w", INT32), ("u", UINT32), ("wide", INT64)):
         buffer = tir.Buffer(name, dtype, (9,), alignment=dtype.size_bytes)
-        printer.places[name] = MemoryBinding(name, buffer)
+        printer.places[name] = PointerBinding(name, buffer)
     printer.variables.update({name: name for name in ("i", "j", "n")})
     return printer.text(node)
 

@@ -15,7 +15,7 @@ from firmwright.flows.model.model import Model, load_model, partition, save_modu
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.module import IRModule, Pass
-from firmwright.partitioning.target_resolution import functions_for
+from firmwright.partitioning.target_resolution import functions_on_target
 from firmwright.targets.backend_registry import BACKENDS
 from firmwright.tune.partition_methods import PartitionRequest, partition_model, search_partition
 from tests.backends.toy_backends import Toy, chain
@@ -31,7 +31,7 @@ def once(name: str) -> Pass:
     """A pass that marks each function of a target and refuses to see one twice."""
 
     def run(module: IRModule) -> IRModule:
-        for function in functions_for(module, name):
+        for function in functions_on_target(module, name):
             marks = int(str(function.attrs.get("marks", 0))) + 1
             attrs = {**function.attrs, "marks": marks}
             module = module.with_function(replace(function, attrs=attrs))

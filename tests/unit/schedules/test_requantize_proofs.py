@@ -8,9 +8,9 @@ import pytest
 from firmwright.base.dtypes import INT8, INT16, Array
 from firmwright.base.quant import Rounding
 from firmwright.ops.requantize import Requantization
-from firmwright.schedules.constant_channels import constant_channel_values
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
 from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.skip_constant_channels import constant_channel_values
 
 # Accumulators, multipliers, shifts, zero points, clamps and bounds are random, up to the last value
 # that a proof allows. Every intermediate must fit 32 bits as on the device. docs/numerics.md states

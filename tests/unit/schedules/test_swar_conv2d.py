@@ -169,7 +169,8 @@ def test_narrow_products_equal_the_definition_for_every_accumulator(
     assert narrow is not None
     for channel in range(3):
         acc = np.arange(low[channel], high[channel] + 1)
-        wide = acc * narrow.coarse[channel] + (acc * narrow.fine[channel] >> narrow.split)
+        coarse_part = acc * narrow.high_factor[channel]
+        wide = coarse_part + (acc * narrow.low_factor[channel] >> narrow.split_bits)
         wide += narrow.addend[channel]
         assert INT32.min <= wide.min()
         assert wide.max() <= INT32.max

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from firmwright.build.elf_reader import read_contents, read_sections_and_symbols
+from firmwright.targets.block_cycle_bound import CycleBound
 from firmwright.targets.core_timing import core_timings
-from firmwright.targets.cycle_bound import CycleBound
 from firmwright.targets.disassembly import read_disassembly
 from firmwright.targets.machine_code import MachineCode, UnknownPathError
 from firmwright.targets.path_analysis import PathAnalysis, WorstPath

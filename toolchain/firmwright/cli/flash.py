@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.confirm:
         what = "--confirm needs --runner mcuboot; other tools replace the firmware at once."
         raise UsageError(what, where="flash", hint="omit --confirm.")
-    plan = make_flash_plan(args)
+    plan = build_and_plan_flash(args)
     commands = plan.commands(verify=args.verify)
     if args.dry_run:
         size_bytes = plan.image.size_bytes
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(asdict(result), text)
 
 
-def make_flash_plan(args: argparse.Namespace) -> FlashPlan:
+def build_and_plan_flash(args: argparse.Namespace) -> FlashPlan:
     folder = Path(args.model)
     if folder.is_dir():
         image = build_project(folder, allow_stack=args.allow_stack)

@@ -56,7 +56,7 @@ class LocalScope:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryBinding:
+class PointerBinding:
     """A buffer bound to a C pointer.
 
     A `plain` pointer refers to an array of its own type and needs no alias type. An `unaligned`
@@ -77,4 +77,4 @@ class RegisterBinding:
     buffer: tir.Buffer
 
 
-BufferBinding = MemoryBinding | RegisterBinding
+BufferBinding = PointerBinding | RegisterBinding

@@ -16,7 +16,7 @@ from firmwright.base.dtypes import BOOL, INT32, UINT32, DType
 from firmwright.base.errors import InternalError
 from firmwright.codegen import c_expr
 from firmwright.codegen.c_expr import PRIMARY, SUM, UNARY, CExpr, cast_to, convert_to
-from firmwright.codegen.c_names import BufferBinding, MemoryBinding, ModelNames, RegisterBinding
+from firmwright.codegen.c_names import BufferBinding, ModelNames, PointerBinding, RegisterBinding
 from firmwright.ir import tir
 from firmwright.ir.tir.flat_index import flat_index, fold_index
 from firmwright.ir.tir.intervals import Interval
@@ -316,9 +316,9 @@ class ExprPrinter:
 
     # ---- memory --------------------------------------------------------------------------------
 
-    def memory(self, buffer: tir.Buffer) -> MemoryBinding:
+    def memory(self, buffer: tir.Buffer) -> PointerBinding:
         place = self.places.get(buffer.name)
-        if not isinstance(place, MemoryBinding):
+        if not isinstance(place, PointerBinding):
             raise InternalError(f"the buffer {buffer.name} is used before it is declared")
         return place
 
@@ -358,11 +358,11 @@ class ExprPrinter:
         pointer = self._byte_pointer(place, flat_index(buffer, indices))
         return f"{name}({pointer.text}, {value.text})"
 
-    def _byte_pointer(self, place: MemoryBinding, index: tir.Expr) -> CExpr:
+    def _byte_pointer(self, place: PointerBinding, index: tir.Expr) -> CExpr:
         size = tir.IntImm(place.buffer.dtype.size_bytes, index.dtype)
         return self._offset(place, fold_index("mul", index, size))
 
-    def _offset(self, place: MemoryBinding, offset: tir.Expr) -> CExpr:
+    def _offset(self, place: PointerBinding, offset: tir.Expr) -> CExpr:
         base = place.name
         if isinstance(offset, tir.IntImm) and offset.value <= 0:
             value = -offset.value
@@ -384,7 +384,7 @@ class ExprPrinter:
         plain = self.memory(node.buffer).plain and dtype == node.buffer.dtype
         return self.pointer(node, self.pointee(dtype, plain=plain), const=const)
 
-    def element_type(self, place: MemoryBinding) -> str:
+    def element_type(self, place: PointerBinding) -> str:
         if place.unaligned:
             return "uint8_t"
         return self.pointee(place.buffer.dtype, plain=place.plain)

@@ -11,7 +11,7 @@ from firmwright.base.dtypes import UINT8, UINT32
 from firmwright.base.errors import InternalError
 from firmwright.base.grouping import group_pairs
 from firmwright.codegen.buffer_overlaps import OVERLAP_NOTE, OverlapComments
-from firmwright.codegen.c_names import MemoryBinding
+from firmwright.codegen.c_names import PointerBinding
 from firmwright.codegen.c_writer import CWriter, format_comment
 from firmwright.codegen.constant_pool_files import ConstantPoolFile
 from firmwright.codegen.expr_printer import ExprPrinter, cast_type
@@ -111,7 +111,7 @@ def _declare_param(exprs: ExprPrinter, param: tir.Param, name: str) -> str:
     if isinstance(param.value, tir.Var):
         exprs.variables[param.value.name] = name
         return f"{param.value.dtype.c_type} {name}"
-    place = exprs.places[param.value.name] = MemoryBinding(name, param.value)
+    place = exprs.places[param.value.name] = PointerBinding(name, param.value)
     const = "const " if param.role in _READ_ROLES else ""
     return f"{const}{exprs.element_type(place)} *{name}"
 
@@ -252,7 +252,7 @@ class AotMainPrinter(StmtPrinter):
                 raise InternalError(f"the AOT main has the scalar parameter {param.name}")
             if buffer.name not in used:
                 continue
-            place = MemoryBinding(self.scope.unique(buffer.name), buffer)
+            place = PointerBinding(self.scope.unique(buffer.name), buffer)
             self.exprs.places[buffer.name] = place
             const = "const " if param.role == "in" else ""
             source = {"pool": "pools", "in": "in"}.get(param.role, "out")
@@ -277,7 +277,7 @@ class AotMainPrinter(StmtPrinter):
 
     def _declare_placed(self, node: tir.DeclBuffer) -> None:
         pool = self.exprs.memory(node.source.buffer).name
-        place = MemoryBinding(self.scope.unique(node.buffer.name), node.buffer)
+        place = PointerBinding(self.scope.unique(node.buffer.name), node.buffer)
         self.exprs.places[node.buffer.name] = place
         pointee = self.exprs.element_type(place)
         address = f"{pool} + {self.context.interface.offset_macro(node.buffer.name)}"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from firmwright.base.errors import InternalError, UsageError
-from firmwright.codegen.c_names import MemoryBinding
+from firmwright.codegen.c_names import PointerBinding
 from firmwright.codegen.function_printer import AotMainPrinter
 from firmwright.codegen.model_interface import StreamedInput
 from firmwright.codegen.stmt_printer import EmitContext
@@ -113,7 +113,7 @@ class _RowFunctions:
             self._declare_params(printer, self.parts.body, "pool")
             buffer = next(p.value for p in self.main.params if p.name == self.rows.field)
             assert isinstance(buffer, tir.Buffer)
-            exprs.places[buffer.name] = MemoryBinding("row", buffer)
+            exprs.places[buffer.name] = PointerBinding("row", buffer)
             exprs.variables[self.parts.loop.var.name] = "step"
             printer.main_body(rewrite_stmt(self.parts.body, at_row))
             printer.out.gap()

@@ -12,7 +12,7 @@ from typing import assert_never
 from firmwright.base.c_identifiers import is_identifier
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
-from firmwright.codegen.c_names import LocalScope, MemoryBinding, ModelNames, RegisterBinding
+from firmwright.codegen.c_names import LocalScope, ModelNames, PointerBinding, RegisterBinding
 from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.constant_arrays import LinkedConstant
 from firmwright.codegen.constant_pool_files import ConstantPoolFile
@@ -237,7 +237,7 @@ class StmtPrinter:
         if node.buffer.name in self.used_names:
             symbol = self.context.constant_symbol(node.constant)
             name = self.scope.unique(node.buffer.name)
-            place = MemoryBinding(name, node.buffer, plain=is_identifier(symbol))
+            place = PointerBinding(name, node.buffer, plain=is_identifier(symbol))
             self.exprs.places[node.buffer.name] = place
             if node.buffer.dtype.is_int and node.buffer.elements:
                 elements = self.context.module.constants[node.constant].array()
@@ -260,7 +260,7 @@ class StmtPrinter:
         buffer, source = node.buffer, self.exprs.memory(node.source.buffer)
         wide = buffer.dtype.size_bytes
         natural = not source.unaligned and source.buffer.dtype.size_bytes >= wide
-        place = MemoryBinding(
+        place = PointerBinding(
             self.scope.unique(buffer.name),
             buffer,
             plain=source.plain and buffer.dtype == source.buffer.dtype,

@@ -109,7 +109,7 @@ def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]
 
 
 def _leaky_relu(call: OpCall, x: Any) -> Any:
-    kind, (value,) = call.output.dtype, elementwise.centered(call, x)
+    kind, (value,) = call.output.dtype, elementwise.subtract_zero_points(call, x)
     scaled = elementwise.choose(
         value >= 0, *(requantize.requantize_twice(value, *f) for f in _requantize_factors(call))
     )
@@ -136,7 +136,7 @@ def _reference_relu(call: OpCall, x: Array) -> Array:
         return np.clip(x, *requantize.quantized_activation_range(call.op, call.input(0))).astype(
             x.dtype
         )
-    (offset,) = elementwise.centered(call, x)
+    (offset,) = elementwise.subtract_zero_points(call, x)
     return requantize.requant_by_scales(call, operator.truediv, call.op).apply(
         offset, call.output.dtype
     )
@@ -149,7 +149,7 @@ def _lower_relu(call: OpCall, b: Kernel) -> None:
             low, high = requantize.quantized_activation_range(call.op, kind)
             store(requantize.clamp(values[0].cast(INT32), low, high, kind.dtype))
         else:
-            (offset,) = elementwise.centered(call, values[0])
+            (offset,) = elementwise.subtract_zero_points(call, values[0])
             params = requantize.requant_by_scales(call, operator.truediv, call.op)
             store(params.lower(offset, kind.dtype))
 

@@ -100,7 +100,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     total = (x.astype(wide) - _zero_point(call, 0)) @ (y.astype(wide) - _zero_point(call, 1))
     if kind == FLOAT32:
         return (total.astype(np.float32),)
-    return (int16x8.apply_int64_requant(requantization_of(call), total, kind),)
+    return (int16x8.requantize_sums(requantization_of(call), total, kind),)
 
 
 def lower(call: OpCall, b: Kernel, block: Sequence[int] = (1, 1)) -> None:

@@ -121,7 +121,7 @@ def reference_epilogue(call: OpCall, total: Array) -> Array:
         acc = total.astype(np.int64) + bias_of(call, "int32")
         if call.numerics == "onnx" and not int16x8.is_int16x8(call):
             return requantize.apply_float32(call, acc)
-        return int16x8.apply_int64_requant(requantization_of(call), acc, call.output.dtype)
+        return int16x8.requantize_sums(requantization_of(call), acc, call.output.dtype)
     biased = total + bias_of(call, "float32")
     return requantize.apply_activation(biased, call.attributes(ActivationAttrs).activation)
 

@@ -154,9 +154,9 @@ def compute_float32(
     return compute_elements(reference, lambda call, x: value(x))
 
 
-def centered(call: OpCall, *values: Any) -> Any:
+def subtract_zero_points(call: OpCall, *values: Any) -> tuple[Any, ...]:
     """Subtract the inputs' zero points from arrays (as int64) or expressions (as int32)."""
-    return (
+    return tuple(
         (x.cast(INT32) if isinstance(x, ArithExpr) else x.astype(np.int64))
         - per_tensor_quant(call.input(index)).zero_point
         for index, x in enumerate(values)

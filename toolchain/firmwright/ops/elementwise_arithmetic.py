@@ -100,7 +100,7 @@ def product_requantization(call: OpCall) -> Requantization:
 def _product(call: OpCall, a: Array, b: Array) -> Array:
     if has_zero_scale(call):
         return product_requantization(call).apply(a.astype(np.int64) * 0 * b, call.output.dtype)
-    left, right = elementwise.centered(call, a, b)
+    left, right = elementwise.subtract_zero_points(call, a, b)
     return product_requantization(call).apply(left * right, call.output.dtype)
 
 
@@ -111,7 +111,7 @@ def _lower_product(call: OpCall, b: Kernel) -> None:
             first, second = (value.cast(INT32) for value in values)
             store(params.lower(first * second, call.output.dtype))
             return
-        left, right = elementwise.centered(call, *values)
+        left, right = elementwise.subtract_zero_points(call, *values)
         store(params.lower(left * right, call.output.dtype))
 
 
@@ -132,7 +132,7 @@ def _quotient_requantization(call: OpCall) -> Requantization:
 
 def _quotient(call: OpCall, a: Array, b: Array) -> Array:
     params = _quotient_requantization(call)
-    dividend, divisor = elementwise.centered(call, a, b)
+    dividend, divisor = elementwise.subtract_zero_points(call, a, b)
     dividend, size = np.where(divisor < 0, -dividend, dividend), np.maximum(np.abs(divisor), 1)
     lead = leading_zeros(size).astype(np.int64)
     # A positive value can be shifted left by one less than its leading zeros; 0 counts as 1.
@@ -146,7 +146,7 @@ def _quotient(call: OpCall, a: Array, b: Array) -> Array:
 
 def _lower_quotient(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     params = _quotient_requantization(call)
-    x, y = elementwise.centered(call, a, b)
+    x, y = elementwise.subtract_zero_points(call, a, b)
     dividend, size = select(y < 0, 0 - x, x), maximum(maximum(y, 0 - y), 1)
     lead = intrinsic("clz", [size], INT32)
     spread = maximum(select(dividend < 0, dividend * -2 - 1, dividend * 2), 1)

@@ -26,11 +26,11 @@ from firmwright.ir.tir.builder import ArithExpr, binary_expr, maximum, minimum, 
 from firmwright.ops.elementwise import (
     ElementwiseKernel,
     binary_op,
-    centered,
     check_per_tensor,
     check_symmetric_int16,
     choose,
     compute_elements,
+    subtract_zero_points,
 )
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import clamp, per_tensor_quant, requantize_twice, tensor_scales
@@ -77,7 +77,7 @@ def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[str, ElementwiseKernel]:
     def compared(call: OpCall, a: Any, b: Any) -> list[Any]:
         return [
             _scaled(x * (1 << _COMPARED_BITS), per_tensor_quant(call.input(index)).scale)
-            for index, x in enumerate(centered(call, a, b))
+            for index, x in enumerate(subtract_zero_points(call, a, b))
         ]
 
     unquantized = _logical(op, pick)
@@ -106,7 +106,7 @@ def _squared_quantized(call: OpCall, a: Any, b: Any) -> Any:
     kind = call.output.dtype
     left, right = (
         _scaled(x * (1 << _SQUARED_BITS[kind]), factor)
-        for x, factor in zip(centered(call, a, b), (first, second), strict=True)
+        for x, factor in zip(subtract_zero_points(call, a, b), (first, second), strict=True)
     )
     total = _scaled(_squared(call, left, right), last) + per_tensor_quant(call.output).zero_point
     return clamp(total, kind.min, kind.max, kind)
@@ -127,7 +127,7 @@ def _prelu_factors(call: OpCall) -> tuple[float, float]:
 
 
 def _prelu_int8(call: OpCall, x: Any, alpha: Any) -> Any:
-    value, slope = centered(call, x, alpha)
+    value, slope = subtract_zero_points(call, x, alpha)
     above, below = _prelu_factors(call)
     scaled = choose(value >= 0, _scaled(value, above), _scaled(value * slope, below))
     return clamp(scaled + per_tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8)

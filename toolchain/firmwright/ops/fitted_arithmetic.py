@@ -19,7 +19,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.values import FittedAttrs, FittedProductAttrs, TableSumAttrs
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
-from firmwright.ops.elementwise import broadcast_shape, centered, loop_over_elements
+from firmwright.ops.elementwise import broadcast_shape, loop_over_elements, subtract_zero_points
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import clamp
@@ -64,7 +64,7 @@ def lower_table_sum(call: OpCall, b: Kernel) -> None:
 
 def fitted_product(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(FittedProductAttrs)
-    a, b = centered(call, *arrays)
+    a, b = subtract_zero_points(call, *arrays)
     v = a * b * attrs.multiplier + attrs.addend
     return (_narrowed(call, v, INT64),)
 
@@ -75,7 +75,7 @@ def lower_fitted_product(call: OpCall, b: Kernel) -> None:
         ArithExpr(immediate(value, INT64)) for value in (attrs.multiplier, attrs.addend)
     )
     with loop_over_elements(b) as (values, store):
-        left, right = centered(call, *values)
+        left, right = subtract_zero_points(call, *values)
         v = b.let("v", (left * right).cast(INT64) * multiplier + addend)
         store(_narrowed(call, v, INT64))
 

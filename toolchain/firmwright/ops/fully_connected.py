@@ -94,7 +94,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         sums = (x @ w.T).astype(np.int64) + bias_of(call, "int32")
         step = defined_requantization(call)
         if isinstance(step, requantize.Requantization):
-            return (int16x8.apply_int64_requant(step, sums, INT16).reshape(shape),)
+            return (int16x8.requantize_sums(step, sums, INT16).reshape(shape),)
         return (step.apply(sums, INT16).reshape(shape),)
     if call.input(0).dtype == INT8:
         acc = ((x - requantize.per_tensor_quant(call.input(0)).zero_point) @ w.T).astype(np.int64)
@@ -201,7 +201,7 @@ def reference_variable(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     sums = (x - zero_points[0]) @ (w - zero_points[1]).T + bias
     step, kind = defined_requantization(call), call.output.dtype
     if isinstance(step, requantize.Requantization):
-        return (int16x8.apply_int64_requant(step, sums, kind).reshape(shape),)
+        return (int16x8.requantize_sums(step, sums, kind).reshape(shape),)
     return (step.apply(sums, kind).reshape(shape),)
 
 

@@ -65,7 +65,7 @@ def accumulator_dtype(call: OpCall, axis: int) -> DType:
     return INT32 if int(requantize.accumulator_bounds(call, axis).max()) <= INT32.max else INT64
 
 
-def apply_int64_requant(params: requantize.Requantization, acc: Array, dtype: DType) -> Array:
+def requantize_sums(params: requantize.Requantization, acc: Array, dtype: DType) -> Array:
     """Requantize in numpy; sums for int16 that are rounded once may have 64 bits."""
     if dtype != INT16 or params.rounding is Rounding.TWICE:
         return params.apply(acc, dtype)

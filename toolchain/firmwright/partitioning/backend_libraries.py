@@ -24,7 +24,11 @@ from firmwright.ir.tir.intrinsic import (
 from firmwright.ir.tir.traversal import statements, walk
 from firmwright.partitioning.engine_instances import engine_device
 from firmwright.partitioning.target_hooks import unlowered_functions
-from firmwright.partitioning.target_resolution import check_sources, functions_for, with_new_files
+from firmwright.partitioning.target_resolution import (
+    check_sources,
+    functions_on_target,
+    with_new_files,
+)
 from firmwright.targets.backend import Backend
 from firmwright.targets.backend_calls import library_sources
 from firmwright.targets.saved_backend import backend_in, make_record, read_records, with_records
@@ -149,7 +153,7 @@ def generated_files(module: IRModule) -> frozenset[str]:
 
 
 def _kernels(module: IRModule, name: str) -> list[tir.PrimFunc]:
-    return [func for func in functions_for(module, name) if isinstance(func, tir.PrimFunc)]
+    return [func for func in functions_on_target(module, name) if isinstance(func, tir.PrimFunc)]
 
 
 def with_backend_records(module: IRModule) -> IRModule:

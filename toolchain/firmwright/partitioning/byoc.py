@@ -33,7 +33,7 @@ from firmwright.partitioning.regions import (
     sort_topologically,
     with_unmatched,
 )
-from firmwright.partitioning.target_resolution import functions_for, target_of
+from firmwright.partitioning.target_resolution import functions_on_target, target_of
 from firmwright.targets.backend import match_always
 from firmwright.targets.backend_calls import rejection_reasons
 
@@ -90,7 +90,7 @@ def run_partition(
     names = [item.name for item in active if item.where is not _match_never]
     before, module = module, _partition_functions(module, active, choose)
     for name in names:
-        if choose is greedy_cover and not functions_for(module, name):
+        if choose is greedy_cover and not functions_on_target(module, name):
             log.warning("%s: the backend %s takes none of its operators", module.name, name)
     after = run_phase(module, "post_partition", watch, [item.name for item in active])
     module = _keep_assigned(before, after)

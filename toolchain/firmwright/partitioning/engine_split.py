@@ -20,6 +20,7 @@ from firmwright.ir.graph import Call, Function, Value
 from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.devices import module_cores
 from firmwright.ir.module import AnyFunction, IRModule
+from firmwright.ops.call_slices import CallSlice, concatenate_parts
 from firmwright.ops.opdef import OpTable
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.engine_instances import engine_device, listed_engines
@@ -29,7 +30,6 @@ from firmwright.partitioning.pattern_matching import active_backends, all_matche
 from firmwright.partitioning.run_pipelining import CallCycles
 from firmwright.partitioning.target_resolution import target_of
 from firmwright.passes.graph.multi_core_split import CallSplitter
-from firmwright.passes.graph.row_slicing import CallSlice, concatenate_parts
 from firmwright.passes.graph.value_names import with_unique_names
 
 

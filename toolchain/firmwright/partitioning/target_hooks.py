@@ -15,7 +15,7 @@ from firmwright.ir.graph.patterns import Match
 from firmwright.ir.module import IRModule, Pass
 from firmwright.partitioning.target_resolution import (
     check_only_modified,
-    functions_for,
+    functions_on_target,
     target_of,
     with_new_files,
 )
@@ -30,7 +30,7 @@ from firmwright.targets.saved_backend import kind_in
 def run_hook(module: IRModule, hook: target_kind.HookName) -> IRModule:
     for name in module.targets:
         hook_impl: target_kind.Hook | None = getattr(kind_in(module, name).hooks, hook)
-        if hook_impl is None or not functions_for(module, name):
+        if hook_impl is None or not functions_on_target(module, name):
             continue
         pass_label = f"`{target_kind.BACKEND_METHODS[hook]}` of target {name}"
         if isinstance(hook_impl, Pass | tuple):
@@ -92,7 +92,7 @@ def _call_function_hook(
         for callee in called_functions(call)
     }
     lowered: dict[Hashable, target_kind.LoweredFunction] = {}
-    for function in functions_for(module, name):
+    for function in functions_on_target(module, name):
         if not isinstance(function, Function) or function.name not in called:
             continue
         key = structural_key(function, module)

@@ -24,7 +24,7 @@ def target_of(function: AnyFunction) -> str:
     return str(function.attrs.get("target", ""))
 
 
-def functions_for(module: IRModule, target: str) -> list[AnyFunction]:
+def functions_on_target(module: IRModule, target: str) -> list[AnyFunction]:
     return [func for func in module.functions.values() if target_of(func) == target]
 
 
@@ -112,7 +112,7 @@ def resolve_targets(board: Board, text: str) -> dict[str, Target]:
     known = parse_targets(", ".join((str(board_target(board)), *board.targets)))
     requested = parse_targets(text, known) if text else ()
     table = {CORE_TARGET_NAME: resolve_core(board, find_core(requested))}
-    return {**table, **name_targets(filter(is_backend, requested))}
+    return {**table, **unique_target_names(filter(is_backend, requested))}
 
 
 def find_core(targets: Sequence[Target]) -> Target | None:
@@ -136,10 +136,10 @@ def extend_targets(table: Mapping[str, Target], text: str) -> dict[str, Target]:
     for target in filter(is_backend, requested):
         if requested.count(target) > backends.count(target):
             backends.append(target)
-    return {**({CORE_TARGET_NAME: core} if core else cores), **name_targets(backends)}
+    return {**({CORE_TARGET_NAME: core} if core else cores), **unique_target_names(backends)}
 
 
-def name_targets(targets: Iterable[Target]) -> dict[str, Target]:
+def unique_target_names(targets: Iterable[Target]) -> dict[str, Target]:
     named: dict[str, Target] = {}
     for target in targets:
         name, count = target.kind, 0

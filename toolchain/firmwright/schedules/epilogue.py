@@ -199,7 +199,11 @@ class _EpilogueMaker:
         return len(self.bounds[0])
 
     def narrow(self, narrow: NarrowRequantize) -> RequantizeEpilogue:
-        values = {"coarse": narrow.coarse, "fine": narrow.fine, "addend": narrow.addend}
+        values = {
+            "high_factor": narrow.high_factor,
+            "low_factor": narrow.low_factor,
+            "addend": narrow.addend,
+        }
         parameters = self._tabulate(values, _varying(values))
         return RequantizeEpilogue(NarrowForm(narrow, self.dtype), parameters, self._no_factors())
 

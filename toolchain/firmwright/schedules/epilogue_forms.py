@@ -126,7 +126,7 @@ AddendForm: TypeAlias = PlainAddend | SignedAddend | HalfUnitAddend | ComputedAd
 
 @dataclass(frozen=True, slots=True)
 class NarrowForm:
-    """Products of 32 bits; parameters `coarse`, `fine` and `addend`."""
+    """Products of 32 bits; parameters `high_factor`, `low_factor` and `addend`."""
 
     narrow: NarrowRequantize
     dtype: DType

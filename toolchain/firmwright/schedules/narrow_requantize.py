@@ -1,6 +1,6 @@
 """Exact requantization by products of 32 bits, for cores without a 64-bit product.
 
-    y = clamp((acc * coarse + (acc * fine >> split) + addend) >> shift)
+    y = clamp((acc * high_factor + (acc * low_factor >> split_bits) + addend) >> shift)
 
 The definition is given by its steps, the least accumulator of each output. They bound the addend of
 a channel from both sides; a multiplier is exact if an addend is left between the bounds.
@@ -22,19 +22,22 @@ _UNBOUNDED = 1 << 60
 
 
 def _meaning(
-    acc: Array, coarse: Array, fine: Array, addend: Array, split: int, shift: int
+    acc: Array, high_factor: Array, low_factor: Array, addend: Array, split_bits: int, shift: int
 ) -> Array:
     wide = np.asarray(acc, np.int64)
-    y = (wide * coarse + ((wide * fine) >> split) + addend) >> shift
+    y = (wide * high_factor + ((wide * low_factor) >> split_bits) + addend) >> shift
     return y.astype(np.int32)
 
 
 INTRINSICS = (
     Intrinsic(
         "requantize_narrow",
-        (*inputs(INT32, "acc", "coarse", "fine", "addend"), *immediates("split", "shift")),
+        (
+            *inputs(INT32, "acc", "high_factor", "low_factor", "addend"),
+            *immediates("split_bits", "shift"),
+        ),
         _meaning,
-        "return (acc * coarse + ((acc * fine) >> split) + addend) >> shift;",
+        "return (acc * high_factor + ((acc * low_factor) >> split_bits) + addend) >> shift;",
         doc="Requantization by products of 32 bits, before the bounds of the output.",
         result=INT32,
         instructions=9,
@@ -46,19 +49,26 @@ INTRINSICS = (
 class NarrowRequantize:
     """The parameters of each channel, and the shifts and bounds of all."""
 
-    coarse: tuple[int, ...]
-    fine: tuple[int, ...]
+    high_factor: tuple[int, ...]
+    low_factor: tuple[int, ...]
     addend: tuple[int, ...]
-    split: int
+    split_bits: int
     shift: int
     clamp_min: int
     clamp_max: int
 
     def apply(
-        self, acc: ArithExpr, coarse: ArithExpr, fine: ArithExpr, addend: ArithExpr, dtype: DType
+        self,
+        acc: ArithExpr,
+        high_factor: ArithExpr,
+        low_factor: ArithExpr,
+        addend: ArithExpr,
+        dtype: DType,
     ) -> ArithExpr:
         y = call_intrinsic(
-            "requantize_narrow", [acc, coarse, fine, addend, self.split, self.shift], INT32
+            "requantize_narrow",
+            [acc, high_factor, low_factor, addend, self.split_bits, self.shift],
+            INT32,
         )
         return minimum(maximum(y, self.clamp_min), self.clamp_max).cast(dtype)
 
@@ -68,22 +78,22 @@ def narrow_requantize(
 ) -> NarrowRequantize | None:
     """Return the narrow form for accumulators in [low[c], high[c]], or None if it is not exact."""
     reach = np.maximum(np.maximum(-low, high), 1)
-    split = 31 - int(reach.max()).bit_length()
+    split_bits = 31 - int(reach.max()).bit_length()
     scale = np.ldexp(np.array(params.multipliers, float), np.array(params.shifts) - 31)
     scale = np.broadcast_to(scale, low.shape)
     most_output = float((reach * scale).max()) + abs(params.zero_point) + 2
     shift = 31 - int(most_output).bit_length()
-    if params.rounding is Rounding.FLOAT32 or split < 1 or shift < 1:
+    if params.rounding is Rounding.FLOAT32 or split_bits < 1 or shift < 1:
         return None
     outputs = np.arange(params.clamp_min + 1, params.clamp_max + 1)[:, None]
     steps = _find_steps(params, low, high, dtype, outputs)
-    ends = outputs << (shift + split)
+    ends = outputs << (shift + split_bits)
     usual = (2 * params.zero_point + 1) << (shift - 1)
     multiplier, addend = np.full(low.shape, -1), np.zeros(low.shape, np.int64)
     for distance in _NEARBY:
-        tried = np.floor(np.ldexp(scale, shift + split)).astype(np.int64) + distance
-        least = -((steps * tried - ends) >> split)
-        most = (ends - 1 - (steps - 1) * tried) >> split
+        tried = np.floor(np.ldexp(scale, shift + split_bits)).astype(np.int64) + distance
+        least = -((steps * tried - ends) >> split_bits)
+        most = (ends - 1 - (steps - 1) * tried) >> split_bits
         least = np.where(steps <= high, least, -_UNBOUNDED).max(axis=0, initial=-_UNBOUNDED)
         most = np.where(steps > low, most, _UNBOUNDED).min(axis=0, initial=_UNBOUNDED)
         is_new = (least <= most) & (multiplier < 0)
@@ -91,9 +101,11 @@ def narrow_requantize(
         addend = np.where(is_new, np.clip(usual, least, most), addend)
     if (multiplier < 0).any():
         return None
-    parts = (multiplier >> split, multiplier & ((1 << split) - 1), addend)
-    coarse, fine, addends = (tuple(map(int, part)) for part in parts)
-    return NarrowRequantize(coarse, fine, addends, split, shift, params.clamp_min, params.clamp_max)
+    parts = (multiplier >> split_bits, multiplier & ((1 << split_bits) - 1), addend)
+    high_factor, low_factor, addends = (tuple(map(int, part)) for part in parts)
+    return NarrowRequantize(
+        high_factor, low_factor, addends, split_bits, shift, params.clamp_min, params.clamp_max
+    )
 
 
 def _find_steps(

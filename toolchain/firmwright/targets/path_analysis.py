@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from firmwright.targets import machine_code
-from firmwright.targets.cycle_bound import CycleBound
+from firmwright.targets.block_cycle_bound import CycleBound
 from firmwright.targets.machine_code import Block, BlockCompiler, Values
 
 _MEETINGS_MAX: Final = 20_000

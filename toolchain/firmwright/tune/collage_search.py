@@ -40,8 +40,8 @@ from firmwright.partitioning.target_resolution import (
     CORE_TARGET_NAME,
     find_core,
     is_backend,
-    name_targets,
     target_of,
+    unique_target_names,
 )
 from firmwright.pipeline import Compilation, Options, compile_model, configure_module
 from firmwright.pipeline.pass_list import run_imported
@@ -261,7 +261,7 @@ def offload_only(model: Model, options: Options) -> Model:
 
 def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
     targets = parse_targets(options.target)
-    core, table = find_core(targets), name_targets(filter(is_backend, targets))
+    core, table = find_core(targets), unique_target_names(filter(is_backend, targets))
     if core:
         table = {CORE_TARGET_NAME: core, **table}
     module = model.module

@@ -13,7 +13,7 @@ from firmwright.codegen.emit_options import DEFAULT_LICENSE
 from firmwright.codegen.model_interface import collect_device_calls
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import c_prefix
-from firmwright.flows.export.package_selftest import make_selftest
+from firmwright.flows.export.package_selftest import selftest_sources
 from firmwright.flows.model.model import write_file
 from firmwright.flows.samples.reference_outputs import compute_reference, reference_runtime
 from firmwright.flows.samples.sample_batches import Tensors, generate_samples, npz_bytes
@@ -73,7 +73,7 @@ def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> 
         main = part.module.aot_main
         waits = find_waits(part.module)
         devices = {item.name: waits.get(item.name, "") for item in collect_device_calls(main)}
-        tree = tree.merged(make_selftest(part, devices))
+        tree = tree.merged(selftest_sources(part, devices))
     exported = ExportInput(tree, compiled.summary, metadata)
     if isinstance(compiled, Bundle):
         return exported

@@ -25,7 +25,7 @@ FLOATS_MAX = 32
 """The values of a float output that are compared for each sample."""
 
 
-def make_selftest(compiled: Compilation, devices: Mapping[str, str]) -> SourceTree:
+def selftest_sources(compiled: Compilation, devices: Mapping[str, str]) -> SourceTree:
     """Return NAME_selftest.c and NAME_selftest.h."""
     values: dict[str, Any] = {
         "model": model_values(compiled.summary, devices),

@@ -16,8 +16,8 @@ from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import c_prefix
 from firmwright.flows.measure.instruction_counts import straight_calls
 from firmwright.pipeline import Compilation
+from firmwright.targets.block_cycle_bound import CycleBound
 from firmwright.targets.core_timing import core_timings
-from firmwright.targets.cycle_bound import CycleBound
 from firmwright.targets.machine_code import MachineCode
 from firmwright.targets.path_analysis import PathAnalysis, WorstPath
 

@@ -11,7 +11,7 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
-from firmwright.frontends.onnx.protobuf import Message, PlainNode, onnx_package
+from firmwright.frontends.onnx.protobuf import Message, SyntheticNode, onnx_package
 from firmwright.frontends.onnx.qdq import QdqOperands
 
 FOLDED_ELEMENTS_MAX: Final = 1 << 22
@@ -55,7 +55,7 @@ class ConstantFolder:
     def _evaluate_within_limits(
         self, node: Message, opset: int, inputs: Mapping[str, Array]
     ) -> list[Array] | None:
-        if isinstance(node, PlainNode) or node.op_type in _NEVER_FOLDED:
+        if isinstance(node, SyntheticNode) or node.op_type in _NEVER_FOLDED:
             return None
         # Operators on text include regular expressions, which may take time without bound.
         if node.domain not in ("", "ai.onnx") or any(x.dtype == object for x in inputs.values()):

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from firmwright.frontends.onnx import protobuf
-from firmwright.frontends.onnx.protobuf import Message, PlainNode
+from firmwright.frontends.onnx.protobuf import Message, SyntheticNode
 
 _WINDOW = (
     "auto_pad",
@@ -324,7 +324,7 @@ def expand_contrib_operators(
 
 
 def _is_expandable(node: Message) -> bool:
-    if isinstance(node, PlainNode) or node.domain != "com.microsoft" or not node.output:
+    if isinstance(node, SyntheticNode) or node.domain != "com.microsoft" or not node.output:
         return False
     if node.op_type in _STATISTICS and any(node.output[1:3]):
         return False  # mean and deviation, which inference does not use

@@ -9,7 +9,7 @@ from firmwright.base.errors import InternalError, NotSupportedError
 from firmwright.frontends.onnx import protobuf
 from firmwright.frontends.onnx.node_context import ConstantValue, OnnxValue
 from firmwright.frontends.onnx.opset_conversion import OPSET_MIN
-from firmwright.frontends.onnx.protobuf import Message, PlainNode
+from firmwright.frontends.onnx.protobuf import Message, SyntheticNode
 
 _WIDENED_FROM = 11
 """Since this opset, operators except those in _REDEFINED have only gained element types."""
@@ -110,7 +110,7 @@ def has_changed_semantics(node: Message, opset: int) -> bool:
 
 def check_element_types(node: Message, opset: int, inputs: Sequence[OnnxValue | None]) -> None:
     """Raise NotSupportedError for types that ONNX does not define for a standard operator."""
-    is_standard = node.domain in ("", "ai.onnx") and not isinstance(node, PlainNode)
+    is_standard = node.domain in ("", "ai.onnx") and not isinstance(node, SyntheticNode)
     schema = _schema(node, max(opset, OPSET_MIN)) if is_standard else None
     formals = list(schema.inputs) if schema is not None else []
     limits = schema.type_constraints if schema is not None else []

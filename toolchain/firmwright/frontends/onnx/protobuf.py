@@ -13,21 +13,21 @@ Message: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
-class PlainAttribute:
-    """An attribute of a `PlainNode`: a number, text or tuple."""
+class SyntheticAttribute:
+    """An attribute of a `SyntheticNode`: a number, text or tuple."""
 
     name: str
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class PlainNode:
+class SyntheticNode:
     """A node that another frontend made, without the package; in place of a NodeProto."""
 
     op_type: str
     input: tuple[str, ...]
     output: tuple[str, ...]
-    attribute: tuple[PlainAttribute, ...] = ()
+    attribute: tuple[SyntheticAttribute, ...] = ()
     domain: str = ""
 
 
@@ -72,7 +72,7 @@ def tensor_array(tensor: Message) -> Array:
 
 def attribute_value(message: Message) -> Any:
     """Return an attribute's value: a number, str, tuple, array, or an unchanged GraphProto."""
-    if isinstance(message, PlainAttribute):
+    if isinstance(message, SyntheticAttribute):
         return message.value
     kinds = onnx_package().AttributeProto
     match message.type:
@@ -97,5 +97,5 @@ def attribute_value(message: Message) -> Any:
 
 def quoted_name(node: Message) -> str:
     """Return ` "name"` of a node whose name its result does not show, else ""."""
-    name = "" if isinstance(node, PlainNode) else node.name
+    name = "" if isinstance(node, SyntheticNode) else node.name
     return f' "{name}"' if name and name not in node.output else ""

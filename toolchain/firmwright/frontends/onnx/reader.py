@@ -14,7 +14,7 @@ from firmwright.frontends.onnx.contrib_expansion import expand_contrib_operators
 from firmwright.frontends.onnx.opset_conversion import OPSET_MIN, with_current_opset
 from firmwright.frontends.onnx.protobuf import (
     Message,
-    PlainNode,
+    SyntheticNode,
     dtype_name,
     onnx_package,
     tensor_array,
@@ -51,9 +51,9 @@ class OnnxValueInfo:
 class OnnxModel:
     """A decoded file.
 
-    `nodes` are NodeProto messages, or `PlainNode`s, in executable order; `values` are the tensors
-    with declared types. `titles` maps results to the operators of another format that define them,
-    and `updates` maps initializers that are state to their values after a run.
+    `nodes` are NodeProto messages, or `SyntheticNode`s, in executable order; `values` are the
+    tensors with declared types. `titles` maps results to the operators of another format that
+    define them, and `updates` maps initializers that are state to their values after a run.
     """
 
     file: str
@@ -286,7 +286,7 @@ def unneeded_results(model: OnnxModel) -> set[str]:
 def _read_names(node: Message) -> Iterator[str]:
     """Yield the names that a node and its bodies read, also those that the bodies define."""
     yield from node.input
-    for item in () if isinstance(node, PlainNode) else node.attribute:
+    for item in () if isinstance(node, SyntheticNode) else node.attribute:
         for graph in (item.g, *item.graphs):
             yield from (output.name for output in graph.output)
             for inner in graph.node:

@@ -8,7 +8,7 @@ import firmwright.frontends.pytorch.operators as package
 from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, NotSupportedError, UnsupportedItem
 from firmwright.base.package_modules import merge_tables
 from firmwright.frontends.onnx.importer import import_onnx_model
-from firmwright.frontends.onnx.protobuf import PlainNode
+from firmwright.frontends.onnx.protobuf import SyntheticNode
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo
 from firmwright.frontends.pytorch.program import (
     ExportedProgram,
@@ -129,7 +129,7 @@ class _ProgramTranslator:
         own = name
         if source != name or name in self.program.inputs or name in self.program.constants:
             own = unique_name(f"{name}/result", self.writer.taken)
-            self.writer.nodes.append(PlainNode("Identity", (source,), (own,)))
+            self.writer.nodes.append(SyntheticNode("Identity", (source,), (own,)))
         return self.info(name, own)
 
     def translate(self, index: int, node: ProgramNode) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.resource_limits import WorkBudget, constant_budget
-from firmwright.frontends.onnx.protobuf import PlainAttribute, PlainNode
+from firmwright.frontends.onnx.protobuf import SyntheticAttribute, SyntheticNode
 from firmwright.frontends.pytorch.archive import DTYPES
 from firmwright.frontends.pytorch.program import (
     Argument,
@@ -36,7 +36,7 @@ class NodeWriter:
     """
 
     program: ExportedProgram
-    nodes: list[PlainNode] = field(default_factory=list)
+    nodes: list[SyntheticNode] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     transposed: dict[str, str] = field(default_factory=dict)
@@ -156,8 +156,8 @@ class NodeTranslation:
             for x in inputs
         )
         outputs = tuple(unique_name(f"{self.stem}/{op}", self.writer.taken) for _ in range(count))
-        items = tuple(PlainAttribute(k, v) for k, v in attrs.items() if v is not None)
-        self.writer.nodes.append(PlainNode(op, names, outputs, items))
+        items = tuple(SyntheticAttribute(k, v) for k, v in attrs.items() if v is not None)
+        self.writer.nodes.append(SyntheticNode(op, names, outputs, items))
         return outputs
 
     def reshape(self, x: Operand, shape: Sequence[int]) -> str:

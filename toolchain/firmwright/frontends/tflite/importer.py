@@ -15,6 +15,7 @@ from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UsageError
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.frontends.tflite import decompress_constants
+from firmwright.frontends.tflite.circular_buffers import convert_early_exits
 from firmwright.frontends.tflite.decoded_model import (
     NO_TENSOR,
     RawModel,
@@ -22,9 +23,8 @@ from firmwright.frontends.tflite.decoded_model import (
     RawSubgraph,
     RawTensor,
 )
-from firmwright.frontends.tflite.early_exit_buffers import convert_early_exits
+from firmwright.frontends.tflite.fold_list_updates import merge_list_updates
 from firmwright.frontends.tflite.import_context import ImportSession, dtype_advice
-from firmwright.frontends.tflite.list_updates import merge_list_updates
 from firmwright.frontends.tflite.node_context import ImportContext, ImportedCall, Importer
 from firmwright.frontends.tflite.operators.registry import imported_operators
 from firmwright.frontends.tflite.result_shapes import result_shape

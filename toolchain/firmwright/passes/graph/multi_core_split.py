@@ -23,8 +23,7 @@ from firmwright.ir.graph.devices import (
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, TensorType, Value
 from firmwright.ir.module import IRModule
-from firmwright.ops.opdef import OpTable, RowWindow
-from firmwright.passes.graph.row_slicing import (
+from firmwright.ops.call_slices import (
     CallSlice,
     Shares,
     choose_cuts,
@@ -33,6 +32,7 @@ from firmwright.passes.graph.row_slicing import (
     make_part,
     slice_rows,
 )
+from firmwright.ops.opdef import OpTable, RowWindow
 from firmwright.passes.graph.value_names import with_unique_names
 
 MIN_WORK_TO_SPLIT = 4096

@@ -12,11 +12,11 @@ from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant
 from firmwright.ops.schedule import Config
-from firmwright.schedules.constant_channels import constant_channel_values
 from firmwright.schedules.cortex_m_dsp import layer_tables
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import fit_offset_form
 from firmwright.schedules.schedule_factories import dsp_schedule
+from firmwright.schedules.skip_constant_channels import constant_channel_values
 
 # A band of input rows is copied with its padding; the padding right of a row is also that left of
 # the next one. The window of one channel then slides over the band as if this were one long row:

@@ -15,12 +15,6 @@ from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import Config
-from firmwright.schedules.constant_channels import (
-    ConstantChannels,
-    find_constant_channels,
-    order_computed_channels,
-    select_channels,
-)
 from firmwright.schedules.cortex_m_dsp.sliding_window import InputLine, SlidingWindow
 from firmwright.schedules.epilogue import (
     AddendSource,
@@ -33,6 +27,12 @@ from firmwright.schedules.epilogue import (
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.folded_requantize import fold_requantize
 from firmwright.schedules.schedule_factories import dsp_schedule
+from firmwright.schedules.skip_constant_channels import (
+    ConstantChannels,
+    find_constant_channels,
+    order_computed_channels,
+    select_channels,
+)
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
 # One channel at a time, directly on NHWC data. The window slides along one axis: each input line it

@@ -15,13 +15,6 @@ from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
-from firmwright.schedules.constant_channels import (
-    ChannelOrder,
-    ConstantChannels,
-    find_constant_channels,
-    order_computed_channels,
-    select_channels,
-)
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.cortex_m_dsp.microkernels import (
     INT4_STEPS_MAX,
@@ -36,6 +29,13 @@ from firmwright.schedules.epilogue import (
     make_epilogue,
 )
 from firmwright.schedules.epilogue_forms import FinishElement
+from firmwright.schedules.skip_constant_channels import (
+    ChannelOrder,
+    ConstantChannels,
+    find_constant_channels,
+    order_computed_channels,
+    select_channels,
+)
 
 # Weights use the paired-channel packing if every channel pair passes its proof: no odd weight is
 # -128 together with a negative even weight, so each lane fits int16, and the odd accumulator fits

@@ -17,7 +17,6 @@ from firmwright.ops.hybrid_fully_connected import is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation, quantization_of
 from firmwright.ops.schedule import Config
-from firmwright.schedules.constant_channels import ChannelOrder
 from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
     CHANNELS_BY_PIXELS,
     Im2colSource,
@@ -28,6 +27,7 @@ from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.schedule_factories import dsp_schedule
+from firmwright.schedules.skip_constant_channels import ChannelOrder
 
 # The input is quantized as the operator defines it (ops/hybrid_conv2d.py) and multiplied as in
 # conv2d_fully_connected.py. The integer sums are exact in any order. The zero point of an

@@ -12,10 +12,10 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index
-from firmwright.schedules.constant_channels import ChannelOrder
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout
 from firmwright.schedules.epilogue_forms import FinishElement
+from firmwright.schedules.skip_constant_channels import ChannelOrder
 
 ROWS = 8
 """Rows of weights are computed in groups of that size."""

@@ -32,7 +32,7 @@ _GROUPS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelLoop:
+class RvvDotKernel:
     """The micro-kernel of `pixels` pixels; with a `group`, its products are added in 16 bits."""
 
     pixels: int
@@ -83,7 +83,7 @@ class ChannelLoop:
         )
 
 
-LOOPS = (*map(ChannelLoop, (3, 6, 12)), *(ChannelLoop(1, group) for group in _GROUPS))
+LOOPS = (*map(RvvDotKernel, (3, 6, 12)), *(RvvDotKernel(1, group) for group in _GROUPS))
 
 
 def longest_group(flat: Array, run: int) -> int:
@@ -99,7 +99,7 @@ def longest_group(flat: Array, run: int) -> int:
     return max(group for group in _GROUPS if group == 1 or fits(group))
 
 
-def choose_loop(flat: Array, rows: int, pixels: int) -> ChannelLoop:
+def choose_loop(flat: Array, rows: int, pixels: int) -> RvvDotKernel:
     """Return the loop with the fewest instructions for `pixels` pixels."""
     channels, run = len(flat), flat.shape[1] // rows
     limit = longest_group(flat, run)

@@ -14,12 +14,6 @@ from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weig
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.schedule import Config, Schedule
-from firmwright.schedules.constant_channels import (
-    ConstantChannels,
-    find_constant_channels,
-    order_computed_channels,
-    select_channels,
-)
 from firmwright.schedules.epilogue import (
     accumulator_bounds,
     by_arithmetic,
@@ -30,6 +24,12 @@ from firmwright.schedules.scalar.register_blocked_matmul import (
     SUPPORTED_DTYPES,
     ScalarLayerPlan,
     plan_scalar_layer,
+)
+from firmwright.schedules.skip_constant_channels import (
+    ConstantChannels,
+    find_constant_channels,
+    order_computed_channels,
+    select_channels,
 )
 from firmwright.schedules.window_bounds import split_by_valid_taps
 

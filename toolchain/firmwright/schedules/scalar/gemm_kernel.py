@@ -11,7 +11,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
-from firmwright.schedules import constant_channels, epilogue
+from firmwright.schedules import epilogue, skip_constant_channels
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
 
 # The input's zero point is folded into the bias, which is exact because padding holds the zero
@@ -38,8 +38,8 @@ class ScalarGemm:
     may_wrap: bool
     weights: tir.Buffer
     bias: tir.Buffer
-    order: constant_channels.ChannelOrder
-    constants: constant_channels.ConstantChannels
+    order: skip_constant_channels.ChannelOrder
+    constants: skip_constant_channels.ConstantChannels
     epilogue: epilogue.RequantizeEpilogue
 
     @property
@@ -76,12 +76,15 @@ def plan_scalar_gemm(
     wide = weights.astype(np.int64)
     bias = epilogue.fold_zero_point_into_bias(op, wide)
     low, high = epilogue.accumulator_bounds(bias, wide)
-    constants = constant_channels.find_constant_channels(b, params, low, high)
+    constants = skip_constant_channels.find_constant_channels(b, params, low, high)
     outputs, depth = weights.shape
     rows = rows_for(outputs - len(constants.values) or 1)
-    order = constant_channels.order_computed_channels(b, constants, rows)
+    order = skip_constant_channels.order_computed_channels(b, constants, rows)
     chosen = list(order.rows)
-    params, bounds = constant_channels.select_channels(params, chosen), (low[chosen], high[chosen])
+    params, bounds = (
+        skip_constant_channels.select_channels(params, chosen),
+        (low[chosen], high[chosen]),
+    )
     if encode is None:
         packed = (wide[chosen] + offset).reshape(-1, rows, depth).transpose(0, 2, 1).reshape(-1)
         start = bias[chosen]
