@@ -254,7 +254,7 @@ class _Packing:
         """Return the buffers in an order whose first fit has the height; None if none is found.
 
         Each round extends all states of the beam by one step. Before the successors are computed,
-        the ranking by waste keeps twice as many as the beam has; afterwards, without those that are
+        the ranking by waste keeps twice the size of the beam; afterwards, without those that are
         equal or whose waste exceeds the slack, the beam keeps the best.
         """
         free = height - self._load
