@@ -177,7 +177,6 @@ class _LayerSource:
             "dilation": (1, 1),
             "padding": (*pads[0], *pads[1]),
             "activation": "relu" if self._chance(0.6) else "none",
-            **({"depth_multiplier": 1} if depthwise else {}),
         }
         x, weights = (
             self._tensor((1, *size, channels), 0.02, 0.1),

@@ -7,14 +7,19 @@ from collections.abc import Sequence
 
 from firmwright.conformance.case_tables import EMULATED_BOARDS
 from firmwright.flows.verify.operator_catalog import (
+    SupportedAttribute,
     SupportedOperator,
     onnx_operators,
     supported_operators,
 )
+from firmwright.ir.core import Attr
+from firmwright.ir.syntax import format_attr
 from firmwright.ops.opdef import OpTable
 from firmwright.ops.schedule import Schedule
 
 _HEAD = ("operator", "TFLite", "element types", "cases", "schedules", "limits")
+_GROUP_NAMED = 8
+"""Larger groups of operators are listed below their heading."""
 _PAGE = """\
 # Operators
 
@@ -31,6 +36,12 @@ computed as int8. See [numerics](numerics.md) for rounding, and
 [adding an operator](adding-an-operator.md).
 
 {table}
+## Inputs and attributes
+
+The calls of these operators in [module text](architecture.md) and in `GraphBuilder.call`. An input
+with `?` may be absent, one with `...` repeats. Attributes with a default may be omitted.
+
+{attributes}
 ## ONNX
 
 [ONNX models](onnx.md) are translated to calls of these operators
@@ -61,7 +72,39 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
     names = textwrap.fill(f"{', '.join(onnx)}.", 100)
     cases = " ".join(_CASES.format(boards=" and ".join(EMULATED_BOARDS)).split())
     cases = textwrap.fill(cases, 100, break_on_hyphens=False)
-    return _PAGE.format(summary=summary, cases=cases, table=table, onnx=names)
+    calls = "\n".join(_group(group) for group in _groups(operators))
+    return _PAGE.format(summary=summary, cases=cases, table=table, attributes=calls, onnx=names)
+
+
+def _groups(operators: Sequence[SupportedOperator]) -> list[list[SupportedOperator]]:
+    """Return the operators with equal inputs and attributes together, in order of the first."""
+    groups: dict[object, list[SupportedOperator]] = {}
+    for item in operators:
+        groups.setdefault((item.inputs, item.attributes), []).append(item)
+    return list(groups.values())
+
+
+def _group(group: Sequence[SupportedOperator]) -> str:
+    names, first = ", ".join(item.name for item in group), group[0]
+    inputs = ", ".join(f"`{name}`" for name in first.inputs) or "none"
+    lines = [f"### {names}" if len(group) < _GROUP_NAMED else f"### {group[0].name} and others", ""]
+    if len(group) >= _GROUP_NAMED:
+        lines += [f"{names}.", ""]
+    lines.append(f"Inputs: {inputs}." if first.attributes else f"Inputs: {inputs}. No attributes.")
+    if first.attributes:
+        rows = [("attribute", "kind", "default", "meaning"), ("---",) * 4]
+        rows += [_attribute_row(item) for item in first.attributes]
+        lines += ["", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _attribute_row(item: SupportedAttribute) -> tuple[str, str, str, str]:
+    default = "" if item.is_required else "absent" if item.default is None else _text(item.default)
+    return f"`{item.name}`", item.kind, default, item.meaning
+
+
+def _text(value: Attr) -> str:
+    return f"`{format_attr(value)}`"
 
 
 def _row(item: SupportedOperator) -> Sequence[str]:

@@ -6,6 +6,8 @@ interpreter and the generated C: bit for bit for integers, within docs/numerics.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -131,12 +133,24 @@ def variable_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
     return [a for i, a in zip(present, arrays, strict=True) if call.constant(i) is None]
 
 
+def number_of_inputs(names: tuple[str, ...]) -> tuple[float, float]:
+    """Return the least and greatest number of inputs with these names, as the page lists them."""
+    least = most = 0.0
+    for name in names:
+        count = re.search(r"\((\d+)\)$", name)
+        most += math.inf if name.endswith("...") else int(count[1]) if count else 1
+        least += 0 if name.endswith("?") else int(count[1]) if count else 1
+    return least, most
+
+
 @every_case
 def test_inferred_types_equal_those_of_the_reference(
     op: str, case: ConformanceCase, draw: Callable[[ConformanceCase], list[list[Array]]]
 ) -> None:
     call, state = call_of(case, "litert")
     assert call.op == op
+    least, most = number_of_inputs(op_table()[op].inputs)
+    assert least <= len(call.inputs) <= most
     inferred = op_table()[op].infer(call)
     _, outputs = next(run_samples(call, state, draw(case)))
     assert [kind.shape for kind in inferred] == [array.shape for array in outputs]

@@ -93,8 +93,6 @@ def _random_convolution(seed: int, *, depthwise: bool) -> OpCall:
         "padding": padding,
         "activation": _activation(rng),
     }
-    if depthwise:
-        attrs["depth_multiplier"] = multiplier
     return OpCall(
         "depthwise_conv2d" if depthwise else "conv2d",
         (
@@ -130,7 +128,6 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
         "dilation": (1, 1),
         "padding": (0, 0, *sides),
         "activation": _activation(rng),
-        **({"depth_multiplier": 1} if depthwise else {}),
     }
     return OpCall(
         "depthwise_conv2d" if depthwise else "conv2d",

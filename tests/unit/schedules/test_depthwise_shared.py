@@ -39,7 +39,6 @@ def layer(
         bias,
         (stride, stride),
         padding,
-        depth_multiplier=1,
     )
 
 

@@ -228,13 +228,13 @@ def test_transposed_convolutions_without_overlap_match_the_default_loops() -> No
     w = Constant.from_array("w", rng.normal(size=(5, 1, 2, 9)), FLOAT32)
     bias = Constant.from_array("bias", rng.normal(size=5), FLOAT32)
     x_type, *others = (TensorType(shape, FLOAT32) for shape in ((2, 3, 4, 9), w.shape, bias.shape))
-    attrs = {"stride": (1, 2), "before": (0, 0), "activation": "relu"}
+    attrs = TransposeConvAttrs(stride=(1, 2), before=(0, 0), activation="relu")
     y = TensorType((2, 3, 8, 5), FLOAT32)
     call = OpCall(
         "transpose_conv",
         (x_type, *others),
         (y,),
-        attrs_from_mapping("transpose_conv", attrs),
+        attrs,
         (None, w, bias),
     )
     (schedule,) = (each for each in SCHEDULES if each.name == "fpu.transpose_conv.separate")
@@ -242,7 +242,7 @@ def test_transposed_convolutions_without_overlap_match_the_default_loops() -> No
     schedule.build(call, schedule.configs(call)[0], kernel)
     np.testing.assert_array_equal(executed(call, kernel, x), by_default(call, x))
     overlapping = replace(
-        call, outputs=(TensorType((2, 3, 5, 5), FLOAT32),), attrs={**attrs, "stride": (1, 1)}
+        call, outputs=(TensorType((2, 3, 5, 5), FLOAT32),), attrs=replace(attrs, stride=(1, 1))
     )
     assert schedule.configs(overlapping) == ()
 

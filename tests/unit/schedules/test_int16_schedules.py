@@ -115,8 +115,11 @@ def deep_layer(op: str, depth: int, outputs: int, numerics: NumericsProfile) -> 
         TensorType((outputs,), INT64),
     )
     y = TensorType((*image[:-1], outputs), INT16, Quantization((8.0,), (0,)))
-    attrs: dict[str, Attr] = {"stride": (1, 1), "dilation": (1, 1), "padding": (0, 0, 0, 0)}
-    attrs |= {"activation": "none", "keep_dims": False, "depth_multiplier": 1}
+    attrs: dict[str, Attr] = {"activation": "none"}
+    if op == "fully_connected":
+        attrs["keep_dims"] = False
+    else:
+        attrs |= {"stride": (1, 1), "dilation": (1, 1), "padding": (0, 0, 0, 0)}
     bias = rng.integers(-(1 << 34), 1 << 34, outputs)
     constants = (
         None,
@@ -154,7 +157,6 @@ def test_large_int8_windows_match_the_reference(
         "dilation": (1, 1),
         "padding": tuple(padding),
         "activation": "none",
-        "depth_multiplier": 1,
     }
     constants = (
         None,

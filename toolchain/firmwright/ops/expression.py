@@ -210,7 +210,11 @@ def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
                 value = evaluate(attrs.formula, values, TirAlgebra(b.let))
                 register.set(binary_expr(_STEPS[step][0], register.value, value))
         for register, place in zip(acc, places, strict=True):
-            b.store(b.y, output_index(call, _moved(index, place)), register.value)
+            b.store(
+                b.y,
+                output_index(call.attributes(ReductionAttrs), _moved(index, place)),
+                register.value,
+            )
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class OpDef:
     `lower` receives a kernel with its parameters declared. `is_view` is set if the
     output has the bytes of the input; `subviews` describes a call that needs no copy. `row_access`
     describes row-by-row computation; None means that it is impossible. `restrictions` lists
-    unsupported uses.
+    unsupported uses; `inputs` are names, with `?` if one may be absent and `...` if it repeats.
     """
 
     name: str
@@ -82,6 +82,7 @@ class OpDef:
     reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]]
     lower: Callable[[OpCall, Kernel], None]
     dtypes: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     numerics: DefinedIn = "both"
     macs: Callable[[OpCall], int] = lambda call: 0
     is_view: bool = False

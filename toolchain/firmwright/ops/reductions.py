@@ -29,7 +29,7 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir import tir
 from firmwright.ir.graph import TensorType
-from firmwright.ir.graph.attributes.values import AxesAttrs
+from firmwright.ir.graph.attributes.values import AxesAttrs, ReductionAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import (
     ArithExpr,
@@ -58,13 +58,13 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep_dims: bool) ->
     )
 
 
-def output_index(call: OpCall, index: Mapping[int, ArithExpr | int]) -> list[ArithExpr | int]:
-    attrs = call.attributes(AxesAttrs)
-    axes, keep_dims = attrs.axes, attrs.keep_dims
+def output_index(
+    attrs: AxesAttrs | ReductionAttrs, index: Mapping[int, ArithExpr | int]
+) -> list[ArithExpr | int]:
     return [
-        0 if axis in axes else index[axis]
+        0 if axis in attrs.axes else index[axis]
         for axis in range(len(index))
-        if keep_dims or axis not in axes
+        if attrs.keep_dims or axis not in attrs.axes
     ]
 
 
@@ -88,7 +88,7 @@ def lower_reduction(
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
             item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
             acc.set(step(acc.value, item))
-        b.store(b.y, output_index(call, index), finish(acc.value, kept))
+        b.store(b.y, output_index(call.attributes(AxesAttrs), index), finish(acc.value, kept))
 
 
 _SHIFT_MAX = 32

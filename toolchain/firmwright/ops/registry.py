@@ -1,6 +1,7 @@
 """The operator table: the `OPDEF` or `OPDEFS` of every module of this package.
 
-Modules are discovered, not listed; `registry.txt` has profiles, element types and limits. A
+Modules are discovered, not listed; `registry.txt` has profiles, element types, limits and
+inputs. A
 duplicate operator is an error.
 """
 
@@ -25,11 +26,17 @@ _TYPE_GROUPS = {
 def _read_facts() -> dict[str, dict[str, Any]]:
     """Return the fields of `OpDef` that registry.txt sets, by operator."""
     facts: dict[str, dict[str, Any]] = {}
-    for line in read_sections(__file__, ".txt")["operators"].splitlines():
+    sections = read_sections(__file__, ".txt")
+    for line in sections["operators"].splitlines():
         name, _, fields = line.partition(": ")
         numerics, types, *limits = (field.strip() for field in fields.split("|"))
         dtypes = _TYPE_GROUPS.get(types) or tuple(filter(None, types.split(", ")))
         facts[name] = {"numerics": numerics, "dtypes": dtypes, "restrictions": "".join(limits)}
+    for line in sections["inputs"].splitlines():
+        inputs, _, operators = line.partition(": ")
+        names = () if inputs == "none" else tuple(inputs.split(", "))
+        for name in operators.split():
+            facts.setdefault(name, {})["inputs"] = names
     return facts
 
 

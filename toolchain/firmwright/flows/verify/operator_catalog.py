@@ -7,8 +7,23 @@ from firmwright.conformance.case_tables import EMULATED_BOARDS, conformance_case
 from firmwright.frontends.onnx.contrib_expansion import EXPANDED_OPERATORS
 from firmwright.frontends.onnx.operators.registry import onnx_importers
 from firmwright.frontends.tflite.operators.registry import tflite_names
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes import attributes_class
+from firmwright.ir.graph.attributes.base import attribute_specs
+from firmwright.ir.graph.attributes.descriptions import attribute_descriptions
 from firmwright.ops.opdef import OpDef, OpTable
 from firmwright.ops.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedAttribute:
+    """An attribute with its kind, its default (None if it is required) and its meaning."""
+
+    name: str
+    kind: str
+    default: "Attr | None"
+    is_required: bool
+    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +32,8 @@ class SupportedOperator:
 
     name: str
     tflite: tuple[str, ...]
+    inputs: tuple[str, ...]
+    attributes: tuple[SupportedAttribute, ...]
     dtypes: tuple[str, ...]
     numerics: tuple[str, ...]
     schedules: tuple[str, ...]
@@ -36,12 +53,29 @@ def _operator(opdef: OpDef, rules: Sequence[Schedule]) -> SupportedOperator:
     return SupportedOperator(
         name=opdef.name,
         tflite=tflite_names(opdef.name),
+        inputs=opdef.inputs,
+        attributes=_attributes(opdef.name),
         dtypes=opdef.dtypes,
         numerics=opdef.profiles,
         schedules=tuple(dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)),
         limits=opdef.restrictions,
         cases=cases,
         boards=EMULATED_BOARDS if cases else (),
+    )
+
+
+def _attributes(op: str) -> tuple[SupportedAttribute, ...]:
+    attributes = attributes_class(op)
+    meanings = attribute_descriptions(attributes)
+    return tuple(
+        SupportedAttribute(
+            name=spec.name,
+            kind=spec.kind.description,
+            default=spec.default,
+            is_required=spec.is_required,
+            meaning=meanings[spec.field],
+        )
+        for spec in attribute_specs(attributes).values()
     )
 
 

@@ -1,0 +1,30 @@
+"""Descriptions of attributes, read from the source of their classes, for the page of operators."""
+
+import ast
+import inspect
+import textwrap
+
+from firmwright.ir.graph.attributes.base import OpAttrs
+
+
+def attribute_descriptions(attributes: type[OpAttrs]) -> dict[str, str]:
+    """Return the string below each field of a class and of those that it inherits, by field."""
+    found: dict[str, str] = {}
+    for owner in reversed(attributes.__mro__):
+        if issubclass(owner, OpAttrs):
+            found |= _described_fields(owner)
+    return found
+
+
+def _described_fields(owner: type[OpAttrs]) -> dict[str, str]:
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+    assert isinstance(tree, ast.ClassDef)
+    found: dict[str, str] = {}
+    for field, following in zip(tree.body, tree.body[1:], strict=False):
+        match field, following:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = " ".join(text.split())
+    return found
