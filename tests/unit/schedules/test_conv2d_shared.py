@@ -8,6 +8,7 @@ import pytest
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.verify.verification import verify
 from firmwright.graph_builder import GraphBuilder
+from firmwright.ir.graph.attributes.base import attrs_to_mapping
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir import PrimFunc
@@ -77,7 +78,7 @@ def several_layers() -> IRModule:
             g.constant(bias),
             scale=6 / 255,
             zero_point=-128,
-            **made.attrs,
+            **attrs_to_mapping(made.attrs),
         )
     return g.model(y)
 

@@ -9,6 +9,7 @@ from firmwright.base.dtypes import INT8, INT64
 from firmwright.base.quant import Quantization, Rounding
 from firmwright.flows.model.compilation import compile_for
 from firmwright.graph_builder import GraphBuilder
+from firmwright.ir.graph.attributes.base import attrs_to_mapping
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir import PrimFunc
@@ -94,7 +95,7 @@ def test_layers_of_many_shapes_share_one_function() -> None:
             g.constant(bias),
             scale=6 / 255,
             zero_point=-128,
-            **made.attrs,
+            **attrs_to_mapping(made.attrs),
         )
     compiled = compile_for(g.model(y), "mps2-an386", optimize="size")
     used = [item.schedule for item in compiled.summary.operators]
