@@ -10,6 +10,7 @@ from firmwright.base.quant import Rounding
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
 from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.helium.vector_requantize import LaneRounding
 from firmwright.schedules.skip_constant_channels import constant_channel_values
 
 # Accumulators, multipliers, shifts, zero points, clamps and bounds are random, up to the last value
@@ -172,8 +173,9 @@ def test_vector_requantization_is_exact_for_all_int32(layers: range) -> None:
         assert vector_requantize.supports_requantize(params)
         acc = accumulators(rng, params, np.full(CHANNELS, (1 << 31) - 1))
         doubled = in_32_bits((acc * np.array(params.multipliers) + (1 << 30)) >> 31)
-        seen = doubled if vector_requantize.rounding_mode(params) == 1 else doubled & shifts
-        less = 0 if vector_requantize.rounding_mode(params) == 0 else (seen < 0).astype(np.int64)
+        mode = vector_requantize.rounding_mode(params)
+        seen = doubled if mode is LaneRounding.HALVES_AWAY else doubled & shifts
+        less = 0 if mode is LaneRounding.HALVES_UP else (seen < 0).astype(np.int64)
         right = -shifts
         nudged = in_32_bits(doubled - less) + np.where(right > 0, 1 << np.maximum(right - 1, 0), 0)
         result = np.clip((nudged >> right) + params.zero_point, params.clamp_min, params.clamp_max)

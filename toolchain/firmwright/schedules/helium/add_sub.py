@@ -29,7 +29,7 @@ _C = read_sections(__file__)
 
 OPERATORS = (("add", 1), ("sub", -1))
 _TERMS = ("zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b")
-_OUTPUT = ("multiplier", "shift", "zero_point", "low", "high", "away", "count")
+_OUTPUT = ("multiplier", "shift", "zero_point", "low", "high", "rounding", "count")
 
 
 def _meaning(sign: int, dtype: DType, a: Any, b: Any, y: Any, *rest: Any) -> Any:
@@ -111,7 +111,7 @@ def _terms(op: OpCall) -> tuple[list[int], Requantization]:
 def build_sum(op: OpCall, config: Config, b: Kernel, family: str = "mve") -> None:
     terms, output = _terms(op)
     count = op.output.elements
-    zero, low, high, away, _ = vector_requantize.epilogue_settings(output, 4)
+    zero, low, high, rounding, _ = vector_requantize.epilogue_settings(output, 4)
     b.evaluate(
         f"{family}_{op.op}_{op.output.dtype.name}",
         [
@@ -124,7 +124,7 @@ def build_sum(op: OpCall, config: Config, b: Kernel, family: str = "mve") -> Non
             zero,
             low,
             high,
-            away,
+            rounding,
             count,
         ],
     )

@@ -21,6 +21,7 @@ from firmwright.ops.schedule import Config
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import im2col as vector_copy
 from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.helium.vector_requantize import LaneRounding
 from firmwright.schedules.schedule_factories import helium_schedule
 
 _C = read_sections(__file__)
@@ -37,14 +38,23 @@ GROUP_COUNTS = (1, 2, 4)
 _GEOMETRY = ("outer", "inner", "b_out", "b_in", "p_out", "p_in", "y_out", "y_in")
 
 
+_ROUNDING_INSTRUCTIONS = {
+    LaneRounding.HALVES_UP: 0,
+    LaneRounding.HALVES_AWAY: 2,
+    LaneRounding.HALVES_AWAY_IF_SHIFTED: 4,
+    LaneRounding.IN_FLOAT32: 1,
+}
+"""Instructions for each vector of four sums, besides those of every mode."""
+
+
 def plane_copy_instructions(rows: int, columns: int) -> int:
     return 12 + rows * (6 + columns // 8 * 5 + (4 if columns % 8 else 0))
 
 
 def window_instructions(
-    groups: int, away: int, lanes: int, outer: int, inner: int, b_out: int, b_in: int
+    groups: int, rounding: LaneRounding, lanes: int, outer: int, inner: int, b_out: int, b_in: int
 ) -> int:
-    block = 18 + 2 * (groups - 1) + (0, 2, 4, 1)[away] + (2 if lanes < 4 else 0)
+    block = 18 + 2 * (groups - 1) + _ROUNDING_INSTRUCTIONS[rounding] + (2 if lanes < 4 else 0)
     strips = -(-outer // b_out)
     return 16 + 8 // groups + strips * (10 + -(-inner // b_in) * block)
 
@@ -114,7 +124,7 @@ def block_starts(count: int, block: int) -> Array:
 
 
 def _meaning(groups: int, *args: Any) -> Any:
-    plane, w, table, places, q, y, zero_point, low, high, away, lanes, *geometry = args
+    plane, w, table, places, q, y, zero_point, low, high, rounding, lanes, *geometry = args
     outer, inner, b_out, b_in, p_out, p_in, y_out, y_in, *group = geometry
     x, filters, output = (np.asarray(a).reshape(len(a), -1)[:, 0] for a in (plane, w, y))
     lane_table = np.asarray(table).reshape(-1, LANES).astype(np.int64)
@@ -128,7 +138,7 @@ def _meaning(groups: int, *args: Any) -> Any:
     for o in range(lanes):
         window = x[(origin + o // each * sum(group))[:, None] + lane_table[0]].astype(np.int64)
         sums = window @ filters[lane_table[1 + o % each]].astype(np.int64) + bias
-        scaled = vector_requantize.scale_lanes(sums, multiplier, shift, away)
+        scaled = vector_requantize.scale_lanes(sums, multiplier, shift, rounding)
         place = int(np.asarray(places).reshape(-1)[o])
         result[target + place] = np.clip(scaled + zero_point, low, high).astype(np.int8)
     return result.reshape(np.asarray(y).shape)
@@ -152,7 +162,7 @@ def _window(groups: int) -> Intrinsic:
         doc="All outputs of one filter from its channel's plane.",
         requires="mve",
         text={"gnu": _text(groups)},
-        count=lambda args: window_instructions(groups, *args[9:15]),
+        count=lambda args: window_instructions(groups, LaneRounding(args[9]), *args[10:15]),
     )
 
 
@@ -237,10 +247,10 @@ class _GatherLayout:
         inside = self.block[0] <= self.outer.outputs and self.block[1] <= self.inner.outputs
         return inside and len(spots) <= LANES and reach <= _REACH
 
-    def instructions(self, away: int) -> int:
+    def instructions(self, rounding: LaneRounding) -> int:
         spread = (self.outer.outputs, self.inner.outputs, *self.block)
         copied = plane_copy_instructions(self.outer.inside, self.inner.inside)
-        return copied + window_instructions(self.groups, away, self.lanes, *spread)
+        return copied + window_instructions(self.groups, rounding, self.lanes, *spread)
 
 
 def _configs(op: OpCall) -> Sequence[Config]:
@@ -250,7 +260,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
 def _layout(op: OpCall) -> _GatherLayout | None:
     window = window_of(op, op.input(1).shape[1:3])
     vertical, horizontal = (_axis(op, window, axis) for axis in (0, 1))
-    away = vector_requantize.rounding_mode(vector_requantize.layer_parameters(op))
+    rounding = vector_requantize.rounding_mode(vector_requantize.layer_parameters(op))
     layouts = [
         layout
         for outer, inner in ((vertical, horizontal), (horizontal, vertical))
@@ -258,7 +268,7 @@ def _layout(op: OpCall) -> _GatherLayout | None:
         for layout in _layouts(outer, inner)
         if layout.fits()
     ]
-    return min(layouts, key=lambda layout: layout.instructions(away), default=None)
+    return min(layouts, key=lambda layout: layout.instructions(rounding), default=None)
 
 
 def _layouts(outer: _PlaneAxis, inner: _PlaneAxis) -> Iterator[_GatherLayout]:

@@ -11,6 +11,7 @@ from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.helium.vector_requantize import LaneRounding
 
 _C = read_sections(__file__)
 
@@ -65,6 +66,15 @@ _WIDENED = (
 )
 
 
+_ROUNDING_INSTRUCTIONS = {
+    LaneRounding.HALVES_UP: 0,
+    LaneRounding.HALVES_AWAY: 2,
+    LaneRounding.HALVES_AWAY_IF_SHIFTED: 3,
+    LaneRounding.IN_FLOAT32: 1,
+}
+"""Instructions for each vector of four sums, besides those of every mode."""
+
+
 @dataclass(frozen=True, slots=True)
 class VisibleTaps:
     """The valid taps of a window of `width` columns."""
@@ -82,8 +92,8 @@ class VisibleTaps:
     def count(self) -> int:
         return self.rows * self.columns
 
-    def instructions(self, away: int) -> int:
-        return 36 + len(self.assembly()) + 4 * (0, 2, 3, 1)[away]
+    def instructions(self, rounding: LaneRounding) -> int:
+        return 36 + len(self.assembly()) + 4 * _ROUNDING_INSTRUCTIONS[rounding]
 
     def assembly(self) -> list[str]:
         """Return the assembly of the sums; each row ends by skipping its unused weights."""
@@ -140,7 +150,7 @@ def _portable(taps: VisibleTaps) -> str:
 
 
 def _meaning(taps: VisibleTaps, *args: Array) -> Array:
-    x, w, bias, q, _, zero_point, low, high, away, _, x_row, x_column = args
+    x, w, bias, q, _, zero_point, low, high, rounding, _, x_row, x_column = args
     i, j = np.arange(taps.rows)[:, None, None], np.arange(taps.columns)[:, None]
     c, place = np.arange(CHANNELS), np.argsort(LANE_ORDER)
     values, weights = np.asarray(x, np.int64), np.asarray(w, np.int64)
@@ -148,7 +158,7 @@ def _meaning(taps: VisibleTaps, *args: Array) -> Array:
     sums = products.sum(axis=(0, 1)) + np.asarray(bias, np.int64)[place]
     parameters = np.asarray(q, np.int64)
     scaled = vector_requantize.scale_lanes(
-        sums, parameters[place], parameters[CHANNELS + place], away
+        sums, parameters[place], parameters[CHANNELS + place], rounding
     )
     result: Array = np.clip(scaled + zero_point, low, high).astype(np.int8)
     return result
@@ -170,7 +180,7 @@ def _taps(taps: VisibleTaps) -> Intrinsic:
         doc=f"{taps.rows} x {taps.columns} taps of sixteen channels.",
         requires="mve",
         text={"gnu": _text(taps)},
-        count=lambda args: taps.instructions(args[8]),
+        count=lambda args: taps.instructions(LaneRounding(args[8])),
     )
 
 

@@ -11,6 +11,8 @@ from firmwright.base.dtypes import INT8, INT16, INT32, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.helium import int16_dot, vector_requantize
+from firmwright.schedules.helium.int16_dot import Int16LaneRounding
+from firmwright.schedules.helium.vector_requantize import LaneRounding
 
 _C = read_sections(__file__)
 
@@ -41,13 +43,36 @@ def microkernel_name(
     return f"mve_depthwise_{kind}8ch_{pixels}x{columns}"
 
 
-def microkernel_instructions(pixels: int, rows: int, columns: int, away: int) -> int:
+_INT8_ROUNDING_INSTRUCTIONS = {
+    LaneRounding.HALVES_UP: 0,
+    LaneRounding.HALVES_AWAY: 4,
+    LaneRounding.HALVES_AWAY_IF_SHIFTED: 8,
+    LaneRounding.IN_FLOAT32: 2,
+}
+"""Instructions for each pixel, besides those of every mode."""
+_INT16_ROUNDING_INSTRUCTIONS = {
+    Int16LaneRounding.HALVES_UP: 0,
+    Int16LaneRounding.HALVES_AWAY: 4,
+    Int16LaneRounding.HALVES_AWAY_IF_SHIFTED: 8,
+    Int16LaneRounding.ONCE: 8,
+}
+
+
+def rounding_instructions(dtype: DType, rounding: int) -> int:
+    """Return the instructions that the operand `rounding` adds to each pixel."""
+    if dtype == INT8:
+        return _INT8_ROUNDING_INSTRUCTIONS[LaneRounding(rounding)]
+    return _INT16_ROUNDING_INSTRUCTIONS[Int16LaneRounding(rounding)]
+
+
+def microkernel_instructions(pixels: int, rows: int, columns: int, per_pixel: int) -> int:
     """Return the instructions that gcc's code executes, including the argument setup.
 
-    Each row of windows of several columns spills some values.
+    Each row of windows of several columns spills some values. `per_pixel` are the
+    `rounding_instructions`.
     """
     row = 9 if columns == 1 else 10 * columns + 5
-    return 18 + rows * pixels * row + pixels * (0, 4, 8, 2)[away]
+    return 18 + rows * pixels * row + pixels * per_pixel
 
 
 def _load(pointer: str, dtype: DType = INT8) -> str:
@@ -112,8 +137,8 @@ def _finished(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -
     """Return the requantized sums (bias included); int8 settings begin with a zero point."""
     if len(settings) == len(_WIDE_ENDING) - 1:
         return int16_dot.requantize_to_int16(sums, multiplier, shift, settings)
-    zero_point, low, high, away = settings
-    scaled = vector_requantize.scale_lanes(sums, multiplier, shift, away)
+    zero_point, low, high, rounding = settings
+    scaled = vector_requantize.scale_lanes(sums, multiplier, shift, rounding)
     return np.clip(scaled + zero_point, low, high).astype(np.int8)
 
 
@@ -134,17 +159,16 @@ def _meaning(pixels: int, columns: int, *args: Any) -> tuple[Any, ...]:
     return tuple(results)
 
 
-_WIDE_ENDING = immediates("low", "high", "away", "lanes")
+_WIDE_ENDING = immediates("low", "high", "rounding", "lanes")
 
 
 def _channels(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> Intrinsic:
     ending = vector_requantize.EPILOGUE_OPERANDS if dtype == INT8 else _WIDE_ENDING
 
     def count(args: Sequence[int]) -> int:
-        away = args[4 + pixels + len(ending) - 2]
-        return microkernel_instructions(
-            pixels, args[-1], columns, away if dtype == INT8 else min(away, 2)
-        )
+        rounding = args[4 + pixels + len(ending) - 2]
+        each = rounding_instructions(dtype, rounding)
+        return microkernel_instructions(pixels, args[-1], columns, each)
 
     return Intrinsic(
         name=microkernel_name(pixels, columns, dtype, weight_dtype),

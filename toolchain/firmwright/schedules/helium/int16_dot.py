@@ -4,6 +4,7 @@ Columns are bytes in memory (`taps` counts bytes), so the int8 packers apply. A 
 (dot_product_loop.py) reads sixteen bytes of a column and eight weights per channel.
 """
 
+import enum
 from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import indent
@@ -21,8 +22,8 @@ from firmwright.schedules.helium.dot_product_loop import DotProductLoop
 
 _C = read_sections(__file__)
 
-# `mve_gemm_int16_LOOP`: four channels times two pixels, requantized to int16. `away` is 3 if
-# requantization rounds once: VMULH leaves floor(sum * multiplier / 2^32) and VRSHL rounds the rest,
+# `mve_gemm_int16_LOOP`: four channels times two pixels, requantized to int16. With
+# `Int16LaneRounding.ONCE`, VMULH leaves floor(sum * multiplier / 2^32) and VRSHL rounds the rest,
 # which is a single rounding of the product if a shift remains. Otherwise the epilogue is that of
 # vector_requantize.py. `mve_rows_int16_LOOP`: raw sums of eight weight rows.
 #
@@ -32,10 +33,21 @@ _C = read_sections(__file__)
 ROWS = 8
 WIDTH = dot_product_loop.BYTES_PER_STEP // 2
 """Values per step."""
-ROUND_ONCE = 3
-"""Value of the immediate operand `away` for a single rounding."""
 
-EPILOGUE_OPERANDS = immediates("low", "high", "away", "lanes", "taps")
+
+class Int16LaneRounding(enum.IntEnum):
+    """How an int16 micro-kernel rounds: the values of its immediate operand `rounding`.
+
+    All except `ONCE` round twice, as `LaneRounding` describes.
+    """
+
+    HALVES_UP = 0
+    HALVES_AWAY = 1
+    HALVES_AWAY_IF_SHIFTED = 2
+    ONCE = 3
+
+
+EPILOGUE_OPERANDS = immediates("low", "high", "rounding", "lanes", "taps")
 
 STEP_PORTABLE = _C["step_portable"]
 """C text from `sum` to `raised`, with parameters from `at`; the caller clamps at `high`."""
@@ -79,9 +91,9 @@ def _sums(w: Any, x: Any, rows: int, taps: int) -> Any:
 
 
 def requantize_to_int16(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
-    """Requantize sums with bias; `settings` are low, high, away."""
-    low, high, away = settings
-    if away == ROUND_ONCE:
+    """Requantize sums with bias; `settings` are low, high, rounding."""
+    low, high, rounding = settings
+    if rounding == Int16LaneRounding.ONCE:
         moved = (sums * multiplier) >> 32
         right = -np.asarray(shift, np.int64)
         results = (moved + (np.int64(1) << (right - 1))) >> right
@@ -184,7 +196,10 @@ def adjust_round_once_shifts(params: Requantization) -> Requantization:
 
 
 def epilogue_settings(params: Requantization) -> list[int]:
-    away = (
-        ROUND_ONCE if params.rounding is Rounding.ONCE else vector_requantize.rounding_mode(params)
-    )
-    return [params.clamp_min, params.clamp_max, away]
+    return [params.clamp_min, params.clamp_max, int(rounding_mode(params))]
+
+
+def rounding_mode(params: Requantization) -> Int16LaneRounding:
+    if params.rounding is Rounding.ONCE:
+        return Int16LaneRounding.ONCE
+    return Int16LaneRounding(vector_requantize.rounding_mode(params))

@@ -1,5 +1,6 @@
 """Requantization of vectors of four channels, as C text shared by the micro-kernels."""
 
+import enum
 from dataclasses import replace
 
 import numpy as np
@@ -24,16 +25,28 @@ _C = read_sections(__file__)
 # Obligations: no left shift (`supports_requantize`), multipliers are not negative, and sums with
 # bias fit 32 bits (guaranteed by the operators).
 #
-# Layers of ONNX Runtime compute in float32 (`away` is IN_FLOAT32), as it is defined: VCVT and VMUL
-# round to nearest, VCVTN rounds halves to even and saturates. Multipliers are the bits of factors.
+# Layers of ONNX Runtime compute in float32 (`LaneRounding.IN_FLOAT32`), as it is defined: VCVT and
+# VMUL round to nearest, VCVTN rounds halves to even and saturates. Multipliers are the bits of
+# factors.
 
 CHANNELS = 4
 PARAMETERS = 3 * CHANNELS
 
-EPILOGUE_OPERANDS = immediates("zero_point", "low", "high", "away", "lanes")
+EPILOGUE_OPERANDS = immediates("zero_point", "low", "high", "rounding", "lanes")
 
-IN_FLOAT32 = 3
-"""Value of the immediate operand `away` if the layer computes in float32."""
+
+class LaneRounding(enum.IntEnum):
+    """How an int8 micro-kernel rounds: the values of its immediate operand `rounding`."""
+
+    HALVES_UP = 0
+    """As VRSHL rounds; halves of negative numbers are clamped."""
+    HALVES_AWAY = 1
+    """Away from zero; every channel is shifted."""
+    HALVES_AWAY_IF_SHIFTED = 2
+    """Away from zero in the channels that are shifted."""
+    IN_FLOAT32 = 3
+    """The layer computes in float32, halves to even."""
+
 
 PORTABLE = _C["portable"]
 """C text from `sum` to `raised`, with parameters from `at`; the caller clamps at `high`."""
@@ -113,16 +126,23 @@ def int8_schedules(schedule: Schedule) -> tuple[Schedule, Schedule]:
 
 
 def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
-    return [params.zero_point, params.clamp_min, params.clamp_max, rounding_mode(params), lanes]
+    return [
+        params.zero_point,
+        params.clamp_min,
+        params.clamp_max,
+        int(rounding_mode(params)),
+        lanes,
+    ]
 
 
-def rounding_mode(params: Requantization) -> int:
-    """Return the mode: halves 0 either way, 1 away from zero, 2 that if shifted; IN_FLOAT32."""
+def rounding_mode(params: Requantization) -> LaneRounding:
     if params.rounding is Rounding.FLOAT32:
-        return IN_FLOAT32
+        return LaneRounding.IN_FLOAT32
     if params.clamp_min >= params.zero_point:
-        return 0
-    return 1 if max(params.shifts) < 0 else 2
+        return LaneRounding.HALVES_UP
+    if max(params.shifts) < 0:
+        return LaneRounding.HALVES_AWAY
+    return LaneRounding.HALVES_AWAY_IF_SHIFTED
 
 
 def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Array:
@@ -141,18 +161,18 @@ def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Ar
 
 def requantize_lanes(sums: Array, q: Array, settings: tuple[Array | int, ...]) -> Array:
     """Add the biases to `sums` [4, lanes] and requantize, in numpy."""
-    zero_point, low, high, away, lanes = settings
+    zero_point, low, high, rounding, lanes = settings
     q64 = np.asarray(q, np.int64)
-    scaled = scale_lanes(sums + q64[:4], q64[4:8], q64[8:12], away)
+    scaled = scale_lanes(sums + q64[:4], q64[4:8], q64[8:12], rounding)
     result: Array = np.clip(scaled + zero_point, low, high).astype(INT8.np)[:lanes]
     return result
 
 
 def scale_lanes(
-    sums: Array, multiplier: Array | int, shift: Array | int, away: Array | int
+    sums: Array, multiplier: Array | int, shift: Array | int, rounding: Array | int
 ) -> Array:
     """Scale sums, without the zero point, in numpy."""
-    if int(away) != IN_FLOAT32:
+    if int(rounding) != LaneRounding.IN_FLOAT32:
         return multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
     factor = np.asarray(multiplier, np.int32).view(np.float32)
     product = np.asarray(sums).astype(np.float32) * factor
