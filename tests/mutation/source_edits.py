@@ -198,14 +198,14 @@ EDITS = (
     Edit(
         "validator without conflicts",
         PY + "usmp/plan_validator.py",
-        "if inside and not periodic:",
+        "if is_inside and not is_on_period:",
         "if False:",
         VALIDATE,
     ),
     Edit(
         "validator without pairs",
         PY + "usmp/plan_validator.py",
-        "if a_place.pool == b_place.pool and overlap:",
+        "if a_place.pool == b_place.pool and share_offsets:",
         "if False:",
         VALIDATE,
     ),
