@@ -33,8 +33,8 @@ from firmwright.targets.backend import Backend
 from firmwright.targets.backend_calls import library_sources
 from firmwright.targets.saved_backend import backend_in, make_record, read_records, with_records
 
-"""Attribute of a module with the functions that check versions of backend libraries."""
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+"""A C identifier before a parenthesis: a call, or anything that looks like one."""
 
 
 def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable:
@@ -45,13 +45,18 @@ def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable
             table.add(item, f"the backend {name}")
     for function in module.functions.values():
         if isinstance(function, tir.PrimFunc) and "extern" in function.attrs:
-            declared = function.attrs["extern"]
-            names = declared if isinstance(declared, tuple) else (declared,)
-            evaluated = [n for n in statements(function.body) if isinstance(n, tir.Evaluate)]
-            calls = [node.call for node in evaluated if node.call.name in names]
-            for call in calls:
+            for call in _extern_calls(function):
                 table.add(_extern(call), f"the kernel @{function.name}")
     return table.merged() if table.symbols else base
+
+
+def _extern_calls(function: tir.PrimFunc) -> Iterator[tir.IntrinsicCall]:
+    """Yield the calls of the functions that a kernel declares in its attribute `extern`."""
+    declared = function.attrs["extern"]
+    names = declared if isinstance(declared, tuple) else (declared,)
+    for node in statements(function.body):
+        if isinstance(node, tir.Evaluate) and node.call.name in names:
+            yield node.call
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,10 @@ class _IntrinsicCollector:
     base: IntrinsicTable
     added: dict[str, Intrinsic] = field(default_factory=dict)
     symbols: dict[str, tuple[Intrinsic, str]] = field(default_factory=dict)
+    """The first intrinsic of each C function, and its origin."""
 
     def add(self, item: Intrinsic, origin: str) -> None:
+        """Add the intrinsic that `origin` declares; PluginError if it contradicts another one."""
         symbol = item.symbol or item.name
         same_name = self.base.get(item.name) or self.added.setdefault(item.name, item)
         same_symbol, other = self.symbols.setdefault(symbol, (same_name, origin))
@@ -82,16 +89,22 @@ class _IntrinsicCollector:
 
 
 def _declaration(item: Intrinsic) -> Hashable:
+    """Return a key that is equal for intrinsics with the same C declaration."""
     operands = [(o.kind == "ptr", o.dtype.name, o.access) for o in item.operands]
     return item.header, repr(item.result), tuple(operands)
 
 
 def _meaning(item: Intrinsic) -> Hashable:
+    """Return a key that is equal for intrinsics that compute the same in the same text.
+
+    A plug-in that is loaded twice makes equal functions that are not identical; their names are.
+    """
     function = getattr(item.meaning, "__qualname__", item.meaning)
     return item.symbol, item.portable, tuple(sorted(item.text.items())), function
 
 
 def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
+    """Yield the names of the targets that have a backend, with it."""
     for name in module.targets:
         backend = backend_in(module, name)
         if backend is not None:
@@ -99,12 +112,13 @@ def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
 
 
 def _extern(call: tir.IntrinsicCall) -> Intrinsic:
-    operands = tuple(
-        Operand(f"p{index}", "ptr", arg.buffer.dtype, arg.access)
-        if isinstance(arg, tir.AccessPtr)
-        else Operand(f"n{index}", "in", arg.dtype)
-        for index, arg in enumerate(call.args)
-    )
+    """Return the intrinsic of a C function whose parameters have the types of the arguments."""
+    operands: list[Operand] = []
+    for index, arg in enumerate(call.args):
+        if isinstance(arg, tir.AccessPtr):
+            operands.append(Operand(f"p{index}", "ptr", arg.buffer.dtype, arg.access))
+        else:
+            operands.append(Operand(f"n{index}", "in", arg.dtype))
 
     def meaning(*values: Any) -> NoReturn:
         what = f"the C function {call.name} cannot be evaluated here."
@@ -112,7 +126,7 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
         raise ModelError(what, hint=hint)
 
     doc = "A C function of another file."
-    return Intrinsic(call.name, operands, meaning, portable="", doc=doc, symbol=call.name)
+    return Intrinsic(call.name, tuple(operands), meaning, portable="", doc=doc, symbol=call.name)
 
 
 # ---- files -----------------------------------------------------------------------------------
@@ -133,7 +147,8 @@ def add_library_files(module: IRModule) -> IRModule:
             if backend.check:
                 checks[f"{backend.check} {backend.data_version}"] = None
     results = module.results
-    if waits := find_waits(module):
+    waits = find_waits(module)
+    if waits:
         results = replace(results, device_waits=tuple(waits.items()))
     if checks:
         results = replace(results, backend_checks=tuple(checks))
@@ -142,8 +157,11 @@ def add_library_files(module: IRModule) -> IRModule:
 
 def find_waits(module: IRModule) -> dict[str, str]:
     """Return the C functions that wait for the calls in flight, by device."""
-    backends = module_backends(module)
-    return {engine_device(module, name): item.wait for name, item in backends if item.wait}
+    waits: dict[str, str] = {}
+    for name, backend in module_backends(module):
+        if backend.wait:
+            waits[engine_device(module, name)] = backend.wait
+    return waits
 
 
 def generated_files(module: IRModule) -> frozenset[str]:
@@ -179,7 +197,8 @@ def _library(
     """Return the library files of the kernels that the module does not have."""
     target = module.targets[name]
     called = _called_functions(module, name, backend, kernels)
-    if name in (records := read_records(module)) and called <= records[name].symbols:
+    records = read_records(module)
+    if name in records and called <= records[name].symbols:
         return {}
     sources = library_sources(backend, target, called)
     files = dict(sources.files)
@@ -194,8 +213,12 @@ def _folder(backend: Backend) -> str:
 
 
 def _called_intrinsics(backend: Backend, kernels: list[tir.PrimFunc]) -> list[Intrinsic]:
-    parts = (part for kernel in kernels for part in walk(kernel.body))
-    names = {part.name for part in parts if isinstance(part, tir.IntrinsicCall)}
+    """Return the intrinsics of the backend's table that the kernels call."""
+    names: set[str] = set()
+    for kernel in kernels:
+        for part in walk(kernel.body):
+            if isinstance(part, tir.IntrinsicCall):
+                names.add(part.name)
     return [item for item in backend.intrinsics if item.name in names]
 
 

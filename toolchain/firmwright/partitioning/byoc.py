@@ -6,7 +6,7 @@ parts of the model. The module's attribute `partitioned` lists the backends for 
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.c_identifiers import to_c_identifier
@@ -58,17 +58,20 @@ def partition_module(
         names = {item.name for item in backends} - {*partitioned_for(module)}
     if not names and not module.settings.offload:
         return lower_custom_ops(module)
-    active = [
-        replace(item, where=where if item.name in names else _match_never) for item in backends
-    ]
+    active: list[ActiveBackend] = []
+    for item in backends:
+        condition = where if item.name in names else _match_never
+        active.append(replace(item, where=condition))
     return run_partition(run_pre_partition(module, watch, active), watch, greedy_cover, active)
 
 
 def _match_never(match: Match) -> bool:
+    """Reject all matches: the condition of backends that take offloaded calls only."""
     return False
 
 
 def partitioned_for(module: IRModule) -> tuple[str, ...]:
+    """Return the targets for which the module was partitioned."""
     return module.results.partitioned or ()
 
 
@@ -86,9 +89,14 @@ def run_partition(
     choose: PartitionStrategy = greedy_cover,
     active: Sequence[ActiveBackend] | None = None,
 ) -> IRModule:
+    """Move the groups that `choose` selects to functions, and run the passes after partitioning.
+
+    `active` are the backends that take part, by default all of the module.
+    """
     active = active_backends(module) if active is None else active
     names = [item.name for item in active if item.where is not _match_never]
-    before, module = module, _partition_functions(module, active, choose)
+    before = module
+    module = _partition_functions(module, active, choose)
     for name in names:
         if choose is greedy_cover and not functions_on_target(module, name):
             log.warning("%s: the backend %s takes none of its operators", module.name, name)
@@ -104,21 +112,43 @@ def _with_rejections(
     module: IRModule, before: IRModule, active: Sequence[ActiveBackend]
 ) -> IRModule:
     """Record the reasons of backends for the calls that are still open, unless they have none."""
-    graphs = [f for f in before.functions.values() if isinstance(f, Function) and not target_of(f)]
-    reasons = [
-        (item.name, rejection_reasons(item.backend, graph, before, item.target))
-        for item in active
-        if item.where is not _match_never
-        for graph in graphs
-    ]
-    rows = tuple(
-        Rejection(call.op, call.outputs[0].name, target, why[call.outputs[0].name])
-        for graph in module.graphs
-        for call in graph.body
-        for target, why in reasons
-        if call.outputs[0].name in why and not call.op.startswith("@")
-    )
-    return replace(module, results=replace(module.results, rejections=rows)) if rows else module
+    reasons: list[_Rejections] = []
+    for item in active:
+        if item.where is _match_never:
+            continue
+        for graph in _unassigned_graphs(before):
+            by_tensor = rejection_reasons(item.backend, graph, before, item.target)
+            reasons.append(_Rejections(item.name, by_tensor))
+    rows: list[Rejection] = []
+    for graph in module.graphs:
+        for call in graph.body:
+            if call.op.startswith("@"):
+                continue
+            tensor = call.outputs[0].name
+            for rejections in reasons:
+                if tensor in rejections.by_tensor:
+                    reason = rejections.by_tensor[tensor]
+                    rows.append(Rejection(call.op, tensor, rejections.target, reason))
+    if not rows:
+        return module
+    return replace(module, results=replace(module.results, rejections=tuple(rows)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rejections:
+    """The reasons for which a target rejects calls of a graph, by the calls' first outputs."""
+
+    target: str
+    by_tensor: Mapping[str, str]
+
+
+def _unassigned_graphs(module: IRModule) -> list[Function]:
+    """Return the graph functions without a target."""
+    graphs: list[Function] = []
+    for function in module.functions.values():
+        if isinstance(function, Function) and not target_of(function):
+            graphs.append(function)
+    return graphs
 
 
 def _keep_assigned(before: IRModule, after: IRModule) -> IRModule:
@@ -130,16 +160,27 @@ def _keep_assigned(before: IRModule, after: IRModule) -> IRModule:
 def _partition_functions(
     module: IRModule, active: Sequence[ActiveBackend], choose: PartitionStrategy
 ) -> IRModule:
-    for function in module.functions.values():
-        if isinstance(function, Function) and not target_of(function):
-            groups = choose(function, module, active)
-            if groups:
-                module = _FunctionPartitioner(module, function, active, groups).run()
+    for function in _unassigned_graphs(module):
+        groups = choose(function, module, active)
+        if groups:
+            module = _FunctionPartitioner(module, function, active, groups).run()
     return module
 
 
 @dataclass
 class _FunctionPartitioner:
+    """Moves the groups of one function to functions of their own.
+
+    A group that is one match of a pattern becomes a composite function. A region of several matches
+    becomes a function that calls a composite function for each of them:
+
+        main:           a, b, c, d, e         groups (b, c) and d of one target, merged
+        main:           a, @region, e
+        @region:        @composite_0, @composite_1
+        @composite_0:   b, c
+        @composite_1:   d
+    """
+
     module: IRModule
     function: Function
     active: Sequence[ActiveBackend]
@@ -153,8 +194,9 @@ class _FunctionPartitioner:
             calls = self._calls(group)
             if not group.target:
                 body += calls
-            elif len(group.entries) == 1 and group.entries[0][1] == group.calls:
-                body.append(self._cut(group.target, calls, group.calls, group.entries[0][0]))
+            elif len(group.entries) == 1 and group.entries[0].calls == group.calls:
+                entry = group.entries[0].entry
+                body.append(self._move_to_function(group.target, calls, group.calls, entry))
             else:
                 body.append(self._region(group))
         return self.module.with_function(replace(self.function, body=tuple(body)))
@@ -164,23 +206,28 @@ class _FunctionPartitioner:
 
     def _region(self, group: CallGroup) -> Call:
         """Move the entries to one function, which calls a composite function for each of them."""
-        inside = {index: entry for entry in group.entries for index in entry[1]}
-        units = [CallGroup(calls, "", ((name, calls),)) for name, calls in group.entries]
-        units += [CallGroup((index,)) for index in group.calls if index not in inside]
-        others = set(range(len(self.function.body))) - set(group.calls)
-        units += [CallGroup((index,)) for index in sorted(others)]
+        units = [CallGroup(entry.calls, "", (entry,)) for entry in group.entries]
+        # The calls outside the group are units too, so that they order the units inside.
         calls: list[Call] = []
-        for unit in sort_topologically(self.function, units):
+        for unit in sort_topologically(self.function, with_unmatched(self.function, units)):
             if unit.calls[0] not in group.calls:
                 continue
+            inner = self._calls(unit)
             if unit.entries:
-                name = unit.entries[0][0]
-                calls.append(self._cut(group.target, self._calls(unit), unit.calls, name))
+                name = unit.entries[0].entry
+                calls.append(self._move_to_function(group.target, inner, unit.calls, name))
             else:
-                calls += self._calls(unit)
-        return self._cut(group.target, calls, group.calls, "")
+                calls += inner
+        return self._move_to_function(group.target, calls, group.calls, "")
 
-    def _cut(self, target: str, calls: Sequence[Call], covered: Sequence[int], entry: str) -> Call:
+    def _move_to_function(
+        self, target: str, calls: Sequence[Call], covered: Sequence[int], entry: str
+    ) -> Call:
+        """Add a function with `calls` to the module and return the call of it.
+
+        `covered` are the indices of the original calls that `calls` execute, and `entry` is the
+        pattern entry that they match ("" for a region).
+        """
         params, results = self._boundary(calls, covered)
         name = self._name(target, [self.function.body[index].op for index in covered])
         symbol = to_c_identifier(f"{self.module.name}_{name}")
@@ -195,18 +242,31 @@ class _FunctionPartitioner:
     def _boundary(
         self, calls: Sequence[Call], covered: Sequence[int]
     ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        defined = {value.name for call in calls for value in call.outputs}
-        params = {v.name: v for call in calls for v in call.variables if v.name not in defined}
+        """Return the parameters and results of a function with `calls`.
+
+        Results are the outputs that others read, and those that the user placed, which must remain
+        tensors of the caller.
+        """
+        outputs = [value for call in calls for value in call.outputs]
+        defined = {value.name for value in outputs}
+        params: dict[str, Value] = {}
+        for call in calls:
+            for value in call.variables:
+                if value.name not in defined:
+                    params[value.name] = value
+        read_outside = {value.name for value in self.function.sinks}
         inside = set(covered)
-        others = [call for i, call in enumerate(self.function.body) if i not in inside]
-        outside = {value.name for value in self.function.sinks}
-        outside |= {value.name for call in others for value in call.variables}
-        results = [value for call in calls for value in call.outputs]
-        outside |= {value.name for value in results if is_placed(value)}  # remains a tensor
-        return tuple(params.values()), tuple(v for v in results if v.name in outside)
+        for index, call in enumerate(self.function.body):
+            if index not in inside:
+                read_outside.update(value.name for value in call.variables)
+        results = [value for value in outputs if value.name in read_outside or is_placed(value)]
+        return tuple(params.values()), tuple(results)
 
     def _name(self, target: str, ops: Sequence[str]) -> str:
-        named = [*ops[:_NAMED_OPS], *(["more"] if len(ops) > _NAMED_OPS else [])]
+        """Return a name that no function has, such as `npu_conv2d_add_0`."""
+        named = list(ops[:_NAMED_OPS])
+        if len(ops) > _NAMED_OPS:
+            named.append("more")
         stem = to_c_identifier("_".join([target, *named]))
         count = 0
         while f"{stem}_{count}" in self.module.functions:

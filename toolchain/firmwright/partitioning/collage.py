@@ -1,8 +1,16 @@
 """Collage: find the cheapest partition, given the cost of each candidate region (decision 0061).
 
-The search is a shortest path over sets of covered calls; each step covers the first uncovered call.
- Memory
-is a region's workspace plus the bytes live at its last call in file order.
+The search is a shortest path over sets of covered calls. Each step adds a candidate region with the
+first uncovered call, so that each partition is built in one order only:
+
+    calls           0 1 2 3 4
+    covered         x x . x .     the next region starts at call 2: (2), or (2, 4)
+
+The cost of a partial program is the sum of its regions' costs and of the transfers between targets.
+Later transfers depend only on the targets of the calls with an uncovered neighbor, the border. Of
+programs with the same covered calls and border, those remain that are not worse in both cost and
+memory than another one. The memory of a region is its workspace plus the bytes live at its last
+call in file order.
 """
 
 from __future__ import annotations
@@ -10,11 +18,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.graph.nodes import Function
-from firmwright.partitioning.regions import CallGroup
+from firmwright.partitioning.regions import CallGroup, calls_in
 
 CostStatus: TypeAlias = Literal["ok", "failed", "unknown"]
 TransferCost = Callable[[str, str, int], int]
@@ -67,18 +75,15 @@ def restrict_to_known_costs(
 
     `eager` covers all calls. Failed candidates are dropped.
     """
-    forced: set[int] = set()
+    unknown = calls_in(c.group for c in candidates if c.cost.status == "unknown")
+    fixed = [group for group in eager if not unknown.isdisjoint(group.calls)]
+    forced = calls_in(fixed)
+    # A region without alternatives does not affect the comparison, so that it may cost nothing.
+    usable = [PartitionCandidate(group, RegionCost("ok", how="free")) for group in fixed]
     for candidate in candidates:
-        if candidate.cost.status == "unknown":
-            calls = set(candidate.group.calls)
-            forced |= {i for group in eager if calls & set(group.calls) for i in group.calls}
-    fixed = [group for group in eager if forced & set(group.calls)]
-    # A region without alternatives does not affect the comparison.
-    return [PartitionCandidate(group, RegionCost("ok", how="free")) for group in fixed] + [
-        candidate
-        for candidate in candidates
-        if candidate.cost.status == "ok" and not forced & set(candidate.group.calls)
-    ]
+        if candidate.cost.status == "ok" and forced.isdisjoint(candidate.group.calls):
+            usable.append(candidate)
+    return usable
 
 
 def search_partitions(
@@ -90,6 +95,8 @@ def search_partitions(
 
 @dataclass(frozen=True, slots=True)
 class _PartialProgram:
+    """The beginning of a program, as a chain of its regions from the last to the first."""
+
     count: int
     peak_bytes: int
     part: PartitionCandidate | None = None
@@ -99,18 +106,35 @@ class _PartialProgram:
         before = () if self.before is None else self.before.parts()
         return before if self.part is None else (*before, self.part)
 
+    def is_at_least_as_good(self, other: _PartialProgram) -> bool:
+        return self.count <= other.count and self.peak_bytes <= other.peak_bytes
 
-_Border: TypeAlias = "tuple[int, tuple[tuple[int, str], ...]]"
-"""Covered calls as bits, and the targets of those with an uncovered neighbor."""
+
+class _Border(NamedTuple):
+    """The part of a partial program on which the cost of the rest depends.
+
+    It is a tuple, as the search hashes and compares many of them.
+    """
+
+    covered: int
+    """The covered calls as bits, call 0 in the least significant one."""
+    owners: tuple[tuple[int, str], ...]
+    """The covered calls with an uncovered neighbor, each with its target."""
+
+
+_ProgramsByBorder: TypeAlias = dict[_Border, list[_PartialProgram]]
+"""The partial programs that none of the same border dominates."""
 
 
 class _PartitionSearch:
+    """The search for the programs of one function, and the facts about it that the search reads."""
+
     def __init__(
         self, function: Function, candidates: Sequence[PartitionCandidate], transfer: TransferCost
     ) -> None:
         self.function = function
         self.transfer = transfer
-        self.makers = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
+        self.makers = function.makers
         self.readers: dict[str, set[int]] = {}
         self.neighbors: list[set[int]] = [set() for _ in function.body]
         for index, call in enumerate(function.body):
@@ -121,11 +145,12 @@ class _PartitionSearch:
                     self.neighbors[maker].add(index)
                     self.neighbors[index].add(maker)
         self.live_bytes = _live_bytes(function)
-        self.with_call: list[list[PartitionCandidate]] = [[] for _ in function.body]
+        self.by_first_call: list[list[PartitionCandidate]] = [[] for _ in function.body]
         for candidate in candidates:
-            self.with_call[candidate.group.calls[0]].append(candidate)
+            self.by_first_call[candidate.group.calls[0]].append(candidate)
+        coverable = calls_in(candidate.group for candidate in candidates)
         for index, call in enumerate(function.body):
-            if not any(index in c.group.calls for c in candidates):
+            if index not in coverable:
                 raise UsageError(
                     f"no target can run the operator {call.op}: every region with it failed.",
                     where=str(call.span) if call.span.file else function.name,
@@ -133,51 +158,67 @@ class _PartitionSearch:
                 )
 
     def programs(self) -> tuple[PartitionedProgram, ...]:
+        """Return the programs of which none is at least as good as another, cheapest first."""
         total = len(self.function.body)
-        waiting: list[dict[_Border, list[_PartialProgram]]] = [{} for _ in range(total + 1)]
-        waiting[0][0, ()] = [_PartialProgram(0, 0)]
+        # The partial programs by their first uncovered call; complete ones are the last item.
+        waiting: list[_ProgramsByBorder] = [{} for _ in range(total + 1)]
+        waiting[0][_Border(0, ())] = [_PartialProgram(0, 0)]
         for first in range(total):
-            for border, labels in _cheapest_borders(waiting[first]).items():
-                for candidate in self.with_call[first]:
-                    self._add(candidate, border, labels, waiting)
+            for border, programs in _cheapest_borders(waiting[first]).items():
+                for candidate in self.by_first_call[first]:
+                    self._extend(programs, border, candidate, waiting)
             waiting[first] = {}
         complete: list[_PartialProgram] = []
-        for label in itertools.chain.from_iterable(waiting[total].values()):
-            _add_unless_dominated(complete, label)
+        for program in itertools.chain.from_iterable(waiting[total].values()):
+            _add_unless_dominated(complete, program)
         if not complete:
             raise UsageError("no regions cover the model.", where=self.function.name)
-        complete.sort(key=lambda label: (label.count, label.peak_bytes))
+        complete.sort(key=lambda program: (program.count, program.peak_bytes))
         return tuple(PartitionedProgram(k.parts(), k.count, k.peak_bytes) for k in complete)
 
-    def _add(
+    def _extend(
         self,
-        candidate: PartitionCandidate,
+        programs: Sequence[_PartialProgram],
         border: _Border,
-        labels: Sequence[_PartialProgram],
-        waiting: list[dict[_Border, list[_PartialProgram]]],
+        candidate: PartitionCandidate,
+        waiting: list[_ProgramsByBorder],
     ) -> None:
-        covered, owners = border[0], dict(border[1])
-        bits = sum(1 << i for i in candidate.group.calls)
-        if covered & bits:
+        """Add `candidate` to the programs of a border, unless they cover one of its calls."""
+        bits = sum(1 << index for index in candidate.group.calls)
+        if border.covered & bits:
             return
+        owners = dict(border.owners)
         moved = self._transfer_cost(candidate.group, owners)
         owners |= dict.fromkeys(candidate.group.calls, candidate.group.target)
-        after = covered | bits
-        border_owners = tuple(
-            (index, owner)
-            for index, owner in sorted(owners.items())
-            if any(not after >> other & 1 for other in self.neighbors[index])
-        )
-        first_uncovered = (~after & after + 1).bit_length() - 1
-        place = waiting[first_uncovered].setdefault((after, border_owners), [])
+        covered = border.covered | bits
+        new_border = _Border(covered, self._border_owners(covered, owners))
+        # `~covered & covered + 1` is the lowest bit that is 0 in `covered`.
+        first_uncovered = (~covered & covered + 1).bit_length() - 1
+        place = waiting[first_uncovered].setdefault(new_border, [])
         peak = self.live_bytes[candidate.group.calls[-1]] + sum(candidate.cost.scratch.values())
-        for label in labels:
-            count = label.count + candidate.cost.count + moved
-            new = _PartialProgram(count, max(label.peak_bytes, peak), candidate, label)
+        for program in programs:
+            count = program.count + candidate.cost.count + moved
+            new = _PartialProgram(count, max(program.peak_bytes, peak), candidate, program)
             _add_unless_dominated(place, new)
 
+    def _border_owners(
+        self, covered: int, owners: Mapping[int, str]
+    ) -> tuple[tuple[int, str], ...]:
+        """Return the calls of `owners` with an uncovered neighbor, with their targets."""
+        border: list[tuple[int, str]] = []
+        for index, owner in sorted(owners.items()):
+            if any(not covered >> neighbor & 1 for neighbor in self.neighbors[index]):
+                border.append((index, owner))
+        return tuple(border)
+
     def _transfer_cost(self, group: CallGroup, owners: Mapping[int, str]) -> int:
-        total, inside = 0, set(group.calls)
+        """Return the cost of the transfers between a group and the calls that have an owner.
+
+        A region may start at an earlier call than its inputs' makers, so that covered calls may be
+        readers of its outputs. The transfers to calls without an owner are counted with those.
+        """
+        total = 0
+        inside = set(group.calls)
         sources = {value.name for value in self.function.sources}
         sinks = {value.name for value in self.function.sinks}
         for index in group.calls:
@@ -185,41 +226,56 @@ class _PartitionSearch:
             for value in call.variables:
                 maker = self.makers.get(value.name, -1)
                 source = "" if value.name in sources else owners.get(maker)
-                if maker not in inside and source not in (None, group.target):
-                    total += self.transfer(str(source), group.target, value.type.size_bytes)
+                if maker in inside or source is None or source == group.target:
+                    continue
+                total += self.transfer(source, group.target, value.type.size_bytes)
             for value in call.outputs:
-                targets = {owners[i] for i in self.readers.get(value.name, ()) if i in owners}
-                targets |= {""} if value.name in sinks else set()
+                readers = self.readers.get(value.name, set())
+                targets = {owners[reader] for reader in readers if reader in owners}
+                if value.name in sinks:
+                    targets.add("")
                 for target in sorted(targets - {group.target}):
                     total += self.transfer(group.target, target, value.type.size_bytes)
         return total
 
 
-def _add_unless_dominated(labels: list[_PartialProgram], new: _PartialProgram) -> None:
-    if any(k.count <= new.count and k.peak_bytes <= new.peak_bytes for k in labels):
+def _add_unless_dominated(programs: list[_PartialProgram], new: _PartialProgram) -> None:
+    """Add `new` if none of `programs` is at least as good, and remove those that are not better."""
+    if any(program.is_at_least_as_good(new) for program in programs):
         return
-    labels[:] = [k for k in labels if k.count < new.count or k.peak_bytes < new.peak_bytes]
-    labels.append(new)
+    programs[:] = [program for program in programs if not new.is_at_least_as_good(program)]
+    programs.append(new)
 
 
-def _cheapest_borders(
-    borders: dict[_Border, list[_PartialProgram]],
-) -> dict[_Border, list[_PartialProgram]]:
+def _cheapest_borders(borders: _ProgramsByBorder) -> _ProgramsByBorder:
+    """Return the `_BEGINNINGS_MAX` borders with the cheapest programs; the order is stable."""
     if len(borders) <= _BEGINNINGS_MAX:
         return borders
-    best = sorted(borders, key=lambda border: (min(k.count for k in borders[border]), border))
+
+    def least_count(border: _Border) -> tuple[int, _Border]:
+        return min(program.count for program in borders[border]), border
+
+    best = sorted(borders, key=least_count)
     return {border: borders[border] for border in best[:_BEGINNINGS_MAX]}
 
 
 def _live_bytes(function: Function) -> list[int]:
-    definitions = {value.name: (-1, value.type.size_bytes) for value in function.sources}
+    """Return for each call the bytes of the tensors that are live while it runs in file order.
+
+    A tensor is live from the call that makes it to its last reader; sources are live from the start
+    and sinks to the end.
+    """
+    first = {value.name: -1 for value in function.sources}
+    size = {value.name: value.type.size_bytes for value in function.sources}
     last = {value.name: len(function.body) for value in function.sinks}
     for index, call in enumerate(function.body):
-        definitions |= {value.name: (index, value.type.size_bytes) for value in call.outputs}
+        for value in call.outputs:
+            first[value.name] = index
+            size[value.name] = value.type.size_bytes
         for value in call.variables:
             last[value.name] = max(index, last.get(value.name, index))
-    ranges = [(first, last.get(name, first), size) for name, (first, size) in definitions.items()]
-    return [
-        sum(size for first, end, size in ranges if first <= index <= end)
-        for index in range(len(function.body))
-    ]
+    live = [0] * len(function.body)
+    for name, begin in first.items():
+        for index in range(max(begin, 0), min(last.get(name, begin) + 1, len(live))):
+            live[index] += size[name]
+    return live

@@ -32,12 +32,15 @@ CUSTOM_OPS_VARIABLE = "CUSTOM_OPS"
 
 def supports_custom_op(domain: str, name: str) -> bool:
     """Return whether a custom operator or a backend's pattern covers the operator."""
-    return CUSTOM_OPS.find(domain, name) is not None or any(
-        (part.op == "custom" and part.accepts(CustomAttrs(domain=domain, name=name, data="")))
-        for backend in BACKENDS.all().values()
-        for entry in backend.table
-        for part in call_patterns(entry.pattern)
-    )
+    if CUSTOM_OPS.find(domain, name) is not None:
+        return True
+    attrs = CustomAttrs(domain=domain, name=name, data="")
+    for backend in BACKENDS.all().values():
+        for entry in backend.table:
+            for part in call_patterns(entry.pattern):
+                if part.op == "custom" and part.accepts(attrs):
+                    return True
+    return False
 
 
 def load_custom_ops(path: Path) -> None:
@@ -56,13 +59,13 @@ def load_custom_ops(path: Path) -> None:
 
 
 def lower_custom_ops(module: IRModule) -> IRModule:
+    """Replace the calls of registered custom operators by calls of kernels."""
     for function in tuple(module.functions.values()):
         if not isinstance(function, Function) or target_of(function):
             continue
         body: list[Call] = []
         for call in function.body:
-            is_custom = call.op == "custom"
-            custom_op = CUSTOM_OPS.for_call(make_op_call(call, module)) if is_custom else None
+            custom_op = _custom_op_for(call, module)
             if custom_op is not None:
                 module, call = _lower_call(module, call, custom_op)
             body.append(call)
@@ -71,7 +74,15 @@ def lower_custom_ops(module: IRModule) -> IRModule:
     return module
 
 
+def _custom_op_for(call: Call, module: IRModule) -> CustomOp | None:
+    """Return the registered operator of a call, or None, also for operators of the project."""
+    if call.op != "custom":
+        return None
+    return CUSTOM_OPS.for_call(make_op_call(call, module))
+
+
 def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, Call]:
+    """Return the module with a kernel that calls the user's C function, and the call of it."""
     stem = to_c_identifier(f"custom_{op.name}")
     count = sum(name.startswith(f"{stem}_") for name in module.functions)
     name = f"{stem}_{count}"
@@ -88,6 +99,7 @@ def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, C
 
 
 def _arguments(kernel: BackendKernel, call: OpCall, op: CustomOp) -> list[tir.Buffer | int]:
+    """Return the arguments of the C function: inputs, outputs, workspace and integers."""
     variables = iter(kernel.inputs)
     arguments: list[tir.Buffer | int] = []
     for index, kind in enumerate(call.inputs):
@@ -97,6 +109,7 @@ def _arguments(kernel: BackendKernel, call: OpCall, op: CustomOp) -> list[tir.Bu
         elif kind is not None:
             arguments.append(next(variables))
     arguments += kernel.outputs
-    if size := op.workspace_bytes(call):
-        arguments.append(kernel.workspace("workspace", size))
+    workspace_bytes = op.workspace_bytes(call)
+    if workspace_bytes:
+        arguments.append(kernel.workspace("workspace", workspace_bytes))
     return [*arguments, *op.int_args(call)]

@@ -18,6 +18,7 @@ from firmwright.targets.backend import Backend
 from firmwright.targets.saved_backend import backend_in
 
 _PLAIN_SCOPES = ("global", "const")
+"""Scopes of kernel parameters that require no certain pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +48,37 @@ class DeviceMap:
     def device_for(self, call: Call) -> ExecutionDevice:
         """Return the device that the targets assign to `call`, by default the main core."""
         if call.op == devices.COPY_OP:
-            copier = devices.device_name(call.outputs[0].virtual_device) or devices.copy_device(
-                self.module, outward=False
-            )
+            copier = devices.device_name(call.outputs[0].virtual_device)
+            if not copier:
+                copier = devices.copy_device(self.module, outward=False)
             return ExecutionDevice(copier, frozenset(self.pools))
         match = self.backend_for(call)
         if match is None:
             return ExecutionDevice(devices.MAIN_DEVICE, self.shared_pools)
         target, backend = match
-        private = self.private_pools(target)
         device = engine_device(self.module, target)
-        own = device and private
-        sees = frozenset(backend.visible_pools) or own or self.shared_pools | private
+        visible = self._pools_of_backend(target, backend, is_engine=bool(device))
+        return ExecutionDevice(device or devices.MAIN_DEVICE, visible)
+
+    def _pools_of_backend(
+        self, target: str, backend: Backend, *, is_engine: bool
+    ) -> frozenset[str]:
+        """Return the pools that the kernels of a backend can access.
+
+        The backend's own list comes first. An engine that works concurrently with the core and
+        has private pools sees only these; kernels that the core executes see all other pools too.
+        A bus master never sees the memory that is coupled to the core.
+        """
+        private = self.private_pools(target)
+        if backend.visible_pools:
+            visible = frozenset(backend.visible_pools)
+        elif is_engine and private:
+            visible = private
+        else:
+            visible = self.shared_pools | private
         if backend.bus_master:
-            sees -= {pool.name for pool in self.module.pools if pool.tightly_coupled}
-        return ExecutionDevice(device or devices.MAIN_DEVICE, sees)
+            visible -= {pool.name for pool in self.module.pools if pool.tightly_coupled}
+        return visible
 
     def backend_for(self, call: Call) -> tuple[str, Backend] | None:
         """Return the target name and backend that execute `call`, or None if a core executes it."""
@@ -79,13 +96,16 @@ class DeviceMap:
         if backend is None:
             return 0
         declared = backend_calls.transfer_cycles(backend, size_bytes)
+        if declared is not None:
+            return declared
         inside = [p for p in self.module.pools if p.name in self.private_pools(target)]
         outside = [p for p in self.module.pools if p.name in self.shared_pools]
-        if declared is not None or dma is None or not inside or not outside:
-            return declared or 0
+        if dma is None or not inside or not outside:
+            return 0
         return dma.setup + dma.bus_cycles(size_bytes, outside[0], inside[0])
 
     def parameter_scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
+        """Yield the values of a call for which its kernel requires a pool, with the pool."""
         callee = self.module.callee(call.op)
         if not isinstance(callee, tir.PrimFunc):
             return

@@ -35,7 +35,7 @@ def apply_device_requests(
     fallback: bool,
 ) -> IRModule:
     """Return the module with its devices, and the requests of its text and of `places`."""
-    engines = tuple(filter(None, (engine_device(module, name) for name in module.targets)))
+    engines = _engines(module)
     if devices:
         _check_names(devices, board, engines)
     elif fallback and not engines:
@@ -51,9 +51,20 @@ def apply_device_requests(
     return _assign_values(module, places, names) if places else module
 
 
+def _engines(module: IRModule) -> list[str]:
+    """Return the devices of the targets that do not run on the main core."""
+    devices = [engine_device(module, name) for name in module.targets]
+    return [device for device in devices if device]
+
+
 def _devices(module: IRModule, board: Board, devices: Sequence[str], *, fallback: bool) -> Devices:
-    engines = tuple(filter(None, (engine_device(module, name) for name in module.targets)))
-    emulated = [engine for engine in engines if engine not in find_waits(module)]
+    """Return the devices of a module on `board`.
+
+    An engine without a function that waits for it is emulated, by a spare core if there is one.
+    """
+    engines = _engines(module)
+    waits = find_waits(module)
+    emulated = [engine for engine in engines if engine not in waits]
     has_spare_core = board.cores is not None and "cpu1" not in devices
     copiers = tuple(filter(is_copy_device, devices))
     if engines and board.dma is not None and not copiers:
@@ -69,6 +80,7 @@ def _devices(module: IRModule, board: Board, devices: Sequence[str], *, fallback
 def _assign_values(
     module: IRModule, places: DeviceAssignments, device_names: Collection[str]
 ) -> IRModule:
+    """Return the module with the requests of `places`, after checks of each of them."""
     if not module.graphs:
         what = "tensors of a lowered module cannot be placed."
         hint = "place them when the model itself is compiled."
@@ -80,6 +92,7 @@ def _assign_values(
 def _checked_requests(
     module: IRModule, places: DeviceAssignments, device_names: Collection[str]
 ) -> Iterator[PlacementRequest]:
+    """Yield the requests of `places`; raise UsageError for the first one that is invalid."""
     values = [value for graph in module.graphs for value in graph.values]
     constants = {value.name for value in values if value.constant is not None}
     tensors = {value.name for value in values}
@@ -107,22 +120,15 @@ def _checked_requests(
 
 
 def _check_names(devices: Sequence[str], board: Board, engines: Sequence[str]) -> None:
+    """Raise UsageError for a device that is named twice or that the board does not have."""
     cores = [f"cpu{number}" for number in range(core_count(board.cores, is_host=board.is_host))]
-    copiers = copy_channels(board.dma, is_host=board.is_host)
+    others = [*copy_channels(board.dma, is_host=board.is_host), *engines]
     for name in devices:
         parse_device(name)
         if devices.count(name) > 1:
             raise UsageError(f"the device {name} is named twice.")
-        if name not in (*cores, *copiers, *engines):
-            has = f"the cores {', '.join(cores)}" if cores[1:] else "one core, cpu0"
-            more = ", ".join((*copiers, *engines))
-            raise UsageError(
-                f"there is no device {name}: the board has {has}{more and f', and {more}'}.",
-                where=board.name,
-                hint="a board with more cores, such as mps2-an521."
-                if is_core(name)
-                else "--target with an accelerator that has this device.",
-            )
+        if name not in cores and name not in others:
+            raise _unknown_device(name, board, cores, others)
     if devices[0] != MAIN_DEVICE:
         raise UsageError(
             f"the devices are {', '.join(devices)}; the first must be {MAIN_DEVICE}, "
@@ -131,14 +137,31 @@ def _check_names(devices: Sequence[str], board: Board, engines: Sequence[str]) -
         )
 
 
+def _unknown_device(
+    name: str, board: Board, cores: Sequence[str], others: Sequence[str]
+) -> UsageError:
+    available = "one core, cpu0"
+    if len(cores) > 1:
+        available = f"the cores {', '.join(cores)}"
+    if others:
+        available += f", and {', '.join(others)}"
+    hint = "--target with an accelerator that has this device."
+    if is_core(name):
+        hint = "a board with more cores, such as mps2-an521."
+    message = f"there is no device {name}: the board has {available}."
+    return UsageError(message, where=board.name, hint=hint)
+
+
 def _check_interface(module: IRModule) -> None:
-    wrong = {
+    """Raise UsageError if the module's interface has data that only the main core can access."""
+    are_constants_read = any(pool.scope in ("port", "async") for pool in module.pools)
+    core_only = {
         "--io-buffers caller": module.io.mode == "caller",
         "--stream-input-rows": module.io.stream_input_rows,
         "--no-link-params": not module.settings.link_params,
-        "constants that a function reads": any(p.scope in ("port", "async") for p in module.pools),
+        "constants that a function reads": are_constants_read,
     }
-    for option, is_set in wrong.items():
+    for option, is_set in core_only.items():
         if is_set:
             raise UsageError(
                 f"{option} and further devices cannot be combined: "

@@ -1,7 +1,8 @@
 """Instances of one engine, such as `--target "npu, npu"`, each a device of its own.
 
-A call is assigned to the instance that can start it first; a byte from another device costs a
-cycle. Constants and tensors must fit in the private pools.
+A call is assigned to the instance that can start it first. This is list scheduling with a simple
+clock: a multiply-accumulate takes one cycle, and so does a byte that comes from another device.
+The constants and tensors of a call must fit in the private pools of its instance.
 """
 
 import sys
@@ -23,7 +24,7 @@ def engine_device(module: IRModule, target: str) -> str:
     backend = backend_in(module, target)
     if backend is None or not backend.device:
         return ""
-    instances = [n for n, other in module.targets.items() if other.kind == backend.name]
+    instances = [name for name, other in module.targets.items() if other.kind == backend.name]
     first = parse_device(backend.device)
     return f"{first.device_type}{first.device_id + instances.index(target)}"
 
@@ -39,51 +40,104 @@ def spread_over_instances(
     groups: Sequence[CallGroup],
     instances: Mapping[str, Sequence[str]],
 ) -> list[CallGroup]:
-    """Assign groups without annotated calls to `instances` of their targets."""
+    """Assign groups without annotated calls to `instances` of their targets.
+
+    Groups without a target stay on the core and are not returned, but the schedule has them: a
+    tensor that the core computes is not there at the start.
+    """
     if all(len(names) == 1 for names in instances.values()):
         return list(groups)
     schedule = _InstanceSchedule(function, module, instances)
     ordered = sorted(with_unmatched(function, groups), key=lambda group: group.calls[-1])
-    return [group for group in map(schedule.assign, ordered) if group.target]
+    assigned = [schedule.assign(group) for group in ordered]
+    return [group for group in assigned if group.target]
+
+
+@dataclass(frozen=True, slots=True)
+class _ComputedTensor:
+    """The cycle in which a tensor is complete, and the target ("" is the core) that has it."""
+
+    end: int
+    target: str
+
+
+_AVAILABLE_AT_START = _ComputedTensor(0, "")
+"""An input of the function."""
 
 
 @dataclass
 class _InstanceSchedule:
+    """The schedule of the groups that are assigned, in cycles from the start of a run."""
+
     function: Function
     module: IRModule
     instances: Mapping[str, Sequence[str]]
-    ready: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """When each tensor is computed, and by which target."""
+    """The names of the targets that may execute the groups of a target."""
+    computed: dict[str, _ComputedTensor] = field(default_factory=dict)
     free: Counter[str] = field(default_factory=Counter)
+    """The cycle from which each target has no work."""
     constants: Counter[str] = field(default_factory=Counter)
+    """The bytes of constants that each target reads."""
 
     def assign(self, group: CallGroup) -> CallGroup:
+        """Return the group with the instance that can start it first, and record its work."""
         calls = [self.function.body[index] for index in group.calls]
-        own = [group.target]
-        names = own if any(c.target for c in calls) else self.instances.get(group.target, own)
-        size = sum(v.type.size_bytes for c in calls for v in c.inputs if v and v.constant)
-        moved = sum(v.type.size_bytes for c in calls for v in (*c.variables, *c.outputs))
-        names = [name for name in names if self._has_room(name, size + moved)] or names
-        starts = {name: self._start(name, calls) for name in names}
+        constants = _constant_bytes(calls)
+        names = self._permitted_instances(group, calls)
+        with_room = [
+            name for name in names if self._has_room(name, constants + _tensor_bytes(calls))
+        ]
+        starts = {name: self._start(name, calls) for name in with_room or names}
         target = min(starts, key=starts.__getitem__)
-        macs = sum(self._macs(call) for call in calls)
-        self.free[target] = starts[target] + macs
-        self.constants[target] += size
-        self.ready |= {v.name: (self.free[target], target) for c in calls for v in c.outputs}
+        end = starts[target] + sum(self._macs(call) for call in calls)
+        self.free[target] = end
+        self.constants[target] += constants
+        for call in calls:
+            for value in call.outputs:
+                self.computed[value.name] = _ComputedTensor(end, target)
         return replace(group, target=target)
 
+    def _permitted_instances(self, group: CallGroup, calls: Sequence[Call]) -> Sequence[str]:
+        """Return the instances of the group's target, only this one if a call is annotated."""
+        is_annotated = any(call.target for call in calls)
+        if is_annotated or group.target not in self.instances:
+            return [group.target]
+        return self.instances[group.target]
+
     def _has_room(self, target: str, size_bytes: int) -> bool:
+        """Return whether the target's private pools, if it has any, hold `size_bytes` more."""
         own = [pool for pool in self.module.pools if target in pool.targets]
         limit = sum(pool.size_bytes or sys.maxsize for pool in own)
         return not own or self.constants[target] + size_bytes <= limit
 
     def _start(self, target: str, calls: Sequence[Call]) -> int:
+        """Return the cycle in which the target is free and has all inputs of the calls."""
         start = self.free[target]
-        for value in (value for call in calls for value in call.variables):
-            end, place = self.ready.get(value.name, (0, ""))
-            start = max(start, end + (value.type.size_bytes if place != target else 0))
+        for call in calls:
+            for value in call.variables:
+                source = self.computed.get(value.name, _AVAILABLE_AT_START)
+                transfer = 0 if source.target == target else value.type.size_bytes
+                start = max(start, source.end + transfer)
         return start
 
     def _macs(self, call: Call) -> int:
         table = op_table()
-        return table[call.op].macs(make_op_call(call, self.module)) if call.op in table else 0
+        if call.op not in table:
+            return 0
+        return table[call.op].macs(make_op_call(call, self.module))
+
+
+def _constant_bytes(calls: Sequence[Call]) -> int:
+    size = 0
+    for call in calls:
+        for value in call.inputs:
+            if value is not None and value.constant:
+                size += value.type.size_bytes
+    return size
+
+
+def _tensor_bytes(calls: Sequence[Call]) -> int:
+    size = 0
+    for call in calls:
+        size += sum(value.type.size_bytes for value in (*call.variables, *call.outputs))
+    return size

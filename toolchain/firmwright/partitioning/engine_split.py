@@ -8,9 +8,8 @@ Calls are not tiled if runs are pipelined, the engine itself defines the input o
 or the user placed a tensor.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.boards import Board
@@ -27,6 +26,7 @@ from firmwright.partitioning.engine_instances import engine_device, listed_engin
 from firmwright.partitioning.memory_domains import MemoryDomains
 from firmwright.partitioning.offload import refusal
 from firmwright.partitioning.pattern_matching import active_backends, all_matches
+from firmwright.partitioning.regions import CoveredCalls
 from firmwright.partitioning.run_pipelining import CallCycles
 from firmwright.partitioning.target_resolution import target_of
 from firmwright.passes.graph.multi_core_split import CallSplitter
@@ -42,14 +42,17 @@ def split_over_engines(
     if not requests and not listed:
         return module
     module = with_unique_names(module)
-    splitter, calls = CallSplitter(module, ops), dict(_engine_calls(module))
+    splitter = CallSplitter(module, ops)
+    calls = dict(_engine_calls(module))
     free = [c for c in calls.values() if c.device in listed and splitter.is_large(c.inner)]
     shares = _balanced_shares(module, free, predict, find_board().dma)
-    shares |= {tensor: int(text.partition(":")[2]) for tensor, text in requests}
+    for tensor, text in requests:
+        _, _, percent = text.partition(":")
+        shares[tensor] = int(percent)
     parts: dict[str, Sequence[Call]] = {}
-    for tensor in shares:
+    for tensor, share in shares.items():
         if tensor in calls:
-            module, parts[tensor] = _split(module, calls[tensor], splitter, shares[tensor])
+            module, parts[tensor] = _split(module, calls[tensor], splitter, share)
     for tensor, text in requests:
         if not parts.get(tensor):
             problem = "it cannot be divided into parts that the target takes"
@@ -57,9 +60,20 @@ def split_over_engines(
                 problem = "the target does not compute it alone and concurrently with the core"
             raise refusal(module, tensor, text, problem)
     for graph in module.graphs:
-        body = ((call.outputs and parts.get(call.outputs[0].name)) or [call] for call in graph.body)
-        module = module.with_function(replace(graph, body=tuple(chain.from_iterable(body))))
+        module = module.with_function(_with_parts(graph, parts))
     return splitter.with_constants(module)
+
+
+def _with_parts(graph: Function, parts: Mapping[str, Sequence[Call]]) -> Function:
+    """Return the graph with the calls that have parts, by their first outputs, replaced by them."""
+    body: list[Call] = []
+    for call in graph.body:
+        replacement = parts.get(call.outputs[0].name) if call.outputs else None
+        if replacement:
+            body += replacement
+        else:
+            body.append(call)
+    return replace(graph, body=tuple(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,34 +87,60 @@ class _EngineCall:
 
 
 def _engine_calls(module: IRModule) -> Iterator[tuple[str, _EngineCall]]:
+    """Yield the calls that an accelerator executes as single operators, by their outputs."""
     device_map = DeviceMap(module)
-    for call in (call for graph in module.graphs for call in graph.body):
-        match, inner = device_map.backend_for(call), operator_of(module.callee(call.op), call)
-        device = engine_device(module, match[0]) if match else ""
-        if match and inner and device:
-            yield call.outputs[0].name, _EngineCall(call, inner, match[0], device)
+    for graph in module.graphs:
+        for call in graph.body:
+            match = device_map.backend_for(call)
+            inner = operator_of(module.callee(call.op), call)
+            if match is None or inner is None:
+                continue
+            target, _ = match
+            device = engine_device(module, target)
+            if device:
+                yield call.outputs[0].name, _EngineCall(call, inner, target, device)
 
 
 def _balanced_shares(
     module: IRModule, calls: Sequence[_EngineCall], predict: CallCycles, dma: DmaController | None
 ) -> dict[str, int]:
-    """Return the percentage of each call for its accelerator with which all parts end together."""
-    body: list[Call] = []
-    for call in (call for item in calls for call in (item.call, item.inner)):
-        body.append(replace(call, outputs=(replace(call.outputs[0], name=f"part{len(body)}"),)))
-    params = tuple({value.name: value for call in body for value in call.variables}.values())
-    results = tuple(call.outputs[0] for call in body)
-    alone = Function(module.entry.name, params, tuple(body), results)
-    cycles = predict(module.with_function(alone)) if calls else ()
+    """Return the percentage of each call for its accelerator with which all parts end together.
+
+    With a share s, the accelerator takes s * engine cycles and each of n cores (1 - s) * core / n;
+    both are equal at s = core / (core + n * engine). The engine's cycles include the transfers.
+    """
+    if not calls:
+        return {}
+    device_map = DeviceMap(module)
+    cores = len(module_cores(module))
+    cycles = _predicted_cycles(module, calls, predict)
     shares: dict[str, int] = {}
-    for item, engine, core in zip(calls, cycles[::2], cycles[1::2], strict=True):
-        moved = (*item.call.variables, *item.call.outputs)
-        costs = (
-            DeviceMap(module).transfer_cycles(item.target, v.type.size_bytes, dma) for v in moved
-        )
-        on_engine = (engine + sum(costs)) * len(module_cores(module))
-        shares[item.call.outputs[0].name] = round(100 * core / (core + on_engine))
+    for item, (engine, core) in zip(calls, cycles, strict=True):
+        for value in (*item.call.variables, *item.call.outputs):
+            engine += device_map.transfer_cycles(item.target, value.type.size_bytes, dma)
+        shares[item.call.outputs[0].name] = round(100 * core / (core + engine * cores))
     return shares
+
+
+def _predicted_cycles(
+    module: IRModule, calls: Sequence[_EngineCall], predict: CallCycles
+) -> list[tuple[int, int]]:
+    """Return the cycles of each call on its accelerator and on a core.
+
+    The prediction is that of a function in which each call is followed by its operator.
+    """
+    body: list[Call] = []
+    for item in calls:
+        for call in (item.call, item.inner):
+            output = replace(call.outputs[0], name=f"part{len(body)}")
+            body.append(replace(call, outputs=(output,)))
+    params: dict[str, Value] = {}
+    for call in body:
+        params |= {value.name: value for value in call.variables}
+    results = tuple(call.outputs[0] for call in body)
+    alone = Function(module.entry.name, tuple(params.values()), tuple(body), results)
+    cycles = predict(module.with_function(alone))
+    return list(zip(cycles[::2], cycles[1::2], strict=True))
 
 
 def _split(
@@ -109,35 +149,51 @@ def _split(
     """Return the calls that replace a call, none if it cannot be divided."""
     if share in (0, 100):
         return module, [item.call if share else item.inner]
+    # The weights are proportional: each core has an equal part of the rest of 100 %.
     cores = module_cores(module)
-    shares = [(item.device, share * len(cores)), *((core, 100 - share) for core in cores)]
-    parts = splitter.split(item.inner, shares)
+    weights = [(item.device, share * len(cores))]
+    weights += [(core, 100 - share) for core in cores]
+    parts = splitter.split(item.inner, weights)
     if parts is None:
         return module, []
     own, *others = parts
     region = region_of_part(module.callee(item.call.op), own.call)
-    active = [backend for backend in active_backends(module) if backend.name == item.target]
-    entry = (region.attrs.get("composite"), (0,))
-    if not any(entry in group.entries for group in all_matches(region, module, active)):
+    if not _is_taken(region, item.target, module):
         return module, []
     on_engine, outward = calls_of_part(own, region, splitter)
-    on_cores = (call for part in others for call in (*part.slices, part.call))
-    values = [(outward or on_engine)[-1].outputs[0], *(part.output for part in others)]
+    engine_output = (outward or on_engine)[-1].outputs[0]
+    on_cores: list[Call] = []
+    for part in others:
+        on_cores += [*part.slices, part.call]
+    values = [engine_output, *(part.output for part in others)]
     whole = concatenate_parts(item.inner, values, own.axis)
+    # The copy out of private memory waits for the engine, so that it is after the cores' work.
     return module.with_function(region), [*on_engine, *on_cores, *outward, whole]
 
 
+def _is_taken(region: Function, target: str, module: IRModule) -> bool:
+    """Return whether the pattern of a composite region still matches it, with other shapes."""
+    active = [backend for backend in active_backends(module) if backend.name == target]
+    entry = CoveredCalls(str(region.attrs.get("composite", "")), (0,))
+    return any(entry in group.entries for group in all_matches(region, module, active))
+
+
 def operator_of(region: AnyFunction | None, call: Call) -> Call | None:
-    """Return the operator on the values of the region's call."""
+    """Return the operator on the values of the region's call; None if there is not exactly one."""
     if not isinstance(region, Function) or not len(region.body) == len(call.outputs) == 1:
         return None
     (inner,) = region.body
-    values = {param.name: v for param, v in zip(region.params, call.inputs, strict=True)}
-    inputs = tuple(v and values.get(v.name, v) for v in inner.inputs)
-    return replace(inner, inputs=inputs, outputs=call.outputs, span=call.span)
+    arguments: dict[str, Value | None] = {}
+    for param, value in zip(region.params, call.inputs, strict=True):
+        arguments[param.name] = value
+    inputs: list[Value | None] = []
+    for value in inner.inputs:
+        inputs.append(None if value is None else arguments.get(value.name, value))
+    return replace(inner, inputs=tuple(inputs), outputs=call.outputs, span=call.span)
 
 
 def region_of_part(region: AnyFunction | None, part: Call) -> Function:
+    """Return a region like `region` whose only operator is `part`."""
     assert isinstance(region, Function)
     params = tuple(dict.fromkeys(part.variables))
     outputs = tuple(replace(value, virtual_device=UNCONSTRAINED) for value in part.outputs)
@@ -161,22 +217,25 @@ TILE_BYTES_MIN = 1024
 
 
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
-    is_private = any(pool.targets for pool in module.pools)
-    if not module.graphs or not is_private or module.results.pipelined_runs:
+    """Return the module with the calls of accelerators with private memory divided into tiles."""
+    has_private_pool = any(pool.targets for pool in module.pools)
+    if not module.graphs or not has_private_pool or module.results.pipelined_runs:
         return module
     module = with_unique_names(module)
     domains = MemoryDomains(module, ops, DeviceMap(module))
     domains.join_results()
-    users = frozenset(
-        (role, _engine(domains.device_map, call), domains.root(value.name))
-        for call in domains.calls
-        for role, values in (("makes", call.outputs), ("reads", call.variables))
-        for value in values
-    )
-    tiling = _TileTransferBuilder(module, CallSplitter(module, ops), domains, users)
+    made: set[tuple[_Engine | None, str]] = set()
+    read: set[tuple[_Engine | None, str]] = set()
+    for call in domains.calls:
+        engine = _engine(domains.device_map, call)
+        made.update((engine, domains.root(value.name)) for value in call.outputs)
+        read.update((engine, domains.root(value.name)) for value in call.variables)
+    tiling = _TileTransferBuilder(module, CallSplitter(module, ops), domains, made, read)
     for graph in module.graphs:
-        body = tuple(stmt for call in graph.body for stmt in tiling.tile(call))
-        tiling.module = tiling.module.with_function(replace(graph, body=body))
+        body: list[Call] = []
+        for call in graph.body:
+            body += tiling.tile(call)
+        tiling.module = tiling.module.with_function(replace(graph, body=tuple(body)))
     return tiling.module
 
 
@@ -190,33 +249,51 @@ class _Engine:
 
 
 def _engine(device_map: DeviceMap, call: Call) -> _Engine | None:
+    """Return the engine that executes `call`, or None if it does not work in tiles.
+
+    It must have private pools and see no others, work concurrently with the core, and permit more
+    than one tile.
+    """
     match = device_map.backend_for(call)
     if match is None or not device_map.private_pools(match[0]):
         return None
     name, backend = match
-    is_one = bool(backend.device) and backend.tiles > 1 and not backend.visible_pools
-    device = engine_device(device_map.module, name)
-    return _Engine(name, device, backend.tiles) if is_one else None
+    if not backend.device or backend.tiles < 2 or backend.visible_pools:
+        return None
+    return _Engine(name, engine_device(device_map.module, name), backend.tiles)
 
 
 @dataclass
 class _TileTransferBuilder:
+    """Replaces calls by tiles whose transfers overlap with computation.
+
+    copies in     1  2  3
+    engine           1  2  3
+    copies out          1  2  3
+    """
+
     module: IRModule
     splitter: CallSplitter
     domains: MemoryDomains
-    users: frozenset[tuple[str, _Engine | None, str]]
-    """Engines that make or read the values of a domain."""
+    made: Set[tuple[_Engine | None, str]]
+    """The engines that make a value of a memory domain, with the domain's root."""
+    read: Set[tuple[_Engine | None, str]]
+    """The engines that read a value of a memory domain, with the domain's root."""
     functions: UniqueNamer = field(init=False)
 
     def __post_init__(self) -> None:
         self.functions = UniqueNamer(self.module.functions)
 
     def tile(self, call: Call) -> Sequence[Call]:
-        engine, region = _engine(self.domains.device_map, call), self.module.callee(call.op)
+        """Return the calls of the tiles, or the call itself if it stays whole."""
+        engine = _engine(self.domains.device_map, call)
+        region = self.module.callee(call.op)
         inner = operator_of(region, call)
         if engine is None or inner is None or len(call.inputs) != 1:
             return [call]
-        parts = self._parts(inner, engine) if self._crosses_memories(call, engine) else None
+        if not self._crosses_memories(call, engine):
+            return [call]
+        parts = self._parts(inner, engine)
         return [call] if parts is None else self._pipeline(call, region, parts)
 
     def _crosses_memories(self, call: Call, engine: _Engine) -> bool:
@@ -224,10 +301,15 @@ class _TileTransferBuilder:
         (x,), (y,) = call.inputs, call.outputs
         if x is None or not self.splitter.placed.isdisjoint({x.name, y.name}):
             return False
-        maker, reader = self.domains.root(x.name), self.domains.root(y.name)
-        return self.users.isdisjoint({("makes", engine, maker), ("reads", engine, reader)})
+        is_input_inside = (engine, self.domains.root(x.name)) in self.made
+        is_output_inside = (engine, self.domains.root(y.name)) in self.read
+        return not is_input_inside and not is_output_inside
 
     def _parts(self, inner: Call, engine: _Engine) -> tuple[CallSlice, ...] | None:
+        """Return equal tiles of an operator, or None if it cannot be tiled or is too small.
+
+        A part of a fully connected layer needs the whole input, so that its tiles save nothing.
+        """
         moved = sum(value.type.size_bytes for value in (*inner.variables, *inner.outputs))
         count = min(engine.tiles, moved // TILE_BYTES_MIN)
         if len(inner.variables) != 1 or inner.op == "fully_connected" or count < 2:
@@ -237,17 +319,24 @@ class _TileTransferBuilder:
     def _pipeline(
         self, call: Call, region: AnyFunction | None, parts: Sequence[CallSlice]
     ) -> list[Call]:
+        """Return the calls of the tiles; a tile's copy out follows the next tile's start."""
         body: list[Call] = []
         outward: list[Call] = []
         tiles: list[Value] = []
         for part in parts:
-            tile = region_of_part(region, part.call)
-            name = self.functions.unique(tile.name)
-            attrs = {**tile.attrs, "symbol": f"{tile.attrs['symbol']}{name[len(tile.name) :]}"}
-            tile = replace(tile, name=name, attrs=attrs)
-            self.module = self.module.with_function(tile)
-            inward, following = calls_of_part(part, tile, self.splitter)
-            body += [*inward, *outward]
+            tile = self._add_tile(region, part.call)
+            on_engine, following = calls_of_part(part, tile, self.splitter)
+            body += [*on_engine, *outward]
             outward = following
             tiles += outward[0].outputs
         return [*body, *outward, concatenate_parts(call, tiles)]
+
+    def _add_tile(self, region: AnyFunction | None, part: Call) -> Function:
+        """Add the function of a tile to the module; its name and symbol get the same suffix."""
+        tile = region_of_part(region, part)
+        name = self.functions.unique(tile.name)
+        suffix = name[len(tile.name) :]
+        symbol = f"{tile.attrs['symbol']}{suffix}"
+        tile = replace(tile, name=name, attrs={**tile.attrs, "symbol": symbol})
+        self.module = self.module.with_function(tile)
+        return tile

@@ -5,9 +5,10 @@ parameters and arguments. A result of a graph joins the domain of the caller's v
 a pool; otherwise it is copied. Names of values are unique.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from firmwright.ir.graph import Call, Value
+from firmwright.ir.graph import Call, Function, Value
 from firmwright.ir.graph.attributes.movement import is_subview
 from firmwright.ir.graph.devices import device_name
 from firmwright.ir.module import IRModule
@@ -21,7 +22,10 @@ Operand = tuple[int, int]
 
 @dataclass
 class MemoryDomains:
-    """The domains of all values of a module."""
+    """The domains of all values of a module, as a union-find structure over their names.
+
+    The permitted pools and the readers of a domain are stored at its root.
+    """
 
     module: IRModule
     ops: OpTable
@@ -40,24 +44,30 @@ class MemoryDomains:
     def __post_init__(self) -> None:
         graphs = self.module.graphs
         self.calls = tuple(call for graph in graphs for call in graph.body)
-        self.makers = {value.name: call for call in self.calls for value in call.outputs}
+        for call in self.calls:
+            for value in call.outputs:
+                self.makers[value.name] = call
         for number, call in enumerate(self.calls):
             self._add(number, call)
-        for state in (state for graph in graphs for state in graph.state):
-            self._join(state.value.name, state.next.name)
+        for graph in graphs:
+            for state in graph.state:
+                self._join(state.value.name, state.next.name)
         for value in graphs[0].params:
             self.restrict(value.name, self._pools_for_caller(value))
         self._outer |= {value.name: "" for value in graphs[0].results}
 
     def root(self, name: str) -> str:
+        """Return the value that represents the domain of a value."""
         while name in self._parents:
             name = self._parents[name]
         return name
 
     def permitted(self, name: str) -> frozenset[str]:
+        """Return the pools in which the domain of a value may be; empty after a conflict."""
         return self._permitted.get(self.root(name), frozenset(self.device_map.pools))
 
     def restrict(self, name: str, pools: frozenset[str]) -> None:
+        """Remove all pools but `pools` from the permitted ones of a value's domain."""
         self._permitted[self.root(name)] = self.permitted(name) & pools
 
     def is_alias(self, call: Call) -> bool:
@@ -70,10 +80,14 @@ class MemoryDomains:
     def join_results(self) -> dict[str, str]:
         """Join results with the caller's values; return those that must be copied to them."""
         copied: dict[str, str] = {}
-        results = {v.name: self._pools_for_caller(v) for v in self.module.graphs[0].results}
+        results = {
+            value.name: self._pools_for_caller(value) for value in self.module.graphs[0].results
+        }
         for inner, outer in self._outer.items():
-            own = results.get(inner, self.device_map.shared_pools)
-            pools = self.permitted(outer) if outer else own
+            if outer:
+                pools = self.permitted(outer)
+            else:
+                pools = results.get(inner, self.device_map.shared_pools)
             if not self.permitted(inner) & pools:
                 copied[inner] = outer
             elif outer:
@@ -84,32 +98,40 @@ class MemoryDomains:
 
     def _pools_for_caller(self, value: Value) -> frozenset[str]:
         """Return the pools for an input or output, also that of the engine assigned to it."""
-        scope, device = value.virtual_device.memory_scope, device_name(value.virtual_device)
-        targets = {
-            name for pool in self.module.pools if pool.name == scope for name in pool.targets
-        }
-        engines = {engine_device(self.module, t) for t in targets & self.module.targets.keys()}
-        return self.device_map.shared_pools | ({scope} if device in engines else set())
+        shared = self.device_map.shared_pools
+        scope = value.virtual_device.memory_scope
+        device = device_name(value.virtual_device)
+        for pool in self.module.pools:
+            if pool.name != scope:
+                continue
+            for target in pool.targets:
+                if target in self.module.targets and engine_device(self.module, target) == device:
+                    return shared | {scope}
+        return shared
 
     def _add(self, number: int, call: Call) -> None:
-        graphs = self.module.graphs_of(call)
-        if not graphs and self.is_alias(call):
+        """Join or restrict the values of a call, whose number is counted over all graphs."""
+        if self.module.graphs_of(call):
+            self._bind(number, call)
+            # The graphs read the arguments; the call itself reads only the condition of an `if`.
+            self._add_readers(number, call, call.inputs[: _condition_inputs(call)])
+        elif self.is_alias(call):
             for value in (*call.variables, *call.outputs[1:]):
                 self._join(call.outputs[0].name, value.name)
-            return
-        if graphs:
-            self._bind(number, call)
-        for value in () if graphs else call.outputs:
-            self.restrict(value.name, self.device_map.visible_pools(call, value))
-        read = call.inputs[: int(call.op == "if")] if graphs else call.inputs
-        for position, operand in enumerate(read):
+        else:
+            for value in call.outputs:
+                self.restrict(value.name, self.device_map.visible_pools(call, value))
+            self._add_readers(number, call, call.inputs)
+
+    def _add_readers(self, number: int, call: Call, inputs: Sequence[Value | None]) -> None:
+        for position, operand in enumerate(inputs):
             if operand is not None and operand.constant is None:
                 uses = self.readers.setdefault(self.root(operand.name), {})
                 uses[number, position] = self.device_map.visible_pools(call, operand)
 
     def _bind(self, number: int, call: Call) -> None:
         """Join arguments and parameters; a loop keeps its variables in its outputs."""
-        first = int(call.op == "if")
+        first = _condition_inputs(call)
         arguments = call.outputs if call.op == "while" else call.inputs[first:]
         for index, graph in enumerate(self.module.graphs_of(call)):
             for position, (param, value) in enumerate(zip(graph.params, arguments, strict=True)):
@@ -117,19 +139,30 @@ class MemoryDomains:
                     self._join(value.name, param.name)
                 else:
                     self.constants[number, first + position] = param.name
-            is_condition = call.op == "while" and index == 0
-            callers = [""] if is_condition else [value.name for value in call.outputs]
-            for result, caller in zip(graph.results, callers, strict=True):
-                if result.name not in self.makers:
-                    continue  # a copy of a parameter or constant
-                other = self._outer.setdefault(result.name, caller)
-                if other and caller:
-                    self._join(other, caller)
+            if call.op == "while" and index == 0:
+                self._bind_results(graph, [""])  # The main core reads the condition of the loop.
+            else:
+                self._bind_results(graph, [value.name for value in call.outputs])
+
+    def _bind_results(self, graph: Function, callers: Sequence[str]) -> None:
+        """Record the caller's value for each result; values with a common result are joined."""
+        for result, caller in zip(graph.results, callers, strict=True):
+            if result.name not in self.makers:
+                continue  # The result is a copy of a parameter or constant.
+            other = self._outer.setdefault(result.name, caller)
+            if other and caller:
+                self._join(other, caller)
 
     def _join(self, a: str, b: str) -> None:
+        """Unite two domains; the pools that both permit remain."""
         first, second = self.root(a), self.root(b)
         if first != second:
             pools = self.permitted(first) & self.permitted(second)
             self._parents[second] = first
             self._permitted[first] = pools
             self.readers.setdefault(first, {}).update(self.readers.pop(second, {}))
+
+
+def _condition_inputs(call: Call) -> int:
+    """Return the number of inputs before the arguments of the graphs: the condition of an `if`."""
+    return 1 if call.op == "if" else 0

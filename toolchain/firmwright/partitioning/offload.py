@@ -16,47 +16,71 @@ from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, target_o
 
 
 def annotate_offloaded_calls(module: IRModule, active: Sequence[ActiveBackend]) -> IRModule:
-    """Apply the requests in the settings of a module and remove them; shares remain."""
-    requests, earlier = module.settings.offload, module.results.offload_shares
-    shares = (*earlier, *(request for request in requests if ":" in request[1]))
+    """Apply the requests in the settings of a module and remove them; shares remain.
+
+    Raise UsageError for a request that names an unknown tensor or target, contradicts an
+    assignment of the model, or asks for an operator that no pattern of the target takes.
+    """
+    requests = module.settings.offload
+    new_shares = tuple(request for request in requests if ":" in request[1])
+    shares = module.results.offload_shares + new_shares
     module = replace(
         module,
         settings=replace(module.settings, offload=()),
         results=replace(module.results, offload_shares=shares),
     )
     owners = targets_by_tensor(module)
-    targets = (CORE_TARGET_NAME, *(item.name for item in active))
+    accelerators = [item.name for item in active]
     places: dict[str, str] = {}
     for tensor, text in requests:
-        target, colon, percent = text.partition(":")
-        if tensor not in owners:
-            hint = suggest_name(tensor, owners)
-            raise refusal(module, tensor, text, "no operator makes it", hint)
-        if owners[tensor] not in ("", target):
-            raise refusal(module, tensor, text, f"it is assigned to {owners[tensor]} already")
-        if target not in targets:
-            what, hint = f"there is no target {target}", ", ".join(targets)
-            raise refusal(module, tensor, text, what, hint)
-        if colon and not (target in targets[1:] and percent.isdecimal() and int(percent) <= 100):
-            what = "a share is a percentage from 0 to 100 of an accelerator"
-            raise refusal(module, tensor, text, what)
-        places[tensor] = target
+        _check_request(module, tensor, text, owners, accelerators)
+        places[tensor], _, _ = text.partition(":")
     open_places = {tensor: target for tensor, target in places.items() if not owners[tensor]}
     module = _map_targets(module, lambda call: open_places.get(call.outputs[0].name, call.target))
     _check_matches(module, open_places, active)
     return module
 
 
+def _check_request(
+    module: IRModule,
+    tensor: str,
+    text: str,
+    owners: Mapping[str, str],
+    accelerators: Sequence[str],
+) -> None:
+    """Raise UsageError if the request `tensor=text` cannot be satisfied.
+
+    `owners` has the target ("" if it has none yet) of the operator that makes each tensor.
+    """
+    target, colon, percent = text.partition(":")
+    targets = (CORE_TARGET_NAME, *accelerators)
+    if tensor not in owners:
+        hint = suggest_name(tensor, owners)
+        raise refusal(module, tensor, text, "no operator makes it", hint)
+    if owners[tensor] not in ("", target):
+        raise refusal(module, tensor, text, f"it is assigned to {owners[tensor]} already")
+    if target not in targets:
+        raise refusal(module, tensor, text, f"there is no target {target}", ", ".join(targets))
+    is_percentage = percent.isdecimal() and int(percent) <= 100
+    if colon and not (target in accelerators and is_percentage):
+        what = "a share is a percentage from 0 to 100 of an accelerator"
+        raise refusal(module, tensor, text, what)
+
+
 def _check_matches(
     module: IRModule, places: Mapping[str, str], active: Sequence[ActiveBackend]
 ) -> None:
     """Raise UsageError if a target has no pattern with an operator that it is to run."""
+    if not places:
+        return
     matched: set[tuple[str, str]] = set()
     for function in module.functions.values():
-        if places and isinstance(function, Function) and not target_of(function):
-            matches = (group for group in all_matches(function, module, active) if group.entries)
-            outputs = [call.outputs[0].name for call in function.body]
-            matched |= {(outputs[i], group.target) for group in matches for i in group.calls}
+        if not isinstance(function, Function) or target_of(function):
+            continue
+        for group in all_matches(function, module, active):
+            if group.entries:
+                first_outputs = (function.body[index].outputs[0].name for index in group.calls)
+                matched.update((tensor, group.target) for tensor in first_outputs)
     for tensor, target in places.items():
         if target != CORE_TARGET_NAME and (tensor, target) not in matched:
             hint = f"firmwright backends {target}, which lists its patterns"
@@ -64,6 +88,7 @@ def _check_matches(
 
 
 def refusal(module: IRModule, tensor: str, target: str, problem: str, hint: str = "") -> UsageError:
+    """Return the error for the request `--offload TENSOR=TARGET`."""
     what = f"--offload {tensor}={target} is invalid: {problem}."
     return UsageError(what, where=module.name, hint=hint and f"{hint}.")
 
@@ -76,10 +101,12 @@ def without_core_annotations(module: IRModule) -> IRModule:
 def _map_targets(module: IRModule, target_for: Callable[[Call], str]) -> IRModule:
     """Set the targets of the open calls of functions without a target."""
     for function in tuple(module.functions.values()):
-        if isinstance(function, Function) and not target_of(function):
-            targets = [c.target if c.op[0] == "@" else target_for(c) for c in function.body]
-            if targets != [call.target for call in function.body]:
-                pairs = zip(function.body, targets, strict=True)
-                body = tuple(replace(call, target=target) for call, target in pairs)
-                module = module.with_function(replace(function, body=body))
+        if not isinstance(function, Function) or target_of(function):
+            continue
+        body = [
+            call if call.op.startswith("@") else replace(call, target=target_for(call))
+            for call in function.body
+        ]
+        if tuple(body) != function.body:
+            module = module.with_function(replace(function, body=tuple(body)))
     return module

@@ -23,7 +23,10 @@ PARTITION_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class RegionAlternative:
-    """Another target for all calls of a region, or a different grouping of some of them."""
+    """Another target for all calls of a region, or a different grouping of some of them.
+
+    `makes` are the first outputs of the calls, `entries` the pattern entries that cover them.
+    """
 
     target: str
     makes: tuple[str, ...]
@@ -33,7 +36,11 @@ class RegionAlternative:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedRegion:
-    """Calls that one target executes together, with the alternatives."""
+    """Calls that one target executes together, with the alternatives.
+
+    `makes` are the first outputs of the calls, `ops` their operators, and `entries` the pattern
+    entries that cover them.
+    """
 
     target: str
     makes: tuple[str, ...]
@@ -83,24 +90,37 @@ def describe_regions(
     program: Sequence[PartitionCandidate],
     candidates: Sequence[PartitionCandidate],
 ) -> tuple[PartitionedRegion, ...]:
-    def alternative(candidate: PartitionCandidate) -> RegionAlternative:
-        group = candidate.group
-        makes = tuple(function.body[i].outputs[0].name for i in group.calls)
-        entries = tuple(name for name, _ in group.entries)
-        return RegionAlternative(group.target or CORE_TARGET_NAME, makes, entries, candidate.cost)
-
-    regions = []
+    """Return the regions of a program; their alternatives are the candidates with common calls."""
+    regions: list[PartitionedRegion] = []
     for part in program:
-        own, group = alternative(part), part.group
-        others = tuple(
-            alternative(other)
-            for other in candidates
-            if set(other.group.calls) & set(group.calls)
-            and (other.group.target, other.group.calls) != (group.target, group.calls)
+        own = _as_alternative(function, part)
+        others: list[RegionAlternative] = []
+        for candidate in candidates:
+            if _is_alternative(candidate.group, part.group):
+                others.append(_as_alternative(function, candidate))
+        region = PartitionedRegion(
+            target=own.target,
+            makes=own.makes,
+            ops=tuple(function.body[index].op for index in part.group.calls),
+            entries=own.entries,
+            cost=own.cost,
+            alternatives=tuple(others),
         )
-        ops = tuple(function.body[i].op for i in group.calls)
-        regions.append(PartitionedRegion(own.target, own.makes, ops, own.entries, own.cost, others))
+        regions.append(region)
     return tuple(regions)
+
+
+def _as_alternative(function: Function, candidate: PartitionCandidate) -> RegionAlternative:
+    group = candidate.group
+    makes = tuple(function.body[index].outputs[0].name for index in group.calls)
+    entries = tuple(covered.entry for covered in group.entries)
+    return RegionAlternative(group.target or CORE_TARGET_NAME, makes, entries, candidate.cost)
+
+
+def _is_alternative(other: CallGroup, group: CallGroup) -> bool:
+    """Return whether `other` has calls of `group` but is another region or has another target."""
+    is_same = (other.target, other.calls) == (group.target, group.calls)
+    return not is_same and not set(other.calls).isdisjoint(group.calls)
 
 
 # ---- a result that is applied --------------------------------------------------------------------
@@ -112,15 +132,19 @@ def make_strategy(regions: Sequence[PartitionedRegion], where: str) -> Partition
     def choose(
         function: Function, module: IRModule, active: Sequence[ActiveBackend]
     ) -> list[CallGroup]:
-        body = enumerate(function.body)
-        places = {call.outputs[0].name: i for i, call in body if call.op[0] != "@"}
-        matches = {(g.target, g.calls): g for g in all_matches(function, module, active)}
+        indices: dict[str, int] = {}
+        for index, call in enumerate(function.body):
+            if not call.op.startswith("@"):
+                indices[call.outputs[0].name] = index
+        matches: dict[tuple[str, tuple[int, ...]], CallGroup] = {}
+        for match in all_matches(function, module, active):
+            matches[match.target, match.calls] = match
         groups: list[CallGroup] = []
         for region in regions:
-            if region.target == CORE_TARGET_NAME or region.makes[0] not in places:
+            if region.target == CORE_TARGET_NAME or region.makes[0] not in indices:
                 continue
-            calls = tuple(sorted(places[name] for name in region.makes if name in places))
-            group = matches.get((region.target, calls))
+            calls = sorted(indices[name] for name in region.makes if name in indices)
+            group = matches.get((region.target, tuple(calls)))
             if group is None or len(calls) < len(region.makes):
                 what = f"{region.target} does not take {', '.join(region.makes)} as one part."
                 hint = f"a target of the part's alternatives, or {CORE_TARGET_NAME}."
@@ -147,6 +171,7 @@ def check_tensors(regions: Sequence[PartitionedRegion], module: IRModule, where:
 
 
 def _check_disjoint(groups: Sequence[CallGroup], function: Function, where: str) -> None:
+    """Raise UsageError if two groups have a call in common."""
     covered: set[int] = set()
     for group in groups:
         for index in sorted(covered & set(group.calls)):
@@ -155,10 +180,12 @@ def _check_disjoint(groups: Sequence[CallGroup], function: Function, where: str)
         covered |= set(group.calls)
 
 
+def _is_schema(value: object) -> bool:
+    return type(value) is int and value == PARTITION_SCHEMA
+
+
 _NAMES = Kind("a list of names", lambda names: TEXTS.includes(names) and len(names) > 0)
-_SCHEMA = Kind(
-    str(PARTITION_SCHEMA), lambda value: type(value) is int and value == PARTITION_SCHEMA
-)
+_SCHEMA = Kind(str(PARTITION_SCHEMA), _is_schema)
 _FILE_KINDS = {"schema": _SCHEMA, "parts": OBJECTS}
 _PART_KINDS = {"target": TEXT, "makes": _NAMES, "ops": TEXTS, "entries": TEXTS}
 
@@ -177,11 +204,17 @@ def read_partition(text: str, where: str) -> tuple[PartitionedRegion, ...]:
 
 
 def _part(row: Mapping[str, Any], index: int, where: str) -> PartitionedRegion:
+    """Return the region of a file's part; its costs and alternatives are not read."""
     values = {"ops": [], "entries": [], **row}
     for problem in wrong_values(values, _PART_KINDS, f"parts[{index}]."):
         raise _partition_error(f"it {problem}", where)
-    makes, ops, entries = (tuple(values[key]) for key in ("makes", "ops", "entries"))
-    return PartitionedRegion(values["target"], makes, ops, entries, RegionCost("unknown"))
+    return PartitionedRegion(
+        target=values["target"],
+        makes=tuple(values["makes"]),
+        ops=tuple(values["ops"]),
+        entries=tuple(values["entries"]),
+        cost=RegionCost("unknown"),
+    )
 
 
 def _partition_error(reason: str, where: str) -> UsageError:

@@ -10,7 +10,13 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import Match, PatternGraph, match_pattern
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.engine_instances import spread_over_instances
-from firmwright.partitioning.regions import CallGroup, merge_regions, with_unmatched
+from firmwright.partitioning.regions import (
+    CallGroup,
+    CoveredCalls,
+    calls_in,
+    merge_regions,
+    with_unmatched,
+)
 from firmwright.targets.backend import Backend, PatternEntry, match_always
 from firmwright.targets.saved_backend import backend_in
 
@@ -31,11 +37,13 @@ class ActiveBackend:
 
 
 def active_backends(module: IRModule) -> tuple[ActiveBackend, ...]:
-    return tuple(
-        ActiveBackend(name, target, backend)
-        for name, target in module.targets.items()
-        if (backend := backend_in(module, name)) is not None
-    )
+    """Return the backends among the module's targets, in the order of preference."""
+    active: list[ActiveBackend] = []
+    for name, target in module.targets.items():
+        backend = backend_in(module, name)
+        if backend is not None:
+            active.append(ActiveBackend(name, target, backend))
+    return tuple(active)
 
 
 PartitionStrategy = Callable[[Function, IRModule, Sequence[ActiveBackend]], Sequence[CallGroup]]
@@ -45,26 +53,42 @@ PartitionStrategy = Callable[[Function, IRModule, Sequence[ActiveBackend]], Sequ
 def greedy_cover(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> list[CallGroup]:
-    """Return the matches in order of preference, first those with annotated calls."""
+    """Return the matches in order of preference, first those with annotated calls.
+
+    The order is: annotated before other matches, then the user's order of backends, then the order
+    of the backend's table, then later calls before earlier ones, since a pattern is matched from
+    its last call backward. A match takes its calls from all that follow.
+    """
     groups: list[CallGroup] = []
-    annotated = {i for i, c in enumerate(function.body) if c.target and not c.op.startswith("@")}
-    rounds = (annotated, set[int]()) if annotated else (set[int](),)
+    annotated = {group.calls[0] for group in annotated_calls(function, active, any_target=True)}
+    no_requirement: set[int] = set()
+    rounds = (annotated, no_requirement) if annotated else (no_requirement,)
     for required, item in itertools.product(rounds, active):
-        free = _free(function, item) - {index for group in groups for index in group.calls}
+        free = _free(function, item) - calls_in(groups)
         for entry in item.backend.table:
             for index in reversed(range(len(function.body))):
                 group = _match(entry, index, item, function, module, free)
                 if group is not None and (not required or required & set(group.calls)):
                     groups.append(group)
                     free -= set(group.calls)
-    covered = {index for group in groups for index in group.calls}
-    groups += [g for g in annotated_calls(function, active) if g.calls[0] not in covered]
-    instances = {
-        item.name: [x.name for x in active if (x.target, x.where) == (item.target, item.where)]
-        for item in active
-        if item.backend.device
-    }
-    return spread_over_instances(function, module, groups, instances)
+    covered = calls_in(groups)
+    for group in annotated_calls(function, active):
+        if group.calls[0] not in covered:
+            groups.append(group)
+    return spread_over_instances(function, module, groups, _instances(active))
+
+
+def _instances(active: Sequence[ActiveBackend]) -> dict[str, list[str]]:
+    """Return the targets that may execute the calls of each target with a device of its own.
+
+    They are equal targets, such as the two of `--target "npu, npu"`, under the same condition.
+    """
+    instances: dict[str, list[str]] = {}
+    for item in active:
+        if item.backend.device:
+            equal = [x for x in active if (x.target, x.where) == (item.target, item.where)]
+            instances[item.name] = [other.name for other in equal]
+    return instances
 
 
 def annotated_cover(
@@ -75,10 +99,14 @@ def annotated_cover(
     return [group for group in groups if any(function.body[i].target for i in group.calls)]
 
 
-def annotated_calls(function: Function, active: Sequence[ActiveBackend]) -> Iterator[CallGroup]:
+def annotated_calls(
+    function: Function, active: Sequence[ActiveBackend], *, any_target: bool = False
+) -> Iterator[CallGroup]:
+    """Yield each operator that is annotated with an active target, or with any, as a group."""
     names = {item.name for item in active}
     for index, call in enumerate(function.body):
-        if call.target in names and not call.op.startswith("@"):
+        is_wanted = bool(call.target) if any_target else call.target in names
+        if is_wanted and not call.op.startswith("@"):
             yield CallGroup((index,), call.target)
 
 
@@ -89,28 +117,34 @@ def all_matches(
     matches: dict[tuple[str, tuple[int, ...]], CallGroup] = {}
     for item in active:
         free = _free(function, item)
-        matched = [
-            _match(entry, index, item, function, module, free)
-            for entry in item.backend.table
-            for index in range(len(function.body))
-        ]
-        groups = [group for group in matched if group is not None]
+        groups: list[CallGroup] = []
+        for entry in item.backend.table:
+            for index in range(len(function.body)):
+                match = _match(entry, index, item, function, module, free)
+                if match is not None:
+                    groups.append(match)
         groups += annotated_calls(function, [item])
         if item.backend.merge_regions:
-            whole = with_unmatched(function, greedy_cover(function, module, [item]))
-            regions = merge_regions(function, whole, {item.name})
-            groups += [g for g in regions if g.target and len(g.entries) > 1]
+            groups += _whole_regions(function, module, item)
         for group in groups:
             matches.setdefault((group.target, group.calls), group)
     return list(matches.values())
 
 
+def _whole_regions(function: Function, module: IRModule, item: ActiveBackend) -> list[CallGroup]:
+    """Return the regions of two or more matches that a backend would execute if it were alone."""
+    whole = with_unmatched(function, greedy_cover(function, module, [item]))
+    regions = merge_regions(function, whole, {item.name})
+    return [region for region in regions if region.target and len(region.entries) > 1]
+
+
 def _free(function: Function, item: ActiveBackend) -> set[int]:
-    return {
-        index
-        for index, call in enumerate(function.body)
-        if call.target in ("", item.name) and not call.op.startswith("@")
-    }
+    """Return the calls that a backend may take: those that are open or annotated with it."""
+    free: set[int] = set()
+    for index, call in enumerate(function.body):
+        if call.target in ("", item.name) and not call.op.startswith("@"):
+            free.add(index)
+    return free
 
 
 def _match(
@@ -131,7 +165,9 @@ def _match(
     label = f"the predicate of {entry.name}, for the {last.op} that computes"
     with plugin_call(f"{label} {last.outputs[0].name},"):
         is_taken = entry.predicate(match) and (is_annotated or item.where(match))
-    return CallGroup(calls, item.name, ((entry.name, calls),)) if is_taken else None
+    if not is_taken:
+        return None
+    return CallGroup(calls, item.name, (CoveredCalls(entry.name, calls),))
 
 
 def make_match(

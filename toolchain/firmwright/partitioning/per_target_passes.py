@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 from firmwright.base.errors import UsageError
 from firmwright.base.plugin_calls import plugin_call
 from firmwright.ir import tir
+from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import AnyFunction, IRModule, Pass
 from firmwright.ir.pass_catalog import SELECTABLE_PASSES
@@ -34,7 +36,7 @@ class PassTiming:
 
 @dataclass
 class PassTimer:
-    """Records the times of passes; they are not part of a compilation's result."""
+    """Record the times of passes; they are not part of a compilation's result."""
 
     rows: list[PassTiming] = field(default_factory=list)
 
@@ -75,18 +77,25 @@ def _check_choices(module: IRModule, names: Collection[str]) -> None:
     """Raise UsageError for targets that name an unknown pass or skip a mandatory one."""
     for name in module.targets:
         choice = kind_in(module, name).passes
-        invalid = sorted({*choice.skip, *(choice.only or ())} - SELECTABLE_PASSES)
-        valid: Collection[str] = SELECTABLE_PASSES
-        if not invalid:
-            invalid, valid = sorted({*choice.before, *choice.after} - {*names}), names
-        if invalid:
-            what = f"target {name} cannot select pass {invalid[0]!r}."
-            raise UsageError(what, hint=f"one of {', '.join(sorted(valid))}.")
+        _check_pass_names({*choice.skip, *(choice.only or ())}, SELECTABLE_PASSES, name)
+        _check_pass_names({*choice.before, *choice.after}, names, name)
 
 
-def _run_added_passes(module: IRModule, name: str, where: str, watch: PassTimer) -> IRModule:
+def _check_pass_names(chosen: Collection[str], valid: Collection[str], target: str) -> None:
+    invalid = sorted(set(chosen) - set(valid))
+    if invalid:
+        what = f"target {target} cannot select pass {invalid[0]!r}."
+        raise UsageError(what, hint=f"one of {', '.join(sorted(valid))}.")
+
+
+def _run_added_passes(
+    module: IRModule, name: str, where: Literal["before", "after"], watch: PassTimer
+) -> IRModule:
+    """Run the passes that targets add before or after the pass `name`."""
     for owner in module.targets:
-        for step in getattr(kind_in(module, owner).passes, where).get(name, ()):
+        choice = kind_in(module, owner).passes
+        added = choice.before if where == "before" else choice.after
+        for step in added.get(name, ()):
             label = f"the pass {step.name} {where} {name} of target {owner}"
             module = _run_own_pass(step, module, owner, label, name, watch)
     return module
@@ -100,9 +109,12 @@ def _run_own_pass(
         after = watch.run_timed(f"{place}:{step.name}", name, partial(step, module))
     before = module
     if place == "pre_partition":
-        free = {k for k, func in module.functions.items() if not target_of(func)}
-        changed = {k: func for k, func in after.functions.items() if k in free}
-        before = replace(module, functions={**module.functions, **changed})
+        # A change of a function without a target is permitted, so the check sees it as old.
+        functions = dict(module.functions)
+        for key, function in module.functions.items():
+            if not target_of(function) and key in after.functions:
+                functions[key] = after.functions[key]
+        before = replace(module, functions=functions)
     check_only_modified(before, after, name, label)
     return after
 
@@ -111,34 +123,48 @@ def _run_own_pass(
 
 
 def _run_for_each_target(step: Pass, module: IRModule, watch: PassTimer) -> IRModule:
+    """Run `step` once for each target that takes it and has functions.
+
+    Functions without a target belong to the first target of the module's table.
+    """
     default = next(iter(module.targets), "")
     owners = dict.fromkeys(target_of(func) or default for func in module.functions.values())
-    takes = {
-        name: name not in module.targets or kind_in(module, name).passes.takes(step.name)
-        for name in owners
-    }
-    if len(owners) == 1 and all(takes.values()):
-        return watch.run_timed(step.name, next(iter(owners)), partial(step, module))
-    for name in owners:
-        if takes[name]:
-            run = partial(_run_with_stubs, step, module, name, default)
-            module = watch.run_timed(step.name, name, run)
+    taking = [name for name in owners if _takes_pass(module, name, step)]
+    if len(owners) == len(taking) == 1:
+        return watch.run_timed(step.name, taking[0], partial(step, module))
+    for name in taking:
+        run = partial(_run_with_stubs, step, module, name, default)
+        module = watch.run_timed(step.name, name, run)
     return module
 
 
+def _takes_pass(module: IRModule, target: str, step: Pass) -> bool:
+    return target not in module.targets or kind_in(module, target).passes.takes(step.name)
+
+
 def _run_with_stubs(step: Pass, module: IRModule, name: str, default: str) -> IRModule:
-    others = {k: f for k, f in module.functions.items() if (target_of(f) or default) != name}
-    stubs = {k: _stub(f) for k, f in others.items()}
+    """Run `step` on the functions of target `name` alone, then put the others back.
+
+    The pass may remove constants of which it sees no use; those that the other functions read are
+    kept.
+    """
+    others: dict[str, AnyFunction] = {}
+    for key, function in module.functions.items():
+        if (target_of(function) or default) != name:
+            others[key] = function
+    stubs = {key: _stub(function) for key, function in others.items()}
     after = step(replace(module, functions={**module.functions, **stubs}))
     back = replace(after, functions={**after.functions, **others})
     referenced = referenced_constants(back)
-    remaining = {
-        k: c for k, c in module.constants.items() if k in after.constants or k in referenced
-    }
-    return replace(back, constants={**remaining, **after.constants})
+    constants: dict[str, Constant] = {}
+    for key, constant in module.constants.items():
+        if key in after.constants or key in referenced:
+            constants[key] = constant
+    return replace(back, constants={**constants, **after.constants})
 
 
 def _stub(function: AnyFunction) -> AnyFunction:
+    """Return a function with the same signature and an empty body."""
     if isinstance(function, Function):
         return replace(function, body=())
     return replace(function, body=tir.Seq(()))

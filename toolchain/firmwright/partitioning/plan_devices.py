@@ -1,13 +1,13 @@
 """PlanDevices: assign every value a memory pool and every call a device with the fewest copies.
 
-Requirements are the devices and scopes of values, the backends of partitions, and the scopes of
-kernel parameters. The device requested for a view is required of the call that computes its memory.
-Each memory domain is placed in the pool that most of its users can access; other pools get one
-`device_copy` per graph (decision 0059). The pass runs before lowering and again after backends made
-their kernels. Modules without requirements are unchanged.
+The requirements of values are those of `partitioning/placement_requirements.py`. Each memory domain
+is placed in the pool that most of its users can access; other pools get one `device_copy` per graph
+(decision 0059). The pass runs before lowering and again after backends made their kernels. Modules
+without requirements are unchanged.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -23,23 +23,16 @@ from firmwright.ir.graph.devices import (
     COPY_OP,
     MAIN_DEVICE,
     copy_device,
-    device_name,
-    is_core,
-    is_placed,
     with_device,
     with_memory_scope,
 )
 from firmwright.ir.module import IRModule
 from firmwright.ir.pass_results import PoolAccess
-from firmwright.ir.requests import PlacementRequest
-from firmwright.ir.verify_requests import requested_tensors
 from firmwright.ops.opdef import OpTable
 from firmwright.partitioning.device_map import DeviceMap
 from firmwright.partitioning.memory_domains import MemoryDomains, Operand
+from firmwright.partitioning.placement_requirements import PlacementRequirements
 from firmwright.passes.graph.value_names import map_values, with_unique_names
-
-PlacementClaims = list[tuple[str, str]]
-"""Devices or memory scopes required for values that must share one, each with its origin."""
 
 
 def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
@@ -48,198 +41,65 @@ def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
         return module
     module = with_unique_names(module)
     device_map = DeviceMap(module)
-    planner = _DevicePlanner(module, device_map, MemoryDomains(module, ops, device_map))
-    planner.check_constants()
-    return planner.run() if planner.is_needed() else module
-
-
-@dataclass
-class _DevicePlanner:
-    module: IRModule
-    device_map: DeviceMap
-    domains: MemoryDomains
-    devices: dict[str, PlacementClaims] = field(default_factory=dict)
-    scopes: dict[str, PlacementClaims] = field(default_factory=dict)
-    requested: frozenset[str] = field(init=False)
-    sinks: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.requested = requested_tensors(self.module)
-        sinks = (value.name for graph in self.module.graphs for value in graph.sinks)
-        self.sinks = frozenset(sinks)
-
-    def is_needed(self) -> bool:
-        if any(map(is_placed, self.definitions)):
-            return True
-        return any(
-            self.device_map.device_for(call).device != MAIN_DEVICE
-            or self._is_private(call)
-            or any(scope for _, scope in self.device_map.parameter_scopes(call))
-            for call in self.domains.calls
-        )
-
-    @property
-    def definitions(self) -> list[Value]:
-        sources = (value for graph in self.module.graphs for value in graph.sources)
-        return [*sources, *(value for call in self.domains.calls for value in call.outputs)]
-
-    def _is_private(self, call: Call) -> bool:
-        """Return whether the call's device cannot access all shared pools."""
-        return not self.device_map.shared_pools <= self.device_map.device_for(call).visible_pools
-
-    def check_constants(self) -> None:
-        """Raise UsageError if a call cannot access the pool requested for its constants."""
-        for call in self.domains.calls if self.requested else ():
-            visible = self.device_map.device_for(call).visible_pools
-            read = {value.name for value in call.inputs if value is not None and value.constant}
-            for request in self.module.requests:
-                is_read = request.tensor in read or call.op.removeprefix("@") in request.kernels
-                if is_read and request.pool and request.pool not in visible:
-                    raise UsageError(
-                        f"the constant {request.tensor} cannot be in {request.pool}, as "
-                        f"{request.reason} requires: the device that reads it can access "
-                        f"{', '.join(sorted(visible))}.",
-                        where=self.module.name,
-                        hint="one of these pools.",
-                    )
-
-    def run(self) -> IRModule:
-        self._collect_requirements()
-        devices = {name: self._common_requirement(name, c) for name, c in self.devices.items()}
-        scopes = {name: self._common_requirement(name, c) for name, c in self.scopes.items()}
-        for name, scope in scopes.items():
-            self._require_scope(name, scope)
-        moves = _CopyPlanner(self, devices, frozenset(scopes), self.domains.join_results())
-        moves.place_all()
-        module = self.module
-        for graph in module.graphs:
-            module = module.with_function(moves.rebuild(graph))
-        return self._place_private_constants(_with_scopes(self._with_visible_pools(module)))
-
-    def _with_visible_pools(self, module: IRModule) -> IRModule:
-        visible = {("", MAIN_DEVICE): self.device_map.shared_pools}
-        for call in self.domains.calls:
-            match, device = self.device_map.backend_for(call), self.device_map.device_for(call)
-            if match is not None:
-                visible[match[0], device.device] = device.visible_pools
-        rows = tuple(PoolAccess(*key, tuple(sorted(pools))) for key, pools in visible.items())
-        is_limited = any(pools != {*self.device_map.pools} for pools in visible.values())
-        if not is_limited:
-            return module
-        return replace(module, results=replace(module.results, pool_access=rows))
-
-    # ---- requirements --------------------------------------------------------------------------
-
-    def made_with(self, name: str) -> str:
-        """Return the first of the values that share a device with a value."""
-        call = self.domains.makers.get(name)
-        return name if call is None or self.module.graphs_of(call) else call.outputs[0].name
-
-    def _collect_requirements(self) -> None:
-        for value in self.definitions:
-            name, scope = value.name, value.virtual_device.memory_scope
-            device = device_name(value.virtual_device)
-            if device:
-                why = self._reason(name, lambda request: request.device)
-                for computed in self._computed_as(name):
-                    self._check_computable(computed, device, why)
-                    self.devices.setdefault(self.made_with(computed), []).append((device, why))
-            if scope:
-                why = self._reason(name, lambda request: request.pool)
-                self.scopes.setdefault(self.domains.root(name), []).append((scope, why))
-        for call in self.domains.calls:
-            device = self.device_map.device_for(call).device
-            for value in call.outputs if device != MAIN_DEVICE else ():
-                why = f"the partition {call.op}, which computes {value.name},"
-                self.devices.setdefault(self.made_with(value.name), []).append((device, why))
-            for value, scope in self.device_map.parameter_scopes(call):
-                if value in call.outputs:
-                    root = self.domains.root(value.name)
-                    why = f"the kernel {call.op}, which writes it,"
-                    self.scopes.setdefault(root, []).append((scope, why))
-
-    def _reason(self, name: str, place: Callable[[PlacementRequest], str]) -> str:
-        """Return the words of the user's request that places a value."""
-        requests = (r for r in self.module.requests if r.tensor == name and place(r))
-        return next((request.reason for request in requests), "an earlier pass")
-
-    def _computed_as(self, name: str) -> Iterator[str]:
-        """Yield a value and, if it is a requested view, those whose memory it shows."""
-        yield name
-        call = self.domains.makers.get(name)
-        if name not in self.requested or call is None or self.module.graphs_of(call):
-            return
-        while call is not None and self._is_view(call):
-            source = call.inputs[0]
-            assert source is not None
-            yield source.name
-            call = self.domains.makers.get(source.name)
-
-    def _is_view(self, call: Call) -> bool:
-        """Return whether the call gets no kernel because its output is a view of its input."""
-        is_copied = any(value.name in self.sinks for value in call.outputs)
-        return not is_copied and self.domains.is_view(call) and bool(call.variables)
-
-    def _check_computable(self, name: str, device: str, why: str) -> None:
-        """Raise UsageError if an accelerator is to compute an operator of the main core."""
-        call = self.domains.makers.get(name)
-        if call is None or is_core(device) or self.module.graphs_of(call):
-            return
-        if self.device_map.device_for(call).device == MAIN_DEVICE and call.variables:
-            raise UsageError(
-                f"the tensor {name} cannot be computed on {device}, as {why} requires: "
-                f"its operator {call.op} is not part of a partition for that device.",
-                where=self.module.name,
-                hint=f"a core, such as {MAIN_DEVICE}, or a backend that supports the operator.",
-            )
-
-    def _common_requirement(self, name: str, claims: PlacementClaims) -> str:
-        for place, why in claims[1:]:
-            if place != claims[0][0]:
-                first, reason = claims[0]
-                raise UsageError(
-                    f"the tensor {name} has two contradictory assignments: {reason} "
-                    f"assigns it to {first}, and {why} assigns it to {place}.",
-                    where=self.module.name,
-                    hint="omit one of the two.",
-                )
-        return claims[0][0]
-
-    def _require_scope(self, name: str, scope: str) -> None:
-        pools = self.domains.permitted(name)
-        if scope not in pools:
-            raise UsageError(
-                f"the tensor {name} cannot be in {scope}: the device that computes it "
-                f"can access {', '.join(sorted(pools)) or 'no pool of this board'}.",
-                where=self.module.name,
-                hint="another scope for --assign-device, or a --pool of that name.",
-            )
-        self.domains.restrict(name, frozenset({scope}))
-
-    def _place_private_constants(self, module: IRModule) -> IRModule:
-        for call in self.domains.calls:
-            callee = module.callee(call.op)
-            match = self.device_map.backend_for(call)
-            if isinstance(callee, tir.PrimFunc) and CONSTANTS_POOL_ATTR in callee.attrs:
-                continue
-            if match is not None and match[1].bus_master:
-                continue
-            if isinstance(callee, tir.PrimFunc) and self._is_private(call):
-                visible = self.device_map.device_for(call).visible_pools
-                pool = next(name for name in self.device_map.pools if name in visible)
-                attrs = {**callee.attrs, CONSTANTS_POOL_ATTR: pool}
-                module = module.with_function(replace(callee, attrs=attrs))
+    requirements = PlacementRequirements(module, device_map, MemoryDomains(module, ops, device_map))
+    requirements.check_constants()
+    if not requirements.is_needed():
         return module
+    requirements.collect()
+    copies = _CopyPlanner(requirements, requirements.domains.join_results())
+    copies.place_all()
+    for graph in module.graphs:
+        module = module.with_function(copies.rebuild(graph))
+    module = _with_scopes(_with_visible_pools(module, requirements))
+    return _with_private_constants(module, requirements)
+
+
+def _with_visible_pools(module: IRModule, requirements: PlacementRequirements) -> IRModule:
+    """Record the pools that each target and device can access, unless each can access all."""
+    visible = {("", MAIN_DEVICE): requirements.device_map.shared_pools}
+    for call in requirements.domains.calls:
+        match = requirements.device_map.backend_for(call)
+        if match is not None:
+            target, _ = match
+            execution = requirements.device_map.device_for(call)
+            visible[target, execution.device] = execution.visible_pools
+    if all(pools == {*requirements.device_map.pools} for pools in visible.values()):
+        return module
+    rows: list[PoolAccess] = []
+    for (target, device), pools in visible.items():
+        rows.append(PoolAccess(target, device, tuple(sorted(pools))))
+    return replace(module, results=replace(module.results, pool_access=tuple(rows)))
+
+
+def _with_private_constants(module: IRModule, requirements: PlacementRequirements) -> IRModule:
+    """Set the pool of the constants of kernels that cannot read flash themselves.
+
+    A bus master reads it although it cannot access all pools.
+    """
+    for call in requirements.domains.calls:
+        callee = module.callee(call.op)
+        if not isinstance(callee, tir.PrimFunc) or CONSTANTS_POOL_ATTR in callee.attrs:
+            continue
+        match = requirements.device_map.backend_for(call)
+        if match is not None and match[1].bus_master:
+            continue
+        if requirements.is_private(call):
+            visible = requirements.device_map.device_for(call).visible_pools
+            pool = next(name for name in requirements.device_map.pools if name in visible)
+            attrs = {**callee.attrs, CONSTANTS_POOL_ATTR: pool}
+            module = module.with_function(replace(callee, attrs=attrs))
+    return module
 
 
 def _with_scopes(module: IRModule) -> IRModule:
     """Set the scopes of a region's tensors if all its calls agree on them."""
-    calls: dict[str, set[tuple[str, ...]]] = {}
-    for call in (call for graph in module.graphs for call in graph.body):
-        if isinstance(module.callee(call.op), Function) and not module.graphs_of(call):
-            scopes = tuple(value.virtual_device.memory_scope for value in call.values)
-            calls.setdefault(call.op, set()).add(scopes)
-    for op, (first, *others) in calls.items():
+    scopes_of_calls: dict[str, set[tuple[str, ...]]] = {}
+    for graph in module.graphs:
+        for call in graph.body:
+            if isinstance(module.callee(call.op), Function) and not module.graphs_of(call):
+                scopes = tuple(value.virtual_device.memory_scope for value in call.values)
+                scopes_of_calls.setdefault(call.op, set()).add(scopes)
+    for op, (first, *others) in scopes_of_calls.items():
         region = module.callee(op)
         assert isinstance(region, Function)
         if any(first) and not others:
@@ -250,6 +110,8 @@ def _with_scopes(module: IRModule) -> IRModule:
 
 
 def _with_pools(region: Function, scopes: Mapping[str, str]) -> Function:
+    """Return the region with the scopes of its values by name; other values have none."""
+
     def placed(value: Value) -> Value:
         if value.constant is not None:
             return value
@@ -260,71 +122,91 @@ def _with_pools(region: Function, scopes: Mapping[str, str]) -> Function:
 
 @dataclass
 class _CopyPlanner:
-    planner: _DevicePlanner
-    devices: Mapping[str, str]
-    scoped: frozenset[str]
-    """Values with a required scope."""
+    """Chooses the pool of each memory domain and inserts the copies that readers need."""
+
+    requirements: PlacementRequirements
     copied: dict[str, str]
     """Results that are copied to the caller's values."""
     pools: dict[str, str] = field(default_factory=dict)
+    """The pools of the domains that may not be in any pool, by root."""
     copies: dict[tuple[str, str], Value] = field(default_factory=dict)
+    """The copies of values in other pools, by the value and the pool."""
     reads: dict[Operand, str] = field(default_factory=dict)
+    """The pools of the copies that operands read instead of the value itself."""
     inner_names: dict[str, str] = field(default_factory=dict)
     """New names of copied results."""
     names: UniqueNamer = field(init=False)
     numbers: Iterator[int] = field(default_factory=count)
+    """The numbers of calls, counted over all graphs, as in `Operand`."""
 
     def __post_init__(self) -> None:
-        names = (value.name for value in self.planner.definitions)
-        self.names = UniqueNamer((*names, *self.planner.module.constants))
+        names = (value.name for value in self.requirements.definitions)
+        self.names = UniqueNamer((*names, *self.requirements.module.constants))
 
     def place_all(self) -> None:
-        domains, shared = self.planner.domains, self.planner.device_map.shared_pools
-        scoped = {domains.root(name) for name in self.scoped}
-        for root in dict.fromkeys(domains.root(v.name) for v in self.planner.definitions):
+        """Choose all pools and the readers of copies, before the graphs are rebuilt."""
+        domains = self.requirements.domains
+        scoped = {domains.root(name) for name in self.requirements.scopes}
+        for root in dict.fromkeys(
+            domains.root(value.name) for value in self.requirements.definitions
+        ):
             self._place(root, domains.readers.get(root, {}), is_scoped=root in scoped)
         for operand, param in domains.constants.items():
             if domains.root(param) in self.pools:
                 self.reads[operand] = self.pools[domains.root(param)]
-        sinks = {value.name for graph in self.planner.module.graphs for value in graph.sinks}
         for name, call in domains.makers.items():
-            is_view = domains.is_alias(call) and not is_subview(call.attrs)
-            if name in sinks and is_view and self.pool_of(name) not in {"", *shared}:
-                self.copied.setdefault(name, name)  # only a copy device can copy it
+            if name in self.requirements.sinks and self._is_private_view(name, call):
+                self.copied.setdefault(name, name)
         for name in self.copied:
-            inner = f"{name}_in_{self.pool_of(name)}" if self.pool_of(name) else f"{name}_source"
+            pool = self.pool_of(name)
+            inner = f"{name}_in_{pool}" if pool else f"{name}_source"
             self.inner_names[name] = self.names.unique(inner)
 
+    def _is_private_view(self, name: str, call: Call) -> bool:
+        """Return whether `call` makes a view of private memory, which only a copy device copies."""
+        domains = self.requirements.domains
+        is_view = domains.is_alias(call) and not is_subview(call.attrs)
+        return is_view and not self._is_shared(self.pool_of(name))
+
+    def _is_shared(self, pool: str) -> bool:
+        """Return whether the main core can access a pool; "" is any shared pool."""
+        return pool == "" or pool in self.requirements.device_map.shared_pools
+
     def pool_of(self, name: str) -> str:
-        return self.pools.get(self.planner.domains.root(name), "")
+        """Return the pool of a value, or "" if it may be in any shared pool."""
+        return self.pools.get(self.requirements.domains.root(name), "")
 
     def _place(self, root: str, seen: Mapping[Operand, frozenset[str]], *, is_scoped: bool) -> None:
-        """Choose the pool of a domain and plan copies for its readers."""
-        device_map = self.planner.device_map
-        permitted = self.planner.domains.permitted(root)
+        """Choose the pool of a domain and plan copies for its readers.
+
+        `seen` has the pools that each reader can access. The pool that most readers can access
+        holds the domain. For the others, pools are added in the same way until all are served.
+        """
+        device_map = self.requirements.device_map
+        permitted = self.requirements.domains.permitted(root)
         candidates = [pool for pool in device_map.pools if pool in permitted]
         if not candidates:
             raise self._no_visible_pool(root, "computes")
-        served = {p: sum(p in pools for pools in seen.values()) for p in candidates}
-        best = max(candidates, key=lambda p: served[p])
+        best = _most_visible_pool(candidates, seen)
         visible = (permitted, *seen.values())
         if is_scoped or any(not device_map.shared_pools <= pools for pools in visible):
             self.pools[root] = best
         left = {use: pools for use, pools in seen.items() if best not in pools}
         while left:
-            pool = max(device_map.pools, key=lambda p: sum(p in pools for pools in left.values()))
-            if not any(pool in pools for pools in left.values()):
+            pool = _most_visible_pool(device_map.pools, left)
+            served = [use for use, pools in left.items() if pool in pools]
+            if not served:
                 raise self._no_visible_pool(root, "reads")
-            for use in [use for use, pools in left.items() if pool in pools]:
+            for use in served:
                 self.reads[use] = pool
                 del left[use]
 
     def _no_visible_pool(self, root: str, verb: str) -> UsageError:
-        pools = ", ".join(self.planner.device_map.pools)
+        pools = ", ".join(self.requirements.device_map.pools)
         return UsageError(
             f"no pool can hold the tensor {root}: the device that {verb} it "
             f"cannot access any of {pools}.",
-            where=self.planner.module.name,
+            where=self.requirements.module.name,
             hint="--pool with the memory that the device needs.",
         )
 
@@ -333,12 +215,16 @@ class _CopyPlanner:
     def _assign(self, value: Value) -> Value:
         if value.constant is not None:
             return value
-        name, maker = value.name, self.planner.domains.makers.get(value.name)
-        device = self.devices.get(self.planner.made_with(name), "")
-        if not (maker and self.planner.module.graphs_of(maker)):
-            device = device or MAIN_DEVICE
+        name = value.name
+        maker = self.requirements.domains.makers.get(name)
+        device = self.requirements.devices.get(self.requirements.made_with(name), "")
+        # The graphs of a call decide where its outputs are computed; others need a device.
+        is_of_graphs = maker is not None and bool(self.requirements.module.graphs_of(maker))
+        if not device and not is_of_graphs:
+            device = MAIN_DEVICE
         assigned = replace(value, name=self.inner_names.get(name, name))
-        assigned = with_device(assigned, device) if device else assigned
+        if device:
+            assigned = with_device(assigned, device)
         return with_memory_scope(assigned, self.pool_of(name) or value.virtual_device.memory_scope)
 
     def _sink(self, value: Value) -> Value:
@@ -348,21 +234,24 @@ class _CopyPlanner:
         return self._copied_to(value, self.pool_of(self.copied[value.name]))
 
     def _copied_to(self, value: Value, pool: str) -> Value:
-        is_outward = pool in {"", *self.planner.device_map.shared_pools}
-        device = copy_device(self.planner.module, outward=is_outward)
+        """Return `value` as the result of a copy to a pool, with the device that copies."""
+        device = copy_device(self.requirements.module, outward=self._is_shared(pool))
         return with_memory_scope(with_device(value, device), pool)
 
     def rebuild(self, graph: Function) -> Function:
+        """Return the graph with devices, scopes and copies; graphs come in the module's order."""
         body: list[Call] = []
         for call, number in zip(graph.body, self.numbers, strict=False):
             inputs: list[Value | None] = []
             for position, value in enumerate(call.inputs):
                 pool = self.reads.get((number, position), "")
-                if value is not None and pool:
+                if value is None:
+                    inputs.append(None)
+                elif pool:
                     body += self._copy_to_pool(value, pool, call.span)
                     inputs.append(self.copies[value.name, pool])
                 else:
-                    inputs.append(None if value is None else self._assign(value))
+                    inputs.append(self._assign(value))
             outputs = tuple(map(self._assign, call.outputs))
             body.append(replace(call, inputs=tuple(inputs), outputs=outputs))
         for value in dict.fromkeys(graph.sinks):
@@ -371,12 +260,19 @@ class _CopyPlanner:
                 body.append(
                     Call(COPY_OP, (self._assign(value),), (self._sink(value),), NO_ATTRS, span)
                 )
-        states = (State(self._assign(s.value), self._sink(s.next), s.initial) for s in graph.state)
-        params, results = map(self._assign, graph.params), map(self._sink, graph.results)
-        graph = replace(graph, params=tuple(params), results=tuple(results))
-        return replace(graph, body=tuple(body), state=tuple(states))
+        states: list[State] = []
+        for state in graph.state:
+            states.append(State(self._assign(state.value), self._sink(state.next), state.initial))
+        return replace(
+            graph,
+            params=tuple(map(self._assign, graph.params)),
+            body=tuple(body),
+            results=tuple(map(self._sink, graph.results)),
+            state=tuple(states),
+        )
 
     def _copy_to_pool(self, value: Value, pool: str, span: Span) -> list[Call]:
+        """Return the copy of a value to a pool, or no call if it exists already."""
         if (value.name, pool) in self.copies:
             return []
         source = self._assign(value)
@@ -386,3 +282,11 @@ class _CopyPlanner:
             target = with_device(target, MAIN_DEVICE)
         self.copies[value.name, pool] = target
         return [Call(COPY_OP, (source,), (target,), NO_ATTRS, span)]
+
+
+def _most_visible_pool(candidates: Iterable[str], seen: Mapping[Operand, frozenset[str]]) -> str:
+    """Return the first of the pools that most readers can access."""
+    readers: Counter[str] = Counter()
+    for pools in seen.values():
+        readers.update(pools)
+    return max(candidates, key=lambda pool: readers[pool])

@@ -1,19 +1,34 @@
 """Merge groups of calls with the same target into convex regions.
 
-A group is convex if no path leaves and re-enters it. Only groups connected by a tensor are merged,
-earliest pair first; of few groups, in the way that gives the fewest parameters and results.
+A group is convex if no path leaves and re-enters it. Here A and C cannot become one region, since
+B must run between them:
+
+    A ──> B ──> C
+    └───────────^
+
+Only groups that a tensor connects are merged, the earliest pair first. The result depends on that
+order: of few connected groups, all ways to merge them are compared, and the one with the fewest
+parameters and results is taken.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from firmwright.ir.graph.nodes import Function
 
 _SEARCHED_MAX = 8
 """Number of connected groups up to which all ways to merge are tried: 4140 ways for 8 groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredCalls:
+    """A pattern entry of a backend, by name, and the indices of the calls that it covers."""
+
+    entry: str
+    calls: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +40,35 @@ class CallGroup:
 
     calls: tuple[int, ...]
     target: str = ""
-    entries: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    entries: tuple[CoveredCalls, ...] = ()
 
     def merge(self, other: CallGroup) -> CallGroup:
         calls = tuple(sorted({*self.calls, *other.calls}))
-        entries = sorted({*self.entries, *other.entries}, key=lambda entry: entry[1])
+        entries = sorted({*self.entries, *other.entries}, key=lambda entry: entry.calls)
         return CallGroup(calls, self.target, tuple(entries))
+
+
+def calls_in(groups: Iterable[CallGroup]) -> set[int]:
+    """Return the indices of all calls of the groups."""
+    calls: set[int] = set()
+    for group in groups:
+        calls.update(group.calls)
+    return calls
 
 
 def with_unmatched(function: Function, groups: Sequence[CallGroup]) -> tuple[CallGroup, ...]:
     """Return the groups, and each call that is in none of them as a group without a target."""
-    covered = {index for group in groups for index in group.calls}
-    rest = (CallGroup((i,)) for i in range(len(function.body)) if i not in covered)
-    return (*groups, *rest)
+    unmatched = set(range(len(function.body))) - calls_in(groups)
+    return (*groups, *(CallGroup((index,)) for index in sorted(unmatched)))
 
 
 def merge_regions(
     function: Function, groups: Sequence[CallGroup], owners: Collection[str]
 ) -> tuple[CallGroup, ...]:
+    """Return the groups in their order, those of the targets `owners` merged.
+
+    `groups` must cover all calls of the function.
+    """
     merged = _earliest_first(function, groups, owners)
     for together in _connected_groups(function, groups, owners):
         merged = _fewest_boundaries(function, together, merged)
@@ -52,21 +78,34 @@ def merge_regions(
 def _earliest_first(
     function: Function, groups: Sequence[CallGroup], owners: Collection[str]
 ) -> list[CallGroup]:
+    """Merge the earliest pair of groups, again and again, until there is none."""
     current = sorted(groups, key=lambda group: group.calls)
     while True:
-        follows = _followers(function, current)
-        pairs = (
-            (a, b)
-            for a, group in enumerate(current)
-            for b in (sorted(follows[a]) if group.target in owners else ())
-            if current[b].target == group.target and not _has_other_path(a, b, follows)
-        )
-        pair = next(pairs, None)
+        pair = _earliest_pair(function, current, owners)
         if pair is None:
             return current
         rest = [group for index, group in enumerate(current) if index not in pair]
         merged = current[pair[0]].merge(current[pair[1]])
         current = sorted([*rest, merged], key=lambda group: group.calls)
+
+
+def _earliest_pair(
+    function: Function, groups: Sequence[CallGroup], owners: Collection[str]
+) -> tuple[int, int] | None:
+    """Return the first two groups of one target that can be one convex region.
+
+    The second one reads a result of the first one, and no other path leads from the first one to
+    the second one.
+    """
+    follows = _followers(function, groups)
+    for first, group in enumerate(groups):
+        if group.target not in owners:
+            continue
+        for second in sorted(follows[first]):
+            is_same = groups[second].target == group.target
+            if is_same and not _has_other_path(first, second, follows):
+                return first, second
+    return None
 
 
 # ---- all ways ------------------------------------------------------------------------------------
@@ -78,35 +117,50 @@ def _connected_groups(
     """Return sets of three or more groups of one target that are connected by tensors."""
     follows = _followers(function, groups)
     components: list[set[int]] = []
-    for a, group in enumerate(groups):
+    for index, group in enumerate(groups):
         if group.target not in owners:
             continue
-        near = {b for b in follows[a] if groups[b].target == group.target} | {a}
-        joined = [part for part in components if part & near]
-        components = [part for part in components if not part & near] + [near.union(*joined)]
-    return [[groups[i] for i in sorted(part)] for part in components if len(part) > 2]
+        near = {other for other in follows[index] if groups[other].target == group.target}
+        components = _with_connected(components, near | {index})
+    connected: list[list[CallGroup]] = []
+    for component in components:
+        if len(component) > 2:
+            connected.append([groups[index] for index in sorted(component)])
+    return connected
+
+
+def _with_connected(components: Sequence[set[int]], near: set[int]) -> list[set[int]]:
+    """Return disjoint sets of connected items, after the items `near` were connected."""
+    apart = [component for component in components if not component & near]
+    joined = [component for component in components if component & near]
+    return [*apart, near.union(*joined)]
 
 
 def _fewest_boundaries(
     function: Function, together: Sequence[CallGroup], merge: list[CallGroup]
 ) -> list[CallGroup]:
     """Return `merge`, or a result with fewer boundaries from merging `together` differently."""
-    calls = {call for group in together for call in group.calls}
-    inside = [group for group in merge if calls & set(group.calls)]
+    calls = calls_in(together)
+    inside = [group for group in merge if not calls.isdisjoint(group.calls)]
     if len(inside) < 2 or len(together) > _SEARCHED_MAX:
         return merge
-    rest = [group for group in merge if not calls & set(group.calls)]
-    best, least = inside, _boundaries(function, inside)
+    rest = [group for group in merge if calls.isdisjoint(group.calls)]
+    best = inside
+    least = _boundaries(function, inside)
     for way in _all_partitions(together):
-        boundaries, whole = _boundaries(function, way), [*rest, *way]
+        boundaries = _boundaries(function, way)
         if boundaries >= least or not _are_connected(function, way):
             continue
+        # Regions that read each other's results have no order, so that the sorted list is shorter.
+        whole = [*rest, *way]
         if len(sort_topologically(function, whole)) == len(whole):
-            best, least = way, boundaries
+            best = way
+            least = boundaries
     return [*rest, *best]
 
 
 def _all_partitions(groups: Sequence[CallGroup]) -> Iterator[list[CallGroup]]:
+    """Yield all ways to merge `groups`: the first one stays alone or joins a region of the rest."""
     if not groups:
         yield []
         return
@@ -117,14 +171,13 @@ def _all_partitions(groups: Sequence[CallGroup]) -> Iterator[list[CallGroup]]:
 
 
 def _are_connected(function: Function, regions: Sequence[CallGroup]) -> bool:
-    maker = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
+    """Return whether tensors connect the calls of each region."""
+    makers = function.makers
     for region in regions:
         parts = [{index} for index in region.calls]
         for index in region.calls:
-            near = {maker.get(value.name, index) for value in function.body[index].variables}
-            near = near & set(region.calls) | {index}
-            joined = [part for part in parts if part & near]
-            parts = [part for part in parts if not part & near] + [set().union(*joined)]
+            near = {makers.get(value.name, index) for value in function.body[index].variables}
+            parts = _with_connected(parts, near & set(region.calls) | {index})
         if len(parts) > 1:
             return False
     return True
@@ -134,18 +187,28 @@ def _boundaries(function: Function, regions: Sequence[CallGroup]) -> tuple[int, 
     """Return the regions' parameters and results in total, and the number of regions."""
     total = 0
     for region in regions:
-        inside = [function.body[index] for index in region.calls]
-        others = [call for i, call in enumerate(function.body) if i not in region.calls]
-        defined = {value.name for call in inside for value in call.outputs}
-        read = {value.name for call in inside for value in call.variables}
-        read_outside = {value.name for call in others for value in call.variables}
-        read_outside |= {value.name for value in function.sinks}
-        total += len(read - defined) + len(defined & read_outside)
+        defined: set[str] = set()
+        read_inside: set[str] = set()
+        read_outside = {value.name for value in function.sinks}
+        for index, call in enumerate(function.body):
+            reads = (value.name for value in call.variables)
+            if index in region.calls:
+                read_inside.update(reads)
+                defined.update(value.name for value in call.outputs)
+            else:
+                read_outside.update(reads)
+        params = read_inside - defined
+        results = defined & read_outside
+        total += len(params) + len(results)
     return total, len(regions)
 
 
 def sort_topologically(function: Function, groups: Sequence[CallGroup]) -> list[CallGroup]:
-    """Sort groups after the groups that they read, otherwise close to the file's order."""
+    """Sort groups after the groups that they read, otherwise close to the file's order.
+
+    Of the groups that can be next, that with the earliest last call is next. Groups in a circle are
+    omitted.
+    """
     follows = _followers(function, groups)
     waits = [0] * len(groups)
     for readers in follows:
@@ -165,18 +228,24 @@ def sort_topologically(function: Function, groups: Sequence[CallGroup]) -> list[
 
 
 def _followers(function: Function, groups: Sequence[CallGroup]) -> list[set[int]]:
-    place = {call: i for i, group in enumerate(groups) for call in group.calls}
-    maker = {v.name: i for i, call in enumerate(function.body) for v in call.outputs}
+    """Return for each group the numbers of the groups that read its results."""
+    group_of: dict[int, int] = {}
+    for number, group in enumerate(groups):
+        group_of |= dict.fromkeys(group.calls, number)
+    makers = function.makers
     follows: list[set[int]] = [set() for _ in groups]
     for index, call in enumerate(function.body):
-        for value in call.inputs:
-            producer = None if value is None else maker.get(value.name)
-            if producer is not None and place[producer] != place[index]:
-                follows[place[producer]].add(place[index])
+        reader = group_of[index]
+        for value in call.variables:
+            if value.name in makers:
+                maker = group_of[makers[value.name]]
+                if maker != reader:
+                    follows[maker].add(reader)
     return follows
 
 
 def _has_other_path(a: int, b: int, follows: Sequence[set[int]]) -> bool:
+    """Return whether a path leads from group `a` over another group to group `b`."""
     queue = [group for group in follows[a] if group != b]
     seen = set(queue)
     while queue:

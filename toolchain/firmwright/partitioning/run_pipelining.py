@@ -1,7 +1,11 @@
 """Pipelining over runs: a run computes the second stage of the run before and its own first stage.
 
-Tensors between the stages become state, so both runs have memory. List scheduling interleaves the
-stages, which are independent.
+    run             1          2          3
+    first stage     input 1    input 2    input 3
+    second stage               input 1    input 2
+
+Tensors between the stages become state, so that both inputs have memory. The stages of one run are
+independent of each other: list scheduling interleaves their calls on the core and the engines.
 """
 
 from collections import Counter
@@ -50,6 +54,7 @@ def pipeline_runs(module: IRModule, predict: CallCycles) -> IRModule:
         raise _refusal(module, "an input or a result is used throughout the model")
 
     def cost(cut: int) -> tuple[int, int]:
+        """Return the cycles of a run and the bytes of the new state."""
         cycles, _ = _interleave((calls[cut:], calls[:cut]))
         return cycles, sum(value.type.size_bytes for value in cuts[cut])
 
@@ -65,6 +70,8 @@ def _refusal(module: IRModule, what: str, hint: str = "") -> UsageError:
 
 @dataclass(frozen=True, slots=True)
 class _TimedCall:
+    """A call with the device that executes it and its predicted cycles."""
+
     call: Call
     device: str
     cycles: int
@@ -76,36 +83,56 @@ def _device(device_map: DeviceMap, call: Call) -> str:
 
 
 def _cuts(entry: Function) -> dict[int, tuple[Value, ...]]:
-    """Return the tensors across each cut, unless inputs or results cross it."""
-    makers = {v.name: at for at, call in enumerate(entry.body) for v in call.outputs}
-    last = {v.name: at for at, call in enumerate(entry.body) for v in call.variables}
-    values = [v for call in entry.body for v in call.outputs]
-    begin = max((last.get(v.name, 0) + 1 for v in entry.params), default=1)
-    end = min(makers.get(v.name, 0) for v in entry.results)
-    return {
-        cut: tuple(v for v in values if makers[v.name] < cut <= last.get(v.name, 0))
-        for cut in range(begin, end + 1)
-    }
+    """Return the tensors across each cut, unless inputs or results cross it.
+
+    A cut is the number of calls in the first stage. The first stage must have the last reader of
+    each input, and the second stage must make each result.
+    """
+    makers = entry.makers
+    last_readers: dict[str, int] = {}
+    for index, call in enumerate(entry.body):
+        for value in call.variables:
+            last_readers[value.name] = index
+    begin = max((last_readers.get(value.name, 0) + 1 for value in entry.params), default=1)
+    end = min(makers.get(value.name, 0) for value in entry.results)
+
+    def crosses(value: Value, cut: int) -> bool:
+        return makers[value.name] < cut <= last_readers.get(value.name, 0)
+
+    values = [value for call in entry.body for value in call.outputs]
+    cuts: dict[int, tuple[Value, ...]] = {}
+    for cut in range(begin, end + 1):
+        cuts[cut] = tuple(value for value in values if crosses(value, cut))
+    return cuts
 
 
 def _interleave(stages: Sequence[Sequence[_TimedCall]]) -> tuple[int, tuple[Call, ...]]:
-    """Return the cycles of a run and its order; calls that can start first come first."""
+    """Return the cycles of a run and its order; calls that can start first come first.
+
+    The calls of a stage keep their order. Of two calls that can start in the same cycle, that of an
+    accelerator is first, so that the core works while the accelerator does.
+    """
     queues = [list(reversed(stage)) for stage in stages]
+    # The cycle in which each tensor of a stage is complete, and from which each device is free.
     ends = [Counter[str]() for _ in stages]
     free: Counter[str] = Counter()
     body: list[Call] = []
 
     def start(number: int) -> tuple[int, bool]:
+        """Return the cycle in which a stage's next call can start, and whether the core runs it."""
         item = queues[number][-1]
         ready = max((ends[number][value.name] for value in item.call.variables), default=0)
         return max(free[item.device], ready), item.device == MAIN_DEVICE
 
     while any(queues):
-        number = min((n for n, queue in enumerate(queues) if queue), key=start)
-        end = start(number)[0] + queues[number][-1].cycles
+        waiting = [number for number, queue in enumerate(queues) if queue]
+        number = min(waiting, key=start)
+        cycle, _ = start(number)
         item = queues[number].pop()
+        end = cycle + item.cycles
         free[item.device] = end
-        ends[number].update({value.name: end for value in item.call.outputs})
+        for value in item.call.outputs:
+            ends[number][value.name] = end
         body.append(item.call)
     return max(free.values()), tuple(body)
 
@@ -117,18 +144,24 @@ def _in_stages(
     cut: int,
     crossing: Sequence[Value],
 ) -> IRModule:
+    """Return the module with the calls after the cut before those of its own first stage.
+
+    Each tensor across the cut becomes a state, zero at first, which the second stage reads.
+    """
     names = UniqueNamer((*(value.name for value in entry.values), *module.constants))
-    state, constants = [], dict(module.constants)
+    state: list[State] = []
+    constants = dict(module.constants)
     for value in crossing:
-        kind, name = value.type, names.unique(f"{value.name}_initial")
-        zeros = np.zeros(kind.shape, kind.dtype.np)
-        constants[name] = Constant.from_array(name, zeros, kind.dtype)
+        initial = names.unique(f"{value.name}_initial")
+        zeros = np.zeros(value.shape, value.type.dtype.np)
+        constants[initial] = Constant.from_array(initial, zeros, value.type.dtype)
         previous = replace(value, name=names.unique(f"{value.name}_previous"))
-        state.append(State(previous, value, name))
-    swapped = {item.next.name: item.value for item in state}
-    second = [replace(item, call=with_inputs_renamed(item.call, swapped)) for item in calls[cut:]]
+        state.append(State(previous, value, initial))
+    previous_values = {item.next.name: item.value for item in state}
+    second: list[_TimedCall] = []
+    for item in calls[cut:]:
+        second.append(replace(item, call=with_inputs_renamed(item.call, previous_values)))
     _, body = _interleave((second, calls[:cut]))
-    module = replace(
-        module.with_function(replace(entry, body=body, state=tuple(state))), constants=constants
-    )
+    entry = replace(entry, body=body, state=tuple(state))
+    module = replace(module.with_function(entry), constants=constants)
     return replace(module, results=replace(module.results, pipelined_runs=1))

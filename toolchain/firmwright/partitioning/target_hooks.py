@@ -1,7 +1,8 @@
 """Call hooks of targets, once for functions that differ only in names, and check the results."""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self
 
 from firmwright.base.errors import UsageError
 from firmwright.base.plugin_calls import plugin_call
@@ -12,7 +13,7 @@ from firmwright.ir.core import Attrs
 from firmwright.ir.graph.devices import CYCLES_ATTR
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.graph.patterns import Match
-from firmwright.ir.module import IRModule, Pass
+from firmwright.ir.module import AnyFunction, IRModule, Pass
 from firmwright.partitioning.target_resolution import (
     check_only_modified,
     functions_on_target,
@@ -28,21 +29,30 @@ from firmwright.targets.saved_backend import kind_in
 
 
 def run_hook(module: IRModule, hook: target_kind.HookName) -> IRModule:
+    """Call the hook of each target that has it and has functions, in the order of the targets."""
     for name in module.targets:
         hook_impl: target_kind.Hook | None = getattr(kind_in(module, name).hooks, hook)
         if hook_impl is None or not functions_on_target(module, name):
             continue
-        pass_label = f"`{target_kind.BACKEND_METHODS[hook]}` of target {name}"
-        if isinstance(hook_impl, Pass | tuple):
-            passes = hook_impl if isinstance(hook_impl, tuple) else (hook_impl,)
-            for step in passes:
-                with plugin_call(f"{pass_label} ({step.name})"):
-                    after = step(module)
-                check_only_modified(module, after, name, f"{pass_label} ({step.name})")
-                module = after
-        else:
-            module = _call_function_hook(module, name, hook_impl, pass_label)
+        hook_label = f"`{target_kind.BACKEND_METHODS[hook]}` of target {name}"
+        match hook_impl:
+            case Pass():
+                module = _run_pass_hook(module, name, hook_impl, hook_label)
+            case tuple():
+                for step in hook_impl:
+                    module = _run_pass_hook(module, name, step, hook_label)
+            case _:
+                module = _call_function_hook(module, name, hook_impl, hook_label)
     return module
+
+
+def _run_pass_hook(module: IRModule, name: str, step: Pass, hook_label: str) -> IRModule:
+    """Run one pass of a hook, which may change only the functions of the target `name`."""
+    label = f"{hook_label} ({step.name})"
+    with plugin_call(label):
+        after = step(module)
+    check_only_modified(module, after, name, label)
+    return after
 
 
 def check_lowered(module: IRModule) -> IRModule:
@@ -55,13 +65,14 @@ def check_lowered(module: IRModule) -> IRModule:
             where=module.name,
             hint="a backend with `lower` or `generate`, or another --target.",
         )
-    remaining = {
-        name: func
-        for name, func in module.functions.items()
-        if name in needed or not isinstance(func, Function) or not target_of(func)
-    }
-    is_same = len(remaining) == len(module.functions)
-    return module if is_same else replace(module, functions=remaining)
+    remaining: dict[str, AnyFunction] = {}
+    for name, func in module.functions.items():
+        is_open_region = isinstance(func, Function) and target_of(func) != ""
+        if name in needed or not is_open_region:
+            remaining[name] = func
+    if len(remaining) == len(module.functions):
+        return module
+    return replace(module, functions=remaining)
 
 
 def unlowered_functions(module: IRModule) -> Iterator[Function]:
@@ -81,38 +92,48 @@ def _needed_functions(module: IRModule) -> Collection[str]:
 
 
 def _call_function_hook(
-    module: IRModule, name: str, hook: target_kind.FunctionHook, pass_label: str
+    module: IRModule, name: str, hook: target_kind.FunctionHook, hook_label: str
 ) -> IRModule:
+    """Replace the functions of target `name` by the kernels that its hook makes.
+
+    The hook is called once for functions that can share a kernel. Functions that only functions of
+    the same target call are parts of a region, for which the hook makes one kernel.
+    """
     target = module.targets[name]
-    called = {
-        callee
-        for func in module.functions.values()
-        if isinstance(func, Function) and target_of(func) != name
-        for call in func.body
-        for callee in called_functions(call)
-    }
+    called = _called_from_outside(module, name)
     lowered: dict[Hashable, target_kind.LoweredFunction] = {}
     for function in functions_on_target(module, name):
         if not isinstance(function, Function) or function.name not in called:
             continue
         key = structural_key(function, module)
         if key not in lowered:
-            with plugin_call(f"{pass_label}, for the function @{function.name},"):
+            with plugin_call(f"{hook_label}, for the function @{function.name},"):
                 lowered[key] = hook(function, module, target)
-        module = _replace_by_kernel(module, function, lowered[key], pass_label)
+        module = _replace_by_kernel(module, function, lowered[key], hook_label)
     return module
 
 
+def _called_from_outside(module: IRModule, target: str) -> set[str]:
+    """Return the functions that graph functions of other targets call."""
+    called: set[str] = set()
+    for function in module.functions.values():
+        if isinstance(function, Function) and target_of(function) != target:
+            for call in function.body:
+                called.update(called_functions(call))
+    return called
+
+
 def _replace_by_kernel(
-    module: IRModule, function: Function, lowered: target_kind.LoweredFunction, pass_label: str
+    module: IRModule, function: Function, lowered: target_kind.LoweredFunction, hook_label: str
 ) -> IRModule:
-    _check_params(function, lowered.function, pass_label)
+    """Return the module with a kernel in place of a function, with its constants and files."""
+    _check_params(function, lowered.function, hook_label)
     target = target_of(function)
     attrs = {**lowered.function.attrs, "target": target, **_declared_cost(function, module)}
     kernel = replace(lowered.function, name=function.name, attrs=attrs, span=function.body[-1].span)
     for name, constant in lowered.constants.items():
         if module.constants.get(name, constant) != constant:
-            message = f"{pass_label} made the constant @{name} twice, with other bytes."
+            message = f"{hook_label} made the constant @{name} twice, with other bytes."
             raise UsageError(message, where=module.name)
     folder = f"{BACKEND_FILES_DIR}/{module.targets[target].kind}"
     files = {f"{folder}/{name}": data for name, data in lowered.files.items()}
@@ -120,10 +141,11 @@ def _replace_by_kernel(
     module = replace(module.with_function(kernel), constants=constants)
     values = [value for call in flatten_calls(function, module) for value in call.inputs]
     module = bind_constants(module, values, kernel.name)
-    return with_new_files(module, files, f"{pass_label}, for @{function.name},")
+    return with_new_files(module, files, f"{hook_label}, for @{function.name},")
 
 
 def _declared_cost(function: Function, module: IRModule) -> Attrs:
+    """Return the attribute with the cycles that the backend declares for a function, if any."""
     target = module.targets[target_of(function)]
     backend = backend_of(target)
     if backend is None:
@@ -134,26 +156,43 @@ def _declared_cost(function: Function, module: IRModule) -> Attrs:
     return {} if cycles is None else {CYCLES_ATTR: cycles}
 
 
-def _check_params(function: Function, kernel: tir.PrimFunc, pass_label: str) -> None:
-    def listed(values: tuple[Value, ...], role: str) -> list[tuple[str, str, int]]:
-        return [(role, value.type.dtype.name, value.type.elements) for value in values]
+@dataclass(frozen=True, slots=True)
+class _ParamKind:
+    """What a function's parameter and a kernel's must have in common; a scalar has 0 elements."""
 
-    expected = listed(function.params, "in") + listed(function.results, "out")
-    actual = [
-        (p.role, p.value.dtype.name, p.value.elements if isinstance(p.value, tir.Buffer) else 0)
-        for p in kernel.params
-    ]
+    role: str
+    dtype: str
+    elements: int
+
+    @classmethod
+    def of_value(cls, value: Value, role: str) -> Self:
+        return cls(role, value.type.dtype.name, value.type.elements)
+
+    @classmethod
+    def of_kernel(cls, param: tir.Param) -> Self:
+        elements = param.value.elements if isinstance(param.value, tir.Buffer) else 0
+        return cls(param.role, param.value.dtype.name, elements)
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.dtype}[{self.elements}]"
+
+
+def _check_params(function: Function, kernel: tir.PrimFunc, hook_label: str) -> None:
+    """Raise UsageError if a kernel's parameters are not those of the function that it replaces."""
+    expected = [_ParamKind.of_value(value, "in") for value in function.params]
+    expected += [_ParamKind.of_value(value, "out") for value in function.results]
+    actual = [_ParamKind.of_kernel(param) for param in kernel.params]
     if actual != expected:
         raise UsageError(
-            f"{pass_label} made a kernel of @{function.name} with the parameters "
+            f"{hook_label} made a kernel of @{function.name} with the parameters "
             f"{_format_params(actual)}, where the function has {_format_params(expected)}.",
             hint="the function's parameters, then its results; constants and workspace are "
             "allocated in the body.",
         )
 
 
-def _format_params(params: Sequence[tuple[str, str, int]]) -> str:
-    return ", ".join(f"{role} {dtype}[{count}]" for role, dtype, count in params) or "none"
+def _format_params(params: Sequence[_ParamKind]) -> str:
+    return ", ".join(map(str, params)) or "none"
 
 
 # ---- which functions are equal -------------------------------------------------------------------
@@ -163,26 +202,32 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
     """Return a key that is equal for functions that differ only in names and can share a kernel.
 
     It contains what a hook may read: types, constants, devices, memory scopes and attributes.
+    Tensors are numbered in the order in which they appear, so that their names do not matter.
     """
     numbers: dict[str, int] = {}
 
-    def value(item: Value | None) -> Hashable:
-        if item is None:
+    def value_key(value: Value | None) -> Hashable:
+        if value is None:
             return None
-        place = item.virtual_device
-        kind = item.type.shape, item.type.dtype.name, repr(item.type.quantization), place
-        if item.constant is not None:
-            return module.constants[item.constant].digest, kind
-        return numbers.setdefault(item.name, len(numbers)), kind
+        tensor = value.type
+        kind = tensor.shape, tensor.dtype.name, repr(tensor.quantization), value.virtual_device
+        if value.constant is not None:
+            return module.constants[value.constant].digest, kind
+        return numbers.setdefault(value.name, len(numbers)), kind
 
-    def call(item: Call) -> Hashable:
-        callee = module.callee(item.op)
-        op = structural_key(callee, module) if isinstance(callee, Function) else item.op
-        values = tuple(map(value, item.inputs)), tuple(map(value, item.outputs))
-        return op, item.target, repr(item.attrs), values
+    def call_key(call: Call) -> Hashable:
+        callee = module.callee(call.op)
+        op = structural_key(callee, module) if isinstance(callee, Function) else call.op
+        inputs = tuple(map(value_key, call.inputs))
+        outputs = tuple(map(value_key, call.outputs))
+        return op, call.target, repr(call.attrs), inputs, outputs
 
-    params = tuple(map(value, function.params))
-    body = tuple(map(call, function.body))
-    own = {name: item for name, item in function.attrs.items() if name != "symbol"}
-    attrs = tuple(sorted((name, repr(item)) for name, item in own.items()))
-    return attrs, params, body, tuple(map(value, function.results))
+    own_attrs = {name: attr for name, attr in function.attrs.items() if name != "symbol"}
+    params = tuple(map(value_key, function.params))
+    body = tuple(map(call_key, function.body))
+    results = tuple(map(value_key, function.results))
+    return _attrs_key(own_attrs), params, body, results
+
+
+def _attrs_key(attrs: Attrs) -> Hashable:
+    return tuple(sorted((name, repr(attr)) for name, attr in attrs.items()))

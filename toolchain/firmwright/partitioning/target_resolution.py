@@ -21,23 +21,29 @@ from firmwright.targets.registry import parse_target, parse_targets, target_kind
 
 
 def target_of(function: AnyFunction) -> str:
+    """Return the target that a function is assigned to; "" if it has none yet."""
     return str(function.attrs.get("target", ""))
 
 
 def functions_on_target(module: IRModule, target: str) -> list[AnyFunction]:
+    """Return the functions that are assigned to `target`."""
     return [func for func in module.functions.values() if target_of(func) == target]
 
 
 _OTHER_SOURCES: Final = (".cc", ".cpp", ".cxx", ".c++", ".s", ".asm", ".ino", ".m", ".rs", ".zig")
+"""Suffixes of sources that a build system knows, but that the builds of projects do not compile."""
 _BUILT: Final = (".c", ".o", ".a")
+"""Suffixes of files that the build of a project compiles or links."""
 _DEPTH: Final = len(PurePosixPath("backend/NAME/file.c").parts)
+"""Number of parts of the path of a file that is built."""
 
 
 def with_new_files(module: IRModule, files: Mapping[str, bytes], origin: str) -> IRModule:
     """Add C files; raise PluginError for one with other content, or that must not be written."""
     check_sources(files, origin, module.name)
     for path, data in files.items():
-        if problem := module_file_problem(path, module.files):
+        problem = module_file_problem(path, module.files)
+        if problem:
             what = f"{origin} writes the file {path}, which {problem}."
             raise PluginError(what, where=module.name)
         if module.files.get(path, data) != data:
@@ -61,13 +67,15 @@ def check_sources(files: Iterable[str], origin: str, where: str) -> None:
 
 def targets_by_tensor(module: IRModule) -> dict[str, str]:
     """Return the target of the operator that makes each first output; "" if it has none yet."""
-    return {
-        call.outputs[0].name: target_of(function)
-        for function in module.functions.values()
-        if isinstance(function, Function)
-        for call in function.body
-        if not (call.target and call.op.startswith("@"))
-    }
+    targets: dict[str, str] = {}
+    for function in module.functions.values():
+        if not isinstance(function, Function):
+            continue
+        for call in function.body:
+            is_region = call.target != "" and call.op.startswith("@")
+            if not is_region:
+                targets[call.outputs[0].name] = target_of(function)
+    return targets
 
 
 def check_only_modified(before: IRModule, after: IRModule, target: str, label: str) -> None:
@@ -109,6 +117,7 @@ CORE_TARGET_NAME = "cpu"
 
 
 def resolve_targets(board: Board, text: str) -> dict[str, Target]:
+    """Return the target table for `text`, the value of --target ("" = the board's core alone)."""
     known = parse_targets(", ".join((str(board_target(board)), *board.targets)))
     requested = parse_targets(text, known) if text else ()
     table = {CORE_TARGET_NAME: resolve_core(board, find_core(requested))}
@@ -129,17 +138,20 @@ def extend_targets(table: Mapping[str, Target], text: str) -> dict[str, Target]:
 
     Equal targets are not added; one without attributes is the target of its kind.
     """
-    cores = {CORE_TARGET_NAME: table[CORE_TARGET_NAME]} if CORE_TARGET_NAME in table else {}
     backends = [target for name, target in table.items() if name != CORE_TARGET_NAME]
     requested = parse_targets(text, tuple(table.values()))
-    core = find_core(requested)
+    core = find_core(requested) or table.get(CORE_TARGET_NAME)
     for target in filter(is_backend, requested):
         if requested.count(target) > backends.count(target):
             backends.append(target)
-    return {**({CORE_TARGET_NAME: core} if core else cores), **unique_target_names(backends)}
+    extended: dict[str, Target] = {}
+    if core is not None:
+        extended[CORE_TARGET_NAME] = core
+    return {**extended, **unique_target_names(backends)}
 
 
 def unique_target_names(targets: Iterable[Target]) -> dict[str, Target]:
+    """Name targets after their kinds, further ones of a kind with a number: npu1, npu1_1."""
     named: dict[str, Target] = {}
     for target in targets:
         name, count = target.kind, 0
@@ -164,6 +176,7 @@ def resolve_core(board: Board, asked: Target | None) -> Target:
 
 
 def board_target(board: Board) -> Target:
+    """Return the target of a board's core."""
     if board.is_host:
         return parse_target("host")
     if board.core.startswith("cortex-m"):
@@ -177,6 +190,7 @@ def format_targets(targets: Sequence[Target]) -> str:
 
 
 def canonical_target_string(targets: Mapping[str, Target], board: Board) -> str:
+    """Return the value of --target that gives these targets on `board`."""
     core = targets.get(CORE_TARGET_NAME)
     listed = [target for name, target in targets.items() if name != CORE_TARGET_NAME]
     if core is not None and core != board_target(board):
@@ -203,11 +217,13 @@ def check_targets(module: IRModule, board: Board) -> None:
     pool_names = [pool.name for pool in module.pools]
     for item in active_backends(module):
         for pool in item.backend.pools:
-            if pool not in pool_names:
-                raise UsageError(
-                    f"the backend {item.name} needs the pool {pool}, which board {board.name} "
-                    f"does not have (its pools: {', '.join(pool_names) or 'none'}).",
-                    hint=f"--pool {pool}=BYTES, in addition to the others."
-                    if board.is_host
-                    else f"a board whose memory map has a region {pool}.",
-                )
+            if pool in pool_names:
+                continue
+            hint = f"a board whose memory map has a region {pool}."
+            if board.is_host:
+                hint = f"--pool {pool}=BYTES, in addition to the others."
+            raise UsageError(
+                f"the backend {item.name} needs the pool {pool}, which board {board.name} "
+                f"does not have (its pools: {', '.join(pool_names) or 'none'}).",
+                hint=hint,
+            )

@@ -29,9 +29,9 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.tuning_records import MeasurementContext, layer_digest
 from firmwright.partitioning.byoc import run_partition
 from firmwright.partitioning.collage import RegionCost
-from firmwright.partitioning.pattern_matching import active_backends, make_match
+from firmwright.partitioning.pattern_matching import ActiveBackend, active_backends, make_match
 from firmwright.partitioning.per_target_passes import PassTimer
-from firmwright.partitioning.regions import CallGroup
+from firmwright.partitioning.regions import CallGroup, CoveredCalls
 from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
 from firmwright.pipeline import (
     Compilation,
@@ -46,8 +46,10 @@ from firmwright.tune.log_writer import RegionCostKey, RegionCostLog, RegionCostR
 
 log = logging.getLogger(__name__)
 REGIONS_PER_IMAGE = 48
+"""Maximum number of regions in one image."""
 _ORDER = "reorder-calls"
 _FREE = RegionCost("ok", how="free")
+"""The cost of regions without a choice and of views, which have no code."""
 _UNKNOWN = RegionCost("unknown", how="")
 _SAMPLES = 4
 """Number of samples; the last one is random and is measured, as counts may depend on data."""
@@ -64,6 +66,10 @@ class RegionCostEstimator:
     cost_log: RegionCostLog
 
     def estimate(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
+        """Return the cost of each group; those without a known cost are measured and logged.
+
+        Groups with equal keys are measured once.
+        """
         known_costs = [self._known(function, group) for group in groups]
         keys = [self.key(function, group) for group in groups]
         open_keys: dict[RegionCostKey, CallGroup] = {}
@@ -75,12 +81,13 @@ class RegionCostEstimator:
             measured = self._measure_or_split(function, [group for _, group in batch])
             for (key, group), cost in zip(batch, measured, strict=True):
                 self.cost_log.append(RegionCostRecord(key, _describe_region(function, group), cost))
-        return [
-            cost or self.cost_log.find(key) or _UNKNOWN
-            for key, cost in zip(keys, known_costs, strict=True)
-        ]
+        costs: list[RegionCost] = []
+        for key, known in zip(keys, known_costs, strict=True):
+            costs.append(known or self.cost_log.find(key) or _UNKNOWN)
+        return costs
 
     def _known(self, function: Function, group: CallGroup) -> RegionCost | None:
+        """Return the cost of a group that need not or cannot be measured, or None."""
         calls = [function.body[index] for index in group.calls]
         if any(call.op in CONTROL_FLOW_OPS or call.op.startswith("@") for call in calls):
             return _FREE
@@ -98,22 +105,31 @@ class RegionCostEstimator:
 
     def key(self, function: Function, group: CallGroup) -> RegionCostKey:
         """Return the log key: structure, target and library, goal, and measurement context."""
-        target, more = self.module.targets[group.target or CORE_TARGET_NAME], ""
+        target = self.module.targets[group.target or CORE_TARGET_NAME]
+        described = str(target)
         for item in active_backends(self.module):
             if item.name == group.target:
                 library = library_version(item.backend, target)
-                more = f" {item.backend.version} {library}".rstrip()
-        return self._digest(function, group), f"{target}{more}", self.options.optimize, self.at
+                described = f"{target} {item.backend.version} {library}".rstrip()
+        return self._digest(function, group), described, self.options.optimize, self.at
 
     def _digest(self, function: Function, group: CallGroup) -> str:
-        names: dict[str, int] = {}
-        rows: list[object] = [[name for name, _ in group.entries]]
+        """Return a hash of the entries, the layers, and the tensors that connect them.
+
+        Tensors are numbered in the order in which they appear, as their names do not matter.
+        """
+        numbers: dict[str, int] = {}
+        rows: list[object] = [[covered.entry for covered in group.entries]]
         core = self.module.targets[CORE_TARGET_NAME]
         for index in group.calls:
             call = function.body[index]
-            values = [*call.inputs, *call.outputs]
-            wires = [None if v is None else names.setdefault(v.name, len(names)) for v in values]
-            rows.append([layer_digest(make_op_call(call, self.module), core), wires])
+            tensors: list[int | None] = []
+            for value in (*call.inputs, *call.outputs):
+                if value is None:
+                    tensors.append(None)
+                else:
+                    tensors.append(numbers.setdefault(value.name, len(numbers)))
+            rows.append([layer_digest(make_op_call(call, self.module), core), tensors])
         return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:24]
 
     # ---- measuring -----------------------------------------------------------------------------
@@ -121,6 +137,7 @@ class RegionCostEstimator:
     def _measure_or_split(
         self, function: Function, groups: Sequence[CallGroup]
     ) -> list[RegionCost]:
+        """Return the costs of groups; a set that fails is halved until the cause is isolated."""
         try:
             return self._measured(function, groups)
         except (ToolMissingError, InternalError):
@@ -134,6 +151,11 @@ class RegionCostEstimator:
         return self._measure_or_split(function, first) + self._measure_or_split(function, second)
 
     def _measured(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
+        """Return the costs of groups that one image contains.
+
+        The module of the regions has the group's number as the subgraph of its calls, by which the
+        counts of operators are added to those of regions.
+        """
         modules: dict[str, IRModule] = {}
         log.info("%d regions in one image", len(groups))
         options = isolated_region_options(self.options)
@@ -141,28 +163,43 @@ class RegionCostEstimator:
         prepared = run_passes_before_reordering(regions, options)
         compiled = compile_model(prepared, options, watch=modules.__setitem__)
         lowered = modules["lower-select"]
-        calls = prim_calls(lowered.aot_main.body)
-        part_of = {call.op: call.span.subgraph for call in calls if call.op >= 0}
+        region_of: dict[int, int] = {}
+        for call in prim_calls(lowered.aot_main.body):
+            if call.op >= 0:
+                region_of[call.op] = call.span.subgraph
         counts: Counter[int] = Counter()
         for op, count in self._counts(compiled).items():
-            counts[part_of.get(op, -1)] += count
-        scratch, constants = _scratch(compiled, part_of), _constants(lowered, part_of)
-        how = "measured" if self.setup else "modeled"
-        rows = ((counts[k], how, scratch.get(k, {}), constants[k]) for k in range(len(groups)))
-        return [RegionCost("ok", *row) for row in rows]
+            counts[region_of.get(op, -1)] += count
+        scratch = _scratch(compiled, region_of)
+        constants = _constants(lowered, region_of)
+        costs: list[RegionCost] = []
+        for number in range(len(groups)):
+            cost = RegionCost(
+                "ok",
+                count=counts[number],
+                how="measured" if self.setup else "modeled",
+                scratch=scratch.get(number, {}),
+                constants_bytes=constants[number],
+            )
+            costs.append(cost)
+        return costs
 
     def _counts(self, compiled: Compilation) -> Mapping[int, int]:
+        """Return the measured or predicted counts by operator."""
         if self.setup is None:
             return predict_instructions(compiled)
         sample = generate_samples(compiled.module.io.inputs, _SAMPLES).samples[-1]
-        return measure_operators(compiled, self.setup, sample)[0]
+        counts, _ = measure_operators(compiled, self.setup, sample)
+        return counts
 
 
 def isolated_region_options(options: Options) -> Options:
+    """Return the options for regions alone, without those that concern the whole program."""
+    goal = "balanced" if options.optimize == "ram" else options.optimize
     return replace(
         options,
         name="",
-        optimize="balanced" if options.optimize == "ram" else options.optimize,
+        optimize=goal,
         planner="greedy_by_size",
         io_buffers="arena",
         preserve_input=False,
@@ -195,17 +232,18 @@ def _describe_region(function: Function, group: CallGroup) -> str:
 def _batches(
     rows: Sequence[tuple[RegionCostKey, CallGroup]], function: Function, budget: int
 ) -> Iterator[list[tuple[RegionCostKey, CallGroup]]]:
+    """Yield the rows in sets whose tensors have at most `budget` bytes, unless it is one row."""
     batch: list[tuple[RegionCostKey, CallGroup]] = []
     batch_bytes = 0
     for key, group in rows:
-        size = sum(
-            value.type.size_bytes
-            for index in group.calls
-            for value in (*function.body[index].variables, *function.body[index].outputs)
-        )
+        size = 0
+        for index in group.calls:
+            call = function.body[index]
+            size += sum(value.type.size_bytes for value in (*call.variables, *call.outputs))
         if batch and (batch_bytes + size > budget or len(batch) == REGIONS_PER_IMAGE):
             yield batch
-            batch, batch_bytes = [], 0
+            batch = []
+            batch_bytes = 0
         batch.append((key, group))
         batch_bytes += size
     if batch:
@@ -225,25 +263,39 @@ def build_region_module(
         places = builder.add(number, group)
         if group.target:
             calls = tuple(places[index] for index in group.calls)
-            rows = group.entries
-            entries = tuple((name, tuple(places[i] for i in covered)) for name, covered in rows)
-            assigned.append(CallGroup(calls, group.target, entries))
+            entries: list[CoveredCalls] = []
+            for covered in group.entries:
+                moved = tuple(places[index] for index in covered.calls)
+                entries.append(CoveredCalls(covered.entry, moved))
+            assigned.append(CallGroup(calls, group.target, tuple(entries)))
     params = tuple(builder.params.values())
     main = Function("main", params, tuple(builder.body), tuple(builder.results))
-    others = {k: f for k, f in module.functions.items() if k != function.name and k != "main"}
-    alone = replace(module, name="parts", functions={**others, "main": main}, requests=())
+    functions = {key: f for key, f in module.functions.items() if key != function.name}
+    functions.pop("main", None)
+    functions["main"] = main
     alone = replace(
-        alone,
+        module,
+        name="parts",
+        functions=functions,
+        requests=(),
         entry_name="main",
         origin=ModelOrigin(),
         settings=Settings(numerics=module.settings.numerics),
         results=PassResults(),
         attrs={},
     )
-    return run_partition(alone, PassTimer(), lambda f, m, a: assigned if f.name == "main" else ())
+
+    def choose(
+        function: Function, module: IRModule, active: Sequence[ActiveBackend]
+    ) -> Sequence[CallGroup]:
+        return assigned if function.name == "main" else ()
+
+    return run_partition(alone, PassTimer(), choose)
 
 
 class _RegionModuleBuilder:
+    """Builds a function of separate regions; a region's tensors are called part1.0, part1.1, ..."""
+
     def __init__(self, function: Function) -> None:
         self.function = function
         self.params: dict[tuple[TensorType, int], Value] = {}
@@ -256,53 +308,69 @@ class _RegionModuleBuilder:
         places: dict[int, int] = {}
         for index in group.calls:
             call = self.function.body[index]
-            inputs = tuple(v and self._input(v, renamed) for v in call.inputs)
+            inputs: list[Value | None] = []
+            for operand in call.inputs:
+                inputs.append(None if operand is None else self._input(operand, renamed))
             for value in call.outputs:
                 renamed[value.name] = Value(f"part{number}.{len(renamed)}", value.type)
             outputs = tuple(renamed[value.name] for value in call.outputs)
             span = Span("part", number, index, outputs[0].name)
             places[index] = len(self.body)
-            self.body.append(replace(call, inputs=inputs, outputs=outputs, span=span, target=""))
+            call = replace(call, inputs=tuple(inputs), outputs=outputs, span=span, target="")
+            self.body.append(call)
         self.results += [renamed[name] for name in self._read_outside(group)]
         return places
 
     def _input(self, value: Value, renamed: dict[str, Value]) -> Value:
+        """Return the new value of an operand; inputs of the region become parameters.
+
+        Regions share parameters, but the inputs of one region are different parameters.
+        """
         if value.constant is not None:
             return replace(value, virtual_device=UNCONSTRAINED)
         if value.name not in renamed:
-            taken_inputs = [v for v in renamed.values() if v.type == value.type]
-            same = value.type, sum(v in taken_inputs for v in self.params.values())
-            self.params.setdefault(same, Value(f"x{len(self.params)}", value.type))
-            renamed[value.name] = self.params[same]
+            of_type = [other for other in renamed.values() if other.type == value.type]
+            taken = sum(param in of_type for param in self.params.values())
+            key = value.type, taken
+            self.params.setdefault(key, Value(f"x{len(self.params)}", value.type))
+            renamed[value.name] = self.params[key]
         return renamed[value.name]
 
     def _read_outside(self, group: CallGroup) -> list[str]:
-        outside = {value.name for value in self.function.sinks}
+        """Return the outputs that other calls or the caller read, at least the last one."""
+        read = {value.name for value in self.function.sinks}
+        outputs: list[str] = []
         for index, call in enumerate(self.function.body):
-            if index not in group.calls:
-                outside |= {value.name for value in call.variables}
-        outputs = [v.name for index in group.calls for v in self.function.body[index].outputs]
-        return [name for name in outputs if name in outside] or outputs[-1:]
+            if index in group.calls:
+                outputs += [value.name for value in call.outputs]
+            else:
+                read.update(value.name for value in call.variables)
+        return [name for name in outputs if name in read] or outputs[-1:]
 
 
-def _constants(module: IRModule, part_of: Mapping[int, int]) -> Counter[int]:
+def _constants(module: IRModule, region_of: Mapping[int, int]) -> Counter[int]:
+    """Return the bytes of constants that the kernels of each region read."""
     bytes_by_region: Counter[int] = Counter()
     for call in prim_calls(module.aot_main.body):
         kernel = module.functions[call.callee]
-        if call.op in part_of and isinstance(kernel, tir.PrimFunc):
+        if call.op in region_of and isinstance(kernel, tir.PrimFunc):
             sizes = (module.constants[name].size_bytes for name in used_constants(kernel.body))
-            bytes_by_region[part_of[call.op]] += sum(sizes)
+            bytes_by_region[region_of[call.op]] += sum(sizes)
     return bytes_by_region
 
 
-def _scratch(compiled: Compilation, part_of: Mapping[int, int]) -> dict[int, dict[str, int]]:
+def _scratch(compiled: Compilation, region_of: Mapping[int, int]) -> dict[int, dict[str, int]]:
+    """Return the maximum of live bytes in each pool while each region runs.
+
+    Inputs and outputs are not counted, as the search adds the tensors between regions.
+    """
     plan = compiled.summary.plan
     assert plan is not None  # the module is planned
     scratch: dict[int, dict[str, int]] = {}
     for time, op in enumerate(plan.operator_by_time):
-        if op not in part_of:
+        if op not in region_of:
             continue
-        most = scratch.setdefault(part_of[op], {})
+        most = scratch.setdefault(region_of[op], {})
         now: Counter[str] = Counter()
         for buffer in plan.buffers:
             if buffer.lives_at(time) and buffer.kind in ("scratch", "activation"):

@@ -136,3 +136,12 @@ class Function:
     def sinks(self) -> tuple[Value, ...]:
         """The values used after the last call: results and next states."""
         return (*self.results, *(state.next for state in self.state))
+
+    @property
+    def makers(self) -> dict[str, int]:
+        """The index in `body` of the call that computes each value, by the value's name."""
+        indices: dict[str, int] = {}
+        for index, call in enumerate(self.body):
+            for value in call.outputs:
+                indices[value.name] = index
+        return indices

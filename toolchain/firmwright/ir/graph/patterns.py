@@ -122,7 +122,7 @@ class PatternGraph:
 
     @cached_property
     def makers(self) -> Mapping[str, int]:
-        return {v.name: i for i, call in enumerate(self.function.body) for v in call.outputs}
+        return self.function.makers
 
     @cached_property
     def readers(self) -> Mapping[str, frozenset[int]]:
