@@ -13,6 +13,7 @@ MAIN_FILE: Final = "firmware/fwr_app.c"
 _EMPTY_APP: Final = "firmware/fwr_app_empty.c"
 _STOP: Final = "firmware/fwr_stop.c"
 _REPLACED: Final = re.compile(r"runtime/fwr_(main|server|server_\w+)\.c")
+"""The sources of the server loop, which such projects do not have."""
 
 
 def replace_main_loop(project: SourceTree, files: Mapping[str, str | bytes]) -> SourceTree:
@@ -30,10 +31,8 @@ def replace_main_loop(project: SourceTree, files: Mapping[str, str | bytes]) -> 
 def use_custom_main(project: SourceTree, main: str) -> SourceTree:
     """Return `project` with the C text `main`, which defines the pools and main()."""
     port = json.loads(str(project.files["board/board.json"]))["port"]
-    files = {
-        file: render_template(
-            "firmwright.package", f"custom-main/{PurePosixPath(file).name}.j2", port=port
-        )
-        for file in (_EMPTY_APP, _STOP)
-    }
-    return replace_main_loop(project, {MAIN_FILE: main, **files})
+    files = {MAIN_FILE: main}
+    for file in (_EMPTY_APP, _STOP):
+        template = f"custom-main/{PurePosixPath(file).name}.j2"
+        files[file] = render_template("firmwright.package", template, port=port)
+    return replace_main_loop(project, files)

@@ -42,20 +42,24 @@ class PackageMetadata:
 
     def __post_init__(self) -> None:
         identifier = to_c_identifier(self.name)
-        owner = self.maintainer if self.maintainer.isprintable() and self.vendor else ""
-        for option, value, is_valid, hint in (
-            ("package-name", self.name, self.name in ("", identifier), f"such as {identifier}."),
-            ("package-version", self.version, _VERSION.fullmatch(self.version), "such as 1.4.0."),
-            ("maintainer", self.maintainer, owner, "such as 'Ada Co <ml@ada.example>'."),
-            ("url", self.url, not self.url or _URL.fullmatch(self.url), "an https:// address."),
-        ):
-            if not is_valid:
-                raise UsageError(f"invalid --{option} {value!r}.", hint=hint)
+        if self.name not in ("", identifier):
+            raise _invalid("package-name", self.name, f"such as {identifier}.")
+        if not _VERSION.fullmatch(self.version):
+            raise _invalid("package-version", self.version, "such as 1.4.0.")
+        if not self.maintainer.isprintable() or not self.vendor:
+            raise _invalid("maintainer", self.maintainer, "such as 'Ada Co <ml@ada.example>'.")
+        if self.url and not _URL.fullmatch(self.url):
+            raise _invalid("url", self.url, "an https:// address.")
 
     @property
     def vendor(self) -> str:
         """The maintainer's name with the characters that a CMSIS pack permits."""
-        return re.sub(r"[^A-Za-z0-9_]+", "-", self.maintainer.partition("<")[0]).strip("-")
+        name, _, _ = self.maintainer.partition("<")
+        return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")
+
+
+def _invalid(option: str, value: str, hint: str) -> UsageError:
+    return UsageError(f"invalid --{option} {value!r}.", hint=hint)
 
 
 NO_METADATA = PackageMetadata()
@@ -80,8 +84,12 @@ FORMATS: Final = ("mlf", *FOLDERS)
 _WITHOUT_FLAGS: Final = ("arduino", "cmsis-pack")
 """Formats without compiler flags of a file or library."""
 _WITHOUT_OBJECTS: Final = ("arduino", "platformio")
+"""Formats that compile sources but do not link objects or archives."""
 _FLEXIBLE_HINT: Final = "--format cmake, makefile, zephyr or esp-idf."
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
+"""The first date that a zip archive can store; the archive does not depend on the time."""
+_UNIX: Final = 3
+"""The system that made an entry, by its number in a zip archive; by default it is the host's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,7 @@ class PackageTests:
 
 
 def export_package(exported: ExportInput, form: str, tests: PackageTests | None) -> SourceTree:
+    """Return the package in the format `form`, with `tests` unless it is an archive for TVM."""
     values = {**_template_values(exported), "form": form, "folder": FOLDERS.get(form, "")}
     content = _render_templates("every-package", values)
     content["LICENSE"] = exported.metadata.license_text or content["LICENSE"]
@@ -164,17 +173,17 @@ def _check_linkable(files: Sequence[PackageFile], form: str) -> None:
 def archive_name(exported: ExportInput, form: str) -> str:
     """Return the usual name of a package: of its folder, or of its file."""
     facts = exported.metadata
-    return ARCHIVES.get(form, "{name}").format(
-        name=exported.name, version=facts.version, vendor=facts.vendor
-    )
+    pattern = ARCHIVES.get(form, "{name}")
+    return pattern.format(name=exported.name, version=facts.version, vendor=facts.vendor)
 
 
 def zip_tree(tree: SourceTree) -> bytes:
+    """Return a zip archive whose bytes depend only on the tree."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in tree.encoded().items():
             info = zipfile.ZipInfo(path, _LONG_AGO)
-            info.create_system = 3  # else the entry depends on the system
+            info.create_system = _UNIX
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16
             archive.writestr(info, data)
@@ -182,11 +191,20 @@ def zip_tree(tree: SourceTree) -> bytes:
 
 
 def _template_values(exported: ExportInput) -> dict[str, Any]:
-    summary, files = exported.summary, exported.files
+    """Return the names that the templates of all formats know."""
+    summary = exported.summary
+    files = exported.files
     models = [model_values(model, exported.devices) for model in exported.models]
     sources = [file for file in files if file.is_source]
     compiler = exported.models[0].compiler
-    shares = isinstance(summary, BundleSummary) and not summary.concurrent
+    library_flags: dict[str, None] = {}
+    for file in sources:
+        library_flags |= dict.fromkeys(file.flags)
+    pool_names: dict[str, None] = {}
+    prints_floats = False
+    for model in models:
+        pool_names |= dict.fromkeys(pool["name"] for pool in model["pools"])
+        prints_floats = prints_floats or any(tensor["is_float"] for tensor in model["outputs"])
     return {
         "name": exported.name,
         "NAME": exported.name.upper(),
@@ -200,15 +218,16 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
         "sources": sources,
         "objects": [file for file in files if file.is_object],
         "needs_math": any("#include <math.h>" in file.text for file in sources),
-        "library_flags": list(dict.fromkeys(flag for file in sources for flag in file.flags)),
+        "library_flags": list(library_flags),
         "headers": [file for file in files if file.is_header],
-        "prints_floats": any(t["is_float"] for model in models for t in model["outputs"]),
-        "pool_names": list(dict.fromkeys(pool["name"] for m in models for pool in m["pools"])),
-        "shares_memory": shares,
+        "prints_floats": prints_floats,
+        "pool_names": list(pool_names),
+        "shares_memory": isinstance(summary, BundleSummary) and not summary.concurrent,
     }
 
 
 def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str | bytes]:
+    """Return the files of a folder of templates, with NAME and VENDOR in their paths replaced."""
     environment = template_environment("firmwright.package")
     content: dict[str, str | bytes] = {}
     for path in _paths(files("firmwright.package") / "templates" / folder, ""):
@@ -219,6 +238,7 @@ def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str |
 
 
 def _paths(folder: Traversable, above: str) -> Iterator[str]:
+    """Yield the templates in a folder and below it as paths that start with `above`."""
     for entry in sorted(folder.iterdir(), key=lambda path: path.name):
         if entry.is_dir():
             yield from _paths(entry, f"{above}{entry.name}/")
@@ -229,39 +249,57 @@ def _paths(folder: Traversable, above: str) -> Iterator[str]:
 def model_values(summary: CompilationSummary, devices: Mapping[str, str]) -> dict[str, Any]:
     """Return names, memory and calls of one model; `devices` as in ExportInput."""
     name = to_c_identifier(summary.model)
-    upper, io = name.upper(), summary.io
-    filled = {pool: facts for pool, facts in summary.pools.items() if facts.bytes}
-    memory = {pool: f"{upper}_{pool.upper()}" for pool in filled}
-    scopes = {pool: facts.scope for pool, facts in filled.items()}
-    inputs, outputs = ([_tensor(upper, t) for t in kind] for kind in (io.inputs, io.outputs))
-    buffers = [*([] if io.stream_input_rows else inputs), *outputs]
+    upper = name.upper()
+    io = summary.io
+    pools: list[dict[str, str]] = []
+    const_pools: list[dict[str, str]] = []
+    for pool, facts in summary.pools.items():
+        macro = f"{upper}_{pool.upper()}"
+        if facts.bytes and facts.scope is None:
+            pools.append({"name": pool, "macro": macro})
+        elif facts.bytes and facts.scope in ("external", "port", "async"):
+            const_pools.append({"name": pool, "macro": macro, "scope": facts.scope})
+    inputs = [_tensor(upper, tensor) for tensor in io.inputs]
+    outputs = [_tensor(upper, tensor) for tensor in io.outputs]
+    # The buffers that the caller provides: none in the arena, and no whole input that is streamed.
+    buffers: list[dict[str, Any]] = []
+    if io.mode != "arena":
+        buffers = outputs if io.stream_input_rows else inputs + outputs
     is_linked = summary.options.get("link_params", True)
-    more = [*([] if is_linked else [f"&{name}_params"]), *([f"&{name}_devices"] if devices else [])]
-    more += ["NULL"] * bool(summary.options.get("emit_probe_callback"))
-    has_init = any(b.kind == "const" for b in (summary.plan.buffers if summary.plan else ()))
+    has_init = False
+    if summary.plan is not None:
+        has_init = any(buffer.kind == "const" for buffer in summary.plan.buffers)
     return {
         "name": name,
         "NAME": upper,
         "summary": summary,
-        "pools": [{"name": p, "macro": memory[p]} for p, scope in scopes.items() if scope is None],
-        "const_pools": [
-            {"name": pool, "macro": memory[pool], "scope": scope}
-            for pool, scope in scopes.items()
-            if scope in ("external", "port", "async")
-        ],
+        "pools": pools,
+        "const_pools": const_pools,
         "inputs": inputs,
         "outputs": outputs,
         "in_pools": io.mode == "arena",
-        "buffers": [] if io.mode == "arena" else buffers,
+        "buffers": buffers,
         "rows": inputs[0] if io.stream_input_rows else None,
         "is_linked": is_linked,
-        "more_arguments": "".join(f", {item}" for item in more),
+        "more_arguments": _more_arguments(name, summary, devices),
         "has_init": has_init,
         "has_state": bool(io.state),
         "is_pipelined": bool(io.pipeline_runs),
         "needs_preparation": has_init or bool(io.state) or not is_linked,
         "devices": devices,
     }
+
+
+def _more_arguments(name: str, summary: CompilationSummary, devices: Mapping[str, str]) -> str:
+    """Return the optional arguments of a run, each after a comma: parameters, devices, probe."""
+    arguments = ""
+    if not summary.options.get("link_params", True):
+        arguments += f", &{name}_params"
+    if devices:
+        arguments += f", &{name}_devices"
+    if summary.options.get("emit_probe_callback"):
+        arguments += ", NULL"
+    return arguments
 
 
 def _tensor(prefix: str, tensor: TensorSummary) -> dict[str, Any]:

@@ -48,16 +48,18 @@ def sign_update(
     for number, payload in payloads.items():
         region, slot_bytes = slots.slots[number]
         file = f"{name}_{region}.signed.bin"
-        content[file] = _sign(payload, slots, slot_bytes, signing)
+        image = _sign(payload, slots, slot_bytes, signing)
+        content[file] = image
         entry = {
             "type": "application" if number == 0 else "model",
             "board": board.name,
             "image_index": str(number),
             "version_MCUBOOT": signing.version,
-            "size": len(content[file]),
+            "size": len(image),
             "file": file,
         }
-        if slots.smp_server == "mcuboot":  # the image ids of MCUBOOT_SERIAL_DIRECT_IMAGE_UPLOAD
+        if slots.smp_server == "mcuboot":
+            # With MCUBOOT_SERIAL_DIRECT_IMAGE_UPLOAD, the slots of all images are numbered from 1.
             entry["slot_index_primary"] = str(2 * number + 1)
             entry["slot_index_secondary"] = str(2 * number + 2)
         entries.append(entry)
@@ -66,8 +68,10 @@ def sign_update(
 
 
 def _sign(payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSigning) -> bytes:
+    """Return the payload with MCUboot's header and signature, for a slot of `slot_bytes`."""
     with tempfile.TemporaryDirectory(prefix="firmwright-sign-") as folder:
-        source, target = Path(folder) / "payload.bin", Path(folder) / "signed.bin"
+        source = Path(folder) / "payload.bin"
+        target = Path(folder) / "signed.bin"
         source.write_bytes(payload)
         command: list[Word] = [*python_command("imgtool.main", "sign", "--pad-header")]
         command += ["--key", signing.key, "--version", signing.version]

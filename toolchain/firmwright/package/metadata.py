@@ -3,6 +3,7 @@
 A summary depends only on the module and the options; it contains no machine names or times.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -42,15 +43,7 @@ def summarize_compilation(
         target={name: str(target) for name, target in sorted(module.targets.items())},
         numerics=module.settings.profile,
         options=dict(options or {}),
-        io=summaries.IoSummary(
-            module.io.mode,
-            module.io.preserve_input,
-            module.io.stream_input_rows,
-            tuple(_tensor(tensor, plan) for tensor in module.io.inputs),
-            tuple(_tensor(tensor, plan) for tensor in module.io.outputs),
-            tuple(_tensor(tensor, plan) for tensor in module.io.state),
-            module.results.pipelined_runs,
-        ),
+        io=_interface(module, plan),
         workspace_bytes=plan.workspace_bytes if plan else 0,
         lower_bound_bytes=plan.lower_bound_bytes if plan else 0,
         optimality_gap_bytes=plan.optimality_gap_bytes if plan else 0,
@@ -61,10 +54,7 @@ def summarize_compilation(
         operators=operators,
         operator_count=1 + max((operator.index for operator in operators), default=-1),
         plan=_plan(plan, main) if plan else None,
-        rejections=tuple(
-            summaries.RejectedOperator(row.op, row.tensor, row.target, row.reason)
-            for row in module.results.rejections
-        ),
+        rejections=_rejections(module),
         compressed_bytes=module.results.compressed_bytes,
     )
 
@@ -76,18 +66,24 @@ def summarize_bundle(
     *,
     model_id: str,
 ) -> BundleSummary:
-    pool_bytes: dict[str, int] = {}
+    """Summarize models in one firmware.
+
+    They share memory by `plan`. If it is None, they may run concurrently and have memory of their
+    own, so that their figures are added. Equal constants of several models are stored once.
+    """
+    pool_bytes: Counter[str] = Counter()
+    distinct_constants: dict[tuple[str, str], int] = {}
     for model in models:
         for name, pool in model.pools.items():
-            pool_bytes[name] = pool_bytes.get(name, 0) + pool.bytes
-    planned = pool_bytes if plan is None else plan.pool_bytes
-    bounds = sum(model.lower_bound_bytes for model in models)
+            pool_bytes[name] += pool.bytes
+        for constant in model.constants:
+            distinct_constants[constant.dtype, constant.sha256] = constant.size_bytes
+    planned: Mapping[str, int] = pool_bytes
+    lower_bound_bytes = sum(model.lower_bound_bytes for model in models)
+    if plan is not None:
+        planned = plan.pool_bytes
+        lower_bound_bytes = plan.lower_bound_bytes
     first = models[0]
-    distinct_constants = {
-        (constant.dtype, constant.sha256): constant.size_bytes
-        for model in models
-        for constant in model.constants
-    }
     return BundleSummary(
         schema=METADATA_VERSION,
         model="+".join(model.model for model in models),
@@ -98,10 +94,30 @@ def summarize_bundle(
         run_order=tuple(run_order),
         concurrent=plan is None,
         workspace_bytes=sum(planned.values()),
-        lower_bound_bytes=bounds if plan is None else plan.lower_bound_bytes,
+        lower_bound_bytes=lower_bound_bytes,
         pools={name: replace(first.pools[name], bytes=planned.get(name, 0)) for name in pool_bytes},
         constants_bytes=sum(distinct_constants.values()),
     )
+
+
+def _interface(module: IRModule, plan: Plan | None) -> summaries.IoSummary:
+    io = module.io
+    return summaries.IoSummary(
+        io.mode,
+        io.preserve_input,
+        io.stream_input_rows,
+        tuple(_tensor(tensor, plan) for tensor in io.inputs),
+        tuple(_tensor(tensor, plan) for tensor in io.outputs),
+        tuple(_tensor(tensor, plan) for tensor in io.state),
+        module.results.pipelined_runs,
+    )
+
+
+def _rejections(module: IRModule) -> tuple[summaries.RejectedOperator, ...]:
+    rejections: list[summaries.RejectedOperator] = []
+    for row in module.results.rejections:
+        rejections.append(summaries.RejectedOperator(row.op, row.tensor, row.target, row.reason))
+    return tuple(rejections)
 
 
 def _tensor(tensor: IoTensor, plan: Plan | None) -> summaries.TensorSummary:
@@ -121,18 +137,22 @@ def _tensor(tensor: IoTensor, plan: Plan | None) -> summaries.TensorSummary:
 
 
 def _pools(module: IRModule) -> dict[str, summaries.PoolSummary]:
-    constant_bytes = {p.name: pool_image_bytes(module, p) for p in constant_pools(module)}
-    used_bytes = {**(module.plan.pool_bytes if module.plan else {}), **constant_bytes}
+    """Return the pools of the module and of the plan, in the order of their names."""
+    constant_bytes = {pool.name: pool_image_bytes(module, pool) for pool in constant_pools(module)}
+    used_bytes = dict(constant_bytes)
+    if module.plan is not None:
+        used_bytes = {**module.plan.pool_bytes, **constant_bytes}
     pools = {pool.name: pool for pool in module.pools}
-    return {
-        name: summaries.PoolSummary(
-            used_bytes.get(name, 0),
-            pools[name].size_bytes if name in pools else None,
-            pools[name].access if name in pools else "rw",
-            pools[name].scope if name in constant_bytes else None,
-        )
-        for name in sorted({*used_bytes, *pools})
-    }
+    summary: dict[str, summaries.PoolSummary] = {}
+    for name in sorted({*used_bytes, *pools}):
+        used = used_bytes.get(name, 0)
+        pool = pools.get(name)
+        if pool is None:
+            summary[name] = summaries.PoolSummary(used, None, "rw")
+        else:
+            scope = pool.scope if name in constant_bytes else None
+            summary[name] = summaries.PoolSummary(used, pool.size_bytes, pool.access, scope)
+    return summary
 
 
 def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[summaries.ConstantSummary, ...]:
@@ -140,16 +160,25 @@ def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[summaries.Constant
     constants: dict[tuple[str, str], summaries.ConstantSummary] = {}
     for function in (*map(module.kernel, callees(main.body)), main):
         for name in used_constants(function.body):
-            c = module.constants[name]
-            facts = (c.dtype.name, tuple(c.shape), c.size_bytes, c.digest, c.pool)
-            row = summaries.ConstantSummary(name, *facts)
-            constants.setdefault((c.dtype.name, c.digest), row)
+            constant = module.constants[name]
+            row = summaries.ConstantSummary(
+                name,
+                constant.dtype.name,
+                tuple(constant.shape),
+                constant.size_bytes,
+                constant.digest,
+                constant.pool,
+            )
+            constants.setdefault((constant.dtype.name, constant.digest), row)
     return tuple(constants.values())
 
 
 def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[summaries.OperatorSummary]:
-    calls = [call for call in prim_calls(main.body) if call.op >= 0]
-    first_calls = {call.op: call for call in reversed(calls)}
+    """Yield the operators by index; of several calls for one operator, the first describes it."""
+    first_calls: dict[int, tir.PrimFuncCall] = {}
+    for call in prim_calls(main.body):
+        if call.op >= 0:
+            first_calls.setdefault(call.op, call)
     for index, call in sorted(first_calls.items()):
         kernel = module.kernel(call.callee)
         yield summaries.OperatorSummary(
@@ -165,6 +194,7 @@ def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[summaries.Opera
 
 
 def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
+    """Return the buffer of the call's first output, or "" if there is none."""
     for param, arg in zip(kernel.params, call.args, strict=True):
         if param.role in ("out", "inout") and isinstance(arg, tir.AccessPtr):
             return arg.buffer.name
@@ -172,30 +202,37 @@ def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
 
 
 def _scratch_bytes(plan: Plan) -> int:
-    """Return the maximum number of scratch bytes that are live at the same time."""
+    """Return the maximum number of scratch bytes that are live at the same time.
+
+    The live bytes increase only where a live range begins, so that other times are not tried.
+    """
     scratch = [info for info in plan.buffers if info.kind == "scratch"]
-    times = sorted({live.first for info in scratch for live in info.live})
-    live = ((i for i in scratch if any(r.first <= t < r.end for r in i.live)) for t in times)
-    return max((sum(info.size_bytes for info in infos) for infos in live), default=0)
+    starts = {live.first for info in scratch for live in info.live}
+    most = 0
+    for time in starts:
+        live_bytes = 0
+        for info in scratch:
+            if any(live.first <= time < live.end for live in info.live):
+                live_bytes += info.size_bytes
+        most = max(most, live_bytes)
+    return most
 
 
 def _plan(plan: Plan, main: tir.PrimFunc) -> summaries.PlanSummary:
-    return summaries.PlanSummary(
-        plan.planner,
-        tuple(_operator_by_time(main)),
-        tuple(
-            summaries.PlannedBuffer(
-                name=info.name,
-                kind=info.kind,
-                pool=plan.placements[info.name].pool,
-                offset=plan.placements[info.name].offset,
-                size_bytes=info.size_bytes,
-                alignment=info.alignment,
-                live=tuple((live.first, live.end) for live in info.live),
-            )
-            for info in plan.buffers
-        ),
-    )
+    buffers: list[summaries.PlannedBuffer] = []
+    for info in plan.buffers:
+        placement = plan.placements[info.name]
+        buffer = summaries.PlannedBuffer(
+            name=info.name,
+            kind=info.kind,
+            pool=placement.pool,
+            offset=placement.offset,
+            size_bytes=info.size_bytes,
+            alignment=info.alignment,
+            live=tuple((live.first, live.end) for live in info.live),
+        )
+        buffers.append(buffer)
+    return summaries.PlanSummary(plan.planner, tuple(_operator_by_time(main)), tuple(buffers))
 
 
 def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:
@@ -206,7 +243,9 @@ def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:
                 yield op
             case tir.BufferStore():
                 yield summaries.NO_OPERATOR
-            case tir.If(cond=cond) | tir.While(cond=cond) if any(
-                isinstance(n, tir.BufferLoad) for n in walk(cond)
-            ):
+            case tir.If(cond=cond) | tir.While(cond=cond) if _loads(cond):
                 yield summaries.NO_OPERATOR
+
+
+def _loads(expression: tir.Expr) -> bool:
+    return any(isinstance(node, tir.BufferLoad) for node in walk(expression))

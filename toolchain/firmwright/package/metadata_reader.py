@@ -29,6 +29,12 @@ from firmwright.ir.settings import NumericsProfile
 MODELS: Final = "models"
 """The key of the facts of each model; a project with a single one has them at the top."""
 _HINT: Final = "compile the model again."
+
+
+def _is_integer(value: object) -> bool:
+    return type(value) is int
+
+
 _KINDS: Final[Mapping[str, Kind]] = {
     "board": WORD,
     "bound": OBJECT,
@@ -40,10 +46,11 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "model_id": matching(r"[0-9a-f]{32}", "a number of 32 hexadecimal digits"),
     "numerics": one_of(*get_args(NumericsProfile)),
     "options": OBJECT,
-    "schema": Kind("an integer", lambda value: type(value) is int),
+    "schema": Kind("an integer", _is_integer),
     "source_sha256": matching(r"([0-9a-f]{64})?", "a hash of 64 hexadecimal digits"),
     "tool_version": matching(r"[\w.+-]+", "a version"),
 }
+"""The valid values of each key."""
 _COMPILER: Final[Mapping[str, Kind]] = {"tool": TEXT, "flags": TEXTS}
 _OPTIONAL: Final = frozenset({"bound", "choices", "compiler", "files"})
 _OF_BUNDLES: Final = frozenset({"board", "concurrent", "files", "model", "model_id", "schema"})

@@ -57,38 +57,36 @@ TASKS: Final = (
 
 def find_task(io: IoBinding, name: str = "") -> MlperfTask:
     """Return the task called `name`, by default the one with the model's input and output sizes."""
-    tensors = (*io.inputs, *io.outputs)
     if len(io.inputs) != 1 or len(io.outputs) != 1 or io.stream_input_rows:
         counts = f"{len(io.inputs)} and {len(io.outputs)}"
         what = "the benchmark's models have one whole input and one output"
         raise UsageError(f"{what}; this has {counts}.")
-    for tensor in tensors:
+    for tensor in (*io.inputs, *io.outputs):
         if tensor.type.dtype.name != "int8" or tensor.type.quantization is None:
             dtype = tensor.type.dtype.name
             what = f"{tensor.name} is {dtype}; the harness is for quantised int8."
             raise UsageError(what, hint="the benchmark's int8 models.")
-    sizes = tuple(t.type.size_bytes // t.type.dtype.size_bytes for t in tensors)
-    matches = [task for task in TASKS if (task.name == name if name else _sizes(task) == sizes)]
-    if not matches or _sizes(matches[0]) != sizes:
-        choices = ", ".join(f"{t.name} {t.elements} to {t.results}" for t in TASKS)
-        called = f" called {name}" if name else ""
-        raise UsageError(
-            f"the model takes {sizes[0]} values to {sizes[1]}, which no task of the benchmark"
-            f"{called} does.",
-            hint=f"a model of one: {choices}.",
-        )
-    return matches[0]
-
-
-def _sizes(task: MlperfTask) -> tuple[int, int]:
-    return task.elements, task.results
+    elements, results = io.inputs[0].type.elements, io.outputs[0].type.elements
+    for task in TASKS:
+        has_sizes = (task.elements, task.results) == (elements, results)
+        if has_sizes and name in ("", task.name):
+            return task
+    choices = ", ".join(f"{task.name} {task.elements} to {task.results}" for task in TASKS)
+    called = f" called {name}" if name else ""
+    raise UsageError(
+        f"the model takes {elements} values to {results}, which no task of the benchmark"
+        f"{called} does.",
+        hint=f"a model of one: {choices}.",
+    )
 
 
 def make_mlperf_project(
     project: SourceTree, io: IoBinding, board: Board, task: MlperfTask
 ) -> SourceTree:
+    """Return `project` with the benchmark's harness in place of the server loop."""
     folder = runtime_dir() / "mlperf"
     harness = {f"runtime/{name}": (folder / name).read_bytes() for name in _ADDED}
+    # A counter without cycles counts nanoseconds.
     ticks_hz = board.run_hz if board.counter.unit == "cycles" else 1_000_000_000
     glue = render_template(
         "firmwright.package",

@@ -12,7 +12,9 @@ from firmwright.package.package_files import PackageFile
 
 VERSION: Final = 7
 _DATE: Final = "1970-01-01 00:00:00Z"
+"""A constant date, as equal inputs give equal archives."""
 _DEVICE_CPU: Final = 1
+"""The number of the device type `cpu` in TVM."""
 
 
 def build_mlf(
@@ -38,11 +40,14 @@ def build_mlf(
 
 
 def tar_tree(tree: SourceTree) -> bytes:
+    """Return a tar archive whose bytes depend only on the tree."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path, data in tree.encoded().items():
             info = tarfile.TarInfo(f"./{path}")
-            info.size, info.mode, info.mtime = len(data), 0o644, 0
+            info.size = len(data)
+            info.mode = 0o644
+            info.mtime = 0
             archive.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
 
@@ -76,12 +81,11 @@ def _functions(summary: CompilationSummary) -> dict[str, object]:
         "inputs": {tensor.name: _tensor(tensor) for tensor in summary.io.inputs},
         "outputs": {tensor.name: _tensor(tensor) for tensor in summary.io.outputs},
     }
-    kernels = sorted({operator.kernel for operator in summary.operators})
-    nothing = [{"device": _DEVICE_CPU, "workspace_size_bytes": 0}]
-    return {
-        "main": [main],
-        "operator_functions": [{"function_name": k, "workspace": nothing} for k in kernels],
-    }
+    no_workspace = [{"device": _DEVICE_CPU, "workspace_size_bytes": 0}]
+    operators: list[dict[str, Any]] = []
+    for kernel in sorted({operator.kernel for operator in summary.operators}):
+        operators.append({"function_name": kernel, "workspace": no_workspace})
+    return {"main": [main], "operator_functions": operators}
 
 
 def _tensor(tensor: TensorSummary) -> dict[str, object]:

@@ -24,12 +24,12 @@ _DEFAULT_POOL: Final = {f.name: f.default for f in fields(PoolInfo) if f.default
 
 def serialize_options(options: Any) -> dict[str, Any]:
     """Return the options that differ from their defaults, as JSON values."""
-    values = {f.name: (getattr(options, f.name), f.default) for f in fields(options)}
-    return {
-        name: _to_json(value)
-        for name, (value, default) in values.items()
-        if value != default and name not in MACHINE_OPTIONS
-    }
+    values: dict[str, Any] = {}
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if value != field.default and field.name not in MACHINE_OPTIONS:
+            values[field.name] = _to_json(value)
+    return values
 
 
 def _to_json(value: Any) -> Any:
@@ -41,8 +41,11 @@ def _to_json(value: Any) -> Any:
         case Pass():
             return {"name": value.name, "after": value.after, "origin": value.origin}
         case PoolInfo():
-            facts = asdict(value)
-            return {n: v for n, v in facts.items() if n == "name" or v != _DEFAULT_POOL.get(n)}
+            facts: dict[str, Any] = {"name": value.name}
+            for name, fact in asdict(value).items():
+                if fact != _DEFAULT_POOL.get(name):
+                    facts[name] = fact
+            return facts
         case tuple():
             return [_to_json(item) for item in value]
         case None | bool() | int() | float() | str():
@@ -60,38 +63,44 @@ def deserialize_options(
         what = f"the recipe has the option {unknown[0]!r}, which this version does not know."
         raise ModelError(what, where=str(where), hint="the version that tool_version names.")
     try:
-        return {
-            name: _option(name, value, getattr(options_type(), name))
-            for name, value in stored.items()
-            if name not in (TUNING_OPTION, PASSES_OPTION, UPDATE_OPTION)
-        }
+        defaults = options_type()
+        values: dict[str, Any] = {}
+        for name, value in stored.items():
+            if name not in (TUNING_OPTION, PASSES_OPTION, UPDATE_OPTION):
+                values[name] = _option(name, value, getattr(defaults, name))
+        return values
     except (TypeError, ValueError, AttributeError) as error:
         what = f"the recipe cannot be read: {error}."
         raise ModelError(what, where=str(where), hint="compile it anew.") from error
 
 
 def _option(name: str, value: Any, default: Any) -> Any:
+    """Return the value of an option; raise TypeError if it is not of the default's kind."""
     if name in _POOLS:
         return tuple(map(_pool, value))
     if name.endswith("_bytes"):
         if value is not None and type(value) is not int:
             raise TypeError(f"{name} is a number of bytes")
-    elif isinstance(value, list) != isinstance(default, tuple) or (
-        not isinstance(value, list) and type(value) is not type(default)
-    ):
+        return value
+    if isinstance(default, tuple) and isinstance(value, list):
+        if not all(_is_item(name, item) for item in value):
+            raise TypeError(f"{name} is a list of other items")
+        return _to_tuple(value)
+    if type(value) is not type(default):
         raise TypeError(f"{name} is of another kind")
-    elif isinstance(value, list) and not all(_is_item(name, item) for item in value):
-        raise TypeError(f"{name} is a list of other items")
-    return _to_tuple(value)
+    return value
 
 
 def _is_item(name: str, value: Any) -> bool:
     """Return whether `value` is a word, or the words of a row, as the option has them."""
     size = _ROW_SIZES.get(name)
-    return TEXT.includes(value) if size is None else TEXTS.includes(value) and len(value) == size
+    if size is None:
+        return TEXT.includes(value)
+    return TEXTS.includes(value) and len(value) == size
 
 
 def _pool(stored: Mapping[str, Any]) -> PoolInfo:
+    """Return the pool with stored facts; raise TypeError if one is of another kind."""
     pool = PoolInfo(**{name: _to_tuple(value) for name, value in stored.items()})
     texts = (pool.name, pool.access, pool.scope, pool.section, *pool.targets)
     speeds = (getattr(pool, name) for name in POOL_SPEEDS)
@@ -103,4 +112,5 @@ def _pool(stored: Mapping[str, Any]) -> PoolInfo:
 
 
 def _to_tuple(value: Any) -> Any:
+    """Return `value` with tuples in place of the lists of JSON, as frozen options need them."""
     return tuple(map(_to_tuple, value)) if isinstance(value, list) else value

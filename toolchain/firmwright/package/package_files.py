@@ -20,6 +20,7 @@ _PACKAGED: Final = ("model", "tvm", "backend")
 _NOT_PACKAGED: Final = ("firmware", MARKER)
 """The server's glue, and the record, which every format stores under a name of its own."""
 _GCC_FLAGS: Final = re.compile(r"^ \* gcc flags:((?: -f[a-z-]+)+)$", re.MULTILINE)
+"""The line of a generated file's first comment with the flags that make it faster."""
 _FOREIGN_GCC_FLAGS: Final = ("-w",)
 """As in the project's build: a backend's C is not ours to keep free of warnings."""
 
@@ -91,10 +92,13 @@ def collect_package_files(tree: SourceTree) -> tuple[PackageFile, ...]:
 
 
 def _cmake_list(flags: Iterable[str]) -> str:
-    return ";".join(re.sub(r'([\\"$;])', r"\\\1", flag) for flag in flags)
+    """Return the flags as a list of CMake in which its special characters are escaped."""
+    escaped = (re.sub(r'([\\"$;])', r"\\\1", flag) for flag in flags)
+    return ";".join(escaped)
 
 
 def _files(tree: SourceTree) -> Iterator[PackageFile]:
+    """Yield the files that belong to a package, in the order of the compilation."""
     flags = _backend_flags(tree.files)
     weights = {path.removesuffix(".c") + "_weights.h" for path in tree.files}
     for path, data in tree.files.items():
@@ -105,26 +109,35 @@ def _files(tree: SourceTree) -> Iterator[PackageFile]:
             raise InternalError("no package format has a place for the file.", where=path)
         if folder != "backend":
             is_public = path.endswith(".h") and path not in weights
-            yield _own_file(path, "/".join(rest), data, is_public)
-        elif rest[1:] != [BUILD_FLAGS_FILE]:
-            name = "/".join(rest[1:])
-            is_source = name.endswith(".c")
-            own = (flags.get(rest[0], ()), _FOREIGN_GCC_FLAGS) if is_source else ((), ())
-            yield PackageFile(path, name, data, *own)
+            yield _own_file(path, "/".join(rest), data, is_public=is_public)
+            continue
+        backend, *inner = rest
+        if inner != [BUILD_FLAGS_FILE]:
+            yield _backend_file(path, "/".join(inner), data, flags.get(backend, ()))
 
 
-def _own_file(path: str, name: str, data: str | bytes, is_public: bool) -> PackageFile:
-    is_source = name.endswith(".c") and isinstance(data, str)
-    head = str(data).split("*/")[0] if is_source else ""
-    gcc_flags = [flag for line in _GCC_FLAGS.findall(head) for flag in line.split()]
-    return PackageFile(path, name, data, (), tuple(gcc_flags), is_public)
+def _own_file(path: str, name: str, data: str | bytes, *, is_public: bool) -> PackageFile:
+    """Return a generated file, with the flags for GCC that its first comment names."""
+    gcc_flags: list[str] = []
+    if name.endswith(".c") and isinstance(data, str):
+        first_comment, _, _ = data.partition("*/")
+        for line in _GCC_FLAGS.findall(first_comment):
+            gcc_flags += line.split()
+    return PackageFile(path, name, data, gcc_flags=tuple(gcc_flags), is_public=is_public)
+
+
+def _backend_file(path: str, name: str, data: str | bytes, flags: tuple[str, ...]) -> PackageFile:
+    """Return a file of a backend; its C files have the `flags` that the backend declares."""
+    if not name.endswith(".c"):
+        return PackageFile(path, name, data)
+    return PackageFile(path, name, data, flags, _FOREIGN_GCC_FLAGS)
 
 
 def _backend_flags(files: Mapping[str, str | bytes]) -> dict[str, tuple[str, ...]]:
     """Return the flags that backends declare for their C files, by the backend's name."""
-    pattern = f"backend/*/{BUILD_FLAGS_FILE}"
-    return {
-        PurePosixPath(path).parts[1]: tuple(json.loads(data)["flags"])
-        for path, data in files.items()
-        if PurePosixPath(path).match(pattern)
-    }
+    flags: dict[str, tuple[str, ...]] = {}
+    for path, data in files.items():
+        if PurePosixPath(path).match(f"backend/*/{BUILD_FLAGS_FILE}"):
+            backend = PurePosixPath(path).parts[1]
+            flags[backend] = tuple(json.loads(data)["flags"])
+    return flags

@@ -16,6 +16,7 @@ from firmwright.base.json_input import parse_json
 from firmwright.package.metadata_reader import check_metadata
 
 _OWNED = "files"
+"""The key of metadata.json with the model files that an earlier run wrote."""
 
 
 def write_project(tree: SourceTree, directory: Path) -> None:
@@ -33,6 +34,7 @@ def write_project(tree: SourceTree, directory: Path) -> None:
 
 
 def _check(directory: Path) -> set[str]:
+    """Return the model files of an earlier project; UsageError if the folder is not for us."""
     if directory.exists() and not directory.is_dir():
         raise UsageError("it is not a directory.", where=str(directory), hint="another directory.")
     if not directory.exists() or holds_nothing(directory):
@@ -47,12 +49,15 @@ def _check(directory: Path) -> set[str]:
 
 def _read_marker(marker: Path) -> dict[str, Any] | None:
     """Return the object in a project's metadata.json; None if it is that of another program."""
+    if not marker.is_file():
+        return None
     try:
-        facts = parse_json(read_input_text(marker)) if marker.is_file() else None
+        facts = parse_json(read_input_text(marker))
     except ValueError:
         return None
-    ours = isinstance(facts, dict) and "schema" in facts and "model" in facts
-    return facts if ours else None
+    if not isinstance(facts, dict) or "schema" not in facts or "model" not in facts:
+        return None
+    return facts
 
 
 def _check_inside(directory: Path, path: str) -> None:
@@ -62,6 +67,7 @@ def _check_inside(directory: Path, path: str) -> None:
 
 
 def _is_stale(directory: Path, path: str) -> bool:
+    """Return whether a file of an earlier project, as its record names it, is to be removed."""
     is_own = path.startswith("model/") and ".." not in path.split("/")
     if not is_own or not (directory / path).is_file():
         return False

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,6 +18,7 @@ _LIBRARIES: Final = {
 }
 """Libraries that the toolchain links, by the flag that selects them."""
 _ROOT: Final = "firmware"
+"""The reference of the component that depends on all others."""
 _TOOL: Final = "firmwright"
 
 
@@ -65,16 +66,20 @@ def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Any]
 
 
 def _firmware(project: SbomInput) -> dict[str, Any]:
+    """Return the component of the image, called after all its models."""
     names = "-".join(str(model["model"]) for model in project.models)
     version = "-".join(str(model["model_id"]) for model in project.models)
     component = _component("firmware", names, _ROOT, version)
-    return component | ({"hashes": _hashes(project.image)} if project.image else {})
+    if project.image:
+        component["hashes"] = _hashes(project.image)
+    return component
 
 
-def _models(project: SbomInput) -> Iterable[dict[str, Any]]:
+def _models(project: SbomInput) -> Iterator[dict[str, Any]]:
+    """Yield a component for each model, with its C files."""
     for facts in project.models:
         name = str(facts["model"])
-        files = [path for path in project.files if path.startswith(f"model/{name}")]
+        files = _paths_in(project, f"model/{name}")
         version = str(facts["model_id"])
         component = _component("machine-learning-model", name, f"model:{name}", version)
         if facts.get("source_sha256"):
@@ -83,31 +88,38 @@ def _models(project: SbomInput) -> Iterable[dict[str, Any]]:
         yield {**component, "components": _files(project, files)}
 
 
-def _folders(project: SbomInput) -> Iterable[dict[str, Any]]:
-    of_models = tuple(f"model/{facts['model']}" for facts in project.models)
-    backends = sorted({path.split("/")[1] for path in project.files if path.startswith("backend/")})
-    listed = ("runtime/", "backend/", *of_models)
-    runtime = [path for path in project.files if path.startswith("runtime/")]
+def _folders(project: SbomInput) -> Iterator[dict[str, Any]]:
+    """Yield the runtime library, the backends, and all files that are in no other component."""
+    runtime = _paths_in(project, "runtime/")
     if runtime:
         component = _component("library", "firmwright-runtime", "runtime", VERSION)
         license_fields = {"licenses": [{"license": {"id": RUNTIME_LICENSE}}]}
         yield {**component, **license_fields, "components": _files(project, runtime)}
-    for backend in backends:
-        files = [path for path in project.files if path.startswith(f"backend/{backend}/")]
+    backends = {path.split("/")[1] for path in _paths_in(project, "backend/")}
+    for backend in sorted(backends):
+        files = _paths_in(project, f"backend/{backend}/")
         component = _component("library", backend, f"backend:{backend}")
         yield {**component, "components": _files(project, files)}
+    of_models = (f"model/{facts['model']}" for facts in project.models)
+    listed = ("runtime/", "backend/", *of_models)
     rest = [path for path in project.files if not path.startswith(listed)]
     component = _component("application", "glue-and-build", "glue", VERSION)
     yield {**component, "components": _files(project, rest)}
 
 
-def _libraries(project: SbomInput) -> Iterable[dict[str, Any]]:
+def _paths_in(project: SbomInput, prefix: str) -> list[str]:
+    return [path for path in project.files if path.startswith(prefix)]
+
+
+def _libraries(project: SbomInput) -> Iterator[dict[str, Any]]:
+    """Yield the toolchain's libraries that the image contains."""
     for flag in project.library_flags:
         for name in _LIBRARIES.get(flag, ()):
             yield _component("library", name, f"toolchain:{name}")
 
 
 def _compiler(project: SbomInput) -> dict[str, Any]:
+    """Return the component of the compiler, which is not part of the image."""
     tuned = project.models[0].get("compiler") or {}
     component = _component("application", str(tuned.get("tool") or "gcc"), "compiler")
     facts = {"tuned_for": " ".join(tuned.get("flags", ())), "built_by": project.built_by}
@@ -116,14 +128,17 @@ def _compiler(project: SbomInput) -> dict[str, Any]:
 
 def _component(kind: str, name: str, ref: str, version: str = "") -> dict[str, Any]:
     component = {"type": kind, "bom-ref": ref, "name": name}
-    return component | ({"version": version} if version else {})
+    if version:
+        component["version"] = version
+    return component
 
 
 def _files(project: SbomInput, paths: Iterable[str]) -> list[dict[str, Any]]:
-    return [
-        {**_component("file", path, f"file:{path}"), "hashes": _hashes(project.files[path])}
-        for path in sorted(paths)
-    ]
+    components: list[dict[str, Any]] = []
+    for path in sorted(paths):
+        component = _component("file", path, f"file:{path}")
+        components.append({**component, "hashes": _hashes(project.files[path])})
+    return components
 
 
 def _hashes(sha256: str) -> list[dict[str, str]]:
@@ -131,5 +146,9 @@ def _hashes(sha256: str) -> list[dict[str, str]]:
 
 
 def _properties(**facts: object) -> list[dict[str, str]]:
-    named = ((name, str(value)) for name, value in facts.items() if value)
-    return [{"name": f"firmwright:{name}", "value": value} for name, value in named]
+    """Return the facts that are not empty as properties in the project's name space."""
+    properties: list[dict[str, str]] = []
+    for name, value in facts.items():
+        if value:
+            properties.append({"name": f"firmwright:{name}", "value": str(value)})
+    return properties
