@@ -32,6 +32,7 @@ STATUS_LABELS = {
     CensusStatus.DEFECT: "ended in a defect of Firmwright",
 }
 PASSED = (CensusStatus.EQUAL, CensusStatus.TOLERANCE)
+"""The statuses of models whose firmware computes what the reference does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,9 @@ class CensusEntry:
 
     @property
     def count_per_mac(self) -> float | None:
-        return round(self.count / self.macs, 2) if self.count and self.macs else None
+        if not self.count or not self.macs:
+            return None
+        return round(self.count / self.macs, 2)
 
     @property
     def slowest(self) -> str:
@@ -76,7 +79,7 @@ class CensusEntry:
 
 @dataclass(frozen=True, slots=True)
 class CensusTotals:
-    """The sums over all profiled models."""
+    """The sums over all profiled models; `default_loops` is a share of `count`."""
 
     models: int
     unit: str
@@ -92,15 +95,25 @@ LIMIT = 0.05
 
 def sum_entries(entries: Sequence[CensusEntry]) -> CensusTotals | None:
     """Return the totals of the profiled models, or None if there are none."""
-    profiled = [(e.count, e.macs or 0, e.default_loops or 0.0) for e in entries if e.count]
+    profiled = [entry for entry in entries if entry.count]
     if not profiled:
         return None
-    total = sum(count for count, _, _ in profiled)
-    in_default = sum(count * share for count, _, share in profiled)
-    above = sum(share > LIMIT for _, _, share in profiled)
-    macs = sum(macs for _, macs, _ in profiled)
-    unit = next(e.unit for e in entries if e.count)
-    return CensusTotals(len(profiled), unit, total, macs, round(in_default / total, 4), above)
+    total = 0
+    in_default_loops = 0.0
+    above_limit = 0
+    for entry in profiled:
+        count, share = entry.count or 0, entry.default_loops or 0.0
+        total += count
+        in_default_loops += count * share
+        above_limit += share > LIMIT
+    return CensusTotals(
+        models=len(profiled),
+        unit=profiled[0].unit,
+        count=total,
+        macs=sum(entry.macs or 0 for entry in profiled),
+        default_loops=round(in_default_loops / total, 4),
+        above_limit=above_limit,
+    )
 
 
 def count_statuses(entries: Sequence[CensusEntry]) -> dict[CensusStatus, int]:

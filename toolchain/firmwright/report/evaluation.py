@@ -13,12 +13,17 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 MATRIX_CLASSES = 20
 """With more classes, the most frequent confusions are shown instead of the matrix."""
 _TITLES = {"top1": "top-1", "top5": "top-5", "auc": "AUC"}
+"""The titles of figures that are not their names with spaces."""
 _PERCENTAGES = ("top1", "top5", "same_class")
 
 
 @dataclass(frozen=True, slots=True)
 class LayerAccuracy:
-    """The error of one operator's result; `sqnr_db` is infinite if nothing differs."""
+    """The error of one operator's result in comparison with the float model.
+
+    `sqnr_db` is the ratio of signal to quantization noise in decibels, infinite if nothing differs;
+    `largest` is the largest absolute value of the float model.
+    """
 
     name: str
     op: str
@@ -113,8 +118,13 @@ class Evaluation:
 def format_scores(runs: Sequence[RunScores]) -> tuple[list[str], list[list[str]]]:
     """Return the titles and the rows of a table of the figures."""
     names = list(runs[0].figures)
-    rows = [[run.what, run.runtime, *(_figure(n, run.figures[n]) for n in names)] for run in runs]
-    return ["", "by", *(_TITLES.get(name, name.replace("_", " ")) for name in names)], rows
+    titles = ["", "by"]
+    titles += [_TITLES.get(name, name.replace("_", " ")) for name in names]
+    rows: list[list[str]] = []
+    for run in runs:
+        figures = [_figure(name, run.figures[name]) for name in names]
+        rows.append([run.what, run.runtime, *figures])
+    return titles, rows
 
 
 def _figure(name: str, value: float | None) -> str:

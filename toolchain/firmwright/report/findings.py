@@ -9,30 +9,40 @@ from firmwright.report.model import BuildReport, OperatorReport, ReportFinding
 FULL_POOL_RATIO = 0.9
 """A memory counts as nearly full if at least this ratio is used."""
 FULL_STACK_RATIO = 0.75
+"""The same for the reserve of the stack."""
 MIN_SHARE = 0.02
 """Operators below this share of a run are ignored."""
 MAX_PREDICTION_ERROR = 0.3
 """Larger relative errors of predictions are reported."""
 MIN_PREDICTED_SHARE = 0.05
+"""Predictions of operators below this share of a run are not compared."""
 _MOVES = ("transpose", "quantize", "dequantize")
+"""Operators that compute nothing, which a different export of the model often avoids."""
 _TEXT = read_sections(__file__, ".txt")
 
 
 def find_issues(report: BuildReport) -> tuple[ReportFinding, ...]:
+    """Return the findings of all rules, in the order of the rules."""
     rules = (_slow_paths, _rejections, _moves, _full_memories, _stack, _plan, _predictions)
-    return tuple(finding for rule in rules for finding in rule(report))
+    findings: list[ReportFinding] = []
+    for rule in rules:
+        findings += rule(report)
+    return tuple(findings)
 
 
 def _finding(kind: str, /, **values: object) -> ReportFinding:
+    """Return the finding with the text of `kind`, whose last line is the remedy."""
     *problem, remedy = _TEXT[kind].format(**values).splitlines()
     return ReportFinding(" ".join(problem), remedy)
 
 
 def _share(report: BuildReport, operator: OperatorReport) -> float:
+    """Return the part of a run that an operator takes, from 0 to 1."""
     return operator.count / max(report.total, 1)
 
 
 def _slow_paths(report: BuildReport) -> Iterator[ReportFinding]:
+    """Find operators without a schedule for the core, and floats that library functions compute."""
     default = [operator for operator in report.operators if operator.schedule == "default"]
     slow = [operator for operator in default if _share(report, operator) >= MIN_SHARE]
     for label, operators in _by_kind(slow):
@@ -49,30 +59,48 @@ def _rejections(report: BuildReport) -> Iterator[ReportFinding]:
 
 
 def _by_kind(operators: Iterable[OperatorReport]) -> Iterator[tuple[str, list[OperatorReport]]]:
+    """Yield the operators of each kind with a label, such as "conv2d 3, 7"."""
     for kind, several in group_pairs((item.kind, item) for item in operators).items():
-        yield f"{kind} {', '.join(str(operator.index) for operator in several)}", several
+        numbers = ", ".join(str(operator.index) for operator in several)
+        yield f"{kind} {numbers}", several
 
 
 def _moves(report: BuildReport) -> Iterator[ReportFinding]:
+    """Find operators that only move or convert data."""
     for kind in _MOVES:
         remaining = [operator for operator in report.operators if operator.kind == kind]
         if remaining:
             count = sum(operator.count for operator in remaining)
-            verb = "operator remains" if len(remaining) == 1 else "operators remain"
-            values = {"kind": kind, "verb": verb, "count": count, "unit": report.unit}
-            percent = 100 * count / max(report.total, 1)
-            yield _finding("moves", number=len(remaining), percent=percent, **values)
+            yield _finding(
+                "moves",
+                kind=kind,
+                number=len(remaining),
+                verb="operator remains" if len(remaining) == 1 else "operators remain",
+                count=count,
+                unit=report.unit,
+                percent=100 * count / max(report.total, 1),
+            )
 
 
 def _full_memories(report: BuildReport) -> Iterator[ReportFinding]:
-    memories = [
-        *(("pool", p.name, p.used_bytes, p.limit_bytes) for p in report.pools),
-        *(("region", r.name, r.used_bytes, r.size_bytes) for r in report.regions),
-    ]
-    for kind, name, used_bytes, size_bytes in memories:
-        if size_bytes and used_bytes >= FULL_POOL_RATIO * size_bytes:
-            values = {"used_bytes": used_bytes, "size_bytes": size_bytes}
-            yield _finding(kind, name=name, percent=100 * used_bytes / size_bytes, **values)
+    """Find pools of the plan and regions of the image that are nearly full."""
+    for pool in report.pools:
+        yield from _full_memory("pool", pool.name, pool.used_bytes, pool.limit_bytes)
+    for region in report.regions:
+        yield from _full_memory("region", region.name, region.used_bytes, region.size_bytes)
+
+
+def _full_memory(
+    kind: str, name: str, used_bytes: int, size_bytes: int | None
+) -> Iterator[ReportFinding]:
+    if size_bytes and used_bytes >= FULL_POOL_RATIO * size_bytes:
+        yield _finding(
+            kind,
+            name=name,
+            percent=100 * used_bytes / size_bytes,
+            used_bytes=used_bytes,
+            size_bytes=size_bytes,
+        )
 
 
 def _stack(report: BuildReport) -> Iterator[ReportFinding]:
@@ -88,20 +116,23 @@ def _plan(report: BuildReport) -> Iterator[ReportFinding]:
 
 
 def _predictions(report: BuildReport) -> Iterator[ReportFinding]:
+    """Find wrong predictions of counted instructions; other units are not predicted."""
     if report.unit != "instructions":
         return
-    wrong = [
-        operator
-        for operator in report.operators
-        if _share(report, operator) >= MIN_PREDICTED_SHARE
-        and operator.predicted
-        and abs(_relative_error(operator)) > MAX_PREDICTION_ERROR
-    ]
+    wrong: list[OperatorReport] = []
+    for operator in report.operators:
+        is_compared = operator.predicted and _share(report, operator) >= MIN_PREDICTED_SHARE
+        if is_compared and abs(_relative_error(operator)) > MAX_PREDICTION_ERROR:
+            wrong.append(operator)
     for label, operators in _by_kind(wrong):
-        low, high = min(map(_relative_error, operators)), max(map(_relative_error, operators))
-        error = f"{100 * low:+.0f} %" + (f" to {100 * high:+.0f} %" if high > low else "")
+        errors = [_relative_error(operator) for operator in operators]
+        low, high = min(errors), max(errors)
+        error = f"{100 * low:+.0f} %"
+        if high > low:
+            error += f" to {100 * high:+.0f} %"
         yield _finding("prediction", label=label, error=error)
 
 
 def _relative_error(operator: OperatorReport) -> float:
+    """Return the error of a prediction relative to it; positive if the operator is slower."""
     return operator.count / operator.predicted - 1

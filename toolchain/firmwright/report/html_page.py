@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
 
@@ -21,33 +21,40 @@ EMBEDDED_JSON: Final = re.compile(
 )
 """The element of a page that contains the report's JSON."""
 _LARGEST = 12
+"""Number of operators with a segment of their own in the bar of flash."""
+_PEAKS = 5
+"""Number of times with the most live bytes that the page lists."""
 _SECTION_WORDS: Final = {"text": "code", "rodata": "constants", "data": "initial values"}
 
 
-_Segments = list[tuple[str, int, int]]
-"""The label, size in bytes and style of each segment of a stacked bar."""
+class _Segment(NamedTuple):
+    """A segment of a stacked bar; templates unpack it. `style` is the number of its color."""
+
+    label: str
+    size_bytes: int
+    style: int
 
 
 def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -> str:
-    occupied, peak = occupied_bytes_by_time(report), peak_time(report)
+    """Return the page; `earlier` is the JSON of another report, to which it is compared."""
+    occupied = occupied_bytes_by_time(report)
+    peak = peak_time(report)
     facts = json.dumps({**report.as_json(), "occupied_bytes": occupied}, separators=(",", ":"))
-    rows = earlier["operators"] if earlier is not None else ()
+    used_kinds = {buffer.kind for buffer in report.buffers}
+    alive = [buffer for buffer in report.buffers if buffer.lives_at(peak)]
     return render_report_template(
         "report.html.j2",
         report=report,
         earlier=earlier,
-        before={row.get("name"): row.get("count") for row in rows if isinstance(row, dict)},
+        before=_earlier_counts(earlier),
         maps=[(pool, Markup(_map(report, pool.name))) for pool in report.pools],
-        kinds=[(k, w) for k, w in KIND_LABELS.items() if any(b.kind == k for b in report.buffers)],
+        kinds=[(kind, label) for kind, label in KIND_LABELS.items() if kind in used_kinds],
         peak=peak,
         peak_bytes=occupied[peak] if occupied else 0,
-        alive=sorted(
-            (buffer for buffer in report.buffers if buffer.lives_at(peak)),
-            key=lambda buffer: (-buffer.size_bytes, buffer.name),
-        ),
-        next_peaks=sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))[:5],
+        alive=sorted(alive, key=lambda buffer: (-buffer.size_bytes, buffer.name)),
+        next_peaks=sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))[:_PEAKS],
         widest=_widest(report),
-        heaviest=max((o.flash_bytes for o in report.operators), default=0) or 1,
+        heaviest=max((operator.flash_bytes for operator in report.operators), default=0) or 1,
         flash=_flash(report),
         largest=_largest(report),
         kind_words=KIND_LABELS,
@@ -56,8 +63,19 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
     )
 
 
+def _earlier_counts(earlier: Mapping[str, Any] | None) -> dict[Any, Any]:
+    """Return the counts of operators by name in another report, which may be malformed."""
+    counts: dict[Any, Any] = {}
+    if earlier is not None:
+        for row in earlier["operators"]:
+            if isinstance(row, dict):
+                counts[row.get("name")] = row.get("count")
+    return counts
+
+
 def _map(report: BuildReport, pool: str) -> str:
-    number = {buffer.name: index for index, buffer in enumerate(report.buffers)}
+    """Return the memory map of a pool as SVG; a single pool has the plan's lower bound."""
+    numbers = {buffer.name: index for index, buffer in enumerate(report.buffers)}
     used_bytes = next(p.used_bytes for p in report.pools if p.name == pool)
     bound = report.lower_bound_bytes if len(report.pools) == 1 else None
     memory_map = MemoryMap(
@@ -67,30 +85,41 @@ def _map(report: BuildReport, pool: str) -> str:
         used_bytes=used_bytes,
         bound_label=format_bound(used_bytes, bound),
     )
-    return render_svg(memory_map, MapPage(tuple(p.name for p in report.pools), number))
+    return render_svg(memory_map, MapPage(tuple(p.name for p in report.pools), numbers))
 
 
 def _widest(report: BuildReport) -> int:
+    """Return the largest count or prediction, to which the bars of operators are relative."""
     counts = [operator.count for operator in report.operators]
     if report.unit == "instructions":
         counts += [operator.predicted for operator in report.operators]
     return max(counts, default=0) or 1
 
 
-def _flash(report: BuildReport) -> _Segments:
+def _flash(report: BuildReport) -> list[_Segment]:
+    """Return the kinds of sections in flash."""
     sizes = Counter[str]()
     for section in report.sections:
         sizes[section.kind] += section.size_bytes
-    kinds = enumerate(_SECTION_WORDS.items())
-    return [(words, sizes[kind], style) for style, (kind, words) in kinds if sizes[kind]]
+    segments: list[_Segment] = []
+    for style, (kind, words) in enumerate(_SECTION_WORDS.items()):
+        if sizes[kind]:
+            segments.append(_Segment(words, sizes[kind], style))
+    return segments
 
 
-def _largest(report: BuildReport) -> _Segments:
-    owned = sorted(report.operators, key=lambda o: (-o.flash_bytes, o.index))
-    parts = [(f"{o.kind} {o.index}", o.flash_bytes, 0) for o in owned[:_LARGEST]]
-    parts += [
-        ("other operators", sum(o.flash_bytes for o in owned[_LARGEST:]), 0),
-        ("calls and glue", report.model_flash_bytes - sum(o.flash_bytes for o in owned), 1),
-        ("firmware around the model", report.flash_bytes - report.model_flash_bytes, 2),
+def _largest(report: BuildReport) -> list[_Segment]:
+    """Return the flash of the largest operators, then of the rest of the firmware."""
+    operators = sorted(report.operators, key=lambda o: (-o.flash_bytes, o.index))
+    segments: list[_Segment] = []
+    for operator in operators[:_LARGEST]:
+        label = f"{operator.kind} {operator.index}"
+        segments.append(_Segment(label, operator.flash_bytes, 0))
+    of_others = sum(operator.flash_bytes for operator in operators[_LARGEST:])
+    of_all = sum(operator.flash_bytes for operator in operators)
+    segments += [
+        _Segment("other operators", of_others, 0),
+        _Segment("calls and glue", report.model_flash_bytes - of_all, 1),
+        _Segment("firmware around the model", report.flash_bytes - report.model_flash_bytes, 2),
     ]
-    return [part for part in parts if part[1] > 0]
+    return [segment for segment in segments if segment.size_bytes > 0]

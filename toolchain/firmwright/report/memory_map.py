@@ -1,7 +1,13 @@
 """Draws a memory plan as SVG, with time to the right and byte offsets upwards.
 
 Each buffer is a rectangle from its first to its last call, with its size as height. A buffer with
-several live ranges has one rectangle for each.
+several live ranges has one rectangle for each:
+
+    offset ^  ┌──────┐ ┌──┐
+           │  │ A    │ │ C│
+           │  └──┬───┴─┴──┤
+           │     │ B      │
+           └─────┴────────┴──> call
 """
 
 from collections.abc import Mapping
@@ -15,7 +21,12 @@ from firmwright.compilation_summary import CompilationSummary, PlannedBuffer
 from firmwright.report.page_template import render_report_template
 
 LEFT, TOP, BOTTOM, RIGHT = 84, 84, 112, 28
+"""The margins around the drawing, in pixels like all coordinates."""
+TITLE_HEIGHT = 56
+"""The part of the upper margin that a title needs."""
 HEIGHT = 330
+TICKS_MAX = 6
+"""The axis of bytes has at most this number of intervals."""
 LETTER = 6.1
 """The approximate width of a character of 11 px text."""
 
@@ -56,7 +67,11 @@ class MapPage:
 
 @dataclass(frozen=True, slots=True)
 class MapScale:
-    """The mapping from times and byte offsets to coordinates."""
+    """The mapping from times and byte offsets to coordinates.
+
+    The axis of time has `step_count` steps of the width `step`; `top_bytes` is the offset at the
+    coordinate `top`, as y coordinates increase downwards.
+    """
 
     step_count: int
     top_bytes: int
@@ -78,12 +93,16 @@ class MapScale:
         return self.top + HEIGHT * (1 - offset / self.top_bytes)
 
     def box(self, buffer: PlannedBuffer, live: tuple[int, int]) -> dict[str, float]:
-        x, y = self.x(live[0]) + 1, self.y(buffer.end)
+        """Return the rectangle of a live range, a pixel narrower on both sides, for a template."""
+        first, end = live
+        x = self.x(first) + 1
+        y = self.y(buffer.end)
         height = max(self.y(buffer.offset) - y, 2.0)
-        return {"x": x, "y": y, "width": self.x(live[1]) - x - 1, "height": height}
+        return {"x": x, "y": y, "width": self.x(end) - x - 1, "height": height}
 
 
 def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> MemoryMap:
+    """Return the map of a pool of a compilation; the workspace in one pool has a lower bound."""
     plan = summary.plan
     assert plan is not None  # compiled to the end
     kinds = {operator.index: operator.kind for operator in summary.operators}
@@ -110,32 +129,46 @@ def format_bound(used_bytes: int, bound: int | None) -> str:
 def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
     """Return the map for a page with its style sheet, by default for a separate file."""
     steps = max(len(drawn.kinds), 1)
-    least, width = (30.0, 1044.0) if page else (54.0, 800.0)
-    top = TOP if drawn.title else TOP - 56
-    scale = MapScale(steps, max(drawn.used_bytes, 1), top, max(least, width / steps))
-    ticks = (n * 10**power for power in range(9) for n in (1, 2, 5))
-    tick_bytes = next(size for size in ticks if drawn.used_bytes <= 6 * size)
+    least_step, width = (30.0, 1044.0) if page else (54.0, 800.0)
+    scale = MapScale(
+        step_count=steps,
+        top_bytes=max(drawn.used_bytes, 1),
+        top=TOP if drawn.title else TOP - TITLE_HEIGHT,
+        step=max(least_step, width / steps),
+    )
+    boxes: list[tuple[PlannedBuffer, dict[str, float]]] = []
+    for buffer in drawn.buffers:
+        boxes += [(buffer, scale.box(buffer, live)) for live in buffer.live]
     return render_report_template(
         "memory_map.svg.j2",
         map=drawn,
         page=page,
         scale=scale,
-        boxes=[(b, scale.box(b, live)) for b in drawn.buffers for live in b.live],
-        ticks=range(0, drawn.used_bytes + 1, tick_bytes),
+        boxes=boxes,
+        ticks=range(0, drawn.used_bytes + 1, _tick_bytes(drawn.used_bytes)),
         labels=KIND_LABELS,
         colors=KIND_COLORS,
         letter=LETTER,
     )
 
 
+def _tick_bytes(used_bytes: int) -> int:
+    """Return the distance of the ticks: the first of 1, 2, 5, 10, 20, ... that is large enough."""
+    unit = 1
+    while True:
+        for digit in (1, 2, 5):
+            if used_bytes <= TICKS_MAX * digit * unit:
+                return digit * unit
+        unit *= 10
+
+
 def compilation_html(summary: CompilationSummary) -> str:
     """Render a compilation for notebooks: summary, operators, and a map of each pool."""
-    titles = {
-        name: f"{summary.model} on {summary.board}, pool {name}"
-        for name, pool in summary.pools.items()
-        if pool.bytes
-    }
-    maps = [Markup(render_svg(make_memory_map(summary, *item))) for item in titles.items()]
+    maps: list[Markup] = []
+    for name, pool in summary.pools.items():
+        if pool.bytes:
+            title = f"{summary.model} on {summary.board}, pool {name}"
+            maps.append(Markup(render_svg(make_memory_map(summary, name, title))))
     rows = [(op.name, op.kind, op.macs or None, op.schedule) for op in summary.operators]
     return render_notebook_item(
         "firmwright.report", "compilation.html.j2", summary=summary, rows=rows, maps=maps

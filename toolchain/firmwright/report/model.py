@@ -125,26 +125,35 @@ class BuildReport:
         return sum(operator.macs for operator in self.operators)
 
     def kind_at(self, time: int) -> str:
-        kinds = [op.kind for op in self.operators if op.index == self.operator_by_time[time]]
-        return kinds[0] if kinds else ""
+        """Return the kind of the operator at a time, or "" if another access happens then."""
+        index = self.operator_by_time[time]
+        for operator in self.operators:
+            if operator.index == index:
+                return operator.kind
+        return ""
 
     def as_json(self) -> Mapping[str, object]:
         return asdict(self)
 
 
 def occupied_bytes(buffers: tuple[PlannedBuffer, ...], time: int) -> int:
-    """Return the live bytes at `time`; overlapping buffers count once."""
+    """Return the live bytes at `time`; overlapping buffers count once.
+
+    This is a sweep over the offsets of each pool: of each buffer, the bytes above all earlier ones
+    are added.
+    """
     total = 0
-    for pool in sorted({buffer.pool for buffer in buffers}):
+    for pool in {buffer.pool for buffer in buffers}:
         reached = 0
-        alive = [b for b in buffers if b.pool == pool and b.lives_at(time)]
-        for buffer in sorted(alive, key=lambda b: (b.offset, b.end)):
+        alive = [buffer for buffer in buffers if buffer.pool == pool and buffer.lives_at(time)]
+        for buffer in sorted(alive, key=lambda buffer: (buffer.offset, buffer.end)):
             total += max(0, buffer.end - max(buffer.offset, reached))
             reached = max(reached, buffer.end)
     return total
 
 
 def occupied_bytes_by_time(report: BuildReport) -> tuple[int, ...]:
+    """Return the live bytes at each time of a run."""
     times = range(len(report.operator_by_time))
     return tuple(occupied_bytes(report.buffers, time) for time in times)
 

@@ -8,10 +8,12 @@ from firmwright.base.templates import template_environment, to_unicode
 
 
 def report_file(name: str) -> str:
+    """Return the text of a file beside the templates, such as the style sheet."""
     return (files("firmwright.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 def render_report_template(template: str, **values: object) -> str:
+    """Return the rendered template, in which `style` is the style sheet."""
     environment = template_environment("firmwright.report", autoescape=True)
     style = Markup(report_file("report.css"))
     return to_unicode(environment.get_template(template).render(style=style, **values))
