@@ -51,9 +51,22 @@ from firmwright.tune.log_writer import RegionCostLog, RegionCostRecord
 from firmwright.tune.region_costs import RegionCostEstimator
 
 log = logging.getLogger(__name__)
-_Searched = tuple[Function, list[PartitionCandidate], tuple[PartitionedProgram, ...]]
 _TRIES = 4
 """Maximum number of partitions to compile until one fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SearchedFunction:
+    """A function with the candidates for its regions, and the programs that were found of them."""
+
+    function: Function
+    candidates: Sequence[PartitionCandidate]
+    programs: Sequence[PartitionedProgram]
+    """The Pareto-optimal programs, the best one by the goal first."""
+
+    def program(self, attempt: int) -> PartitionedProgram:
+        """Return the program for an attempt; further attempts have the last one."""
+        return self.programs[min(attempt, len(self.programs) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +84,13 @@ def search_collage(
     at: MeasurementContext,
     cost_log: RegionCostLog,
 ) -> CollageResult:
-    """Search for a partition of the open calls; raise UsageError without backends."""
+    """Search for a partition of the open calls; raise UsageError without backends.
+
+    The costs are those of whole single runs: runs are not pipelined, and calls are not split over
+    accelerators.
+    """
     devices = tuple(name for name in options.devices if is_core(name) or is_copy_device(name))
-    options = replace(options, pipeline_runs=False, devices=devices)  # whole single runs
+    options = replace(options, pipeline_runs=False, devices=devices)
     module = _prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 
@@ -88,20 +105,14 @@ class _CollageSearch:
     cost_log: RegionCostLog
 
     def run(self) -> CollageResult:
+        """Return the best of the methods collage, eager and none, by the cost of the program."""
         strategies = {"eager": greedy_cover, "none": annotated_cover}
         modules = {how: self._run_partition(choose) for how, choose in strategies.items()}
         totals = {how: self._program_cost(module) for how, module in modules.items()}
-        searched = [
-            self._search_function(function)
-            for function in self.module.functions.values()
-            if isinstance(function, Function) and not target_of(function) and function.body
-        ]
+        searched = self._search_functions()
         parts: tuple[partition_result.PartitionedRegion, ...] = ()
         for attempt in range(_TRIES):
-            picked = {
-                function.name: programs[min(attempt, len(programs) - 1)]
-                for function, _, programs in searched
-            }
+            picked = {item.function.name: item.program(attempt) for item in searched}
             modules["collage"] = self._run_partition(_by_function(picked))
             totals["collage"] = self._program_cost(modules["collage"])
             parts = self._parts(searched, picked)
@@ -130,28 +141,30 @@ class _CollageSearch:
 
     # ---- parts ---------------------------------------------------------------------------------
 
-    def _search_function(self, function: Function) -> _Searched:
+    def _search_functions(self) -> list[_SearchedFunction]:
+        """Search the functions that no target has yet."""
+        searched: list[_SearchedFunction] = []
+        for function in self.module.functions.values():
+            if isinstance(function, Function) and not target_of(function) and function.body:
+                searched.append(self._search_function(function))
+        return searched
+
+    def _search_function(self, function: Function) -> _SearchedFunction:
         active = active_backends(self.module)
-        groups = all_matches(function, self.module, active)
-        annotated = {
-            i for i, call in enumerate(function.body) if call.target not in ("", CORE_TARGET_NAME)
-        }
-        singles = [(i,) for i in range(len(function.body)) if i not in annotated]
-        core = {calls: CallGroup(calls) for calls in (*singles, *(g.calls for g in groups))}
-        groups += [g for g in core.values() if not annotated & set(g.calls)]
-        groups += _assigned(function)
+        matches = all_matches(function, self.module, active)
+        groups = [*matches, *_groups_of_core(function, matches), *_assigned(function)]
         prices = RegionCostEstimator(self.module, self.options, self.setup, self.at, self.cost_log)
         costs = prices.estimate(function, groups)
         candidates = [PartitionCandidate(g, cost) for g, cost in zip(groups, costs, strict=True)]
         eager = [*greedy_cover(function, self.module, active), *_assigned(function)]
-        first = with_unmatched(function, eager)
-        priced = collage.restrict_to_known_costs(candidates, first)
-        programs = collage.search_partitions(function, priced, self._transfer)
+        usable = collage.restrict_to_known_costs(candidates, with_unmatched(function, eager))
+        programs = collage.search_partitions(function, usable, self._transfer)
         if self.options.optimize == "ram":
             programs = tuple(sorted(programs, key=lambda p: (p.peak_bytes, p.count)))
-        return function, candidates, programs
+        return _SearchedFunction(function, candidates, programs)
 
     def _transfer(self, source: str, to: str, size_bytes: int) -> int:
+        """Return the cycles of a transfer, which each of the two targets may contribute to."""
         device_map = DeviceMap(self.module)
         return sum(device_map.transfer_cycles(t, size_bytes, self._dma) for t in {source, to})
 
@@ -160,36 +173,37 @@ class _CollageSearch:
         return load_board(self.options.board, self.options.board_dirs).dma
 
     def _programs(
-        self, searched: Sequence[_Searched], choose: PartitionStrategy
+        self, searched: Sequence[_SearchedFunction], choose: PartitionStrategy
     ) -> dict[str, PartitionedProgram]:
+        """Return the regions that a strategy chooses for each function, without total costs."""
         programs_by_name: dict[str, PartitionedProgram] = {}
         active = active_backends(self.module)
-        for function, candidates, _ in searched:
-            costs = {(c.group.target, c.group.calls): c.cost for c in candidates}
+        for item in searched:
+            function = item.function
+            costs = {(c.group.target, c.group.calls): c.cost for c in item.candidates}
             chosen = choose(function, self.module, active)
-            groups = with_unmatched(function, [*chosen, *_assigned(function)])
-            parts = (
-                PartitionCandidate(g, costs.get((g.target, g.calls), RegionCost("unknown")))
-                for g in groups
-            )
-            ordered = tuple(sorted(parts, key=lambda part: part.group.calls))
-            programs_by_name[function.name] = PartitionedProgram(ordered, 0, 0)
+            parts: list[PartitionCandidate] = []
+            for group in with_unmatched(function, [*chosen, *_assigned(function)]):
+                cost = costs.get((group.target, group.calls), RegionCost("unknown"))
+                parts.append(PartitionCandidate(group, cost))
+            parts.sort(key=lambda part: part.group.calls)
+            programs_by_name[function.name] = PartitionedProgram(tuple(parts), 0, 0)
         return programs_by_name
 
     def _parts(
-        self, searched: Sequence[_Searched], programs: Mapping[str, PartitionedProgram]
+        self, searched: Sequence[_SearchedFunction], programs: Mapping[str, PartitionedProgram]
     ) -> tuple[partition_result.PartitionedRegion, ...]:
-        return tuple(
-            part
-            for function, candidates, _ in searched
-            for part in partition_result.describe_regions(
-                function, programs[function.name].parts, candidates
-            )
-        )
+        """Return the regions of the programs of all functions, with their alternatives."""
+        regions: list[partition_result.PartitionedRegion] = []
+        for item in searched:
+            parts = programs[item.function.name].parts
+            regions += partition_result.describe_regions(item.function, parts, item.candidates)
+        return tuple(regions)
 
     # ---- whole programs ------------------------------------------------------------------------
 
     def _ranking_key(self, total: partition_result.ProgramCost) -> tuple[float, ...]:
+        """Return a key that is smaller for better programs; those without a count are worst."""
         if total.count is None:
             return (float("inf"),)
         if self.options.optimize == "ram":
@@ -197,6 +211,7 @@ class _CollageSearch:
         return (total.count,)
 
     def _program_cost(self, module: IRModule) -> partition_result.ProgramCost:
+        """Return the cost of a whole program from the log, or measure and log it."""
         try:
             compiled = compile_model(module, self.options, source=self.model.source)
         except DoesNotFitError as error:
@@ -223,6 +238,7 @@ class _CollageSearch:
         return RegionCost("ok", count_measured, constants_bytes=image.sizes.flash_bytes)
 
     def _measured(self, compiled: Compilation) -> int:
+        """Return the count of a run, by the timer if functions of several operators mix counts."""
         assert self.setup is not None
         if self.setup.method != TIMER:
             opener = session_opener(self.setup)
@@ -247,6 +263,7 @@ class _CollageSearch:
 def apply_partition(
     model: Model, options: Options, parts: Sequence[partition_result.PartitionedRegion], where: str
 ) -> Model:
+    """Return the model with the regions of a result from the file `where`."""
     module = _prepare_module(model, options)
     partition_result.check_tensors(parts, module, where)
     divided = run_partition(module, PassTimer(), partition_result.make_strategy(parts, where))
@@ -260,8 +277,10 @@ def offload_only(model: Model, options: Options) -> Model:
 
 
 def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
+    """Return `model` with the functions of `divided`, but without the facts of one board."""
     targets = parse_targets(options.target)
-    core, table = find_core(targets), unique_target_names(filter(is_backend, targets))
+    table = unique_target_names(filter(is_backend, targets))
+    core = find_core(targets)
     if core:
         table = {CORE_TARGET_NAME: core, **table}
     module = model.module
@@ -285,21 +304,40 @@ def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
 
 
 def _prepare_module(model: Model, options: Options) -> IRModule:
+    """Return the module before partitioning; UsageError if it is lowered or has no backends."""
     if model.module.is_started:
         what = "the module is lowered already, so its target is fixed."
         raise UsageError(what, where=model.file or model.name, hint="the model file itself.")
     board = load_board(options.board, options.board_dirs)
     module = configure_module(model.module, board, options)
-    if not (active := active_backends(module)):
+    active = active_backends(module)
+    if not active:
         what = "there is nothing to choose: no backend is among the targets."
         raise UsageError(what, hint="--target 'npu1, ...'; firmwright backends lists them.")
     return run_pre_partition(run_imported(module, options), PassTimer(), active)
 
 
 _NO_ROOM = "it does not fit:"
+"""The beginning of the reason of programs that do not fit the board."""
+
+
+def _groups_of_core(function: Function, matches: Sequence[CallGroup]) -> list[CallGroup]:
+    """Return each open call, and the calls of each match, as groups that the core executes."""
+    annotated: set[int] = set()
+    for index, call in enumerate(function.body):
+        if call.target not in ("", CORE_TARGET_NAME):
+            annotated.add(index)
+    singles = [(index,) for index in range(len(function.body)) if index not in annotated]
+    groups: list[CallGroup] = []
+    for calls in dict.fromkeys([*singles, *(match.calls for match in matches)]):
+        if annotated.isdisjoint(calls):
+            groups.append(CallGroup(calls))
+    return groups
 
 
 def _by_function(programs: Mapping[str, PartitionedProgram]) -> PartitionStrategy:
+    """Return a strategy that applies programs by the functions' names."""
+
     def choose(
         function: Function, module: IRModule, active: Sequence[ActiveBackend]
     ) -> list[CallGroup]:
@@ -311,5 +349,8 @@ def _by_function(programs: Mapping[str, PartitionedProgram]) -> PartitionStrateg
 
 def _assigned(function: Function) -> list[CallGroup]:
     """Return the calls that an earlier partition assigned to targets."""
-    body = enumerate(function.body)
-    return [CallGroup((i,), call.target) for i, call in body if call.target and call.op[0] == "@"]
+    groups: list[CallGroup] = []
+    for index, call in enumerate(function.body):
+        if call.target and call.op.startswith("@"):
+            groups.append(CallGroup((index,), call.target))
+    return groups

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from firmwright.base.dtypes import INT32
 from firmwright.boards import Board
 from firmwright.ir import tir
+from firmwright.ir.core import Constant
 from firmwright.ir.graph import Call, Function, OpCall, TensorType, Value
-from firmwright.ir.module import IoTensor, IRModule
+from firmwright.ir.module import AnyFunction, IoTensor, IRModule
 from firmwright.ir.tir.builder import INDEX, Builder, binary_expr, whole_buffer
 from firmwright.ir.tir.traversal import Node, make_sequence, rewrite_func
 from firmwright.ops.schedule import LoweringCandidate
@@ -23,7 +24,9 @@ LOWERED_STAGE = "lower-select"
 MISMATCH_COUNT_OUTPUT = "differing"
 """The name of the output tensor, which holds the number of differing values of each kernel."""
 _ALIGNMENT = 16
+"""Alignment of all buffers in bytes; no kernel requires more."""
 _WRONG_BYTE = 0x55
+"""The bits in which each value of a result buffer first differs from the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +39,20 @@ class KernelComparison:
 
 
 def layer_module(call: OpCall) -> IRModule:
-    names = {i: f"x{i}" for i, kind in enumerate(call.inputs) if kind is not None}
-    constants = {
-        names[i]: replace(c, name=names[i]) for i, c in enumerate(call.constants) if c is not None
-    }
-    inputs = tuple(
-        None if kind is None else Value(names[i], kind, names[i] if names[i] in constants else None)
-        for i, kind in enumerate(call.inputs)
-    )
+    """Return a module of one operator, with the inputs x0, x1, ... and the output y."""
+    constants: dict[str, Constant] = {}
+    for index, constant in enumerate(call.constants):
+        if constant is not None:
+            constants[f"x{index}"] = replace(constant, name=f"x{index}")
+    inputs: list[Value | None] = []
+    for index, kind in enumerate(call.inputs):
+        name = f"x{index}"
+        if kind is None:
+            inputs.append(None)
+        else:
+            inputs.append(Value(name, kind, name if name in constants else None))
     result = Value("y", call.output)
-    single_call = Call(call.op, inputs, (result,), call.attrs)
+    single_call = Call(call.op, tuple(inputs), (result,), call.attrs)
     entry = Function("main", single_call.variables, (single_call,), (result,))
     return IRModule("layer", {"main": entry}, constants, entry_name="main")
 
@@ -59,11 +66,10 @@ def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandid
         return None
 
     function = rewrite_func(alternative.function, rule)
-    constants = {
-        name + suffix: replace(constant, name=name + suffix)
-        for name, constant in alternative.constants.items()
-    }
     function = replace(function, name=function.name + suffix)
+    constants: dict[str, Constant] = {}
+    for name, constant in alternative.constants.items():
+        constants[name + suffix] = replace(constant, name=name + suffix)
     return replace(alternative, function=function, constants=constants)
 
 
@@ -78,29 +84,28 @@ def comparison_module(
     for number, layer in enumerate(layers):
         parts.append(_layer(number, first, layer, differing))
         first += len(layer.kernels)
-    body: tir.Stmt = tir.Allocate(
-        differing, make_sequence([layer.body for layer in parts]), "output"
-    )
-    for buffer in [buffer for layer in parts for buffer in layer.inputs]:
+    calls = make_sequence([layer.body for layer in parts])
+    body: tir.Stmt = tir.Allocate(differing, calls, "output")
+    functions: dict[str, AnyFunction] = {}
+    constants: dict[str, Constant] = {}
+    inputs: list[tir.Buffer] = []
+    for part in parts:
+        functions |= {function.name: function for function in part.functions}
+        for kernel in part.kernels:
+            constants |= kernel.constants
+        inputs += part.inputs
+    for buffer in inputs:
         body = tir.Allocate(buffer, body, "input")
-    functions = {f.name: f for layer in parts for f in layer.functions}
     functions["run"] = tir.PrimFunc("run", (), body, {"aot_main": True})
-    constants = {
-        name: constant
-        for layer in parts
-        for item in layer.kernels
-        for name, constant in item.constants.items()
-    }
     plain = IRModule("kernels", functions, constants, entry_name="run")
     module = configure_module(plain, board, options)
-    inputs = tuple(_io(buffer) for layer in parts for buffer in layer.inputs)
-    io = replace(module.io, inputs=inputs, outputs=(_io(differing),))
+    io = replace(module.io, inputs=tuple(map(_io, inputs)), outputs=(_io(differing),))
     return replace(module, io=io).with_stage(LOWERED_STAGE)
 
 
 @dataclass(frozen=True, slots=True)
 class _LayerMain:
-    """The part of the main for one layer."""
+    """The part of the main for one layer; `kernels` are the reference, then those compared."""
 
     inputs: tuple[tir.Buffer, ...]
     kernels: tuple[LoweringCandidate, ...]
@@ -109,38 +114,45 @@ class _LayerMain:
 
 
 def _layer(number: int, first: int, layer: KernelComparison, differing: tir.Buffer) -> _LayerMain:
-    inputs = tuple(
-        _buffer(f"x{number}_{index}", kind)
-        for index, kind in enumerate(layer.call.inputs)
-        if kind is not None and layer.call.constant(index) is None
-    )
+    """Return the part of layer `number`, whose kernels have the operators from `first` on.
+
+    In C, it is:
+
+        reference(x, right);
+        corrupt(right, y); kernel_0(x, y); compare(right, y, &differing[first]);
+        corrupt(right, y); kernel_1(x, y); compare(right, y, &differing[first + 1]);
+    """
+    inputs: list[tir.Buffer] = []
+    for index, kind in enumerate(layer.call.inputs):
+        if kind is not None and layer.call.constant(index) is None:
+            inputs.append(_buffer(f"x{number}_{index}", kind))
     right = _buffer(f"right{number}", layer.call.output)
     result = _buffer(f"y{number}", layer.call.output)
     reference = rename_kernel(layer.reference, f"_right_{number}")
-    kernels = tuple(rename_kernel(k, f"_{number}_{index}") for index, k in enumerate(layer.kernels))
     corrupt = _fill_with_wrong_values(f"corrupt_{number}", layer.call.output)
     compare = _compare(f"compare_{number}", layer.call.output)
+    corrupt_args = (whole_buffer(right, "r"), whole_buffer(result, "w"))
     stmts: list[tir.Stmt] = [_call(reference, inputs, right, -1)]
-    for index, kernel in enumerate(kernels, first):
-        count = tir.AccessPtr(differing, tir.IntImm(index, INDEX), 1, "w")
-        stmts += [
-            tir.PrimFuncCall(corrupt.name, (whole_buffer(right, "r"), whole_buffer(result, "w"))),
-            _call(kernel, inputs, result, index),
-            tir.PrimFuncCall(
-                compare.name, (whole_buffer(right, "r"), whole_buffer(result, "r"), count)
-            ),
-        ]
-    body = tir.Allocate(
-        right, tir.Allocate(result, tir.Seq(tuple(stmts)), "activation"), "activation"
-    )
-    everything = (reference, *kernels)
-    functions = (*(item.function for item in everything), corrupt, compare)
-    return _LayerMain(inputs, everything, functions, body)
+    kernels: list[LoweringCandidate] = []
+    for index, kernel in enumerate(layer.kernels):
+        renamed = rename_kernel(kernel, f"_{number}_{index}")
+        count = tir.AccessPtr(differing, tir.IntImm(first + index, INDEX), 1, "w")
+        compare_args = (whole_buffer(right, "r"), whole_buffer(result, "r"), count)
+        stmts.append(tir.PrimFuncCall(corrupt.name, corrupt_args))
+        stmts.append(_call(renamed, inputs, result, first + index))
+        stmts.append(tir.PrimFuncCall(compare.name, compare_args))
+        kernels.append(renamed)
+    with_result = tir.Allocate(result, tir.Seq(tuple(stmts)), "activation")
+    body = tir.Allocate(right, with_result, "activation")
+    all_kernels = (reference, *kernels)
+    functions = (*(kernel.function for kernel in all_kernels), corrupt, compare)
+    return _LayerMain(tuple(inputs), all_kernels, functions, body)
 
 
 def _call(
     kernel: LoweringCandidate, inputs: Sequence[tir.Buffer], result: tir.Buffer, op: int
 ) -> tir.PrimFuncCall:
+    """Return a call of a kernel as operator `op`; -1 is no operator, which is not measured."""
     args: list[tir.Expr] = [whole_buffer(buffer, "r") for buffer in inputs]
     return tir.PrimFuncCall(kernel.function.name, (*args, whole_buffer(result, "w")), op=op)
 

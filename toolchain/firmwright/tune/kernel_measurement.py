@@ -38,6 +38,7 @@ EXACT, CYCLES, TIMER = "exact", "cycles", "timer"
 _RANDOM_SAMPLE = 3
 """Index of the first random sample; earlier samples are constant."""
 _TOOL_TIMEOUT_S = 300.0
+"""Time limit of the compiler's answer to --version, large since machines may be busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,40 +136,41 @@ def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
         problem = error
     if len(task.kernels) == 1:
         call, (rule, config) = task.kernels[0]
-        name = " ".join([call.op, rule, *(f"{name}={value}" for name, value in config)])
-        log.warning("a kernel fails: %s: %s", name, problem)
+        settings = (f"{name}={value}" for name, value in config)
+        log.warning("a kernel fails: %s: %s", " ".join([call.op, rule, *settings]), problem)
         return (KernelResult("failed"),)
     middle = len(task.kernels) // 2
-    halves = (task.kernels[:middle], task.kernels[middle:])
-    first, second = (run_task(replace(task, kernels=half)) for half in halves)
+    first = run_task(replace(task, kernels=task.kernels[:middle]))
+    second = run_task(replace(task, kernels=task.kernels[middle:]))
     return first + second
 
 
 def _run_together(task: MeasurementTask) -> tuple[KernelResult, ...]:
+    """Return the results of all kernels of a task, which run in one image."""
     board = load_board(task.options.board, task.options.board_dirs)
-    layers = [
-        _kernel_layer(group[0][0], [choice for _, choice in group], board, task.options)
-        for group in (list(rows) for _, rows in groupby(task.kernels, lambda item: id(item[0])))
-    ]
-    # outlining would mix the kernels' counts
+    layers: list[KernelComparison] = []
+    for _, rows in groupby(task.kernels, lambda item: id(item[0])):
+        group = list(rows)
+        call, _ = group[0]
+        choices = [choice for _, choice in group]
+        layers.append(_kernel_layer(call, choices, board, task.options))
+    # With another goal, kernels share outlined functions, which would mix their counts.
     options = replace(task.options, optimize="speed", pipeline_runs=False)
     compiled = compile_model(comparison_module(layers, board, options), options)
-    outputs, counts, unit = _measured(compiled, task.setup)
-    return tuple(
-        KernelResult("wrong") if wrong else KernelResult("ok", cost, unit)
-        for wrong, cost in zip(outputs, counts, strict=True)
-    )
+    return _measured(compiled, task.setup)
 
 
 def _kernel_layer(
     call: OpCall, choices: Sequence[ConfiguredSchedule], board: Board, options: Options
 ) -> KernelComparison:
+    """Return the kernels of a layer, lowered for `board`, with the reference loops."""
     lowering = make_lowering(configure_module(layer_module(call), board, options), options)
     kernels = tuple(lowering.kernel(0, rule, dict(config)) for rule, config in choices)
     return KernelComparison(call, lowering.kernel(0, DEFAULT_SCHEDULE, {}), kernels)
 
 
-def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int], list[int], str]:
+def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[KernelResult, ...]:
+    """Return the results of a comparison module, in which each kernel is an operator."""
     sample = generate_samples(compiled.module.io.inputs, _RANDOM_SAMPLE + 1).samples[_RANDOM_SAMPLE]
     outputs: list[Mapping[str, Any]] = []
 
@@ -176,7 +178,10 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[list[int]
         outputs.append(session.device.read_outputs())
 
     counts, unit = measure_operators(compiled, setup, sample, read)
-    return [int(n) for n in outputs[0][MISMATCH_COUNT_OUTPUT]], [*counts.values()], unit
+    results: list[KernelResult] = []
+    for mismatches, count in zip(outputs[0][MISMATCH_COUNT_OUTPUT], counts.values(), strict=True):
+        results.append(KernelResult("wrong") if mismatches else KernelResult("ok", count, unit))
+    return tuple(results)
 
 
 def measure_operators(
@@ -206,4 +211,5 @@ def measure_operators(
 
 
 def session_opener(setup: MeasurementSetup) -> Any:
+    """Return `open_session` with the port and the time limit of a setup."""
     return partial(open_session, port=setup.port, timeout_s=setup.timeout_s)

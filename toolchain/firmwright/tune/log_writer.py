@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 REGION_COST_SCHEMA = "part-1"
 RegionCostKey: TypeAlias = "tuple[str, str, str, MeasurementContext]"
 """Digest of the region, its target, the goal, and the measurement context."""
-_CIRCUMSTANCES = tuple(field.name for field in fields(MeasurementContext))
+_CONTEXT_FIELDS = tuple(field.name for field in fields(MeasurementContext))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class RegionCostRecord:
     cost: RegionCost
 
     def line(self) -> str:
+        """Return the record as a line of JSON."""
         part, target, goal, context = self.key
         head = {
             "schema": REGION_COST_SCHEMA,
@@ -76,6 +77,7 @@ class TuningLogWriter(Closeable):
         return self._known.get(key)
 
     def record_early(self, item: Measurement) -> None:
+        """Keep a measurement whose turn has not come, so that an interrupted search has it."""
         self._known[item.key] = item
         if self._waiting is None:
             self._waiting = _open(self._ahead)
@@ -148,15 +150,16 @@ class RegionCostLog(Closeable):
 
 
 def _parsed(data: Mapping[str, Any]) -> RegionCostRecord:
+    """Return the record of a line; raise KeyError, TypeError or ValueError if it is malformed."""
     if data["schema"] != REGION_COST_SCHEMA:
         raise ValueError("another schema")
-    context = MeasurementContext(*(str(data[name]) for name in _CIRCUMSTANCES))
+    context = MeasurementContext(**{name: str(data[name]) for name in _CONTEXT_FIELDS})
     cost = RegionCost(**{field.name: data[field.name] for field in fields(RegionCost)})
     texts = (cost.status, cost.how, cost.reason)
     numbers = (cost.count, cost.constants_bytes, *dict(cost.scratch).values())
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("expected a string")
-    if not all(type(n) is int for n in numbers):
+    if not all(type(number) is int for number in numbers):
         raise TypeError("expected an integer")
     key = (str(data["part"]), str(data["target"]), str(data["goal"]), context)
     return RegionCostRecord(key, str(data["what"]), cost)

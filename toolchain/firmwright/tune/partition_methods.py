@@ -51,6 +51,7 @@ class PartitionRequest:
 def partition_model(
     model: Model, options_in: Mapping[str, Any], request: PartitionRequest
 ) -> tuple[Model, dict[str, Any]]:
+    """Return the model with its functions for targets, and the options for its compilation."""
     options = dict(options_in)
     match request.how:
         case "eager":
@@ -58,8 +59,7 @@ def partition_model(
         case "none" if options.get("offload"):
             return offload_only(model, options_for(model.module, options)), options
         case "none":
-            core = find_core(parse_targets(options["target"])) if options.get("target") else None
-            return model, {**options, "target": str(core) if core else ""}
+            return model, {**options, "target": _core_of(options.get("target", ""))}
         case "collage":
             return search_partition(model, options, request).model, options
         case file:
@@ -67,22 +67,36 @@ def partition_model(
             return apply_partition(model, options_for(model.module, options), parts, file), options
 
 
+def _core_of(target: str) -> str:
+    """Return the core among the targets of the option --target, or "" for the board's core."""
+    core = find_core(parse_targets(target)) if target else None
+    return str(core) if core else ""
+
+
 def search_partition(
     model: Model, options_in: Mapping[str, Any], request: PartitionRequest
 ) -> CollageResult:
+    """Return the result of a Collage search, with measured costs if the board can be measured."""
     options = options_for(model.module, options_in)
     board = load_board(options.board, options.board_dirs)
-    rig: MeasurementSetup | None = None
-    targets = parse_targets(options.target) if options.target else ()
+    setup: MeasurementSetup | None = None
     if request.port or board.run.kind == "qemu":
-        rig = make_measurement_setup(board, request.port, request.flash, request.timeout_s)
-        if rig.method == EXACT and any(b and b.estimated_by for b in map(backend_of, targets)):
-            rig = replace(rig, method=CYCLES)  # as the estimates
+        setup = make_measurement_setup(board, request.port, request.flash, request.timeout_s)
+        if setup.method == EXACT and _has_estimates(options.target):
+            setup = replace(setup, method=CYCLES)  # The estimates are in cycles too.
     else:
         log.warning("nothing can be measured on %s: costs are modeled.", board.name)
-    context = measurement_context(options, rig.method if rig else "modeled")
-    with RegionCostLog(request.log) as book:
-        return search_collage(model, options, rig, context, book)
+    context = measurement_context(options, setup.method if setup else "modeled")
+    with RegionCostLog(request.log) as cost_log:
+        return search_collage(model, options, setup, context, cost_log)
+
+
+def _has_estimates(targets: str) -> bool:
+    """Return whether a backend among the targets estimates the cycles of its device."""
+    if not targets:
+        return False
+    backends = [backend_of(target) for target in parse_targets(targets)]
+    return any(backend is not None and backend.estimated_by for backend in backends)
 
 
 def _read(file: Path) -> str:

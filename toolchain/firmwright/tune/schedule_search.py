@@ -40,7 +40,7 @@ from firmwright.ops.tuning_records import (
 from firmwright.pipeline import Options, configure_module, make_lowering
 from firmwright.tune import kernel_measurement
 from firmwright.tune.kernel_comparison import LOWERED_STAGE, layer_module
-from firmwright.tune.kernel_measurement import MeasurementSetup, MeasurementTask
+from firmwright.tune.kernel_measurement import KernelResult, MeasurementSetup, MeasurementTask
 from firmwright.tune.log_writer import TuningLogWriter
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ _IMAGE_INSTRUCTIONS = 100_000_000
 _FAR_OFF = 2
 """Schedules predicted to be slower by more than this factor are tried only as offered."""
 _BAR = 20
+"""Number of characters of the progress bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +98,33 @@ class TuningResult:
 
 @dataclass
 class _LayerSearch:
+    """The search for one layer; `calls` counts its calls in the model."""
+
     call: OpCall
     description: str
     digest: str
     lowering: Lowering
     calls: int = 0
     seen: dict[ConfiguredSchedule, int | None] = field(default_factory=dict)
+    """The count of each choice that was tried; None if its kernel is wrong or failed."""
     built: dict[ConfiguredSchedule, LoweringCandidate] = field(default_factory=dict)
+    """The kernels that are not offered."""
 
     @cached_property
     def choices(self) -> tuple[ConfiguredSchedule, ...]:
         """Return the offered choices, and all those of competitive or unoffered schedules."""
-        costs = {rule: item.instructions for (rule, _), item in reversed(self.offered.items())}
+        # The best prediction of a schedule comes first, so that it overwrites the others.
+        costs: dict[str, int] = {}
+        for (rule, _), candidate in reversed(self.offered.items()):
+            costs[rule] = candidate.instructions
         most = _FAR_OFF * min(costs.values())
-        space = (configured_schedule(rule, config) for rule, config in self.lowering.space(0))
-        near = {rule for rule, cost in costs.items() if cost <= most}
-        return tuple(c for c in space if c in self.offered or c[0] in near or c[0] not in costs)
+        far_off = {rule for rule, cost in costs.items() if cost > most}
+        choices: list[ConfiguredSchedule] = []
+        for rule, config in self.lowering.space(0):
+            choice = configured_schedule(rule, config)
+            if choice in self.offered or rule not in far_off:
+                choices.append(choice)
+        return tuple(choices)
 
     @cached_property
     def offered(self) -> dict[ConfiguredSchedule, LoweringCandidate]:
@@ -121,10 +133,12 @@ class _LayerSearch:
         return {configured_schedule(item.rule, item.config): item for item in lowered.candidates}
 
     def kernel(self, choice: ConfiguredSchedule) -> LoweringCandidate:
+        """Return the kernel of a choice, which is built once."""
         if choice in self.offered:
             return self.offered[choice]
         if choice not in self.built:
-            self.built[choice] = self.lowering.kernel(0, choice[0], dict(choice[1]))
+            rule, config = choice
+            self.built[choice] = self.lowering.kernel(0, rule, dict(config))
         return self.built[choice]
 
     def predicted(self, choice: ConfiguredSchedule) -> int:
@@ -141,11 +155,15 @@ class _LayerSearch:
         count = min(PROPOSALS_PER_ROUND, plan.trials - len(self.seen))
         if count <= 0:
             return ()
+        # A seed of its own for each round, so that the other layers do not matter.
         words = f"{plan.seed} {self.digest} {len(self.seen)}".encode()
         seed = int.from_bytes(hashlib.sha256(words).digest()[:8], "little")
-        chosen = STRATEGIES[plan.strategy](space, self.seen, count, np.random.default_rng(seed))
+        propose = STRATEGIES[plan.strategy]
+        chosen = propose(space, self.seen, count, np.random.default_rng(seed))
         guess = next(iter(self.offered))
-        return chosen if guess in self.seen else list(dict.fromkeys([guess, *chosen]))[:count]
+        if guess in self.seen:
+            return chosen
+        return list(dict.fromkeys([guess, *chosen]))[:count]
 
 
 def tune(
@@ -156,17 +174,32 @@ def tune(
     log_writer: TuningLogWriter,
     executor: Executor,
 ) -> TuningResult:
+    """Search all layers of `model` in rounds, until no layer has a proposal."""
     layers, untuned = _layers(model, options)
-    at = executor.call(kernel_measurement.measurement_context, options, setup.method)
-    total = sum(min(len(layer.choices), plan.trials) for layer in layers)
-    run = _SearchRun(options, setup, log_writer, executor, at, total, plan.kernels_per_image)
+    run = _SearchRun(
+        options=options,
+        setup=setup,
+        log_writer=log_writer,
+        executor=executor,
+        at=executor.call(kernel_measurement.measurement_context, options, setup.method),
+        total=sum(min(len(layer.choices), plan.trials) for layer in layers),
+        kernels_per_image=plan.kernels_per_image,
+    )
     while True:
-        proposals = [(layer, choice) for layer in layers for choice in layer.proposals(plan)]
+        proposals: list[_Proposal] = []
+        for layer in layers:
+            proposals += [_Proposal(layer, choice) for choice in layer.proposals(plan)]
         if not proposals:
             break
         run.round(proposals)
-    results = tuple(map(_layer_result, layers))
-    return TuningResult(options.board, run.unit, run.measured, run.from_log, results, untuned)
+    return TuningResult(
+        board=options.board,
+        unit=run.unit,
+        measured=run.measured,
+        from_log=run.from_log,
+        layers=tuple(map(_layer_result, layers)),
+        untuned=untuned,
+    )
 
 
 def list_layers(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCall, str]]:
@@ -179,6 +212,11 @@ def list_layers(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCa
 
 
 def _layers(model: Model, options: Options) -> tuple[list[_LayerSearch], int]:
+    """Return the layers to tune, and the number of calls that are not tuned.
+
+    Layers with equal digests and kernels are one. Views, inexact operators, and those with a single
+    choice are not tuned.
+    """
     board = load_board(options.board, options.board_dirs)
     searches: dict[tuple[str, ...], _LayerSearch] = {}
     untuned = 0
@@ -203,6 +241,7 @@ def _is_exact(call: OpCall) -> bool:
 
 
 def _layer_result(layer: _LayerSearch) -> LayerSearchResult:
+    """Return the best choice of a layer; of equal counts, the one that sorts first."""
     counts = [(count, choice) for choice, count in layer.seen.items() if count is not None]
     guess = next(iter(layer.offered))
     best_count, best = min(counts, default=(0, guess))
@@ -222,11 +261,22 @@ def _layer_result(layer: _LayerSearch) -> LayerSearchResult:
 # ---- rounds --------------------------------------------------------------------------------------
 
 
-_Proposal: TypeAlias = tuple[_LayerSearch, ConfiguredSchedule]
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    """A choice that is to be tried for a layer."""
+
+    layer: _LayerSearch
+    choice: ConfiguredSchedule
+
+    @property
+    def kernel(self) -> LoweringCandidate:
+        return self.layer.kernel(self.choice)
 
 
 @dataclass
 class _SearchRun:
+    """The rounds of a search; `measured`, `from_log` and `total` count kernels."""
+
     options: Options
     setup: MeasurementSetup
     log_writer: TuningLogWriter
@@ -239,11 +289,15 @@ class _SearchRun:
     unit: str = ""
 
     def round(self, proposals: Sequence[_Proposal]) -> None:
-        """Measure the choices that are not in the log, and log all results in order."""
-        keys = [layer.key(choice, self.at) for layer, choice in proposals]
+        """Measure the choices that are not in the log, and log all results in order.
+
+        Tasks end in any order. Their measurements are recorded at once, and appended to the log as
+        soon as all earlier ones are there.
+        """
+        keys = [proposal.layer.key(proposal.choice, self.at) for proposal in proposals]
         order: dict[MeasurementKey, _Proposal] = {}
-        for key, item in zip(keys, proposals, strict=True):
-            order.setdefault(key, item)
+        for key, proposal in zip(keys, proposals, strict=True):
+            order.setdefault(key, proposal)
         pending = [key for key in order if self.log_writer.find(key) is None]
         self.from_log += len(order) - len(pending)
         tasks = list(self._tasks([order[key] for key in pending]))
@@ -253,35 +307,42 @@ class _SearchRun:
         for index, results in self.executor.run(kernel_measurement.run_task, tasks):
             keys_of_task = pending[ends[index] - len(results) : ends[index]]
             for key, result in zip(keys_of_task, results, strict=True):
-                digest, kernel, choice, at = key
-                measurement = Measurement(
-                    layer=digest,
-                    kernel=kernel,
-                    choice=choice,
-                    status=result.status,
-                    count=result.count,
-                    unit=result.unit,
-                    what=order[key][0].description,
-                    at=at,
-                )
-                self.log_writer.record_early(measurement)
+                self._record(key, order[key].layer.description, result)
             self.measured += len(results)
             self._log_progress()
             upcoming = self._write(ready, upcoming)
-        for (layer, choice), key in zip(proposals, keys, strict=True):
+        for proposal, key in zip(proposals, keys, strict=True):
             done = self.log_writer.find(key)
             assert done is not None  # every task has returned a result
-            layer.seen[choice] = done.count if done.status == "ok" else None
+            count = done.count if done.status == "ok" else None
+            proposal.layer.seen[proposal.choice] = count
             self.unit = done.unit or self.unit
+
+    def _record(self, key: MeasurementKey, description: str, result: KernelResult) -> None:
+        digest, kernel, choice, at = key
+        measurement = Measurement(
+            layer=digest,
+            kernel=kernel,
+            choice=choice,
+            status=result.status,
+            count=result.count,
+            unit=result.unit,
+            what=description,
+            at=at,
+        )
+        self.log_writer.record_early(measurement)
 
     def _write(
         self, rest: Iterator[MeasurementKey], upcoming: MeasurementKey | None
     ) -> MeasurementKey | None:
         """Write the known measurements, `upcoming` first; return the first unknown key."""
-        while upcoming is not None and (measurement := self.log_writer.find(upcoming)) is not None:
+        while upcoming is not None:
+            measurement = self.log_writer.find(upcoming)
+            if measurement is None:
+                return upcoming
             self.log_writer.append(measurement)
             upcoming = next(rest, None)
-        return upcoming
+        return None
 
     def _log_progress(self) -> None:
         done = self.measured + self.from_log
@@ -290,40 +351,44 @@ class _SearchRun:
         log.info("%s %d of %d kernels, %d from the log", bar, done, self.total, self.from_log)
 
     def _tasks(self, proposals: Sequence[_Proposal]) -> Iterator[MeasurementTask]:
+        """Yield the proposals in order, in tasks as large as one image permits."""
         board = load_board(self.options.board, self.options.board_dirs)
         group: list[_Proposal] = []
-        for item in proposals:
-            full = len(group) == self.kernels_per_image
-            if group and (full or not _fits_one_image([*group, item], board)):
+        for proposal in proposals:
+            is_full = len(group) == self.kernels_per_image
+            if group and (is_full or not _fits_one_image([*group, proposal], board)):
                 yield self._task(group)
                 group = []
-            group.append(item)
+            group.append(proposal)
         if group:
             yield self._task(group)
 
     def _task(self, group: Sequence[_Proposal]) -> MeasurementTask:
-        kernels = tuple((layer.call, choice) for layer, choice in group)
+        kernels = tuple((proposal.layer.call, proposal.choice) for proposal in group)
         return MeasurementTask(kernels, self.options, self.setup)
 
 
 def _fits_one_image(group: Sequence[_Proposal], board: Board) -> bool:
-    layers = {id(layer): layer for layer, _ in group}.values()
+    """Return whether the kernels and the references of their layers fit in one short run."""
+    layers = {id(proposal.layer): proposal.layer for proposal in group}.values()
     references = [layer.kernel((DEFAULT_SCHEDULE, ())) for layer in layers]
-    kernels = [*references, *(layer.kernel(choice) for layer, choice in group)]
-    tensors = sum(_tensor_bytes(layer.call) for layer in layers)
-    flash = sum(kernel.flash_bytes + _KERNEL_CODE_BYTES for kernel in kernels)
-    return (
-        tensors <= budget_bytes(board)
-        and (board.is_host or flash <= board.flash.size_bytes)
-        and sum(kernel.instructions for kernel in kernels) <= _IMAGE_INSTRUCTIONS
-    )
+    kernels = [*references, *(proposal.kernel for proposal in group)]
+    tensor_bytes = sum(_tensor_bytes(layer.call) for layer in layers)
+    if tensor_bytes > budget_bytes(board):
+        return False
+    flash_bytes = sum(kernel.flash_bytes + _KERNEL_CODE_BYTES for kernel in kernels)
+    if not board.is_host and flash_bytes > board.flash.size_bytes:
+        return False
+    return sum(kernel.instructions for kernel in kernels) <= _IMAGE_INSTRUCTIONS
 
 
 def _tensor_bytes(call: OpCall) -> int:
     """Return the bytes of a layer's tensors in an image: its inputs, and its result twice."""
-    variables = (k for index, k in enumerate(call.inputs) if call.constant(index) is None)
-    inputs = sum(kind.size_bytes for kind in variables if kind is not None)
-    return inputs + 2 * call.output.size_bytes
+    size = 2 * call.output.size_bytes
+    for index, kind in enumerate(call.inputs):
+        if kind is not None and call.constant(index) is None:
+            size += kind.size_bytes
+    return size
 
 
 # ---- strategies that propose the next kernels of a layer ----------------------------------------
@@ -346,11 +411,13 @@ class SearchSpace:
 Strategy: TypeAlias = Callable[
     [SearchSpace, TriedCounts, int, np.random.Generator], Sequence[ConfiguredSchedule]
 ]
+"""Proposes a number of untried choices."""
 
 
 def propose_random(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
+    """Propose choices at random."""
     untried = space.untried(seen)
     order = rng.permutation(len(untried))
     return [untried[index] for index in order[:count]]
@@ -360,25 +427,34 @@ def propose_by_cost_model(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
     """Propose choices by predicted cost, corrected by the measured error of each schedule."""
-    untried = space.untried(seen)
     corrections = _corrections(space, seen)
     overall = corrections.get("", 1.0)
-    costs = {c: space.predicted(c) * corrections.get(c[0], overall) for c in untried}
-    return sorted(untried, key=costs.__getitem__)[:count]
+
+    def cost(choice: ConfiguredSchedule) -> float:
+        rule, _ = choice
+        return space.predicted(choice) * corrections.get(rule, overall)
+
+    return sorted(space.untried(seen), key=cost)[:count]
 
 
 def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
-    """Return the mean ratio of measured to predicted counts by schedule, and overall under ""."""
+    """Return the mean ratio of measured to predicted counts by schedule, and overall under "".
+
+    The mean is geometric, since a prediction that is half of the count is as wrong as one that is
+    twice the count.
+    """
     logs: dict[str, list[float]] = {}
     for choice, counted in seen.items():
         if counted:
+            rule, _ = choice
             ratio = math.log(counted / max(1, space.predicted(choice)))
-            logs.setdefault(choice[0], []).append(ratio)
+            logs.setdefault(rule, []).append(ratio)
             logs.setdefault("", []).append(ratio)
     return {name: math.exp(math.fsum(ratios) / len(ratios)) for name, ratios in logs.items()}
 
 
 _PARENTS = 4
+"""Number of best choices that are mutated."""
 _RANDOM_SHARE = 0.2
 """Probability that a proposal is random although mutations are available."""
 
@@ -392,24 +468,40 @@ def propose_by_mutation(
     """
     untried = space.untried(seen)
     if not seen:
-        guesses = list({choice[0]: choice for choice in reversed(untried)}.values())[::-1]
-        seen = dict.fromkeys(guesses)
-        return [*guesses, *propose_random(space, seen, count, rng)][:count]
+        guesses = _first_of_each_schedule(untried)
+        others = propose_random(space, dict.fromkeys(guesses), count, rng)
+        return [*guesses, *others][:count]
     counted = sorted((n, choice) for choice, n in seen.items() if n is not None)
     parents = [choice for _, choice in counted[:_PARENTS]]
     proposals: list[ConfiguredSchedule] = []
     while len(proposals) < count and untried:
-        parent = parents[int(rng.integers(len(parents)))] if parents else None
-        near = [] if parent is None else [c for c in untried if _is_neighbor(parent, c)]
-        pool = untried if not near or rng.random() < _RANDOM_SHARE else near
-        child = pool[int(rng.integers(len(pool)))]
+        near: list[ConfiguredSchedule] = []
+        if parents:
+            parent = parents[int(rng.integers(len(parents)))]
+            near = [choice for choice in untried if _is_neighbor(parent, choice)]
+        # The generator is asked only if there are neighbors; results depend on its sequence.
+        is_random = not near or rng.random() < _RANDOM_SHARE
+        candidates = untried if is_random else near
+        child = candidates[int(rng.integers(len(candidates)))]
         untried.remove(child)
         proposals.append(child)
     return proposals
 
 
+def _first_of_each_schedule(choices: Sequence[ConfiguredSchedule]) -> list[ConfiguredSchedule]:
+    """Return the first choice of each schedule; the schedule whose choices end last is last."""
+    by_schedule: dict[str, ConfiguredSchedule] = {}
+    for choice in reversed(choices):
+        rule, _ = choice
+        by_schedule[rule] = choice
+    return list(by_schedule.values())[::-1]
+
+
 def _is_neighbor(a: ConfiguredSchedule, b: ConfiguredSchedule) -> bool:
-    return a[0] == b[0] and len({name for name, _ in set(a[1]) ^ set(b[1])}) == 1
+    """Return whether two choices of one schedule differ in one setting."""
+    (rule_a, config_a), (rule_b, config_b) = a, b
+    changed = {name for name, _ in set(config_a) ^ set(config_b)}
+    return rule_a == rule_b and len(changed) == 1
 
 
 STRATEGIES: Mapping[str, Strategy] = {
