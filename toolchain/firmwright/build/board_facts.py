@@ -90,4 +90,6 @@ def _problems(facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"has the unknown value memory[{index}].{key}"
     kinds = {region["kind"] for region in facts["memory"]}
     needed = () if facts["port"] == "host" else ("flash", "ram")
-    yield from (f"has no memory of kind {kind}" for kind in needed if kind not in kinds)
+    for kind in needed:
+        if kind not in kinds:
+            yield f"has no memory of kind {kind}"

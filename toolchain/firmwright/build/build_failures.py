@@ -65,10 +65,11 @@ def _missing_file_hint(project: Path, output: str) -> str:
     if missing is None:
         return ""
     header, function = missing.groups()
+    wanted = header or f"that defines {function}"
     for folder in sorted(project.glob("backend/*")):
         files = sorted(folder.iterdir())
+        # A header may be missing in any backend; a function, in one whose files mention it.
         if header or any(function in file.read_text(errors="replace") for file in files):
             names = ", ".join(file.name for file in files)
-            wanted = header or f"that defines {function}"
             return f"add the file {wanted} to `c_files` of the backend {folder.name}: now {names}."
     return ""

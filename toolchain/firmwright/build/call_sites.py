@@ -26,6 +26,7 @@ _LOWERING: Final = (
 )
 """Instructions that lower the stack pointer by a constant, and the numeric base of the constant."""
 _LOWERING_BY_REGISTER: Final = re.compile(r"subs?(?:\.w)? sp, ?sp, ?[a-z]\w*")
+"""Instructions that lower it by a computed size, as for an array of variable length."""
 _CLONE: Final = re.compile(r"(\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$")
 _MILLICODE: Final = re.compile(r"<__riscv_(save|restore)_(\d+)>")
 _MILLICODE_STEP_BYTES: Final = 16
@@ -76,8 +77,8 @@ def read_functions(disassembly: str) -> dict[int, FunctionCode]:
     for line in disassembly.splitlines():
         header = _HEADER.match(line)
         if header:
-            name = source_name(header[2])
-            current = functions.setdefault(int(header[1], 16), FunctionCode(name))
+            address = int(header[1], 16)
+            current = functions.setdefault(address, FunctionCode(source_name(header[2])))
             recent.clear()
             continue
         instruction = _LINE.match(line)
@@ -89,6 +90,7 @@ def read_functions(disassembly: str) -> dict[int, FunctionCode]:
 
 
 def _take(function: FunctionCode, mnemonic: str, operands: str, recent: deque[str]) -> None:
+    """Add an instruction to its function; `recent` are the instructions before it."""
     function.frame_bytes += _pushed(mnemonic, operands)
     if _LOWERING_BY_REGISTER.match(f"{mnemonic} {operands}"):
         function.lowers_by_register = True
@@ -101,13 +103,16 @@ def _take(function: FunctionCode, mnemonic: str, operands: str, recent: deque[st
         function.calls.add(int(target[1], 16))
     elif target and _JUMP.fullmatch(mnemonic):
         function.jumps.add(int(target[1], 16))
-    elif mnemonic == ".word" and function.name.endswith("_veneer"):  # of the linker, to far code
+    elif mnemonic == ".word" and function.name.endswith("_veneer"):
+        # The linker's jump to far code: a table with the address, whose lowest bit means Thumb.
         function.jumps.add(int(operands, 16) & ~1)
     elif _is_pointer_call(mnemonic, operands):
         function.calls_pointer = True
-    elif mnemonic == "mov" and operands.startswith("pc, ") and operands != "pc, lr":  # Arm
+    elif mnemonic == "mov" and operands.startswith("pc, ") and operands != "pc, lr":
+        # A jump of Arm, other than a return.
         function.jumps_to_register = True
-    elif mnemonic == "jr" and operands not in ("ra", "t0"):  # t0 returns from saving registers
+    elif mnemonic == "jr" and operands not in ("ra", "t0"):
+        # A jump of RISC-V, other than a return; t0 returns from saving registers.
         function.jumps_to_register = True
         if not any(map(_TABLE_INDEX.match, recent)):
             function.calls_pointer = True
@@ -126,6 +131,7 @@ def _is_pointer_call(mnemonic: str, operands: str) -> bool:
 
 
 def _pushed(mnemonic: str, operands: str) -> int:
+    """Return the bytes by which an instruction lowers the stack pointer; 8 for a push of x86."""
     base = mnemonic.split(".")[0]
     if base in ("push", "vpush") or (base in ("stmdb", "vstmdb") and operands.startswith("sp!")):
         return _list_bytes(operands) if "{" in operands else 8
@@ -139,10 +145,15 @@ def _pushed(mnemonic: str, operands: str) -> int:
 def _list_bytes(operands: str) -> int:
     """Return the size of a register list such as `{r4, r5, lr}` or `{d8-d15}`."""
     registers = _ARM_LIST.search(operands)
+    if registers is None:
+        return 0
     total = 0
-    for item in registers[1].split(",") if registers else ():
+    for item in registers[1].split(","):
         register = item.strip()
+        count = 1
         span = _ARM_RANGE.fullmatch(register)
-        count = int(span[3]) - int(span[2]) + 1 if span else 1
-        total += count * (8 if register.startswith("d") else 4)
+        if span:
+            count = int(span[3]) - int(span[2]) + 1
+        register_bytes = 8 if register.startswith("d") else 4
+        total += count * register_bytes
     return total

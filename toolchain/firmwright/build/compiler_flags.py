@@ -39,10 +39,12 @@ CLANG_PACKAGE: Final = "clang"
 
 
 def gnu_tool(board: Board, name: str) -> str:
+    """Return the program `name` of a board's GNU toolchain, such as `arm-none-eabi-gcc`."""
     return f"{board.toolchain}-{name}" if board.toolchain else name
 
 
 def debian_packages(toolchain: str) -> str:
+    """Return the packages that contain a GNU toolchain, or "" if they are not known."""
     return _PACKAGES.get(toolchain, "")
 
 
@@ -71,8 +73,10 @@ def library_flags(board: Board) -> tuple[str, ...]:
 
 
 def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
+    """Return the compiler flags of `board` for clang, which compiles for gcc's linker."""
     target = _CLANG_TARGETS.get(board.toolchain)
-    unknown = {*library_flags(board), "-mfpu=auto"}  # clang derives the unit from the core
+    # clang has no specs files, and derives the floating-point unit from the core.
+    unknown = {*library_flags(board), "-mfpu=auto"}
     flags = tuple(flag for flag in compile_flags(board, c_standard) if flag not in unknown)
     if target is None:
         return flags
@@ -82,16 +86,25 @@ def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 def runtime_defines(board: Board) -> tuple[str, ...]:
     """Return the `fwr_config.h` macros that differ from the defaults on `board`."""
+    defines: list[str] = []
     size = board.limits.link_payload_bytes
-    payload = () if size == LINK_PAYLOAD_BYTES else (f"-DFWR_LINK_PAYLOAD_MAX={size}",)
-    return payload if board.watchdog is None else (*payload, "-DFWR_WATCHDOG=1")
+    if size != LINK_PAYLOAD_BYTES:
+        defines.append(f"-DFWR_LINK_PAYLOAD_MAX={size}")
+    if board.watchdog is not None:
+        defines.append("-DFWR_WATCHDOG=1")
+    return tuple(defines)
 
 
 def link_flags(board: Board) -> tuple[str, ...]:
+    """Return the flags for the linker, which gcc calls."""
     if board.is_host:
         return ("-Wl,--gc-sections",)
     script = ("-Tboard/link.ld", "-nostartfiles", "-static")
     linker = ("-Wl,--gc-sections", "-Wl,--no-warn-rwx-segments")
-    # GNU toolchains have C libraries for base instruction sets, without extensions such as _zba.
-    machine = (f.partition("_")[0] if f.startswith("-march=") else f for f in board.cpu_flags)
+    machine: list[str] = []
+    for flag in board.cpu_flags:
+        if flag.startswith("-march="):
+            # GNU toolchains have C libraries for base instruction sets, without _zba and others.
+            flag, _, _ = flag.partition("_")
+        machine.append(flag)
     return (*machine, *library_flags(board), *script, *linker)

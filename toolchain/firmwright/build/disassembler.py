@@ -16,7 +16,8 @@ def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
     """Return the instructions of `elf`; raise ToolMissingError without objdump."""
     tools = [gnu_tool(board, "objdump"), "llvm-objdump"]
     if board.core in ("cortex-m55", "cortex-m85"):
-        tools.reverse()  # GNU objdump decodes most of Helium as coprocessor instructions
+        # GNU objdump decodes most of Helium as coprocessor instructions.
+        tools.reverse()
     tool = next((tool for tool in tools if find_program(tool)), "")
     if not tool:
         what = f"{' and '.join(tools)} are not installed."
@@ -38,5 +39,9 @@ def source_lines(board: Board, elf: Path, addresses: Sequence[int]) -> list[tupl
     command: list[Word] = [tool, "-e", elf, *map(hex, addresses)]
     failure = "the source lines of the firmware are unknown."
     _, text = run_program(command, tool, timeout_s=_TIMEOUT_S, failure=failure)
-    places = (line.split(" ")[0].rpartition(":") for line in text.splitlines())
-    return [(Path(file).name, int(number) if number.isdigit() else 0) for file, _, number in places]
+    places: list[tuple[str, int]] = []
+    for line in text.splitlines():
+        place, _, _ = line.partition(" ")
+        file, _, number = place.rpartition(":")
+        places.append((Path(file).name, int(number) if number.isdigit() else 0))
+    return places

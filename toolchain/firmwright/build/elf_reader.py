@@ -10,6 +10,7 @@ from firmwright.artifacts import SectionKind, SectionSize, SymbolSize
 from firmwright.base.c_identifiers import without_abi_hash
 from firmwright.base.errors import ToolFailedError
 
+_SHN_UNDEF: Final = 0
 _SHT_SYMTAB: Final = 2
 _SHT_NOBITS: Final = 8
 _SHF_WRITE: Final = 1
@@ -17,6 +18,7 @@ _SHF_ALLOC: Final = 2
 _SHF_EXECINSTR: Final = 4
 _SHF_TLS: Final = 0x400
 _EXTERNAL: Final = ".external."
+"""The prefix of sections with constants outside of the image, which are not allocated."""
 _STB_GLOBAL: Final = 1
 _STT_OBJECT: Final = 1
 _STT_FUNC: Final = 2
@@ -24,6 +26,8 @@ _STT_FUNC: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class _ElfLayout:
+    """The records of a class of ELF; `wide` is the class of 64 bits."""
+
     header: struct.Struct
     section: struct.Struct
     symbol: struct.Struct
@@ -40,6 +44,8 @@ _ELF64: Final = _ElfLayout(
 
 @dataclass(frozen=True, slots=True)
 class _ElfSection:
+    """A section header; `address` is in memory, `offset` in the file."""
+
     name: str
     type: int
     flags: int
@@ -63,8 +69,11 @@ def external_definitions(data: bytes) -> list[str]:
     if data[:4] != b"\x7fELF" or data[5:6] != b"\x01":
         return []
     layout = _ELF64 if data[4] == 2 else _ELF32
-    symbols = _raw_symbols(data, layout, _read_sections(data, layout))
-    return [name for name, info, index, *_ in symbols if info >> 4 == _STB_GLOBAL and index]
+    names: list[str] = []
+    for symbol in _raw_symbols(data, layout, _read_sections(data, layout)):
+        if symbol.binding == _STB_GLOBAL and symbol.section != _SHN_UNDEF:
+            names.append(symbol.name)
+    return names
 
 
 def is_elf(path: Path) -> bool:
@@ -75,15 +84,22 @@ def is_elf(path: Path) -> bool:
 def read_contents(path: Path, *, only_code: bool = False) -> tuple[tuple[int, bytes], ...]:
     """Return the address and bytes of each section that is never written, or of code."""
     data, layout = _open(path)
-    mask, flags = (_SHF_EXECINSTR, _SHF_EXECINSTR) if only_code else (_SHF_WRITE, 0)
-    return tuple(
-        (s.address, data[s.offset : s.offset + s.size])
-        for s in _read_sections(data, layout)
-        if _is_counted(s) and s.flags & mask == flags and s.type != _SHT_NOBITS
-    )
+    contents: list[tuple[int, bytes]] = []
+    for section in _read_sections(data, layout):
+        if not _is_counted(section) or section.type == _SHT_NOBITS:
+            continue
+        if only_code:
+            is_wanted = bool(section.flags & _SHF_EXECINSTR)
+        else:
+            is_wanted = not section.flags & _SHF_WRITE
+        if is_wanted:
+            end = section.offset + section.size
+            contents.append((section.address, data[section.offset : end]))
+    return tuple(contents)
 
 
 def _open(path: Path) -> tuple[bytes, _ElfLayout]:
+    """Return the bytes and the layout of a file; ToolFailedError if it is no such ELF."""
     data = path.read_bytes()
     if data[:4] != b"\x7fELF" or data[4:5] not in (b"\x01", b"\x02") or data[5:6] != b"\x01":
         raise ToolFailedError("the linker's output is not a little-endian ELF.", where=str(path))
@@ -91,11 +107,15 @@ def _open(path: Path) -> tuple[bytes, _ElfLayout]:
 
 
 def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
+    # Of the ELF header: e_shoff, e_shnum, e_shstrndx.
     header = layout.header.unpack_from(data)
     table, count, names_index = header[6], header[12], header[13]
-    raw = [layout.section.unpack_from(data, table + i * layout.section.size) for i in range(count)]
-    names = raw[names_index][4]
-    return [_ElfSection(_text(data, names + row[0]), *row[1:7]) for row in raw]
+    rows: list[tuple[int, ...]] = []
+    for index in range(count):
+        rows.append(layout.section.unpack_from(data, table + index * layout.section.size))
+    # Of a section header: sh_name, type, flags, addr, offset, size, link.
+    names = rows[names_index][4]
+    return [_ElfSection(_text(data, names + row[0]), *row[1:7]) for row in rows]
 
 
 def _is_counted(section: _ElfSection) -> bool:
@@ -121,31 +141,49 @@ def _kind(section: _ElfSection) -> SectionKind:
 def _read_symbols(
     data: bytes, layout: _ElfLayout, sections: list[_ElfSection]
 ) -> tuple[SymbolSize, ...]:
-    symbols = []
-    for name, info, index, value, size in _raw_symbols(data, layout, sections):
-        if info & 0xF not in (_STT_OBJECT, _STT_FUNC) or not size or index >= len(sections):
+    """Return the functions and objects with a size, in sections that count."""
+    symbols: list[SymbolSize] = []
+    for symbol in _raw_symbols(data, layout, sections):
+        is_sized = symbol.type in (_STT_OBJECT, _STT_FUNC) and symbol.size > 0
+        # Reserved indices, such as that of absolute symbols, are above all sections.
+        if not is_sized or symbol.section >= len(sections):
             continue
-        home = sections[index]
+        home = sections[symbol.section]
         if _is_counted(home):
-            symbol = without_abi_hash(name)
-            symbols.append(SymbolSize(symbol, value, size, home.name, _kind(home)))
-    return tuple(sorted(symbols, key=lambda s: (s.address, s.name)))
+            name = without_abi_hash(symbol.name)
+            symbols.append(SymbolSize(name, symbol.value, symbol.size, home.name, _kind(home)))
+    return tuple(sorted(symbols, key=lambda symbol: (symbol.address, symbol.name)))
+
+
+@dataclass(frozen=True, slots=True)
+class _ElfSymbol:
+    """A symbol; `section` is the index of its section, and `value` its address."""
+
+    name: str
+    binding: int
+    type: int
+    section: int
+    value: int
+    size: int
 
 
 def _raw_symbols(
     data: bytes, layout: _ElfLayout, sections: list[_ElfSection]
-) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield name, info, section index, value and size of each symbol."""
-    for table in (s for s in sections if s.type == _SHT_SYMTAB):
+) -> Iterator[_ElfSymbol]:
+    for table in sections:
+        if table.type != _SHT_SYMTAB:
+            continue
         names = sections[table.link].offset
         for at in range(table.offset, table.offset + table.size, layout.symbol.size):
             fields = layout.symbol.unpack_from(data, at)
             if layout.wide:
-                name, info, _, index, value, size = fields
+                name, info, _, section, value, size = fields
             else:
-                name, value, size, info, _, index = fields
-            yield _text(data, names + name), info, index, value, size
+                name, value, size, info, _, section = fields
+            text = _text(data, names + name)
+            yield _ElfSymbol(text, info >> 4, info & 0xF, section, value, size)
 
 
 def _text(data: bytes, start: int) -> str:
+    """Return the string at an offset, which ends before a zero byte."""
     return data[start : data.index(b"\0", start)].decode("ascii", "replace")

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from firmwright.base.errors import PluginError
@@ -9,42 +10,62 @@ from firmwright.build.elf_reader import external_definitions
 from firmwright.targets.library_sources import defined_symbols
 
 _ARCHIVE = b"!<arch>\n"
+"""The first bytes of an archive of object files; members follow, each after a header."""
 _MEMBER_HEADER_BYTES = 60
 _MEMBER_SIZE = slice(48, 58)
+"""The place of a member's size in its header, as decimal digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """The first definition of a symbol: the region or library, the file, and the code."""
+
+    owner: str
+    path: str
+    code: bytes
 
 
 def check_external_symbols(files: Mapping[str, bytes], generated: Collection[str]) -> None:
     """Raise PluginError if generated files and libraries, one per folder, share a symbol."""
-    first: dict[str, tuple[str, str, bytes]] = {}
+    first: dict[str, _Definition] = {}
     for path in sorted(files):
         owner = path if path in generated else str(PurePosixPath(path).parent)
         for symbol, code in _definitions(path, files[path]):
-            other_owner, other_path, other = first.setdefault(symbol, (owner, path, code))
-            if owner != other_owner and code != other:
+            other = first.setdefault(symbol, _Definition(owner, path, code))
+            if owner != other.owner and code != other.code:
                 raise PluginError(
-                    f"{other_path} and {path} both define the function {symbol}, so one of the "
+                    f"{other.path} and {path} both define the function {symbol}, so one of the "
                     "two would be called in place of the other.",
                     hint="a symbol per region, such as `kernel.symbol`; or static functions.",
                 )
 
 
 def _definitions(path: str, data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the symbols that a file defines, each with the code that must be the same."""
+    """Yield the symbols that a file defines, each with the code that must be the same.
+
+    Members of archives may be the same code, as two libraries may contain one; other files are
+    equal only to themselves, so that their path represents their code.
+    """
+    own_code = path.encode()
     if path.endswith(".c"):
         text = data.decode("utf-8", errors="replace")
-        yield from ((name, path.encode()) for name in defined_symbols(text))
+        for name in defined_symbols(text):
+            yield name, own_code
         return
     try:
         if path.endswith(".o"):
-            yield from ((name, path.encode()) for name in external_definitions(data))
+            for name in external_definitions(data):
+                yield name, own_code
         elif data.startswith(_ARCHIVE):
             for member in _members(data):
-                yield from ((name, member) for name in external_definitions(member))
+                for name in external_definitions(member):
+                    yield name, member
     except (struct.error, ValueError, IndexError) as error:
         raise PluginError("the object file is not complete.", where=path) from error
 
 
 def _members(data: bytes) -> Iterator[bytes]:
+    """Yield the members of an archive, which start at even offsets."""
     at = len(_ARCHIVE)
     while at + _MEMBER_HEADER_BYTES <= len(data):
         start = at + _MEMBER_HEADER_BYTES

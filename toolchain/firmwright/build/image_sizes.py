@@ -1,6 +1,7 @@
 """Memory use of a linked image by region, and the error for an image that does not fit."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,9 @@ from firmwright.base.errors import DoesNotFitError, RegionOverflow
 from firmwright.build.elf_reader import is_elf, read_sections_and_symbols
 
 _OVERFLOW = re.compile(r"region [`'](\w+)'(?:: | )overflowed by (\d+) bytes")
+"""The message of the GNU and LLVM linkers."""
+_LARGEST = 5
+"""Number of symbols that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +28,15 @@ class LinkedRegion:
 
 def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
     """Read the sizes of an ELF file; `regions` is empty on the host."""
-    if not regions and not is_elf(elf):  # an executable of macOS or Windows
+    if not regions and not is_elf(elf):
+        # The host's executables of macOS and Windows are not read.
         return ImageSizes((), (), ())
     sections, symbols = read_sections_and_symbols(elf)
-    usage = dict.fromkeys((r.name for r in regions), 0)
-    for section in sections if regions else ():
-        for name in _regions_of(section, regions):
-            usage[name] += section.size_bytes
+    usage: Counter[str] = Counter()
+    if regions:
+        for section in sections:
+            for name in _regions_of(section, regions):
+                usage[name] += section.size_bytes
     uses = tuple(ImageRegionUsage(r.name, usage[r.name], r.size_bytes) for r in regions)
     return ImageSizes(sections, symbols, uses)
 
@@ -38,9 +44,8 @@ def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
 def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[str, ...]:
     """Return the regions that a section occupies; .data and .ramfunc occupy flash and RAM."""
     tail = section.name.rsplit(".", 1)[-1]
-    if section.name.startswith((".noinit.", ".rodata.", ".external.")) and any(
-        r.name == tail for r in regions
-    ):
+    is_for_region = section.name.startswith((".noinit.", ".rodata.", ".external."))
+    if is_for_region and any(region.name == tail for region in regions):
         return (tail,)
     flash = next(r.name for r in regions if r.kind == "flash")
     if section.name.startswith(".ramfunc."):
@@ -55,9 +60,13 @@ def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[
 
 
 def find_overflows(output: str, regions: Sequence[LinkedRegion]) -> tuple[RegionOverflow, ...]:
-    sizes = {r.name: r.size_bytes for r in regions}
-    over = {name: int(extra) for name, extra in _OVERFLOW.findall(output) if name in sizes}
-    return tuple(RegionOverflow(n, sizes[n] + extra, sizes[n]) for n, extra in over.items())
+    """Return the regions that the linker reports as too small, the last report of each."""
+    sizes = {region.name: region.size_bytes for region in regions}
+    overflows: dict[str, RegionOverflow] = {}
+    for name, extra in _OVERFLOW.findall(output):
+        if name in sizes:
+            overflows[name] = RegionOverflow(name, sizes[name] + int(extra), sizes[name])
+    return tuple(overflows.values())
 
 
 def make_does_not_fit_error(
@@ -74,8 +83,11 @@ def make_does_not_fit_error(
         missing = overflow.need_bytes - overflow.have_bytes
         text = f"{overflow.name} needs {overflow.need_bytes} bytes and has {overflow.have_bytes}"
         largest = _contributors(overflow.name, sizes, regions) if sizes else []
-        named = ", ".join(f"{name} {size}" for name, size in largest)
-        parts.append(f"{text} ({missing} too few{f'; largest: {named}' if named else ''})")
+        detail = f"{missing} too few"
+        if largest:
+            named = ", ".join(f"{name} {size}" for name, size in largest)
+            detail += f"; largest: {named}"
+        parts.append(f"{text} ({detail})")
         peak.extend(largest)
     return DoesNotFitError(
         f"the firmware does not fit: {'; '.join(parts)}.",
@@ -89,11 +101,13 @@ def make_does_not_fit_error(
 def _contributors(
     region: str, sizes: ImageSizes, regions: Sequence[LinkedRegion]
 ) -> list[tuple[str, int]]:
-    homes = {s.name: _regions_of(s, regions) for s in sizes.sections}
-    inside = [s for s in sizes.symbols if region in homes[s.section]]
-    largest = sorted(inside, key=lambda s: (-s.size_bytes, s.name))[:5]
-    named = [(s.name, s.size_bytes) for s in largest]
-    stack = sum(s.size_bytes for s in sizes.sections if s.kind == "stack")
-    if stack and any(s.kind == "stack" and region in homes[s.name] for s in sizes.sections):
-        named.append(("the stack", stack))
+    """Return the names and bytes of the largest symbols in a region, and of the stack if there."""
+    homes = {section.name: _regions_of(section, regions) for section in sizes.sections}
+    inside = [symbol for symbol in sizes.symbols if region in homes[symbol.section]]
+    largest = sorted(inside, key=lambda symbol: (-symbol.size_bytes, symbol.name))[:_LARGEST]
+    named = [(symbol.name, symbol.size_bytes) for symbol in largest]
+    stacks = [section for section in sizes.sections if section.kind == "stack"]
+    stack_bytes = sum(section.size_bytes for section in stacks)
+    if stack_bytes and any(region in homes[section.name] for section in stacks):
+        named.append(("the stack", stack_bytes))
     return named

@@ -11,10 +11,12 @@ from firmwright.build.compiler_flags import WARNINGS, debian_packages, language_
 COMPILER = "gcc"
 TIMEOUT_S = 600.0
 _CALLS = ("-fsanitize=thread", "-fno-inline-functions")
+"""Flags with which gcc calls a function for each access to memory."""
 _FILES = ("fwr_access_trace.c", "fwr_access_trace.h")
 
 
 def build_instrumented_library(folder: Path, name: str) -> Path:
+    """Compile the model `name` in a project's folder; the library records each access."""
     if find_program(COMPILER) is None:
         what = f"the compiler {COMPILER} is not installed."
         raise ToolMissingError(what, hint=f"apt install {debian_packages('')}.")
@@ -24,8 +26,8 @@ def build_instrumented_library(folder: Path, name: str) -> Path:
     flags = (*language_flags(), "-O1", "-fPIC", "-I.", "-Imodel")
     probe = f"-D{name.upper()}_PROBE(i, phase, output, bytes)=fwr_access_set_operator((i), (phase))"
     header = f'-D{name.upper()}_PROBE_HEADER="fwr_access_trace.h"'
-    model = (f"model/{name}.c", "-o", "model.o")
-    _run(folder, (COMPILER, *flags, *_CALLS, header, probe, "-c", *model))
+    model = ("-c", f"model/{name}.c", "-o", "model.o")
+    _run(folder, (COMPILER, *flags, *_CALLS, header, probe, *model))
     trace = ("-c", "fwr_access_trace.c", "-o", "fwr_access_trace.o")
     _run(folder, (COMPILER, *flags, *WARNINGS, *trace))
     library = folder / f"lib{name}_watched.so"

@@ -10,6 +10,7 @@ from firmwright.boards import Board
 from firmwright.boards.memory import MemoryRegion
 
 _GUARDS = (0x10000, 0x1000, 0x100)
+"""Sizes of the area below the stack that are tried, the largest first."""
 _ENTRY = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_start"}
 
 
@@ -25,14 +26,18 @@ def format_linker_script(board: Board) -> str:
 
 def extra_constant_regions(board: Board) -> tuple[MemoryRegion, ...]:
     """Return the regions other than the program's flash that may hold constants of the image."""
-    return tuple(
-        r for r in board.memory if r != board.flash and (r.kind == "flash" or r.const_pool)
-    )
+    extra: list[MemoryRegion] = []
+    for region in board.memory:
+        holds_constants = region.kind == "flash" or region.const_pool
+        if holds_constants and region != board.flash:
+            extra.append(region)
+    return tuple(extra)
 
 
 def format_board_header(board: Board) -> str:
+    guard_bytes = stack_guard_bytes(board)
     return render_template(
-        "firmwright.build", "fwr_board.h.j2", board=board, guard_bytes=stack_guard_bytes(board)
+        "firmwright.build", "fwr_board.h.j2", board=board, guard_bytes=guard_bytes
     )
 
 

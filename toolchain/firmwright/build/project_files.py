@@ -18,6 +18,7 @@ _PERIPHERALS = ("console", "counter", "clock", "watchdog", "cores", "dma")
 
 
 def project_files(board: Board, *, c_standard: str = compiler_flags.C_STANDARD) -> SourceTree:
+    """Return the files of a project for `board`, except those of its models."""
     runtime = runtime_files(board)
     content: dict[str, str | bytes] = {
         "SConstruct": _template("SConstruct"),
@@ -31,39 +32,42 @@ def project_files(board: Board, *, c_standard: str = compiler_flags.C_STANDARD) 
 
 
 def runtime_files(board: Board) -> dict[str, bytes]:
+    """Return the runtime library for `board`, with the drivers of its peripherals only."""
     root = runtime_dir()
     port = root / "port" / board.port
     shared = (root / "port").glob("*.h" if board.is_host else "*.[ch]")
     candidates = [*root.glob("*.[ch]"), *shared, *port.glob("*.[ch]")]
-    chosen = {
-        f"runtime/{file.relative_to(root).as_posix()}": file.read_bytes()
-        for file in sorted(candidates)
-        if not _is_driver_of_another_board(file.stem, board)
-    }
+    chosen: dict[str, bytes] = {}
+    for file in sorted(candidates):
+        if not _is_driver_of_another_board(file.stem, board):
+            chosen[f"runtime/{file.relative_to(root).as_posix()}"] = file.read_bytes()
     return _without_unused_port_headers(chosen)
 
 
 def _without_unused_port_headers(chosen: dict[str, bytes]) -> dict[str, bytes]:
     """Remove the headers of ports that no other file includes, such as those of other chips."""
-    included = {
-        PurePosixPath(name).name
-        for text in chosen.values()
-        for name in _INCLUDE.findall(text.decode())
-    }
-    kept = {
-        path: text
-        for path, text in chosen.items()
-        if not (path.startswith("runtime/port/") and path.endswith(".h"))
-        or PurePosixPath(path).name in included
-    }
+    included: set[str] = set()
+    for text in chosen.values():
+        included.update(PurePosixPath(name).name for name in _INCLUDE.findall(text.decode()))
+    kept: dict[str, bytes] = {}
+    for path, text in chosen.items():
+        is_port_header = path.startswith("runtime/port/") and path.endswith(".h")
+        if not is_port_header or PurePosixPath(path).name in included:
+            kept[path] = text
+    # Without the removed headers, those that only they include are unused too.
     return kept if len(kept) == len(chosen) else _without_unused_port_headers(kept)
 
 
 def _is_driver_of_another_board(stem: str, board: Board) -> bool:
-    peripherals = {kind: getattr(board, kind) for kind in _PERIPHERALS}
-    own = {f"{kind}_{item.driver}" for kind, item in peripherals.items() if item is not None}
-    kinds = ("boot_", *(f"{kind}_" for kind in peripherals))
-    return stem.startswith(kinds) and stem not in {*own, f"boot_{board.boot}"}
+    """Return whether a file is a driver, such as `console_pl011`, that `board` does not use."""
+    prefixes = ["boot_"]
+    own = [f"boot_{board.boot}"]
+    for kind in _PERIPHERALS:
+        prefixes.append(f"{kind}_")
+        peripheral = getattr(board, kind)
+        if peripheral is not None:
+            own.append(f"{kind}_{peripheral.driver}")
+    return stem.startswith(tuple(prefixes)) and stem not in own
 
 
 def _template(name: str) -> str:
@@ -72,7 +76,18 @@ def _template(name: str) -> str:
 
 def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
     beside = () if board.is_host else linker_script.extra_constant_regions(board)
-    sources = (file for file in runtime if file.endswith(".c"))
+    sources = [file for file in runtime if file.endswith(".c")]
+    # The order in which the link's files are linked is that of their earlier names.
+    sources.sort(key=lambda file: file.replace("fwr_server", "fwr_link_server"))
+    regions: list[dict[str, object]] = []
+    for region in board.memory:
+        facts_of_region = {
+            "name": region.name,
+            "start": region.start,
+            "size_bytes": region.size_bytes,
+            "kind": region.kind,
+        }
+        regions.append(facts_of_region)
     facts = {
         "name": board.name,
         "core": board.core,
@@ -85,17 +100,12 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
         "zig_target": zig_target(board),
         "library_flags": compiler_flags.library_flags(board),
         "warnings": compiler_flags.WARNINGS,
-        "runtime_sources": sorted(
-            sources, key=lambda f: f.replace("fwr_server", "fwr_link_server")
-        ),
+        "runtime_sources": sources,
         "model_optimization": compiler_flags.MODEL_OPTIMIZATION,
         "runtime_optimization": compiler_flags.RUNTIME_OPTIMIZATION,
         "link_flags": compiler_flags.link_flags(board),
-        "memory": [
-            {"name": r.name, "start": r.start, "size_bytes": r.size_bytes, "kind": r.kind}
-            for r in board.memory
-        ],
-        "sections_beside": [f".rodata.{r.name}" for r in beside],
+        "memory": regions,
+        "sections_beside": [f".rodata.{region.name}" for region in beside],
         "exception_frame_bytes": _exception_frame_bytes(board),
         "counter_interrupts": board.counter.driver == "systick",
         "stack_bytes": board.limits.stack_bytes,

@@ -26,7 +26,12 @@ _FLAG: Final = (
 )
 _FLAGS: Final = re.compile(rf"({_FLAG}( {_FLAG})*)?", re.ASCII)
 _FLAG_LISTS: Final = (
-    *("compile_flags", "clang_flags", "zig_flags", "zig_target", "library_flags", "link_flags"),
+    "compile_flags",
+    "clang_flags",
+    "zig_flags",
+    "zig_target",
+    "library_flags",
+    "link_flags",
     "warnings",
 )
 _RUNTIME_SOURCE: Final = re.compile(r"(runtime|firmware)/(\w[\w-]*/)*\w[\w-]*\.c", re.ASCII)
@@ -50,10 +55,13 @@ def find_build_script(directory: Path) -> Path:
 
 
 def _problems(directory: Path) -> Iterator[str]:
+    """Yield what requires trust: files, their names, and flags."""
     for parent, folders, files in os.walk(directory):
         for name in (*folders, *files):
-            if problem := _file_problem(directory, Path(parent, name)):
-                yield f"{Path(parent, name).relative_to(directory)} {problem}."
+            path = Path(parent, name)
+            problem = _file_problem(directory, path)
+            if problem:
+                yield f"{path.relative_to(directory)} {problem}."
     for folder in ("model", BACKEND_FILES_DIR):
         for path in sorted((directory / folder).rglob("*")):
             if not _FILE_NAME.fullmatch(path.name):
@@ -69,15 +77,16 @@ def _problems(directory: Path) -> Iterator[str]:
 def _file_problem(directory: Path, path: Path) -> str:
     """Return why a file or folder requires trust; "" if it does not."""
     status = path.lstat()
-    is_link, is_product = (
-        path.is_symlink(),
-        path.relative_to(directory).parts[0].casefold() == "build",
-    )
+    is_link = path.is_symlink()
+    is_regular = stat.S_ISREG(status.st_mode)
+    is_hard_link = is_regular and status.st_nlink > 1
+    # The name of the build's folder may be in other case on file systems that ignore it.
+    is_product = path.relative_to(directory).parts[0].casefold() == "build"
     if is_link and not path.resolve().is_relative_to(directory):
         return "is a link that leaves the folder"
-    if is_product and (is_link or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1)):
+    if is_product and (is_link or is_hard_link):
         return "is a link, through which the build would write to another file"
-    if not is_link and not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+    if not is_link and not is_regular and not stat.S_ISDIR(status.st_mode):
         return "is not a regular file"
     if _TOOL_FILE.fullmatch(path.name):
         return "is a file that compilers read by themselves"
@@ -100,8 +109,12 @@ def _board_problems(facts: dict[str, object]) -> Iterator[str]:
 
 
 def _are_flags(value: Any) -> bool:
-    is_list = isinstance(value, list) and all(isinstance(flag, str) and flag for flag in value)
-    return is_list and _FLAGS.fullmatch(" ".join(value)) is not None
+    """Return whether a value is a list of flags that boards may have."""
+    if not isinstance(value, list):
+        return False
+    if not all(isinstance(flag, str) and flag for flag in value):
+        return False
+    return _FLAGS.fullmatch(" ".join(value)) is not None
 
 
 def _all_match(pattern: re.Pattern[str], value: Any) -> bool:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from firmwright.artifacts import Image, StackUsage, Variant
 from firmwright.base.cache_folder import cache_root
@@ -25,6 +26,7 @@ from firmwright.build.zig_toolchain import zig_command
 
 BUILD_TIMEOUT_S = 900.0
 _ROOTS = {"cortex_m": "fwr_reset_handler", "riscv32": "fwr_reset", "host": "main"}
+"""The first function with a stack, by port."""
 _FAULT_ROOT = "fwr_fault_report"
 _MODEL_ENTRIES = ("run", "feed_row", "finish")
 """The model functions that firmware calls; the last two are for row-streamed inputs."""
@@ -32,13 +34,6 @@ _COUNTER_ROOT = "fwr_systick_isr"
 CUSTOM_MAIN_MARK = "firmware/fwr_stop.c"
 """The file of projects whose main program is the user's."""
 _STACK_ALIGN = 16
-
-
-_BOARD_FIELDS = (
-    *("port", "toolchain", "exception_frame_bytes", "counter_interrupts", "fit_stack"),
-    "stack_bytes",
-)
-"""The fields of a build that its board.json has under the same names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +86,21 @@ def build_project(
     script = OWN_SCRIPT if is_own else find_build_script(directory)
     signatures = None if is_own else _signature_file(directory)
     build = _ProjectBuild(
-        directory,
-        variant,
-        choose_compiler(compiler, default=facts["compiler"]),
-        objects,
-        script,
-        signatures,
+        directory=directory,
+        variant=variant,
+        compiler=choose_compiler(compiler, default=facts["compiler"]),
+        objects=objects,
+        script=script,
+        signatures=signatures,
         board=facts["name"],
         regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
         root=_ROOTS[facts["port"]],
-        **{name: facts[name] for name in _BOARD_FIELDS},
+        port=facts["port"],
+        toolchain=facts["toolchain"],
+        exception_frame_bytes=facts["exception_frame_bytes"],
+        counter_interrupts=facts["counter_interrupts"],
+        fit_stack=facts["fit_stack"],
+        stack_bytes=facts["stack_bytes"],
     )
     has_zig_flags = bool(facts.get("zig_flags"))
     require_compiler(
@@ -114,9 +114,10 @@ def build_project(
 
 
 def _built_image(build: _ProjectBuild) -> Image:
-    elf, regions = build.elf, build.regions
-    sizes = read_sizes(elf, regions)
-    empty = read_sizes(build.directory / "build" / "empty" / "firmware.elf", regions)
+    """Return the linked image; the model's sizes are those beyond the empty firmware."""
+    elf = build.elf
+    sizes = read_sizes(elf, build.regions)
+    empty = read_sizes(build.directory / "build" / "empty" / "firmware.elf", build.regions)
     stack, firmware_stack = _stack_use(build)
     has_library = build.port == "host" and build.variant == "release"
     others = {file.suffix: file for file in elf.parent.glob("firmware.*")}
@@ -193,8 +194,7 @@ def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
         return False
     size_bytes = _stack_reserve_bytes(build, _call_graph(build, elf))
     file = build.directory / "build" / "stack.json"
-    earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    earlier = earlier if isinstance(earlier, dict) else {}
+    earlier = _read_reserves(file)
     fitted = {**earlier, build.variant: size_bytes, "empty": size_bytes}
     if fitted == earlier:
         return False
@@ -203,20 +203,33 @@ def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
     return True
 
 
+def _read_reserves(file: Path) -> dict[str, Any]:
+    """Return the stack reserves of earlier builds by variant; none if the file has no object."""
+    if not file.is_file():
+        return {}
+    reserves = json.loads(file.read_text(encoding="utf-8"))
+    return reserves if isinstance(reserves, dict) else {}
+
+
 def _stack_reserve_bytes(build: _ProjectBuild, graph: CallGraph) -> int:
-    """Return the reserve for the worst path, an exception, and a fault report in half of it."""
-    worst = _stacks(build, graph)[1]
+    """Return the reserve for the worst path, an exception, and a fault report in half of it.
+
+    If the worst path is not known, the reserve is at least that of the board.
+    """
+    _, worst = _stacks(build, graph)
     fault = graph.worst(build.root).size_bytes + build.exception_frame_bytes
     report = 2 * graph.worst(_FAULT_ROOT).size_bytes
-    least = build.stack_bytes if worst.unknown or worst.unbounded else 0
-    size_bytes = max(worst.size_bytes, fault, report, least)
+    size_bytes = max(worst.size_bytes, fault, report)
+    if worst.unknown or worst.unbounded:
+        size_bytes = max(size_bytes, build.stack_bytes)
     return -(-size_bytes // _STACK_ALIGN) * _STACK_ALIGN
 
 
 def _messages(build: _ProjectBuild, output: str) -> list[str]:
-    commands = (build.tool("gcc") + " ", build.tool("objcopy") + " ", "clang ")
-    zig = (*(shlex.quote(str(word)) for word in zig_command()[:1]), "zig ")
-    return [line for line in output.splitlines() if not line.startswith((*commands, *zig))]
+    """Return the lines of the output that are not the commands that SCons ran."""
+    commands = [build.tool("gcc") + " ", build.tool("objcopy") + " ", "clang ", "zig "]
+    commands += [shlex.quote(str(word)) for word in zig_command()[:1]]
+    return [line for line in output.splitlines() if not line.startswith(tuple(commands))]
 
 
 def _link_anyway(build: _ProjectBuild) -> Path | None:

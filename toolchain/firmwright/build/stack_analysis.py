@@ -47,66 +47,105 @@ class KnownFunctions:
         return name in self.frames and name not in self.backend and not self.is_custom
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class _DeepestPath:
+    """The bytes of a path's frames, and its functions by address; equal depths order by them."""
+
+    size_bytes: int
+    addresses: tuple[int, ...]
+
+
 class CallGraph:
     """The functions of an image by address, with their stack frames and calls."""
 
     def __init__(self, disassembly: str, known: KnownFunctions) -> None:
         self._known = known
         self._functions = read_functions(disassembly)
-        glue = {a: f.name for a, f in self._functions.items() if f.name in known.glue}
-        self._by_model = [a for a, name in glue.items() if name.startswith(MODEL_CALLBACK_PREFIXES)]
-        self._jobs = [a for a, name in glue.items() if name.endswith(CORE_JOB_SUFFIX)]
-        self._glue = [a for a in glue if a not in (*self._by_model, *self._jobs)]
-        self._depths: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._by_model: list[int] = []
+        self._jobs: list[int] = []
+        self._glue: list[int] = []
+        for address, function in self._functions.items():
+            if function.name not in known.glue:
+                continue
+            is_by_model = function.name.startswith(MODEL_CALLBACK_PREFIXES)
+            is_job = function.name.endswith(CORE_JOB_SUFFIX)
+            if is_by_model:
+                self._by_model.append(address)
+            if is_job:
+                self._jobs.append(address)
+            if not is_by_model and not is_job:
+                self._glue.append(address)
+        self._depths: dict[int, _DeepestPath] = {}
         self._cycles: dict[int, tuple[str, ...]] = {}
 
     def worst(self, root: str) -> StackUsage:
         """Return the deepest path from `root`, which must be in the image."""
-        starts = [a for a, f in self._functions.items() if f.name == root]
+        starts = [address for address, f in self._functions.items() if f.name == root]
         if not starts:
             raise ToolFailedError(f"the image has no function {root}.")
-        size, path = max(self._depth(start, ()) for start in starts)
+        deepest = max(self._depth(start, ()) for start in starts)
         reached = self._reached(starts)
-        names = tuple(self._functions[a].name for a in path)
         unknown = {f.name for f in reached.values() if f.is_dynamically_linked}
-        return StackUsage(root, size, names, tuple(sorted(unknown)), self._unbounded(reached))
+        return StackUsage(
+            root,
+            deepest.size_bytes,
+            tuple(self._functions[address].name for address in deepest.addresses),
+            tuple(sorted(unknown)),
+            self._unbounded(reached),
+        )
 
     def has(self, name: str) -> bool:
         return any(f.name == name for f in self._functions.values())
 
-    def _depth(self, start: int, above: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    def _depth(self, start: int, above: tuple[int, ...]) -> _DeepestPath:
+        """Return the deepest path from a function; `above` are the functions on the way to it.
+
+        This is a depth-first search that remembers the depth of each function. A call of a function
+        on the way closes a cycle, of which the frames count once.
+        """
         if start in self._depths:
             return self._depths[start]
         function = self._functions[start]
         if start in above:
             self._note_cycle((*above[above.index(start) :], start))
-            return 0, ()
-        deepest: tuple[int, tuple[int, ...]] = (0, ())
+            return _DeepestPath(0, ())
+        deepest = _DeepestPath(0, ())
         for callee in self._callees(start, function):
             deepest = max(deepest, self._depth(callee, (*above, start)))
         frame = max(function.frame_bytes, self._known.frames.get(function.name, 0))
-        self._depths[start] = (frame + deepest[0], (start, *deepest[1]))
-        return self._depths[start]
+        path = _DeepestPath(frame + deepest.size_bytes, (start, *deepest.addresses))
+        self._depths[start] = path
+        return path
 
     def _note_cycle(self, cycle: tuple[int, ...]) -> None:
         """Record a cycle unless all of its edges are jumps, which leave no frame behind."""
         edges = pairwise(cycle)
         if not all(self._functions[caller].only_jumps_to(callee) for caller, callee in edges):
-            names = tuple(self._functions[a].name for a in cycle)
+            names = tuple(self._functions[address].name for address in cycle)
             self._cycles.setdefault(cycle[0], names)
 
     def _callees(self, start: int, function: FunctionCode) -> list[int]:
+        """Return the functions that the function at `start` calls or jumps to, by address."""
         if function.is_dynamically_linked:
             return []
-        inside = {a for a in (*function.calls, *function.jumps) if a in self._functions}
-        if function.only_jumps_to(start):  # a loop
-            inside.discard(start)
+        callees = (function.calls | function.jumps) & self._functions.keys()
+        if function.only_jumps_to(start):
+            # The jump is that of a loop.
+            callees.discard(start)
         if function.calls_pointer and self._known.knows_targets(function.name):
-            others = self._jobs if function.name == CORE_START_FUNCTION else self._glue
-            inside.update(self._by_model if function.name in self._known.model else others)
-        return sorted(inside)
+            callees.update(self._targets_of_pointers(function.name))
+        return sorted(callees)
+
+    def _targets_of_pointers(self, caller: str) -> list[int]:
+        """Return the functions of the glue that a function of the project may call by pointer."""
+        if caller in self._known.model:
+            return self._by_model
+        if caller == CORE_START_FUNCTION:
+            return self._jobs
+        return self._glue
 
     def _reached(self, starts: list[int]) -> dict[int, FunctionCode]:
+        """Return the functions to which a path leads from `starts`."""
         seen: set[int] = set()
         todo = list(starts)
         while todo:
@@ -118,22 +157,22 @@ class CallGraph:
 
     def _unbounded(self, reached: Mapping[int, FunctionCode]) -> tuple[UnboundedStack, ...]:
         """Return why the depth has no bound, the definite causes first."""
-        cycles = [self._cycles[a] for a in reached if a in self._cycles]
+        cycles = [self._cycles[address] for address in reached if address in self._cycles]
         variable = sorted({f.name for f in reached.values() if self._is_variable(f)})
         pointers = sorted({f.name for f in reached.values() if self._has_unknown_targets(f)})
-        found = [
-            *((UnboundedReason.RECURSION, cycle) for cycle in cycles),
-            *((UnboundedReason.VARIABLE_FRAME, (name,)) for name in variable),
-            *((UnboundedReason.FUNCTION_POINTER, (name,)) for name in pointers),
-        ]
-        causes = [UnboundedStack(*cause, self._is_definite(*cause)) for cause in found]
+        causes = [self._cause(UnboundedReason.RECURSION, *cycle) for cycle in cycles]
+        causes += [self._cause(UnboundedReason.VARIABLE_FRAME, name) for name in variable]
+        causes += [self._cause(UnboundedReason.FUNCTION_POINTER, name) for name in pointers]
         return tuple(sorted(causes, key=lambda cause: not cause.is_definite))
 
-    def _is_definite(self, reason: UnboundedReason, names: tuple[str, ...]) -> bool:
+    def _cause(self, reason: UnboundedReason, *names: str) -> UnboundedStack:
+        """Return the cause, which is definite for own functions, except calls by pointer."""
         is_own = any(name in self._known.frames for name in names)
-        return is_own and reason is not UnboundedReason.FUNCTION_POINTER
+        is_definite = is_own and reason is not UnboundedReason.FUNCTION_POINTER
+        return UnboundedStack(reason, names, is_definite)
 
     def _is_variable(self, function: FunctionCode) -> bool:
+        """Return whether a frame has no constant size; without a `.su` file, instructions tell."""
         has_frame = function.name in self._known.frames
         is_lowered = function.lowers_by_register and not has_frame
         return function.name in self._known.variable or is_lowered
@@ -169,6 +208,16 @@ def read_frames(directory: Path) -> tuple[dict[str, int], frozenset[str]]:
 def read_known_functions(directory: Path, *, is_custom: bool) -> KnownFunctions:
     """Return the functions of an image's folder, where `.su` files are as in the project."""
     frames, variable = read_frames(directory)
-    parts = (read_frames(directory / name)[0] for name in ("firmware", "model", "backend"))
-    glue, model, backend = map(frozenset, parts)
-    return KnownFunctions(frames, glue, model, backend, variable, is_custom)
+    return KnownFunctions(
+        frames=frames,
+        glue=_functions_in(directory / "firmware"),
+        model=_functions_in(directory / "model"),
+        backend=_functions_in(directory / "backend"),
+        variable=variable,
+        is_custom=is_custom,
+    )
+
+
+def _functions_in(directory: Path) -> frozenset[str]:
+    frames, _ = read_frames(directory)
+    return frozenset(frames)

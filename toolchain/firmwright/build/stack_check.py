@@ -10,9 +10,9 @@ def check_stack(image: Image) -> None:
     """Raise DoesNotFitError if the worst path exceeds the reserve or definitely has no bound."""
     stack = image.firmware_stack
     reserved = image.sizes.bytes_of("stack")
-    unbounded = next((cause for cause in stack.unbounded if cause.is_definite), None)
     if not reserved or not image.stack_is_known:
         return
+    unbounded = next((cause for cause in stack.unbounded if cause.is_definite), None)
     if unbounded is not None:
         least = f"{stack.size_bytes:,} bytes without it, {reserved:,} are reserved"
         what = f"the stack is unbounded: {unbounded} ({least})."
@@ -27,7 +27,8 @@ def check_stack(image: Image) -> None:
 
 def stack_warnings(image: Image) -> tuple[str, ...]:
     """Return a warning if the stack is unbounded, which names all causes."""
-    stack, reserved = image.firmware_stack, image.sizes.bytes_of("stack")
+    stack = image.firmware_stack
+    reserved = image.sizes.bytes_of("stack")
     if not reserved or not image.stack_is_known or not stack.unbounded:
         return ()
     causes = "; ".join(str(cause) for cause in stack.unbounded)

@@ -48,15 +48,23 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def zig_target(board: Board) -> tuple[str, ...]:
+    """Return the flags that select the core of `board` in Zig; () if it has none for the core."""
     options = dict(flag.split("=", 1) for flag in board.cpu_flags if "=" in flag)
-    if board.toolchain == "riscv64-unknown-elf" and options.get("-march", "").startswith("rv32i"):
-        letters, *extensions = options["-march"].removeprefix("rv32i").split("_")
-        core = "+".join(["generic_rv32", *letters, *extensions])
-        return ("-target", "riscv32-linux-musl", f"-mcpu={core}", "-mcmodel=medany")
-    name = options.get("-mcpu", "")
-    if board.toolchain != "arm-none-eabi" or not name:
+    if board.toolchain == "riscv64-unknown-elf":
+        return _riscv_target(options.get("-march", ""))
+    if board.toolchain != "arm-none-eabi" or "-mcpu" not in options:
         return ()
-    hard = "-mfloat-abi=hard" in board.cpu_flags
+    abi = "hf" if "-mfloat-abi=hard" in board.cpu_flags else ""
+    name = options["-mcpu"]
+    model = name.partition("+")[0].replace("-", "_")
     unit = _UNITS.get(f"-mfpu={options.get('-mfpu')}", "")
-    core = name.partition("+")[0].replace("-", "_") + _EXTRAS.get(name, "") + unit
-    return ("-target", f"thumb-linux-musleabi{'hf' if hard else ''}", f"-mcpu={core}")
+    return ("-target", f"thumb-linux-musleabi{abi}", f"-mcpu={model}{_EXTRAS.get(name, '')}{unit}")
+
+
+def _riscv_target(march: str) -> tuple[str, ...]:
+    """Return the flags for an architecture such as `rv32imc_zba`; () for another base."""
+    if not march.startswith("rv32i"):
+        return ()
+    letters, *extensions = march.removeprefix("rv32i").split("_")
+    core = "+".join(["generic_rv32", *letters, *extensions])
+    return ("-target", "riscv32-linux-musl", f"-mcpu={core}", "-mcmodel=medany")
