@@ -19,6 +19,8 @@ from firmwright.base.platform_compat import lock_file
 
 SIZE_VARIABLE = "FIRMWRIGHT_CACHE_SIZE"
 DEFAULT_SIZE = "256M"
+_UNIT_SHIFTS = {"K": 10, "M": 20, "G": 30}
+"""The powers of two of the units of a size."""
 MIN_AGE_S = 3600
 """Entries used within this time are not removed automatically, since they may be in use."""
 TRIM_INTERVAL_S = 600
@@ -34,11 +36,13 @@ class CacheEntry:
 
 
 def cache_limit_bytes() -> int:
+    """Return the size that the environment sets, such as 512K, 256M or 2G; UsageError if wrong."""
     text = os.environ.get(SIZE_VARIABLE) or DEFAULT_SIZE
-    number, unit = (text[:-1], text[-1]) if text[-1] in "KMG" else (text, "")
+    unit = text[-1] if text[-1] in _UNIT_SHIFTS else ""
+    number = text.removesuffix(unit)
     if not number.isdecimal():
         raise UsageError(f"{SIZE_VARIABLE} is {text!r}.", hint=f"a size such as {DEFAULT_SIZE}.")
-    return int(number) << 10 * " KMG".index(unit or " ")
+    return int(number) << _UNIT_SHIFTS.get(unit, 0)
 
 
 def object_folder() -> Path:

@@ -13,7 +13,9 @@ def emulate(compiled: Compilation) -> Compilation:
     board = compiled.board
     if board.run.kind != "serial":
         return compiled
-    core = "cortex-m3" if board.core.startswith("cortex-m0") else board.core  # a superset
+    core = board.core
+    if core.startswith("cortex-m0"):
+        core = "cortex-m3"  # Its instructions are a superset.
     machines = [m for m in list_boards() if m.core == core and m.run.kind == "qemu"]
     if not machines:
         hint = "use a board with another core."

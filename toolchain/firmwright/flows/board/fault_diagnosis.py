@@ -73,13 +73,13 @@ def make_fault_explainer(
 
     def explain(fault: Fault) -> str:
         at, caller = _places(compiled, image, fault)
-        sentences = [
-            _operator(compiled, fault, [*at, *caller], prefix),
-            f"The program counter was in {_path(at)}." if at else "",
-            f"The caller was {_path(caller)}." if caller else "",
-            _stack(image, fault),
-        ]
-        return " ".join(filter(None, sentences))
+        sentences = [_operator(compiled, fault, [*at, *caller], prefix)]
+        if at:
+            sentences.append(f"The program counter was in {_path(at)}.")
+        if caller:
+            sentences.append(f"The caller was {_path(caller)}.")
+        sentences.append(_stack(image, fault))
+        return " ".join(sentence for sentence in sentences if sentence)
 
     return explain
 
@@ -87,6 +87,7 @@ def make_fault_explainer(
 def _places(
     compiled: Compilation, image: Image, fault: Fault
 ) -> tuple[tuple[SourceLocation, ...], tuple[SourceLocation, ...]]:
+    """Return the source lines of the program counter, and of the caller if they differ."""
     counter = fault.register("pc", "mepc")
     returns = fault.register("lr", "ra")
     if counter is None or returns is None:
@@ -104,6 +105,7 @@ def _path(places: Iterable[SourceLocation]) -> str:
 def _operator(
     compiled: Compilation, fault: Fault, places: Iterable[SourceLocation], prefix: str
 ) -> str:
+    """Return the sentence that names the operator, or those that share the kernel of `places`."""
     operators = compiled.summary.operators
     if fault.operator is not None:
         matches = [operator for operator in operators if operator.index == fault.operator]
@@ -112,10 +114,11 @@ def _operator(
         matches = [operator for operator in operators if operator.kernel in kernels]
     if not matches:
         return ""
-    names = ", or ".join(
-        f"{op.index}, {op.name} ({op.kind}, {op.span or op.tensor})" for op in matches
-    )
-    return f"The operator is {names}."
+    names: list[str] = []
+    for operator in matches:
+        origin = operator.span or operator.tensor
+        names.append(f"{operator.index}, {operator.name} ({operator.kind}, {origin})")
+    return f"The operator is {', or '.join(names)}."
 
 
 def _stack(image: Image, fault: Fault) -> str:

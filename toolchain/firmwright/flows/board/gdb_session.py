@@ -45,7 +45,10 @@ class DebugCommands:
 
 def debug_commands(board: Board, elf: Path, address: str, operator: int | None) -> DebugCommands:
     """Return the commands for `elf` on `board`; `address` is the emulator's GDB stub, if any."""
-    server, target = ((), address) if address else _server(board.name, board.flash_tools)
+    server: Command = ()
+    target = address
+    if not address:
+        server, target = _server(board.name, board.flash_tools)
     steps = [f"target remote {target}"]
     if operator is not None:
         # Calls without data measure the probe's own cost.
@@ -53,15 +56,20 @@ def debug_commands(board: Board, elf: Path, address: str, operator: int | None) 
         steps.append(f"break fwr_probe if {condition}")
         steps.append("continue")
         steps.append("up")
-    words = [word for step in steps for word in ("-ex", step)]
+    words: list[str] = []
+    for step in steps:
+        words += ["-ex", step]
     return DebugCommands(server, (DEBUGGER, *_NO_SCRIPTS, str(elf.absolute()), *words))
 
 
 def _server(board: str, flash_tools: FlashTools) -> tuple[Command, str]:
+    """Return the command of the first known debug server, and the address to which GDB connects."""
     for name, setting in flash_tools.tools:
         match name:
             case "openocd":
-                files = [word for file in setting.split() for word in ("-f", file)]
+                files: list[str] = []
+                for file in setting.split():
+                    files += ["-f", file]
                 return ("openocd", *files), "localhost:3333"
             case "pyocd":
                 return ("pyocd", "gdbserver", "--target", setting), "localhost:3333"

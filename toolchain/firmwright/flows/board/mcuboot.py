@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from firmwright.artifacts import MARKER
 from firmwright.base.errors import UsageError
@@ -65,7 +66,8 @@ def _payloads(
     files: Mapping[str, bytes],
     only: int | None,
 ) -> dict[int, bytes]:
-    payloads = {}
+    """Return the firmware and the constants of each region with a slot, by image number."""
+    payloads: dict[int, bytes] = {}
     for number, (region, _) in enumerate(slots.slots):
         if only not in (None, number):
             continue
@@ -88,18 +90,32 @@ def read_update(folder: Path) -> Update:
     """Read an update folder; raise UsageError for one with damaged or unsigned images."""
     try:
         manifest = parse_json(read_input_text(folder / MANIFEST))
-        entries = [dict(entry) for entry in manifest["files"]]
-        board = str(entries[0]["board"])
-        names = [(Path(str(e["file"])).name, int(e["image_index"])) for e in entries]
-        slots = [tuple(int(e[key]) if key in e else None for key in _SLOT_KEYS) for e in entries]
+        entries = [_read_entry(dict(entry)) for entry in manifest["files"]]
+        board = str(manifest["files"][0]["board"])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as problem:
         what = f"this is not an update for MCUboot: {problem}."
         hint = "create one with firmwright export --format mcuboot."
         raise UsageError(what, where=str(folder), hint=hint) from problem
-    return Update(
-        board,
-        tuple(
-            read_signed_image(folder / file, number, *places)
-            for (file, number), places in zip(names, slots, strict=True)
-        ),
-    )
+    images: list[SignedImage] = []
+    for entry in entries:
+        image = read_signed_image(
+            folder / entry.file, entry.number, entry.primary_slot, entry.secondary_slot
+        )
+        images.append(image)
+    return Update(board, tuple(images))
+
+
+@dataclass(frozen=True, slots=True)
+class _ManifestEntry:
+    """A file of a manifest with its image number, and its slots if the manifest has them."""
+
+    file: str
+    number: int
+    primary_slot: int | None
+    secondary_slot: int | None
+
+
+def _read_entry(entry: Mapping[str, Any]) -> _ManifestEntry:
+    """Return an entry; raise KeyError, TypeError or ValueError if it is malformed."""
+    slots = [int(entry[key]) if key in entry else None for key in _SLOT_KEYS]
+    return _ManifestEntry(Path(str(entry["file"])).name, int(entry["image_index"]), *slots)

@@ -163,8 +163,11 @@ def open_session(
 
 def require_same_tensors(compiled: Compilation, session: Session) -> None:
     """Raise DeviceError if firmware with the model's id describes other tensors."""
-    io, info = compiled.module.io, session.info
-    expected = [(t.name, t.type.dtype.name, t.type.size_bytes) for t in (*io.inputs, *io.outputs)]
+    io = compiled.module.io
+    info = session.info
+    expected: list[tuple[str, str, int]] = []
+    for tensor in (*io.inputs, *io.outputs):
+        expected.append((tensor.name, tensor.type.dtype.name, tensor.type.size_bytes))
     described = [(t.name, t.dtype, t.size_bytes) for t in (*info.inputs, *info.outputs)]
     if described != expected or len(info.inputs) != len(io.inputs):
         what = f"the firmware describes the tensors {described}; the model has {expected}."
@@ -192,10 +195,12 @@ def params_block(compiled: Compilation) -> bytes | None:
 
 
 def c_prefix(compiled: Compilation) -> str:
-    headers = [p for p in compiled.tree.files if p.startswith("model/") and p.endswith(".c")]
-    if len(headers) != 1:
-        raise InternalError(f"the compilation has {len(headers)} model files, not one.")
-    return Path(headers[0]).stem
+    """Return the prefix of the model's C functions, which is the name of its C file."""
+    files = [path for path in compiled.tree.files if path.startswith("model/")]
+    sources = [path for path in files if path.endswith(".c")]
+    if len(sources) != 1:
+        raise InternalError(f"the compilation has {len(sources)} model files, not one.")
+    return Path(sources[0]).stem
 
 
 def constant_memory_files(compiled: Compilation, image: Image) -> tuple[PreloadedMemory, ...]:
@@ -213,31 +218,33 @@ def constant_memory_files(compiled: Compilation, image: Image) -> tuple[Preloade
 
 
 def make_library_model(compiled: Compilation) -> LibraryModel:
-    module, plan = compiled.module, compiled.module.plan
+    """Return the facts with which the library of a compilation is called in this process."""
+    module = compiled.module
     name = c_prefix(compiled)
-    pools = {} if plan is None else plan.pool_bytes
+    buffers = () if module.plan is None else module.plan.buffers
+    pool_bytes = {} if module.plan is None else module.plan.pool_bytes
     index = compiled.tree.files.get(f"model/{name}.params.json")
-    items = json.loads(index)["params"] if index is not None else []
     devices = {call.device for call in prim_calls(module.aot_main.body) if call.device}
+    const_pools: list[LibraryConstants] = []
+    for image in unlinked_pool_images(module):
+        const_pools.append(LibraryConstants(image.pool.name, image.pool.scope, image.data))
+    pool_names = [pool.name for pool in module.pools if pool.name in pool_bytes]
     return LibraryModel(
         name=name,
         run_symbol=run_symbol(compiled.tree, name),
-        pools=tuple((p.name, pools[p.name]) for p in module.pools if p.name in pools),
-        inputs=tuple(_library_tensor(tensor) for tensor in module.io.inputs),
-        outputs=tuple(_library_tensor(tensor) for tensor in module.io.outputs),
+        pools=tuple((pool, pool_bytes[pool]) for pool in pool_names),
+        inputs=tuple(map(_library_tensor, module.io.inputs)),
+        outputs=tuple(map(_library_tensor, module.io.outputs)),
         inputs_in_pools=module.io.inputs_in_pools,
         outputs_in_pools=module.io.outputs_in_pools,
-        alignment=max((buffer.alignment for buffer in plan.buffers), default=1) if plan else 1,
+        alignment=max((buffer.alignment for buffer in buffers), default=1),
         params=params_block(compiled),
-        param_count=len(items),
-        has_init=any(buffer.kind == "const" for buffer in plan.buffers) if plan else False,
+        param_count=0 if index is None else len(json.loads(index)["params"]),
+        has_init=any(buffer.kind == "const" for buffer in buffers),
         state=tuple(tensor.buffer for tensor in module.io.state),
         devices=tuple(sorted(devices)),
         has_probe_callback=compiled.options.emit_probe_callback,
-        const_pools=tuple(
-            LibraryConstants(image.pool.name, image.pool.scope, image.data)
-            for image in unlinked_pool_images(module)
-        ),
+        const_pools=tuple(const_pools),
     )
 
 

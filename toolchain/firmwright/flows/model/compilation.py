@@ -57,12 +57,15 @@ def compile_for(
     """
     if isinstance(model, IRModule):
         model = Model(model)
-    if isinstance(earlier := given.get("update_of"), str | Path):
+    earlier = given.get("update_of")
+    if isinstance(earlier, str | Path):
         del given["update_of"]
         given = {**options_of_program(read_program(earlier), earlier), **given}
     if isinstance(given.get("tuning"), str | Path):
         given["tuning"] = read_tuning(given["tuning"])
-    options = options_for(model.module, {**given, **({"board": board} if board else {})})
+    if board:
+        given["board"] = board
+    options = options_for(model.module, given)
     log.info("compiling %s for %s", model.name, options.board)
     return compile_model(
         model.module, options, source=model.source, watch=watch, stopwatch=stopwatch
@@ -70,18 +73,19 @@ def compile_for(
 
 
 def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
+    """Return the options that the module records, with those of the user in their place."""
     names = {field.name for field in fields(Options)}
     unknown = sorted(set(given) - names)
     if unknown:
-        raise UsageError(
-            f"there is no option {unknown[0]!r}.", hint=f"use one of {', '.join(sorted(names))}."
-        )
+        hint = f"use one of {', '.join(sorted(names))}."
+        raise UsageError(f"there is no option {unknown[0]!r}.", hint=hint)
     if "passes" in given:
         given = {**given, "passes": tuple(map(make_user_pass, given["passes"]))}
     if module.is_started:
         return _options_of_started_module(module, given)
     recorded = _options_in_text(module, given)
-    if module.results.partitioned is not None:  # `target` is in addition to the module's
+    if module.results.partitioned is not None:
+        # The recorded target includes the user's, which is in addition to the module's.
         given = {name: value for name, value in given.items() if name != "target"}
     return Options(**{**recorded, **given})
 
@@ -106,10 +110,13 @@ def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, An
 
 
 def _recorded_options(module: IRModule) -> dict[str, Any]:
+    """Return the options in the module's settings, its interface and its requests."""
     options = _recorded_settings(module.settings)
-    options |= {"io_buffers": module.io.mode, "preserve_input": module.io.preserve_input}
+    options["io_buffers"] = module.io.mode
+    options["preserve_input"] = module.io.preserve_input
     options |= _recorded_placements(module)
-    return {**options, "stream_input_rows": module.io.stream_input_rows}
+    options["stream_input_rows"] = module.io.stream_input_rows
+    return options
 
 
 def _recorded_settings(settings: Settings) -> dict[str, Any]:
@@ -130,25 +137,32 @@ def _recorded_settings(settings: Settings) -> dict[str, Any]:
         "devices": settings.devices.names,
         "fallback": settings.devices.has_fallback,
     }
-    shown = _ALWAYS_RECORDED if settings.board else ()
-    return {
-        name: value
-        for name, value in options.items()
-        if name in shown or value != getattr(defaults, name)
-    }
+    always = _ALWAYS_RECORDED if settings.board else ()
+    recorded: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in always or value != getattr(defaults, name):
+            recorded[name] = value
+    return recorded
 
 
 def _recorded_placements(module: IRModule) -> dict[str, Any]:
     """Return the options from which the module's requests were recorded."""
-    named = [request for request in module.requests if not request.named]
-    by_device = [r for r in named if r.origin is RequestOrigin.DEVICE_OPTION]
-    by_pool = [r for r in named if r.origin is RequestOrigin.POOL_OPTION]
+    devices: list[tuple[str, str, str]] = []
+    pools: list[tuple[str, str]] = []
+    for request in module.requests:
+        if request.named:
+            continue
+        match request.origin:
+            case RequestOrigin.DEVICE_OPTION:
+                devices.append((request.tensor, request.device, request.pool))
+            case RequestOrigin.POOL_OPTION:
+                pools.append((request.tensor, request.pool))
+    # The options of a partly compiled module are complete: without requests, none can be added.
     options: dict[str, Any] = {}
-    if by_device or module.is_started:
-        places = ((request.tensor, request.device, request.pool) for request in by_device)
-        options["device_assignments"] = tuple(places)
-    if by_pool or module.is_started:
-        options["pool_assignments"] = tuple((request.tensor, request.pool) for request in by_pool)
+    if devices or module.is_started:
+        options["device_assignments"] = tuple(devices)
+    if pools or module.is_started:
+        options["pool_assignments"] = tuple(pools)
     return options
 
 

@@ -42,14 +42,16 @@ def _metadata_text(path: Path) -> str:
     if path.is_dir():
         return read_input_text(path / MARKER)
     check_regular_file(path)
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            name = min((n for n in archive.namelist() if Path(n).name == MARKER), key=len)
-            size = archive.getinfo(name).file_size
-            if size > scaled_limit(TEXT_BYTES_MAX):
-                raise ValueError(f"it unpacks to {size:,} bytes")
-            return archive.read(name).decode("utf-8")
-    return read_input_text(path)
+    if not zipfile.is_zipfile(path):
+        return read_input_text(path)
+    with zipfile.ZipFile(path) as archive:
+        markers = [name for name in archive.namelist() if Path(name).name == MARKER]
+        # The package's own record is the one closest to the top of the archive.
+        name = min(markers, key=len)
+        size = archive.getinfo(name).file_size
+        if size > scaled_limit(TEXT_BYTES_MAX):
+            raise ValueError(f"it unpacks to {size:,} bytes")
+        return archive.read(name).decode("utf-8")
 
 
 def program_of(facts: Any, where: Path) -> ProgramRecord:

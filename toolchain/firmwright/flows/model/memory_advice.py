@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 from firmwright.base.errors import DoesNotFitError, FirmwrightError
 from firmwright.boards import load_board
@@ -13,8 +14,13 @@ from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
 
-_Change: TypeAlias = tuple[str, Mapping[str, Any]]
-"""Options to add, as text and as values."""
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Options to add, as the user writes them and as values of a compilation."""
+
+    text: str
+    options: Mapping[str, Any]
 
 
 def compile_or_advise(model: Model, options: Mapping[str, Any], **watchers: Any) -> Compilation:
@@ -34,15 +40,18 @@ def _advice(model: Model, options: Mapping[str, Any], lowest_bytes: int) -> str:
     The last of `_savings` includes the others. If it is not enough, they are not tried, because
     each trial compiles the model.
     """
-    trials, savings = [*_further_pools(options)], _savings(options)
-    known = {text: _bytes_beyond(model, options, text, change) for text, change in savings[-1:]}
+    trials = list(_further_pools(options))
+    savings = _savings(options)
+    known: dict[str, int | None] = {}
+    for change in savings[-1:]:
+        known[change.text] = _bytes_beyond(model, options, change)
     if not any(known.values()):
         trials += savings
-    for text, change in trials:
-        if text not in known:
-            known[text] = _bytes_beyond(model, options, text, change)
-        if known[text] == 0:
-            return f"{text}, with which it fits; or "
+    for change in trials:
+        if change.text not in known:
+            known[change.text] = _bytes_beyond(model, options, change)
+        if known[change.text] == 0:
+            return f"{change.text}, with which it fits; or "
     needs = [(size, text) for text, size in known.items() if size and size < lowest_bytes]
     if not needs:
         return ""
@@ -50,13 +59,11 @@ def _advice(model: Model, options: Mapping[str, Any], lowest_bytes: int) -> str:
     return f"{text}, which needs {size:,} bytes; or "
 
 
-def _bytes_beyond(
-    model: Model, options: Mapping[str, Any], text: str, change: Mapping[str, Any]
-) -> int | None:
+def _bytes_beyond(model: Model, options: Mapping[str, Any], change: _Change) -> int | None:
     """Return the bytes that the program needs, 0 if it fits, None if a change is not allowed."""
-    log.info("trying %s, as the workspace does not fit", text)
+    log.info("trying %s, as the workspace does not fit", change.text)
     try:
-        compile_for(model, **{**options, **change})
+        compile_for(model, **{**options, **change.options})
     except DoesNotFitError as error:
         return error.lowest_bytes or None
     except FirmwrightError:
@@ -65,18 +72,30 @@ def _bytes_beyond(
 
 
 def _further_pools(options: Mapping[str, Any]) -> Iterator[_Change]:
+    """Yield the use of each of the board's pools that the user's list of pools does not have."""
     pools: tuple[PoolInfo, ...] = options.get("pools", ())
+    if not pools:
+        return
+    own = {pool.name for pool in pools}
     board = load_board(options.get("board", "host"), options.get("board_dirs", ()))
-    for pool in board.pools() if pools else ():
-        if not pool.targets and pool.name not in {own.name for own in pools}:
-            yield f"--pool {pool.name}", {"pools": (*pools, PoolInfo(pool.name))}
+    for pool in board.pools():
+        if not pool.targets and pool.name not in own:
+            yield _Change(f"--pool {pool.name}", {"pools": (*pools, PoolInfo(pool.name))})
 
 
 def _savings(options: Mapping[str, Any]) -> list[_Change]:
-    """Return changes beyond those that every compilation for limited pools tries."""
-    rows = "--stream-input-rows", {"stream_input_rows": True}
-    small = "--optimize ram --recompute", {"optimize": "ram", "recompute": True}
-    both = f"{rows[0]} {small[0]}", rows[1] | small[1]
-    if options.get("recompute"):
-        return [] if options.get("stream_input_rows") else [rows]
-    return [small] if options.get("stream_input_rows") else [rows, small, both]
+    """Return changes beyond those that every compilation for limited pools tries.
+
+    If there are two, a third one combines them.
+    """
+    changes: list[_Change] = []
+    if not options.get("stream_input_rows"):
+        changes.append(_Change("--stream-input-rows", {"stream_input_rows": True}))
+    if not options.get("recompute"):
+        small = {"optimize": "ram", "recompute": True}
+        changes.append(_Change("--optimize ram --recompute", small))
+    if len(changes) == 2:
+        rows, small_workspace = changes
+        text = f"{rows.text} {small_workspace.text}"
+        changes.append(_Change(text, {**rows.options, **small_workspace.options}))
+    return changes

@@ -15,7 +15,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.html_views import show_html
 from firmwright.base.input_files import read_input_bytes
 from firmwright.frontends.onnx import ModelOverrides
-from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.printer import print_module
 from firmwright.ir.settings import NumericsProfile
@@ -68,7 +68,8 @@ def load_model(
     """
     file, signature = split_entry_point(path)
     data = pipeline.complete_model(_read(file), file, overrides)
-    name = name or (to_c_identifier(f"{file.stem}_{signature}") if signature else "")
+    if signature and not name:
+        name = to_c_identifier(f"{file.stem}_{signature}")
     module = pipeline.load_module_bytes(data, file.name, name=name, signature=signature, path=file)
     if trust:
         module = replace(module, untrusted=None)
@@ -80,11 +81,15 @@ def load_model(
 
 
 def model_inputs(model: Model) -> tuple[IoTensor, ...]:
-    return tuple(IoTensor(value.name, value.name, value.type) for value in _graph(model).params)
+    return tuple(map(_io_tensor, _graph(model).params))
 
 
 def model_outputs(model: Model) -> tuple[IoTensor, ...]:
-    return tuple(IoTensor(value.name, value.name, value.type) for value in _graph(model).results)
+    return tuple(map(_io_tensor, _graph(model).results))
+
+
+def _io_tensor(value: Value) -> IoTensor:
+    return IoTensor(value.name, value.name, value.type)
 
 
 def _graph(model: Model) -> Function:
@@ -98,12 +103,13 @@ def _graph(model: Model) -> Function:
 def find_model_files(folder: str, pattern: str = "*") -> tuple[Path, ...]:
     """Return the model files in `folder` that match the glob `pattern`, by name."""
     root = Path(folder)
-    paths = tuple(sorted(path for path in root.glob(pattern) if path.suffix in MODEL_SUFFIXES))
+    paths = [path for path in root.glob(pattern) if path.suffix in MODEL_SUFFIXES]
     if not paths:
-        what = f"there is no {', '.join(MODEL_SUFFIXES[:-1])} or {MODEL_SUFFIXES[-1]} file."
+        *others, last = MODEL_SUFFIXES
+        what = f"there is no {', '.join(others)} or {last} file."
         hint = "name a folder with models." if root.is_dir() else "this is not a folder."
         raise UsageError(what, where=folder, hint=hint)
-    return paths
+    return tuple(sorted(paths))
 
 
 @contextlib.contextmanager
@@ -145,7 +151,8 @@ def partition(
     is_partitioned = model.module.results.partitioned is not None
     before = model.module.targets if is_partitioned else {}
     module = replace(model.module, targets=extend_targets(before, targets))
-    module = module.with_numerics(numerics) if numerics else module
+    if numerics:
+        module = module.with_numerics(numerics)
     if offload:
         settings = replace(module.settings, offload=tuple(offload.items()))
         module = replace(module, settings=settings)
@@ -178,10 +185,16 @@ def _read(file: Path) -> bytes:
 
 
 def _named_source(module: IRModule, file: Path) -> bytes:
+    """Return the bytes of the model file that the user names; UsageError if it is another one.
+
+    The source of a model that Vela compiled has another hash than the compiled file.
+    """
     data = _read(file)
     digest = module.origin.sha256
-    calls = (call.op for graph in module.graphs for call in graph.body)
-    if digest not in ("", source_digest(data)) and "ethos_u" not in calls:  # compiled by Vela
+    is_compiled_by_vela = any(
+        call.op == "ethos_u" for graph in module.graphs for call in graph.body
+    )
+    if digest not in ("", source_digest(data)) and not is_compiled_by_vela:
         what = "this is not the file that the module was made from: its hash differs."
         hint = "give the file with the sha256 in the module's attribute source_sha256."
         raise UsageError(what, where=str(file), hint=hint)
@@ -193,7 +206,12 @@ def _find_source(module: IRModule, file: Path) -> bytes | None:
     digest = module.origin.sha256
     if not digest:
         return None
-    namesakes = (file.with_suffix(suffix) for suffix in MODEL_SUFFIXES)
-    others = (path for suffix in MODEL_SUFFIXES for path in sorted(file.parent.glob(f"*{suffix}")))
-    candidates = (path.read_bytes() for path in (*namesakes, *others) if path.is_file())
-    return next((data for data in candidates if source_digest(data) == digest), None)
+    candidates = [file.with_suffix(suffix) for suffix in MODEL_SUFFIXES]
+    for suffix in MODEL_SUFFIXES:
+        candidates += sorted(file.parent.glob(f"*{suffix}"))
+    for path in candidates:
+        if path.is_file():
+            data = path.read_bytes()
+            if source_digest(data) == digest:
+                return data
+    return None

@@ -1,6 +1,6 @@
 """Describes a model file: tensors, operators, cost, and unsupported features (no error here)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +19,13 @@ from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import complete_model
 
+UNKNOWN_SIZE = -1
+"""The size of an axis that is known only at run time."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelTensor:
-    """A tensor as the model declares it; an axis whose size is known only at run time is -1."""
+    """A tensor as the model declares it; axes may be of `UNKNOWN_SIZE`."""
 
     name: str
     dtype: str
@@ -77,26 +80,34 @@ def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()
 
 
 def inspect_module(module: IRModule) -> Inspection:
+    """Inspect a module; a lowered one has no operators, but the tensors of its interface."""
     entry = module.entry
-    inputs: Iterable[Value | IoTensor] = module.io.inputs
-    outputs: Iterable[Value | IoTensor] = module.io.outputs
-    stage, body = "lowered", tuple[Call, ...]()
+    stage = "lowered"
+    body: Sequence[Call] = ()
+    inputs: Sequence[Value | IoTensor] = module.io.inputs
+    outputs: Sequence[Value | IoTensor] = module.io.outputs
     if isinstance(entry, Function):
-        stage, body, inputs, outputs = "graph", entry.body, entry.params, entry.results
+        stage = "graph"
+        body = entry.body
+        inputs = entry.params
+        outputs = entry.results
     return Inspection(
-        module.name,
-        module.results.stage or stage,
-        tuple(map(describe_tensor, inputs)),
-        tuple(map(describe_tensor, outputs)),
-        tuple(_operator(index, call, module) for index, call in enumerate(body)),
-        sum(constant.size_bytes for constant in module.constants.values()),
+        name=module.name,
+        stage=module.results.stage or stage,
+        inputs=tuple(map(describe_tensor, inputs)),
+        outputs=tuple(map(describe_tensor, outputs)),
+        operators=tuple(_operator(index, call, module) for index, call in enumerate(body)),
+        parameters_bytes=sum(constant.size_bytes for constant in module.constants.values()),
     )
 
 
 def _operator(index: int, call: Call, module: IRModule) -> ModelOperator:
-    macs = None if call.op.startswith("@") else op_table()[call.op].macs(make_op_call(call, module))
+    macs = None
+    if not call.op.startswith("@"):
+        macs = op_table()[call.op].macs(make_op_call(call, module))
     inputs = tuple(map(describe_tensor, call.variables))
-    return ModelOperator(index, call.op, inputs, tuple(map(describe_tensor, call.outputs)), macs)
+    outputs = tuple(map(describe_tensor, call.outputs))
+    return ModelOperator(index, call.op, inputs, outputs, macs)
 
 
 def describe_tensor(tensor: Value | IoTensor) -> ModelTensor:
@@ -109,52 +120,53 @@ def _inspect_unsupported_tflite(
 ) -> Inspection:
     graph = read_tflite(data, file.name).subgraphs[0]
     return Inspection(
-        file.stem,
-        "file",
-        tuple(_raw_tensor(graph.tensors[index]) for index in graph.inputs),
-        tuple(_raw_tensor(graph.tensors[index]) for index in graph.outputs),
-        tuple(_raw_operator(index, node, graph) for index, node in enumerate(graph.nodes)),
-        sum(len(tensor.buffer or b"") for tensor in graph.tensors),
-        tuple(items),
+        name=file.stem,
+        stage="file",
+        inputs=tuple(_raw_tensor(graph.tensors[index]) for index in graph.inputs),
+        outputs=tuple(_raw_tensor(graph.tensors[index]) for index in graph.outputs),
+        operators=tuple(
+            _raw_operator(index, node, graph) for index, node in enumerate(graph.nodes)
+        ),
+        parameters_bytes=sum(len(tensor.buffer or b"") for tensor in graph.tensors),
+        unsupported=tuple(items),
     )
 
 
 def _inspect_unsupported_onnx(
     file: Path, items: Sequence[UnsupportedItem], model: OnnxModel
 ) -> Inspection:
+    operators: list[ModelOperator] = []
+    for index, node in enumerate(model.nodes):
+        first_output = node.output[0] if node.output else ""
+        kind = model.titles.get(first_output, node.op_type)
+        operators.append(ModelOperator(index, kind, inputs=(), outputs=()))
     return Inspection(
-        file.stem,
-        "file",
-        tuple(map(_onnx_tensor, model.inputs)),
-        tuple(map(_onnx_tensor, model.outputs)),
-        tuple(
-            ModelOperator(
-                index, model.titles.get(next(iter(node.output), ""), node.op_type), (), ()
-            )
-            for index, node in enumerate(model.nodes)
-        ),
-        sum(array.nbytes for array in model.initializers.values()),
-        tuple(items),
+        name=file.stem,
+        stage="file",
+        inputs=tuple(map(_onnx_tensor, model.inputs)),
+        outputs=tuple(map(_onnx_tensor, model.outputs)),
+        operators=tuple(operators),
+        parameters_bytes=sum(array.nbytes for array in model.initializers.values()),
+        unsupported=tuple(items),
     )
 
 
 def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:
-    shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape or ())
-    return ModelTensor(tensor.name, tensor.dtype, shape, None)
+    shape = [size if isinstance(size, int) else UNKNOWN_SIZE for size in tensor.shape or ()]
+    return ModelTensor(tensor.name, tensor.dtype, tuple(shape), None)
 
 
 def _raw_operator(index: int, node: RawNode, graph: RawSubgraph) -> ModelOperator:
-    operands = [graph.tensors[i] for i in node.inputs if i != NO_TENSOR]
+    operands = [graph.tensors[number] for number in node.inputs if number != NO_TENSOR]
+    variables = [tensor for tensor in operands if tensor.buffer is None]
+    outputs = [graph.tensors[number] for number in node.outputs]
     return ModelOperator(
-        index,
-        node.op,
-        tuple(_raw_tensor(tensor) for tensor in operands if tensor.buffer is None),
-        tuple(_raw_tensor(graph.tensors[i]) for i in node.outputs),
+        index, node.op, tuple(map(_raw_tensor, variables)), tuple(map(_raw_tensor, outputs))
     )
 
 
 def _raw_tensor(tensor: RawTensor) -> ModelTensor:
-    shape = tuple(
-        -1 if axis in tensor.dynamic_axes else size for axis, size in enumerate(tensor.shape)
-    )
-    return ModelTensor(tensor.name, tensor.dtype, shape, tensor.quantization)
+    shape: list[int] = []
+    for axis, size in enumerate(tensor.shape):
+        shape.append(UNKNOWN_SIZE if axis in tensor.dynamic_axes else size)
+    return ModelTensor(tensor.name, tensor.dtype, tuple(shape), tensor.quantization)

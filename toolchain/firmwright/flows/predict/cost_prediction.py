@@ -18,16 +18,37 @@ from firmwright.pipeline import Compilation, remaining_passes
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.cost_weights import cost_weights_for
 
+
+def _divide(a: int, b: int) -> int:
+    """Divide as C does, toward zero."""
+    return int(a / b)
+
+
+def _remainder(a: int, b: int) -> int:
+    return a - b * _divide(a, b)
+
+
 _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
-    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "lt", "le", "gt", "ge")},
-    **{"eq": operator.eq, "ne": operator.ne, "and": operator.and_, "or": operator.or_},
-    "div": lambda a, b: int(a / b),
-    "mod": lambda a, b: a - b * int(a / b),
-    **{"min": min, "max": max},
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": _divide,
+    "mod": _remainder,
+    "min": min,
+    "max": max,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "and": operator.and_,
+    "or": operator.or_,
 }
 
 
 def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
+    """Predict the instructions of each operator of a run."""
     module = compiled.imported
     for step in remaining_passes(module, compiled.options):
         if isinstance(module.entry, tir.PrimFunc) and step.name != "compress-weights":
@@ -39,15 +60,15 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
 def predict_lowered(module: IRModule) -> Mapping[int, int]:
     """Predict the instructions of each operator; -1 is the key of rows moved in segments."""
     main = module.aot_main
+    intrinsics = collect_intrinsics(module, INTRINSICS)
     costs: dict[str, int] = {}
     totals: Counter[int] = Counter()
     for (op, callee), times in count_kernel_calls(main.body).items():
         if callee not in costs:
             kernel = module.kernel(callee)
             target = module.targets.get(str(kernel.attrs.get("target", "")))
-            costs[callee] = estimate_cost(
-                kernel, collect_intrinsics(module, INTRINSICS), cost_weights_for(target)
-            ).instructions
+            cost = estimate_cost(kernel, intrinsics, cost_weights_for(target))
+            costs[callee] = cost.instructions
         totals[op] += costs[callee] * times
     return totals
 
@@ -89,6 +110,7 @@ def depends_on_data(node: Node) -> bool:
 
 
 def _value(node: tir.Expr, variables: Mapping[str, int]) -> int:
+    """Evaluate an expression of the variables of loops."""
     match node:
         case tir.IntImm(value=value):
             return value

@@ -16,13 +16,19 @@ from firmwright.select.kernel_selection import KernelSelector
 
 
 def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
-    """Return the programs that no other beats in memory and instructions, largest first."""
+    """Return the programs that no other beats in memory and instructions, largest first.
+
+    The search starts without a limit on memory. Each further program must fit in the memory of the
+    one before, less one byte. If its plan needs less than the limit, selection runs again with that
+    as the limit, since it may find a faster program for it.
+    """
     if model.is_started:
         raise UsageError("the module is lowered already.", where=model.name, hint="the model file.")
     board = load_board(options.board, options.board_dirs)
     steps = passes_for(options)
     names = [step.name for step in steps]
-    selection, planning = names.index("lower-select"), names.index("usmp")
+    selection = names.index("lower-select")
+    planning = names.index("usmp")
 
     def configured(ram_bytes: int) -> IRModule:
         return configure_module(model, board, replace(options, ram_bytes=ram_bytes))
@@ -43,11 +49,12 @@ def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]
             instructions = sum(predict_lowered(program.module).values())
             rows = [row for row in rows if row.instructions < instructions]
             rows.append(MemoryTradeoff(limit, instructions, program.segments))
-        limit = plan.workspace_bytes - is_exact
+        limit = plan.workspace_bytes - 1 if is_exact else plan.workspace_bytes
     return tuple(rows)
 
 
 def _run(steps: Sequence[Pass], module: IRModule) -> IRModule:
+    """Run passes in order."""
     for step in steps:
         module = step(module)
     return module

@@ -66,8 +66,9 @@ def modeled_times(compiled: Compilation) -> dict[int, ModeledTime]:
         kernel = module.kernel(call.callee)
         if is_copy_device(call.device) and dma is not None:
             source, target = analysis.effects_of(call)
-            ends = (pools.get(at.root, PoolInfo(at.root)) for at in (source, target))
-            bus = dma.bus_cycles(source.end - source.first, *ends)
+            source_pool = pools.get(source.root, PoolInfo(source.root))
+            target_pool = pools.get(target.root, PoolInfo(target.root))
+            bus = dma.bus_cycles(source.end - source.first, source_pool, target_pool)
             times[call.op] = ModeledTime(dma.setup + bus, bus)
         elif call.device and CYCLES_ATTR in kernel.attrs:
             times[call.op] = ModeledTime(int(str(kernel.attrs[CYCLES_ATTR])))
@@ -78,7 +79,8 @@ def schedule_run(
     module: IRModule, counts: Mapping[int, int], modeled: ModeledTimes
 ) -> tuple[ScheduledCall, ...]:
     """Schedule calls with these counts; the iterations of a loop count once."""
-    schedule, left = RunSchedule(modeled), dict(counts)
+    schedule = RunSchedule(modeled)
+    left = dict(counts)
     for call in prim_calls(module.aot_main.body):
         if call.op in counts:
             schedule.add(call, left[call.op])
@@ -112,6 +114,8 @@ def check_races(module: IRModule, schedule: Sequence[ScheduledCall]) -> None:
 
 @dataclass(slots=True)
 class _Transfer:
+    """A transfer in flight, which moves data from the cycle `ready`; `left` are bus cycles."""
+
     call: tir.PrimFuncCall
     begin: int
     ready: int
@@ -127,15 +131,20 @@ class RunSchedule:
     now: int = 0
     calls: list[ScheduledCall] = field(default_factory=list)
     _free: dict[str, int] = field(default_factory=dict)
+    """The cycle from which each device has no work."""
     _open: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """The begin and end of the calls in flight, by device and operator."""
     _transfers: dict[str, _Transfer] = field(default_factory=dict)
+    """The emulated transfers in flight, by device."""
     _time: Fraction = Fraction(0)
+    """The time up to which the transfers were advanced."""
 
     def add(self, call: tir.PrimFuncCall, count: int) -> None:
         """Add the next step of the main, with its measured count."""
         time = self.modeled.get(call.op, ModeledTime(count))
         if time.bus and call.phase == "start":
-            self._finish(call.device)  # the earlier transfer
+            # The channel is busy until its earlier transfer ends.
+            self._finish(call.device)
             self._advance(self.now)
             ready = self.now + time.cycles - time.bus
             self._transfers[call.device] = _Transfer(call, self.now, ready, Fraction(time.bus))
@@ -160,6 +169,7 @@ class RunSchedule:
             self.calls.append(ScheduledCall(call, begin, end))
 
     def _finish(self, device: str) -> None:
+        """Let the main core wait for the end of a device's transfer."""
         transfer = self._transfers.get(device)
         if transfer is not None:
             self._advance(self.now)
@@ -169,13 +179,18 @@ class RunSchedule:
             self.now = max(self.now, transfer.end)
 
     def _advance(self, until: int | None, awaited: _Transfer | None = None) -> None:
-        """Continue the transfers until a time or the end of one."""
+        """Continue the transfers until a time or the end of one.
+
+        Between two events, n transfers on the bus each proceed at 1/n of its speed. An event is the
+        start of another transfer on the bus, or the end of one. The times are exact fractions.
+        """
         while (awaited is None or awaited.left) and (until is None or self._time < until):
             active = [item for item in self._transfers.values() if item.left]
             on_bus = [item for item in active if item.ready <= self._time]
             events = [Fraction(item.ready) for item in active if item not in on_bus]
             events += [self._time + item.left * len(on_bus) for item in on_bus]
-            events += [Fraction(until)] if until is not None else []
+            if until is not None:
+                events.append(Fraction(until))
             step = min(events) - self._time
             self._time += step
             for item in on_bus:

@@ -5,7 +5,7 @@ and saturated, as TFLite's QUANTIZE and ONNX's QuantizeLinear do. Integers must 
 type. Nothing else is converted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -84,6 +84,7 @@ def convert_values(
 
 
 def _narrowed(values: Array, tensor: IoTensor, where: str) -> Array:
+    """Return floats in the input's type; UsageError if a finite value becomes infinite."""
     with np.errstate(over="ignore"):
         narrow = values.astype(tensor.type.dtype.np)
     if not np.array_equal(np.isinf(narrow), np.isinf(values)):
@@ -93,6 +94,7 @@ def _narrowed(values: Array, tensor: IoTensor, where: str) -> Array:
 
 
 def _whole(values: Array, tensor: IoTensor, where: str) -> Array:
+    """Return integers in the input's type; UsageError if they do not fit."""
     dtype = tensor.type.dtype
     with np.errstate(invalid="ignore"):
         converted = values.astype(dtype.np)
@@ -116,6 +118,7 @@ def _whole(values: Array, tensor: IoTensor, where: str) -> Array:
 def _quantized(
     values: Array, tensor: IoTensor, quantization: Quantization, rounding: HalfRounding, where: str
 ) -> tuple[Array, LevelUse]:
+    """Return real values as levels of the input, and their use of its range."""
     if np.isnan(values).any():
         what = f"{tensor.name} has values that are not numbers (NaN), which cannot be quantized."
         raise UsageError(what, where=where, hint="check the preprocessing.")
@@ -144,15 +147,8 @@ def describe_use(tensor: IoTensor, uses: Iterable[LevelUse | None]) -> tuple[str
     quantization = tensor.type.quantization
     if not known or quantization is None:
         return ()
-    reals = [use.reals for use in known if use.reals is not None]
-    use = LevelUse(
-        sum(part.count for part in known),
-        sum(part.saturated for part in known),
-        min(part.low for part in known),
-        max(part.high for part in known),
-        (min(low for low, _ in reals), max(high for _, high in reals)) if reals else None,
-    )
-    warnings = []
+    use = _combined(known)
+    warnings: list[str] = []
     if use.saturated:
         share = 100 * use.saturated / use.count
         shown = f"{share:.1f} %" if share >= 0.1 else "less than 0.1 %"
@@ -160,19 +156,43 @@ def describe_use(tensor: IoTensor, uses: Iterable[LevelUse | None]) -> tuple[str
             f"{tensor.name}: {shown} of the values are outside of the input's range, "
             f"{_range(tensor, quantization)}, and saturate."
         )
-    warnings.append(_describe_levels(use, tensor, quantization))
-    return tuple(filter(None, warnings))
+    remark = _describe_levels(use, tensor, quantization)
+    if remark:
+        warnings.append(remark)
+    return tuple(warnings)
+
+
+def _combined(uses: Sequence[LevelUse]) -> LevelUse:
+    """Return the use of the range by all samples together."""
+    reals: tuple[float, float] | None = None
+    for use in uses:
+        if use.reals is not None:
+            low, high = use.reals if reals is None else reals
+            reals = min(low, use.reals[0]), max(high, use.reals[1])
+    return LevelUse(
+        count=sum(use.count for use in uses),
+        saturated=sum(use.saturated for use in uses),
+        low=min(use.low for use in uses),
+        high=max(use.high for use in uses),
+        reals=reals,
+    )
 
 
 def _describe_levels(use: LevelUse, tensor: IoTensor, quantization: Quantization) -> str:
     """Return a remark if the values, unless they are few or a test, use little of the range."""
-    dtype, zero = tensor.type.dtype, quantization.zero_point
-    span, bits = use.high - use.low, 8 * dtype.np.itemsize
+    dtype = tensor.type.dtype
+    zero = quantization.zero_point
+    span = use.high - use.low
+    bits = 8 * dtype.np.itemsize
     is_test = span == 0 and use.low in (dtype.min, dtype.max, zero)
     if use.count < _MANY_VALUES or is_test or bits not in _FEW_LEVELS:
         return ""
     is_interior = dtype.min + _INTERIOR <= zero <= dtype.max - _INTERIOR
-    side = "below" if use.high < zero else "above" if use.low > zero else ""
+    side = ""
+    if use.high < zero:
+        side = "below"
+    elif use.low > zero:
+        side = "above"
     is_one_sided = bool(side) and is_interior and use.reals is None
     if span + 1 >= _FEW_LEVELS[bits] and not is_one_sided:
         return ""
@@ -192,6 +212,8 @@ def _describe_levels(use: LevelUse, tensor: IoTensor, quantization: Quantization
 
 
 def _range(tensor: IoTensor, quantization: Quantization) -> str:
+    """Return the real values that an input can represent, as text."""
     dtype = tensor.type.dtype
-    ends = [quantization.scale * (q - quantization.zero_point) for q in (dtype.min, dtype.max)]
-    return f"{ends[0]:.6g} to {ends[1]:.6g}"
+    low = quantization.scale * (dtype.min - quantization.zero_point)
+    high = quantization.scale * (dtype.max - quantization.zero_point)
+    return f"{low:.6g} to {high:.6g}"

@@ -56,9 +56,10 @@ class ModelRun:
 
 def make_task(data: Dataset, input_shape: Shape, output_shape: Shape, metric: str = "") -> Task:
     """Return the task with `metric` or the labels' own; raise UsageError if they do not fit."""
-    labels, values = data.labels, math.prod(output_shape)
+    labels = data.labels
+    values = math.prod(output_shape)
     if labels is not None and labels.size == len(labels) and values > 1 and _is_whole(labels):
-        labels = labels.astype(np.int64)  # class indices, often stored as floats
+        labels = labels.astype(np.int64)  # Class indices are often stored as floats.
     metric = metric or _suggested_metric(labels, input_shape, output_shape)
     if metric not in METRICS:
         raise UsageError(f"{metric} is not a metric.", hint=METRICS_HINT)
@@ -67,10 +68,7 @@ def make_task(data: Dataset, input_shape: Shape, output_shape: Shape, metric: st
         what = f"the metric {metric} needs an output of {needed} values; this one has {values}."
         raise UsageError(what, hint=METRICS_HINT)
     if metric == "regression":
-        if labels is not None and labels.size != values * len(data.samples):
-            what = f"the labels are {list(labels.shape)}, but an output has {values} values."
-            raise UsageError(what, where=data.where, hint="give a value for each output.")
-        return Task("regression", None if labels is None else labels.reshape(-1, values))
+        return _regression(labels, values, data)
     count = 2 if metric in ("binary", "anomaly") else values
     if data.classes and len(data.classes) != count:
         named = ", ".join(data.classes)
@@ -81,7 +79,18 @@ def make_task(data: Dataset, input_shape: Shape, output_shape: Shape, metric: st
     return Task(cast(Metric, metric), indices, data.classes or tuple(map(str, range(count))))
 
 
+def _regression(labels: Array | None, values: int, data: Dataset) -> Task:
+    """Return the task with a label for each of the output's `values`."""
+    if labels is None:
+        return Task("regression", None)
+    if labels.size != values * len(data.samples):
+        what = f"the labels are {list(labels.shape)}, but an output has {values} values."
+        raise UsageError(what, where=data.where, hint="give a value for each output.")
+    return Task("regression", labels.reshape(-1, values))
+
+
 def _suggested_metric(labels: Array | None, input_shape: Shape, output_shape: Shape) -> Metric:
+    """Return the metric that labels and shapes suggest."""
     values = math.prod(output_shape)
     if labels is not None and labels.dtype.kind == "f" and not _is_one_hot(labels):
         return "regression"
@@ -97,11 +106,15 @@ def _is_whole(labels: Array) -> bool:
 
 
 def _is_one_hot(labels: Array) -> bool:
+    """Return whether each row of labels has a 1 for its class and 0 for the others."""
     is_table = labels.ndim == 2 and labels.shape[1] > 1
-    return is_table and set(np.unique(labels)) <= {0, 1} and bool(np.all(labels.sum(axis=1) == 1))
+    if not is_table or not set(np.unique(labels)) <= {0, 1}:
+        return False
+    return bool(np.all(labels.sum(axis=1) == 1))
 
 
 def _class_indices(labels: Array, count: int, where: str) -> Array:
+    """Return the class of each sample; UsageError for labels that are no classes of the output."""
     if _is_one_hot(labels):
         labels = labels.argmax(axis=1)
     if labels.size != len(labels) or labels.dtype.kind not in "iub" or labels.min() < 0:
@@ -120,11 +133,14 @@ def score_runs(runs: Sequence[ModelRun], task: Task) -> tuple[RunScores, ...]:
 
 
 def _figures(run: ModelRun, first: ModelRun, task: Task) -> dict[str, float | None]:
-    labels, scores = task.labels, run.scores(task.metric)
+    """Return the figures of a run that apply to the task, in the order of the tables."""
+    labels = task.labels
+    scores = run.scores(task.metric)
     figures: dict[str, float | None] = {}
     if labels is not None and task.is_classifying:
         figures["top1"] = top_k_accuracy(scores, labels)
-        figures |= {"top5": top_k_accuracy(scores, labels, 5)} if scores.shape[1] > 5 else {}
+        if scores.shape[1] > 5:
+            figures["top5"] = top_k_accuracy(scores, labels, 5)
     if labels is not None and task.metric == "regression":
         figures["mean_abs_error"] = float(np.abs(scores - labels).mean())
         figures["rms_error"] = float(np.sqrt(np.square(scores - labels).mean()))
@@ -133,7 +149,8 @@ def _figures(run: ModelRun, first: ModelRun, task: Task) -> dict[str, float | No
     if task.is_classifying:
         same = scores.argmax(axis=1) == first.scores(task.metric).argmax(axis=1)
         figures["same_class"] = float(np.mean(same))
-    return {**figures, "output_difference": float(np.abs(run.outputs - first.outputs).mean())}
+    figures["output_difference"] = float(np.abs(run.outputs - first.outputs).mean())
+    return figures
 
 
 def top_k_accuracy(scores: Array, labels: Array, k: int = 1) -> float:
@@ -149,15 +166,21 @@ def area_under_curve(scores: Array, labels: Array) -> float | None:
     """
     if scores.shape[1] == 1:
         return _curve(scores[:, 0], labels != 0)
-    curves = (_curve(scores[:, c], labels == c) for c in range(scores.shape[1]))
-    areas = [area for area in curves if area is not None]
+    areas: list[float] = []
+    for index in range(scores.shape[1]):
+        area = _curve(scores[:, index], labels == index)
+        if area is not None:
+            areas.append(area)
     return statistics.fmean(areas) if areas else None
 
 
 def _curve(values: Array, positive: Array) -> float | None:
     """Return the share of pairs in which the positive sample is ahead; ties count half."""
-    high, low = values[positive], np.sort(values[~positive])
+    high = values[positive]
+    low = np.sort(values[~positive])
     if not len(high) or not len(low):
         return None
-    ahead = np.searchsorted(low, high, "left").sum() + np.searchsorted(low, high, "right").sum()
-    return float(ahead / (2 * len(high) * len(low)))
+    # Each pair counts twice if its positive sample is ahead, and once if both are equal.
+    smaller = np.searchsorted(low, high, "left").sum()
+    not_greater = np.searchsorted(low, high, "right").sum()
+    return float((smaller + not_greater) / (2 * len(high) * len(low)))

@@ -5,6 +5,7 @@ graphs, and the TIR interpreter for lowered modules.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,8 +58,9 @@ def compute_reference(
 
 def quantized_values(module: IRModule, samples: Sequence[Tensors]) -> dict[str, Array]:
     """Return the numpy references' integers by name, for PyTorch's sums near ties."""
-    values = [value for call in module.entry_graph.body for value in call.outputs]
-    names = [value.name for value in values if value.type.quantization is not None]
+    names: list[str] = []
+    for call in module.entry_graph.body:
+        names += [value.name for value in call.outputs if value.type.quantization is not None]
     if not names:
         return {}
     layers = run_numpy_reference(module, samples).layers
@@ -80,6 +82,10 @@ def run_oracle_reference(
     *,
     layers: bool = False,
 ) -> ReferenceOutputs:
+    """Return the outputs of the model file by its runtime, and of its layers by their names.
+
+    Layers that share a name are omitted.
+    """
     if compiled.source is None:
         raise InternalError("there is no model file for the oracle to run.")
     log.info("running %s", RUNTIME_TITLES[runtime])
@@ -89,16 +95,17 @@ def run_oracle_reference(
     result = run_reference(
         compiled.source, samples, runtime, layers=layers, subgraph=subgraph, integers=integers
     )
-    names = list(result.layer_names.values())
-    unique = {index: name for index, name in result.layer_names.items() if names.count(name) == 1}
+    uses = Counter(result.layer_names.values())
+    unique = {index: name for index, name in result.layer_names.items() if uses[name] == 1}
+    layers_of_samples: list[dict[str, Array]] = []
+    for values in result.layers:
+        named = {name: _as_stored(values[index], runtime) for index, name in unique.items()}
+        layers_of_samples.append(named)
     return ReferenceOutputs(
-        f"{result.name} {result.version}",
-        tuple(_with_module_names(values, compiled.module) for values in result.outputs),
-        tuple(
-            {name: _as_stored(layers[index], runtime) for index, name in unique.items()}
-            for layers in result.layers
-        ),
-        _rounding_note(*result.rounding, RUNTIME_TITLES[runtime]),
+        name=f"{result.name} {result.version}",
+        outputs=tuple(_with_module_names(values, compiled.module) for values in result.outputs),
+        layers=tuple(layers_of_samples),
+        note=_rounding_note(*result.rounding, RUNTIME_TITLES[runtime]),
     )
 
 
@@ -147,21 +154,31 @@ def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> Referen
 
 
 def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
+    """Run a lowered module by the TIR interpreter, in memory as its plan arranges it."""
     main = module.aot_main
     log.info("interpreting the module")
-    functions = {n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
+    functions: dict[str, tir.PrimFunc] = {}
+    for name, function in module.functions.items():
+        if isinstance(function, tir.PrimFunc):
+            functions[name] = function
     interpreter = Interpreter(functions, collect_intrinsics(module, INTRINSICS), module.constants)
     memory = _memory(module)
-    outputs = []
-    for sample in until_late_outputs(samples, module.results.pipelined_runs):
+    arguments = {param.name: memory[param.name] for param in main.params}
+    late = module.results.pipelined_runs
+    outputs: list[dict[str, Array]] = []
+    for sample in until_late_outputs(samples, late):
         for tensor in module.io.inputs:
             _view(module, memory, tensor)[...] = sample[tensor.name]
-        interpreter.run(main.name, {param.name: memory[param.name] for param in main.params})
-        outputs.append({t.name: _view(module, memory, t).copy() for t in module.io.outputs})
-    return ReferenceOutputs(INTERPRETER_REFERENCE, tuple(outputs[module.results.pipelined_runs :]))
+        interpreter.run(main.name, arguments)
+        found: dict[str, Array] = {}
+        for tensor in module.io.outputs:
+            found[tensor.name] = _view(module, memory, tensor).copy()
+        outputs.append(found)
+    return ReferenceOutputs(INTERPRETER_REFERENCE, tuple(outputs[late:]))
 
 
 def _memory(module: IRModule) -> dict[str, Array]:
+    """Return the pools, and the tensors outside of them, by name; states have initial values."""
     pools = module.plan.pool_bytes if module.plan is not None else {}
     memory: dict[str, Array] = {name: np.zeros(size, np.uint8) for name, size in pools.items()}
     for tensor in (*module.io.inputs, *module.io.outputs):
@@ -173,6 +190,7 @@ def _memory(module: IRModule) -> dict[str, Array]:
 
 
 def _view(module: IRModule, memory: Mapping[str, Array], tensor: IoTensor) -> Array:
+    """Return the array of a tensor, which may be a part of a pool."""
     if tensor.buffer in memory:
         return memory[tensor.buffer]
     place = module.memory_plan.placements[tensor.buffer]

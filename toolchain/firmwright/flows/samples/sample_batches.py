@@ -64,10 +64,12 @@ def generate_samples(
             f"{count} is not a valid number of samples.", hint="use --samples 1 or more."
         )
     _check_memory(inputs, count)
-    specs = []
-    for name, kind in ((tensor.name, tensor.type) for tensor in inputs):
+    specs: list[SampleInput] = []
+    for tensor in inputs:
+        kind = tensor.type
         zero_point = kind.quantization.zero_points[0] if kind.quantization else 0
-        specs.append(SampleInput(name, kind.shape, kind.dtype.np, zero_point, ranges.get(name)))
+        limits = ranges.get(tensor.name)
+        specs.append(SampleInput(tensor.name, kind.shape, kind.dtype.np, zero_point, limits))
     return SampleBatch(tuple(make_samples(specs, count, seed)))
 
 
@@ -134,12 +136,12 @@ def _split(by_name: Tensors, tensors: Sequence[IoTensor], where: str) -> SampleB
     if count == 0:
         raise UsageError("the arrays hold no samples.", where=where)
     shapes = {tensor.name: tensor.type.shape for tensor in tensors}
-    samples = tuple(
-        {name: array[index].reshape(shapes[name]) for name, array in by_name.items()}
-        for index in range(count)
-    )
+    samples: list[Tensors] = []
+    for index in range(count):
+        sample = {name: array[index].reshape(shapes[name]) for name, array in by_name.items()}
+        samples.append(sample)
     on_batch_axis = any(array.ndim == len(shapes[name]) for name, array in by_name.items())
-    return SampleBatch(samples, on_batch_axis=on_batch_axis)
+    return SampleBatch(tuple(samples), on_batch_axis=on_batch_axis)
 
 
 def arrays_by_name(
@@ -151,26 +153,33 @@ def arrays_by_name(
     if sorted(arrays) == sorted(names):
         return {name: np.asarray(arrays[name]) for name in names}
     if sorted(arrays) == sorted(positions):
-        by_position = zip(names, positions, strict=True)
-        return {name: np.asarray(arrays[position]) for name, position in by_position}
-    lists = (sorted(arrays), names, positions)
-    keys, by_name, by_place = (", ".join(words) or "none" for words in lists)
-    hint = f"use all tensor names ({by_name}) or all positions ({by_place})."
+        by_name: dict[str, Array] = {}
+        for name, position in zip(names, positions, strict=True):
+            by_name[name] = np.asarray(arrays[position])
+        return by_name
+    keys = ", ".join(sorted(arrays)) or "none"
+    all_names = ", ".join(names) or "none"
+    all_positions = ", ".join(positions) or "none"
+    hint = f"use all tensor names ({all_names}) or all positions ({all_positions})."
     raise UsageError(f"the keys are {keys}.", where=where, hint=hint)
 
 
 def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
     """Return the length of the leading sample axis, or None for a single sample without one."""
-    dtype, shape = tensor.type.dtype.np, tensor.type.shape
+    shape = tensor.type.shape
     if array.shape == shape:
         return None
-    of_one = (shape, shape[1:]) if shape[:1] == (1,) else (shape,)
+    of_one = [shape]
+    if shape[:1] == (1,):
+        of_one.append(shape[1:])
     if array.ndim > 0 and array.shape[1:] in of_one:
         return int(array.shape[0])
-    several = " or ".join(f"[{', '.join(map(str, ('N', *sizes)))}]" for sizes in of_one)
+    several: list[str] = []
+    for sizes in of_one:
+        several.append(f"[{', '.join(['N', *map(str, sizes)])}]")
     raise UsageError(
-        f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs {dtype} "
-        f"{list(shape)}, or {several} for N samples.",
+        f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs "
+        f"{tensor.type.dtype.np} {list(shape)}, or {' or '.join(several)} for N samples.",
         where=where,
     )
 
@@ -188,9 +197,10 @@ def stack_outputs(outputs: Sequence[Tensors], batch: SampleBatch) -> dict[str, A
     stacked = {name: np.stack([sample[name] for sample in outputs]) for name in outputs[0]}
     if not batch.on_batch_axis:
         return stacked
-    return {
-        name: array[:, 0] if array.shape[1:2] == (1,) else array for name, array in stacked.items()
-    }
+    for name, array in stacked.items():
+        if array.shape[1:2] == (1,):
+            stacked[name] = array[:, 0]
+    return stacked
 
 
 def write_npz(path: str | Path, arrays: Tensors) -> None:
@@ -209,6 +219,7 @@ def npz_bytes(arrays: Tensors) -> bytes:
 
 
 FRONT_END_OPS = frozenset({"framer", "window", "rfft"})
+"""Operators with which models take sound instead of features."""
 
 
 def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
@@ -216,12 +227,28 @@ def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
     inputs = compiled.module.io.inputs
     if Path(path).suffix.lower() != ".wav":
         return make_batch(read_npz(path), inputs, path, half_rounding(compiled.module))
-    graphs = (func for func in compiled.imported.functions.values() if isinstance(func, Function))
-    has_front_end = any(call.op in FRONT_END_OPS for func in graphs for call in func.body)
-    if not has_front_end or [tensor.type.dtype for tensor in inputs] != [INT16]:
+    if not _has_front_end(compiled) or [tensor.type.dtype for tensor in inputs] != [INT16]:
         kinds = ", ".join(f"{t.name} {t.type.dtype.name} {list(t.type.shape)}" for t in inputs)
         what = f"the model has no audio front end: it takes {kinds}."
         raise UsageError(what, where=path, hint="an .npz file of such arrays.")
+    (tensor,) = inputs
+    size = tensor.type.elements
+    sound = _read_sound(path, size)
+    count = len(sound) // size
+    values = sound[: count * size].reshape(count, *tensor.type.shape)
+    return make_batch({tensor.name: values}, inputs, path)
+
+
+def _has_front_end(compiled: Compilation) -> bool:
+    for function in compiled.imported.functions.values():
+        calls = function.body if isinstance(function, Function) else ()
+        if any(call.op in FRONT_END_OPS for call in calls):
+            return True
+    return False
+
+
+def _read_sound(path: str, size: int) -> Array:
+    """Return the samples of a .wav file; UsageError if there are not the `size` for one run."""
     try:
         check_regular_file(path)
         with wave.open(path, "rb") as file:
@@ -229,12 +256,8 @@ def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
             sound = file.readframes(file.getnframes())
     except (OSError, EOFError, wave.Error) as error:
         raise UsageError(f"the sound cannot be read: {error}.", where=path) from error
-    size = inputs[0].type.elements
-    count = len(sound) // (2 * size)
-    if (channels, bits) != (1, 16) or not count:
+    if (channels, bits) != (1, 16) or len(sound) < 2 * size:
         what = f"the file has {channels} channels of {bits} bits and {len(sound):,} bytes."
         hint = f"one channel of 16 bits, with {size} samples for each run."
         raise UsageError(what, where=path, hint=hint)
-    samples = np.frombuffer(sound, "<i2")[: count * size].astype(np.int16)
-    shape = (count, *inputs[0].type.shape)
-    return make_batch({inputs[0].name: samples.reshape(shape)}, inputs, path)
+    return np.frombuffer(sound, "<i2").astype(np.int16)
