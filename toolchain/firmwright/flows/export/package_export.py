@@ -7,6 +7,7 @@ import numpy as np
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.array_files import read_npz_bytes
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.input_files import read_input_text
 from firmwright.codegen.emit_options import DEFAULT_LICENSE
@@ -70,9 +71,10 @@ def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> 
     metadata = replace(metadata, license=parts[0].options.license or DEFAULT_LICENSE)
     tree = compiled.recorded_tree if isinstance(compiled, Compilation) else compiled.tree
     for part in parts:
-        main = part.module.aot_main
         waits = find_waits(part.module)
-        devices = {item.name: waits.get(item.name, "") for item in collect_device_calls(main)}
+        devices: dict[str, str] = {}
+        for item in collect_device_calls(part.module.aot_main):
+            devices[item.name] = waits.get(item.name, "")
         tree = tree.merged(selftest_sources(part, devices))
     exported = ExportInput(tree, compiled.summary, metadata)
     if isinstance(compiled, Bundle):
@@ -174,20 +176,35 @@ def known_answers(compiled: Compilation, count: int) -> bytes:
     """Return an .npz of samples and reference outputs, with keys `in/TENSOR` and `out/TENSOR`."""
     samples = generate_samples(compiled.module.io.inputs, count).samples
     outputs = compute_reference(compiled, samples).outputs
-    arrays = {
-        **{f"in/{name}": np.stack([s[name] for s in samples]) for name in samples[0]},
-        **{f"out/{name}": np.stack([o[name] for o in outputs]) for name in outputs[0]},
-    }
+    arrays: dict[str, Array] = {}
+    for prefix, rows in ((_INPUT, samples), (_OUTPUT, outputs)):
+        for name in rows[0]:
+            arrays[prefix + name] = np.stack([row[name] for row in rows])
     return npz_bytes(arrays)
+
+
+_INPUT, _OUTPUT = "in/", "out/"
+"""The prefixes of the keys of known answers."""
 
 
 def read_known_answers(data: bytes) -> list[tuple[Tensors, Tensors]]:
     """Return the inputs and outputs in data from `known_answers`, one pair for each sample."""
     arrays = read_npz_bytes(data)
-    inputs = {key[3:]: array for key, array in arrays.items() if key.startswith("in/")}
-    outputs = {key[4:]: array for key, array in arrays.items() if key.startswith("out/")}
+    inputs = _with_prefix(arrays, _INPUT)
+    outputs = _with_prefix(arrays, _OUTPUT)
     count = len(next(iter(inputs.values())))
-    return [
-        ({n: a[k] for n, a in inputs.items()}, {n: a[k] for n, a in outputs.items()})
-        for k in range(count)
-    ]
+    answers: list[tuple[Tensors, Tensors]] = []
+    for index in range(count):
+        sample = {name: array[index] for name, array in inputs.items()}
+        expected = {name: array[index] for name, array in outputs.items()}
+        answers.append((sample, expected))
+    return answers
+
+
+def _with_prefix(arrays: Tensors, prefix: str) -> dict[str, Array]:
+    """Return the arrays whose keys have a prefix, by the rest of their keys."""
+    found: dict[str, Array] = {}
+    for key, array in arrays.items():
+        if key.startswith(prefix):
+            found[key.removeprefix(prefix)] = array
+    return found

@@ -20,7 +20,10 @@ from firmwright.oracle.compare import WHOLE_MODEL
 from firmwright.package.export_formats import model_values
 from firmwright.pipeline import Compilation
 
-SAMPLES, CANDIDATES = 2, 6
+SAMPLES = 2
+"""The number of samples of a test."""
+CANDIDATES = 6
+"""The number of samples of which those are chosen; runs of a model with state follow each other."""
 FLOATS_MAX = 32
 """The values of a float output that are compared for each sample."""
 
@@ -34,40 +37,63 @@ def selftest_sources(compiled: Compilation, devices: Mapping[str, str]) -> Sourc
         "tool_version": compiled.summary.tool_version,
     }
     name = values["model"]["name"]
-    paths = {f"model/{name}_selftest.{end}": f"selftest/NAME_selftest.{end}.j2" for end in "ch"}
-    return SourceTree(
-        {path: render_template("firmwright.package", t, **values) for path, t in paths.items()}
-    )
+    content: dict[str, str | bytes] = {}
+    for suffix in ("c", "h"):
+        template = f"selftest/NAME_selftest.{suffix}.j2"
+        text = render_template("firmwright.package", template, **values)
+        content[f"model/{name}_selftest.{suffix}"] = text
+    return SourceTree(content)
 
 
 def _answers(compiled: Compilation) -> dict[str, Any]:
-    """Return seeds and answers of the samples with the most distinct output values."""
-    io, module = compiled.module.io, compiled.imported
+    """Return seeds and answers of the samples with the most distinct output values.
+
+    The integers of all outputs of a sample are compared by a CRC-32, floats by their values.
+    """
+    io = compiled.module.io
+    module = compiled.imported
     seeds = range(1, 1 + (SAMPLES if io.state else CANDIDATES))
     samples = [pseudo_random_sample(io.inputs, seed) for seed in seeds]
     if isinstance(module.entry, Function):
         outputs = run_numpy_reference(module, samples).outputs
     else:
         outputs = run_interpreter(compiled.module, samples).outputs
-    distinct = [sum(np.unique(values).size for values in row.values()) for row in outputs]
-    chosen = sorted(sorted(range(len(seeds)), key=lambda index: -distinct[index])[:SAMPLES])
-    rows = [list(zip(io.outputs, outputs[index].values(), strict=True)) for index in chosen]
-    integers = [[v.tobytes() for t, v in row if not t.type.dtype.is_float] for row in rows]
-    floats = zip(*[[(t, v) for t, v in row if t.type.dtype.is_float] for row in rows], strict=True)
+    chosen = _most_distinct(outputs)
+    crcs: list[str] = []
+    floats: dict[int, list[Array]] = {}
+    for index in chosen:
+        integers: list[bytes] = []
+        rows = zip(io.outputs, outputs[index].values(), strict=True)
+        for position, (tensor, values) in enumerate(rows):
+            if tensor.type.dtype.is_float:
+                floats.setdefault(position, []).append(values)
+            else:
+                integers.append(values.tobytes())
+        if integers:
+            crcs.append(f"0x{zlib.crc32(b''.join(integers)):08x}u")
     return {
         "seeds": [seeds[index] for index in chosen],
-        "crcs": [f"0x{zlib.crc32(b''.join(row)):08x}u" for row in integers if row],
-        "floats": [
-            _float_answers(pairs[0][0], [values for _, values in pairs]) for pairs in floats
-        ],
+        "crcs": crcs,
+        "floats": [_float_answers(io.outputs[at], arrays) for at, arrays in floats.items()],
     }
 
 
+def _most_distinct(outputs: Sequence[Tensors]) -> list[int]:
+    """Return the indices of the samples with the most distinct output values, in order."""
+    distinct: list[int] = []
+    for row in outputs:
+        distinct.append(sum(np.unique(values).size for values in row.values()))
+    best = sorted(range(len(outputs)), key=lambda index: -distinct[index])
+    return sorted(best[:SAMPLES])
+
+
 def pseudo_random_sample(inputs: Sequence[IoTensor], seed: int) -> Tensors:
-    """Return the inputs that the C generates from `seed`."""
-    state, sample = seed, {}
+    """Return the inputs that the C generates from `seed`, by a linear congruential generator."""
+    state = seed
+    sample: dict[str, Array] = {}
     for tensor in inputs:
-        kind, dtype = tensor.type, tensor.type.dtype
+        kind = tensor.type
+        dtype = kind.dtype
         is_narrow = dtype.is_int and dtype.size_bytes <= 2
         drawn = bytearray()
         for _ in range(kind.size_bytes if is_narrow else kind.elements):
@@ -85,6 +111,7 @@ def pseudo_random_sample(inputs: Sequence[IoTensor], seed: int) -> Tensors:
 
 
 def _float_answers(tensor: IoTensor, values: Sequence[Array]) -> dict[str, Any]:
+    """Return evenly spaced values of a float output, a row for each sample, with a tolerance."""
     step = -(-tensor.type.elements // FLOATS_MAX)
     strided = np.stack([array.reshape(-1)[::step] for array in values])
     tolerance = WHOLE_MODEL.relative * float(np.abs(values).max()) + WHOLE_MODEL.absolute

@@ -131,9 +131,11 @@ def _report(compiled: Compilation, image: Image, measured: Profile) -> model.Bui
 def _operators(
     compiled: Compilation, image: Image, costs: tuple[OperatorCost, ...]
 ) -> tuple[model.OperatorReport, ...]:
-    code, constants = _code_bytes(compiled, image), _constant_bytes(compiled)
-    return tuple(
-        model.OperatorReport(
+    code_bytes = _code_bytes(compiled, image)
+    constant_bytes = _constant_bytes(compiled)
+    reports: list[model.OperatorReport] = []
+    for operator, cost in zip(compiled.summary.operators, costs, strict=True):
+        report = model.OperatorReport(
             index=operator.index,
             name=operator.name,
             kind=operator.kind,
@@ -143,11 +145,11 @@ def _operators(
             count=cost.count,
             predicted=cost.predicted,
             modeled_cycles=cost.modeled_cycles,
-            code_bytes=code[operator.index],
-            constant_bytes=constants[operator.index],
+            code_bytes=code_bytes[operator.index],
+            constant_bytes=constant_bytes[operator.index],
         )
-        for operator, cost in zip(compiled.summary.operators, costs, strict=True)
-    )
+        reports.append(report)
+    return tuple(reports)
 
 
 def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
@@ -159,15 +161,18 @@ def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
     bytes_by_operator: Counter[int] = Counter()
     for symbol in image.sizes.symbols:
         if symbol.kind == "text" and symbol.name.startswith(prefix):
-            kernel = symbol.name.removeprefix(prefix).split(".")[0]  # gcc splits: NAME.part.0
+            # gcc may split a function into parts, of which one is called NAME.part.0.
+            kernel, _, _ = symbol.name.removeprefix(prefix).partition(".")
             bytes_by_operator += _divide(symbol.size_bytes, kernel, users)
     return bytes_by_operator
 
 
 def _constant_bytes(compiled: Compilation) -> Counter[int]:
-    calls = prim_calls(compiled.module.aot_main.body)
-    own = (call for call in calls if call.op >= 0 and call.phase != "wait")
-    users = group_pairs((call.callee, call.op) for call in own)
+    """Return the bytes of constants by operator; those of shared kernels are divided."""
+    users: dict[str, list[int]] = {}
+    for call in prim_calls(compiled.module.aot_main.body):
+        if call.op >= 0 and call.phase != "wait":
+            users.setdefault(call.callee, []).append(call.op)
     bytes_by_operator: Counter[int] = Counter()
     for constant in compiled.summary.constants:
         kernel = constant.name.rpartition(".")[0]
@@ -177,12 +182,17 @@ def _constant_bytes(compiled: Compilation) -> Counter[int]:
 
 def _divide(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) -> Counter[int]:
     """Divide a size among the callers of `kernel`, or assign it to the operator in its name."""
+    operators = users.get(kernel, [])
     owner = _OWNER.match(kernel)
-    operators = users.get(kernel) or ([int(owner[1])] if owner else [])
+    if not operators and owner:
+        operators = [int(owner[1])]
     if not operators:
         return Counter()
     share, rest = divmod(size_bytes, len(operators))
-    return Counter({index: share + (n < rest) for n, index in enumerate(operators)})
+    shares: Counter[int] = Counter(dict.fromkeys(operators, share))
+    # The first operators get a byte more, so that the sum is exact.
+    shares.update(operators[:rest])
+    return shares
 
 
 def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
-from firmwright.base.grouping import group_pairs
 from firmwright.boards import Board, Compiler
 from firmwright.build.disassembler import disassemble, source_lines
 from firmwright.codegen.function_printer import without_calls, without_constant_copies
@@ -263,10 +262,19 @@ def _counts(
     timer: int,
     resolution: int,
 ) -> InstructionCounts:
-    start, end = code.start(root), code.start(root) + root.size_bytes
-    own = [cell for cell in cells if start <= cell.address < end]
-    others = (cell for cell in cells if not start <= cell.address < end)
-    sites = group_pairs((c.site, c) for c in others if code.at(c.site).kind == "call")
+    """Return the counts of a run, given those of each instruction and site of a call in the main.
+
+    The instructions of the main itself are between the operators.
+    """
+    start = code.start(root)
+    end = start + root.size_bytes
+    own: list[InstructionCount] = []
+    sites: dict[int, list[InstructionCount]] = {}
+    for cell in cells:
+        if start <= cell.address < end:
+            own.append(cell)
+        elif code.at(cell.site).kind == "call":
+            sites.setdefault(cell.site, []).append(cell)
     times = {cell.address: cell.count for cell in own}
     operators = _by_operator(compiled, code, times, sites, _commented(compiled, image, list(sites)))
     own += operators.pop(_NO_OPERATOR, [])
@@ -276,7 +284,9 @@ def _counts(
     def share(cells: Iterable[InstructionCount]) -> InstructionShare:
         return _share(cells, code, timing, scale)
 
-    everything = [*own, *(cell for group in operators.values() for cell in group)]
+    everything = list(own)
+    for group in operators.values():
+        everything += group
     functions: Counter[str] = Counter()
     for cell in everything:
         functions[code.name_at(cell.address)] += cell.count
@@ -295,7 +305,9 @@ def _counts(
 
 
 def _timing(board: Board) -> CoreTiming | None:
-    timing, own = core_timings().get(board.pipeline or board.core), board.calibration
+    """Return the timing of a board's core, with the range of the board's own measurements."""
+    timing = core_timings().get(board.pipeline or board.core)
+    own = board.calibration
     if timing is None or own is None:
         return timing
     source = f"{timing.source}; calibrated on {own.measured}"
@@ -332,10 +344,15 @@ def _by_operator(
         served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
         waiting.setdefault(f"{c_prefix(compiled)}_{served}", []).append((op, count))
     cells_by_op = {call.op: [] for call in prim_calls(main.body)}
-    moving = {n for n, group in waiting.items() if all(op == _NO_OPERATOR for op, _ in group)}
+    # The functions that only move rows within a fused segment.
+    moving: set[str] = set()
+    for name, group in waiting.items():
+        if all(op == _NO_OPERATOR for op, _ in group):
+            moving.add(name)
     has_devices = any(call.device for call in prim_calls(main.body))
     is_open = any(map(depends_on_data, walk(body)))
-    members, shared = {name: len(group) for name, group in waiting.items()}, ""
+    members = {name: len(group) for name, group in waiting.items()}
+    shared = ""
     for site, cells in sites.items():
         # A compiler's copy of a function has a suffix; a linker's veneer may precede it.
         names = [code.name_at(cell.address).partition(".")[0] for cell in cells]
@@ -352,9 +369,10 @@ def _by_operator(
         if left <= times[site]:
             waiting[name].pop(0)
         cells_by_op[op] += cells
-    if is_open and not commented:  # it is unknown which of the operators ran
+    if is_open and not commented and not shared:
+        # It is unknown which of a kernel's operators ran.
         unclear = (name for name, group in waiting.items() if 0 < len(group) < members[name])
-        shared = shared or next(unclear, "")
+        shared = next(unclear, "")
     if shared:
         what = f"operators share the kernel {shared}, so its calls cannot be attributed."
         hint = "use profile without --count-instructions."
@@ -369,7 +387,8 @@ def _commented(compiled: Compilation, image: Image, sites: Sequence[int]) -> Map
     places = source_lines(compiled.board, image.elf, sites)
     for site, (file, number) in zip(sites, places, strict=True):
         above = "\n".join(texts.get(file, "").splitlines()[:number])
-        if numbers := re.findall(r"^ +/\* (\d+): ", above, re.MULTILINE):
+        numbers = re.findall(r"^ +/\* (\d+): ", above, re.MULTILINE)
+        if numbers:
             operators[site] = int(numbers[-1])
     return operators
 
@@ -385,8 +404,13 @@ def straight_calls(body: tir.Stmt) -> list[int]:
 def _share(
     cells: Iterable[InstructionCount], code: _CodeIndex, timing: CoreTiming | None, scale: float
 ) -> InstructionShare:
+    """Return the sums of instructions, with the cycles of their paths by the core's timing.
+
+    A path is the code that one site calls, since an instruction's cycles depend on those before it.
+    """
     kinds: Counter[InstructionKind] = Counter()
-    branches_taken, stalls = 0, 0.0
+    branches_taken = 0
+    stalls = 0.0
     sites: dict[int, list[Executed]] = {}
     for cell in sorted(cells, key=lambda cell: cell.address):
         instruction = code.at(cell.address)

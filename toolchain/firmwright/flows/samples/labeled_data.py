@@ -124,8 +124,11 @@ def _folder_items(root: Path, table: Path, inputs: Sequence[IoTensor]) -> Iterat
             file = next(path for path in inside if path not in folders)
             what = f"there are files ({file.name}) and subfolders ({folders[0].name})."
             raise UsageError(what, where=str(root), hint=FORMS_HINT)
-        rows = [[f"{d.name}/{file.name}", d.name] for d in folders for file in _visible(d)]
-        rows += [[path.name] for path in inside if not folders]
+        rows = []
+        for folder in folders:
+            rows += [[f"{folder.name}/{file.name}", folder.name] for file in _visible(folder)]
+        if not folders:
+            rows = [[path.name] for path in inside]
     for name, *label in rows:
         yield name, _read_file(root / name, inputs), label
 
@@ -255,7 +258,9 @@ def convert_samples(
             row[tensor.name], use = convert_values(values, tensor, rounding, where)
             uses[tensor.name].append(use)
         rows.append(row)
-    warnings = (text for tensor in inputs for text in describe_use(tensor, uses[tensor.name]))
+    warnings: list[str] = []
+    for tensor in inputs:
+        warnings += describe_use(tensor, uses[tensor.name])
     return tuple(rows), tuple(warnings)
 
 

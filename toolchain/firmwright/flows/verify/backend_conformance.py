@@ -82,7 +82,11 @@ class PatternResult:
 
     @property
     def differing(self) -> list[tuple[str, CaseDifference]]:
-        return [(case, item) for case, items in self.outcomes.items() for item in items or ()]
+        """The differences of all cases, each with the case."""
+        differing: list[tuple[str, CaseDifference]] = []
+        for case, differences in self.outcomes.items():
+            differing += [(case, difference) for difference in differences or ()]
+        return differing
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +121,15 @@ def run_backend_test(
         run = _ChainRun(target, board, chain, sample_count, open_with, given)
         for name, case, outcome in run.outcomes(backend, cases):
             outcomes[name][case] = outcome
-    results = tuple(PatternResult(*item) for item in outcomes.items())
+    results = tuple(PatternResult(name, by_case) for name, by_case in outcomes.items())
     for entry, result in zip(backend.table, results, strict=True):
         if not result.matched:
-            ops = sorted({part.op for chain in operator_chains(entry.pattern) for part in chain})
+            ops: set[str] = set()
+            for chain in operator_chains(entry.pattern):
+                ops.update(part.op for part in chain)
             raise UsageError(
                 f"the pattern {entry.name} matches none of the {len(result.outcomes)} cases of "
-                f"{', '.join(ops) or 'its operators'}.",
+                f"{', '.join(sorted(ops)) or 'its operators'}.",
                 where=f"backend {backend.name}",
                 hint="relax the pattern or its predicate, or change the target's attributes.",
             )
@@ -138,8 +144,9 @@ def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[N
         for chain in operator_chains(entry.pattern):
             chains_by_ops.setdefault(tuple(part.op for part in chain), chain)
     for chain in chains_by_ops.values():
-        cases = (NamedCase(chain[0].op, case) for case in conformance_cases(chain[0].op))
-        for group in grouped(list(cases), budget):
+        first = chain[0].op
+        cases = [NamedCase(first, case) for case in conformance_cases(first)]
+        for group in grouped(cases, budget):
             yield chain, group
 
 
@@ -147,13 +154,18 @@ def operator_chains(pattern: Pattern) -> list[OperatorChain]:
     """Return the operator chains that a pattern covers, first operator first; [] if it branches."""
     match pattern:
         case AlternativesPattern(choices=choices):
-            return [chain for choice in choices for chain in operator_chains(choice)]
+            chains: list[OperatorChain] = []
+            for choice in choices:
+                chains += operator_chains(choice)
+            return chains
         case OpPattern(inputs=inputs):
-            inner = [operator_chains(part) for part in inputs or ()]
-            below = [nested for nested in inner if nested]
+            of_inputs = [operator_chains(part) for part in inputs or ()]
+            below = [chains for chains in of_inputs if chains]
+            if not below:
+                return [(pattern,)]
             if len(below) > 1:
                 return []
-            return [(*chain, pattern) for chain in (below[0] if below else [()])]
+            return [(*chain, pattern) for chain in below[0]]
         case _:
             return []
 
@@ -172,34 +184,45 @@ class _ChainRun:
     def outcomes(
         self, backend: Backend, cases: Sequence[NamedCase]
     ) -> Iterator[tuple[str, str, CaseOutcome]]:
-        numerics: NumericsProfile = self.options.get("numerics", "litert")
-        module = append_operators(cases_module(cases), self.chain[1:]).with_numerics(numerics)
-        owners = {
-            int(function.results[0].name.split(".")[0]): str(function.attrs["composite"])
-            for function in partition(Model(module), self.target).module.functions.values()
-            if isinstance(function, Function) and function.attrs.get("composite")
-        }
+        """Yield the entry, the case and its outcome, for the entries that may match the chain."""
+        owners = self._matched_entries(cases)
         chosen = sorted(owners)
-        differing = list(self._differing([cases[i] for i in chosen])) if chosen else []
+        differences: dict[int, list[CaseDifference]] = {index: [] for index in chosen}
+        if chosen:
+            for number, difference in self._differing([cases[index] for index in chosen]):
+                differences[chosen[number]].append(difference)
+        ops = "+".join(part.op for part in self.chain)
         for index, item in enumerate(cases):
-            label = f"{'+'.join(part.op for part in self.chain)} {item.case.name}"
+            label = f"{ops} {item.case.name}"
             for entry in backend.table:
                 if owners.get(index) == entry.name:
-                    own = (first for number, first in differing if chosen[number] == index)
-                    yield entry.name, label, tuple(own)
+                    yield entry.name, label, tuple(differences[index])
                 elif index not in owners and self.chain in operator_chains(entry.pattern):
                     yield entry.name, label, None
 
+    def _matched_entries(self, cases: Sequence[NamedCase]) -> dict[int, str]:
+        """Return the pattern entry that matches each case, by the case's number."""
+        numerics: NumericsProfile = self.options.get("numerics", "litert")
+        module = append_operators(cases_module(cases), self.chain[1:]).with_numerics(numerics)
+        partitioned = partition(Model(module), self.target).module
+        entries: dict[int, str] = {}
+        for function in partitioned.functions.values():
+            if isinstance(function, Function) and function.attrs.get("composite"):
+                # The names of a case's tensors begin with its number.
+                number, _, _ = function.results[0].name.partition(".")
+                entries[int(number)] = str(function.attrs["composite"])
+        return entries
+
     def _differing(self, cases: Sequence[NamedCase]) -> Iterator[tuple[int, CaseDifference]]:
+        """Yield the numbers of the cases with differences, and these, by the three checks."""
         module = append_operators(cases_module(cases), self.chain[1:])
         inputs = tuple(make_samples(case_inputs(cases), self.sample_count, case_seed(cases)))
-        core, compiled = (
-            compile_cases(module, self.board.name, {**self.options, "target": target})
-            for target in ("", self.target)
-        )
+        core = self._compiled(module, "")
+        compiled = self._compiled(module, self.target)
         guarded = insert_guard_bytes(compiled)
         sent = guarded.with_guards(inputs)
-        expected, actual = self._outputs(core, inputs), self._outputs(guarded.compiled, sent)
+        expected = self._outputs(core, inputs)
+        actual = self._outputs(guarded.compiled, sent)
         for number, first in first_differences(expected, actual, EXACT_TOLERANCE).items():
             yield number, CaseDifference("output", first)
         cases_by_buffer = _cases_by_buffer(compiled.module)
@@ -211,6 +234,9 @@ class _ChainRun:
         for number, first in first_differences(expected, meant, EXACT_TOLERANCE).items():
             yield number, CaseDifference("numpy meaning", first)
 
+    def _compiled(self, module: IRModule, target: str) -> Compilation:
+        return compile_cases(module, self.board.name, {**self.options, "target": target})
+
     def _outputs(self, compiled: Compilation, inputs: Sequence[Tensors]) -> Sequence[Tensors]:
         log.info("%s on %s", compiled.options.target or "the core alone", self.board.name)
         with self.open_with(compiled) as session:
@@ -219,15 +245,19 @@ class _ChainRun:
 
 def _cases_by_buffer(module: IRModule) -> dict[str, int]:
     """Return the cases of all buffers, as their tensors begin with the case's number."""
-    return {
-        arg.buffer.name: int(call.span.tensor.partition(".")[0])
-        for call in prim_calls(module.aot_main.body)
-        for arg in call.args
-        if isinstance(arg, tir.AccessPtr) and call.span.tensor
-    }
+    cases: dict[str, int] = {}
+    for call in prim_calls(module.aot_main.body):
+        if not call.span.tensor:
+            continue
+        number, _, _ = call.span.tensor.partition(".")
+        for arg in call.args:
+            if isinstance(arg, tir.AccessPtr):
+                cases[arg.buffer.name] = int(number)
+    return cases
 
 
 def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
+    """Return the module with the operators of a chain after each call to which they can apply."""
     main = module.entry
     if not following or not isinstance(main, Function):
         return module
@@ -273,6 +303,7 @@ class GuardedFirmware:
     buffers: Mapping[str, Sequence[RelocatedBuffer]]
 
     def with_guards(self, samples: Sequence[Tensors]) -> list[Tensors]:
+        """Return the samples with random bytes for the guards."""
         random = np.random.Generator(np.random.PCG64(0))
         tensors = self.compiled.module.io.inputs[: len(self.buffers)]
         guards = {t.name: random.integers(0, 256, t.type.shape, np.uint8) for t in tensors}
@@ -292,23 +323,38 @@ class GuardedFirmware:
                 for at in np.flatnonzero(is_changed).tolist():
                     distances = [max(b.offset - at, at - b.end) for b in buffers]
                     near = buffers[distances.index(min(distances))]
-                    index, values = (at - near.offset,), (old[at].item(), new[at].item())
-                    firsts.setdefault(near.name, Difference(sample, near.name, index, *values))
+                    index = (at - near.offset,)
+                    first = Difference(sample, near.name, index, old[at].item(), new[at].item())
+                    firsts.setdefault(near.name, first)
         return firsts
 
 
 def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
+    """Return the firmware with guard bytes around its buffers, which are inputs and outputs.
+
+    In each pool, constants and states keep their place at the start. The rest of the pool, buffers
+    and guards, is an input with random bytes and an output with the bytes after a run.
+    """
     module, moved = insert_redzones(compiled.module)
-    main, plan = module.aot_main, module.memory_plan
+    main = module.aot_main
+    plan = module.memory_plan
     kept = {info.name for info in plan.buffers if info.kind in ("const", "state")}
     tensors: dict[str, list[IoTensor]] = {_BEFORE: [], _AFTER: []}
-    body, buffers, infos, placements = main.body, {}, [*plan.buffers], {**plan.placements}
-    for pool in (param.value for param in main.params if param.role == "pool"):
+    body = main.body
+    buffers: dict[str, list[RelocatedBuffer]] = {}
+    infos = list(plan.buffers)
+    placements = dict(plan.placements)
+    for param in main.params:
+        if param.role != "pool":
+            continue
+        pool = param.value
         assert isinstance(pool, tir.Buffer)
         own = [item for item in moved if item.pool == pool.name]
         start = max((item.end for item in own if item.name in kept), default=0)
-        own = [replace(b, offset=b.offset - start) for b in own if b.name not in kept]
-        buffers[pool.name], size = own, pool.size_bytes - start
+        size = pool.size_bytes - start
+        buffers[pool.name] = [
+            replace(item, offset=item.offset - start) for item in own if item.name not in kept
+        ]
         for prefix, of_kind in tensors.items():
             guard = tir.Buffer(prefix + pool.name, UINT8, (size,))
             source = tir.AccessPtr(pool, tir.IntImm(start, INDEX), size, "rw")
@@ -323,5 +369,7 @@ def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
         io=replace(module.io, inputs=inputs, outputs=outputs),
         plan=replace(plan, placements=placements, buffers=tuple(infos)),
     )
-    origin = compiled.imported, compiled.board, compiled.options, compiled.source
-    return GuardedFirmware(emit_compilation(module, *origin), buffers)
+    guarded = emit_compilation(
+        module, compiled.imported, compiled.board, compiled.options, compiled.source
+    )
+    return GuardedFirmware(guarded, buffers)

@@ -65,6 +65,7 @@ def take_census(tasks: Sequence[CensusTask], executor: Executor) -> tuple[Census
 
 
 def run_in_process(task: CensusTask) -> CensusEntry:
+    """Examine a model in a process of its own, which may crash or be ended after the limit."""
     with (
         tempfile.TemporaryDirectory(prefix="firmwright-census-") as name,
         provide_file(task.path, task.content) as path,
@@ -121,15 +122,22 @@ def _examine(task: CensusTask) -> CensusEntry:
         for step in _steps(task, entry):
             entry = step
     except UnsupportedError as error:
-        places = Counter(f"{item.op}: {item.why}" for item in error.items)
-        reasons = (why if n == 1 else f"{why} ({n} places)" for why, n in places.items())
-        return replace(entry, status=CensusStatus.UNSUPPORTED, reason="; ".join(reasons))
+        return replace(entry, status=CensusStatus.UNSUPPORTED, reason=_reasons(error))
     except FirmwrightError as error:
         return replace(entry, status=_status_of(error), reason=_one_line(error))
     except Exception as error:  # noqa: BLE001 - a census also records our own defects
         internal = InternalError(f"{type(error).__name__}: {error}")
         return replace(entry, status=CensusStatus.DEFECT, reason=_one_line(internal))
     return entry
+
+
+def _reasons(error: UnsupportedError) -> str:
+    """Return the unsupported features of a model, each once, with the number of its places."""
+    places = Counter(f"{item.op}: {item.why}" for item in error.items)
+    reasons: list[str] = []
+    for why, count in places.items():
+        reasons.append(why if count == 1 else f"{why} ({count} places)")
+    return "; ".join(reasons)
 
 
 def _status_of(error: FirmwrightError) -> CensusStatus:
@@ -146,6 +154,7 @@ def _status_of(error: FirmwrightError) -> CensusStatus:
 
 
 def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
+    """Yield the entry after each step, so that a step that fails leaves the earlier figures."""
     model = load_model(task.path)
     inspection = inspect_module(model.module)
     entry = replace(entry, operators=len(inspection.operators), macs=inspection.macs)
@@ -166,20 +175,15 @@ def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
 
 
 def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
+    """Return the entry with the costs of a run, and the part of them in default loops."""
     costs = profile(compiled, runs=1)
     total = sum(operator.count for operator in costs.operators)
-    main, kernel = compiled.module.entry, compiled.module.kernel
-    assert isinstance(main, tir.PrimFunc)
-    loops = {
-        call.op
-        for call in prim_calls(main.body)
-        if any(map(_is_loop, statements(kernel(call.callee).body)))
-    }
-    names = ((op, op.schedule.split(" ")[0]) for op in costs.operators if op.index in loops)
-    defaults = [op for op, name in names if name == DEFAULT_SCHEDULE]
+    loops = _operators_with_loops(compiled)
     by_kind: Counter[str] = Counter()
-    for operator in defaults:
-        by_kind[operator.kind] += operator.count
+    for operator in costs.operators:
+        schedule, _, _ = operator.schedule.partition(" ")
+        if operator.index in loops and schedule == DEFAULT_SCHEDULE:
+            by_kind[operator.kind] += operator.count
     slowest, most = max(by_kind.items(), key=itemgetter(1), default=("", 0))
     return replace(
         entry,
@@ -190,6 +194,18 @@ def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
         slowest_default=slowest,
         slowest_default_share=round(most / max(total, 1), 4),
     )
+
+
+def _operators_with_loops(compiled: Compilation) -> set[int]:
+    """Return the operators whose kernels have a loop that is not short."""
+    main = compiled.module.entry
+    assert isinstance(main, tir.PrimFunc)
+    operators: set[int] = set()
+    for call in prim_calls(main.body):
+        kernel = compiled.module.kernel(call.callee)
+        if any(map(_is_loop, statements(kernel.body))):
+            operators.add(call.op)
+    return operators
 
 
 def _is_loop(stmt: tir.Stmt) -> bool:

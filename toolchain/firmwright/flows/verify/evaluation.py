@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -53,7 +51,9 @@ BATCH = 256
 MACS_OF_BATCH = 5_000_000_000
 """The limits of the samples that one process of the reference runtime computes."""
 LAYERS_COMPARED = 32
+"""The number of samples for the errors of layers."""
 DATA_MOVEMENT_OPS = frozenset({"dequantize", "quantize", "reshape", "transpose"})
+"""Operators whose results have no errors of their own."""
 
 
 def evaluate(
@@ -113,7 +113,8 @@ def evaluate(
         compared=len(own[chosen]),
         layers=layers,
         warnings=warnings,
-        **_classified(runs, task, dataset),
+        confusions=_confusions(runs, task),
+        changed=_changed(runs, task, dataset),
     )
 
 
@@ -162,14 +163,19 @@ def judged_output(outputs: Sequence[IoTensor], name: str = "") -> int:
 
     Classifiers of scikit-learn return a class index before the scores.
     """
-    names = [tensor.name for tensor in outputs]
-    if name and name not in names:
-        hint = f"the outputs are {', '.join(names)}."
-        raise UsageError(f"the model has no output {name}.", hint=hint)
+    if name:
+        names = [tensor.name for tensor in outputs]
+        if name not in names:
+            hint = f"the outputs are {', '.join(names)}."
+            raise UsageError(f"the model has no output {name}.", hint=hint)
+        return names.index(name)
     first = outputs[0].type
-    is_index = not (first.dtype.is_float or first.quantization or math.prod(first.shape) > 1)
-    wide = (k for k, tensor in enumerate(outputs) if is_index and math.prod(tensor.type.shape) > 1)
-    return names.index(name) if name else next(wide, 0)
+    is_class_index = not (first.dtype.is_float or first.quantization or first.elements > 1)
+    if is_class_index:
+        for position, tensor in enumerate(outputs):
+            if tensor.type.elements > 1:
+                return position
+    return 0
 
 
 def _run_by_runtime(what: str, model: Model, samples: Sequence[Tensors], position: int) -> ModelRun:
@@ -198,23 +204,29 @@ def _batches(
     run: Callable[[Sequence[Tensors]], ReferenceOutputs], samples: Sequence[Tensors], size: int
 ) -> ReferenceOutputs:
     """Run the samples in parts, which limits the time and memory of a process."""
-    parts = []
+    parts: list[ReferenceOutputs] = []
+    outputs: list[Tensors] = []
     for start in range(0, len(samples), size):
         log.info("the reference: sample %d of %d", start, len(samples))
-        parts.append(run(samples[start : start + size]))
-    return replace(parts[0], outputs=tuple(o for part in parts for o in part.outputs))
+        part = run(samples[start : start + size])
+        parts.append(part)
+        outputs += part.outputs
+    return replace(parts[0], outputs=tuple(outputs))
 
 
 def _samples_for(
     model: Model, dataset: Dataset, inputs: Sequence[IoTensor]
 ) -> tuple[dict[str, Array], ...]:
-    theirs = model_inputs(model)
-    shapes = [[list(tensor.type.shape) for tensor in side] for side in (theirs, inputs)]
-    if shapes[0] != shapes[1]:
-        what = f"the inputs of this model are {shapes[0]}, those of the other one {shapes[1]}."
+    """Return the samples for `model`; the data set was read for `inputs`, of the same shapes."""
+    own = model_inputs(model)
+    own_shapes = [list(tensor.type.shape) for tensor in own]
+    shapes = [list(tensor.type.shape) for tensor in inputs]
+    if own_shapes != shapes:
+        what = f"the inputs of this model are {own_shapes}, those of the other one {shapes}."
         raise UsageError(what, where=model.file, hint="both need inputs of the same shapes.")
     rounding = half_rounding(model.module)
-    return convert_samples(dataset.samples, theirs, inputs, dataset.where, rounding)[0]
+    samples, _ = convert_samples(dataset.samples, own, inputs, dataset.where, rounding)
+    return samples
 
 
 def _stack(samples: Sequence[Tensors], tensors: Sequence[IoTensor], position: int = 0) -> Array:
@@ -224,17 +236,33 @@ def _stack(samples: Sequence[Tensors], tensors: Sequence[IoTensor], position: in
     return np.stack([real_values(sample[name], kind) for sample in samples])
 
 
-def _classified(runs: Sequence[ModelRun], task: Task, dataset: Dataset) -> dict[str, Any]:
+def _confusions(runs: Sequence[ModelRun], task: Task) -> tuple[Confusion, ...]:
+    """Return the firmware's pairs of label and class, the most frequent first."""
+    if not task.is_classifying or task.labels is None:
+        return ()
+    counts = Counter(zip(task.labels.tolist(), _classes(runs[-1], task), strict=True))
+    confusions: list[Confusion] = []
+    for (label, predicted), count in counts.most_common():
+        confusions.append(Confusion(label, predicted, count))
+    return tuple(confusions)
+
+
+def _changed(runs: Sequence[ModelRun], task: Task, dataset: Dataset) -> tuple[ChangedSample, ...]:
+    """Return the samples to which the first run and the firmware give different classes."""
     if not task.is_classifying:
-        return {}
-    first, last = (run.scores(task.metric).argmax(axis=1).tolist() for run in (runs[0], runs[-1]))
+        return ()
+    first, last = _classes(runs[0], task), _classes(runs[-1], task)
     labels = [None] * len(last) if task.labels is None else task.labels.tolist()
-    rows = zip(dataset.names, labels, first, last, strict=True)
-    counts = Counter(zip(labels, last, strict=True) if task.labels is not None else ())
-    return {
-        "confusions": tuple(Confusion(*pair, count) for pair, count in counts.most_common()),
-        "changed": tuple(ChangedSample(*row) for row in rows if row[2] != row[3]),
-    }
+    changed: list[ChangedSample] = []
+    for name, label, before, after in zip(dataset.names, labels, first, last, strict=True):
+        if before != after:
+            changed.append(ChangedSample(name, label, before, after))
+    return tuple(changed)
+
+
+def _classes(run: ModelRun, task: Task) -> list[int]:
+    classes: list[int] = run.scores(task.metric).argmax(axis=1).tolist()
+    return classes
 
 
 def _layers(
@@ -248,19 +276,30 @@ def _layers(
     kinds: dict[str, str] = {}
     for call in graph.body:
         if call.op not in DATA_MOVEMENT_OPS:
-            kinds |= {name: call.op for name in (call.span.tensor, call.outputs[0].name) if name}
+            # Formats name layers by the file's tensor or by the module's value.
+            for name in (call.span.tensor, call.outputs[0].name):
+                if name:
+                    kinds[name] = call.op
 
     def run(part: slice) -> Iterator[tuple[Tensors, Tensors]]:
         expected = _results(_run(model, floats[part], layers=True))
         actual = _results(compute_reference(compiled, own[part], layers=True))
         for reference, results in zip(expected, actual, strict=True):
-            real = {n: real_values(v, types[n]) for n, v in results.items() if n in types}
-            floats_only = {n: v for n, v in results.items() if v.dtype.kind == "f"}
-            yield reference, {**floats_only, **real}
+            real: dict[str, Array] = {}
+            for name, values in results.items():
+                if name in types:
+                    real[name] = real_values(values, types[name])
+                elif values.dtype.kind == "f":
+                    real[name] = values
+            yield reference, real
 
     return measure_layers(len(own), run, kinds)
 
 
 def _results(reference: ReferenceOutputs) -> list[Tensors]:
+    """Return the outputs and the layers of each sample."""
     layers = reference.layers or ({},) * len(reference.outputs)
-    return [{**both[0], **both[1]} for both in zip(reference.outputs, layers, strict=True)]
+    results: list[Tensors] = []
+    for outputs, values in zip(reference.outputs, layers, strict=True):
+        results.append({**outputs, **values})
+    return results

@@ -17,6 +17,7 @@ from firmwright.artifacts import Variant
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.dtypes import INT8, Array, DType
 from firmwright.base.errors import DeviceError
+from firmwright.base.grouping import group_pairs
 from firmwright.compilation_summary import OperatorSummary
 from firmwright.device.session import Session
 from firmwright.flows.board.model_session import ModelSession
@@ -63,6 +64,7 @@ def locate_first_divergence(
     reference: ReferenceOutputs,
     open_with: Callable[..., ModelSession],
 ) -> tuple[FirstDivergence | None, int]:
+    """Return the first diverging operator over all samples, and the number of those compared."""
     if not reference.layers:
         return None, 0
     operators = _comparable_operators(compiled, reference.layers[0])
@@ -73,8 +75,9 @@ def locate_first_divergence(
     with open_with(compiled, variant=PROFILE) as session:
         log.info("comparing %d operators on %s", len(operators), compiled.board.name)
         for number, (sample, layers) in enumerate(zip(samples, reference.layers, strict=True)):
+            # Runs of a pipelined model compute two samples; earlier runs of this one fill it.
             for _ in range(compiled.module.results.pipelined_runs):
-                session.device.run(sample)  # so that both stages compute this sample
+                session.device.run(sample)
             difference = find(session.device, operators, sample, layers)
             if difference is not None:
                 judged, device = compiled.board.name, devices[difference.index]
@@ -103,22 +106,33 @@ class _ComparableOperator:
         return self.summary.index
 
     def expected(self, layers: Tensors) -> Array:
+        """Return the reference's values as the device stores them."""
         values = layers[self.layer]
         if self.is_signed and values.dtype == np.uint8:
             values = (values ^ _UNSIGNED_OFFSET).view(np.int8)
-        values = np.moveaxis(values, 1, -1) if self.is_moved else values
-        return np.ascontiguousarray(values[..., self.live] if self.live else values)
+        if self.is_moved:
+            values = np.moveaxis(values, 1, -1)
+        if self.live:
+            values = values[..., self.live]
+        return np.ascontiguousarray(values)
 
 
 def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_ComparableOperator]:
-    types, layers_by_buffer = _buffer_types(compiled.module), _layers_by_buffer(layers)
+    """Return the operators whose results are layers of the reference.
+
+    The layer is that of the file's tensor if the buffer has its name, else the one with the
+    buffer's name, if its shape suits.
+    """
+    types = _buffer_types(compiled.module)
+    layers_by_buffer = _layers_by_buffer(layers)
     parts = _partial_buffers(compiled.module)
     live = dict(compiled.module.results.live_channels)
-    operators = []
+    operators: list[_ComparableOperator] = []
     for summary in compiled.summary.operators:
-        name, tensor = summary.name, summary.tensor
+        name = summary.name
+        tensor = summary.tensor
         if name in parts:
-            continue  # a partial result of one core is not a tensor of the model
+            continue  # A partial result of one core is not a tensor of the model.
         is_own = tensor in layers and bool(re.fullmatch(rf"{to_c_identifier(tensor)}(_\d+)?", name))
         layer = tensor if is_own else layers_by_buffer.get(name.removesuffix(PERMUTED_SUFFIX), "")
         is_moved = not is_own and name.endswith(PERMUTED_SUFFIX) and name not in layers_by_buffer
@@ -137,11 +151,11 @@ def _partial_buffers(module: IRModule) -> set[str]:
     main = module.aot_main
     if not any(call.device for call in prim_calls(main.body)):
         return set()
-    return {
-        node.buffer.name
-        for node in walk(main.body)
-        if isinstance(node, tir.DeclBuffer) and node.source.buffer.scope != "pool"
-    }
+    names: set[str] = set()
+    for node in walk(main.body):
+        if isinstance(node, tir.DeclBuffer) and node.source.buffer.scope != "pool":
+            names.add(node.buffer.name)
+    return names
 
 
 def _has_layout_of(expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool) -> bool:
@@ -152,11 +166,12 @@ def _has_layout_of(expected: Array, shape: tuple[int, ...] | None, *, is_moved: 
 
 def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
     """Map buffer names to layers if only one layer has the name."""
-    names = [to_c_identifier(layer) for layer in layers]
-    return {n: layer for n, layer in zip(names, layers, strict=True) if names.count(n) == 1}
+    layers_by_name = group_pairs((to_c_identifier(layer), layer) for layer in layers)
+    return {name: group[0] for name, group in layers_by_name.items() if len(group) == 1}
 
 
 def _buffer_types(module: IRModule) -> dict[str, tuple[tuple[int, ...], DType]]:
+    """Return the shape and element type of each buffer of the main."""
     io = (*module.io.inputs, *module.io.outputs)
     types = {tensor.buffer: (tensor.type.shape, tensor.type.dtype) for tensor in io}
     for node in walk(module.aot_main.body):
@@ -195,9 +210,10 @@ def _by_values(
     outputs: dict[int, bytes] = {}
     limits = {operator.index: operator.expected(layers).nbytes for operator in operators}
     for index, data in device.taps():
+        # Row streaming delivers an output in pieces. One beyond the limit has another size anyway.
         known = outputs.get(index, b"")
-        if len(known) <= limits.get(index, -1):  # a larger output is of another size anyway
-            outputs[index] = known + data  # row streaming delivers pieces
+        if len(known) <= limits.get(index, -1):
+            outputs[index] = known + data
     for operator in operators:
         data = outputs.get(operator.index, b"")
         comparison = _compared(operator, operator.expected(layers), data)
@@ -215,8 +231,18 @@ def _compared(operator: _ComparableOperator, expected: Array, data: bytes) -> Co
 
 
 def _difference(operator: _ComparableOperator, comparison: Comparison | None) -> FirstDivergence:
+    """Return the divergence; the caller sets the sample, the device and the board."""
     summary = operator.summary
-    where = summary.span or summary.tensor
     total = comparison or Comparison(0, 0, 0, None)
-    totals = (total.values, total.mismatches, total.max_abs_error)
-    return FirstDivergence(operator.index, summary.name, summary.kind, "", where, 0, "", *totals)
+    return FirstDivergence(
+        index=operator.index,
+        name=summary.name,
+        kind=summary.kind,
+        device="",
+        where=summary.span or summary.tensor,
+        sample=0,
+        judged="",
+        values=total.values,
+        mismatches=total.mismatches,
+        max_abs_error=total.max_abs_error,
+    )

@@ -30,7 +30,8 @@ class _ErrorSums:
     largest: float = 0.0
 
     def add(self, expected: Array, actual: Array) -> None:
-        real, noise = expected.astype(np.float64), np.abs(actual.astype(np.float64) - expected)
+        real = expected.astype(np.float64)
+        noise = np.abs(actual.astype(np.float64) - expected)
         self.values += real.size
         self.signal += float(np.square(real).sum())
         self.noise += float(np.square(noise).sum())
@@ -60,6 +61,7 @@ def measure_layers(
 
 
 def _layer(name: str, kind: str, sums: _ErrorSums) -> LayerAccuracy:
+    """Return a layer's errors; noise without a signal has minus infinite decibels."""
     decibels = math.inf if sums.noise == 0 else -math.inf
     if sums.noise and sums.signal:
         decibels = 10 * math.log10(sums.signal / sums.noise)

@@ -1,8 +1,8 @@
 """The MLPerf Tiny benchmark: firmware, data set and score (decision 0051).
 
-The data set
-folder has `y_labels.csv` with one line for each file: name, number of classes, class and, for files
-with several windows, window size and stride in bytes. A file's result is the mean of its windows.
+The folder of the data set has `y_labels.csv` with one line for each file: name, number of classes,
+class and, for files with several windows, window size and stride in bytes. A file's result is the
+mean of its windows.
 """
 
 import csv
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_bytes, read_input_rows
 from firmwright.device.mlperf_session import InferenceTiming, MlperfSession
@@ -89,31 +90,34 @@ def run_benchmark(
     with MlperfSession(transport, timeout_s=timeout_s) as session:
         name = session.value("name", "m-name-dut-")
         log.info("%d samples through %s", len(samples), compiled.board.name)
-        rows = []
-        for sample in samples:
-            results = []
-            for window in sample.windows:
-                session.load(window)
-                results.append(session.infer(1, 0).results)
-            rows.append(np.mean(results, axis=0))
-        timings = []
+        scores = np.array([_mean_result(session, sample) for sample in samples])
+        timings: list[InferenceTiming] = []
         for sample in samples[:TIMED_SAMPLES]:
             session.load(sample.windows[0])
             timings.append(session.infer(iterations, warmups))
     task = compiled.task or find_task(compiled.module.io)
     labels = np.array([sample.label for sample in samples])
-    each = statistics.median(t.microseconds / t.count for t in timings)
+    microseconds = statistics.median(timing.microseconds / timing.count for timing in timings)
     return BenchmarkScore(
         task=task.name,
         name=name,
         samples=len(samples),
-        top1=None if task.is_error else top_k_accuracy(np.array(rows), labels),
-        auc=area_under_curve(np.array(rows), labels),
-        per_second=1e6 / each if each else 0.0,
-        microseconds=each,
-        results=tuple(tuple(float(value) for value in row) for row in rows),
+        top1=None if task.is_error else top_k_accuracy(scores, labels),
+        auc=area_under_curve(scores, labels),
+        per_second=1e6 / microseconds if microseconds else 0.0,
+        microseconds=microseconds,
+        results=tuple(map(tuple, scores.tolist())),
         timings=tuple(timings),
     )
+
+
+def _mean_result(session: MlperfSession, sample: LabeledSample) -> Array:
+    """Return the mean result of a file's windows, each computed once."""
+    results: list[Sequence[float]] = []
+    for window in sample.windows:
+        session.load(window)
+        results.append(session.infer(1, 0).results)
+    return np.asarray(np.mean(results, axis=0))
 
 
 def serve_on_pty(compiled: Compilation) -> PtyProcess:
@@ -159,9 +163,12 @@ def read_dataset(
 def _labeled_sample(
     folder: Path, row: Sequence[str], task: MlperfTask, labels: Path
 ) -> LabeledSample:
+    """Read the file of a line of the labels; UsageError if one of them does not fit the task."""
     try:
         name, _, label, *window = row
-        size, stride = [int(word) for word in window[:2]] or (0, 0)
+        size, stride = 0, 0
+        if window:
+            size, stride = map(int, window[:2])
         data = read_input_bytes(folder / name)
         return LabeledSample(name, _windows(data, size, stride, task.sample_bytes), int(label))
     except OSError as error:
@@ -175,6 +182,7 @@ def _labeled_sample(
 
 
 def _windows(data: bytes, size: int, stride: int, sample_bytes: int) -> tuple[bytes, ...]:
+    """Split a file into windows (size 0: it is one); raise ValueError if they are no samples."""
     if not size:
         size = stride = max(len(data), 1)
     if size != sample_bytes or stride < 1 or len(data) < size:

@@ -74,12 +74,12 @@ def quantize_onnx_model(
     log.info("importing the quantized model")
     module = pipeline.load_module_bytes(result.model, model.file, name=model.name)
     return QuantizationResult(
-        result.model,
-        f"onnxruntime {result.version}",
-        len(samples),
-        len(samples[chosen]),
-        _layers(result, samples[chosen]),
-        _in_floats(module, result.nodes),
+        model=result.model,
+        tool=f"onnxruntime {result.version}",
+        calibrated_with=len(samples),
+        compared=len(samples[chosen]),
+        layers=_layers(result, samples[chosen]),
+        in_floats=_in_floats(module, result.nodes),
     )
 
 
@@ -87,12 +87,12 @@ def _in_floats(
     module: IRModule, nodes: Sequence[onnx_quantizer.PreparedNode]
 ) -> tuple[FloatResult, ...]:
     """Return the results that are still computed with floats, in the model's order."""
-    names = {
-        call.span.tensor.removesuffix(UNROUNDED)
-        for call in module.entry_graph.body
-        if call.op != "dequantize" and any(out.type.dtype.is_float for out in call.outputs)
-    }
-    results = []
+    names: set[str] = set()
+    for call in module.entry_graph.body:
+        has_floats = any(output.type.dtype.is_float for output in call.outputs)
+        if has_floats and call.op != "dequantize":
+            names.add(call.span.tensor.removesuffix(UNROUNDED))
+    results: list[FloatResult] = []
     for node in nodes:
         if node.result in names:
             operand = next((name for name in node.inputs if name in names), "")
@@ -104,10 +104,12 @@ def _in_floats(
 def _layers(
     result: onnx_quantizer.QuantizedModel, samples: Sequence[Tensors]
 ) -> tuple[LayerAccuracy, ...]:
+    """Compare the layers of the quantized model with those of the float model."""
+
     def run(part: slice) -> Iterable[tuple[Tensors, Tensors]]:
-        models = (result.prepared, result.model)
-        results = (run_reference(m, samples[part], "onnxruntime", layers=True) for m in models)
-        return zip(*map(_by_name, results), strict=True)
+        floats = run_reference(result.prepared, samples[part], "onnxruntime", layers=True)
+        quantized = run_reference(result.model, samples[part], "onnxruntime", layers=True)
+        return zip(_by_name(floats), _by_name(quantized), strict=True)
 
     kinds = {node.result: node.op for node in result.nodes if node.op not in DATA_MOVEMENT_OPS}
     return measure_layers(len(samples), run, kinds)
@@ -116,5 +118,7 @@ def _layers(
 def _by_name(result: ReferenceResult) -> Iterator[Mapping[str, Array]]:
     """Yield each sample's float results by name, including the model's outputs."""
     for outputs, layers in zip(result.outputs, result.layers, strict=True):
-        every = {**outputs, **{result.layer_names[index]: item for index, item in layers.items()}}
-        yield {name: item for name, item in every.items() if item.dtype.kind == "f"}
+        values = dict(outputs)
+        for index, item in layers.items():
+            values[result.layer_names[index]] = item
+        yield {name: item for name, item in values.items() if item.dtype.kind == "f"}

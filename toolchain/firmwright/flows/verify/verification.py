@@ -137,39 +137,47 @@ def verify_in_parts(
     expected: Sequence[Tensors] | None = None,
     open_with: Callable[[Compilation], ModelSession] = open_session,
 ) -> Verification:
+    """Verify parts of the samples as tasks; the samples of a model with state are one part."""
     check_recording(batch, expected)
     size = len(batch.samples) if compiled.module.io.state else SAMPLES_PER_TASK
-    calls = []
+    calls: list[Callable[[], Verification]] = []
     for start in range(0, len(batch.samples), size):
         part = slice(start, start + size)
         samples = replace(batch, samples=batch.samples[part])
         recorded = None if expected is None else expected[part]
-        calls.append(
-            partial(verify, compiled, batch=samples, expected=recorded, open_with=open_with)
-        )
+        call = partial(verify, compiled, batch=samples, expected=recorded, open_with=open_with)
+        calls.append(call)
     return _merge(run_calls(executor, calls), size)
 
 
 def _merge(parts: Sequence[Verification], size: int) -> Verification:
+    """Return the result of all parts, each of `size` samples; parts must agree on explanations."""
     explanations = {part.explanation for part in parts if part.first} or {parts[0].explanation}
-    firsts = (
-        replace(part.first, sample=part.first.sample + index * size)
-        for index, part in enumerate(parts)
-        if part.first
-    )
+    outputs: list[Tensors] = []
+    for part in parts:
+        outputs += part.outputs
     return replace(
         parts[0],
         samples=sum(part.samples for part in parts),
         values=sum(part.values for part in parts),
         mismatches=sum(part.mismatches for part in parts),
         max_abs_error=max(part.max_abs_error for part in parts),
-        first=next(firsts, None),
+        first=_first_difference(parts, size),
         explanation=explanations.pop() if len(explanations) == 1 else "",
-        outputs=tuple(outputs for part in parts for outputs in part.outputs),
+        outputs=tuple(outputs),
     )
 
 
+def _first_difference(parts: Sequence[Verification], size: int) -> Difference | None:
+    """Return the first difference of the parts, with its sample counted from the first part."""
+    for index, part in enumerate(parts):
+        if part.first:
+            return replace(part.first, sample=part.first.sample + index * size)
+    return None
+
+
 def check_recording(batch: SampleBatch, expected: Sequence[Tensors] | None) -> None:
+    """Raise UsageError if recorded outputs are not as many as the samples."""
     if expected is not None and len(expected) != len(batch.samples):
         what = f"the recording has {len(expected)} samples, but {len(batch.samples)} are run."
         hint = f"use --samples {len(expected)}, or --input with the recorded inputs."
@@ -228,9 +236,11 @@ def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
     limits: dict[str, int] = {}
     for call in reversed(entry.body):
         limit = _limit(call, limits, compiled.imported)
+        if limit is None:
+            continue
         sources = call.inputs[1:2] if call.op in _INDEXING else call.inputs
-        for source in sources if limit is not None else ():
-            if source is not None and limit is not None:
+        for source in sources:
+            if source is not None:
                 limits[source.name] = min(limit, limits.get(source.name, limit))
     return {param.name: (0, limits[param.name]) for param in entry.params if param.name in limits}
 
@@ -258,6 +268,7 @@ def _limit(call: Call, limits: Mapping[str, int], module: IRModule) -> int | Non
 
 
 def _limit_of_formula(call: Call, limit: int, module: IRModule) -> int | None:
+    """Return the limit of a formula's operands if that of its result is `limit`."""
     formula = call.attributes(ExpressionAttrs).formula
     if _CAST.fullmatch(formula):
         return limit
