@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from firmwright.cli.model_argument import model_overrides
 from firmwright.cli.text_table import Cell, format_pairs, format_shape, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.model.model_inspection import Inspection, ModelTensor, inspect_model
+from firmwright.flows.model.model_inspection import (
+    Inspection,
+    ModelOperator,
+    ModelTensor,
+    inspect_model,
+)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -24,16 +29,17 @@ def inspection_to_json(inspection: Inspection) -> dict[str, object]:
         "supported": not inspection.unsupported,
         "inputs": [_tensor_to_json(tensor) for tensor in inspection.inputs],
         "outputs": [_tensor_to_json(tensor) for tensor in inspection.outputs],
-        "operators": [
-            {
-                "index": operator.index,
-                "kind": operator.kind,
-                "macs": operator.macs,
-                "inputs": [_tensor_to_json(tensor) for tensor in operator.inputs],
-                "outputs": [_tensor_to_json(tensor) for tensor in operator.outputs],
-            }
-            for operator in inspection.operators
-        ],
+        "operators": [_operator_to_json(operator) for operator in inspection.operators],
+    }
+
+
+def _operator_to_json(operator: ModelOperator) -> dict[str, Any]:
+    return {
+        "index": operator.index,
+        "kind": operator.kind,
+        "macs": operator.macs,
+        "inputs": [_tensor_to_json(tensor) for tensor in operator.inputs],
+        "outputs": [_tensor_to_json(tensor) for tensor in operator.outputs],
     }
 
 
@@ -55,12 +61,12 @@ def format_summary(inspection: Inspection) -> str:
     head.append(("parameters", f"{inspection.parameters_bytes:,} bytes"))
     head.append(("multiply-adds", inspection.macs))
     rows: list[Sequence[Cell]] = []
-    for op in inspection.operators:
-        shapes = (
-            ", ".join(format_shape(t.shape) for t in side) for side in (op.inputs, op.outputs)
-        )
-        dtypes = ", ".join(sorted({tensor.dtype for tensor in op.outputs}))
-        rows.append((op.index, op.kind, *shapes, dtypes, op.macs or None))
+    for operator in inspection.operators:
+        inputs = _format_shapes(operator.inputs)
+        outputs = _format_shapes(operator.outputs)
+        dtypes = ", ".join(sorted({tensor.dtype for tensor in operator.outputs}))
+        macs = operator.macs or None
+        rows.append((operator.index, operator.kind, inputs, outputs, dtypes, macs))
     parts = [format_pairs(head)]
     if rows:
         parts.append(format_table(["", "operator", "in", "out", "dtype", "MACs"], rows))
@@ -69,6 +75,10 @@ def format_summary(inspection: Inspection) -> str:
         table = format_table(["operator", "where", "reason"], unsupported)
         parts.append(f"Not supported:\n{table}")
     return "\n\n".join(parts)
+
+
+def _format_shapes(tensors: Sequence[ModelTensor]) -> str:
+    return ", ".join(format_shape(tensor.shape) for tensor in tensors)
 
 
 def _format_tensor(tensor: ModelTensor) -> str:

@@ -55,8 +55,10 @@ def pool(text: str) -> PoolInfo:
         limit = -1
     if not (name.isidentifier() and name.isascii()) or (limit is not None and limit < 1):
         raise argparse.ArgumentTypeError(f"{text!r}: expected NAME or NAME=BYTES")
-    speeds = (speed for text in speed_texts for speed in _pool_speed(text).items())
-    return replace(PoolInfo(name, limit), **dict[str, Any](speeds))
+    speeds: dict[str, Any] = {}
+    for speed in speed_texts:
+        speeds |= _pool_speed(speed)
+    return replace(PoolInfo(name, limit), **speeds)
 
 
 def _pool_speed(text: str) -> dict[str, float | int]:

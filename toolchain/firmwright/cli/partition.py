@@ -38,16 +38,15 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.output:
         save_module(model.module, args.output)
     shares = target_shares(model.module)
-    data: dict[str, Any] = {
-        "model": model.name,
-        "file": args.output,
-        "targets": shares,
-        **({"search": search_result.as_json()} if search_result else {}),
-    }
-    texts = [_format_search(search_result)] if search_result else []
+    data: dict[str, Any] = {"model": model.name, "file": args.output, "targets": shares}
+    texts: list[str] = []
+    if search_result is not None:
+        data["search"] = search_result.as_json()
+        texts.append(_format_search(search_result))
     rows = [(share.target, share.operators, len(share.functions)) for share in shares]
     texts.append(format_table(("target", "operators", "functions"), rows))
-    if rejections := model.module.results.rejections:
+    rejections = model.module.results.rejections
+    if rejections:
         open_rows = [(item.op, item.tensor, item.target, item.reason) for item in rejections]
         texts.append(format_table(("on the core", "tensor", "target", "reason"), open_rows))
     texts.append("\n".join(file for file in (args.save_partition, args.output) if file))
@@ -97,17 +96,20 @@ class TargetShare:
 def target_shares(module: IRModule) -> tuple[TargetShare, ...]:
     """Return the shares in the targets' order; the core executes operators without a target."""
     graphs = [func for func in module.functions.values() if isinstance(func, Function)]
-    inner = {
-        call.op[1:] for func in graphs if target_of(func) for call in func.body if call.op[0] == "@"
-    }
+    # The functions inside regions, whose operators are counted with the regions.
+    inner: set[str] = set()
+    unassigned = 0
+    for func in graphs:
+        for call in func.body:
+            if target_of(func) and call.op.startswith("@"):
+                inner.add(call.op.removeprefix("@"))
+            elif not target_of(func) and not call.op.startswith("@"):
+                unassigned += 1
     shares: list[TargetShare] = []
     for name, target in module.targets.items():
         functions = [func for func in graphs if target_of(func) == name and func.name not in inner]
         count = sum(len(flatten_calls(func, module)) for func in functions)
         shares.append(TargetShare(str(target), count, tuple(func.name for func in functions)))
-    unassigned = sum(
-        not call.op.startswith("@") for func in graphs if not target_of(func) for call in func.body
-    )
     core = next((i for i, part in enumerate(shares) if not part.functions), None)
     names = [*module.targets]
     if core is not None and names[core] == "cpu":

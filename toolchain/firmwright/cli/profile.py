@@ -15,7 +15,7 @@ from firmwright.cli.verb import Outcome, counts_by_unit
 from firmwright.flows.measure.core_timeline import CoreTimeline
 from firmwright.flows.measure.instruction_counts import InstructionCounts
 from firmwright.flows.measure.profile_export import make_node_data, make_trace
-from firmwright.flows.measure.profiling import Profile, profile
+from firmwright.flows.measure.profiling import OperatorCost, Profile, profile
 from firmwright.flows.model.model import write_file
 from firmwright.flows.predict.run_schedule import parallel_calls
 
@@ -60,6 +60,10 @@ def write_json(path: str, data: Mapping[str, Any]) -> None:
 
 def profile_to_json(measured: Profile) -> dict[str, Any]:
     """Return the object for `profile --json`; each count is stored under its unit."""
+    pools: list[dict[str, Any]] = []
+    for pool in measured.pools:
+        limit_bytes = pool.limit_bytes or None
+        pools.append({"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": limit_bytes})
     return {
         "model": measured.model,
         "board": measured.board,
@@ -72,28 +76,26 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
         "macs": measured.macs,
         **counts_by_unit(measured.unit, measured.total),
         "clock_hz": measured.clock_hz or None,
-        "pools": [
-            {"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": pool.limit_bytes or None}
-            for pool in measured.pools
-        ],
+        "pools": pools,
         "exact": None if measured.exact is None else counts_to_json(measured.exact),
         "stack_reserve_bytes": measured.stack_reserve_bytes or None,
-        "operators": [
-            {
-                "index": operator.index,
-                "name": operator.name,
-                "kind": operator.kind,
-                "device": operator.device,
-                "macs": operator.macs,
-                "least": operator.least,
-                "schedule": operator.schedule,
-                "predicted": operator.predicted,
-                "modeled_cycles": operator.modeled_cycles,
-                **counts_by_unit(measured.unit, operator.count),
-                "instruction_kinds": operator.kinds,
-            }
-            for operator in measured.operators
-        ],
+        "operators": [_cost_to_json(operator, measured.unit) for operator in measured.operators],
+    }
+
+
+def _cost_to_json(operator: OperatorCost, unit: str) -> dict[str, Any]:
+    return {
+        "index": operator.index,
+        "name": operator.name,
+        "kind": operator.kind,
+        "device": operator.device,
+        "macs": operator.macs,
+        "least": operator.least,
+        "schedule": operator.schedule,
+        "predicted": operator.predicted,
+        "modeled_cycles": operator.modeled_cycles,
+        **counts_by_unit(unit, operator.count),
+        "instruction_kinds": operator.kinds,
     }
 
 
@@ -114,16 +116,17 @@ def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
 
 
 def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
+    trace: list[dict[str, Any]] = []
+    for item in line.schedule:
+        operator, device = item.call.op, item.call.device
+        trace.append({"operator": operator, "device": device, "begin": item.begin, "end": item.end})
     return {
         "instructions": line.executed,
         "modeled_makespan": line.makespan,
         "modeled_sequential": line.parallel.sequential,
         "modeled_transfers": line.parallel.transfers,
         "overlapping_calls": sum(1 for _ in parallel_calls(line.schedule)),
-        "trace": [
-            {"operator": i.call.op, "device": i.call.device, "begin": i.begin, "end": i.end}
-            for i in line.schedule
-        ],
+        "trace": trace,
     }
 
 
@@ -142,16 +145,17 @@ def compare_profiles(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str
     """Return the changes in total and by operator, and the measuring conditions that differ."""
     unit = next(u for u in ("instructions", "cycles", "nanoseconds") if new[u] is not None)
     before = {str(row.get("name")): row.get(unit) for row in old["operators"]}
+    operators: list[dict[str, Any]] = []
+    for row in new["operators"]:
+        change = _difference(row[unit], before.get(row["name"]))
+        operators.append({"name": row["name"], "change": change})
+    # A condition that an older profile does not record is not known to differ.
+    mismatched = [key for key in CONDITIONS if old.get(key, new.get(key)) != new.get(key)]
     return {
         "unit": unit,
-        "mismatched_conditions": [
-            key for key in CONDITIONS if old.get(key, new.get(key)) != new.get(key)
-        ],
+        "mismatched_conditions": mismatched,
         "total": _difference(new[unit], old.get(unit)),
-        "operators": [
-            {"name": row["name"], "change": _difference(row[unit], before.get(row["name"]))}
-            for row in new["operators"]
-        ],
+        "operators": operators,
     }
 
 
@@ -180,38 +184,66 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
         )
     if measured.clock_hz:
         rows.append(("clock", f"{measured.clock_hz / 1e6:g} MHz"))
-    exact = measured.exact
-    cycles = exact and (exact.parallel.makespan if exact.parallel else exact.total.cycles)
-    ms = milliseconds(measured, cycles or measured.total)
-    if ms is not None:
-        assumed = ", with one cycle for each instruction" if measured.unit == "instructions" else ""
-        rows.append(("time per run", f"{ms:.3f} ms{', modeled' if cycles else assumed}"))
-    for device, cycles, source in measured.estimates:
-        ran = "included below" if measured.exact is None else "not counted"
-        ran = f"; its software model is {ran}" if measured.unit == "instructions" else ""
-        ms = milliseconds(measured, cycles)
-        time = "" if ms is None else f" ({ms:.3f} ms)"
-        rows.append((f"on {device}", f"{cycles:,} cycles{time}, as {source} estimates{ran}"))
+    rows += _format_times(measured)
     rows.append(("compiled with", measured.flags))
     rows.append(("resolution", f"{measured.resolution:,} {measured.unit}"))
     if measured.exact is None:
         rows.append(("probe overhead", f"{measured.probe_overhead:,} {measured.unit}"))
     else:
-        rows.append(("counted one by one", f"{measured.exact.total.instructions:,} instructions"))
-        rows.append(("modeled cycles", measured.exact.describe_cycles()))
-        if measured.exact.timeline is not None:
-            line = measured.exact.timeline
-            shares = " and ".join(f"{count:,}" for count in line.executed)
-            if len(line.executed) > 1:
-                rows.append(("on two cores", f"{shares} instructions"))
-            rows.append(("in parallel", f"{line.makespan:,} {line.parallel.unit}, {line.parallel}"))
-        if timing := measured.exact.timing:
-            rows.append(("cycle model", f"{timing.source}; {_describe_flash(measured.exact)}"))
+        rows += _format_exact(measured.exact)
     if comparison is not None:
         rows.append(("change", comparison["total"]))
         if comparison["mismatched_conditions"]:
             rows.append(("conditions that differ", ", ".join(comparison["mismatched_conditions"])))
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
+
+
+def _format_times(measured: Profile) -> list[tuple[str, Cell]]:
+    """Return the time of a run, and the times that devices estimate."""
+    rows: list[tuple[str, Cell]] = []
+    is_instructions = measured.unit == "instructions"
+    cycles = _modeled_cycles(measured.exact)
+    ms = milliseconds(measured, cycles or measured.total)
+    if ms is not None:
+        origin = ""
+        if cycles:
+            origin = ", modeled"
+        elif is_instructions:
+            origin = ", with one cycle for each instruction"
+        rows.append(("time per run", f"{ms:.3f} ms{origin}"))
+    model = ""
+    if is_instructions:
+        counted = "included below" if measured.exact is None else "not counted"
+        model = f"; its software model is {counted}"
+    for device, estimated, source in measured.estimates:
+        ms = milliseconds(measured, estimated)
+        time = "" if ms is None else f" ({ms:.3f} ms)"
+        rows.append((f"on {device}", f"{estimated:,} cycles{time}, as {source} estimates{model}"))
+    return rows
+
+
+def _modeled_cycles(exact: InstructionCounts | None) -> int | None:
+    """Return the modeled length of a run, on several devices or on the core."""
+    if exact is None:
+        return None
+    return exact.parallel.makespan if exact.parallel else exact.total.cycles
+
+
+def _format_exact(exact: InstructionCounts) -> list[tuple[str, Cell]]:
+    """Return the counts of single instructions and the cycles modeled from them."""
+    rows: list[tuple[str, Cell]] = [
+        ("counted one by one", f"{exact.total.instructions:,} instructions"),
+        ("modeled cycles", exact.describe_cycles()),
+    ]
+    if exact.timeline is not None:
+        line = exact.timeline
+        if len(line.executed) > 1:
+            shares = " and ".join(f"{count:,}" for count in line.executed)
+            rows.append(("on two cores", f"{shares} instructions"))
+        rows.append(("in parallel", f"{line.makespan:,} {line.parallel.unit}, {line.parallel}"))
+    if exact.timing:
+        rows.append(("cycle model", f"{exact.timing.source}; {_describe_flash(exact)}"))
+    return rows
 
 
 def _describe_flash(exact: InstructionCounts) -> str:

@@ -21,18 +21,44 @@ from firmwright.cli.verb import CliParser
 
 PROJECT_FILE = "firmwright.toml"
 _PATHS = (
-    *("CSV", "DIR", "FILE", "FILE.pem", "FILE.py", "FLOAT_MODEL", "FOLDER", "HTML", "JSON", "LOG"),
-    *("NPZ", "OLD", "OUT", "PATH"),
+    "CSV",
+    "DIR",
+    "FILE",
+    "FILE.pem",
+    "FILE.py",
+    "FLOAT_MODEL",
+    "FOLDER",
+    "HTML",
+    "JSON",
+    "LOG",
+    "NPZ",
+    "OLD",
+    "OUT",
+    "PATH",
 )
 """The placeholders of values that are paths."""
 CODE_KEYS = (
-    *("address", "cmsis-nn", "custom-op", "ethos-u-driver", "flash-command", "imgtool-args"),
-    *("main", "pass", "scheduler"),
+    "address",
+    "cmsis-nn",
+    "custom-op",
+    "ethos-u-driver",
+    "flash-command",
+    "imgtool-args",
+    "main",
+    "pass",
+    "scheduler",
 )
 """Options that name programs, code that becomes part of one, or their arguments."""
 _GENERATOR = ".py:"
+"""A part of the value of --data that names a Python function."""
 _OUTPUT_KEYS = (
-    *("dump-dir", "node-data", "out", "output", "partition-log", "save-partition", "trace"),
+    "dump-dir",
+    "node-data",
+    "out",
+    "output",
+    "partition-log",
+    "save-partition",
+    "trace",
     "write",
 )
 _COMMAND_LINE_KEYS = frozenset({"debug", "help", "json", "trust"})
@@ -48,8 +74,11 @@ _HINTS = {
 def find_project_file(folder: Path) -> Path | None:
     """Return the nearest file; above `folder`, files of other users do not count."""
     users = (os.getuid(), folder.stat().st_uid)
-    files = (parent / PROJECT_FILE for parent in (folder, *folder.parents))
-    return next((file for file in files if file.is_file() and file.stat().st_uid in users), None)
+    for parent in (folder, *folder.parents):
+        file = parent / PROJECT_FILE
+        if file.is_file() and file.stat().st_uid in users:
+            return file
+    return None
 
 
 def parse_with_project(
@@ -63,12 +92,13 @@ def parse_with_project(
     table = _read(file)
     _check_tables(file, table, parser.verbs)
     shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    arguments, applied, more = _arguments(parser.verbs[verb]), list[str](), list[str]()
+    arguments = _arguments(parser.verbs[verb])
+    typed_options = {word.partition("=")[0] for word in own_words}
+    applied: list[str] = []
+    more: list[str] = []
     for key, value in {**shared, **table.get(verb, {})}.items():
         action = arguments.get(key)
-        if action and not any(
-            word.partition("=")[0] in action.option_strings for word in own_words
-        ):
+        if action and typed_options.isdisjoint(action.option_strings):
             applied.append(key)
             more += _words(file, key, value, action)
     destinations = frozenset(arguments[key].dest for key in applied)
@@ -93,9 +123,10 @@ def _check_trust(file: Path, values: Mapping[str, Any], applied: Collection[str]
     """Raise UsageError if the file runs code or writes elsewhere and the user does not trust it."""
     for key in applied:
         items = values[key] if isinstance(values[key], list) else [values[key]]
-        problem = next(filter(None, (_trust_problem(file, key, str(item)) for item in items)), "")
-        if problem and not trusts_path(file):
-            raise untrusted_error(f"{key} = {values[key]!r} {problem}.", file)
+        for item in items:
+            problem = _trust_problem(file, key, str(item))
+            if problem and not trusts_path(file):
+                raise untrusted_error(f"{key} = {values[key]!r} {problem}.", file)
 
 
 def _trust_problem(file: Path, key: str, value: str) -> str:
@@ -123,8 +154,14 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _arguments(parser: CliParser) -> dict[str, argparse.Action]:
     """Return options by their long names, and MODEL."""
-    options = {s[2:]: a for a in parser._actions for s in a.option_strings if s[:2] == "--"}
-    return options | {a.metavar.lower(): a for a in parser._actions if a.metavar == "MODEL"}
+    actions: dict[str, argparse.Action] = {}
+    for action in parser._actions:
+        for option in action.option_strings:
+            if option.startswith("--"):
+                actions[option.removeprefix("--")] = action
+        if action.metavar == "MODEL":
+            actions["model"] = action
+    return actions
 
 
 def _check_tables(file: Path, table: Mapping[str, Any], verbs: Mapping[str, CliParser]) -> None:

@@ -53,17 +53,22 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _error(result: ReproductionResult, folder: Path) -> MismatchError:
-    differences = [
-        f"{len(paths)} {verb} ({', '.join(paths[:3])}{', ...' * (len(paths) > 3)})"
-        for verb, paths in (("differ", result.different), ("are missing", result.missing))
-        if paths
-    ]
+    differences: list[str] = []
+    for verb, paths in (("differ", result.different), ("are missing", result.missing)):
+        if paths:
+            named = ", ".join(paths[:_NAMED_PATHS])
+            more = ", ..." if len(paths) > _NAMED_PATHS else ""
+            differences.append(f"{len(paths)} {verb} ({named}{more})")
+    total = result.same + len(result.different) + len(result.missing)
     return MismatchError(
-        f"{result.model}: of {result.same + len(result.different) + len(result.missing)} files "
-        f"{' and '.join(differences)}.",
+        f"{result.model}: of {total} files {' and '.join(differences)}.",
         where=str(folder),
         hint="undo manual changes of generated files, or compile again.",
     )
+
+
+_NAMED_PATHS: Final = 3
+"""The number of files that an error names."""
 
 
 _USED_FACTS: Final = ("bound", "choices", "concurrent", "model", "options", "source_sha256")

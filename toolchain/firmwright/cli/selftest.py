@@ -56,13 +56,13 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def format_matrix(test_result: operator_conformance.OperatorTestResult) -> str:
-    cells = {
-        (cell.operator, cell.dtype): cell for cell in operator_conformance.build_matrix(test_result)
-    }
-    rows: list[list[Cell]] = [
-        [name, *(_format_cell(cells.get((name, kind))) for kind in operator_conformance.DTYPES)]
-        for name in dict.fromkeys(name for name, _ in cells)
-    ]
+    matrix = operator_conformance.build_matrix(test_result)
+    cells = {(cell.operator, cell.dtype): cell for cell in matrix}
+    rows: list[list[Cell]] = []
+    for name in dict.fromkeys(cell.operator for cell in matrix):
+        row: list[Cell] = [name]
+        row += [_format_cell(cells.get((name, kind))) for kind in operator_conformance.DTYPES]
+        rows.append(row)
     line = "passed/cases; yes: supported, without a case of its own; no: only a runtime takes it."
     return f"{format_table(['TFLite', *operator_conformance.DTYPES], rows)}\n\n{line}"
 

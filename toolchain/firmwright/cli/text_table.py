@@ -4,7 +4,8 @@ import re
 import shutil
 import textwrap
 from collections.abc import Sequence
-from itertools import chain, zip_longest
+from itertools import zip_longest
+from typing import TypeVar
 
 MIN_COLUMNS = 80
 MAX_PIECE = 24
@@ -19,44 +20,63 @@ def format_table(
     head: Sequence[str], rows: Sequence[Sequence[Cell]], indent: str = "", drop: Sequence[str] = ()
 ) -> str:
     """Format right-aligned numbers and wrapped texts; `drop` names columns to omit for room."""
-    numeric = [
-        any(isinstance(row[i], int | float) for row in rows) or not rows for i in range(len(head))
-    ]
-    cells = [list(head), *([format_number(cell) for cell in row] for row in rows)]
+    is_right = [_is_numeric(rows, index) for index in range(len(head))]
+    cells = [list(head)]
+    for row in rows:
+        cells.append([format_number(cell) for cell in row])
     room = _columns() - len(indent) - 2 * (len(head) - 1)
-    widths = _shrink(cells, numeric, room, WORD)
+    widths = _shrink(cells, is_right, room, WORD)
     if sum(widths) > room:
-        dropped = next((head.index(name) for name in drop if name in head), None)
-        if dropped is not None:
-            columns_left = [[c for i, c in enumerate(row) if i != dropped] for row in (head, *rows)]
-            return format_table(
-                [str(name) for name in columns_left[0]], columns_left[1:], indent, drop
-            )
-        widths = _shrink(cells, numeric, room, PIECE)
-    wrapped = [_wrapped_line(line, widths, numeric) for line in cells]
-    rule = "  ".join("─" * width for width in widths)
-    lines = [*wrapped[0], rule, *(line for row in wrapped[1:] for line in row)]
+        for name in drop:
+            if name in head:
+                index = head.index(name)
+                rest = [_without(row, index) for row in rows]
+                return format_table(_without(head, index), rest, indent, drop)
+        widths = _shrink(cells, is_right, room, PIECE)
+    first, *others = cells
+    lines = _wrapped_line(first, widths, is_right)
+    lines.append("  ".join("─" * width for width in widths))
+    for row_cells in others:
+        lines += _wrapped_line(row_cells, widths, is_right)
     return "\n".join(f"{indent}{line}".rstrip() for line in lines)
 
 
+def _is_numeric(rows: Sequence[Sequence[Cell]], index: int) -> bool:
+    """Return whether a column has a number, or the table has no rows."""
+    return not rows or any(isinstance(row[index], int | float) for row in rows)
+
+
+_Item = TypeVar("_Item")
+
+
+def _without(row: Sequence[_Item], index: int) -> list[_Item]:
+    return [*row[:index], *row[index + 1 :]]
+
+
 def _shrink(
-    cells: Sequence[Sequence[str]], numeric: Sequence[bool], room: int, parts: re.Pattern[str]
+    cells: Sequence[Sequence[str]], is_right: Sequence[bool], room: int, parts: re.Pattern[str]
 ) -> list[int]:
-    """Return widths of columns, of at most `room` if no part of a text has to be broken."""
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    least = [
-        width if right else max(_least_width(text, parts) for text in column)
-        for column, width, right in zip(zip(*cells, strict=True), widths, numeric, strict=True)
-    ]
+    """Return widths of columns, of at most `room` if no part of a text has to be broken.
+
+    The widest column that can be narrower loses a character at a time; numbers are never broken.
+    """
+    widths: list[int] = []
+    least: list[int] = []
+    for column, right in zip(zip(*cells, strict=True), is_right, strict=True):
+        width = max(map(len, column))
+        widths.append(width)
+        least.append(width if right else max(_least_width(text, parts) for text in column))
     while sum(widths) > room:
-        wide = [i for i, width in enumerate(widths) if width > least[i]]
+        wide = [index for index, width in enumerate(widths) if width > least[index]]
         if not wide:
             break
-        widths[max(wide, key=lambda i: widths[i])] -= 1
+        widest = max(wide, key=lambda index: widths[index])
+        widths[widest] -= 1
     return widths
 
 
 def _least_width(text: str, parts: re.Pattern[str]) -> int:
+    """Return the width of the longest part of a text, at most `MAX_PIECE` unless it is a number."""
     if NUMBER.fullmatch(text.strip()):
         return len(text)
     return min(max(len(part.rstrip()) for part in parts.findall(text)), MAX_PIECE)
@@ -67,24 +87,31 @@ def _columns() -> int:
 
 
 def _wrapped_line(
-    words: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]
+    texts: Sequence[str], widths: Sequence[int], is_right: Sequence[bool]
 ) -> list[str]:
-    columns = [_wrap(word, width) for word, width in zip(words, widths, strict=True)]
-    return [
-        "  ".join(
-            word.rjust(width) if right else word.ljust(width)
-            for word, width, right in zip(line, widths, numeric, strict=True)
-        )
-        for line in zip_longest(*columns, fillvalue="")
-    ]
+    """Return the lines of a row, whose texts are wrapped and aligned in their columns."""
+    columns = [_wrap(text, width) for text, width in zip(texts, widths, strict=True)]
+    lines: list[str] = []
+    for parts in zip_longest(*columns, fillvalue=""):
+        aligned: list[str] = []
+        for part, width, right in zip(parts, widths, is_right, strict=True):
+            aligned.append(part.rjust(width) if right else part.ljust(width))
+        lines.append("  ".join(aligned))
+    return lines
 
 
 def _wrap(text: str, width: int) -> list[str]:
     """Break a text after spaces, and a longer word after the separators of names."""
+    if len(text) <= width:
+        return [text]
+    pieces: list[str] = []
+    for word in WORD.findall(text):
+        if len(word.rstrip()) > width:
+            pieces += PIECE.findall(word)
+        else:
+            pieces.append(word)
     lines = [""]
-    words = WORD.findall(text) if len(text) > width else [text]
-    pieces = (PIECE.findall(w) if len(w.rstrip()) > width else [w] for w in words)
-    for piece in chain.from_iterable(pieces):
+    for piece in pieces:
         if len(f"{lines[-1]}{piece}".rstrip()) > width and lines[-1]:
             lines.append("")
         lines[-1] += piece
@@ -106,7 +133,8 @@ def format_number(value: Cell) -> str:
         case float():
             return f"{value:.2f}"
         case _:
-            return value.replace("\n", "\\n")  # a name must not look like another row
+            # A name must not look like another row.
+            return value.replace("\n", "\\n")
 
 
 def format_pairs(pairs: Sequence[tuple[str, Cell]]) -> str:
