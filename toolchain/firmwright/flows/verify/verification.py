@@ -177,7 +177,7 @@ def _first_difference(parts: Sequence[Verification], size: int) -> Difference | 
 
 
 def check_recording(batch: SampleBatch, expected: Sequence[Tensors] | None) -> None:
-    """Raise UsageError if recorded outputs are not as many as the samples."""
+    """Raise UsageError if the numbers of recorded outputs and of samples differ."""
     if expected is not None and len(expected) != len(batch.samples):
         what = f"the recording has {len(expected)} samples, but {len(batch.samples)} are run."
         hint = f"use --samples {len(expected)}, or --input with the recorded inputs."
