@@ -33,7 +33,7 @@ def inspection_to_json(inspection: Inspection) -> dict[str, object]:
     }
 
 
-def _operator_to_json(operator: ModelOperator) -> dict[str, Any]:
+def _operator_to_json(operator: ModelOperator) -> dict[str, object]:
     return {
         "index": operator.index,
         "kind": operator.kind,

@@ -60,7 +60,7 @@ def write_json(path: str, data: Mapping[str, Any]) -> None:
 
 def profile_to_json(measured: Profile) -> dict[str, Any]:
     """Return the object for `profile --json`; each count is stored under its unit."""
-    pools: list[dict[str, Any]] = []
+    pools: list[dict[str, object]] = []
     for pool in measured.pools:
         limit_bytes = pool.limit_bytes or None
         pools.append({"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": limit_bytes})
@@ -83,7 +83,7 @@ def profile_to_json(measured: Profile) -> dict[str, Any]:
     }
 
 
-def _cost_to_json(operator: OperatorCost, unit: str) -> dict[str, Any]:
+def _cost_to_json(operator: OperatorCost, unit: str) -> dict[str, object]:
     return {
         "index": operator.index,
         "name": operator.name,
@@ -116,7 +116,7 @@ def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
 
 
 def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
-    trace: list[dict[str, Any]] = []
+    trace: list[dict[str, object]] = []
     for item in line.schedule:
         operator, device = item.call.op, item.call.device
         trace.append({"operator": operator, "device": device, "begin": item.begin, "end": item.end})
@@ -145,7 +145,7 @@ def compare_profiles(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str
     """Return the changes in total and by operator, and the measuring conditions that differ."""
     unit = next(u for u in ("instructions", "cycles", "nanoseconds") if new[u] is not None)
     before = {str(row.get("name")): row.get(unit) for row in old["operators"]}
-    operators: list[dict[str, Any]] = []
+    operators: list[dict[str, object]] = []
     for row in new["operators"]:
         change = _difference(row[unit], before.get(row["name"]))
         operators.append({"name": row["name"], "change": change})

@@ -82,7 +82,7 @@ def _functions(summary: CompilationSummary) -> dict[str, object]:
         "outputs": {tensor.name: _tensor(tensor) for tensor in summary.io.outputs},
     }
     no_workspace = [{"device": _DEVICE_CPU, "workspace_size_bytes": 0}]
-    operators: list[dict[str, Any]] = []
+    operators: list[dict[str, object]] = []
     for kernel in sorted({operator.kernel for operator in summary.operators}):
         operators.append({"function_name": kernel, "workspace": no_workspace})
     return {"main": [main], "operator_functions": operators}
