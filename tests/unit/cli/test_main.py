@@ -40,7 +40,8 @@ from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS
 from firmwright.pipeline.user_passes import IMPORT_STAGE
 from firmwright.report.evaluation import METRICS
 from firmwright.tune.partition_methods import EAGER
-from firmwright.tune.schedule_search import STRATEGIES, SearchOptions
+from firmwright.tune.schedule_search import SearchOptions
+from firmwright.tune.search_strategies import STRATEGIES
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(firmwright.__file__).parents[1])}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from firmwright.ops.tuning_records import ConfiguredSchedule
-from firmwright.tune.schedule_search import STRATEGIES, SearchSpace
+from firmwright.tune.search_strategies import STRATEGIES, SearchSpace
 
 CHOICES: tuple[ConfiguredSchedule, ...] = tuple(
     (rule, (("a", a), ("b", b))) for rule, a, b in product(("one", "two"), range(8), range(8))

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import TypeAlias
 
 import numpy as np
 
@@ -42,6 +40,7 @@ from firmwright.tune import kernel_measurement
 from firmwright.tune.kernel_comparison import LOWERED_STAGE, layer_module
 from firmwright.tune.kernel_measurement import KernelResult, MeasurementSetup, MeasurementTask
 from firmwright.tune.log_writer import TuningLogWriter
+from firmwright.tune.search_strategies import STRATEGIES, SearchSpace
 
 log = logging.getLogger(__name__)
 PROPOSALS_PER_ROUND = 8
@@ -389,123 +388,3 @@ def _tensor_bytes(call: OpCall) -> int:
         if kind is not None and call.constant(index) is None:
             size += kind.size_bytes
     return size
-
-
-# ---- strategies that propose the next kernels of a layer ----------------------------------------
-
-TriedCounts: TypeAlias = Mapping[ConfiguredSchedule, int | None]
-"""Counts of tried choices; None for kernels that are wrong or failed."""
-
-
-@dataclass(frozen=True)
-class SearchSpace:
-    """The choices of a layer, most promising first, and a function that predicts their counts."""
-
-    choices: tuple[ConfiguredSchedule, ...]
-    predicted: Callable[[ConfiguredSchedule], int]
-
-    def untried(self, seen: TriedCounts) -> list[ConfiguredSchedule]:
-        return [choice for choice in self.choices if choice not in seen]
-
-
-Strategy: TypeAlias = Callable[
-    [SearchSpace, TriedCounts, int, np.random.Generator], Sequence[ConfiguredSchedule]
-]
-"""Proposes a number of untried choices."""
-
-
-def propose_random(
-    space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
-) -> Sequence[ConfiguredSchedule]:
-    """Propose choices at random."""
-    untried = space.untried(seen)
-    order = rng.permutation(len(untried))
-    return [untried[index] for index in order[:count]]
-
-
-def propose_by_cost_model(
-    space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
-) -> Sequence[ConfiguredSchedule]:
-    """Propose choices by predicted cost, corrected by the measured error of each schedule."""
-    corrections = _corrections(space, seen)
-    overall = corrections.get("", 1.0)
-
-    def cost(choice: ConfiguredSchedule) -> float:
-        rule, _ = choice
-        return space.predicted(choice) * corrections.get(rule, overall)
-
-    return sorted(space.untried(seen), key=cost)[:count]
-
-
-def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
-    """Return the mean ratio of measured to predicted counts by schedule, and overall under "".
-
-    The mean is geometric, since a prediction that is half of the count is as wrong as one that is
-    twice the count.
-    """
-    logs: dict[str, list[float]] = {}
-    for choice, counted in seen.items():
-        if counted:
-            rule, _ = choice
-            ratio = math.log(counted / max(1, space.predicted(choice)))
-            logs.setdefault(rule, []).append(ratio)
-            logs.setdefault("", []).append(ratio)
-    return {name: math.exp(math.fsum(ratios) / len(ratios)) for name, ratios in logs.items()}
-
-
-_PARENTS = 4
-"""Number of best choices that are mutated."""
-_RANDOM_SHARE = 0.2
-"""Probability that a proposal is random although mutations are available."""
-
-
-def propose_by_mutation(
-    space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
-) -> Sequence[ConfiguredSchedule]:
-    """Propose mutations of the best choices so far, each with one changed setting.
-
-    The first call proposes the best guess of each schedule, and random choices.
-    """
-    untried = space.untried(seen)
-    if not seen:
-        guesses = _first_of_each_schedule(untried)
-        others = propose_random(space, dict.fromkeys(guesses), count, rng)
-        return [*guesses, *others][:count]
-    counted = sorted((n, choice) for choice, n in seen.items() if n is not None)
-    parents = [choice for _, choice in counted[:_PARENTS]]
-    proposals: list[ConfiguredSchedule] = []
-    while len(proposals) < count and untried:
-        near: list[ConfiguredSchedule] = []
-        if parents:
-            parent = parents[int(rng.integers(len(parents)))]
-            near = [choice for choice in untried if _is_neighbor(parent, choice)]
-        # The generator is asked only if there are neighbors; results depend on its sequence.
-        is_random = not near or rng.random() < _RANDOM_SHARE
-        candidates = untried if is_random else near
-        child = candidates[int(rng.integers(len(candidates)))]
-        untried.remove(child)
-        proposals.append(child)
-    return proposals
-
-
-def _first_of_each_schedule(choices: Sequence[ConfiguredSchedule]) -> list[ConfiguredSchedule]:
-    """Return the first choice of each schedule; the schedule whose choices end last is last."""
-    by_schedule: dict[str, ConfiguredSchedule] = {}
-    for choice in reversed(choices):
-        rule, _ = choice
-        by_schedule[rule] = choice
-    return list(by_schedule.values())[::-1]
-
-
-def _is_neighbor(a: ConfiguredSchedule, b: ConfiguredSchedule) -> bool:
-    """Return whether two choices of one schedule differ in one setting."""
-    (rule_a, config_a), (rule_b, config_b) = a, b
-    changed = {name for name, _ in set(config_a) ^ set(config_b)}
-    return rule_a == rule_b and len(changed) == 1
-
-
-STRATEGIES: Mapping[str, Strategy] = {
-    "random": propose_random,
-    "evolutionary": propose_by_mutation,
-    "model": propose_by_cost_model,
-}
