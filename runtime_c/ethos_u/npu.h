@@ -76,6 +76,9 @@ const struct npu_variant *npu_find_variant(uint32_t config);
 /* Executes `words` commands and payloads; the regions are set. False: `error` has the reason. */
 bool npu_run(struct npu *npu, const uint32_t *stream, uint32_t words);
 
+/* The name of the command in a first word, or null if there is none. */
+const char *npu_command_name(uint32_t command);
+
 /* Records an error of the current command, unless there is one already. Returns false. */
 bool npu_fail(struct npu *npu, const char *subject);
 bool npu_fail_number(struct npu *npu, const char *subject, uint64_t number);
