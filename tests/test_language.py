@@ -45,9 +45,17 @@ def tree_of(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def definitions(file: Path) -> Iterator[ast.AST]:
+@cache
+def definitions(file: Path) -> tuple[ast.AST, ...]:
+    """Return the module, and its classes and functions, which are in no expression."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return (node for node in ast.walk(tree_of(file)) if isinstance(node, kinds))
+    found, rest = list[ast.AST](), list[ast.AST]([tree_of(file)])
+    while rest:
+        node = rest.pop()
+        if isinstance(node, kinds):
+            found.append(node)
+        rest += (part for part in ast.iter_child_nodes(node) if not isinstance(part, ast.expr))
+    return tuple(found)
 
 
 @cache
@@ -108,7 +116,8 @@ def test_pages_use_plain_sentences():
 
 
 def test_no_text_has_a_banned_phrase():
-    texts = [*docstrings(), *pages(), *(text for file in MODULES for text in messages(file))]
+    suspects = [file for file in MODULES if BANNED.search(file.read_text(encoding="utf-8"))]
+    texts = [*docstrings(), *pages(), *(text for file in suspects for text in messages(file))]
     texts += [(str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")) for file in C_FILES]
     hits = [f"{place}: {match[0]}" for place, text in texts for match in BANNED.finditer(text)]
     assert hits == []

@@ -22,7 +22,6 @@ from firmwright.ir.module import IRModule, Pass
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
-KEYWORD = ROOT / "examples" / "02_keyword" / "keyword.tflite"
 PAGE = ROOT / "docs" / "adding-a-pass.md"
 FAST: dict[str, str] = {"planner": "greedy_by_size"}
 
@@ -115,8 +114,8 @@ def test_a_pass_runs_once_at_its_place_also_from_a_saved_module(tmp_path: Path):
     with pytest.raises(UsageError, match="the pass late follows cse, but the module is at usmp"):
         compile_for(load_model(tmp_path / "usmp.fwir", trust=True), passes=[late])
     calls.clear()
-    keyword = load_model(KEYWORD).module
-    pareto_rows(keyword, options_for(keyword, {"passes": [late]}))
+    digits = load_model(DIGITS).module
+    pareto_rows(digits, options_for(digits, {"passes": [late]}))
     assert len(calls) == 1
 
 

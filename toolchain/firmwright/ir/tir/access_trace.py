@@ -73,7 +73,7 @@ class _ProgramPoint:
         return _ProgramPoint(len(index), self.time[index], pick(self.values), pick(self.places))
 
     def after(self, slots: int) -> _ProgramPoint:
-        return replace(self, time=self.time + slots)
+        return _ProgramPoint(self.lanes, self.time + slots, self.values, self.places)
 
 
 @dataclass
