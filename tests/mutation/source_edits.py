@@ -340,7 +340,7 @@ EDITS = (
     # ---- what is kept, where constants lie, spans -----------------------------------------
     Edit(
         "state not committed",
-        PY + "select/aot_main.py",
+        PY + "choose/aot_main.py",
         "            if state_buffer != source:\n",
         "            if False:\n",
         STATE,

@@ -24,7 +24,7 @@ def modules_of(verb: str) -> set[str]:
 @pytest.mark.parametrize("verb", ["inspect", "ops"])
 def test_a_verb_that_reads_does_not_load_the_compiler(verb: str) -> None:
     names = modules_of(verb)
-    stages = {"build", "codegen", "device", "lower", "package", "select", "usmp"}
+    stages = {"build", "codegen", "device", "lower", "package", "choose", "usmp"}
     assert names & stages == set()
     assert "pipeline.compilation" not in names
     assert not [name for name in names if name.startswith("schedules.helium.")]

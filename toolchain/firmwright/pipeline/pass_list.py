@@ -5,6 +5,9 @@ from functools import partial
 
 from firmwright.base.errors import PluginError, UsageError
 from firmwright.boards import load_board
+from firmwright.choose.call_order import reorder_calls
+from firmwright.choose.kernel_selection import KernelSelector
+from firmwright.choose.program_replay import replay_selection
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import CYCLES_ATTR
 from firmwright.ir.graph.nodes import Function
@@ -39,9 +42,6 @@ from firmwright.pipeline.selection_oracle import (
 )
 from firmwright.pipeline.user_passes import IMPORT_STAGE, insert_user_passes, without_applied
 from firmwright.schedules.registry import INTRINSICS
-from firmwright.select.call_order import reorder_calls
-from firmwright.select.kernel_selection import KernelSelector
-from firmwright.select.program_replay import replay_selection
 from firmwright.targets.target_kind import BACKEND_METHODS, HookName
 from firmwright.usmp.cache_constants import copy_constants_to_ram
 from firmwright.usmp.compress_weights import compress_weights

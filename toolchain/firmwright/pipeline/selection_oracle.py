@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from firmwright.base.errors import DoesNotFitError
+from firmwright.choose.flash_budget import CodeKey
+from firmwright.choose.kernel_selection import SelectionOracle
+from firmwright.choose.program_search import PlanEstimate
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord
@@ -18,9 +21,6 @@ from firmwright.passes.tir.shape_abstraction import flatten_buffers, make_templa
 from firmwright.passes.tir.simplify import simplify
 from firmwright.pipeline.options import Options
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
-from firmwright.select.flash_budget import CodeKey
-from firmwright.select.kernel_selection import SelectionOracle
-from firmwright.select.program_search import PlanEstimate
 from firmwright.targets.cost_weights import cost_weights_for
 from firmwright.targets.registry import target_features
 from firmwright.usmp.heuristics import best_first_fit_planner

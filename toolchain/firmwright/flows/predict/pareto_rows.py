@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
+from firmwright.choose.kernel_selection import KernelSelector
 from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.flows.predict.cost_prediction import predict_lowered
 from firmwright.ir.module import IRModule, Pass
 from firmwright.pipeline import Options, configure_module, passes_for
 from firmwright.pipeline.pass_list import lower_for_selection
 from firmwright.pipeline.selection_oracle import make_selection_oracle
-from firmwright.select.kernel_selection import KernelSelector
 
 
 def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from firmwright.choose.aliases import find_state_aliases
 from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.printer import parse_module
-from firmwright.select.aliases import find_state_aliases
 
 
 def graph(body: str, state: str = "%kept: i8[4] = @zeros -> %next") -> Function:

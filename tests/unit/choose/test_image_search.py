@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import DoesNotFitError
+from firmwright.choose import thresholds
+from firmwright.choose.flash_budget import CandidatesPerCall, CodeKey
+from firmwright.choose.image_search import ImageSearch
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call
 from firmwright.ops.schedule import LoweringCandidate
-from firmwright.select import thresholds
-from firmwright.select.flash_budget import CandidatesPerCall, CodeKey
-from firmwright.select.image_search import ImageSearch
 
 
 def offers(*calls: tuple[tuple[str, int, int, int], ...]) -> CandidatesPerCall:

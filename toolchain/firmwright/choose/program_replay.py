@@ -1,12 +1,12 @@
 """Selection by the record of an earlier compilation, for new weights with the same code."""
 
 from firmwright.base.errors import MismatchError
+from firmwright.choose.aot_main import build_main
+from firmwright.choose.flash_budget import CandidatesPerCall
+from firmwright.choose.row_streaming_loop import FusedSegment
+from firmwright.choose.streaming_candidates import RowsOf, SegmentBuilder
 from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord
-from firmwright.select.aot_main import build_main
-from firmwright.select.flash_budget import CandidatesPerCall
-from firmwright.select.row_streaming_loop import FusedSegment
-from firmwright.select.streaming_candidates import RowsOf, SegmentBuilder
 
 
 def replay_selection(

@@ -10,14 +10,11 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TypeAlias
 
-from firmwright.ir.module import IRModule
-from firmwright.ir.verify_requests import requested_tensors
-from firmwright.ops.schedule import LoweringCandidate
-from firmwright.select import thresholds
-from firmwright.select.aot_main import build_main
-from firmwright.select.flash_budget import CandidateCost, CandidatesPerCall
-from firmwright.select.row_streaming_loop import FusedSegment
-from firmwright.select.streaming_candidates import (
+from firmwright.choose import thresholds
+from firmwright.choose.aot_main import build_main
+from firmwright.choose.flash_budget import CandidateCost, CandidatesPerCall
+from firmwright.choose.row_streaming_loop import FusedSegment
+from firmwright.choose.streaming_candidates import (
     ProgramRegion,
     RegionSequence,
     RowsOf,
@@ -27,6 +24,9 @@ from firmwright.select.streaming_candidates import (
     sequence_peak_bytes,
     single_call_candidates,
 )
+from firmwright.ir.module import IRModule
+from firmwright.ir.verify_requests import requested_tensors
+from firmwright.ops.schedule import LoweringCandidate
 
 CandidateIndices: TypeAlias = tuple[int, ...]
 

@@ -9,12 +9,7 @@ import pytest
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.errors import DoesNotFitError
-from firmwright.ir import tir
-from firmwright.ir.core import Constant
-from firmwright.ir.graph.nodes import Call, TensorType, Value
-from firmwright.ir.module import IRModule
-from firmwright.ops.schedule import LoweringCandidate
-from firmwright.select.flash_budget import (
+from firmwright.choose.flash_budget import (
     CallCandidates,
     CodeKey,
     apply_default_flash_budget,
@@ -23,6 +18,11 @@ from firmwright.select.flash_budget import (
     fit_flash_budget,
     solve_knapsack,
 )
+from firmwright.ir import tir
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.nodes import Call, TensorType, Value
+from firmwright.ir.module import IRModule
+from firmwright.ops.schedule import LoweringCandidate
 
 
 def offer(name: str, *rows: tuple[int, int, int]) -> CallCandidates:

@@ -25,12 +25,8 @@ import numpy as np
 
 from firmwright.base.errors import UsageError
 from firmwright.base.weight_code import encode_blocks
-from firmwright.ir.core import PoolInfo
-from firmwright.ir.module import IRModule
-from firmwright.ir.settings import Minimize
-from firmwright.ops.schedule import LoweringCandidate
-from firmwright.select import thresholds
-from firmwright.select.flash_budget import (
+from firmwright.choose import thresholds
+from firmwright.choose.flash_budget import (
     CandidateCost,
     CandidatesPerCall,
     CodeKey,
@@ -41,9 +37,13 @@ from firmwright.select.flash_budget import (
     fastest_time,
     fit_flash_budget,
 )
-from firmwright.select.image_search import ImageSearch
-from firmwright.select.program_search import PlanEstimate, ProgramCandidate, ProgramSearch
-from firmwright.select.streaming_candidates import RowsOf
+from firmwright.choose.image_search import ImageSearch
+from firmwright.choose.program_search import PlanEstimate, ProgramCandidate, ProgramSearch
+from firmwright.choose.streaming_candidates import RowsOf
+from firmwright.ir.core import PoolInfo
+from firmwright.ir.module import IRModule
+from firmwright.ir.settings import Minimize
+from firmwright.ops.schedule import LoweringCandidate
 
 _BY_TIME: CandidateCost = attrgetter("time")
 _CODED_BYTES_MIN, _DECODING_BYTES = 4096, 160

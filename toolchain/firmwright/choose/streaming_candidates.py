@@ -8,15 +8,15 @@ from operator import add, attrgetter
 from typing import TypeAlias
 
 from firmwright.base.grouping import group_pairs
+from firmwright.choose import thresholds
+from firmwright.choose.flash_budget import CandidateCost, solve_knapsack
+from firmwright.choose.row_streaming_loop import ROW_ALIGNMENT, FusedSegment
+from firmwright.choose.row_streaming_plan import RowStage, StreamedTensor, plan_row_streaming
 from firmwright.ir.graph.devices import executing_device
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule
 from firmwright.ops.opdef import RowReduction, RowWindow
 from firmwright.ops.schedule import LoweringCandidate, RowKernels
-from firmwright.select import thresholds
-from firmwright.select.flash_budget import CandidateCost, solve_knapsack
-from firmwright.select.row_streaming_loop import ROW_ALIGNMENT, FusedSegment
-from firmwright.select.row_streaming_plan import RowStage, StreamedTensor, plan_row_streaming
 
 RowsOf: TypeAlias = Callable[[int, int], RowKernels | None]
 """Function of a call index and a band height that returns the call's kernels for such bands."""

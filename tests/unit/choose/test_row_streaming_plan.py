@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from firmwright.ops.opdef import RowWindow
-from firmwright.select.row_streaming_plan import (
+from firmwright.choose.row_streaming_plan import (
     RowStage,
     RowStreamingPlan,
     StreamedTensor,
     plan_row_streaming,
 )
+from firmwright.ops.opdef import RowWindow
 
 ROW_BYTES = 16
 

@@ -7,9 +7,9 @@ from functools import cached_property
 from operator import attrgetter
 
 from firmwright.base.grouping import group_pairs
+from firmwright.choose import thresholds
+from firmwright.choose.flash_budget import CandidatesPerCall, CodeKey, KeyOf, budget_error
 from firmwright.ops.schedule import LoweringCandidate
-from firmwright.select import thresholds
-from firmwright.select.flash_budget import CandidatesPerCall, CodeKey, KeyOf, budget_error
 
 # Kernels with one key share their code, so the cost of a kernel depends on those of other calls. A
 # descent changes one call, or all calls that can use one key, as long as bytes + weight * time

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import DoesNotFitError, UsageError
+from firmwright.choose.flash_budget import CallCandidates
+from firmwright.choose.kernel_selection import KernelSelector, SelectionOracle
+from firmwright.choose.program_search import PlanEstimate
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -17,9 +20,6 @@ from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import OPTIMIZE_GOALS, Options, compile_model, load_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
-from firmwright.select.flash_budget import CallCandidates
-from firmwright.select.kernel_selection import KernelSelector, SelectionOracle
-from firmwright.select.program_search import PlanEstimate
 from firmwright.targets.registry import parse_target, target_features
 from firmwright.usmp.memory_planning import plan_memory
 from tests.fuzz.random_networks import random_network

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from firmwright.select.streaming_candidates import (
+from firmwright.choose.streaming_candidates import (
     ProgramRegion,
     RegionSequence,
     cheapest_within_budget,

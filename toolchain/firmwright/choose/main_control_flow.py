@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import InternalError, ModelError
+from firmwright.choose import aliases
+from firmwright.choose.aliases import Alias
+from firmwright.choose.row_copy_kernels import copy_tensor_kernel
 from firmwright.ir import tir
 from firmwright.ir.graph import devices
 from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX, whole_buffer
 from firmwright.ir.tir.traversal import make_sequence
-from firmwright.select import aliases
-from firmwright.select.aliases import Alias
-from firmwright.select.row_copy_kernels import copy_tensor_kernel
 
 _ACCESS: Mapping[str, tir.AccessMode] = {"in": "r", "const": "r", "out": "w", "inout": "rw"}
 _Buffers = Sequence[tir.Buffer]

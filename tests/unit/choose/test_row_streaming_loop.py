@@ -10,6 +10,9 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.quant import Quantization
+from firmwright.choose.aot_main import build_main
+from firmwright.choose.row_streaming_loop import FusedSegment
+from firmwright.choose.streaming_candidates import SegmentBuilder
 from firmwright.flows.samples.reference_outputs import run_interpreter
 from firmwright.ir.core import Attr, Constant
 from firmwright.ir.graph.attributes import attrs_from_mapping
@@ -27,9 +30,6 @@ from firmwright.passes import BY_NAME
 from firmwright.passes.graph.rematerialize import rematerialize
 from firmwright.pipeline import Options, compile_model
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
-from firmwright.select.aot_main import build_main
-from firmwright.select.row_streaming_loop import FusedSegment
-from firmwright.select.streaming_candidates import SegmentBuilder
 from firmwright.targets.registry import parse_target, target_features
 from firmwright.usmp.memory_planning import plan_memory
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firmwright.select import thresholds
-from firmwright.select.program_search import (
+from firmwright.choose import thresholds
+from firmwright.choose.program_search import (
     CandidateIndices,
     PlanEstimate,
     memory_need_per_candidate,

@@ -11,16 +11,8 @@ import pytest
 
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Quantization
-from firmwright.flows.model.model import Model
-from firmwright.flows.verify.verification import verify
-from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.ir.graph.verify import verify_graph
-from firmwright.ir.module import IoBinding, IRModule
-from firmwright.ir.printer import parse_module
-from firmwright.ops.registry import op_table
-from firmwright.pipeline import Options, compile_model, load_module
-from firmwright.select import thresholds
-from firmwright.select.call_order import (
+from firmwright.choose import thresholds
+from firmwright.choose.call_order import (
     PeakBytes,
     ScheduledTensor,
     ScheduleGraph,
@@ -31,6 +23,14 @@ from firmwright.select.call_order import (
     min_peak_order,
     reorder_calls,
 )
+from firmwright.flows.model.model import Model
+from firmwright.flows.verify.verification import verify
+from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
+from firmwright.ir.graph.verify import verify_graph
+from firmwright.ir.module import IoBinding, IRModule
+from firmwright.ir.printer import parse_module
+from firmwright.ops.registry import op_table
+from firmwright.pipeline import Options, compile_model, load_module
 
 OPS = op_table()
 SCALE = Quantization((0.5,), (0,))

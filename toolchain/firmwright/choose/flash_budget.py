@@ -9,11 +9,11 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from firmwright.base.errors import DoesNotFitError
+from firmwright.choose import thresholds
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call
 from firmwright.ir.module import IRModule
 from firmwright.ops.schedule import LoweringCandidate
-from firmwright.select import thresholds
 
 CallCandidates: TypeAlias = tuple[Call, Sequence[LoweringCandidate]]
 CandidatesPerCall: TypeAlias = Sequence[CallCandidates]

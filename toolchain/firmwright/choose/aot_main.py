@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.errors import ModelError
+from firmwright.choose import aliases
+from firmwright.choose.aliases import Alias, in_place_kernel
+from firmwright.choose.computing_calls import ComputingCalls
+from firmwright.choose.main_control_flow import ControlFlowInliner, call_kernel
+from firmwright.choose.row_streaming_loop import FusedSegment, build_row_streaming_loop
 from firmwright.ir import tir
 from firmwright.ir.bind_requests import bind_constants, bind_tensors
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
 from firmwright.ops.schedule import LoweringCandidate
-from firmwright.select import aliases
-from firmwright.select.aliases import Alias, in_place_kernel
-from firmwright.select.computing_calls import ComputingCalls
-from firmwright.select.main_control_flow import ControlFlowInliner, call_kernel
-from firmwright.select.row_streaming_loop import FusedSegment, build_row_streaming_loop
 
 TENSOR_ALIGNMENT = 16
 ChosenCandidates = Sequence[tuple[Call, LoweringCandidate | None]]

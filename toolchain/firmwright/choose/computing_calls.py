@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from firmwright.base.errors import UsageError
+from firmwright.choose.aliases import aliases_input
 from firmwright.ir.graph.devices import COPY_OP, device_name
 from firmwright.ir.graph.nodes import Call, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.requests import PlacementRequest
-from firmwright.select.aliases import aliases_input
 
 
 @dataclass(frozen=True)

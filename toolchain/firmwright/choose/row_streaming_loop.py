@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import BOOL
+from firmwright.choose.row_copy_kernels import copy_row_kernel, fill_kernel, shift_rows_kernel
+from firmwright.choose.row_streaming_plan import RowStage, RowStreamingPlan
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call
 from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, logical_and, whole_buffer
 from firmwright.ops.opdef import RowReduction
 from firmwright.ops.schedule import LoweringCandidate, RowKernels
-from firmwright.select.row_copy_kernels import copy_row_kernel, fill_kernel, shift_rows_kernel
-from firmwright.select.row_streaming_plan import RowStage, RowStreamingPlan
 
 ROW_ALIGNMENT = 16
 

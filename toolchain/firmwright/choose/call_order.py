@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
+from firmwright.choose import thresholds
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ops.opdef import OpTable
-from firmwright.select import thresholds
 
 _MOVES_OF_A_STATE = 8
 
