@@ -344,11 +344,7 @@ def _by_operator(
         served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
         waiting.setdefault(f"{c_prefix(compiled)}_{served}", []).append((op, count))
     cells_by_op = {call.op: [] for call in prim_calls(main.body)}
-    # The functions that only move rows within a fused segment.
-    moving: set[str] = set()
-    for name, group in waiting.items():
-        if all(op == _NO_OPERATOR for op, _ in group):
-            moving.add(name)
+    moving = _moving_functions(waiting)
     has_devices = any(call.device for call in prim_calls(main.body))
     is_open = any(map(depends_on_data, walk(body)))
     members = {name: len(group) for name, group in waiting.items()}
@@ -378,6 +374,15 @@ def _by_operator(
         hint = "use profile without --count-instructions."
         raise SharedKernelError(what, where=compiled.module.name, hint=hint)
     return dict(sorted(cells_by_op.items()))
+
+
+def _moving_functions(waiting: Mapping[str, Sequence[tuple[int, int]]]) -> set[str]:
+    """Return the functions that only move rows within a fused segment, for no operator."""
+    moving: set[str] = set()
+    for name, group in waiting.items():
+        if all(op == _NO_OPERATOR for op, _ in group):
+            moving.add(name)
+    return moving
 
 
 def _commented(compiled: Compilation, image: Image, sites: Sequence[int]) -> Mapping[int, int]:
