@@ -310,7 +310,6 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
         b.store(y, [i], minimum(scaled, INT16.max).cast(INT16))
 
 
-_CUSTOM = "tflite:custom:SignalFilterBank"
 OPDEFS = (
     OpDef(
         "filter_bank",
