@@ -19,10 +19,11 @@ from firmwright.ir.graph.attributes.base import NO_ATTRS, OpAttrs
 from firmwright.ir.graph.attributes.movement import (
     AxisAttrs,
     PadAttrs,
+    ResampleAttrs,
     StridedSliceAttrs,
     TransposeAttrs,
 )
-from firmwright.ir.graph.attributes.values import AxesAttrs
+from firmwright.ir.graph.attributes.values import AxesAttrs, ReductionAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value, unique_name
 from firmwright.ir.module import IRModule, Pass
@@ -237,11 +238,12 @@ class _TransposeSinker:
         if any(v is None for v in sources) or (call.op == "softmax" and perm[-1] != rank - 1):
             return False
         attrs = _ATTRS[call.op](call, perm)
-        if isinstance(attrs, AxesAttrs):
-            axes = call.attributes(AxesAttrs).axes
-            if attrs.float_order and not _keeps_order(axes, perm):
+        if isinstance(call.attrs, AxesAttrs | ReductionAttrs):
+            axes = call.attrs.axes
+            has_order = isinstance(attrs, AxesAttrs) and attrs.float_order
+            if has_order and not _keeps_order(axes, perm):
                 return False
-            if not attrs.keep_dims:
+            if not call.attrs.keep_dims:
                 left = [perm[axis] for axis in range(rank) if axis not in axes]
                 perm = tuple(sorted(left).index(axis) for axis in left)
         self._emit(call, perm, (*sources, *call.inputs[count:]), attrs)
@@ -284,9 +286,15 @@ class _TransposeSinker:
 
 
 def _reduction_attrs(call: Call, perm: Perm) -> OpAttrs:
+    if isinstance(call.attrs, ReductionAttrs):
+        return replace(call.attrs, axes=_moved_axes(call.attrs.axes, perm))
     attrs = call.attributes(AxesAttrs)
-    axes = tuple(sorted(perm[axis] for axis in attrs.axes))
-    return replace(attrs, axes=axes, float_order=tuple(perm[k] for k in attrs.float_order))
+    order = tuple(perm[axis] for axis in attrs.float_order)
+    return replace(attrs, axes=_moved_axes(attrs.axes, perm), float_order=order)
+
+
+def _moved_axes(axes: tuple[int, ...], perm: Perm) -> tuple[int, ...]:
+    return tuple(sorted(perm[axis] for axis in axes))
 
 
 def _keeps_order(axes: tuple[int, ...], perm: Perm) -> bool:
@@ -312,6 +320,8 @@ def _slice_attrs(call: Call, perm: Perm) -> OpAttrs:
 
 
 def _along_axis_attrs(call: Call, perm: Perm) -> OpAttrs:
+    if isinstance(call.attrs, ResampleAttrs):
+        return replace(call.attrs, axis=perm[call.attrs.axis])
     attrs = call.attributes(AxisAttrs)
     return replace(attrs, axis=perm[attrs.axis])
 

@@ -24,7 +24,7 @@ def is_subview(attrs: OpAttrs) -> TypeGuard[MovementAttrs]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisAttrs(MovementAttrs):
     axis: int
-    """Axis along which the parts lie."""
+    """Axis along which the parts lie, or from which elements are taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,7 @@ class SplitAttrs(AxisAttrs):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatherAttrs(MovementAttrs):
-    axis: int
-    """Axis from which elements are taken."""
+class GatherAttrs(AxisAttrs):
     indices: tuple[int, ...]
     """Places of the elements."""
     shape: tuple[int, ...]
