@@ -18,7 +18,9 @@ from firmwright.ir.module import IRModule
 from firmwright.passes.graph import cse, sink_transposes
 from firmwright.passes.graph.fold_scale import PASS as FOLD_SCALE
 from firmwright.passes.graph.fold_transpose import PASS as FOLD_TRANSPOSE
-from firmwright.passes.graph.sink_transposes import (
+from firmwright.passes.graph.transposed_reshapes import (
+    AxisGroup,
+    SourceReshape,
     group_axes,
     grouping_permutation,
     reshape_before_transpose,
@@ -94,16 +96,14 @@ def test_generated_c_computes_the_transformer() -> None:
 
 def test_axes_merged_by_a_reshape_are_recognized() -> None:
     assert group_axes((1, 16, 8, 8), (1, 2, 8, 64)) == [
-        (range(1), range(1)),
-        (range(1, 2), range(1, 3)),
-        (range(2, 4), range(3, 4)),
+        AxisGroup(range(1), range(1)),
+        AxisGroup(range(1, 2), range(1, 3)),
+        AxisGroup(range(2, 4), range(3, 4)),
     ]
-    assert group_axes((4, 1, 1), (4,)) == [(range(3), range(1))]
+    assert group_axes((4, 1, 1), (4,)) == [AxisGroup(range(3), range(1))]
     # [n, h, w, c] seen as [n, c, h, w], joined to [n, c, hw].
-    assert reshape_before_transpose((1, 3, 5, 7), (0, 3, 1, 2), (1, 7, 15)) == (
-        (1, 15, 7),
-        (0, 2, 1),
-    )
+    joined = reshape_before_transpose((1, 3, 5, 7), (0, 3, 1, 2), (1, 7, 15))
+    assert joined == SourceReshape(shape=(1, 15, 7), perm=(0, 2, 1))
     # The same joined to [n, chw]: the channels lie on the wrong side.
     assert reshape_before_transpose((1, 3, 5, 7), (0, 3, 1, 2), (1, 105)) is None
     assert grouping_permutation((1, 3, 5, 7), (0, 3, 1, 2), (1, 105)) == (0, 3, 1, 2)

@@ -169,7 +169,7 @@ def test_branch_is_completed_before_the_next_one_starts() -> None:
 def test_the_reordered_graph_takes_less_and_computes_the_same() -> None:
     module = parse_module(BRANCHES)
     done = compile_model(module, Options())
-    alone = compile_model(replace(module, attrs={"stage": "reorder-calls"}), Options())
+    alone = compile_model(module.with_stage("reorder-calls"), Options())
     assert done.metadata["workspace_bytes"] < alone.metadata["workspace_bytes"]
     assert [row["name"] for row in done.metadata["operators"]] == ["b", "d", "a", "c"], (
         "y is joined"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from firmwright.choose.streaming_candidates import (
+from firmwright.choose.program_regions import (
     ProgramRegion,
     RegionSequence,
     cheapest_within_budget,

@@ -7,7 +7,7 @@ import pytest
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
-from firmwright.lower.lowering import has_discontinuity
+from firmwright.lower.rounding_sensitivity import has_discontinuity
 
 
 def calling(op: str, x: DType, y: DType, weights: Value | None = None) -> Function:

@@ -45,6 +45,7 @@ def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
 
 
 def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
+    """Return the aliases from a value to the value that has memory; none if it has its own."""
     chain = []
     while name in placed:
         chain.append(placed[name])
@@ -81,8 +82,9 @@ def find_state_aliases(
 ) -> dict[str, str]:
     """Map each value that can be computed in the memory of a state to that state, by name.
 
-    Each (first, end) in `spans` is a range of fused calls. `updates(index, state)` returns whether
-    the kernel of a call can update a state in place.
+    Each (first, end) in `spans` is a range of fused calls, which all read until the last and write
+    from the first. `updates(index, state)` returns whether the kernel of a call can update a state
+    in place.
     """
     if not entry.state:
         return {}
@@ -92,27 +94,38 @@ def find_state_aliases(
         begins[first:end] = [first] * (end - first)
         ends[first:end] = [end - 1] * (end - first)
     last_read = _last_reads(entry, views, ends)
+    maker: dict[str, int] = {}
+    for begin, call in zip(begins, entry.body, strict=True):
+        for value in call.outputs:
+            maker[value.name] = begin
     results = {value.name for value in entry.results}
-    maker = {v.name: at for at, call in zip(begins, entry.body, strict=True) for v in call.outputs}
     aliases: dict[str, str] = {}
     for state in entry.state:
-        name, read_at = state.next.name, last_read.get(state.value.name, -1)
-        at = maker.get(name, -1)
-        is_update = at >= 0 and read_at == at and updates(at, state.value)
-        if name not in results and (read_at < at or is_update):
+        name = state.next.name
+        if name in results:
+            continue
+        read_at, made_at = last_read.get(state.value.name, -1), maker.get(name, -1)
+        is_update = made_at >= 0 and read_at == made_at and updates(made_at, state.value)
+        if read_at < made_at or is_update:
             aliases.setdefault(name, state.value.name)
     return aliases
 
 
 def _last_reads(entry: Function, views: Collection[str], ends: Sequence[int]) -> dict[str, int]:
+    """Return the last call that reads each source of the function, also through views.
+
+    `ends` has the last call of the fused segment that each call belongs to.
+    """
     root = {value.name: value.name for value in entry.sources}
     last: dict[str, int] = {}
     for index, call in enumerate(entry.body):
         names = [value.name for value in call.inputs if value is not None and value.name in root]
         if names and call.outputs and call.outputs[0].name in views:
-            root.update({value.name: root[names[0]] for value in call.outputs})
-            continue
-        last.update({root[name]: ends[index] for name in names})
+            for value in call.outputs:
+                root[value.name] = root[names[0]]
+        else:
+            for name in names:
+                last[root[name]] = ends[index]
     return last
 
 
@@ -122,10 +135,10 @@ def in_place_kernel(kernel: tir.PrimFunc, call: Call, state: Value) -> tir.PrimF
     The result has no parameter. Returns None if the kernel would overwrite elements before their
     last read, or if the types differ.
     """
-    positions = [k for k, value in enumerate(call.variables) if value == state]
-    if len(positions) != 1 or len(call.outputs) != 1:
+    if call.variables.count(state) != 1 or len(call.outputs) != 1:
         return None
-    source, result = kernel.params[positions[0]].value, kernel.params[len(call.variables)].value
+    source = kernel.params[call.variables.index(state)].value
+    result = kernel.params[len(call.variables)].value
     if not isinstance(source, tir.Buffer) or not isinstance(result, tir.Buffer):
         return None
     if (source.shape, source.dtype) != (result.shape, result.dtype):
@@ -136,9 +149,14 @@ def in_place_kernel(kernel: tir.PrimFunc, call: Call, state: Value) -> tir.PrimF
         limits = find_offset_constraints(kernel, source.name, result.name)
         if limits is None or any(limit.lo < 0 < limit.hi for limit in limits):
             return None
-    params = (replace(p, role="inout") if p.value == source else p for p in kernel.params)
-    kept = tuple(param for param in params if param.value != result)
-    return replace(kernel, params=kept, body=traversal.substitute(body, {}, {result.name: source}))
+    params: list[tir.Param] = []
+    for param in kernel.params:
+        if param.value == source:
+            params.append(replace(param, role="inout"))
+        elif param.value != result:
+            params.append(param)
+    body = traversal.substitute(body, {}, {result.name: source})
+    return replace(kernel, params=tuple(params), body=body)
 
 
 def _without_self_copies(node: tir.Stmt, memory: Mapping[str, object]) -> tir.Stmt:
@@ -148,8 +166,9 @@ def _without_self_copies(node: tir.Stmt, memory: Mapping[str, object]) -> tir.St
     """
     match node:
         case tir.DeclBuffer(buffer, tir.AccessPtr(source, offset)):
-            place = (memory.get(source.name), offset, buffer.shape, buffer.strides, buffer.dtype)
-            if place[0] is not None:
+            root = memory.get(source.name)
+            if root is not None:
+                place = (root, offset, buffer.shape, buffer.strides, buffer.dtype)
                 memory = {**memory, buffer.name: place}
         case tir.BufferStore(buffer, indices, tir.BufferLoad(read, places)) if indices == places:
             if buffer.name in memory and memory[buffer.name] == memory.get(read.name):

@@ -18,11 +18,12 @@ from firmwright.ir import tir
 from firmwright.ir.bind_requests import bind_constants, bind_tensors
 from firmwright.ir.core import Attr, Constant, Span
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
-from firmwright.ir.module import AnyFunction, IoTensor, IRModule, StateTensor
+from firmwright.ir.module import AnyFunction, IoBinding, IoTensor, IRModule, StateTensor
 from firmwright.ops.schedule import LoweringCandidate
 
 TENSOR_ALIGNMENT = 16
 ChosenCandidates = Sequence[tuple[Call, LoweringCandidate | None]]
+"""Each call of the entry with the kernel for it; None for views and calls of functions."""
 
 
 def build_main(
@@ -35,8 +36,22 @@ def build_main(
     return _AotMainBuilder(module, module.entry_graph, UniqueNamer(), tuple(segments)).build(chosen)
 
 
+@dataclass(slots=True)
+class _MainParts:
+    """The calls of kernels in order, and the functions and constants of the new module."""
+
+    stmts: list[tir.Stmt]
+    functions: dict[str, AnyFunction]
+    constants: dict[str, Constant]
+
+
 @dataclass(frozen=True)
 class _AotMainBuilder:
+    """Builds the AOT main of `entry`; `segments` are its calls that are streamed by rows.
+
+    In the methods, `buffers` are the buffers by the name of their value, and `placed` the aliases.
+    """
+
     module: IRModule
     entry: Function
     names: UniqueNamer
@@ -44,50 +59,72 @@ class _AotMainBuilder:
 
     def build(self, chosen: ChosenCandidates) -> IRModule:
         self._check()
-        viewing = self._alias_calls(chosen)
-        placed = aliases.find_aliases(viewing)
-        buffers = self._buffers(self._in_place(viewing, chosen), placed)
+        alias_calls = self._alias_calls(chosen)
+        placed = aliases.find_aliases(alias_calls)
+        buffers = self._buffers(self._in_place(alias_calls, chosen), placed)
         pools = self._pools(buffers)
         inliner = ControlFlowInliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen), pools)
-        stmts, functions, constants = self._statements(chosen, buffers, inliner)
-        stmts += self._copy_next_states(inliner, buffers)
-        functions.update(inliner.kernels)
-        body: tir.Stmt = tir.Seq(tuple(stmts))
+        parts = self._main_parts(chosen, buffers, inliner)
+        parts.stmts += self._copy_next_states(inliner, buffers)
+        parts.functions.update(inliner.kernels)
+        attrs: dict[str, Attr] = {"aot_main": True}
+        if pools:
+            attrs["pool_assignments"] = tuple(pools.items())
+        body = self._declare_buffers(tir.Seq(tuple(parts.stmts)), inliner, buffers, placed)
+        parts.functions["run"] = tir.PrimFunc("run", self._params(buffers), body, attrs)
+        module = replace(
+            self.module,
+            functions=parts.functions,
+            constants=parts.constants,
+            io=self._io(buffers),
+            entry_name="run",
+        )
+        return self._bind_requests(module, chosen, buffers, inliner)
+
+    def _declare_buffers(
+        self,
+        body: tir.Stmt,
+        inliner: ControlFlowInliner,
+        buffers: Mapping[str, tir.Buffer],
+        placed: Mapping[str, Alias],
+    ) -> tir.Stmt:
+        """Wrap the body in the declarations of all buffers: memory outside, views inside."""
         outside = () if self.module.io.inputs_in_pools else self.entry.params
         views = aliases.declare_views(placed, buffers, {value.name for value in outside})
-        for window in reversed((*views, *inliner.windows)):
-            body = tir.DeclBuffer(window.buffer, window.source, body)
+        for view in reversed((*views, *inliner.windows)):
+            body = tir.DeclBuffer(view.buffer, view.source, body)
         for temporary in reversed(inliner.temporaries):
             body = tir.Allocate(temporary, body, "activation")
         for name, buffer in reversed(inliner.constants.items()):
             body = tir.AllocateConst(buffer, name, body)
-        body = self._allocate_around(body, buffers, set(placed))
-        io, entry = self.module.io, self.entry
+        return self._allocate_around(body, buffers, set(placed))
+
+    def _params(self, buffers: Mapping[str, tir.Buffer]) -> tuple[tir.Param, ...]:
+        """Return the parameters of the main: the inputs and outputs that the caller stores."""
         params: list[tir.Param] = []
-        if not io.inputs_in_pools:
-            params += [tir.Param(buffers[value.name], "in") for value in entry.params]
-        if not io.outputs_in_pools:
-            params += [tir.Param(buffers[value.name], "out") for value in entry.results]
-        inputs, outputs = (
-            tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)
-            for values in (entry.params, entry.results)
+        if not self.module.io.inputs_in_pools:
+            params += [tir.Param(buffers[value.name], "in") for value in self.entry.params]
+        if not self.module.io.outputs_in_pools:
+            params += [tir.Param(buffers[value.name], "out") for value in self.entry.results]
+        return tuple(params)
+
+    def _io(self, buffers: Mapping[str, tir.Buffer]) -> IoBinding:
+        """Return the description of inputs, outputs and states with their buffers."""
+
+        def tensors(values: Sequence[Value]) -> tuple[IoTensor, ...]:
+            return tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)
+
+        states: list[StateTensor] = []
+        for state in self.entry.state:
+            value = state.value
+            buffer_name = buffers[value.name].name
+            states.append(StateTensor(value.name, buffer_name, value.type, state.initial))
+        return replace(
+            self.module.io,
+            inputs=tensors(self.entry.params),
+            outputs=tensors(self.entry.results),
+            state=tuple(states),
         )
-        state = tuple(
-            StateTensor(s.value.name, buffers[s.value.name].name, s.value.type, s.initial)
-            for s in entry.state
-        )
-        attrs: dict[str, Attr] = {"aot_main": True}
-        if pools:
-            attrs["pool_assignments"] = tuple(pools.items())
-        functions["run"] = tir.PrimFunc("run", tuple(params), body, attrs)
-        module = replace(
-            self.module,
-            functions=functions,
-            constants=constants,
-            io=replace(io, inputs=inputs, outputs=outputs, state=state),
-            entry_name="run",
-        )
-        return self._bind_requests(module, chosen, buffers, inliner)
 
     def _bind_requests(
         self,
@@ -96,65 +133,87 @@ class _AotMainBuilder:
         buffers: Mapping[str, tir.Buffer],
         inliner: ControlFlowInliner,
     ) -> IRModule:
+        """Record the buffers and the kernels of the tensors whose device or pool is requested."""
         if not module.requests:
             return module
-        held = {**inliner.buffers_of, **{name: [b.name] for name, b in buffers.items()}}
+        buffer_names = dict(inliner.buffers_of)
+        for name, buffer in buffers.items():
+            buffer_names[name] = [buffer.name]
         calls = {name: list(numbers) for name, numbers in inliner.calls_of.items()}
         for index, (call, candidate) in enumerate(chosen):
             if candidate is not None or self.module.callee(call.op) is not None:
-                calls.update({value.name: [index] for value in call.outputs})
+                for value in call.outputs:
+                    calls[value.name] = [index]
             if candidate is not None:
                 module = bind_constants(module, call.inputs, candidate.function.name)
-        return bind_tensors(module, held, ComputingCalls(self.module, calls).by_request())
+        return bind_tensors(module, buffer_names, ComputingCalls(self.module, calls).by_request())
 
-    def _statements(
+    def _main_parts(
         self,
         chosen: ChosenCandidates,
         buffers: Mapping[str, tir.Buffer],
         inliner: ControlFlowInliner,
-    ) -> tuple[list[tir.Stmt], dict[str, AnyFunction], dict[str, Constant]]:
-        stmts: list[tir.Stmt] = []
-        functions = {k: f for k, f in self.module.functions.items() if k != self.entry.name}
-        constants = dict(self.module.constants)
-        begins = {segment.first: segment for segment in self.segments}
+    ) -> _MainParts:
+        functions = dict(self.module.functions)
+        del functions[self.entry.name]
+        parts = _MainParts([], functions, dict(self.module.constants))
+        default_target = next(iter(self.module.targets), "")
+        segments = {segment.first: segment for segment in self.segments}
         streamed = self._streamed_calls()
-        for index, (call, alternative) in enumerate(chosen):
-            if index in begins:
-                segment = begins[index]
+        for index, (call, candidate) in enumerate(chosen):
+            if index in segments:
                 loop, kernels = build_row_streaming_loop(
-                    segment, buffers, self.names, call.target or next(iter(self.module.targets), "")
+                    segments[index], buffers, self.names, call.target or default_target
                 )
-                functions.update(kernels)
-                constants.update(segment.constants)
-                stmts.append(loop)
+                parts.functions.update(kernels)
+                parts.constants.update(segments[index].constants)
+                parts.stmts.append(loop)
             elif index in streamed:
                 continue
-            elif alternative is not None:
-                kernel, values = alternative.function, (*call.variables, *call.outputs)
-                shared = [v for v in call.variables if buffers[v.name] == buffers[values[-1].name]]
-                if shared and (updated := in_place_kernel(kernel, call, shared[0])) is not None:
-                    kernel, values = updated, call.variables
-                functions[kernel.name] = kernel
-                constants.update(alternative.constants)
-                stmts.append(call_kernel(kernel, values, buffers, call, index))
+            elif candidate is not None:
+                parts.constants.update(candidate.constants)
+                kernel, values = self._kernel_and_values(call, candidate.function, buffers)
+                parts.functions[kernel.name] = kernel
+                parts.stmts.append(call_kernel(kernel, values, buffers, call, index))
             elif self.module.graphs_of(call):
-                stmts.append(inliner.statement(call, buffers))
+                parts.stmts.append(inliner.statement(call, buffers))
             elif call.op.startswith("@"):
-                stmts.append(self._call_by_name(call, index, buffers))
-        return stmts, functions, constants
+                parts.stmts.append(self._call_by_name(call, index, buffers))
+        return parts
+
+    def _kernel_and_values(
+        self, call: Call, kernel: tir.PrimFunc, buffers: Mapping[str, tir.Buffer]
+    ) -> tuple[tir.PrimFunc, tuple[Value, ...]]:
+        """Return the kernel and the values of its parameters.
+
+        If the result is in the memory of an input, a state, that is the kernel without a result.
+        """
+        values = (*call.variables, *call.outputs)
+        result = buffers[values[-1].name]
+        for value in call.variables:
+            if buffers[value.name] == result:
+                updated = in_place_kernel(kernel, call, value)
+                return (kernel, values) if updated is None else (updated, call.variables)
+        return kernel, values
 
     def _streamed_calls(self) -> set[int]:
-        return {index for s in self.segments for index in range(s.first, s.end)}
+        """Return the indices of the calls in segments."""
+        streamed: set[int] = set()
+        for segment in self.segments:
+            streamed.update(range(segment.first, segment.end))
+        return streamed
 
     def _alias_calls(self, chosen: ChosenCandidates) -> list[Call]:
+        """Return the calls that need no kernel, as their outputs are in the memory of others."""
         streamed = self._streamed_calls()
-        return [
-            call
-            for index, (call, candidate) in enumerate(chosen)
-            if candidate is None and index not in streamed and not called_functions(call)
-        ]
+        alias_calls: list[Call] = []
+        for index, (call, candidate) in enumerate(chosen):
+            if candidate is None and index not in streamed and not called_functions(call):
+                alias_calls.append(call)
+        return alias_calls
 
-    def _in_place(self, viewing: Sequence[Call], chosen: ChosenCandidates) -> dict[str, str]:
+    def _in_place(self, alias_calls: Sequence[Call], chosen: ChosenCandidates) -> dict[str, str]:
+        """Return the values that are computed in the memory of a state, and that state, by name."""
         streamed = self._streamed_calls()
 
         def updates(index: int, state: Value) -> bool:
@@ -163,14 +222,17 @@ class _AotMainBuilder:
                 return False
             return in_place_kernel(candidate.function, call, state) is not None
 
-        views = [call for call in viewing if aliases.aliases_input(call)]
-        names = {value.name for call in views for value in call.outputs}
+        views: set[str] = set()
+        for call in alias_calls:
+            if aliases.aliases_input(call):
+                views.update(value.name for value in call.outputs)
         spans = [(segment.first, segment.end) for segment in self.segments]
-        return aliases.find_state_aliases(self.entry, names, spans, updates)
+        return aliases.find_state_aliases(self.entry, views, spans, updates)
 
     def _copy_next_states(
         self, inliner: ControlFlowInliner, buffers: Mapping[str, tir.Buffer]
     ) -> Iterator[tir.Stmt]:
+        """Yield the copies of the next values that were not computed in the memory of a state."""
         for state in self.entry.state:
             state_buffer, source = buffers[state.value.name], buffers[state.next.name]
             if state_buffer != source:
@@ -203,32 +265,40 @@ class _AotMainBuilder:
         Values in `in_place` share the buffer of their state.
         """
         entry = self.entry
-        calls = [value for call in entry.body for value in call.values]
-        states = [state.value for state in entry.state]
+        ordered = [*entry.params, *entry.results, *(state.value for state in entry.state)]
+        for call in entry.body:
+            ordered += call.values
         values: dict[str, Value] = {}
-        for value in (*entry.params, *entry.results, *states, *calls, *entry.sinks):
+        for value in (*ordered, *entry.sinks):
             values.setdefault(value.name, value)
-        streamed = {name for segment in self.segments for name in segment.streamed}
-        own = {
-            name: tir.Buffer(
-                self.names.unique(name),
-                value.type.dtype,
-                value.type.shape,
-                scope="global" if value.constant is None else "const",
-                alignment=aliases.known_alignment(placed, value, TENSOR_ALIGNMENT),
-            )
-            for name, value in values.items()
-            if name not in streamed and name not in in_place
-        }
-        return own | {name: own[state] for name, state in in_place.items()}
+        streamed: set[str] = set()
+        for segment in self.segments:
+            streamed |= segment.streamed
+        buffers: dict[str, tir.Buffer] = {}
+        for name, value in values.items():
+            if name not in streamed and name not in in_place:
+                buffers[name] = tir.Buffer(
+                    self.names.unique(name),
+                    value.type.dtype,
+                    value.type.shape,
+                    scope="global" if value.constant is None else "const",
+                    alignment=aliases.known_alignment(placed, value, TENSOR_ALIGNMENT),
+                )
+        for name, state_name in in_place.items():
+            buffers[name] = buffers[state_name]
+        return buffers
 
     def _pools(self, buffers: Mapping[str, tir.Buffer]) -> dict[str, str]:
-        values = (v for call in self.entry.body for v in call.outputs)
-        return {
-            buffers[value.name].name: value.virtual_device.memory_scope
-            for value in (*self.entry.sources, *values)
-            if value.virtual_device.memory_scope and value.name in buffers
-        }
+        """Return the pool of each buffer for which one is requested."""
+        values = list(self.entry.sources)
+        for call in self.entry.body:
+            values += call.outputs
+        pools: dict[str, str] = {}
+        for value in values:
+            scope = value.virtual_device.memory_scope
+            if scope and value.name in buffers:
+                pools[buffers[value.name].name] = scope
+        return pools
 
     def _call_by_name(
         self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
@@ -243,26 +313,40 @@ class _AotMainBuilder:
     def _allocate_around(
         self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]
     ) -> tir.Stmt:
+        """Wrap the body in the allocations of the buffers, except those in others' memory.
+
+        Kernels declare the constants that they read; the main only declares those that it passes to
+        functions by name or copies to a state.
+        """
         io, entry = self.module.io, self.entry
         inputs = {value.name for value in entry.params}
         outputs = {value.name for value in entry.results}
-        named = [v for call in entry.body if called_functions(call) for v in call.inputs if v]
-        named += [state.next for state in entry.state]
-        named_constants = {value.name: value.constant for value in named if value.constant}
-        state = {s.value.name for s in entry.state}
-        state_buffers = {buffers[name].name for name in state}
+        states = {state.value.name for state in entry.state}
+        state_buffers = {buffers[name].name for name in states}
+        constants = self._constants_of_main()
         for name, buffer in reversed(list(buffers.items())):
-            if name in windows or (buffer.name in state_buffers and name not in state):
+            is_in_state = buffer.name in state_buffers and name not in states
+            if name in windows or is_in_state:
                 continue
             if buffer.scope == "const":
-                if name in named_constants:
-                    body = tir.AllocateConst(buffer, named_constants[name], body)
-            elif name in state:
+                if name in constants:
+                    body = tir.AllocateConst(buffer, constants[name], body)
+            elif name in states:
                 body = tir.Allocate(buffer, body, "state")
             elif name in inputs:
-                body = tir.Allocate(buffer, body, "input") if io.inputs_in_pools else body
+                if io.inputs_in_pools:
+                    body = tir.Allocate(buffer, body, "input")
             elif name in outputs:
-                body = tir.Allocate(buffer, body, "output") if io.outputs_in_pools else body
+                if io.outputs_in_pools:
+                    body = tir.Allocate(buffer, body, "output")
             else:
                 body = tir.Allocate(buffer, body, "activation")
         return body
+
+    def _constants_of_main(self) -> dict[str, str]:
+        """Return the constants that the main passes to functions or copies, by value name."""
+        used: list[Value] = [state.next for state in self.entry.state]
+        for call in self.entry.body:
+            if called_functions(call):
+                used += [value for value in call.inputs if value is not None]
+        return {value.name: value.constant for value in used if value.constant}

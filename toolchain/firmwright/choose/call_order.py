@@ -9,7 +9,7 @@ then to earlier calls.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ops.opdef import OpTable
 
 _MOVES_OF_A_STATE = 8
+"""Number of ready calls whose moves take the time of one state."""
 
 
 class PeakBytes(NamedTuple):
@@ -54,7 +55,10 @@ class ScheduleState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleGraph:
-    """The tensors, and for each call the tensors that it reads and the mask of its predecessors."""
+    """The tensors, and for each call the tensors that it reads and the mask of its predecessors.
+
+    `_made` has the tensors that each call defines, `_next` the calls that need it.
+    """
 
     tensors: tuple[ScheduledTensor, ...]
     calls: tuple[tuple[int, ...], ...]
@@ -80,20 +84,36 @@ class ScheduleGraph:
         return 1 + len(self.calls) // 1000
 
     def start(self) -> ScheduleState:
-        ready = sum(1 << call for call, mask in enumerate(self.before) if not mask)
-        live = sum(
-            t.size_bytes for t in self.tensors if t.maker < 0 and (t.readers or t.lives_to_end)
-        )
-        return ScheduleState(0, ready, live, PeakBytes(live, live), -1)
+        """Return the state before all calls."""
+        ready = 0
+        for call, mask in enumerate(self.before):
+            if not mask:
+                ready |= 1 << call
+        live_bytes = 0
+        for tensor in self.tensors:
+            is_needed = tensor.readers or tensor.lives_to_end
+            if tensor.maker < 0 and is_needed:
+                live_bytes += tensor.size_bytes
+        return ScheduleState(0, ready, live_bytes, PeakBytes(live_bytes, live_bytes), -1)
 
     def after(self, state: ScheduleState, call: int) -> ScheduleState:
+        """Return the state after `call` runs in `state`.
+
+        While the call runs, its inputs and outputs are live. With overlap, the outputs take the
+        place of the inputs that no later call reads:
+
+            apart     | live before, without dying | dying | defined |
+            shared    | live before, without dying | max(dying, defined) |
+            after     | live before, without dying | remaining |      defined and still needed
+        """
         done = state.done | 1 << call
         dying = 0
         for index in self.calls[call]:
             tensor = self.tensors[index]
             if not tensor.lives_to_end and not tensor.readers & ~done:
                 dying += tensor.size_bytes
-        defined_bytes = remaining_bytes = 0
+        defined_bytes = 0
+        remaining_bytes = 0
         for tensor in self._made[call]:
             defined_bytes += tensor.size_bytes
             if tensor.readers or tensor.lives_to_end:
@@ -102,17 +122,27 @@ class ScheduleGraph:
         for follower in self._next[call]:
             if not self.before[follower] & ~done:
                 ready |= 1 << follower
+        surviving_bytes = state.live_bytes - dying
         apart = max(state.peak.apart, state.live_bytes + defined_bytes)
-        shared = max(state.peak.shared, state.live_bytes - dying + max(dying, defined_bytes))
+        shared = max(state.peak.shared, surviving_bytes + max(dying, defined_bytes))
         return ScheduleState(
-            done, ready, state.live_bytes - dying + remaining_bytes, PeakBytes(apart, shared), call
+            done, ready, surviving_bytes + remaining_bytes, PeakBytes(apart, shared), call
         )
 
     def peak(self, order: Sequence[int]) -> PeakBytes:
+        """Return the peaks of a complete order."""
         state = self.start()
         for call in order:
             state = self.after(state, call)
         return state.peak
+
+
+class _BestState(NamedTuple):
+    """The state with the lowest peak for a set of completed calls, and the set before it."""
+
+    peak: int
+    state: ScheduleState
+    before: int
 
 
 def min_peak_order(
@@ -122,9 +152,11 @@ def min_peak_order(
 
     The second result is the unused part of `states_max`.
     """
+    # Dijkstra's search over sets of completed calls: the length of a path is its highest peak, and
+    # of all orders of a set only the one with the lowest peak can be part of the best order.
     start = graph.start()
     goal = (1 << len(graph.calls)) - 1
-    best: dict[int, tuple[int, ScheduleState, int]] = {0: (start.peak[figure], start, 0)}
+    best: dict[int, _BestState] = {0: _BestState(start.peak[figure], start, 0)}
     # Ordered by peak, then most calls done, then earliest calls, to expand few equal sets.
     heap = [(start.peak[figure], 0, 0)]
     expanded: set[int] = set()
@@ -136,14 +168,15 @@ def min_peak_order(
         expanded.add(done)
         if done == goal:
             return _order_to(best, goal), states_max - spent
-        state = best[done][1]
+        state = best[done].state
         # A state with many ready calls takes the time of several.
         spent += graph.mask_cost * (1 + state.ready.bit_count() // _MOVES_OF_A_STATE)
         for move in _moves(graph, state, figure, limits):
+            peak = move.peak[figure]
             best_known = best.get(move.done)
-            if best_known is None or move.peak[figure] < best_known[0]:
-                best[move.done] = (move.peak[figure], move, done)
-                heapq.heappush(heap, (move.peak[figure], -move.done.bit_count(), move.done))
+            if best_known is None or peak < best_known.peak:
+                best[move.done] = _BestState(peak, move, done)
+                heapq.heappush(heap, (peak, -move.done.bit_count(), move.done))
     return None, states_max - spent
 
 
@@ -165,16 +198,18 @@ def _moves(
     return moves
 
 
-def _order_to(best: dict[int, tuple[int, ScheduleState, int]], goal: int) -> tuple[int, ...]:
+def _order_to(best: Mapping[int, _BestState], goal: int) -> tuple[int, ...]:
+    """Return the calls in the order that led to the set `goal`."""
     order: list[int] = []
     done = goal
     while done:
-        _, state, done = best[done]
-        order.append(state.last)
+        order.append(best[done].state.last)
+        done = best[done].before
     return tuple(reversed(order))
 
 
 def _bits(mask: int) -> Iterator[int]:
+    """Yield the positions of the set bits, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -209,7 +244,8 @@ def find_min_peak_order(
     searched = _search_exactly(graph, min(orders)[0], states_max)
     if searched is not None:
         orders.append((graph.peak(searched), searched))
-    return min(orders, key=lambda one: one[0])[1]
+    _, best_order = min(orders, key=lambda item: item[0])
+    return best_order
 
 
 def _search_exactly(
@@ -229,25 +265,32 @@ def beam_search_order(graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH) 
     After BEAM_MOVES_MAX moves, only the best is kept; after ten times as many, the remaining calls
     keep their order.
     """
-    moves, moves_max = 0, 10 * thresholds.BEAM_MOVES_MAX
-    beginnings: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {0: (graph.start(), ())}
+    moves = 0
+    beam = [_PartialOrder(graph.start(), ())]
     for _ in graph.calls:
-        longer: dict[int, tuple[ScheduleState, tuple[int, ...]]] = {}
-        for state, order in beginnings.values():
+        longer: dict[int, _PartialOrder] = {}
+        for partial in beam:
+            state = partial.state
             moves += graph.mask_cost * state.ready.bit_count()
-            for call in islice(_bits(state.ready), 1 if moves > moves_max else None):
+            tried_max = 1 if moves > 10 * thresholds.BEAM_MOVES_MAX else None
+            for call in islice(_bits(state.ready), tried_max):
                 move = graph.after(state, call)
-                previous = longer.get(move.done)
-                if previous is None or move.peak < previous[0].peak:
-                    longer[move.done] = move, (*order, call)
-
-        def rank(item: tuple[ScheduleState, tuple[int, ...]]) -> tuple[PeakBytes, int, int]:
-            return item[0].peak, item[0].live_bytes, item[0].done
-
+                known = longer.get(move.done)
+                if known is None or move.peak < known.state.peak:
+                    longer[move.done] = _PartialOrder(move, (*partial.calls, call))
         kept = width if moves < thresholds.BEAM_MOVES_MAX else 1
-        beginnings = {item[0].done: item for item in sorted(longer.values(), key=rank)[:kept]}
-    ((_, order),) = beginnings.values()
-    return order
+        beam = sorted(longer.values(), key=_PartialOrder.rank)[:kept]
+    return beam[0].calls
+
+
+class _PartialOrder(NamedTuple):
+    """The first calls of an order, and the state after them."""
+
+    state: ScheduleState
+    calls: tuple[int, ...]
+
+    def rank(self) -> tuple[PeakBytes, int, int]:
+        return self.state.peak, self.state.live_bytes, self.state.done
 
 
 # ---- the graph of a function -------------------------------------------------------------------
@@ -265,6 +308,7 @@ class _ScheduleGraphBuilder:
         self.ops = ops
         self.io = module.io
         self.results = {value.name for value in entry.results}
+        # Results and next values of states: these need memory of their own.
         self.own = {value.name for value in entry.sinks}
         self.state = {state.value.name for state in entry.state}
         self.lives_to_end = self.own | self.state
@@ -277,24 +321,30 @@ class _ScheduleGraphBuilder:
     def build(self) -> ScheduleGraph:
         for value in self.entry.sources:
             self._add(value, -1)
-        reads = tuple(self._call(index, call) for index, call in enumerate(self.entry.body))
+        reads = tuple(self._add_call(index, call) for index, call in enumerate(self.entry.body))
         readers = [0] * len(self.tensors)
-        for index, tensors in enumerate(reads):
-            for tensor in tensors:
-                readers[tensor] |= 1 << index
-        read = (replace(t, readers=r) for t, r in zip(self.tensors, readers, strict=True))
-        before = (
-            {self.maker[v.name] for v in call.inputs if v is not None and v.name in self.maker}
-            for call in self.entry.body
-        )
-        masks = tuple(sum(1 << maker for maker in makers) for makers in before)
-        return ScheduleGraph(tuple(read), reads, masks)
+        for index, numbers in enumerate(reads):
+            for number in numbers:
+                readers[number] |= 1 << index
+        tensors_with_readers: list[ScheduledTensor] = []
+        for tensor, mask in zip(self.tensors, readers, strict=True):
+            tensors_with_readers.append(replace(tensor, readers=mask))
+        before = tuple(self._predecessors(call) for call in self.entry.body)
+        return ScheduleGraph(tuple(tensors_with_readers), reads, before)
 
-    def _call(self, index: int, call: Call) -> tuple[int, ...]:
+    def _predecessors(self, call: Call) -> int:
+        """Return the mask of the calls that define the inputs of a call."""
+        mask = 0
+        for value in call.inputs:
+            if value is not None and value.name in self.maker:
+                mask |= 1 << self.maker[value.name]
+        return mask
+
+    def _add_call(self, index: int, call: Call) -> tuple[int, ...]:
+        """Add the tensors that a call defines; return those that it reads, none for a view."""
         for value in call.outputs:
             self.maker[value.name] = index
-        names = dict.fromkeys(v.name for v in call.variables)
-        reads = tuple(dict.fromkeys(self.number[name] for name in names))
+        reads = tuple(dict.fromkeys(self.number[value.name] for value in call.variables))
         if self._is_view(call):
             self.number[call.outputs[0].name] = reads[0]
             return ()
@@ -303,15 +353,26 @@ class _ScheduleGraphBuilder:
         return reads
 
     def _is_view(self, call: Call) -> bool:
-        source = call.inputs[0] if call.inputs else None
+        """Return whether the output of a call is its input, and neither constant nor a result."""
         opdef = self.ops.get(call.op)
-        is_view = opdef is not None and opdef.is_view and call.outputs[0].name not in self.own
-        return is_view and source is not None and source.constant is None
+        if opdef is None or not opdef.is_view or not call.inputs:
+            return False
+        source = call.inputs[0]
+        if source is None or source.constant is not None:
+            return False
+        return call.outputs[0].name not in self.own
 
     def _add(self, value: Value, maker: int) -> None:
-        is_here = self.io.outputs_in_pools or value.name not in self.results
+        """Add a tensor, without bytes if the caller stores it."""
         if maker < 0:
-            is_here = self.io.inputs_in_pools or value.name in self.state
-        size_bytes = value.type.size_bytes if is_here else 0
+            is_stored = self.io.inputs_in_pools or value.name in self.state
+        else:
+            is_stored = self.io.outputs_in_pools or value.name not in self.results
         self.number[value.name] = len(self.tensors)
-        self.tensors.append(ScheduledTensor(size_bytes, maker, 0, value.name in self.lives_to_end))
+        self.tensors.append(
+            ScheduledTensor(
+                size_bytes=value.type.size_bytes if is_stored else 0,
+                maker=maker,
+                lives_to_end=value.name in self.lives_to_end,
+            )
+        )

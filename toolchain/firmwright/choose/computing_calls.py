@@ -25,8 +25,13 @@ class ComputingCalls:
 
     @cached_property
     def _makers(self) -> Mapping[str, Call]:
-        calls = (call for graph in self.module.graphs for call in graph.body)
-        return {value.name: call for call in calls for value in call.outputs}
+        """The call that defines each value."""
+        makers: dict[str, Call] = {}
+        for graph in self.module.graphs:
+            for call in graph.body:
+                for value in call.outputs:
+                    makers[value.name] = call
+        return makers
 
     def by_request(self) -> dict[str, tuple[int, ...]]:
         """Return the calls of each tensor whose device is requested; UsageError if none is."""
@@ -36,21 +41,24 @@ class ComputingCalls:
             maker = self._makers.get(request.tensor)
             if not request.device or maker is None or request.tensor in inside:
                 continue
-            found[request.tensor] = tuple(self._computing(request, request.tensor))
-            if not found[request.tensor]:
+            numbers = tuple(self._computing(request, request.tensor))
+            found[request.tensor] = numbers
+            if not numbers:
                 what = f"no call computes the tensor {request.tensor}, as {request.reason} requires"
                 hint = "the tensor that is computed, or a pool."
                 raise UsageError(f"{what}.", where=self.module.name, hint=hint)
         return found
 
     def _computing(self, request: PlacementRequest, name: str) -> Iterator[int]:
+        """Yield the operator indices of the calls that compute the value `name`."""
         call = self._makers.get(name)
         if call is None or self.module.graphs_of(call):
             return
-        for source in self._sources(request, call):
-            yield from self._computing(request, source.name)
-        if not self._sources(request, call):
+        sources = self._sources(request, call)
+        if not sources:
             yield from self.numbers.get(name, ())
+        for source in sources:
+            yield from self._computing(request, source.name)
 
     def _sources(self, request: PlacementRequest, call: Call) -> tuple[Value, ...]:
         """Return the values in whose place `call` computes nothing."""

@@ -37,19 +37,20 @@ KeyOf: TypeAlias = Callable[[tir.PrimFunc], CodeKey]
 
 def dedupe_code_cost(candidates_per_call: CandidatesPerCall, key: KeyOf) -> CandidatesPerCall:
     """Divide each kernel's code bytes among the calls that can share it, and add the call's own."""
-    keys = [
-        [key(item.function).code for item in candidates] for _, candidates in candidates_per_call
-    ]
-    sharers = Counter(one for own in keys for one in set(own))
-
-    def share(item: LoweringCandidate, one: Hashable) -> LoweringCandidate:
-        own_bytes = item.code_bytes // sharers[one]
-        return replace(item, code_bytes=own_bytes + thresholds.CALL_CODE_BYTES)
-
-    return [
-        (call, tuple(map(share, candidates, own)))
-        for (call, candidates), own in zip(candidates_per_call, keys, strict=True)
-    ]
+    codes_per_call: list[list[Hashable]] = []
+    sharers: Counter[Hashable] = Counter()
+    for _, candidates in candidates_per_call:
+        codes = [key(item.function).code for item in candidates]
+        codes_per_call.append(codes)
+        sharers.update(set(codes))
+    divided: list[CallCandidates] = []
+    for (call, candidates), codes in zip(candidates_per_call, codes_per_call, strict=True):
+        shared: list[LoweringCandidate] = []
+        for item, code in zip(candidates, codes, strict=True):
+            own_bytes = item.code_bytes // sharers[code]
+            shared.append(replace(item, code_bytes=own_bytes + thresholds.CALL_CODE_BYTES))
+        divided.append((call, tuple(shared)))
+    return divided
 
 
 def apply_default_flash_budget(
@@ -61,12 +62,11 @@ def apply_default_flash_budget(
     no program fits, or the inexpensive kernels alone are faster, only expensive kernels are
     dropped.
     """
-    names = {
-        value.constant
-        for call, _ in candidates_per_call
-        for value in call.inputs
-        if value is not None and value.constant is not None
-    }
+    names: set[str] = set()
+    for call, _ in candidates_per_call:
+        for value in call.inputs:
+            if value is not None and value.constant is not None:
+                names.add(value.constant)
     constants_bytes = sum(module.constants[name].size_bytes for name in names)
     budget_bytes = constants_bytes * thresholds.DEFAULT_FLASH_PERCENT // 100
     cheap = [(call, tuple(_inexpensive(candidates))) for call, candidates in candidates_per_call]
@@ -80,15 +80,21 @@ def apply_default_flash_budget(
 
 
 def fastest_time(candidates_per_call: CandidatesPerCall) -> int:
+    """Return the time of the program of the fastest candidates."""
     return sum(item.time for item in fastest_candidates(candidates_per_call))
 
 
 def fastest_candidates(candidates_per_call: CandidatesPerCall) -> list[LoweringCandidate]:
-    non_empty = [candidates for _, candidates in candidates_per_call if candidates]
-    return [min(candidates, key=attrgetter("time")) for candidates in non_empty]
+    """Return the fastest candidate of each call that has any."""
+    fastest: list[LoweringCandidate] = []
+    for _, candidates in candidates_per_call:
+        if candidates:
+            fastest.append(min(candidates, key=attrgetter("time")))
+    return fastest
 
 
 def _inexpensive(candidates: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
+    """Return the candidates whose constants are not much larger than the smallest ones."""
     least = min((item.flash_bytes for item in candidates), default=0)
     limit = max(thresholds.EXPENSIVE_TIMES * least, least + thresholds.EXPENSIVE_BYTES)
     return [item for item in candidates if item.flash_bytes <= limit]
@@ -107,30 +113,38 @@ def fit_flash_budget(
     Raises DoesNotFitError if no program fits the budget.
     """
     budget_bytes += saved_bytes or 0
-    non_empty = [candidates for _, candidates in candidates_per_call if candidates]
-    sizes = [[item.image_bytes for item in candidates] for candidates in non_empty]
-    times = [[item.time for item in candidates] for candidates in non_empty]
+    sizes: list[list[int]] = []
+    times: list[list[int]] = []
+    for _, candidates in candidates_per_call:
+        if candidates:
+            sizes.append([item.image_bytes for item in candidates])
+            times.append([item.time for item in candidates])
     picks = solve_knapsack(times, sizes, budget_bytes)
     if picks is None:
-        raise budget_error(sum(min(own) for own in sizes), budget_bytes, saved_bytes)
+        least_bytes = sum(min(own) for own in sizes)
+        raise budget_error(least_bytes, budget_bytes, saved_bytes)
     chosen_sizes = [own[pick] for own, pick in zip(sizes, picks, strict=True)]
-    spare_bytes = (budget_bytes - sum(chosen_sizes)) // max(len(chosen_sizes), 1) + slack_bytes
-    limits = iter(chosen_sizes)
-    allowed = []
+    unused_bytes = budget_bytes - sum(chosen_sizes)
+    spare_bytes = unused_bytes // max(len(chosen_sizes), 1) + slack_bytes
+    remaining_sizes = iter(chosen_sizes)
+    allowed: list[CallCandidates] = []
     for call, candidates in candidates_per_call:
-        limit = next(limits) + spare_bytes if candidates else 0
-        allowed.append((call, tuple(item for item in candidates if item.image_bytes <= limit)))
+        if candidates:
+            limit = next(remaining_sizes) + spare_bytes
+            candidates = tuple(item for item in candidates if item.image_bytes <= limit)
+        allowed.append((call, candidates))
     return allowed
 
 
 def budget_error(least_bytes: int, budget_bytes: int, saved_bytes: int | None) -> DoesNotFitError:
     """Return the error for sizes before `saved_bytes` are saved; see `fit_flash_budget`."""
-    least, most = (size - (saved_bytes or 0) for size in (least_bytes, budget_bytes))
+    least_coded_bytes = least_bytes - (saved_bytes or 0)
+    most_coded_bytes = budget_bytes - (saved_bytes or 0)
     option = "--compress-weights, " if saved_bytes is None else ""
     return DoesNotFitError(
-        f"code and constants of the model take at least {least} bytes of flash, as predicted, and "
-        f"may take {most}.",
-        hint=f"--flash {least}, {option}or constants in a --const-pool.",
+        f"code and constants of the model take at least {least_coded_bytes} bytes of flash, as "
+        f"predicted, and may take {most_coded_bytes}.",
+        hint=f"--flash {least_coded_bytes}, {option}or constants in a --const-pool.",
     )
 
 
@@ -149,20 +163,23 @@ def solve_knapsack(
 ) -> list[int] | None:
     """Return the choices with the least total time within the budget, or None.
 
-    Only the fastest of states with nearly equal sizes is kept, so the result fits the budget but
-    may be slightly slower than the optimum.
+    `times` and `sizes` have a list of options for each call. The states after k calls are the best
+    combinations of their options: more size for less time. Only the fastest of states with nearly
+    equal sizes is kept, so the result fits the budget but may be slightly slower than the optimum.
     """
-    least = [min(own) for own in sizes]
+    step = max(budget // thresholds.KNAPSACK_STATES_MAX, 1)
+    needed_later = sum(min(own_sizes) for own_sizes in sizes)
     states = [_KnapsackState(0, 0)]
-    for index, options in enumerate(zip(times, sizes, strict=True)):
-        room = budget - sum(least[index + 1 :])
-        grown = [
-            _KnapsackState(state.size + size, state.time + time, pick, state)
-            for state in states
-            for pick, (time, size) in enumerate(zip(*options, strict=True))
-            if state.size + size <= room
-        ]
-        states = _prune_states(grown, max(budget // thresholds.KNAPSACK_STATES_MAX, 1))
+    for own_times, own_sizes in zip(times, sizes, strict=True):
+        needed_later -= min(own_sizes)
+        room = budget - needed_later
+        options = list(zip(own_times, own_sizes, strict=True))
+        grown: list[_KnapsackState] = []
+        for state in states:
+            for pick, (time, size) in enumerate(options):
+                if state.size + size <= room:
+                    grown.append(_KnapsackState(state.size + size, state.time + time, pick, state))
+        states = _prune_states(grown, step)
     if not states:
         return None
     picks: list[int] = []
@@ -170,10 +187,15 @@ def solve_knapsack(
     while state.before is not None:
         picks.append(state.pick)
         state = state.before
-    return picks[::-1]
+    picks.reverse()
+    return picks
 
 
 def _prune_states(states: Sequence[_KnapsackState], step: int) -> list[_KnapsackState]:
+    """Return the states that no smaller one beats in time, one for each `step` of sizes.
+
+    The first state, the smallest, is always kept, so that the remaining calls have most room.
+    """
     front: list[_KnapsackState] = []
     for state in sorted(states, key=lambda item: (item.size, item.time)):
         if front and state.time >= front[-1].time:

@@ -8,7 +8,13 @@ from operator import attrgetter
 
 from firmwright.base.grouping import group_pairs
 from firmwright.choose import thresholds
-from firmwright.choose.flash_budget import CandidatesPerCall, CodeKey, KeyOf, budget_error
+from firmwright.choose.flash_budget import (
+    CallCandidates,
+    CandidatesPerCall,
+    CodeKey,
+    KeyOf,
+    budget_error,
+)
 from firmwright.ops.schedule import LoweringCandidate
 
 # Kernels with one key share their code, so the cost of a kernel depends on those of other calls. A
@@ -17,8 +23,10 @@ from firmwright.ops.schedule import LoweringCandidate
 
 _UNIT = 1 << 20
 """One byte in the units of cost; a weight is the cost of a unit of time."""
-_WEIGHTS = [(2 + step % 2 << step // 2) // 2 for step in range(8, 60)]
+_WEIGHTS = [((2 + step % 2) << (step // 2)) // 2 for step in range(8, 60)]
+"""16, 24, 32, 48, 64, ...: powers of two from 2 ** 4 to 2 ** 29, and one and a half times these."""
 _ROUNDS_MAX = 8
+"""Rounds of a descent over all keys and calls; most need fewer until nothing changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +38,39 @@ class _Image:
     time: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A candidate and its key, whose code is a number, as the hash of a code takes time."""
+
+    item: LoweringCandidate
+    key: CodeKey
+
+
 @dataclass(frozen=True)
 class ImageSearch:
-    """Search for small and fast images; kernels with equal keys share their code."""
+    """Search for small and fast images; kernels with equal keys share their code.
+
+    In the methods, `picks` has the number of the chosen option for each call that has options.
+    """
 
     candidates_per_call: CandidatesPerCall
     key: KeyOf
 
     @cached_property
-    def _options(self) -> list[list[tuple[LoweringCandidate, CodeKey]]]:
-        numbers: dict[Hashable, int] = {}  # hashing a key takes time
-
-        def option(item: LoweringCandidate) -> tuple[LoweringCandidate, CodeKey]:
-            key = self.key(item.function)
-            return item, replace(key, code=numbers.setdefault(key.code, len(numbers)))
-
-        return [list(map(option, own)) for _, own in self.candidates_per_call if own]
+    def _options(self) -> list[list[_Option]]:
+        """The options of each call that has candidates."""
+        numbers: dict[Hashable, int] = {}
+        options: list[list[_Option]] = []
+        for _, candidates in self.candidates_per_call:
+            if not candidates:
+                continue
+            own: list[_Option] = []
+            for item in candidates:
+                key = self.key(item.function)
+                number = numbers.setdefault(key.code, len(numbers))
+                own.append(_Option(item, replace(key, code=number)))
+            options.append(own)
+        return options
 
     @cached_property
     def _images(self) -> list[_Image]:
@@ -54,116 +79,169 @@ class ImageSearch:
 
     def smallest_within(self, time_max: int) -> CandidatesPerCall:
         """Return each call with its one candidate, or without one, for the smallest image."""
-        within = [image for image in self._images[::-1] if image.time <= time_max]
-        return self._chosen(min(within, key=attrgetter("size_bytes"), default=self._images[-1]))
+        within = [image for image in reversed(self._images) if image.time <= time_max]
+        fastest = self._images[-1]
+        return self._chosen(min(within, key=attrgetter("size_bytes"), default=fastest))
 
     def fastest_within(self, bytes_max: int, saved_bytes: int | None = None) -> CandidatesPerCall:
         """Return each call with its one candidate, or without one, for the fastest image.
 
-        Raises DoesNotFitError if no image of at most `bytes_max` bytes is found. For `saved_bytes`
-        see `fit_flash_budget`.
+        A local search follows: as long as that takes less time, one call, or all calls that can use
+        one key, change to a faster kernel. Raises DoesNotFitError if no image of at most
+        `bytes_max` bytes is found. For `saved_bytes` see `fit_flash_budget`.
         """
         bytes_max += saved_bytes or 0
         within = [image for image in self._images if image.size_bytes <= bytes_max]
         if not within:
             least = min(image.size_bytes for image in self._images)
             raise budget_error(least, bytes_max, saved_bytes)
-        best, time = min(within, key=attrgetter("time")), 0
-        while best.time != time:
+        best = min(within, key=attrgetter("time"))
+        has_changed = True
+        while has_changed:
             time = best.time
-            near = [best, *map(self._image, self._neighbors(best.picks))]
-            fitting = (image for image in near if image.size_bytes <= bytes_max)
-            best = min(fitting, key=attrgetter("time"))
+            for picks in self._neighbors(best.picks):
+                image = self._image(picks)
+                if image.size_bytes <= bytes_max and image.time < best.time:
+                    best = image
+            has_changed = best.time != time
         return self._chosen(best)
 
-    def _picked(self, picks: Sequence[int]) -> list[tuple[LoweringCandidate, CodeKey]]:
+    def _picked(self, picks: Sequence[int]) -> list[_Option]:
+        """Return the chosen option of each call."""
         return [own[pick] for own, pick in zip(self._options, picks, strict=True)]
 
     def _chosen(self, image: _Image) -> CandidatesPerCall:
-        chosen = iter([item for item, _ in self._picked(image.picks)])
-        return [
-            (call, (next(chosen),) if candidates else ())
-            for call, candidates in self.candidates_per_call
-        ]
+        """Return every call with the chosen candidate, or without one if it has no candidates."""
+        picked = iter(self._picked(image.picks))
+        chosen: list[CallCandidates] = []
+        for call, candidates in self.candidates_per_call:
+            chosen.append((call, (next(picked).item,) if candidates else ()))
+        return chosen
 
     def _neighbors(self, picks: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Return choices that differ in a call, or in all calls that can use one key."""
-        near = [
-            (*picks[:index], other, *picks[index + 1 :])
-            for index, own in enumerate(self._options)
-            for other in range(len(own))
-            if own[other][0].time < own[picks[index]][0].time
-        ]
-        return near + [self._moved(picks, key, lambda item: item.time) for key in self._keys]
+        near: list[tuple[int, ...]] = []
+        for index, own in enumerate(self._options):
+            time = own[picks[index]].item.time
+            for other, option in enumerate(own):
+                if option.item.time < time:
+                    near.append((*picks[:index], other, *picks[index + 1 :]))
+        for code in self._codes:
+            near.append(self._moved(picks, code, attrgetter("time")))
+        return near
 
     @cached_property
-    def _keys(self) -> list[CodeKey]:
-        return list({key.code: key for own in self._options for _, key in own}.values())
+    def _codes(self) -> list[Hashable]:
+        """The codes of all options, each once."""
+        codes: dict[Hashable, None] = {}
+        for own in self._options:
+            for option in own:
+                codes[option.key.code] = None
+        return list(codes)
 
     def _descend(self, weight: int) -> tuple[int, ...]:
+        """Return a choice of low bytes + `weight` * time, starting from the fastest candidates."""
+
         def cost(item: LoweringCandidate) -> int:
             return item.flash_bytes * _UNIT + item.time * weight
 
         def total(picks: Sequence[int]) -> int:
-            costs = sum(cost(item) for item, _ in self._picked(picks))
+            costs = sum(cost(option.item) for option in self._picked(picks))
             return costs + self._code_bytes(picks) * _UNIT
 
-        picks = tuple(
-            min(range(len(own)), key=lambda i, own=own: own[i][0].time)  # type: ignore[misc]
-            for own in self._options
-        )
+        picks: tuple[int, ...] = ()
+        for own in self._options:
+            times = [option.item.time for option in own]
+            picks = (*picks, times.index(min(times)))
         for _ in range(_ROUNDS_MAX):
             before = picks
-            for key in self._keys:
-                moved = self._moved(picks, key, cost)
-                picks = moved if total(moved) < total(picks) else picks
+            for code in self._codes:
+                moved = self._moved(picks, code, cost)
+                if total(moved) < total(picks):
+                    picks = moved
             for index, own in enumerate(self._options):
-                sharers = Counter(key.code for _, key in self._picked(picks))
-                sharers[own[picks[index]][1].code] -= 1
-                costs = [
-                    cost(item) + (0 if sharers[key.code] else item.code_bytes * _UNIT)
-                    for item, key in own
-                ]
+                # Code that another call uses costs this call nothing.
+                users = Counter(option.key.code for option in self._picked(picks))
+                users[own[picks[index]].key.code] -= 1
+                costs: list[int] = []
+                for option in own:
+                    is_shared = users[option.key.code] > 0
+                    code_bytes = 0 if is_shared else option.item.code_bytes
+                    costs.append(cost(option.item) + code_bytes * _UNIT)
                 picks = (*picks[:index], costs.index(min(costs)), *picks[index + 1 :])
             if picks == before:
                 break
         return picks
 
     def _moved(
-        self, picks: tuple[int, ...], key: CodeKey, cost: Callable[[LoweringCandidate], int]
+        self, picks: tuple[int, ...], code: Hashable, cost: Callable[[LoweringCandidate], int]
     ) -> tuple[int, ...]:
-        """Return `picks` with all calls moved to their cheapest kernels of `key`."""
-        moved = []
+        """Return `picks` with all calls moved to their cheapest kernels with the code `code`."""
+        moved: list[int] = []
         for own, pick in zip(self._options, picks, strict=True):
-            alike = [index for index, (_, other) in enumerate(own) if other.code == key.code]
-            moved.append(min(alike, key=lambda i, own=own: cost(own[i][0]), default=pick))  # type: ignore[misc]
+            best = pick
+            best_cost: int | None = None
+            for index, option in enumerate(own):
+                if option.key.code == code:
+                    own_cost = cost(option.item)
+                    if best_cost is None or own_cost < best_cost:
+                        best, best_cost = index, own_cost
+            moved.append(best)
         return tuple(moved)
 
     def _code_bytes(self, picks: Sequence[int]) -> int:
-        sizes = group_pairs((key.code, item.code_bytes) for item, key in self._picked(picks))
-        return sum(map(max, sizes.values()))
+        """Return the bytes of all codes, each once, at the size of its largest kernel."""
+        largest: dict[Hashable, int] = {}
+        for option in self._picked(picks):
+            code = option.key.code
+            largest[code] = max(largest.get(code, 0), option.item.code_bytes)
+        return sum(largest.values())
 
     def _image(self, picks: tuple[int, ...]) -> _Image:
-        chosen, arguments, copies = self._picked(picks), 0, 0
-        for code in {key.code for _, key in chosen}:
-            shared = [(item, key.numbers) for item, key in chosen if key.code == code]
-            uses: dict[tuple[Hashable, ...], tuple[int, ...]] = {}  # of each differing number
-            for column in zip(*(numbers for _, numbers in shared), strict=True):
-                values, runs = zip(*column, strict=True)
-                if len(set(values)) > 1:
-                    uses[values] = max(runs, uses.get(values, runs))
-            times = [sum(runs[at] for runs in uses.values()) for at in range(len(shared))]
-            limits = (thresholds.SHARED_PERCENT_MAX * item.instructions for item, _ in shared)
-            if any(100 * time > limit for time, limit in zip(times, limits, strict=True)):
-                sizes = {numbers: item.code_bytes for item, numbers in shared}.values()
-                copies += sum(sizes) - max(sizes)
-            elif len(shared) > 1:  # passed, and used in shared code
-                arguments += len(uses) + len(shared) * (len(uses) + len(shared[0][0].constants))
+        """Return the prediction for a choice: constants, code, calls and the AOT main."""
+        chosen = self._picked(picks)
+        by_code = group_pairs((option.key.code, option) for option in chosen)
+        code_bytes = self._code_bytes(picks)
+        arguments = 0
+        for sharers in by_code.values():
+            uses = _uses_of_differing_numbers(sharers)
+            if _are_slow_when_shared(sharers, uses):
+                # The kernels with different numbers become copies of the code.
+                sizes = {option.key.numbers: option.item.code_bytes for option in sharers}
+                code_bytes += sum(sizes.values()) - max(sizes.values())
+            elif len(sharers) > 1:
+                # The numbers are used in the shared code, and passed by each call, as are the
+                # addresses of constants.
+                passed = len(uses) + len(sharers[0].item.constants)
+                arguments += len(uses) + len(sharers) * passed
         size_bytes = (
-            sum(item.flash_bytes for item, _ in chosen)
-            + (self._code_bytes(picks) + copies) * thresholds.CODE_MARGIN_PERCENT // 100
+            sum(option.item.flash_bytes for option in chosen)
+            + code_bytes * thresholds.CODE_MARGIN_PERCENT // 100
             + arguments * thresholds.ARGUMENT_CODE_BYTES
             + len(chosen) * thresholds.CALL_CODE_BYTES
             + thresholds.MAIN_CODE_BYTES
         )
-        return _Image(picks, size_bytes, sum(item.time for item, _ in chosen))
+        return _Image(picks, size_bytes, sum(option.item.time for option in chosen))
+
+
+def _uses_of_differing_numbers(sharers: Sequence[_Option]) -> list[tuple[int, ...]]:
+    """Return, for each number that differs between kernels of one code, its uses in each kernel.
+
+    Numbers that have the same values in all kernels are one number, with the most uses.
+    """
+    uses: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
+    for column in zip(*(option.key.numbers for option in sharers), strict=True):
+        values = tuple(value for value, _ in column)
+        runs = tuple(count for _, count in column)
+        if len(set(values)) > 1:
+            uses[values] = max(runs, uses.get(values, runs))
+    return list(uses.values())
+
+
+def _are_slow_when_shared(sharers: Sequence[_Option], uses: Sequence[tuple[int, ...]]) -> bool:
+    """Return whether the uses of differing numbers take too many of a kernel's instructions."""
+    for position, option in enumerate(sharers):
+        used = sum(runs[position] for runs in uses)
+        if 100 * used > thresholds.SHARED_PERCENT_MAX * option.item.instructions:
+            return True
+    return False

@@ -46,8 +46,10 @@ from firmwright.ir.settings import Minimize
 from firmwright.ops.schedule import LoweringCandidate
 
 _BY_TIME: CandidateCost = attrgetter("time")
-_CODED_BYTES_MIN, _DECODING_BYTES = 4096, 160
-"""Size from which constants are expected to be coded, and the code that decodes each."""
+_CODED_BYTES_MIN = 4096
+"""Size from which constants are expected to be coded."""
+_DECODING_BYTES = 160
+"""Code that decodes a constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,9 @@ class KernelSelector:
         rows_of: RowsOf,
         oracle: SelectionOracle,
     ) -> None:
-        self.module, self.rows_of, self.oracle = module, rows_of, oracle
+        self.module = module
+        self.rows_of = rows_of
+        self.oracle = oracle
         objective = module.settings.objective
         self.goal = objective.minimize
         self.flash_bytes = objective.flash_bytes
@@ -96,14 +100,23 @@ class KernelSelector:
         return divided
 
     def select(self) -> IRModule:
-        """Return the module with a kernel for every call."""
-        goal, fits = self.goal, self.oracle.fits
+        """Return the module with a kernel for every call.
+
+        Without a RAM budget, the goal decides; if its program does not fit the pools, as with a
+        budget, the fastest program that fits; if none does, the one with the least memory, so that
+        the planner's error tells how much is missing.
+        """
         is_free = self.module.settings.objective.has_free_ram
-        fed = self.module.io.stream_input_rows
-        whole_calls = [self._best_whole_calls()] if is_free and not fed else []
-        if whole_calls and goal is not Minimize.RAM and fits(whole_calls[0].module):
-            best = whole_calls[0]
-            return (self._with_streamed_peak(best) if goal is Minimize.BALANCED else best).module
+        is_fed = self.module.io.stream_input_rows
+        is_for_ram, is_balanced = self.goal is Minimize.RAM, self.goal is Minimize.BALANCED
+        whole_calls: list[ProgramCandidate] = []
+        if is_free and not is_fed:
+            best = self._best_whole_calls()
+            if not is_for_ram and self.oracle.fits(best.module):
+                if is_balanced:
+                    best = self._with_streamed_peak(best)
+                return best.module
+            whole_calls.append(best)
         programs = self.programs() or self.programs(thresholds.UNLIMITED_PERCENT)
         if not programs:
             raise UsageError(
@@ -111,22 +124,36 @@ class KernelSelector:
                 "row together.",
                 hint="compile without it.",
             )
-        if is_free and goal in thresholds.PROGRAM_PERCENT_MAX and (fed or goal is Minimize.RAM):
-            best_time = max(min(item.time for item in programs), fastest_time(self.candidates))
-            limit = thresholds.PROGRAM_PERCENT_MAX[goal] * best_time // 100
-            fast = [item for item in (*whole_calls, *programs) if item.time <= limit]
-            smallest = min(fast, key=lambda item: (item.workspace_bytes, item.time))
-            if fits(smallest.module):
+        if is_free and (is_for_ram or (is_balanced and is_fed)):
+            smallest = self._smallest_of_fast((*whole_calls, *programs), programs)
+            if self.oracle.fits(smallest.module):
                 return smallest.module
         fitting = self.fastest_within(self.module.pools)
-        every = self.programs(thresholds.UNLIMITED_PERCENT) if fitting is None else ()
-        return (fitting or min(every, key=lambda item: item.workspace_bytes)).module
+        if fitting is not None:
+            return fitting.module
+        every = self.programs(thresholds.UNLIMITED_PERCENT)
+        return min(every, key=attrgetter("workspace_bytes")).module
+
+    def _smallest_of_fast(
+        self, candidates: Sequence[ProgramCandidate], programs: Sequence[ProgramCandidate]
+    ) -> ProgramCandidate:
+        """Return the candidate with the least memory among those that take not much more time.
+
+        The reference is the fastest of `programs`, but not less than the time of whole calls.
+        """
+        best_time = min(program.time for program in programs)
+        best_time = max(best_time, fastest_time(self.candidates))
+        limit = thresholds.PROGRAM_PERCENT_MAX[self.goal] * best_time // 100
+        fast = [program for program in candidates if program.time <= limit]
+        return min(fast, key=attrgetter("workspace_bytes", "time"))
 
     def fastest_within(self, pools: tuple[PoolInfo, ...]) -> ProgramCandidate | None:
+        """Return the fastest program that fits the pools; None if none does."""
         for percent in (thresholds.CANDIDATE_PERCENT_MAX, thresholds.UNLIMITED_PERCENT):
-            for item in self.programs(percent):
-                if self.oracle.fits(module := replace(item.module, pools=pools)):
-                    return replace(item, module=module)
+            for program in self.programs(percent):
+                module = replace(program.module, pools=pools)
+                if self.oracle.fits(module):
+                    return replace(program, module=module)
         return None
 
     def programs(
@@ -135,21 +162,32 @@ class KernelSelector:
         """Return the programs on the Pareto front, from the fastest to the smallest in memory."""
         if percent not in self._programs:
             ordered = _sort_candidates(self.candidates, _BY_TIME)
-            estimate, limit, saved = self.oracle.estimate, self.flash_bytes, self.saved_bytes or 0
-            search = ProgramSearch(self.module, ordered, self.rows_of, estimate, percent)
+            search = ProgramSearch(
+                self.module, ordered, self.rows_of, self.oracle.estimate, percent=percent
+            )
             found = search.candidates()
-            within = tuple(p for p in found if limit is None or p.image_bytes - saved <= limit)
-            self._programs[percent] = within or found
+            if self.flash_bytes is not None:
+                limit = self.flash_bytes + (self.saved_bytes or 0)
+                within = tuple(program for program in found if program.image_bytes <= limit)
+                found = within or found
+            self._programs[percent] = found
         return self._programs[percent]
 
     def _best_whole_calls(self) -> ProgramCandidate:
+        """Return the best program for the goal that computes no calls by rows."""
         module, estimate = self.module, self.oracle.estimate
         if self.goal not in thresholds.PROGRAM_PERCENT_MAX:
             return ProgramSearch(module, self._fast_or_small(), _no_rows, estimate).whole_calls()
-        cost_of, percent = _blend_time_and_flash(self.candidates), thresholds.SMALL_PERCENT_MAX
+        cost_of = _blend_time_and_flash(self.candidates)
         near = [(call, _nearly_fastest(candidates)) for call, candidates in self.candidates]
-        ordered = _sort_candidates(near, cost_of)
-        search = ProgramSearch(module, ordered, _no_rows, estimate, percent, cost_of)
+        search = ProgramSearch(
+            module,
+            _sort_candidates(near, cost_of),
+            _no_rows,
+            estimate,
+            percent=thresholds.SMALL_PERCENT_MAX,
+            cost_of=cost_of,
+        )
         return min(search.candidates(), key=_balance)
 
     def _fast_or_small(self) -> CandidatesPerCall:
@@ -180,17 +218,22 @@ class KernelSelector:
 
 def _compressible_bytes(module: IRModule) -> int:
     """Return an estimate of the bytes that `--compress-weights` saves, without the code for it."""
-    large = [one.data for one in module.constants.values() if one.size_bytes >= _CODED_BYTES_MIN]
-    blocks = (np.frombuffer(data, np.uint8)[np.newaxis] for data in large)
-    saved = (each.nbytes - encode_blocks(each).nbytes - _DECODING_BYTES for each in blocks)
-    return sum(max(0, each) for each in saved)
+    saved_bytes = 0
+    for constant in module.constants.values():
+        if constant.size_bytes >= _CODED_BYTES_MIN:
+            block = np.frombuffer(constant.data, np.uint8)[np.newaxis]
+            coded_bytes = encode_blocks(block).nbytes + _DECODING_BYTES
+            saved_bytes += max(0, constant.size_bytes - coded_bytes)
+    return saved_bytes
 
 
 def _balance(program: ProgramCandidate) -> int:
+    """Return the product that the goal `balanced` minimizes (decision 0022)."""
     return (program.time * program.image_bytes) ** 2 * program.workspace_bytes
 
 
 def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCost:
+    """Return a cost in which a percent of all time counts as much as a percent of all flash."""
     fastest = fastest_candidates(candidates_per_call)
     time = sum(item.time for item in fastest)
     size = max(sum(item.image_bytes for item in fastest), 1)
@@ -198,25 +241,29 @@ def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCo
 
 
 def _nearly_fastest(candidates: Sequence[LoweringCandidate]) -> tuple[LoweringCandidate, ...]:
+    """Return the candidates that take not much more time; those with small constants may more."""
     fastest = min(candidates, key=_BY_TIME, default=None)
     if fastest is None:
         return ()
-    small = thresholds.SMALL_FLASH_PERCENT * fastest.flash_bytes
+    near: list[LoweringCandidate] = []
+    for item in candidates:
+        is_small = 100 * item.flash_bytes <= thresholds.SMALL_FLASH_PERCENT * fastest.flash_bytes
+        percent = thresholds.SMALL_PERCENT_MAX if is_small else thresholds.NEAR_PERCENT_MAX
+        if 100 * item.time <= percent * fastest.time:
+            near.append(item)
+    return tuple(near)
 
-    def limit(item: LoweringCandidate) -> int:
-        is_small = 100 * item.flash_bytes <= small
-        return thresholds.SMALL_PERCENT_MAX if is_small else thresholds.NEAR_PERCENT_MAX
 
-    return tuple(i for i in candidates if 100 * i.time <= limit(i) * fastest.time)
-
-
-def _no_rows(index: int, band: int) -> None: ...
+def _no_rows(index: int, band: int) -> None:
+    """No call has row kernels: a `RowsOf` for programs without row streaming."""
 
 
 def _sort_candidates(
     candidates_per_call: CandidatesPerCall, cost_of: CandidateCost
 ) -> CandidatesPerCall:
-    def key(item: LoweringCandidate) -> tuple[int, int]:
+    """Return each call with its candidates in ascending order of cost, then of scratch."""
+
+    def rank(item: LoweringCandidate) -> tuple[int, int]:
         return cost_of(item), item.scratch_bytes
 
-    return [(call, sorted(candidates, key=key)) for call, candidates in candidates_per_call]
+    return [(call, sorted(candidates, key=rank)) for call, candidates in candidates_per_call]

@@ -37,11 +37,12 @@ def call_kernel(
     call: Call,
     op: int,
 ) -> tir.PrimFuncCall:
-    args = tuple(
-        pointer(buffers[value.name], param.role)
-        for value, param in zip(values, kernel.params, strict=True)
-    )
-    return tir.PrimFuncCall(kernel.name, args, call.span, op, devices.executing_device(call))
+    """Return the call of a kernel with the buffers of `values`; `op` is the operator index."""
+    args: list[tir.AccessPtr] = []
+    for value, param in zip(values, kernel.params, strict=True):
+        args.append(pointer(buffers[value.name], param.role))
+    device = devices.executing_device(call)
+    return tir.PrimFuncCall(kernel.name, tuple(args), call.span, op, device)
 
 
 @dataclass
@@ -67,6 +68,7 @@ class ControlFlowInliner:
     """The operator indices of the calls that compute these values."""
 
     def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
+        """Return the statements for a call of graph functions; raise ModelError if it is none."""
         arguments = [self._operand(value, buffers) for value in call.inputs if value is not None]
         results = [buffers[value.name] for value in call.outputs]
         graphs = self.module.graphs_of(call)
@@ -83,13 +85,15 @@ class ControlFlowInliner:
         kernel = copy_tensor_kernel(target.dtype, target.elements, default)
         args = (pointer(source, "in"), pointer(target, "out"))
         call = tir.PrimFuncCall(kernel.name, args)
-        private, into = devices.private_pools(self.module), self.pools.get(target.name)
-        if into in private or self.pools.get(source.name) in private:
+        private = devices.private_pools(self.module)
+        is_inward = self.pools.get(target.name) in private
+        if is_inward or self.pools.get(source.name) in private:
             name = f"{devices.COPY_OP}_{target.elements}_{target.dtype.name}"
             kernel = replace(kernel, name=name, attrs={**kernel.attrs, "op": devices.COPY_OP})
-            device = devices.copy_device(self.module, outward=into not in private)
-            is_main = device == devices.MAIN_DEVICE or source.scope == "const"
-            call = replace(call, callee=name, op=self.first_op, device="" if is_main else device)
+            device = devices.copy_device(self.module, outward=not is_inward)
+            if device == devices.MAIN_DEVICE or source.scope == "const":
+                device = ""
+            call = replace(call, callee=name, op=self.first_op, device=device)
             self.first_op += 1
         self.kernels[kernel.name] = kernel
         return call
@@ -97,20 +101,38 @@ class ControlFlowInliner:
     # ---- the kinds of calls --------------------------------------------------------------------
 
     def _if(self, graphs: _Graphs, arguments: _Buffers, results: _Buffers) -> tir.Stmt:
+        """Return an If of the two functions, both with the inputs after the condition."""
         condition, *args = arguments
-        branch, other = (self._inline(graph, args, results) for graph in graphs)
-        last = make_sequence([other]) if other.stmts else None
-        return tir.If(_flag(condition), make_sequence([branch]), last)
+        then_graph, else_graph = graphs
+        then = self._inline(then_graph, args, results)
+        otherwise = self._inline(else_graph, args, results)
+        else_stmt = make_sequence([otherwise]) if otherwise.stmts else None
+        return tir.If(_flag(condition), make_sequence([then]), else_stmt)
 
     def _while(self, graphs: _Graphs, arguments: _Buffers, results: _Buffers) -> tir.Stmt:
+        """Return the loop over the functions for the condition and the body.
+
+        The variables are in the buffers of the results:
+
+            enter: variables = initial values
+            before: copies of constants and of variables that do not change
+            flag = condition(variables)
+            while flag:
+                new values = body(variables), without the copies before the loop
+                carry: variables = new values, of those that change
+                flag = condition(variables)
+        """
         condition, body = graphs
         flag = self._temporary(condition.results[0])
         test = self._inline(condition, results, [flag])
-        new_values = [
-            old if value == param else self._temporary(value)
-            for param, value, old in zip(body.params, body.results, results, strict=True)
-        ]
-        invariant = {old.name for old, new in zip(results, new_values, strict=True) if old is new}
+        new_values: list[tir.Buffer] = []
+        invariant: set[str] = set()
+        for param, value, variable in zip(body.params, body.results, results, strict=True):
+            if value == param:
+                new_values.append(variable)
+                invariant.add(variable.name)
+            else:
+                new_values.append(self._temporary(value))
         iteration = self._inline(body, results, new_values)
         for window in self.windows:  # wholes precede their parts
             if window.source.buffer.name in invariant:
@@ -118,8 +140,10 @@ class ControlFlowInliner:
         before = [stmt for stmt in iteration.stmts if self._is_invariant_copy(stmt, invariant)]
         within = [stmt for stmt in iteration.stmts if stmt not in before]
         enter = [self.copy(a, b) for a, b in zip(arguments, results, strict=True)]
-        pairs = zip(new_values, results, strict=True)
-        carry = [self.copy(new, old) for new, old in pairs if new is not old]
+        carry: list[tir.Stmt] = []
+        for new_value, variable in zip(new_values, results, strict=True):
+            if new_value is not variable:
+                carry.append(self.copy(new_value, variable))
         loop = tir.While(_flag(flag), tir.Seq((*within, *carry, *test.stmts)))
         return tir.Seq((*enter, *before, *test.stmts, loop))
 
@@ -128,15 +152,24 @@ class ControlFlowInliner:
         if not isinstance(stmt, tir.PrimFuncCall):
             return False
         kernel = self.kernels.get(stmt.callee) or self.module.functions[stmt.callee]
-        is_copy = kernel.attrs.get("op") == devices.COPY_OP
-        sources = [arg.buffer.name for arg in stmt.args[:-1] if isinstance(arg, tir.AccessPtr)]
-        return is_copy and all(source in invariant for source in sources)
+        if kernel.attrs.get("op") != devices.COPY_OP:
+            return False
+        sources = {arg.buffer.name for arg in stmt.args[:-1] if isinstance(arg, tir.AccessPtr)}
+        return sources <= set(invariant)
 
     # ---- a function ----------------------------------------------------------------------------
 
     def _inline(self, function: Function, given: _Buffers, results: _Buffers) -> tir.Seq:
-        buffers = {v.name: buffer for v, buffer in zip(function.params, given, strict=True)}
-        defined = [value for call in function.body for value in call.outputs]
+        """Return the calls of a function with its parameters in `given` and results in `results`.
+
+        A result that is a parameter, a constant, or an earlier result again is copied at the end.
+        """
+        buffers: dict[str, tir.Buffer] = {}
+        for param, buffer in zip(function.params, given, strict=True):
+            buffers[param.name] = buffer
+        defined: list[Value] = []
+        for call in function.body:
+            defined += call.outputs
         copied: list[tuple[Value, tir.Buffer]] = []
         for value, buffer in zip(function.results, results, strict=True):
             if value.name in buffers or value not in defined:
@@ -155,35 +188,45 @@ class ControlFlowInliner:
                 stmts.append(self._invoke(call, buffers))
         for value, buffer in copied:
             source = self._operand(value, buffers)
-            stmts += [self.copy(source, buffer)] if source is not buffer else []
+            if source is not buffer:
+                stmts.append(self.copy(source, buffer))
         return tir.Seq(tuple(stmts))
 
     def _declare(
         self, function: Function, defined: Sequence[Value], buffers: dict[str, tir.Buffer]
     ) -> None:
         """Add buffers for the other values of `function`; calls without kernels define views."""
-        views = [c for c in function.body if c.op not in CONTROL_FLOW_OPS and c.op[0] != "@"]
+        views: list[Call] = []
+        for call in function.body:
+            if call.op not in CONTROL_FLOW_OPS and not call.op.startswith("@"):
+                views.append(call)
         placed = aliases.find_aliases(views)
         for value in defined:
-            if value.name not in buffers:
-                make = self._buffer if value.name in placed else self._temporary
-                buffers[value.name] = make(value, placed)
+            if value.name in buffers:
+                continue
+            if value.name in placed:
+                buffers[value.name] = self._buffer(value, placed)
+            else:
+                buffers[value.name] = self._temporary(value, placed)
         read_only = {value.name for value in function.params}
         self.windows += aliases.declare_views(placed, buffers, read_only)
 
     def _invoke(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.PrimFuncCall:
+        """Return the call of a kernel inside a function, with an operator index of its own."""
         kernel = self.module.functions[call.op[1:]]
         if not isinstance(kernel, tir.PrimFunc):
             raise InternalError(f"{call.op} is not a kernel")
-        for value in call.outputs:
-            self.calls_of.setdefault(value.name, []).append(self.first_op)
+        op = self.first_op
         self.first_op += 1
+        for value in call.outputs:
+            self.calls_of.setdefault(value.name, []).append(op)
         operands = {value.name: self._operand(value, buffers) for value in call.values}
-        stmt = call_kernel(kernel, call.values, operands, call, self.first_op - 1)
+        stmt = call_kernel(kernel, call.values, operands, call, op)
         # Tensor names are unique only within a subgraph.
         return replace(stmt, span=replace(call.span, tensor=""))
 
     def _operand(self, value: Value, buffers: Mapping[str, tir.Buffer]) -> tir.Buffer:
+        """Return the buffer of a value; a constant has one buffer for all functions."""
         if value.name in buffers or value.constant is None:
             return buffers[value.name]
         if value.constant not in self.constants:
@@ -191,16 +234,21 @@ class ControlFlowInliner:
         return self.constants[value.constant]
 
     def _temporary(self, value: Value, placed: Mapping[str, Alias] = _NO_ALIASES) -> tir.Buffer:
-        self.temporaries.append(self._buffer(value, placed))
-        return self.temporaries[-1]
+        """Return a new buffer that the main allocates."""
+        buffer = self._buffer(value, placed)
+        self.temporaries.append(buffer)
+        return buffer
 
     def _buffer(self, value: Value, placed: Mapping[str, Alias] = _NO_ALIASES) -> tir.Buffer:
-        name, kind = self.names.unique(value.name), value.type
+        """Return a new buffer with a unique name, and record its pool if one is requested."""
+        name = self.names.unique(value.name)
         alignment = aliases.known_alignment(placed, value, self.alignment)
         if value.virtual_device.memory_scope and value.constant is None:
             self.pools[name] = value.virtual_device.memory_scope
-        return tir.Buffer(name, kind.dtype, kind.shape, alignment=alignment)
+        return tir.Buffer(name, value.type.dtype, value.type.shape, alignment=alignment)
 
 
 def _flag(buffer: tir.Buffer) -> tir.Expr:
-    return tir.BufferLoad(buffer, tuple(tir.IntImm(0, INDEX) for _ in buffer.shape))
+    """Return the load of the only element of a buffer of any rank."""
+    first = (tir.IntImm(0, INDEX),) * len(buffer.shape)
+    return tir.BufferLoad(buffer, first)

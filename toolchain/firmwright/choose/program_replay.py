@@ -5,8 +5,10 @@ from firmwright.choose.aot_main import build_main
 from firmwright.choose.flash_budget import CandidatesPerCall
 from firmwright.choose.row_streaming_loop import FusedSegment
 from firmwright.choose.streaming_candidates import RowsOf, SegmentBuilder
+from firmwright.ir.graph.nodes import Call
 from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord
+from firmwright.ops.schedule import LoweringCandidate
 
 
 def replay_selection(
@@ -21,8 +23,8 @@ def replay_selection(
     segments: list[FusedSegment] = []
     for recorded in record.segments:
         is_fed = module.io.stream_input_rows and recorded.first == 0
-        span = recorded.first, min(recorded.end, len(entry.body))
-        segment = builder.segment(*span, recorded.band, feed=is_fed)
+        end = min(recorded.end, len(entry.body))
+        segment = builder.segment(recorded.first, end, recorded.band, feed=is_fed)
         if segment is None:
             what = (
                 f"calls {recorded.first} to {recorded.end - 1} cannot be computed row by row any "
@@ -30,5 +32,7 @@ def replay_selection(
             )
             raise MismatchError(what, where=module.name, hint="update the code, too.")
         segments.append(segment)
-    chosen = [(call, items[0] if items else None) for call, items in candidates_per_call]
+    chosen: list[tuple[Call, LoweringCandidate | None]] = []
+    for call, candidates in candidates_per_call:
+        chosen.append((call, candidates[0] if candidates else None))
     return build_main(module, chosen, segments)

@@ -12,18 +12,17 @@ from typing import TypeAlias
 
 from firmwright.choose import thresholds
 from firmwright.choose.aot_main import build_main
-from firmwright.choose.flash_budget import CandidateCost, CandidatesPerCall
-from firmwright.choose.row_streaming_loop import FusedSegment
-from firmwright.choose.streaming_candidates import (
+from firmwright.choose.flash_budget import CallCandidates, CandidateCost, CandidatesPerCall
+from firmwright.choose.program_regions import (
     ProgramRegion,
     RegionSequence,
-    RowsOf,
-    SegmentBuilder,
-    SegmentCandidates,
     pareto_front,
     sequence_peak_bytes,
     single_call_candidates,
 )
+from firmwright.choose.row_streaming_loop import FusedSegment
+from firmwright.choose.streaming_candidates import RowsOf, SegmentBuilder, SegmentCandidates
+from firmwright.ir.graph.nodes import Call
 from firmwright.ir.module import IRModule
 from firmwright.ir.verify_requests import requested_tensors
 from firmwright.ops.schedule import LoweringCandidate
@@ -49,13 +48,15 @@ def memory_need_per_candidate(
 
     Trial plan k uses candidate k of every call, or its last one.
     """
-    trials = range(max(1, *widths) if widths else 0)
-    picks = [tuple(max(min(index, width - 1), 0) for width in widths) for index in trials]
-    estimates = [estimate_plan(trial) for trial in picks]
-    return [
-        [estimate.call_bytes.get(call, 0) for estimate in estimates[: max(width, 1)]]
-        for call, width in enumerate(widths)
-    ]
+    estimates: list[PlanEstimate] = []
+    for trial in range(max(1, *widths) if widths else 0):
+        picks = tuple(max(min(trial, width - 1), 0) for width in widths)
+        estimates.append(estimate_plan(picks))
+    needs: list[list[int]] = []
+    for call, width in enumerate(widths):
+        own_estimates = estimates[: max(width, 1)]
+        needs.append([estimate.call_bytes.get(call, 0) for estimate in own_estimates])
+    return needs
 
 
 def refine_choice(
@@ -88,7 +89,8 @@ def refine_choice(
                     return picks
                 trial = (*before[:call], index, *before[call + 1 :])
                 if need < workspace(picks) and workspace(trial) < workspace(picks):
-                    picks, changed = trial, True
+                    picks = trial
+                    changed = True
     return picks
 
 
@@ -137,18 +139,33 @@ class ProgramSearch:
         regions = self._regions(widths, needs)
         for _ in range(thresholds.PRICE_CORRECTIONS_MAX):
             programs = pareto_front(regions, len(self.ordered))
-            estimates = [self._estimate_plan(self._picks(p), _segments(p)) for p in programs]
-            more = _underestimated(programs, estimates)
-            if not more:
+            estimates: list[PlanEstimate] = []
+            for program in programs:
+                estimates.append(self._estimate_plan(self._picks(program), _segments(program)))
+            needed = _underestimated(programs, estimates)
+            if not needed:
                 break
-            regions = [replace(r, peak_bytes=more[id(r)]) if id(r) in more else r for r in regions]
+            corrected: list[ProgramRegion] = []
+            for region in regions:
+                if id(region) in needed:
+                    region = replace(region, peak_bytes=needed[id(region)])
+                corrected.append(region)
+            regions = corrected
         found: list[ProgramCandidate] = []
         for program, estimate in zip(programs, estimates, strict=True):
             found += self._variants(program, needs, estimate)
+        return self._front(found)
+
+    def _front(self, programs: Sequence[ProgramCandidate]) -> tuple[ProgramCandidate, ...]:
+        """Return the programs that need less memory than every cheaper one, cheapest first."""
+
+        def rank(program: ProgramCandidate) -> tuple[int, int]:
+            return self.cost_of(program), program.workspace_bytes
+
         front: list[ProgramCandidate] = []
-        for item in sorted(found, key=lambda c: (self.cost_of(c), c.workspace_bytes)):
-            if not front or item.workspace_bytes < front[-1].workspace_bytes:
-                front.append(item)
+        for program in sorted(programs, key=rank):
+            if not front or program.workspace_bytes < front[-1].workspace_bytes:
+                front.append(program)
         return tuple(front)
 
     def _widths(self, percent: int) -> list[int]:
@@ -156,48 +173,79 @@ class ProgramSearch:
 
         These take at most `percent` percent of the fastest one's time.
         """
-        widths = []
+        widths: list[int] = []
         for _, candidates in self.ordered:
             limit = percent * min((item.time for item in candidates), default=0)
-            within = [index for index, item in enumerate(candidates) if 100 * item.time <= limit]
-            widths.append(within[-1] + 1 if within else 0)
+            width = 0
+            for index, item in enumerate(candidates):
+                if 100 * item.time <= limit:
+                    width = index + 1
+            widths.append(width)
         return widths
 
     def _regions(
         self, widths: Sequence[int], needs: Sequence[Sequence[int]]
     ) -> list[ProgramRegion]:
-        entry, fed = self.module.entry_graph, self.module.io.stream_input_rows
-        pairs = zip(self.ordered, widths, strict=True)
-        allowed = [candidates[:count] for (_, candidates), count in pairs]
+        """Return the regions that programs consist of: single calls and segments.
+
+        `widths` limits the candidates of each call, and `needs` has their bytes.
+        """
+        allowed: list[Sequence[LoweringCandidate]] = []
+        for (_, candidates), width in zip(self.ordered, widths, strict=True):
+            allowed.append(candidates[:width])
         singles = single_call_candidates(allowed, needs, self.cost_of)
-        builder = SegmentBuilder(entry, self.rows_of, requested_tensors(self.module))
-        percent, image_bytes = -1, list[int]()
+        if self.module.io.stream_input_rows:
+            return self._fed_regions(singles)
+        return [*singles, *self._segment_candidates().regions(self._streamed_calls(singles))]
+
+    def _segment_candidates(self) -> SegmentCandidates:
+        image_bytes: list[int] = []
         if self.streamed_percent is not None:
-            percent = self.streamed_percent
-            image_bytes = [items[0].image_bytes if items else 0 for _, items in self.ordered]
-        segments = SegmentCandidates(self.module, entry, builder, image_bytes)
+            for _, candidates in self.ordered:
+                image_bytes.append(candidates[0].image_bytes if candidates else 0)
+        entry = self.module.entry_graph
+        builder = SegmentBuilder(entry, self.rows_of, requested_tensors(self.module))
+        return SegmentCandidates(self.module, entry, builder, image_bytes)
+
+    def _streamed_calls(self, singles: Sequence[ProgramRegion]) -> set[int]:
+        """Return the calls of which each segment must contain one.
+
+        Without `streamed_percent`, these are all, unless no call needs memory.
+        """
         peak_bytes = max((region.peak_bytes for region in singles), default=0)
-        high = {r.first for r in singles if 100 * r.peak_bytes > percent * peak_bytes}
-        regions = [region for region in singles if region.first or not fed]
-        regions += segments.regions(high)
-        if not fed:
-            return regions
-        # Rows that the caller feeds are read once: the first segment contains all readers.
-        fed_names = {value.name for value in entry.params}
-        readers = [
-            index
-            for index, call in enumerate(entry.body)
-            if any(value.name in fed_names for value in call.variables)
-        ]
-        return [region for region in regions if region.first or region.end > max(readers)]
+        if self.streamed_percent is None:
+            return {region.first for region in singles} if peak_bytes else set()
+        limit = self.streamed_percent * peak_bytes
+        return {region.first for region in singles if 100 * region.peak_bytes > limit}
+
+    def _fed_regions(self, singles: Sequence[ProgramRegion]) -> list[ProgramRegion]:
+        """Return the regions if the caller feeds the rows of the input.
+
+        These are read once: a program begins with a segment that contains all readers.
+        """
+        entry = self.module.entry_graph
+        inputs = {value.name for value in entry.params}
+        last_reader = 0
+        for index, call in enumerate(entry.body):
+            if any(value.name in inputs for value in call.variables):
+                last_reader = index
+        regions = [region for region in singles if region.first]
+        for region in self._segment_candidates().regions(self._streamed_calls(singles)):
+            if region.first or region.end > last_reader:
+                regions.append(region)
+        return regions
 
     def _picks(self, program: RegionSequence) -> CandidateIndices:
-        picked = {region.first: region.choice for region in program}
-        return tuple(picked.get(index, 0) for index in range(len(self.ordered)))
+        """Return the candidate of each call; those inside segments do not matter and are 0."""
+        picks = [0] * len(self.ordered)
+        for region in program:
+            picks[region.first] = region.choice
+        return tuple(picks)
 
     def _build_module(self, picks: CandidateIndices, segments: Sequence[FusedSegment]) -> IRModule:
-        pairs = zip(self.ordered, picks, strict=True)
-        chosen = [(call, items[pick] if items else None) for (call, items), pick in pairs]
+        chosen: list[tuple[Call, LoweringCandidate | None]] = []
+        for (call, candidates), pick in zip(self.ordered, picks, strict=True):
+            chosen.append((call, candidates[pick] if candidates else None))
         return build_main(self.module, chosen, segments)
 
     def _estimate_plan(
@@ -215,42 +263,51 @@ class ProgramSearch:
         segments, picks = _segments(program), self._picks(program)
         peak_bytes = sequence_peak_bytes(program)
         variants = [self._candidate(program, picks, estimate)]
-        if estimate.workspace_bytes > peak_bytes:
-            allowed = self._widths(thresholds.VARIANT_PERCENT_MAX)
-            calls = [p.first for p in program if p.segment is None and allowed[p.first] > 1]
-            limits = zip(needs, allowed, picks, strict=True)
-            narrowed = [mine[: max(count, pick + 1)] for mine, count, pick in limits]
-            agreed = refine_choice(
-                picks, peak_bytes, narrowed, calls, lambda p: self._estimate_plan(p, segments)
-            )
-            variants.append(self._candidate(program, agreed, self._estimate_plan(agreed, segments)))
+        if estimate.workspace_bytes <= peak_bytes:
+            return variants
+
+        def estimate_plan(trial: CandidateIndices) -> PlanEstimate:
+            return self._estimate_plan(trial, segments)
+
+        widths = self._widths(thresholds.VARIANT_PERCENT_MAX)
+        calls: list[int] = []
+        for region in program:
+            if region.segment is None and widths[region.first] > 1:
+                calls.append(region.first)
+        allowed: list[Sequence[int]] = []
+        for own_needs, width, pick in zip(needs, widths, picks, strict=True):
+            allowed.append(own_needs[: max(width, pick + 1)])
+        refined = refine_choice(picks, peak_bytes, allowed, calls, estimate_plan)
+        variants.append(self._candidate(program, refined, estimate_plan(refined)))
         return variants
 
     def _candidate(
         self, program: RegionSequence, picks: CandidateIndices, estimate: PlanEstimate
     ) -> ProgramCandidate:
-        by_rows = [region for region in program if region.segment is not None]
-        spans = tuple((region.first, region.end) for region in by_rows)
-        inside = {index for first, end in spans for index in range(first, end)}
-        picked = [
-            (call, items[pick : pick + 1])
-            for (call, items), pick in zip(self.ordered, picks, strict=True)
-        ]
-        outside: list[LoweringCandidate] = []
-        for index, (_, items) in enumerate(picked):
-            if index not in inside:
-                outside += items
+        """Return the program with the candidates `picks` for the calls outside of segments."""
         segments = _segments(program)
-        of_segments = [kernel for segment in segments for kernel in segment.picks]
+        inside: set[int] = set()
+        for segment in segments:
+            inside.update(range(segment.first, segment.end))
+        calls: list[CallCandidates] = []
+        outside: list[LoweringCandidate] = []
+        for index, (call, candidates) in enumerate(self.ordered):
+            picked = candidates[picks[index] : picks[index] + 1]
+            calls.append((call, picked))
+            if index not in inside:
+                outside += picked
+        kernels = list(outside)
+        for segment in segments:
+            kernels += segment.picks
         parts: list[LoweringCandidate | FusedSegment] = [*outside, *segments]
         return ProgramCandidate(
             module=self._build_module(picks, segments),
             time=sum(part.time for part in parts),
             instructions=sum(part.instructions for part in parts),
             workspace_bytes=estimate.workspace_bytes,
-            image_bytes=sum(kernel.image_bytes for kernel in (*outside, *of_segments)),
-            segments=spans,
-            calls=picked,
+            image_bytes=sum(kernel.image_bytes for kernel in kernels),
+            segments=tuple((segment.first, segment.end) for segment in segments),
+            calls=calls,
         )
 
 
@@ -262,11 +319,11 @@ def _underestimated(
     programs: Sequence[RegionSequence], estimates: Sequence[PlanEstimate]
 ) -> dict[int, int]:
     """Return the bytes that underestimated regions need in the plans, by identity of the region."""
-    more: dict[int, int] = {}
+    needed: dict[int, int] = {}
     for program, estimate in zip(programs, estimates, strict=True):
         for region in program:
             calls = range(region.first, region.end)
-            needed = max(estimate.call_bytes.get(call, 0) for call in calls)
-            if needed > region.peak_bytes:
-                more[id(region)] = max(needed, more.get(id(region), 0))
-    return more
+            need = max(estimate.call_bytes.get(call, 0) for call in calls)
+            if need > region.peak_bytes:
+                needed[id(region)] = max(need, needed.get(id(region), 0))
+    return needed

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import BOOL
+from firmwright.base.rounding import divide_up
 from firmwright.choose.row_copy_kernels import copy_row_kernel, fill_kernel, shift_rows_kernel
-from firmwright.choose.row_streaming_plan import RowStage, RowStreamingPlan
+from firmwright.choose.row_streaming_plan import RowBuffer, RowStage, RowStreamingPlan
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.nodes import Call
+from firmwright.ir.graph.nodes import Call, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, logical_and, whole_buffer
 from firmwright.ops.opdef import RowReduction
 from firmwright.ops.schedule import LoweringCandidate, RowKernels
@@ -47,22 +48,33 @@ class FusedSegment:
 
     @property
     def constants(self) -> dict[str, Constant]:
-        return {name: item for pick in self.picks for name, item in pick.constants.items()}
+        """The constants of all chosen kernels."""
+        constants: dict[str, Constant] = {}
+        for pick in self.picks:
+            constants.update(pick.constants)
+        return constants
 
     @property
     def streamed(self) -> frozenset[str]:
+        """The values of which only row buffers exist."""
         return frozenset(self.plan.row_buffers) - {self.plan.source}
 
 
 def build_row_streaming_loop(
     segment: FusedSegment, whole: Mapping[str, tir.Buffer], names: UniqueNamer, target: str
 ) -> tuple[tir.Stmt, dict[str, tir.PrimFunc]]:
+    """Return the loop of a segment and the kernels that it calls.
+
+    `whole` has the buffers of the values that are in memory as a whole.
+    """
     builder = _RowStreamingLoopBuilder(segment, whole, names, target)
     return builder.statement(), builder.functions
 
 
 @dataclass
 class _RowStreamingLoopBuilder:
+    """Builds the loop; `rows` has the row buffers, `sums` the buffer of a final row reduction."""
+
     segment: FusedSegment
     whole: Mapping[str, tir.Buffer]
     names: UniqueNamer
@@ -72,52 +84,81 @@ class _RowStreamingLoopBuilder:
     sums: tir.Buffer | None = None
 
     def statement(self) -> tir.Stmt:
-        plan, finish = self.segment.plan, self.segment.kernels[-1].finish
-        types = {value.name: value.type for call in self.segment.calls for value in call.values}
+        """Return the allocations of the lasting buffers around their initial values and the loop.
+
+        Transient row buffers are allocated within a step.
+        """
+        plan, kernels = self.segment.plan, self.segment.kernels[-1]
+        self._make_row_buffers()
+        stmts: list[tir.Stmt] = []
+        allocated: list[tir.Buffer] = []
         for name, row_buffer in plan.row_buffers.items():
-            fresh = self.names.unique(f"{name}_rows" if name == plan.source else name)
-            shape = (row_buffer.rows, *types[name].shape[2:])
-            self.rows[name] = tir.Buffer(fresh, types[name].dtype, shape, alignment=ROW_ALIGNMENT)
-        lasting = {name: r for name, r in plan.row_buffers.items() if not r.is_transient}
-        # Without padding the initial contents of a row buffer do not matter.
-        stmts = [self._fill(self.rows[name], r.fill or 0) for name, r in lasting.items()]
-        allocated = [self.rows[name] for name in lasting]
-        rows = self.segment.kernels[-1].rows
-        if isinstance(rows, RowReduction):
+            if not row_buffer.is_transient:
+                # Without padding the initial contents of a row buffer do not matter.
+                stmts.append(self._fill(self.rows[name], row_buffer.fill or 0))
+                allocated.append(self.rows[name])
+        if isinstance(kernels.rows, RowReduction):
             name = self.names.unique(f"{self.segment.calls[-1].outputs[0].name}_sums")
-            self.sums = tir.Buffer(name, rows.dtype, (rows.count,), alignment=ROW_ALIGNMENT)
+            shape = (kernels.rows.count,)
+            self.sums = tir.Buffer(name, kernels.rows.dtype, shape, alignment=ROW_ALIGNMENT)
             allocated.append(self.sums)
             stmts.append(self._fill(self.sums, 0))
         step = tir.Var(self.names.unique("step"), INDEX)
         stmts.append(tir.For(step, _int(0), _int(plan.steps), self._body(step)))
-        if self.sums is not None and finish is not None:
-            stmts.append(self._finish(finish, self.sums))
+        if self.sums is not None and kernels.finish is not None:
+            stmts.append(self._finish(kernels.finish, self.sums))
         body: tir.Stmt = tir.Seq(tuple(stmts))
         for buffer in reversed(allocated):
             body = tir.Allocate(buffer, body, "ring")
         return body
 
+    def _make_row_buffers(self) -> None:
+        """Fill `rows`: the buffer of the source gets a name besides that of the whole source."""
+        types: dict[str, TensorType] = {}
+        for call in self.segment.calls:
+            for value in call.values:
+                types[value.name] = value.type
+        plan = self.segment.plan
+        for name, row_buffer in plan.row_buffers.items():
+            kind = types[name]
+            fresh = self.names.unique(f"{name}_rows" if name == plan.source else name)
+            shape = (row_buffer.rows, *kind.shape[2:])
+            self.rows[name] = tir.Buffer(fresh, kind.dtype, shape, alignment=ROW_ALIGNMENT)
+
     # ---- one step ----------------------------------------------------------------------------
 
     def _body(self, step: tir.Var) -> tir.Stmt:
+        """Return the statements of a step: the feed, then the stages.
+
+        A transient row buffer is allocated from the statement that writes it to the end of the
+        step; the statements are therefore nested, and built from the last one.
+        """
         segment = self.segment
-        stmts: list[tuple[tir.Stmt, tir.Buffer | None]] = []
+        stmts: list[tir.Stmt] = []
+        results: list[str] = []
         if segment.plan.fed:
-            stmts.append((self._feed(step), self._transient_buffer(segment.plan.source)))
+            stmts.append(self._feed(step))
+            results.append(segment.plan.source)
         for index, stage in enumerate(segment.stages):
-            stmts.append((self._stage(index, step), self._transient_buffer(stage.result)))
+            stmts.append(self._stage(index, step))
+            results.append(stage.result)
         body: list[tir.Stmt] = []
-        for stmt, passing in reversed(stmts):
+        for stmt, result in zip(reversed(stmts), reversed(results), strict=True):
             body.insert(0, stmt)
-            if passing is not None:
-                body = [tir.Allocate(passing, tir.Seq(tuple(body)), "ring")]
+            transient = self._transient_buffer(result)
+            if transient is not None:
+                body = [tir.Allocate(transient, tir.Seq(tuple(body)), "ring")]
         return tir.Seq(tuple(body))
 
     def _transient_buffer(self, name: str) -> tir.Buffer | None:
+        """Return the row buffer of a value if no row of it outlives a step."""
         row_buffer = self.segment.plan.row_buffers.get(name)
-        return self.rows[name] if row_buffer is not None and row_buffer.is_transient else None
+        if row_buffer is None or not row_buffer.is_transient:
+            return None
+        return self.rows[name]
 
     def _feed(self, step: tir.Var) -> tir.Stmt:
+        """Copy the row of this step from the source to its row buffer."""
         name = self.segment.plan.source
         rows, source = self.rows[name], self.whole[name]
         size = _row_elements(rows)
@@ -128,39 +169,49 @@ class _RowStreamingLoopBuilder:
         return self._guard_band(name, ArithExpr(step), height, self.segment.plan.steps, 0, call)
 
     def _stage(self, index: int, step: tir.Var) -> tir.Stmt:
+        """Return the call of a stage's kernel for the band of this step, if the stage fires."""
         segment = self.segment
         stage, firing = segment.stages[index], segment.plan.firings[index]
         period, lag = firing.period, firing.lag
         row = tir.Var(self.names.unique("row"), INDEX)
+        band = ArithExpr(row)
         pick, call = segment.picks[index], segment.calls[index]
         starts = dict(zip(stage.sources, firing.starts, strict=True))
-        reading = [
-            self._window(value.name, starts[value.name], stage, ArithExpr(row))
-            if value.name in starts
-            else whole_buffer(self.whole[value.name], "r")
-            for value in call.variables
-        ]
-        args = (*reading, self._output_pointer(stage, ArithExpr(row)))
+        args: list[tir.AccessPtr] = []
+        for value in call.variables:
+            if value.name in starts:
+                args.append(self._window(value.name, starts[value.name], stage, band))
+            else:
+                args.append(whole_buffer(self.whole[value.name], "r"))
+        args.append(self._output_pointer(stage, band))
         name = self._function(pick.function)
-        kernel_call = tir.PrimFuncCall(name, args, call.span, segment.first + index)
-        turns = -(-segment.plan.steps // period)  # the last may not be complete
-        stmt = self._guard_band(stage.result, ArithExpr(row), stage.height, turns, lag, kernel_call)
+        kernel_call = tir.PrimFuncCall(name, tuple(args), call.span, segment.first + index)
+        turns = divide_up(segment.plan.steps, period)  # the last may not be complete
+        stmt = self._guard_band(stage.result, band, stage.height, turns, lag, kernel_call)
         stmt = tir.Let(row, as_expr(ArithExpr(step) / period - lag), stmt)
         if period == 1:
             return stmt
-        return tir.If(as_expr((ArithExpr(step) % period).equal(period - 1), BOOL), stmt)
+        fires = (ArithExpr(step) % period).equal(period - 1)
+        return tir.If(as_expr(fires, BOOL), stmt)
 
     def _guard_band(
         self, name: str, row: ArithExpr, height: int, turns: int, lag: int, stmt: tir.Stmt
     ) -> tir.Stmt:
-        """Restrict `stmt` to bands within the tensor, and fill the padding bands after them."""
+        """Restrict `stmt` to bands within the tensor, and fill the padding bands after them.
+
+        `row` is the number of a band of the value `name`, which has `height` bands. In the loop, it
+        is from -`lag` to `turns` - `lag` - 1:
+
+            row      -lag .. -1     0 .. height - 1    then padding_bands    further
+                     not ready      shift, stmt        shift, fill           nothing
+        """
         row_buffer = self.segment.plan.row_buffers.get(name)
         shift: list[tir.Stmt] = []
         if row_buffer is not None and not row_buffer.is_transient:
-            rows, count, band = self.rows[name], row_buffer.rows, row_buffer.band
-            kernel = shift_rows_kernel(rows.dtype, count, _row_elements(rows), band, self.target)
-            shift = [tir.PrimFuncCall(self._function(kernel), (whole_buffer(rows, "rw"),))]
-        conditions = [row >= 0] if lag > 0 else []
+            shift.append(self._shift(name, row_buffer))
+        conditions: list[ArithExpr] = []
+        if lag > 0:
+            conditions.append(row >= 0)
         if turns - lag > height:
             conditions.append(row < height)
         then: tir.Stmt = tir.Seq((*shift, stmt))
@@ -168,15 +219,11 @@ class _RowStreamingLoopBuilder:
             return then
         padding: tir.Stmt | None = None
         if row_buffer is not None and row_buffer.padding_bands:
-            tail = [*shift]
+            stmts = list(shift)
             if row_buffer.fill is not None:
-                newest = self._newest_band(name)
-                kernel = fill_kernel(
-                    newest.buffer.dtype, newest.extent, row_buffer.fill, self.target
-                )
-                tail.append(tir.PrimFuncCall(self._function(kernel), (newest,)))
-            cond = logical_and(row >= height, row < height + row_buffer.padding_bands)
-            padding = tir.If(as_expr(cond, BOOL), tir.Seq(tuple(tail)))
+                stmts.append(self._fill_pointed(self._newest_band(name), row_buffer.fill))
+            is_padding = logical_and(row >= height, row < height + row_buffer.padding_bands)
+            padding = tir.If(as_expr(is_padding, BOOL), tir.Seq(tuple(stmts)))
         return tir.If(as_expr(logical_and(*conditions), BOOL), then, padding)
 
     # ---- pointers and calls ------------------------------------------------------------------
@@ -184,6 +231,7 @@ class _RowStreamingLoopBuilder:
     def _window(
         self, name: str, start: int | None, stage: RowStage, row: ArithExpr
     ) -> tir.AccessPtr:
+        """Return the rows that a stage reads: at row `start` of a row buffer, or of the tensor."""
         if start is not None:
             rows = self.rows[name]
             size = _row_elements(rows)
@@ -194,6 +242,7 @@ class _RowStreamingLoopBuilder:
         return tir.AccessPtr(source, offset, stage.rows.window_height * size, "r")
 
     def _output_pointer(self, stage: RowStage, row: ArithExpr) -> tir.AccessPtr:
+        """Return the place of a stage's band: the sums, a row buffer, or the whole tensor."""
         if self.sums is not None and not stage.result:
             return whole_buffer(self.sums, "rw")
         if stage.result in self.rows:
@@ -203,20 +252,36 @@ class _RowStreamingLoopBuilder:
         return tir.AccessPtr(result, as_expr(row * size), size, "w")
 
     def _newest_band(self, name: str) -> tir.AccessPtr:
+        """Return the last rows of a row buffer, to which the next band is written."""
         rows = self.rows[name]
         size = _row_elements(rows) * self.segment.plan.row_buffers[name].band
         return tir.AccessPtr(rows, _int(rows.elements - size), size, "w")
 
+    def _shift(self, name: str, row_buffer: RowBuffer) -> tir.Stmt:
+        """Return the call that makes room for a band in a row buffer."""
+        rows = self.rows[name]
+        kernel = shift_rows_kernel(
+            rows.dtype, row_buffer.rows, _row_elements(rows), row_buffer.band, self.target
+        )
+        return tir.PrimFuncCall(self._function(kernel), (whole_buffer(rows, "rw"),))
+
     def _fill(self, buffer: tir.Buffer, value: float) -> tir.Stmt:
-        kernel = fill_kernel(buffer.dtype, buffer.elements, value, self.target)
-        return tir.PrimFuncCall(self._function(kernel), (whole_buffer(buffer, "w"),))
+        return self._fill_pointed(whole_buffer(buffer, "w"), value)
+
+    def _fill_pointed(self, pointer: tir.AccessPtr, value: float) -> tir.Stmt:
+        kernel = fill_kernel(pointer.buffer.dtype, pointer.extent, value, self.target)
+        return tir.PrimFuncCall(self._function(kernel), (pointer,))
 
     def _finish(self, finish: LoweringCandidate, sums: tir.Buffer) -> tir.Stmt:
-        call, name = self.segment.calls[-1], self._function(finish.function)
-        args = (whole_buffer(sums, "r"), whole_buffer(self.whole[call.outputs[0].name], "w"))
+        """Return the call that computes the result of a row reduction from the sums."""
+        call = self.segment.calls[-1]
+        name = self._function(finish.function)
+        result = self.whole[call.outputs[0].name]
+        args = (whole_buffer(sums, "r"), whole_buffer(result, "w"))
         return tir.PrimFuncCall(name, args, call.span, self.segment.end - 1)
 
     def _function(self, kernel: tir.PrimFunc) -> str:
+        """Record a kernel and return its name."""
         self.functions[kernel.name] = kernel
         return kernel.name
 

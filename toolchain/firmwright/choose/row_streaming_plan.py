@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
+from firmwright.base.rounding import divide_up
 from firmwright.ops.opdef import RowWindow
 
 
@@ -106,12 +107,18 @@ def plan_row_streaming(
     """
     makers = {stage.result: index for index, stage in enumerate(stages) if stage.result}
     planner = _RowStreamingPlanner(source, stages, tensors, feed, makers)
-    is_possible = all(planner.periods) and all(map(planner.is_sound, stages))
-    return planner.plan() if is_possible else None
+    if not all(planner.periods) or not all(planner.is_sound(stage) for stage in stages):
+        return None
+    return planner.plan()
 
 
 @dataclass
 class _RowStreamingPlanner:
+    """Computes the plan; `makers` has the stage of each result, `lags` the lag of each stage.
+
+    With `only_fed` the source is not in memory as a whole.
+    """
+
     source: str
     stages: Sequence[RowStage]
     tensors: Mapping[str, StreamedTensor]
@@ -122,17 +129,20 @@ class _RowStreamingPlanner:
     @cached_property
     def periods(self) -> list[int]:
         """Return the number of steps per band of each stage; 0 if its sources disagree."""
-        of_tensor = {self.source: 1}
+        period_of_tensor = {self.source: 1}
         periods: list[int] = []
         for stage in self.stages:
-            ratios = {
-                Fraction(of_tensor[name] * stage.rows.stride, self.tensors[name].band)
-                for name in stage.sources
-                if name in of_tensor
-            }
-            period = ratios.pop() if len(ratios) == 1 else Fraction(0)
-            periods.append(int(period) if period.denominator == 1 else 0)
-            of_tensor[stage.result] = periods[-1]
+            ratios: set[Fraction] = set()
+            for name in stage.sources:
+                if name in period_of_tensor:
+                    steps = period_of_tensor[name] * stage.rows.stride
+                    ratios.add(Fraction(steps, self.tensors[name].band))
+            period = 0
+            if len(ratios) == 1:
+                ratio = ratios.pop()
+                period = int(ratio) if ratio.denominator == 1 else 0
+            periods.append(period)
+            period_of_tensor[stage.result] = period
         return periods
 
     def is_sound(self, stage: RowStage) -> bool:
@@ -142,10 +152,14 @@ class _RowStreamingPlanner:
             return False
         if any(len(self._fills(name)) > 1 for name in padded):
             return False
-        others = (n for n in stage.sources if n not in self.makers and n != self.source)
-        return all(self._reads_whole(stage, name) for name in others)
+        for name in stage.sources:
+            is_side_input = name not in self.makers and name != self.source
+            if is_side_input and not self._reads_whole(stage, name):
+                return False
+        return True
 
     def _is_padded(self, stage: RowStage, name: str) -> bool:
+        """Return whether a window of the stage begins above the tensor or ends below it."""
         rows = stage.rows
         last = (stage.height - 1) * rows.stride - rows.pad_before + rows.window_height
         return rows.pad_before > 0 or last > self.tensors[name].height
@@ -156,22 +170,36 @@ class _RowStreamingPlanner:
         return tensor.outside and not self._is_padded(stage, name) and tensor.row_bytes % 4 == 0
 
     def _fills(self, name: str) -> set[float | None]:
-        users = [stage for stage in self.stages if name in stage.sources]
-        return {stage.rows.pad_value for stage in users if self._is_padded(stage, name)}
+        """Return the values of padding that the readers of a tensor need."""
+        fills: set[float | None] = set()
+        for stage in self.stages:
+            if name in stage.sources and self._is_padded(stage, name):
+                fills.add(stage.rows.pad_value)
+        return fills
 
     # ---- lags --------------------------------------------------------------------------------
 
     def plan(self) -> RowStreamingPlan:
+        """Return the plan, with the least lags changed where that takes fewer bytes."""
         for stage in self.stages:
             self.lags.append(self._least_lag(stage))
         self._use_slack()
-        timed = list(zip(self.stages, self.periods, self.lags, strict=True))
-        firings = tuple(StageTiming(m, lag, self._starts(stage, lag)) for stage, m, lag in timed)
-        steps = max(period * (stage.height + lag) for stage, period, lag in timed)
-        names = dict.fromkeys(name for stage in self.stages for name in stage.sources)
-        row_buffers = {name: self._row_buffer(name) for name in names if self._users(name)}
-        fed = self.source in row_buffers
-        return RowStreamingPlan(steps, firings, row_buffers, self.source, fed)
+        steps = 0
+        firings: list[StageTiming] = []
+        row_buffers: dict[str, RowBuffer] = {}
+        for stage, period, lag in zip(self.stages, self.periods, self.lags, strict=True):
+            steps = max(steps, period * (stage.height + lag))
+            firings.append(StageTiming(period, lag, self._starts(stage, lag)))
+            for name in stage.sources:
+                if name not in row_buffers and self._users(name):
+                    row_buffers[name] = self._row_buffer(name)
+        return RowStreamingPlan(
+            steps=steps,
+            firings=tuple(firings),
+            row_buffers=row_buffers,
+            source=self.source,
+            fed=self.source in row_buffers,
+        )
 
     def _delay(self, name: str) -> int:
         """Return the number of rows by which the tensor lags its source rows."""
@@ -180,75 +208,116 @@ class _RowStreamingPlanner:
         return self.lags[self.makers[name]] * self.tensors[name].band
 
     def _least_lag(self, stage: RowStage) -> int:
+        """Return the least lag at which the last row of a window is available."""
         rows = stage.rows
         ahead = rows.window_height - rows.pad_before - rows.stride
-        timed = [name for name in stage.sources if name == self.source or name in self.makers]
-        return max(-(-(self._delay(name) + ahead) // rows.stride) for name in timed)
+        lags: list[int] = []
+        for name in stage.sources:
+            if name == self.source or name in self.makers:
+                lags.append(divide_up(self._delay(name) + ahead, rows.stride))
+        return max(lags)
 
     def _most_lag(self, index: int) -> int:
         """Return the greatest lag at which the stage's rows are ready for all readers."""
         result = self.stages[index].result
-        users = [(self.stages[user].rows, self.lags[user]) for user in self._users(result)]
-        if not users:
+        delays: list[int] = []
+        for user in self._users(result):
+            rows = self.stages[user].rows
+            delays.append(
+                rows.stride * (self.lags[user] + 1) - rows.window_height + rows.pad_before
+            )
+        if not delays:
             return self.lags[index]
-        behind = min(r.stride * (lag + 1) - r.window_height + r.pad_before for r, lag in users)
-        return behind // self.tensors[result].band
+        return min(delays) // self.tensors[result].band
 
     def _use_slack(self) -> None:
+        """Change one lag after the other, the last first, until no change saves bytes.
+
+        The last stage has no reader, so it keeps the least lag.
+        """
         changed = True
         while changed:
             changed = False
             for index in reversed(range(len(self.stages) - 1)):
-                before = self.lags[index]
-                lags = range(self._least_lag(self.stages[index]), self._most_lag(index) + 1)
-                self.lags[index] = min(lags, key=lambda lag: self._bytes_at(index, lag))
-                if self._bytes_at(index, before) <= self._bytes_at(index, self.lags[index]):
-                    self.lags[index] = before
-                changed = changed or self.lags[index] != before
+                best = self.lags[index]
+                best_bytes = self._bytes_at(index, best)
+                for lag in range(self._least_lag(self.stages[index]), self._most_lag(index) + 1):
+                    lag_bytes = self._bytes_at(index, lag)
+                    if lag_bytes < best_bytes:
+                        best, best_bytes = lag, lag_bytes
+                changed = changed or self.lags[index] != best
+                self.lags[index] = best
 
     def _bytes_at(self, index: int, lag: int) -> int:
-        previous, self.lags[index] = self.lags[index], lag
+        """Return the bytes of the row buffers next to a stage if it had this lag."""
+        previous = self.lags[index]
+        self.lags[index] = lag
         stage = self.stages[index]
-        names = [name for name in {*stage.sources, stage.result} if self._users(name)]
-        total = sum(self._depth_of(name) * self.tensors[name].row_bytes for name in names)
+        total = 0
+        for name in {*stage.sources, stage.result}:
+            if self._users(name):
+                total += self._depth_of(name) * self.tensors[name].row_bytes
         self.lags[index] = previous
         return total
 
     # ---- row buffers -------------------------------------------------------------------------
 
     def _reads_row_buffer(self, stage: RowStage, name: str) -> bool:
+        """Return whether a stage reads a tensor from a row buffer, not from the whole tensor."""
         if name != self.source:
             return name in self.makers
         return self.only_fed or not self._reads_whole(stage, name)
 
     def _depth(self, stage: RowStage, lag: int, name: str) -> int:
+        """Return the rows of a tensor from the first of a stage's window to the newest one.
+
+        `lag` is the stage's; the rows are counted when it fires.
+        """
         return stage.rows.stride * (1 + lag) - self._delay(name) + stage.rows.pad_before
 
     def _depth_of(self, name: str) -> int:
-        return max(self._depth(self.stages[i], self.lags[i], name) for i in self._users(name))
+        """Return the number of rows of a row buffer, which the window that begins first needs."""
+        users = self._users(name)
+        return max(self._depth(self.stages[user], self.lags[user], name) for user in users)
 
     def _users(self, name: str) -> list[int]:
-        return [
-            index
-            for index, stage in enumerate(self.stages)
-            if name in stage.sources and self._reads_row_buffer(stage, name)
-        ]
+        """Return the stages that read a tensor from a row buffer."""
+        users: list[int] = []
+        for index, stage in enumerate(self.stages):
+            if name in stage.sources and self._reads_row_buffer(stage, name):
+                users.append(index)
+        return users
 
     def _starts(self, stage: RowStage, lag: int) -> tuple[int | None, ...]:
-        return tuple(
-            self._depth_of(name) - self._depth(stage, lag, name)
-            if self._reads_row_buffer(stage, name)
-            else None
-            for name in stage.sources
-        )
+        """Return the row at which the window of each source begins in its row buffer, or None."""
+        starts: list[int | None] = []
+        for name in stage.sources:
+            start = None
+            if self._reads_row_buffer(stage, name):
+                start = self._depth_of(name) - self._depth(stage, lag, name)
+            starts.append(start)
+        return tuple(starts)
 
     def _row_buffer(self, name: str) -> RowBuffer:
-        fills = self._fills(name)
-        newest = max(
-            self.stages[index].rows.stride * (self.stages[index].height + self.lags[index]) - 1
-            for index in self._users(name)
-        )
+        """Return the row buffer of a tensor with readers.
+
+        The last firing of a reader needs rows up to `newest`, of which those below the tensor are
+        padding. Without rows that outlive a step, a transient buffer needs no bands of it.
+        """
+        newest_rows: list[int] = []
+        for index in self._users(name):
+            stage = self.stages[index]
+            newest_rows.append(stage.rows.stride * (stage.height + self.lags[index]) - 1)
+        newest = max(newest_rows)
         tensor, depth = self.tensors[name], self._depth_of(name)
-        missing = max(0, newest - self._delay(name) - tensor.height + 1)
-        bands = -(-missing // tensor.band) if depth > tensor.band else 0
-        return RowBuffer(depth, fills.pop() if fills else None, tensor.band, bands)
+        padding_bands = 0
+        if depth > tensor.band:
+            missing = max(0, newest - self._delay(name) - tensor.height + 1)
+            padding_bands = divide_up(missing, tensor.band)
+        fills = self._fills(name)
+        return RowBuffer(
+            rows=depth,
+            fill=fills.pop() if fills else None,
+            band=tensor.band,
+            padding_bands=padding_bands,
+        )

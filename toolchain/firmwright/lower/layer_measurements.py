@@ -30,17 +30,25 @@ class LayerMeasurements:
         return LayerMeasurements(group_pairs((item.choice, item) for item in measurements))
 
     def configs(self, schedule: Schedule, call: OpCall) -> tuple[Config, ...]:
+        """Return the configurations of a schedule to build, with the best one that was measured."""
         own = tuple(schedule.configs(call))
-        counts = [
-            (min(item.count for item in items if item.status == "ok"), choice)
-            for choice, items in self.measured.items()
-            if choice[0] == schedule.name and any(item.status == "ok" for item in items)
-        ]
-        if not counts:
+        best = self._best_choice(schedule)
+        if best is None:
             return own
-        best = min(counts)[1]
-        others = (c for c in schedule.tunable_configs(call) if c not in own)
-        return own + tuple(c for c in others if configured_schedule(schedule.name, c) == best)
+        measured: list[Config] = []
+        for config in schedule.tunable_configs(call):
+            if config not in own and configured_schedule(schedule.name, config) == best:
+                measured.append(config)
+        return (*own, *measured)
+
+    def _best_choice(self, schedule: Schedule) -> ConfiguredSchedule | None:
+        """Return the choice of a schedule with the lowest correct measurement."""
+        counts: list[tuple[int, ConfiguredSchedule]] = []
+        for choice, items in self.measured.items():
+            correct = [item.count for item in items if item.status == "ok"]
+            if choice[0] == schedule.name and correct:
+                counts.append((min(correct), choice))
+        return min(counts)[1] if counts else None
 
     def with_measured_costs(self, offered: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
         """Return the candidates with measured costs, without those measured as wrong or failed.
@@ -49,30 +57,46 @@ class LayerMeasurements:
         the best measured one. Counts in other units are scaled so that the cost of the best kernel
         equals its prediction. Nearly equal costs become equal.
         """
-        measured = [(item, self._measurement_of(item)) for item in offered]
-        usable = [(item, m) for item, m in measured if m is None or m.status == "ok"]
-        counted = [(m.count, item.instructions, m.unit) for item, m in usable if m]
+        usable: list[LoweringCandidate] = []
+        measurements: list[Measurement | None] = []
+        counted: list[tuple[int, int, str]] = []
+        for item in offered:
+            measurement = self._measurement_of(item)
+            if measurement is not None and measurement.status != "ok":
+                continue
+            usable.append(item)
+            measurements.append(measurement)
+            if measurement is not None:
+                counted.append((measurement.count, item.instructions, measurement.unit))
         if not counted:
-            return [item for item, _ in usable]
+            return usable
         least, predicted, unit = min(counted)
         scale = 1.0 if unit == "instructions" else predicted / max(least, 1)
         correction = least * scale / max(predicted, 1)
-        costs = _equalize_similar(
-            [m.count * scale if m else item.instructions * correction for item, m in usable]
-        )
-        pairs = zip(usable, costs, strict=True)
-        return [item.with_instructions(round(cost)) for (item, _), cost in pairs]
+        costs: list[float] = []
+        for item, measurement in zip(usable, measurements, strict=True):
+            if measurement is None:
+                costs.append(item.instructions * correction)
+            else:
+                costs.append(measurement.count * scale)
+        levels = _equalize_similar(costs)
+        return [item.with_instructions(round(c)) for item, c in zip(usable, levels, strict=True)]
 
     def count_stale(
         self, offered: Sequence[LoweringCandidate], rules: Sequence[Schedule], call: OpCall
     ) -> int:
         """Count the measurements of kernels that no schedule builds any more."""
+        possible: set[ConfiguredSchedule] = {(DEFAULT_SCHEDULE, ())}
+        for schedule in rules:
+            for config in schedule.tunable_configs(call):
+                possible.add(configured_schedule(schedule.name, config))
         built = {configured_schedule(item.rule, item.config): item for item in offered}
-        possible = {configured_schedule(s.name, c) for s in rules for c in s.tunable_configs(call)}
-        possible.add((DEFAULT_SCHEDULE, ()))
-        stale = self.measured.keys() - possible
-        stale |= {choice for choice, item in built.items() if self._measurement_of(item) is None}
-        return sum(len(self.measured.get(choice, ())) for choice in stale)
+        stale = 0
+        for choice, measurements in self.measured.items():
+            is_changed = choice in built and self._measurement_of(built[choice]) is None
+            if choice not in possible or is_changed:
+                stale += len(measurements)
+        return stale
 
     def _measurement_of(self, item: LoweringCandidate) -> Measurement | None:
         """Return the measurement of this kernel, preferring one with an error status."""
@@ -81,10 +105,15 @@ class LayerMeasurements:
             return None
         kernel = tuning_records.kernel_digest(item.function)
         mine = [measurement for measurement in items if measurement.kernel == kernel]
-        return min(mine, key=lambda m: (m.status == "ok", m.count), default=None)
+
+        def rank(measurement: Measurement) -> tuple[bool, int]:
+            return measurement.status == "ok", measurement.count
+
+        return min(mine, key=rank, default=None)
 
 
 def _equalize_similar(prices: Sequence[float]) -> list[float]:
+    """Return the prices, those slightly above a lower one lowered to it."""
     levels: dict[float, float] = {}
     least = -1.0
     for price in sorted(prices):

@@ -12,14 +12,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from firmwright.base import errors
-from firmwright.base.dtypes import FLOAT32
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Target
-from firmwright.ir.graph.attributes.layers import WindowAttrs, activation_of
+from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.attributes.movement import is_subview
-from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
+from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord, digest_kernel
 from firmwright.ir.settings import Minimize
@@ -34,8 +32,10 @@ from firmwright.ir.tir.memory_traffic import (
 )
 from firmwright.ir.tir.traversal import statements
 from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
+from firmwright.lower.kernel_texts import format_schedule, format_shapes, words_of
 from firmwright.lower.layer_measurements import LayerMeasurements
 from firmwright.lower.recorded_kernels import difference_error, missing_kernel_error
+from firmwright.lower.rounding_sensitivity import has_discontinuity
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.opdef import OpTable, RowReduction, RowWindow
 from firmwright.ops.requantize import has_weight_zero_point
@@ -53,7 +53,6 @@ _STALE_MESSAGE = (
     "%s: %d measurements of the tuning log are ignored: they are of kernels that are not "
     "made any more"
 )
-_EXPRESSION_SHOWN_MAX = 50  # longer formulas do not fit in the comment
 
 
 class LoweredCall(NamedTuple):
@@ -106,8 +105,12 @@ class Lowering:
         """Return every schedule and configuration that call `index` can be built with."""
         call = self.entry.body[index]
         op_call = make_op_call(call, self.module)
-        space = [(s.name, c) for s in self._available(call) for c in s.tunable_configs(op_call)]
-        return (*space, (DEFAULT_SCHEDULE, {}))
+        space: list[tuple[str, Config]] = []
+        for schedule in self._available(call):
+            for config in schedule.tunable_configs(op_call):
+                space.append((schedule.name, config))
+        space.append((DEFAULT_SCHEDULE, {}))
+        return tuple(space)
 
     def kernel(self, index: int, rule_name: str, config: Config) -> LoweringCandidate:
         """Build the kernel of call `index` with a schedule and configuration of its `space`."""
@@ -126,7 +129,9 @@ class Lowering:
         rows = self.ops[call.op].row_access(make_op_call(call, self.module))
         if rows is None:
             return None
-        name = f"{call.op}_{index}_row" + (f"s{band}" if band > 1 else "")
+        name = f"{call.op}_{index}_row"
+        if band > 1:
+            name += f"s{band}"
         if isinstance(rows, RowReduction):
             accumulate = self._accumulation(f"{name}_sums", call, rows, band)
             return RowKernels(rows, (accumulate,), self._row_finish(name, call, rows))
@@ -134,6 +139,7 @@ class Lowering:
         return RowKernels(bands, self._offered(name, make_row_call(call, bands, band), call))
 
     def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
+        """Return a call with its candidates; `results` are the values that leave the entry."""
         has_kernel = call.op.startswith("@") or call.op in CONTROL_FLOW_OPS
         if has_kernel or is_subview(call.attrs):
             return LoweredCall(call, ())
@@ -166,6 +172,7 @@ class Lowering:
     def _suits_all_weights(
         self, item: LoweringCandidate, name: str, call: Call, whole: Call
     ) -> bool:
+        """Return whether the kernel is the same for the modules with other weights."""
         for other in self._variants:
             variant = other.built(name, call, whole, words_of(item))
             if variant is None or not has_same_code(variant, item):
@@ -174,19 +181,24 @@ class Lowering:
 
     @cached_property
     def _variants(self) -> tuple[Lowering, ...]:
-        modules = (with_stand_ins(self.module, kind) for kind in StandIn)
-        return tuple(replace(self, module=module) for module in modules)
+        """The lowering of the module with each kind of other weights."""
+        variants: list[Lowering] = []
+        for kind in StandIn:
+            variants.append(replace(self, module=with_stand_ins(self.module, kind)))
+        return tuple(variants)
 
     def built(self, name: str, call: Call, whole: Call, words: str) -> LoweringCandidate | None:
         """Return the kernel with the schedule and configuration `words`, or None if impossible."""
         if words == DEFAULT_SCHEDULE:
             return self._default(name, call, whole)
         op_call = make_op_call(call, self.module)
+        schedule_name = words.partition(" ")[0]
         for schedule in self._available(call):
-            if schedule.name == words.partition(" ")[0]:
-                for config in schedule.tunable_configs(op_call):
-                    if format_schedule(schedule, config) == words:
-                        return self._scheduled(name, call, schedule, config, whole)
+            if schedule.name != schedule_name:
+                continue
+            for config in schedule.tunable_configs(op_call):
+                if format_schedule(schedule, config) == words:
+                    return self._scheduled(name, call, schedule, config, whole)
         return None
 
     def _recorded(
@@ -231,12 +243,14 @@ class Lowering:
         return tuple(sorted(measured, key=lambda item: item.instructions + item.stall_cycles))
 
     def _default(self, name: str, call: Call, whole: Call) -> LoweringCandidate:
+        """Return the kernel of the operator's definition, which suits every target."""
         op_call = make_op_call(call, self.module)
         kernel = Kernel(name, op_call, call.span)
         self.ops[call.op].lower(op_call, kernel)
         return self._finish(kernel, call, whole)
 
     def _tuned(self, call: Call) -> LayerMeasurements:
+        """Return the measurements of a call in the tuning log."""
         target = self._target(call)
         if target is None or not self.tuning.layers:
             return LayerMeasurements({})
@@ -245,7 +259,10 @@ class Lowering:
         return LayerMeasurements.from_measurements(self.tuning.measurements_for_layer(layer, board))
 
     def _stale(self, item: LoweredCall) -> int:
-        tuned = self._tuned(item.call) if item.candidates else LayerMeasurements({})
+        """Return the number of measurements of a call that apply to no kernel."""
+        if not item.candidates:
+            return 0
+        tuned = self._tuned(item.call)
         if not tuned.measured:
             return 0
         schedules = self._available(item.call)
@@ -254,19 +271,28 @@ class Lowering:
     def _accumulation(
         self, name: str, call: Call, rows: RowReduction, band: int
     ) -> LoweringCandidate:
+        """Return the kernel that adds a band of rows to the sums of a reduction.
+
+        The first schedule that can accumulate rows builds it, else the operator's definition.
+        """
         op_call = make_op_call(call, self.module)
-        schedules = ((s.name, s.fold) for s in self._fitting(call) if s.fold and s.configs(op_call))
-        schedule, accumulate = next(schedules, (DEFAULT_SCHEDULE, rows.accumulate))
+        schedule_name, accumulate = DEFAULT_SCHEDULE, rows.accumulate
+        for schedule in self._fitting(call):
+            if schedule.fold and schedule.configs(op_call):
+                schedule_name, accumulate = schedule.name, schedule.fold
+                break
         x = op_call.input(0)
         kernel = Builder(name, call.span)
         row = kernel.buffer_param("x", x.dtype, (1, band, *x.shape[2:]), "in", KERNEL_ALIGNMENT)
         acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "inout", KERNEL_ALIGNMENT)
         accumulate(op_call, kernel, row, acc)
-        return self._finish(kernel, call, call, schedule)
+        return self._finish(kernel, call, call, schedule_name)
 
     def _row_finish(self, name: str, call: Call, rows: RowReduction) -> LoweringCandidate:
+        """Return the kernel that computes the result of a reduction from the sums."""
         op_call = make_op_call(call, self.module)
-        kernel, y = Builder(name, call.span), op_call.output
+        y = op_call.output
+        kernel = Builder(name, call.span)
         acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "in", KERNEL_ALIGNMENT)
         result = kernel.buffer_param("y", y.dtype, y.shape, "out", KERNEL_ALIGNMENT)
         rows.finish(op_call, kernel, acc, result)
@@ -278,6 +304,7 @@ class Lowering:
         return [schedule for schedule in self._available(call) if schedule.goal in goals]
 
     def _available(self, call: Call) -> list[Schedule]:
+        """Return the schedules that can build a kernel for a call on its target."""
         target = self._target(call)
         available = self.features(target) if target else frozenset()
         schedules = [s for s in self.rules if s.op == call.op and s.requires <= available]
@@ -292,6 +319,7 @@ class Lowering:
         return schedules
 
     def _target(self, call: Call) -> Target | None:
+        """Return the target of a call, by default the first of the module."""
         if call.target:
             return self.module.targets[call.target]
         return next(iter(self.module.targets.values()), None)
@@ -324,18 +352,17 @@ class Lowering:
             target=call.target or next(iter(self.module.targets), ""),
             **attrs,
         )
-        scratch = sum(
-            node.buffer.size_bytes
-            for node in statements(func.body)
-            if isinstance(node, tir.Allocate) and node.buffer.scope == "global"
-        )
+        scratch_bytes = 0
+        for node in statements(func.body):
+            if isinstance(node, tir.Allocate) and node.buffer.scope == "global":
+                scratch_bytes += node.buffer.size_bytes
         price = estimate_cost(func, self.intrinsics, self.weights(self._target(call)))
         return LoweringCandidate(
             DEFAULT_SCHEDULE,
             {},
             func,
             dict(kernel.constants),
-            scratch_bytes=scratch,
+            scratch_bytes=scratch_bytes,
             flash_bytes=sum(constant.size_bytes for constant in kernel.constants.values()),
             code_bytes=price.code_bytes,
             instructions=price.instructions,
@@ -349,36 +376,28 @@ class Lowering:
         if not per_byte:
             return 0
         moved = count_traffic(func, {})
-        buffers = (
-            name.rpartition(".")[2]
-            for name, constant in constants.items()
-            if constant.size_bytes > _CACHED_BYTES
-        )
-        return round(sum(per_byte * moved.get(name, NO_TRAFFIC).read_bytes for name in buffers))
+        stalls = 0.0
+        for name, constant in constants.items():
+            if constant.size_bytes > _CACHED_BYTES:
+                buffer_name = name.rpartition(".")[2]
+                stalls += per_byte * moved.get(buffer_name, NO_TRAFFIC).read_bytes
+        return round(stalls)
 
     def _stalls(self, func: tir.PrimFunc, call: Call) -> int:
         """Return the cycles that the pools assigned to the call's tensors add."""
         pools = {pool.name: pool for pool in self.module.pools if has_known_speed(pool)}
         values = [*call.variables, *call.outputs]
-        slow = [pools.get(value.virtual_device.memory_scope) for value in values]
-        if not any(slow) or len(func.params) != len(values):
+        assigned = [pools.get(value.virtual_device.memory_scope) for value in values]
+        if not any(assigned) or len(func.params) != len(values):
             return 0
         moved = count_traffic(func, {})
         stalls = 0.0
-        for param, pool in zip(func.params, slow, strict=True):
-            traffic = moved.get(param.name, NO_TRAFFIC) if pool else NO_TRAFFIC
-            times = {name: transfer_cycles(traffic, other) for name, other in pools.items()}
-            stalls += times[pool.name] - min(times.values()) if pool else 0
+        for param, pool in zip(func.params, assigned, strict=True):
+            if pool is not None:
+                traffic = moved.get(param.name, NO_TRAFFIC)
+                fastest = min(transfer_cycles(traffic, other) for other in pools.values())
+                stalls += transfer_cycles(traffic, pool) - fastest
         return round(stalls)
-
-
-def format_schedule(schedule: Schedule, config: Config) -> str:
-    return " ".join([schedule.name, *(f"{key}={value}" for key, value in config.items())])
-
-
-def words_of(candidate: LoweringCandidate) -> str:
-    """Return the schedule and configuration of a candidate, as in its kernel's attributes."""
-    return str(candidate.function.attrs["schedule"])
 
 
 def has_same_code(one: LoweringCandidate, other: LoweringCandidate) -> bool:
@@ -400,44 +419,11 @@ def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:
     attrs = call.attrs
     if isinstance(attrs, WindowAttrs):
         attrs = replace(attrs, padding=(0, 0, *attrs.padding[2:]))
-    inputs = tuple(
-        value
-        if value is None or value.constant is not None or index in rows.whole_inputs
-        else with_rows(value, rows.window_height)
-        for index, value in enumerate(call.inputs)
-    )
+    inputs: list[Value | None] = []
+    for index, value in enumerate(call.inputs):
+        if value is None or value.constant is not None or index in rows.whole_inputs:
+            inputs.append(value)
+        else:
+            inputs.append(with_rows(value, rows.window_height))
     outputs = tuple(with_rows(value, band) for value in call.outputs)
-    return replace(call, inputs=inputs, outputs=outputs, attrs=attrs)
-
-
-def format_shapes(call: Call) -> str:
-    """Format operator, shapes and activation: `conv2d 25x5x64 -> 25x5x64, relu`."""
-    ins = [_shape(value.type) for value in call.variables]
-    outs = [_shape(value.type) for value in call.outputs]
-    activation = activation_of(call.attrs)
-    tail = "" if activation == "none" else f", {activation}"
-    if isinstance(call.attrs, ExpressionAttrs) and len(call.attrs.formula) <= _EXPRESSION_SHOWN_MAX:
-        tail += f", {call.attrs.formula}"
-    return f"{call.op} {', '.join(ins)} -> {', '.join(outs)}{tail}"
-
-
-def _shape(kind: TensorType) -> str:
-    shape = kind.shape[1:] if len(kind.shape) > 1 and kind.shape[0] == 1 else kind.shape
-    return "x".join(map(str, shape)) or "scalar"
-
-
-_ROUNDING_OPS = frozenset({"ceil", "floor", "round", "sign"})
-
-
-def has_discontinuity(function: Function) -> bool:
-    """Return whether any call may amplify a small difference of its float input."""
-    return any(_is_discontinuous(call) for call in function.body)
-
-
-def _is_discontinuous(call: Call) -> bool:
-    if not any(value.type.dtype == FLOAT32 for value in call.variables):
-        return False
-    constants = [value for value in call.inputs if value is not None and value.constant is not None]
-    is_hybrid = any(value.type.quantization is not None for value in constants)
-    leaves_floats = any(value.type.dtype != FLOAT32 for value in call.outputs)
-    return is_hybrid or leaves_floats or call.op.startswith("@") or call.op in _ROUNDING_OPS
+    return replace(call, inputs=tuple(inputs), outputs=outputs, attrs=attrs)

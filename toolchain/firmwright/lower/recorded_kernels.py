@@ -1,7 +1,7 @@
 """Lowering by the record of an earlier compilation, and the reasons why it may be impossible."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,15 +16,15 @@ HINT = (
     "update code and weights together, and compile the code with --weight-independent, which suits "
     "all weights."
 )
-_INT4_LEAST, _INT4_MOST = -8, 7
+_INT4_LEAST = -8
+_INT4_MOST = 7
 
 
 def missing_kernel_error(module: IRModule, record: ProgramRecord, name: str) -> MismatchError:
     """Return the error for a call that the recorded program does not have."""
     what = f"{name}: the compilation to update has no kernel for this call."
-    known = set(record.calls)
-    ours = {f"{call.op}_{k}" for k, call in enumerate(module.entry_graph.body)}
-    other = sorted(known - ours)
+    ours = {f"{call.op}_{index}" for index, call in enumerate(module.entry_graph.body)}
+    other = sorted(set(record.calls) - ours)
     if other:
         what += f" It has {', '.join(other[:3])}, which this model does not have."
     return MismatchError(what, where=module.name, hint="update the code, too.")
@@ -55,12 +55,14 @@ def _reason(
     call: Call,
     suits: Callable[[IRModule], bool],
 ) -> str:
-    before, now = record.calls.get(f"{call.op}_{index}", ""), describe_call(call)
+    """Say what differs: the call, or a property of the weights without which the kernel suits."""
+    before = record.calls.get(f"{call.op}_{index}", "")
+    now = describe_call(call)
     if before and before != now:
         return f"is that of another call: it was {before}, and is {now}"
-    for requirement, found, changed in _changes(module, call):
-        if suits(changed):
-            return f"requires {requirement}; {found}"
+    for change in _changes(module, call):
+        if suits(change.module):
+            return f"requires {change.requirement}; {change.found}"
     facts = "; ".join(_ranges(module, call))
     return f"does not suit the new values, whose ranges determine its code: {facts}"
 
@@ -78,38 +80,56 @@ def _ranges(module: IRModule, call: Call) -> Iterator[str]:
         yield f"weight scales from {min(scales):.9g} to {max(scales):.9g}"
 
 
-def _changes(module: IRModule, call: Call) -> Iterator[tuple[str, str, IRModule]]:
-    """Yield a requirement, what violates it, and the module with weights that satisfy it."""
-    weights, bias = (_constant(module, call, position) for position in (1, 2))
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A possible requirement, what violates it, and the module with weights that satisfy it."""
+
+    requirement: str
+    found: str
+    module: IRModule
+
+
+def _changes(module: IRModule, call: Call) -> Iterator[_Change]:
+    """Yield the properties of weights that can decide about a kernel, the most specific first."""
+    weights = _constant(module, call, 1)
+    bias = _constant(module, call, 2)
     if bias is not None and not bias.dtype.is_float:
         values = bias.array()
         found = f"the new biases reach from {values.min()} to {values.max()}"
-        yield "smaller biases", found, _without_bias(module, bias)
-    if weights is not None and not weights.dtype.is_float:
-        values, least = weights.array(), weights.dtype.min
-        lowest = np.argwhere(values == least)
-        if len(lowest):
-            found = f"the new weights contain {least} {len(lowest)} times, first at "
-            found += str(list(map(int, lowest[0])))
-            changed = np.maximum(values, least + 1)
-            yield f"that no weight is {least}", found, _with(module, weights, changed)
-        small = np.clip(values, _INT4_LEAST, _INT4_MOST)
-        found = f"the new weights reach from {values.min()} to {values.max()}"
-        yield "weights within four bits", found, _with(module, weights, small)
-        large = np.full_like(values, weights.dtype.max)
-        yield f"weights up to {weights.dtype.max}", found, _with(module, weights, large)
-        halves = _with(module, weights, values // 4)
-        yield "smaller sums", found, _without_bias(halves, bias)
+        yield _Change("smaller biases", found, _without_bias(module, bias))
+    if weights is None or weights.dtype.is_float:
+        return
+    values, least = weights.array(), weights.dtype.min
+    lowest = np.argwhere(values == least)
+    if len(lowest):
+        first = [int(index) for index in lowest[0]]
+        found = f"the new weights contain {least} {len(lowest)} times, first at {first}"
+        changed = np.maximum(values, least + 1)
+        yield _Change(f"that no weight is {least}", found, _with(module, weights, changed))
+    found = f"the new weights reach from {values.min()} to {values.max()}"
+    small = np.clip(values, _INT4_LEAST, _INT4_MOST)
+    yield _Change("weights within four bits", found, _with(module, weights, small))
+    largest = weights.dtype.max
+    large = np.full_like(values, largest)
+    yield _Change(f"weights up to {largest}", found, _with(module, weights, large))
+    quarters = _with(module, weights, values // 4)
+    yield _Change("smaller sums", found, _without_bias(quarters, bias))
 
 
 def _constant(module: IRModule, call: Call, index: int) -> Constant | None:
-    value = call.inputs[index] if index < len(call.inputs) else None
-    return module.constants[value.constant] if value is not None and value.constant else None
+    """Return the constant that is input `index` of a call; None if there is none."""
+    if index >= len(call.inputs):
+        return None
+    value = call.inputs[index]
+    if value is None or not value.constant:
+        return None
+    return module.constants[value.constant]
 
 
 def _with(module: IRModule, constant: Constant, values: Array) -> IRModule:
-    made = Constant.from_array(constant.name, values, constant.dtype)
-    constants: Mapping[str, Constant] = {**module.constants, constant.name: made}
+    """Return the module with other values of a constant."""
+    changed = Constant.from_array(constant.name, values, constant.dtype)
+    constants: Mapping[str, Constant] = {**module.constants, constant.name: changed}
     return replace(module, constants=constants)
 
 

@@ -44,23 +44,33 @@ def slice_rows(
         return None
 
     def is_good(place: int) -> bool:
-        first = [max(0, rows.stride * place - rows.pad_before) * _row_bytes(x) for x in sources]
-        return not (place * _row_bytes(y) % alignment or any(n % KERNEL_ALIGNMENT for n in first))
+        """Return whether the rows from `place` on, and their windows, begin at aligned bytes."""
+        if place * _row_bytes(y) % alignment:
+            return False
+        first_row = max(0, rows.stride * place - rows.pad_before)
+        return all(first_row * _row_bytes(x) % KERNEL_ALIGNMENT == 0 for x in sources)
 
     cuts = choose_cuts(y.type.shape[1], shares, is_good)
     if cuts is None:
         return None
     row_slices: list[CallSlice] = []
     for (device, _), first, end in zip(shares, cuts, cuts[1:], strict=False):
-        windows = {x.name: _slice_input(x, rows, (first, end), call.span, names) for x in sources}
-        inputs = tuple(
-            windows[v.name][0] if v is not None and v in sources else v for v in call.inputs
-        )
+        windows: dict[str, Value] = {}
+        slices: dict[str, Call] = {}
+        for x in sources:
+            window, extraction = _slice_input(x, rows, (first, end), call.span, names)
+            windows[x.name] = window
+            if extraction is not None:
+                slices[x.name] = extraction
+        inputs: list[Value | None] = []
+        for value in call.inputs:
+            if value is not None and value in sources:
+                value = windows[value.name]
+            inputs.append(value)
         part = make_part(y, 1, end - first, device, names)
         attrs = _padded(call, rows, first, end)
-        own = replace(call, inputs=inputs, outputs=(part,), attrs=attrs)
-        slices = tuple(slice_ for _, slice_ in windows.values() if slice_ is not None)
-        row_slices.append(CallSlice(own, slices))
+        own = replace(call, inputs=tuple(inputs), outputs=(part,), attrs=attrs)
+        row_slices.append(CallSlice(own, tuple(slices.values())))
     return tuple(row_slices)
 
 
@@ -71,11 +81,15 @@ def choose_cuts(
 
     Ties go to the earlier cut.
     """
-    cuts, weights = [0], [share for _, share in shares]
+    weights = [share for _, share in shares]
+    cuts = [0]
     for number in range(1, len(shares)):
         ideal = count * sum(weights[:number]) / sum(weights)
-        places = (place for place in range(cuts[-1] + 1, count) if is_good(place))
-        best = min(places, key=lambda place: (abs(place - ideal), place), default=None)
+        best: int | None = None
+        for place in range(cuts[-1] + 1, count):
+            is_nearer = best is None or abs(place - ideal) < abs(best - ideal)
+            if is_nearer and is_good(place):
+                best = place
         if best is None:
             return None
         cuts.append(best)
@@ -88,6 +102,7 @@ def cut_alignment(module: IRModule) -> int:
 
 
 def make_part(y: Value, axis: int, count: int, device: str, names: UniqueNamer) -> Value:
+    """Return a new value on a device, with `count` entries along an axis of `y`."""
     shape = (*y.type.shape[:axis], count, *y.type.shape[axis + 1 :])
     part = replace(y, name=names.unique(f"{y.name}_{device}"), type=replace(y.type, shape=shape))
     return with_device(part, device)
@@ -100,6 +115,10 @@ def concatenate_parts(call: Call, parts: Sequence[Value], axis: int = 1) -> Call
 def _slice_input(
     x: Value, rows: RowWindow, wanted: tuple[int, int], span: Span, names: UniqueNamer
 ) -> tuple[Value, Call | None]:
+    """Return the rows of `x` for the output rows `wanted`, and the call that extracts them.
+
+    If these are all rows, it is `x` itself without a call.
+    """
     first, end = wanted
     begin = max(0, rows.stride * first - rows.pad_before)
     last = min(x.type.shape[1], rows.stride * (end - 1) - rows.pad_before + rows.window_height)

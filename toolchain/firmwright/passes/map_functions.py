@@ -1,7 +1,7 @@
 """Construction of module passes from transformations of single functions."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -31,20 +31,33 @@ def tir_pass(name: str, change: Callable[[tir.PrimFunc], tir.PrimFunc]) -> Pass:
 
 
 def _map_functions(module: IRModule, kind: type[F], change: Callable[[F], F]) -> IRModule:
-    functions: dict[str, AnyFunction] = {
-        name: change(func) if isinstance(func, kind) else func
-        for name, func in module.functions.items()
-    }
-    if all(functions[name] is func for name, func in module.functions.items()):
-        return module
-    return replace(module, functions=functions)
+    """Apply `change` to the functions of one kind; return the identical module if none changes."""
+    functions: dict[str, AnyFunction] = {}
+    has_changed = False
+    for name, function in module.functions.items():
+        functions[name] = function
+        if isinstance(function, kind):
+            functions[name] = change(function)
+            has_changed = has_changed or functions[name] is not function
+    return replace(module, functions=functions) if has_changed else module
 
 
 def count_uses(function: Function) -> Counter[str]:
     """Return the number of uses of each value; results and next states count as uses."""
-    counts = Counter(v.name for call in function.body for v in call.inputs if v is not None)
-    counts.update(v.name for v in function.sinks)
+    counts: Counter[str] = Counter()
+    for call in function.body:
+        counts.update(value.name for value in call.inputs if value is not None)
+    counts.update(value.name for value in function.sinks)
     return counts
+
+
+def producer_places(body: Sequence[Call]) -> dict[str, int]:
+    """Return the index of the call that defines each value."""
+    places: dict[str, int] = {}
+    for index, call in enumerate(body):
+        for value in call.outputs:
+            places[value.name] = index
+    return places
 
 
 def merge_into_producers(
@@ -59,17 +72,17 @@ def merge_into_producers(
     `merge(producer, call)` returns a call that defines the outputs of `call`, or None.
     """
     uses = count_uses(function)
-    producers = {v.name: k for k, call in enumerate(function.body) for v in call.outputs}
-    body: list[Call | None] = list(function.body)
+    places = producer_places(function.body)
+    body: list[Call | None] = list(function.body)  # None in the place of a merged call
     for index, call in enumerate(function.body):
         source = source_of(call)
-        place = producers.get(source.name) if source is not None else None
-        producer = body[place] if place is not None else None
-        if source is None or place is None or producer is None or uses[source.name] != 1:
+        if source is None or source.name not in places:
             continue
-        if is_placed(source):
+        if uses[source.name] != 1 or is_placed(source):
             continue
-        merged = merge(producer, call)
+        place = places[source.name]
+        producer = body[place]
+        merged = None if producer is None else merge(producer, call)
         if merged is not None:
             body[place] = replace(merged, outputs=call.outputs)
             body[index] = None

@@ -23,7 +23,8 @@ from firmwright.flows.verify.operator_conformance import budget_bytes
 from firmwright.ir.graph import OpCall
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.module import IRModule
-from firmwright.lower.lowering import Lowering, format_shapes
+from firmwright.lower.kernel_texts import format_shapes
+from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import DEFAULT_SCHEDULE, LoweringCandidate
 from firmwright.ops.tuning_records import (

@@ -254,8 +254,8 @@ class _Packing:
         """Return the buffers in an order whose first fit has the height; None if none is found.
 
         Each round extends all states of the beam by one step. Before the successors are computed,
-        the ranking by waste keeps twice the size of the beam; afterwards, without those that are
-        equal or whose waste exceeds the slack, the beam keeps the best.
+        the ranking by waste keeps two for each state that the beam may hold. Afterwards, those that
+        are equal or whose waste exceeds the slack are dropped, and the beam keeps the best.
         """
         free = height - self._load
         weight = 1 / (1.0 + free)  # waste in a column counts more the less is free there

@@ -29,14 +29,24 @@ def mark_copies_as_views(module: IRModule, ops: OpTable) -> IRModule:
 
 
 class _CopyElision:
+    """Marks the calls of one graph, in order.
+
+    `sinks` leave the graph, `external` are passed to functions, and `placed` are parts of marked
+    calls. The device that computes a tensor in `requested` is requested.
+    """
+
     def __init__(self, module: IRModule, graph: Function, ops: OpTable) -> None:
         self.module = module
         self.graph = graph
         self.ops = ops
         self.sinks = {value.name for value in graph.sinks}
-        self.makers = {value.name: call for call in graph.body for value in call.outputs}
-        outer = [call for call in graph.body if called_functions(call)]
-        self.external = {value.name for call in outer for value in call.values}
+        self.makers: dict[str, Call] = {}
+        self.external: set[str] = set()
+        for call in graph.body:
+            for value in call.outputs:
+                self.makers[value.name] = call
+            if called_functions(call):
+                self.external.update(value.name for value in call.values)
         self.placed: set[str] = set()
         self.requested = {request.tensor for request in module.requests if request.device}
 
@@ -49,9 +59,11 @@ class _CopyElision:
         subviews = self.ops[call.op].subviews(make_op_call(call, self.module))
         if subviews is None:
             return call
-        is_free = self._may_part if subviews.of == "input" else self._may_join
-        parts = call.outputs if subviews.of == "input" else call.variables
-        if not is_free(call) or not self._is_aligned(call, parts, subviews):
+        if subviews.of == "input":
+            parts, may_be_views = call.outputs, self._may_part(call)
+        else:
+            parts, may_be_views = call.variables, self._may_join(call)
+        if not may_be_views or not self._is_aligned(call, parts, subviews):
             return call
         values = (*call.variables, *call.outputs)
         if len({value.virtual_device.memory_scope for value in values}) > 1:
@@ -67,6 +79,7 @@ class _CopyElision:
         return replace(call, attrs=marked)
 
     def _may_part(self, call: Call) -> bool:
+        """Return whether the outputs of a call may be views of its input."""
         source = call.inputs[0]
         assert source is not None
         is_fed = self.module.io.stream_input_rows and source in self.graph.params
@@ -74,7 +87,9 @@ class _CopyElision:
         return source.constant is None and not is_fed and not is_seen
 
     def _may_join(self, call: Call) -> bool:
-        whole, names = call.outputs[0], [value.name for value in call.variables]
+        """Return whether the inputs of a call may be views of its output."""
+        whole = call.outputs[0]
+        names = [value.name for value in call.variables]
         if len(names) != len(call.inputs) or len({*names}) != len(names):
             return False
         if whole in self.graph.results and not self.module.io.outputs_in_pools:
@@ -94,9 +109,13 @@ class _CopyElision:
 
     def _is_aligned(self, call: Call, parts: Sequence[Value], windows: Subviews) -> bool:
         """Return whether all parts are aligned, nested parts included."""
-        is_external = [part.name in self.external for part in parts]
-        if any(is_external) and any(value.name in self.placed for value in call.variables):
-            return False
-        steps = (_EXTERNAL_ALIGNMENT if external else KERNEL_ALIGNMENT for external in is_external)
-        item = call.outputs[0].type.dtype.size_bytes
-        return not any(at * item % step for at, step in zip(windows.offsets, steps, strict=True))
+        reads_parts = any(value.name in self.placed for value in call.variables)
+        element_bytes = call.outputs[0].type.dtype.size_bytes
+        for part, offset in zip(parts, windows.offsets, strict=True):
+            is_external = part.name in self.external
+            if is_external and reads_parts:
+                return False
+            alignment = _EXTERNAL_ALIGNMENT if is_external else KERNEL_ALIGNMENT
+            if offset * element_bytes % alignment:
+                return False
+        return True

@@ -87,7 +87,7 @@ class _Folding:
                     self._restrict(index, live)
         if not self.live:
             return self.function
-        return replace(self.function, body=tuple(map(self._renewed, self._body)))
+        return replace(self.function, body=tuple(self._renewed(call) for call in self._body))
 
     def _op_call(self, call: Call) -> OpCall:
         return make_op_call(call, replace(self.module, constants=self.constants))
@@ -95,28 +95,44 @@ class _Folding:
     # ---- analysis ----------------------------------------------------------------------------
 
     def _bounds_of(self, call: Call) -> _Bounds:
+        """Return the bounds of the result of a layer or a call that works channel by channel."""
         source, y = call.variables[0], call.outputs[0]
         x = self._bounds.get(source.name) or _unknown(source.shape[-1])
         if call.op == "reshape":
             return x if y.shape[-1] % len(x.low) == 0 else _unknown(y.shape[-1])
         if not _is_layer(call):
-            clamps = requantize.quantized_activation_range(activation_of(call.attrs), y.type)
-            return _Bounds(np.clip(x.low, *clamps), np.clip(x.high, *clamps))
-        layer, zero_point = self._op_call(call), _zero_point(source)
-        inputs = source.shape[-1] if call.op not in _INPUT_CHANNELS else layer.input(1).shape[-1]
-        periods, rest = divmod(inputs, len(x.low))
-        x, periods = (_unknown(inputs), 1) if rest else (x, periods)
-        low, high = (np.tile(bound, periods) - zero_point for bound in (x.low, x.high))
-        if _is_padded(call):
-            low, high = np.minimum(low, 0), np.maximum(high, 0)
-        step = (
-            fully_connected.int8_requantization(layer)
-            if call.op == "fully_connected"
-            else conv2d.requantization_of(layer)
-        )
+            activation = activation_of(call.attrs)
+            least, greatest = requantize.quantized_activation_range(activation, y.type)
+            return _Bounds(np.clip(x.low, least, greatest), np.clip(x.high, least, greatest))
+        layer = self._op_call(call)
+        offsets = self._input_offsets(call, layer, x)
+        if call.op == "fully_connected":
+            step = fully_connected.int8_requantization(layer)
+        else:
+            step = conv2d.requantization_of(layer)
         if not isinstance(step, requantize.Requantization):
             return _unknown(y.shape[-1])
-        return _Bounds(*requantize.output_bounds(step, *_sum_bounds(layer, low, high)))
+        sums = _sum_bounds(layer, offsets)
+        return _Bounds(*requantize.output_bounds(step, sums.low, sums.high))
+
+    def _input_offsets(self, call: Call, layer: OpCall, x: _Bounds) -> _Bounds:
+        """Return the bounds of the input less its zero point, for each channel of the weights.
+
+        If the weights have several times the channels of the bounds, as after a flatten, these
+        repeat. Padding is zero.
+        """
+        source = call.variables[0]
+        channels = source.shape[-1]
+        if call.op in _INPUT_CHANNELS:
+            channels = layer.input(1).shape[-1]
+        periods, rest = divmod(channels, len(x.low))
+        if rest:
+            x, periods = _unknown(channels), 1
+        low = np.tile(x.low, periods) - _zero_point(source)
+        high = np.tile(x.high, periods) - _zero_point(source)
+        if _is_padded(call):
+            low, high = np.minimum(low, 0), np.maximum(high, 0)
+        return _Bounds(low, high)
 
     def _removable(self, value: Value, channels: int, sinks: set[str]) -> Array:
         """Return the channels that every reader of `value` can do without."""
@@ -134,18 +150,23 @@ class _Folding:
 
     def _foldable(self, call: Call, value: Value, channels: int) -> Array:
         """Return the channels of `value` that `call` can take into its bias."""
-        weights, bounds = conv2d.weight_offsets(self._op_call(call)), self._bounds[value.name]
+        weights = conv2d.weight_offsets(self._op_call(call))
+        bounds = self._bounds[value.name]
         if weights.shape[-1] % channels:
             return np.zeros(channels, bool)
-        constant = bounds.low == bounds.high
+        is_constant = bounds.low == bounds.high
         if _is_padded(call):
-            constant &= bounds.low == _zero_point(value)
-        return np.asarray(constant | ~weights.reshape(-1, channels).any(axis=0))
+            is_constant &= bounds.low == _zero_point(value)
+        is_unread = ~weights.reshape(-1, channels).any(axis=0)
+        return np.asarray(is_constant | is_unread)
 
     # ---- change ------------------------------------------------------------------------------
 
     def _restrict(self, index: int, live: tuple[int, ...]) -> None:
-        """Compute only the live channels of the layer at `index`."""
+        """Compute only the live channels of the layer at `index`, and so on for its readers.
+
+        `changed` grows by the readers that work channel by channel.
+        """
         channels = self._body[index].outputs[0].shape[-1]
         changed = [index]
         for at in changed:
@@ -163,15 +184,20 @@ class _Folding:
                     self._body[reader] = self._without_inputs(call, value, live, channels)
 
     def _with_outputs(self, call: Call, live: tuple[int, ...]) -> Call:
-        axis, stem = _OUTPUT_CHANNELS[call.op], call.outputs[0].name
-        x, weights, *bias = call.inputs
+        """Return the layer with the weights and biases of the live channels."""
+        stem = call.outputs[0].name
+        x, weights, *biases = call.inputs
         assert weights is not None
+        axis = _OUTPUT_CHANNELS[call.op]
         inputs = [x, self._sliced(weights, f"{stem}/weights", axis, live)]
-        inputs += [v and self._sliced(v, f"{stem}/bias", 0, live) for v in bias]
+        for bias in biases:
+            inputs.append(None if bias is None else self._sliced(bias, f"{stem}/bias", 0, live))
         return replace(call, inputs=tuple(inputs))
 
     def _sliced(self, value: Value, name: str, axis: int, live: tuple[int, ...]) -> Value:
-        array, quantization = self.constants[str(value.constant)].array(), value.type.quantization
+        """Return a new constant with the live entries along an axis, and their quantization."""
+        array = self.constants[str(value.constant)].array()
+        quantization = value.type.quantization
         if quantization is not None and len(quantization.scales) > 1:
             scales = tuple(quantization.scales[channel] for channel in live)
             zero_points = tuple(quantization.zero_points[channel] for channel in live)
@@ -221,31 +247,40 @@ class _Folding:
         return replace(call, inputs=inputs, outputs=tuple(map(renewed, call.outputs)))
 
 
-def _sum_bounds(layer: OpCall, low: Array, high: Array) -> tuple[Array, Array]:
-    """Return the least and the greatest sums if input offsets are in [low, high] by channel."""
+def _sum_bounds(layer: OpCall, offsets: _Bounds) -> _Bounds:
+    """Return the least and the greatest sums of each output channel.
+
+    A sum is least if positive weights meet the least input offsets and negative ones the greatest.
+    Weights of a window that meet the same channel are added first.
+    """
     weights = conv2d.weight_offsets(layer).astype(np.int64)
     positive, negative = np.maximum(weights, 0), np.minimum(weights, 0)
+    low, high = offsets.low, offsets.high
     if layer.op == "depthwise_conv2d":
-        positive, negative = (part.sum(axis=(0, 1, 2)) for part in (positive, negative))
-        low, high = (np.repeat(part, len(positive) // len(part)) for part in (low, high))
-        least, most = positive * low + negative * high, positive * high + negative * low
+        positive, negative = positive.sum(axis=(0, 1, 2)), negative.sum(axis=(0, 1, 2))
+        multiplier = len(positive) // len(low)  # outputs of each input channel
+        low, high = np.repeat(low, multiplier), np.repeat(high, multiplier)
+        least = positive * low + negative * high
+        most = positive * high + negative * low
     else:
         shape = (len(weights), -1, len(low))
-        positive, negative = (part.reshape(shape).sum(axis=1) for part in (positive, negative))
-        least, most = positive @ low + negative @ high, positive @ high + negative @ low
+        positive = positive.reshape(shape).sum(axis=1)
+        negative = negative.reshape(shape).sum(axis=1)
+        least = positive @ low + negative @ high
+        most = positive @ high + negative @ low
     bias = conv2d.bias_of(layer, "int64")
-    return least + bias, most + bias
+    return _Bounds(least + bias, most + bias)
 
 
 def _is_layer(call: Call) -> bool:
     """Whether `call` is an int8 layer with constant weights and bias that may be replaced."""
     if call.op not in _OUTPUT_CHANNELS:
         return False
-    x, weights, *bias = call.inputs
-    operands = [weights, *(value for value in bias if value is not None)]
-    return _is_int8(x, call.outputs[0]) and all(
-        v is not None and v.constant is not None and not is_placed(v) for v in operands
-    )
+    x, weights, *biases = call.inputs
+    if weights is None or not _is_int8(x, call.outputs[0]):
+        return False
+    operands = [weights, *(bias for bias in biases if bias is not None)]
+    return all(value.constant is not None and not is_placed(value) for value in operands)
 
 
 def _is_channelwise(call: Call) -> bool:
@@ -271,9 +306,15 @@ def _is_int8(x: Value | None, y: Value) -> bool:
 
 
 def _live_channels(removable: Array) -> tuple[int, ...]:
+    """Return the channels to keep: those that are needed, and others up to a full multiple.
+
+    At least one multiple remains, as a layer has at least one channel.
+    """
     channels = np.arange(len(removable))
     needed, others = channels[~removable], channels[removable]
-    spare = -len(needed) % _MULTIPLE or (0 if len(needed) else _MULTIPLE)
+    spare = -len(needed) % _MULTIPLE
+    if not len(needed):
+        spare = _MULTIPLE
     return tuple(sorted((*needed.tolist(), *others[:spare].tolist())))
 
 

@@ -7,7 +7,7 @@ them, as in one-dimensional convolutions, moves behind the shift.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,11 +19,35 @@ from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.program_record import keeps_constants_apart
-from firmwright.passes.map_functions import count_uses, map_graph_functions, merge_into_producers
+from firmwright.passes.map_functions import (
+    count_uses,
+    map_graph_functions,
+    merge_into_producers,
+    producer_places,
+)
 
-# Operator -> the axis of its weights that counts output channels.
 _CHANNELS = {"conv2d": 0, "depthwise_conv2d": 3, "fully_connected": 0, "transpose_conv": 0}
-_FORMULA, _SHIFT = "a * b + c", "a + b"
+"""The axis of the weights that counts output channels, by operator."""
+_SCALE_AND_SHIFT = "a * b + c"
+_SHIFT = "a + b"
+
+
+@dataclass(frozen=True, slots=True)
+class _ChannelScale:
+    """The operands of a formula: `source`, times `scale` if any, plus `shift`."""
+
+    source: Value
+    scale: Value | None
+    shift: Value
+
+    def suits(self, x: Value) -> bool:
+        """Return whether scale and shift are constants with a value for each channel of `x`."""
+        return all(_is_channels(value, x) for value in self.factors)
+
+    @property
+    def factors(self) -> list[Value]:
+        """The scale, if any, and the shift."""
+        return [self.shift] if self.scale is None else [self.scale, self.shift]
 
 
 def run(module: IRModule) -> IRModule:
@@ -36,25 +60,25 @@ def run(module: IRModule) -> IRModule:
 
 
 def _folded(function: Function, constants: dict[str, Constant], *, any_bias: bool) -> Function:
-    if not any(_formula(call) in (_FORMULA, _SHIFT) for call in function.body):
+    if not any(_formula(call) in (_SCALE_AND_SHIFT, _SHIFT) for call in function.body):
         return function
     function = _with_late_reshapes(function, constants, any_bias=any_bias)
 
     def source_of(call: Call) -> Value | None:
         operands = _operands(call)
-        return None if operands is None else operands[0]
+        return None if operands is None else operands.source
 
     def merge(producer: Call, call: Call) -> Call | None:
         operands = _operands(call)
         assert operands is not None
-        source, scale, shift = operands
-        factors = [value for value in (scale, shift) if value is not None]
-        is_foldable = _foldable(producer, scale, constants, any_bias=any_bias)
-        if not is_foldable or not all(_is_channels(value, source) for value in factors):
+        if not _foldable(producer, operands.scale, constants, any_bias=any_bias):
             return None
-        if any(map(is_placed, (*factors, *filter(None, producer.inputs[1:])))):
+        if not operands.suits(operands.source):
+            return None
+        replaced = [value for value in producer.inputs[1:] if value is not None]
+        if any(is_placed(value) for value in (*operands.factors, *replaced)):
             return None  # the constants would be replaced by others
-        return _with_scale(producer, call, scale, shift, constants)
+        return _with_scale(producer, call, operands, constants)
 
     return merge_into_producers(function, source_of, merge)
 
@@ -64,26 +88,27 @@ def _with_late_reshapes(
 ) -> Function:
     """Move the reshape of a convolution's result behind a scale and shift of its channels."""
     uses, body = count_uses(function), list(function.body)
-    producers = {value.name: k for k, call in enumerate(body) for value in call.outputs}
+    producers = producer_places(body)
     for index, call in enumerate(function.body):
-        source, scale, shift = _operands(call) or (None, None, None)
-        place = producers.get(source.name) if source is not None else None
-        if source is None or place is None or uses[source.name] != 1:
+        operands = _operands(call)
+        if operands is None:
+            continue
+        source = operands.source
+        place = producers.get(source.name)
+        if place is None or uses[source.name] != 1:
             continue
         reshape = body[place]
         x = reshape.inputs[0]
         if reshape.op != "reshape" or x is None or x.name not in producers:
             continue
-        if is_placed(source) or is_placed(x):
+        if is_placed(source) or is_placed(x) or uses[x.name] != 1:
             continue
-        factors = [value for value in (scale, shift) if value is not None]
-        is_foldable = uses[x.name] == 1 and _foldable(
-            body[producers[x.name]], scale, constants, any_bias=any_bias
-        )
-        if is_foldable and all(_is_channels(value, x) for value in factors):
+        convolution = body[producers[x.name]]
+        is_foldable = _foldable(convolution, operands.scale, constants, any_bias=any_bias)
+        if is_foldable and operands.suits(x):
             moved = replace(source, type=x.type)
-            operands = tuple(x if value == source else value for value in call.inputs)
-            body[place] = replace(call, inputs=operands, outputs=(moved,))
+            inputs = tuple(x if value == source else value for value in call.inputs)
+            body[place] = replace(call, inputs=inputs, outputs=(moved,))
             body[index] = replace(reshape, inputs=(moved,), outputs=call.outputs)
     return replace(function, body=tuple(body))
 
@@ -94,21 +119,23 @@ def _formula(call: Call) -> str:
     return call.attributes(ExpressionAttrs).formula if call.op == "expression" else ""
 
 
-def _operands(call: Call) -> tuple[Value, Value | None, Value] | None:
-    """Return (source, factor, shift) of a formula that scales and shifts, or None for others."""
+def _operands(call: Call) -> _ChannelScale | None:
+    """Return the operands of a formula that scales and shifts, or None for others."""
     formula = _formula(call)
-    if formula not in (_FORMULA, _SHIFT):
+    if formula not in (_SCALE_AND_SHIFT, _SHIFT):
         return None
     if isinstance(call.attrs, ExpressionAttrs) and call.attrs.perms:
         return None
     first, second, *third = call.inputs
     if first is None or second is None:
         return None
-    if formula == _FORMULA:
-        return None if third[0] is None else (first, second, third[0])
+    if formula == _SCALE_AND_SHIFT:
+        return None if third[0] is None else _ChannelScale(first, second, third[0])
     if first.constant is not None:
         first, second = second, first
-    return None if first.type.shape != call.outputs[0].type.shape else (first, None, second)
+    if first.type.shape != call.outputs[0].type.shape:
+        return None
+    return _ChannelScale(first, None, second)
 
 
 def _foldable(
@@ -132,6 +159,7 @@ def _foldable(
 
 
 def _is_channels(value: Value, source: Value) -> bool:
+    """Return whether a constant has one value, or one for each channel of `source`."""
     shape, channels = value.type.shape, source.type.shape[-1]
     if value.constant is None or len(shape) > len(source.type.shape):
         return False
@@ -139,9 +167,11 @@ def _is_channels(value: Value, source: Value) -> bool:
 
 
 def _with_scale(
-    maker: Call, call: Call, scale: Value | None, shift: Value, constants: dict[str, Constant]
+    maker: Call, call: Call, operands: _ChannelScale, constants: dict[str, Constant]
 ) -> Call:
-    weights, bias = maker.inputs[1], maker.inputs[2] if len(maker.inputs) > 2 else None
+    """Return the convolution `maker` with the result of `call`, and add its new constants."""
+    weights = maker.inputs[1]
+    bias = maker.inputs[2] if len(maker.inputs) > 2 else None
     assert weights is not None
     channels = call.outputs[0].type.shape[-1]
 
@@ -157,17 +187,17 @@ def _with_scale(
         return Value(name, TensorType(new_constant.shape, FLOAT32), name)
 
     stem = call.outputs[0].name
-    if scale is None:
+    if operands.scale is None:
         layer = maker.attributes(ActivationAttrs)
         attrs = replace(layer, activation=activation_of(call.attrs))
-        own = constant(f"{stem}/bias", row(shift))
+        own = constant(f"{stem}/bias", row(operands.shift))
         return replace(maker, inputs=(maker.inputs[0], weights, own), attrs=attrs)
-    factor = row(scale)
-    spread = [1] * len(weights.type.shape)
-    spread[_CHANNELS[maker.op]] = channels
-    kernel = constants[str(weights.constant)].array().astype(np.float64) * factor.reshape(spread)
-    new_weights = constant(f"{stem}/weights", kernel)
-    new_bias = constant(f"{stem}/bias", row(bias) * factor + row(shift))
+    factor = row(operands.scale)
+    by_channel = [1] * len(weights.type.shape)
+    by_channel[_CHANNELS[maker.op]] = channels
+    unscaled = constants[str(weights.constant)].array().astype(np.float64)
+    new_weights = constant(f"{stem}/weights", unscaled * factor.reshape(by_channel))
+    new_bias = constant(f"{stem}/bias", row(bias) * factor + row(operands.shift))
     return replace(maker, inputs=(maker.inputs[0], new_weights, new_bias))
 
 

@@ -13,7 +13,12 @@ from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.attributes.layers import Activation, ActivationAttrs, PoolAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function
-from firmwright.passes.map_functions import count_uses, graph_pass, merge_into_producers
+from firmwright.passes.map_functions import (
+    count_uses,
+    graph_pass,
+    merge_into_producers,
+    producer_places,
+)
 
 _FUSABLE = "add average_pool2d conv2d depthwise_conv2d div fully_connected max_pool2d mul sub"
 FUSABLE_OPS = frozenset(_FUSABLE.split())
@@ -30,6 +35,7 @@ def fuse_activations(function: Function) -> Function:
 
 
 def _fused(producer: Call, call: Call) -> Call | None:
+    """Return the producer with the activation that `call` computes, if it can have one."""
     if producer.op not in FUSABLE_OPS or producer.outputs[0].type.dtype != FLOAT32:
         return None
     attrs = producer.attributes(ActivationAttrs)
@@ -39,24 +45,30 @@ def _fused(producer: Call, call: Call) -> Call | None:
 
 
 def _with_late_activations(function: Function) -> Function:
+    """Move the activation of a call whose result only a maximum pool reads to the pool.
+
+    The pool computes it for fewer elements; maximum and activation commute.
+    """
     body, uses = list(function.body), count_uses(function)
-    producers = {value.name: k for k, call in enumerate(body) for value in call.outputs}
-    for index, call in enumerate(body):
-        x = call.inputs[0] if call.op == "max_pool2d" else None
-        place = producers.get(x.name) if x is not None else None
-        if x is None or place is None or x.type.dtype != FLOAT32 or uses[x.name] > 1:
+    places = producer_places(body)
+    for index, pool in enumerate(body):
+        if pool.op != "max_pool2d":
             continue
-        if is_placed(x):
+        x = pool.inputs[0]
+        if x is None or x.name not in places:
             continue
-        attrs = call.attributes(PoolAttrs)
+        if x.type.dtype != FLOAT32 or uses[x.name] > 1 or is_placed(x):
+            continue
+        attrs = pool.attributes(PoolAttrs)
         if attrs.padding != (0, 0, 0, 0) or attrs.activation != "none":
             continue
-        early = body[place].attrs
-        if body[place].op not in FUSABLE_OPS or not isinstance(early, ActivationAttrs):
+        producer = body[places[x.name]]
+        early = producer.attrs
+        if producer.op not in FUSABLE_OPS or not isinstance(early, ActivationAttrs):
             continue
         if early.activation in ACTIVATIONS:
-            body[place] = replace(body[place], attrs=replace(early, activation="none"))
-            body[index] = replace(call, attrs=replace(attrs, activation=early.activation))
+            body[places[x.name]] = replace(producer, attrs=replace(early, activation="none"))
+            body[index] = replace(pool, attrs=replace(attrs, activation=early.activation))
     return replace(function, body=tuple(body))
 
 

@@ -47,19 +47,25 @@ def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
     module = with_unique_names(module)
     splitter = CallSplitter(module, ops)
     for graph in module.graphs:
-        body = tuple(part for call in graph.body for part in _parts(call, splitter, cores))
-        module = module.with_function(replace(graph, body=body))
+        body: list[Call] = []
+        for call in graph.body:
+            body += _parts(call, splitter, cores)
+        module = module.with_function(replace(graph, body=tuple(body)))
     return splitter.with_constants(module)
 
 
 def _parts(call: Call, splitter: CallSplitter, cores: Sequence[str]) -> list[Call]:
     """Return the calls that replace `call`: itself, or slices, calls and a concatenation."""
-    is_open = not call.target and splitter.is_large(call)
-    parts = splitter.split(call, [(core, 1) for core in cores]) if is_open else None
+    if call.target or not splitter.is_large(call):
+        return [call]
+    parts = splitter.split(call, [(core, 1) for core in cores])
     if parts is None:
         return [call]
-    calls = [stmt for part in parts for stmt in (*part.slices, part.call)]
-    return [*calls, concatenate_parts(call, [part.output for part in parts], parts[0].axis)]
+    calls: list[Call] = []
+    for part in parts:
+        calls += (*part.slices, part.call)
+    calls.append(concatenate_parts(call, [part.output for part in parts], parts[0].axis))
+    return calls
 
 
 @dataclass
@@ -74,8 +80,10 @@ class CallSplitter:
     constants: dict[str, Constant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = (value.name for graph in self.module.graphs for value in graph.values)
-        self.names = UniqueNamer((*names, *self.module.constants))
+        names = list(self.module.constants)
+        for graph in self.module.graphs:
+            names += [value.name for value in graph.values]
+        self.names = UniqueNamer(names)
         self.placed = placed_values(self.module)
         self.alignment = cut_alignment(self.module)
 
@@ -102,27 +110,33 @@ class CallSplitter:
 
     def copy(self, value: Value, span: Span, *, outward: bool) -> Call:
         """Return a copy of `value` from (`outward`) or to private memory."""
-        name = self.names.unique(f"{value.name}_{'out' if outward else 'in'}")
+        suffix = "out" if outward else "in"
+        copied = replace(value, name=self.names.unique(f"{value.name}_{suffix}"))
         device = copy_device(self.module, outward=outward)
-        return Call(
-            COPY_OP, (value,), (with_device(replace(value, name=name), device),), NO_ATTRS, span
-        )
+        return Call(COPY_OP, (value,), (with_device(copied, device),), NO_ATTRS, span)
 
     def _output_parts(self, call: Call, shares: Shares) -> tuple[CallSlice, ...] | None:
-        y, (x, *constants) = call.outputs[0], call.inputs
+        """Return parts of a layer with one row of outputs, each with its part of the constants."""
+        y = call.outputs[0]
+        x, *constants = call.inputs
         axis, step = len(y.type.shape) - 1, y.type.dtype.size_bytes
-        if y.type.elements != y.type.shape[axis] or any(v and not v.constant for v in constants):
+        if y.type.elements != y.type.shape[axis]:
             return None
-        if any(v and is_placed(v) for v in constants):
-            return None  # the parts would have other constants
+        for value in constants:
+            # With placed constants, the parts would have others than those that were placed.
+            if value is not None and (not value.constant or is_placed(value)):
+                return None
         cuts = choose_cuts(y.type.elements, shares, lambda at: at * step % self.alignment == 0)
         if cuts is None:
             return None
-        parts = []
+        parts: list[CallSlice] = []
         for (device, _), first, end in zip(shares, cuts, cuts[1:], strict=False):
-            own = tuple(v and self._own_constant(v, first, end) for v in constants)
+            inputs = [x]
+            for value in constants:
+                inputs.append(None if value is None else self._own_constant(value, first, end))
             part = make_part(y, axis, end - first, device, self.names)
-            parts.append(CallSlice(replace(call, inputs=(x, *own), outputs=(part,)), (), axis))
+            own = replace(call, inputs=tuple(inputs), outputs=(part,))
+            parts.append(CallSlice(own, (), axis))
         return tuple(parts)
 
     def _own_constant(self, value: Value, first: int, end: int) -> Value:

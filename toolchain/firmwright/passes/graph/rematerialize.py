@@ -29,6 +29,8 @@ def rematerialize(module: IRModule, ops: OpTable) -> IRModule:
 
 @dataclass
 class _Rematerializer:
+    """Changes `calls`, which are at first those of the entry."""
+
     module: IRModule
     ops: OpTable
     calls: list[Call]
@@ -39,17 +41,23 @@ class _Rematerializer:
         self.names = UniqueNamer(value.name for value in self.entry.values)
 
     def visit(self, fold: Call) -> None:
-        is_reduction = isinstance(self._row_access(fold), RowReduction)
-        x = fold.inputs[0] if is_reduction else None
+        """Rematerialize the input of `fold` if that is a reduction and another call reads it.
+
+        before   chain -> x -> fold, ..., x -> other
+        after    copy of the chain -> x_again -> fold, ..., chain -> x -> other
+        """
+        if not isinstance(self._row_access(fold), RowReduction):
+            return
+        x = fold.inputs[0]
         if x is None or x in self.entry.sinks:
             return
-        other = next((call for call in self._readers(x) if call is not fold), None)
+        others = [call for call in self._readers(x) if call is not fold]
         chain = self._chain(x)
-        if other is None or not chain:
+        if not others or not chain:
             return
-        again = self._again(chain, fold)
+        other = others[0]
         at = self.calls.index(fold)
-        self.calls[at : at + 1] = again
+        self.calls[at : at + 1] = self._again(chain, fold)
         if self.calls.index(other) > at:  # compute x only before its later use
             for call in chain:
                 self.calls.remove(call)
@@ -66,40 +74,49 @@ class _Rematerializer:
 
     def _chain(self, x: Value) -> list[Call]:
         """Return the calls that compute x from the smallest earlier tensor; [] if x is smallest."""
-        chain, best, value = [], 0, x
-        smallest = x.type.size_bytes
+        backwards: list[Call] = []
+        best_length = 0
+        value, smallest = x, x.type.size_bytes
         while True:
             producer = next((call for call in self.calls if value in call.outputs), None)
             source = self._row_source(producer) if producer is not None else None
             if producer is None or source is None:
                 break
-            chain.append(producer)
+            backwards.append(producer)
             value = source
             if value.type.size_bytes < smallest:
-                best, smallest = len(chain), value.type.size_bytes
+                best_length, smallest = len(backwards), value.type.size_bytes
             if len(self._readers(value)) > 1 or value in self.entry.sinks:
                 break
-        return chain[:best][::-1]
+        chain = backwards[:best_length]
+        chain.reverse()
+        return chain
 
     def _row_source(self, call: Call) -> Value | None:
+        """Return the only input that a row-wise call reads by rows; None for other calls."""
         rows = self._row_access(call)
-        inputs = rows.row_inputs(call) if isinstance(rows, RowWindow) else ()
+        if not isinstance(rows, RowWindow):
+            return None
+        inputs = rows.row_inputs(call)
         return inputs[0] if len(inputs) == 1 else None
 
     def _again(self, chain: list[Call], fold: Call) -> list[Call]:
         """Return copies of the chain under new names, and the reduction that reads them."""
         renamed: dict[str, Value] = {}
-        copies = []
+        copies: list[Call] = []
         for call in chain:
-            outputs = tuple(
-                replace(value, name=self.names.unique(f"{value.name}_again"))
-                for value in call.outputs
-            )
-            copies.append(replace(with_inputs_renamed(call, renamed), outputs=outputs))
-            renamed |= {old.name: new for old, new in zip(call.outputs, outputs, strict=True)}
+            copy = with_inputs_renamed(call, renamed)
+            for value in call.outputs:
+                name = self.names.unique(f"{value.name}_again")
+                renamed[value.name] = replace(value, name=name)
+            outputs = tuple(renamed[value.name] for value in call.outputs)
+            copies.append(replace(copy, outputs=outputs))
         return [*copies, with_inputs_renamed(fold, renamed)]
 
 
 def with_inputs_renamed(call: Call, renamed: dict[str, Value]) -> Call:
-    inputs = tuple(renamed.get(v.name, v) if v is not None else None for v in call.inputs)
-    return replace(call, inputs=inputs)
+    """Return the call with the inputs replaced whose names `renamed` has."""
+    inputs: list[Value | None] = []
+    for value in call.inputs:
+        inputs.append(None if value is None else renamed.get(value.name, value))
+    return replace(call, inputs=tuple(inputs))

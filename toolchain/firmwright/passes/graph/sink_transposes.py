@@ -29,6 +29,11 @@ from firmwright.ir.graph.nodes import Call, Function, Value, unique_name
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.strided_copy import is_view_transpose
 from firmwright.passes.graph.fold_transpose import EXPRESSION_OPS, fold_transposes
+from firmwright.passes.graph.transposed_reshapes import (
+    Perm,
+    grouping_permutation,
+    reshape_before_transpose,
+)
 from firmwright.passes.map_functions import map_graph_functions
 
 _ELEMENTWISE = """
@@ -41,7 +46,6 @@ _ELEMENTWISE = """
 ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 REDUCTIONS = frozenset({"mean", "reduce_max", "reduce_min", "reduction", "sum"})
 ALONG_AN_AXIS = frozenset({"concatenation", "gather", "split", "resample"})
-Perm = tuple[int, ...]
 ReshapeStrategy = Literal["in front", "through", "gathered"]
 """Handling of a reshape of a transposed tensor: transpose before it, reshape the source if the
 joined axes are adjacent there, or gather the joined axes first."""
@@ -65,6 +69,13 @@ class FlattenedValue:
 
 @dataclass(slots=True)
 class _TransposeSinker:
+    """Rewrites one function.
+
+    `body` receives the new calls. `moved` and `flat` have the values that exist only as transposes
+    of others, `emitted` those of them that were computed nevertheless, for a reader that needs
+    them. `spans` has the origin of each value.
+    """
+
     constants: dict[str, Constant]
     names: set[str]
     strategy: ReshapeStrategy
@@ -75,16 +86,22 @@ class _TransposeSinker:
     spans: dict[str, Span] = field(default_factory=dict)
 
     def run(self, function: Function) -> Function:
-        self.spans = {v.name: call.span for call in function.body for v in call.outputs}
         for call in function.body:
-            if not self._handled(call):
-                inputs = tuple(None if v is None else self.plain(v, call) for v in call.inputs)
-                self.body.append(replace(call, inputs=inputs))
+            for value in call.outputs:
+                self.spans[value.name] = call.span
+        for call in function.body:
+            if self._handled(call):
+                continue
+            inputs: list[Value | None] = []
+            for operand in call.inputs:
+                inputs.append(None if operand is None else self.plain(operand, call))
+            self.body.append(replace(call, inputs=tuple(inputs)))
         for value in function.results:
             self.plain(value, None)
         return replace(function, body=tuple(self.body))
 
     def _handled(self, call: Call) -> bool:
+        """Return whether the call was applied to the sources of its inputs, or needs no call."""
         if any(map(is_placed, call.outputs)):
             return False  # the tensor that the user placed keeps its layout
         if call.op == "transpose":
@@ -120,6 +137,7 @@ class _TransposeSinker:
         self.body.append(Call("transpose", (source,), (output,), TransposeAttrs(perm=perm), span))
 
     def _make_flat(self, value: Value) -> None:
+        """Emit the transpose and the reshape that compute a flattened value."""
         flat = self.flat[value.name]
         self.emitted.add(value.name)
         source, span = flat.moved.source, self.spans[value.name]
@@ -131,6 +149,7 @@ class _TransposeSinker:
         return Value(unique_name(name, self.names), replace(like.type, shape=tuple(shape)))
 
     def reshaped(self, value: Value, shape: Sequence[int], call: Call) -> Value:
+        """Return the value with another shape, emitting a reshape if it differs."""
         if value.type.shape == tuple(shape):
             return value
         view = self._reshaped_value(f"{value.name}/view", value, shape)
@@ -138,6 +157,7 @@ class _TransposeSinker:
         return view
 
     def constant(self, value: Value, array: Array) -> Value:
+        """Return a new constant with other contents than the constant `value`."""
         name = unique_name(f"{value.name}/moved", self.names)
         self.constants[name] = Constant.from_array(name, array, value.type.dtype)
         shape = tuple(int(n) for n in array.shape)
@@ -149,6 +169,7 @@ class _TransposeSinker:
     # ---- transpositions, reshapes, fully connected -------------------------------------------
 
     def _transpose(self, call: Call) -> bool:
+        """Record the result as a transpose of the source of the input."""
         x, perm = call.inputs[0], call.attributes(TransposeAttrs).perm
         if x is None or x.constant is not None:
             return False
@@ -158,6 +179,11 @@ class _TransposeSinker:
         return True
 
     def _reshape(self, call: Call) -> bool:
+        """Reshape the source if it has the same order of elements, else by the strategy.
+
+        A flatten (one row for each item of the batch) is only recorded, as the weights of a fully
+        connected layer may follow it.
+        """
         x, y = call.inputs[0], call.outputs[0]
         assert x is not None
         transposed = self.moved[x.name]
@@ -167,12 +193,13 @@ class _TransposeSinker:
         shape = x.type.shape
         if self.strategy != "in front" and self._through(transposed, call):
             return True
-        rows = len(y.type.shape) == 2 and y.type.shape[0] == shape[0] and transposed.perm[0] == 0
-        if rows:
+        keeps_batch = y.type.shape[0:1] == shape[0:1] and transposed.perm[0] == 0
+        if len(y.type.shape) == 2 and keeps_batch:
             self.flat[y.name] = FlattenedValue(transposed, shape)
-        return rows or (
-            self.strategy == "gathered" and self._through(self._gathered(transposed, call), call)
-        )
+            return True
+        if self.strategy != "gathered":
+            return False
+        return self._through(self._gathered(transposed, call), call)
 
     def _through(self, transposed: TransposedValue, call: Call) -> bool:
         """Reshape the source instead, if the axes to be joined are adjacent in it."""
@@ -182,13 +209,11 @@ class _TransposeSinker:
         )
         if reshape is None:
             return False
-        shape, perm = reshape
-        if is_view_transpose(shape, perm):
+        if is_view_transpose(reshape.shape, reshape.perm):
             self.body.append(replace(call, inputs=(transposed.source,)))
         else:
-            self.moved[y.name] = TransposedValue(
-                self.reshaped(transposed.source, shape, call), perm
-            )
+            source = self.reshaped(transposed.source, reshape.shape, call)
+            self.moved[y.name] = TransposedValue(source, reshape.perm)
         return True
 
     def _gathered(self, transposed: TransposedValue, call: Call) -> TransposedValue:
@@ -221,26 +246,24 @@ class _TransposeSinker:
     # ---- operators that take any layout ------------------------------------------------------
 
     def _apply_to_sources(self, call: Call) -> bool:
+        """Emit the call on the sources of its inputs, in the layout of the first transposed one."""
         count = 1 if call.op in _FIRST_INPUT_ONLY else len(call.inputs)
         inputs = [v for v in call.inputs[:count] if v is not None]
         rank = len(call.outputs[0].type.shape)
         if call.op in REDUCTIONS:
             rank = max(len(v.type.shape) for v in inputs)
-        perms = [
-            self.moved[v.name].perm
-            for v in inputs
-            if v.name in self.moved and len(v.type.shape) == rank
-        ]
-        if not perms:
+        perm = self._first_perm(inputs, rank)
+        if perm is None:
             return False
-        perm = perms[0]
         sources = [self._source(v, perm, call) for v in inputs]
-        if any(v is None for v in sources) or (call.op == "softmax" and perm[-1] != rank - 1):
+        if any(v is None for v in sources):
+            return False
+        if call.op == "softmax" and perm[-1] != rank - 1:
             return False
         attrs = _ATTRS[call.op](call, perm)
         if isinstance(call.attrs, AxesAttrs | ReductionAttrs):
             axes = call.attrs.axes
-            has_order = isinstance(attrs, AxesAttrs) and attrs.float_order
+            has_order = isinstance(call.attrs, AxesAttrs) and bool(call.attrs.float_order)
             if has_order and not _keeps_order(axes, perm):
                 return False
             if not call.attrs.keep_dims:
@@ -248,6 +271,13 @@ class _TransposeSinker:
                 perm = tuple(sorted(left).index(axis) for axis in left)
         self._emit(call, perm, (*sources, *call.inputs[count:]), attrs)
         return True
+
+    def _first_perm(self, values: Sequence[Value], rank: int) -> Perm | None:
+        """Return the permutation of the first transposed value of that rank."""
+        for value in values:
+            if value.name in self.moved and len(value.type.shape) == rank:
+                return self.moved[value.name].perm
+        return None
 
     def _source(self, value: Value, perm: Perm, call: Call) -> Value | None:
         """Return the input in the sources' layout if that needs no transpose, else None."""
@@ -287,14 +317,11 @@ class _TransposeSinker:
 
 def _reduction_attrs(call: Call, perm: Perm) -> OpAttrs:
     if isinstance(call.attrs, ReductionAttrs):
-        return replace(call.attrs, axes=_moved_axes(call.attrs.axes, perm))
+        return replace(call.attrs, axes=tuple(sorted(perm[axis] for axis in call.attrs.axes)))
     attrs = call.attributes(AxesAttrs)
+    axes = tuple(sorted(perm[axis] for axis in attrs.axes))
     order = tuple(perm[axis] for axis in attrs.float_order)
-    return replace(attrs, axes=_moved_axes(attrs.axes, perm), float_order=order)
-
-
-def _moved_axes(axes: tuple[int, ...], perm: Perm) -> tuple[int, ...]:
-    return tuple(sorted(perm[axis] for axis in axes))
+    return replace(attrs, axes=axes, float_order=order)
 
 
 def _keeps_order(axes: tuple[int, ...], perm: Perm) -> bool:
@@ -305,8 +332,10 @@ def _keeps_order(axes: tuple[int, ...], perm: Perm) -> bool:
 
 def _pad_attrs(call: Call, perm: Perm) -> OpAttrs:
     attrs = call.attributes(PadAttrs)
-    pairs = [attrs.paddings[2 * axis : 2 * axis + 2] for axis in _inverse(perm)]
-    return replace(attrs, paddings=tuple(n for pair in pairs for n in pair))
+    paddings: list[int] = []
+    for axis in _inverse(perm):
+        paddings += attrs.paddings[2 * axis : 2 * axis + 2]
+    return replace(attrs, paddings=tuple(paddings))
 
 
 def _slice_attrs(call: Call, perm: Perm) -> OpAttrs:
@@ -345,12 +374,13 @@ _FIRST_INPUT_ONLY = ALONG_AN_AXIS - {"concatenation"} | {"byte_table", "pad", "s
 
 
 def _takes_any_layout(call: Call) -> bool:
-    rank, first = len(call.outputs[0].type.shape), call.inputs[0]
+    """Return whether a call can be applied to its sources, with other attributes if necessary."""
     if call.op in ELEMENTWISE:
-        values = (*filter(None, call.inputs), *call.outputs)
-        quantizations = [v.type.quantization for v in values]
+        values = [value for value in call.inputs if value is not None]
+        quantizations = [value.type.quantization for value in (*values, *call.outputs)]
         return all(q is None or q.axis is None for q in quantizations)
     if call.op in ALONG_AN_AXIS:
+        first, rank = call.inputs[0], len(call.outputs[0].type.shape)
         return first is not None and len(first.type.shape) == rank
     if call.op == "strided_slice":
         return not call.attributes(StridedSliceAttrs).shrunk
@@ -386,68 +416,20 @@ def _best(
 
     Ties go to the first strategy.
     """
+    names = {value.name for value in function.params} | set(constants)
+    for call in function.body:
+        names.update(value.name for value in call.outputs)
     layouts: list[tuple[int, Function, dict[str, Constant]]] = []
     for strategy in get_args(ReshapeStrategy):
-        names = {v.name for v in function.params} | set(constants)
-        names |= {v.name for call in function.body for v in call.outputs}
-        sinker = _TransposeSinker(dict(constants), names, strategy)
+        sinker = _TransposeSinker(dict(constants), set(names), strategy)
         sunk = sinker.run(function)
-        transposes = [call for call in fold_transposes(sunk).body if call.op == "transpose"]
-        moved = sum(call.outputs[0].type.elements for call in transposes)
-        layouts.append((moved, sunk, sinker.constants))
+        moved_elements = 0
+        for call in fold_transposes(sunk).body:
+            if call.op == "transpose":
+                moved_elements += call.outputs[0].type.elements
+        layouts.append((moved_elements, sunk, sinker.constants))
     _, sunk, new_constants = min(layouts, key=lambda item: item[0])
     return sunk, new_constants
-
-
-# ---- reshapes of transposed tensors, as reshapes of their source --------------------------------
-
-# Axis i of the value is axis perm[i] of the source. A group is a minimal run of the value's axes
-# with as many elements as a run of axes of the new shape; axes of extent one may be anywhere.
-
-
-def group_axes(before: Sequence[int], after: Sequence[int]) -> list[tuple[range, range]]:
-    groups: list[tuple[range, range]] = []
-    i = j = 0
-    while i < len(before) and j < len(after):
-        first_i, first_j = i, j
-        i, j = i + 1, j + 1
-        while (a := math.prod(before[first_i:i])) != (b := math.prod(after[first_j:j])):
-            i, j = (i + 1, j) if a < b else (i, j + 1)
-        groups.append((range(first_i, i), range(first_j, j)))
-    # The remaining axes have one element.
-    if groups and (i < len(before) or j < len(after)):
-        axes, new = groups[-1]
-        groups[-1] = (range(axes.start, len(before)), range(new.start, len(after)))
-    return groups
-
-
-def reshape_before_transpose(
-    source: Sequence[int], perm: Perm, after: Sequence[int]
-) -> tuple[tuple[int, ...], Perm] | None:
-    """Return (shape, perm): a reshape of the source and the permutation that yields the result.
-
-    Returns None if the axes of a group are not adjacent and in order in the source.
-    """
-    wide = [axis for axis, extent in enumerate(source) if extent > 1]
-    placed: list[tuple[int, range]] = []
-    for axes, new in group_axes([source[axis] for axis in perm], after):
-        places = [wide.index(perm[axis]) for axis in axes if perm[axis] in wide]
-        if places and places != list(range(places[0], places[0] + len(places))):
-            return None
-        placed.append((places[0] if places else -1, new))
-    order = [axis for _, new in sorted(placed, key=lambda item: item[0]) for axis in new]
-    order += [axis for axis in range(len(after)) if axis not in order]
-    return tuple(after[axis] for axis in order), tuple(order.index(k) for k in range(len(after)))
-
-
-def grouping_permutation(source: Sequence[int], perm: Perm, after: Sequence[int]) -> Perm:
-    """Return the permutation of the source axes that makes every group adjacent."""
-    order = []
-    for axes, _ in group_axes([source[axis] for axis in perm], after):
-        own = [perm[axis] for axis in axes]
-        wide = [axis for axis in own if source[axis] > 1]
-        order.append((min(wide or own), own))
-    return tuple(axis for _, own in sorted(order) for axis in own)
 
 
 PASS = Pass("sink-transposes", run)

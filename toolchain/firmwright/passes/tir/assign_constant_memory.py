@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from firmwright.base.errors import DoesNotFitError, RegionOverflow
+from firmwright.base.rounding import round_up
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import IMAGE_ALIGNMENT, constant_pools, hash_bytes
 from firmwright.ir.core import Constant, PoolInfo
@@ -32,15 +33,19 @@ def run(module: IRModule) -> IRModule:
 
 
 def constants_in_order(module: IRModule, entry: tir.PrimFunc) -> list[str]:
-    kernels = (module.functions.get(name) for name in callees(entry.body))
-    constants = [
-        name for k in kernels if isinstance(k, tir.PrimFunc) for name in used_constants(k.body)
-    ]
-    return list(dict.fromkeys([*constants, *used_constants(entry.body)]))
+    """Return the used constants, each once: those of kernels by call, then those of the main."""
+    names: list[str] = []
+    for callee in callees(entry.body):
+        kernel = module.functions.get(callee)
+        if isinstance(kernel, tir.PrimFunc):
+            names += used_constants(kernel.body)
+    names += used_constants(entry.body)
+    return list(dict.fromkeys(names))
 
 
 def padded_size_bytes(constant: Constant) -> int:
-    return -(-constant.size_bytes // IMAGE_ALIGNMENT) * IMAGE_ALIGNMENT
+    """Return the bytes that a constant takes in the image of a pool."""
+    return round_up(constant.size_bytes, IMAGE_ALIGNMENT)
 
 
 def _first_with_room(
@@ -53,7 +58,8 @@ def _first_with_room(
         need = used_bytes[pool.name] + padded_size_bytes(constant)
         if pool.size_bytes is None or need <= pool.size_bytes:
             return pool.name
-    need = sum(map(padded_size_bytes, constants.values())) + sum(map(hash_bytes, pools))
+    need = sum(padded_size_bytes(constant) for constant in constants.values())
+    need += sum(hash_bytes(pool) for pool in pools)
     raise constants_do_not_fit(pools[-1], need, pools)
 
 

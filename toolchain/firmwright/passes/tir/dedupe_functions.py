@@ -34,6 +34,8 @@ _PASSED = frozenset({"add", "sub", "mul", "min", "max"})
 
 @dataclass(frozen=True, slots=True)
 class _KernelShape:
+    """A kernel, its body without constants and scalars, and the scalars in order."""
+
     func: tir.PrimFunc
     body: tir.Stmt
     scalars: tuple[tir.IntImm, ...]
@@ -45,6 +47,7 @@ class _KernelShape:
 
 
 def can_be_merged(kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable) -> bool:
+    """Return whether the kernels differ only in constants and at most SCALARS_MAX scalars."""
     shapes = [_shape(func, intrinsics) for func in kernels]
     return len({shape.key for shape in shapes}) == 1 and len(_differing(shapes)) <= SCALARS_MAX
 
@@ -80,9 +83,10 @@ def _abstract_immediates(
         case tir.Select(cond, a, b):
             return tir.Select(cond, abstracted(a), abstracted(b))
         case tir.IntrinsicCall(name, args) if name in intrinsics:
-            pairs = zip(intrinsics[name].operands, args, strict=True)
-            news = (abstracted(arg) if operand.kind == "in" else arg for operand, arg in pairs)
-            return replace(node, args=tuple(news))
+            new_args: list[tir.Expr] = []
+            for operand, arg in zip(intrinsics[name].operands, args, strict=True):
+                new_args.append(abstracted(arg) if operand.kind == "in" else arg)
+            return replace(node, args=tuple(new_args))
     return node
 
 
@@ -91,12 +95,13 @@ def _placeholder(number: int) -> tir.Var:
 
 
 def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_KernelShape]]:
-    shapes = [
-        _shape(func, intrinsics)
-        for func in module.functions.values()
-        if isinstance(func, tir.PrimFunc) and not {"aot_main", "code"} & func.attrs.keys()
-    ]
-    for members in group_pairs((shape.key, shape) for shape in shapes).values():
+    """Yield the kernels that can be merged; with too many scalars, only those with equal ones."""
+    shapes: dict[tuple[object, ...], list[_KernelShape]] = {}
+    for func in module.functions.values():
+        if isinstance(func, tir.PrimFunc) and not {"aot_main", "code"} & func.attrs.keys():
+            shape = _shape(func, intrinsics)
+            shapes.setdefault(shape.key, []).append(shape)
+    for members in shapes.values():
         if len(_differing(members)) <= SCALARS_MAX:
             yield members
         else:
@@ -104,8 +109,13 @@ def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_Kern
 
 
 def _differing(members: Sequence[_KernelShape]) -> list[int]:
-    first = members[0].scalars
-    return [n for n in range(len(first)) if any(m.scalars[n] != first[n] for m in members)]
+    """Return the positions of the scalars that are not equal in all members."""
+    differing: list[int] = []
+    columns = zip(*(member.scalars for member in members), strict=True)
+    for position, values in enumerate(columns):
+        if len(set(values)) > 1:
+            differing.append(position)
+    return differing
 
 
 def _merged_function(members: Sequence[_KernelShape]) -> tir.PrimFunc:

@@ -19,10 +19,12 @@ ExtraArguments: TypeAlias = tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]
 
 
 def linked_constants(func: tir.PrimFunc) -> list[tir.AllocateConst]:
+    """Return the declarations of constants in a function, in the order of the text."""
     return [node for node in statements(func.body) if isinstance(node, tir.AllocateConst)]
 
 
 def with_const_params(func: tir.PrimFunc, names: Sequence[str]) -> tir.PrimFunc:
+    """Return the function with the linked buffers `names` as further parameters."""
     if not names:
         return func
     buffers = {node.buffer.name: node.buffer for node in linked_constants(func)}
@@ -32,6 +34,8 @@ def with_const_params(func: tir.PrimFunc, names: Sequence[str]) -> tir.PrimFunc:
 
 
 def without_linked_constants(body: tir.Stmt, names: Collection[str]) -> tir.Stmt:
+    """Return the body without the declarations of the linked buffers `names`."""
+
     def rule(node: Node) -> Node | None:
         if isinstance(node, tir.AllocateConst) and node.buffer.name in names:
             return node.body
@@ -42,11 +46,15 @@ def without_linked_constants(body: tir.Stmt, names: Collection[str]) -> tir.Stmt
 
 def differing_constants(kernels: Sequence[tir.PrimFunc]) -> list[str]:
     """Return the linked buffers that hold different constants in different kernels."""
-    rows = zip(*map(linked_constants, kernels), strict=True)
-    return [row[0].buffer.name for row in rows if len({node.constant for node in row}) > 1]
+    differing: list[str] = []
+    for nodes in zip(*(linked_constants(kernel) for kernel in kernels), strict=True):
+        if len({node.constant for node in nodes}) > 1:
+            differing.append(nodes[0].buffer.name)
+    return differing
 
 
 def constant_arguments(kernel: tir.PrimFunc, names: Sequence[str]) -> ExtraArguments:
+    """Return the arguments for the parameters that `with_const_params` adds."""
     nodes = {node.buffer.name: node for node in linked_constants(kernel)}
     return tuple((nodes[name].constant, nodes[name].buffer) for name in names)
 
@@ -90,10 +98,14 @@ def redirect_calls(
         if not isinstance(node, tir.PrimFuncCall) or node.callee not in calls:
             return None
         callee, extra = calls[node.callee]
-        added: list[tir.Expr] = [
-            item if isinstance(item, tir.IntImm) else constants.pointer(*item) for item in extra
-        ]
-        return replace(node, callee=callee, args=(*node.args, *added))
+        args = list(node.args)
+        for argument in extra:
+            if isinstance(argument, tir.IntImm):
+                args.append(argument)
+            else:
+                constant, parameter = argument
+                args.append(constants.pointer(constant, parameter))
+        return replace(node, callee=callee, args=tuple(args))
 
     main = replace(main, body=constants.around(rewrite_stmt(main.body, rule)))
     return replace(module, functions={**functions, main.name: main})

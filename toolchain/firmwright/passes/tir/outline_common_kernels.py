@@ -32,6 +32,7 @@ from firmwright.passes.tir.externalize_constants import (
 )
 from firmwright.passes.tir.shape_abstraction import (
     KernelTemplate,
+    Token,
     fill_holes,
     flatten_buffers,
     make_template,
@@ -44,15 +45,25 @@ SLOWDOWN_PERCENT_MAX: Mapping[Minimize, int] = {
 }
 """Maximum slowdown of a call in percent, by goal; other goals share nothing."""
 _NUMBERS_MAX = 24
-_ARGUMENT_BYTES, _ARGUMENT_TIME = 6, 3
-"""Cost of each additional argument of a call."""
+"""Limit of the differing numbers of a group, each of which is a parameter."""
+_ARGUMENT_BYTES = 6
+"""Code of each additional argument of a call."""
+_ARGUMENT_TIME = 3
+"""Time of each additional argument of a call."""
 
 EstimateCost: TypeAlias = Callable[[tir.PrimFunc, Mapping[str, int]], Cost]
 """Cost of a kernel for given values of its scalar parameters."""
 
 
+def _role_rank(role: str) -> tuple[bool, bool, str]:
+    """Rank a role as the name of a parameter: counts of loops first, then strides."""
+    return not role.endswith("_count"), role != "stride", role
+
+
 @dataclass(frozen=True, slots=True)
 class _SharedKernel:
+    """A kernel, its form `func` with one-dimensional buffers, the template and the cost of that."""
+
     original: tir.PrimFunc
     func: tir.PrimFunc
     skeleton: KernelTemplate
@@ -61,40 +72,56 @@ class _SharedKernel:
 
 @dataclass(frozen=True)
 class _OutlinedGroup:
+    """Kernels of one template, and what it would cost them to share one function.
+
+    A number is identified by its values, one for each member: numbers that are equal in all members
+    become one parameter.
+    """
+
     members: Sequence[_SharedKernel]
     price: EstimateCost
 
     @cached_property
     def places(self) -> dict[tuple[tir.IntImm, ...], list[int]]:
         """Each set of differing numbers (a value per member) and the positions where it occurs."""
+        places: dict[tuple[tir.IntImm, ...], list[int]] = {}
         columns = zip(*(member.skeleton.values for member in self.members), strict=True)
-        differing = ((values, n) for n, values in enumerate(columns) if len(set(values)) > 1)
-        return group_pairs(differing)
+        for position, values in enumerate(columns):
+            if len(set(values)) > 1:
+                places.setdefault(values, []).append(position)
+        return places
 
     @cached_property
     def scalars(self) -> dict[tuple[tir.IntImm, ...], tir.Var]:
+        """The parameter for each number, named after the most telling of its roles."""
         first = self.members[0]
         names = UniqueNamer(local_names(first.func))
         numbers = first.skeleton.numbers
-        scalars = {}
+        scalars: dict[tuple[tir.IntImm, ...], tir.Var] = {}
         for values, places in self.places.items():
-            roles = (numbers[place].role for place in places)
-            role = min(roles, key=lambda r: (not r.endswith("_count"), r != "stride", r))
+            role = min((numbers[place].role for place in places), key=_role_rank)
             scalars[values] = tir.Var(names.unique(role), values[0].dtype)
         return scalars
 
     @cached_property
     def losses(self) -> list[float]:
+        """The time that each member loses, in percent of its own."""
         passing = _ARGUMENT_TIME * len(self.scalars)
-        return [
-            100 * (passing + cost.time - member.cost.time) / max(member.cost.time, 1)
-            for member, cost in zip(self.members, self._costs, strict=True)
-        ]
+        losses: list[float] = []
+        for member, cost in zip(self.members, self._costs, strict=True):
+            lost = passing + cost.time - member.cost.time
+            losses.append(100 * lost / max(member.cost.time, 1))
+        return losses
 
     def dearest(self) -> tuple[tir.IntImm, ...]:
         """Return the values of the number that the slowest member uses most often."""
-        numbers = self.members[self.losses.index(max(self.losses))].skeleton.numbers
-        return max(self.places, key=lambda v: sum(numbers[at].runs for at in self.places[v]))
+        slowest = self.members[self.losses.index(max(self.losses))]
+        numbers = slowest.skeleton.numbers
+
+        def uses(values: tuple[tir.IntImm, ...]) -> int:
+            return sum(numbers[place].runs for place in self.places[values])
+
+        return max(self.places, key=uses)
 
     @property
     def saved_bytes(self) -> int:
@@ -114,15 +141,16 @@ class _OutlinedGroup:
         return [by_values[member.skeleton.values] for member in self.members]
 
     def _variable(self, member: _SharedKernel) -> tir.PrimFunc:
+        """Return the kernel of a member with variables in place of the differing numbers."""
         numbers = member.skeleton.numbers
-        new: dict[int, tir.Expr] = {
-            numbers[place].place: var
-            for values, var in self.scalars.items()
-            for place in self.places[values]
-        }
-        return fill_holes(member.func, new)
+        variables: dict[int, tir.Expr] = {}
+        for values, var in self.scalars.items():
+            for place in self.places[values]:
+                variables[numbers[place].place] = var
+        return fill_holes(member.func, variables)
 
     def function(self, member: _SharedKernel) -> tir.PrimFunc:
+        """Return the kernel of a member with parameters for all differences."""
         func = with_const_params(self._variable(member), self._constants)
         added = tuple(tir.Param(var, "scalar") for var in self.scalars.values())
         attrs = {**func.attrs, "code": self.members[0].func.name}
@@ -161,8 +189,11 @@ def outline_common_kernels(
 def _similar_kernels(
     module: IRModule, entry: tir.PrimFunc, intrinsics: IntrinsicTable
 ) -> Iterator[list[tir.PrimFunc]]:
-    called = map(module.kernel, callees(entry.body))
-    sets = group_pairs((make_template(func, intrinsics).key, func) for func in called)
+    """Yield the kernels that have equal templates, except those that deduplication merges."""
+    sets: dict[tuple[Token, ...], list[tir.PrimFunc]] = {}
+    for callee in callees(entry.body):
+        kernel = module.kernel(callee)
+        sets.setdefault(make_template(kernel, intrinsics).key, []).append(kernel)
     for kernels in sets.values():
         if len(kernels) > 1 and not can_be_merged(kernels, intrinsics):
             yield kernels
@@ -174,6 +205,7 @@ def _members(
     intrinsics: IntrinsicTable,
     price: EstimateCost,
 ) -> Iterator[_SharedKernel]:
+    """Yield the kernels that remain correct with one-dimensional buffers."""
     for func in kernels:
         flat = flatten_buffers(func)
         if flat is not None and not diagnose_prim_func(flat, module, intrinsics):

@@ -70,7 +70,23 @@ def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTempl
     return KernelTemplate(tuple(reader.key), tuple(reader.numbers), tuple(reader.shapes))
 
 
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """A node to read, and what is known of its place: see `Hole`."""
+
+    node: Node
+    role: str
+    runs: int
+    stored: bool
+
+
 class _TemplateBuilder:
+    """Reads a kernel in the order of the text.
+
+    `key` receives everything that must be equal, `numbers` the holes, and `shapes` the shapes and
+    strides of buffers. `literals` counts all integers.
+    """
+
     def __init__(self, intrinsics: IntrinsicTable) -> None:
         self.intrinsics = intrinsics
         self.key: list[Token] = []
@@ -80,26 +96,32 @@ class _TemplateBuilder:
 
     def read(self, body: Node) -> None:
         """Collect the nodes of `body`; an empty role marks numbers that must stay literals."""
-        stack: list[tuple[Node, str, int, bool]] = [(body, "number", 1, False)]
+        stack = [_Visit(body, role="number", runs=1, stored=False)]
         while stack:
-            node, role, runs, stored = stack.pop()
+            visit = stack.pop()
+            node = visit.node
             if isinstance(node, tir.IntImm):
-                self._number(Hole(self.literals, node, role, runs, stored))
-                continue
-            if isinstance(node, tir.Var):
+                self._number(Hole(self.literals, node, visit.role, visit.runs, visit.stored))
+            elif isinstance(node, tir.Var):
                 self.key += ("Var", node.name, node.dtype.short)
-                continue
-            self.key.append(type(node).__name__)
-            self._own(node)
-            values = stored and _is_value(node)
-            nodes = children(node)
-            below = zip(nodes, self._roles(node, role, len(nodes)), strict=True)
-            parts = [(part, kind, runs, values) for part, kind in below]
-            if isinstance(node, tir.BufferStore):
-                parts[-1] = (node.value, "number", runs, node.value.dtype.is_int)
-            elif isinstance(node, tir.For) and isinstance(node.extent, tir.IntImm):
-                parts[-1] = (node.body, "number", runs * node.extent.value, False)
-            stack += parts[::-1]
+            else:
+                self.key.append(type(node).__name__)
+                self._own(node)
+                stack += reversed(self._visits_below(node, visit))
+
+    def _visits_below(self, node: Node, visit: _Visit) -> list[_Visit]:
+        """Return the visits of the children of `node`, in order."""
+        runs = visit.runs
+        stored = visit.stored and _is_value(node)
+        nodes = children(node)
+        visits: list[_Visit] = []
+        for part, role in zip(nodes, self._roles(node, visit.role, len(nodes)), strict=True):
+            visits.append(_Visit(part, role, runs, stored))
+        if isinstance(node, tir.BufferStore):
+            visits[-1] = _Visit(node.value, "number", runs, node.value.dtype.is_int)
+        elif isinstance(node, tir.For) and isinstance(node.extent, tir.IntImm):
+            visits[-1] = _Visit(node.body, "number", runs * node.extent.value, stored=False)
+        return visits
 
     def _number(self, number: Hole) -> None:
         dtype = number.value.dtype
@@ -111,6 +133,7 @@ class _TemplateBuilder:
         self.literals += 1
 
     def _roles(self, node: Node, role: str, count: int) -> list[str]:
+        """Return the roles of the `count` children of a node, which has a role itself."""
         match node:
             case tir.BufferLoad(buffer, indices):
                 return ["" if buffer.scope == "reg" else "number"] * len(indices)
@@ -130,6 +153,7 @@ class _TemplateBuilder:
         return [role] * count
 
     def _own(self, node: Node) -> None:
+        """Add what a node has besides its children to the key."""
         match node:
             case tir.FloatImm(value, dtype):
                 self.key += (value, dtype.short)
@@ -180,6 +204,7 @@ def _is_value(node: Node) -> bool:
 
 
 def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimFunc:
+    """Return the kernel with other expressions in the place of literals, by `Hole.place`."""
     places = itertools.count()
 
     def rule(node: Node) -> Node | None:
@@ -212,13 +237,12 @@ def flatten_buffers(func: tir.PrimFunc) -> tir.PrimFunc | None:
                 return replace(node, buffer=_flat(buffer))
         return None
 
-    params = tuple(
-        replace(param, value=_flat(param.value))
-        if isinstance(param.value, tir.Buffer) and _has_axes(param.value)
-        else param
-        for param in func.params
-    )
-    flat_func = replace(rewrite_func(func, rule), params=params)
+    params: list[tir.Param] = []
+    for param in func.params:
+        if isinstance(param.value, tir.Buffer) and _has_axes(param.value):
+            param = replace(param, value=_flat(param.value))
+        params.append(param)
+    flat_func = replace(rewrite_func(func, rule), params=tuple(params))
     return None if mixed else flat_func
 
 

@@ -1,0 +1,43 @@
+"""Texts about calls and kernels: in the comments of the generated code, and in tuning logs."""
+
+from firmwright.ir.graph.attributes.layers import activation_of
+from firmwright.ir.graph.attributes.values import ExpressionAttrs
+from firmwright.ir.graph.nodes import Call, TensorType
+from firmwright.ops.schedule import Config, LoweringCandidate, Schedule
+
+_EXPRESSION_SHOWN_MAX = 50
+"""Length of the longest formula that fits in the comment of a kernel."""
+
+
+def format_schedule(schedule: Schedule, config: Config) -> str:
+    """Format the name of a schedule and its configuration: `gemm columns=2 rows=4`."""
+    words = [schedule.name]
+    for key, value in config.items():
+        words.append(f"{key}={value}")
+    return " ".join(words)
+
+
+def words_of(candidate: LoweringCandidate) -> str:
+    """Return the schedule and configuration of a candidate, as in its kernel's attributes."""
+    return str(candidate.function.attrs["schedule"])
+
+
+def format_shapes(call: Call) -> str:
+    """Format operator, shapes and activation: `conv2d 25x5x64 -> 25x5x64, relu`."""
+    inputs = ", ".join(_shape(value.type) for value in call.variables)
+    outputs = ", ".join(_shape(value.type) for value in call.outputs)
+    text = f"{call.op} {inputs} -> {outputs}"
+    activation = activation_of(call.attrs)
+    if activation != "none":
+        text += f", {activation}"
+    if isinstance(call.attrs, ExpressionAttrs) and len(call.attrs.formula) <= _EXPRESSION_SHOWN_MAX:
+        text += f", {call.attrs.formula}"
+    return text
+
+
+def _shape(kind: TensorType) -> str:
+    """Format a shape without a batch of one: `25x5x64`."""
+    shape = kind.shape
+    if len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    return "x".join(map(str, shape)) or "scalar"
