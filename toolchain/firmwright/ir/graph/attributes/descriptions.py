@@ -2,7 +2,9 @@
 
 import ast
 import inspect
-import textwrap
+import sys
+from collections.abc import Mapping
+from functools import cache
 
 from firmwright.ir.graph.attributes.base import OpAttrs
 
@@ -17,8 +19,7 @@ def attribute_descriptions(attributes: type[OpAttrs]) -> dict[str, str]:
 
 
 def _described_fields(owner: type[OpAttrs]) -> dict[str, str]:
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-    assert isinstance(tree, ast.ClassDef)
+    tree = _classes_in(owner.__module__)[owner.__name__]
     found: dict[str, str] = {}
     for field, following in zip(tree.body, tree.body[1:], strict=False):
         match field, following:
@@ -28,3 +29,9 @@ def _described_fields(owner: type[OpAttrs]) -> dict[str, str]:
             ):
                 found[name] = " ".join(text.split())
     return found
+
+
+@cache  # a module has the classes of many operators
+def _classes_in(module: str) -> Mapping[str, ast.ClassDef]:
+    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
