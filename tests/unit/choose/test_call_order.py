@@ -25,6 +25,9 @@ from firmwright.choose.call_order import (
 )
 from firmwright.flows.model.model import Model
 from firmwright.flows.verify.verification import verify
+from firmwright.ir.graph.attributes.base import NO_ATTRS, OpAttrs
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
+from firmwright.ir.graph.attributes.movement import AxisAttrs
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.graph.verify import verify_graph
 from firmwright.ir.module import IoBinding, IRModule
@@ -70,8 +73,11 @@ class Graph:
         shapes = [value.type.shape[3] for value in inputs]
         channels = sum(shapes) if op == "concatenation" else shapes[0]
         result = self._value(str(len(self.calls)), channels)
-        attrs = {"add": {"activation": "none"}, "concatenation": {"axis": 3}}
-        self.calls.append(Call(op, inputs, (result,), attrs.get(op, {})))
+        attrs: dict[str, OpAttrs] = {
+            "add": ActivationAttrs(activation="none"),
+            "concatenation": AxisAttrs(axis=3),
+        }
+        self.calls.append(Call(op, inputs, (result,), attrs.get(op, NO_ATTRS)))
         return result
 
     def module(self) -> IRModule:
