@@ -18,6 +18,8 @@ C_STANDARD: Final = "c99"
 _SEMANTICS: Final = ("-ffp-contract=off", "-ffunction-sections", "-fdata-sections", "-fno-common")
 BARE_METAL: Final = ("-fno-pic", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
 """Flags for code without an operating system."""
+HOSTED: Final = ("-fno-tree-vectorize",)
+"""Flags for this computer; gcc 12.2 loses half of vectorized sums (docs/compilers.md)."""
 MODEL_OPTIMIZATION: Final = "-O2"
 RUNTIME_OPTIMIZATION: Final = "-Os"
 STACK_ANALYSIS: Final = ("-fstack-usage",)
@@ -54,14 +56,15 @@ def language_flags(c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 def compile_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
     """Return the common compiler flags of `board`, without warnings and optimization level."""
-    bare = () if board.is_host else BARE_METAL
-    language = (*language_flags(c_standard), *bare, *runtime_defines(board))
+    system = HOSTED if board.is_host else BARE_METAL
+    language = (*language_flags(c_standard), *system, *runtime_defines(board))
     return (*board.cpu_flags, *library_flags(board), *language, *STACK_ANALYSIS, "-g")
 
 
 def tuning_flags(board: Board) -> tuple[str, ...]:
     """Return the flags that determine a model's machine code; tuning results depend on them."""
-    return (*board.cpu_flags, MODEL_OPTIMIZATION, "-ffp-contract=off")
+    hosted = HOSTED if board.is_host else ()
+    return (*board.cpu_flags, MODEL_OPTIMIZATION, "-ffp-contract=off", *hosted)
 
 
 def format_tuning_flags(board: Board) -> tuple[str, str]:
