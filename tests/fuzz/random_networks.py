@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.graph_builder import GraphBuilder
-from firmwright.ir.core import Attr, PoolInfo
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule
 from firmwright.ops.conv_window import same_padding
@@ -109,7 +109,6 @@ class _Network:
         scales = self.numbers.uniform(0.002, 0.02, count).tolist()
         bias = self.numbers.integers(-2000, 2000, count).astype(np.int32)
         taps = self.graph.constant(weights, scale=scales, axis=0 if op == "conv2d" else 3)
-        more: dict[str, Attr] = {} if op == "conv2d" else {"depth_multiplier": 1}
         padding = (
             *same_padding(height, size[0], stride[0], 1),
             *same_padding(width, size[1], stride[1], 1),
@@ -124,7 +123,6 @@ class _Network:
             dilation=(1, 1),
             padding=padding,
             activation=self.rng.choice(ACTIVATIONS),
-            **more,
         )
 
     def _pool(self, x: Value) -> Value:
