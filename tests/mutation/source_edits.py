@@ -284,8 +284,8 @@ EDITS = (
     Edit(
         "stack estimate too low",
         PY + "build/stack_analysis.py",
-        "frame + deepest[0]",
-        "deepest[0]",
+        "frame + deepest.size_bytes",
+        "deepest.size_bytes",
         STACK,
     ),
     Edit(
