@@ -14,6 +14,7 @@ import pytest
 
 import firmwright
 from firmwright.base.errors import UsageError
+from firmwright.base.file_lock import hold_lock
 from firmwright.cli.main import main
 from firmwright.flows.board import build_cache
 from firmwright.flows.board.build_cache import (
@@ -129,12 +130,12 @@ def test_waiting_build_does_not_hold_the_lock_of_a_removed_entry(filled: Path):
             done.wait(10)
 
     waiting = Thread(target=build)
-    with build_cache._lock(builds, "a"):
+    with hold_lock(builds / "a.lock"):
         waiting.start()
         assert not entered.wait(0.1)
         (builds / "a.lock").unlink()  # as trim_cache does
     assert entered.wait(10)
-    with build_cache._lock(builds, "a", wait=False) as acquired:
+    with hold_lock(builds / "a.lock", wait=False) as acquired:
         assert not acquired
     done.set()
     waiting.join()

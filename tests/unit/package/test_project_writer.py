@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,16 @@ def test_another_model_replaces_the_first_and_keeps_other_files(tmp_path: Path) 
     (tmp_path / "model" / "mine.c").write_text("int x;\n")
     write_project(project("vww"), tmp_path)
     assert names(tmp_path) == ["metadata.json", "model/mine.c", "model/vww.c"]
+
+
+def test_writers_of_one_directory_wait_for_each_other(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    trees = [project(*(f"m{number}" for number in range(first, 30))) for first in range(4)]
+    with ThreadPoolExecutor(max_workers=len(trees)) as pool:
+        for _ in range(10):
+            done = [pool.submit(write_project, tree, folder) for tree in trees]
+            assert [one.exception() for one in done] == [None] * len(trees)
+            assert names(folder) in [sorted(tree.files) for tree in trees]
 
 
 @pytest.mark.parametrize("marker", [None, "not json", "[]", '{"name": "npm"}', "[" * 100_000])

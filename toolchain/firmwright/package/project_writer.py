@@ -4,13 +4,18 @@ Nothing is written outside the directory, not even through links, and other file
 Stale model files are removed.
 """
 
+import contextlib
+import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from firmwright.artifacts import MARKER, SourceTree, holds_nothing
+from firmwright.base.cache_folder import cache_root
 from firmwright.base.errors import UsageError
+from firmwright.base.file_lock import hold_lock
 from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import parse_json
 from firmwright.package.metadata_reader import check_metadata
@@ -20,17 +25,38 @@ _OWNED = "files"
 
 
 def write_project(tree: SourceTree, directory: Path) -> None:
-    """Write `tree`; raise UsageError if `directory` has other files or is not writable."""
+    """Write `tree`; raise UsageError if `directory` has other files or is not writable.
+
+    Commands that write one directory at the same time wait for each other.
+    """
     try:
-        earlier = _check(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        for path in tree.files:
-            _check_inside(directory, path)
-        stale = [path for path in sorted(earlier - set(tree.files)) if _is_stale(directory, path)]
-        tree.write(directory, [directory / path for path in stale])
+        with _hold_directory(directory):
+            _write_checked(tree, directory)
     except OSError as error:
         what = f"the project cannot be written: {error.strerror or error}."
         raise UsageError(what, where=str(directory), hint="another directory.") from error
+
+
+@contextlib.contextmanager
+def _hold_directory(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory, a file in the cache: the directory holds the project alone."""
+    locks = cache_root() / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    name = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:32]
+    lock = locks / f"{name}.lock"
+    with hold_lock(lock):
+        yield
+        with contextlib.suppress(OSError):  # Windows does not remove a file that is open
+            lock.unlink()
+
+
+def _write_checked(tree: SourceTree, directory: Path) -> None:
+    earlier = _check(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in tree.files:
+        _check_inside(directory, path)
+    stale = [path for path in sorted(earlier - set(tree.files)) if _is_stale(directory, path)]
+    tree.write(directory, [directory / path for path in stale])
 
 
 def _check(directory: Path) -> set[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.errors import UsageError
-from firmwright.base.platform_compat import lock_file
+from firmwright.base.file_lock import hold_lock
 
 SIZE_VARIABLE = "FIRMWRIGHT_CACHE_SIZE"
 DEFAULT_SIZE = "256M"
@@ -57,7 +57,7 @@ def cached_folder(name: str) -> Iterator[Path]:
     """Lock and yield the folder of a build; then remove old entries beyond the limit."""
     root = cache_root() / "builds"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _lock(root, name):
+    with hold_lock(root / f"{name}.lock"):
         (root / name).mkdir(exist_ok=True)
         os.utime(root / name)
         yield root / name
@@ -99,29 +99,9 @@ def _remove(path: Path) -> bool:
         if not path.is_dir():
             path.unlink(missing_ok=True)
             return True
-        with _lock(path.parent, path.name, wait=False) as acquired:
+        with hold_lock(path.with_name(f"{path.name}.lock"), wait=False) as acquired:
             if acquired:
                 shutil.rmtree(path, ignore_errors=True)
                 path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
             return acquired
     return False
-
-
-@contextlib.contextmanager
-def _lock(root: Path, name: str, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock and yield whether it was acquired; with `wait` it always is."""
-    path = root / f"{name}.lock"
-    while True:
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            acquired = lock_file(file, wait=wait)
-            if not acquired or _is_file_of(path, file.fileno()):
-                yield acquired
-                return
-
-
-def _is_file_of(path: Path, descriptor: int) -> bool:
-    """Return whether the file has not been removed since it was opened."""
-    try:
-        return os.path.samefile(path, descriptor)
-    except FileNotFoundError:
-        return False
