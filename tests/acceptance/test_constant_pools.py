@@ -169,6 +169,7 @@ def test_digits_is_bit_exact_for_every_constant_pool(scope: str, compiled: Compi
 
 
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_streamed_model_reads_its_constants(compiled: Compile) -> None:
     done = compiled("digits", board=M4, const_pools=psram("port"), stream_input_rows=True)
     assert verify(done, samples=3).mismatches == 0

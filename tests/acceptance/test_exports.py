@@ -235,6 +235,7 @@ def test_known_answers_in_c_are_those_of_the_reference_runtime(digits: Compilati
 
 
 @pytest.mark.host_c
+@pytest.mark.deep
 def test_a_package_runs_its_tests_on_firmware_behind_a_port(digits: Compilation, tmp_path: Path):
     export_model(digits, "cmake", tmp_path, with_tests=True)
     model = load_model(tmp_path / "tests" / "digits.tflite")

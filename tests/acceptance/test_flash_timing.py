@@ -18,6 +18,7 @@ KWS_BY_ST = 5_180_000  # published for the chip: X-CUBE-AI, MLPerf Tiny v1.2
 
 @pytest.mark.qemu
 @pytest.mark.models
+@pytest.mark.deep
 def test_keyword_spotting_is_faster_than_the_best_published(model_path):
     model = load_model(model_path("kws_ref_model.tflite"))
     compiled = compile_for(model, BOARD)

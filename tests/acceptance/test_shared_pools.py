@@ -48,6 +48,7 @@ def pool_bytes(image: Image) -> dict[str, int]:
 
 @pytest.mark.models
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_kws_and_ww_share_a_pool_of_the_larger_size(compiled: Compile) -> None:
     kws, ww = compiled("kws", board=BOARD), compiled("ww", board=BOARD)
     both = bundle([kws, ww])

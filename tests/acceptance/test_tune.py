@@ -90,6 +90,7 @@ def two_processes(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return log
 
 
+@pytest.mark.deep
 def test_killed_search_resumes_without_repeated_measurements(
     two_processes: Path, model: Path, tmp_path: Path
 ) -> None:

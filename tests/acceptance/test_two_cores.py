@@ -118,6 +118,7 @@ def layers() -> IRModule:
 
 
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_cores_share_the_work_in_parallel() -> None:
     one, two = (
         compile_model(layers(), Options(board="mps2-an521", devices=devices))
@@ -195,6 +196,7 @@ def test_a_fault_of_the_second_core_ends_the_run_with_a_status(
 
 
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_second_core_simulates_an_accelerator(compiled: Compile) -> None:
     done = compiled("digits", board="mps2-an521", target="vanilla")
     rows = [row for row in done.metadata["operators"] if row["schedule"] == "vanilla"]
@@ -205,6 +207,7 @@ def test_second_core_simulates_an_accelerator(compiled: Compile) -> None:
 
 @pytest.mark.models
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_dma_transfers_tiles_to_the_accelerator(compiled: Compile) -> None:
     """On mps2-an521 a PL081 is the only way from SSRAM 2 to SSRAM 3, where the engine works."""
     done = compiled("kws", board="mps2-an521", target="vanilla")

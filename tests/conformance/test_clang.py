@@ -97,6 +97,7 @@ def test_bundled_model_built_by_clang_matches_the_reference_runtime(
 
 
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_run_commands_accept_the_compiler_option(digits_path: Path) -> None:
     chosen = ["--board", "mps2-an386", "--compiler", "clang", "--json"]
     said = io.StringIO()

@@ -125,6 +125,7 @@ def boards() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("board", "first"), list(boards()))
+@pytest.mark.deep
 def test_shared_code_matches_the_reference_on_boards(
     board: str, first: int, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def test_the_board_file_gets_one_calibration(boards: Path, tmp_path: Path):
 
 
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_modeled_cycles_are_scaled_by_the_calibration(boards: Path, tmp_path: Path, digits_path):
     compiled = compile_for(load_model(digits_path), "mps2-an386")
     before = measure_instructions(compiled)

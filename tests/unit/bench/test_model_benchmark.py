@@ -31,6 +31,7 @@ def test_the_ratio_compares_instructions_only():
 
 
 @pytest.mark.models
+@pytest.mark.deep
 def test_row_of_a_model_that_does_not_fit_has_the_problem(model_path):
     (row,) = measure_models([model_path("ad01_int8.tflite")], ["microbit"], read_peers())
     assert row.count is None

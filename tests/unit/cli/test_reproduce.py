@@ -101,6 +101,7 @@ def test_changed_and_missing_files_are_named(
     assert "1 differ (model/ten.c) and 1 are missing (runtime/fwr.h)" in said
 
 
+@pytest.mark.deep
 def test_bundle_is_reproduced(tmp_path: Path, digits_path: Path, project: Path) -> None:
     other = tmp_path / "other.tflite"
     other.write_bytes(digits_path.read_bytes())

@@ -217,6 +217,7 @@ def test_verify_reports_bit_exactness_or_the_first_difference(
 
 
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_profile_instruction_counts_are_reproducible(fw, tmp_path: Path, digits_path: Path):
     said = fw("profile", digits_path, "--board", "mps2-an386", "--json")
     found = said.json

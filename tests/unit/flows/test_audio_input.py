@@ -31,6 +31,7 @@ def write_wav(path: Path, samples: np.ndarray, channels: int = 1) -> str:
 
 
 @pytest.mark.host_c
+@pytest.mark.deep
 def test_keywords_in_a_wav_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(EXAMPLE))
     monkeypatch.delitem(sys.modules, "speech", raising=False)

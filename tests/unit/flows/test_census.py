@@ -62,6 +62,7 @@ def test_a_crash_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.host_c
+@pytest.mark.deep
 def test_content_replaces_the_file(tmp_path: Path) -> None:
     copy = task(path=str(tmp_path / "absent" / "digits.tflite"))
     assert run_in_process(copy).status == "failed"
@@ -69,6 +70,7 @@ def test_content_replaces_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_a_profile_gives_the_share_of_default_loops() -> None:
     options = {"board": "mps2-an386"}
     entry = census.examine_model(task(with_profile=True, options=options))

@@ -61,6 +61,7 @@ def test_counts_agree_with_the_timer_of_cortex_m(board: str, digits_path: Path):
 
 
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_the_flash_of_another_board_adds_stalls_to_the_same_instructions(digits_path: Path):
     can_count("qemu-system-arm")
     compiled = compile_for(load_model(digits_path), "mps2-an386")
@@ -235,6 +236,7 @@ def test_additions_that_share_a_row_kernel_are_counted(model_path):
 
 
 @pytest.mark.qemu
+@pytest.mark.deep
 def test_kernels_of_a_real_board_are_counted_on_a_machine_with_its_core(digits_path: Path):
     can_count("qemu-system-arm")
     compiled = compile_for(load_model(digits_path), "nucleo-l4r5zi")

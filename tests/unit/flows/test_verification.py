@@ -108,6 +108,7 @@ def test_recording_with_another_sample_count_is_an_error(digits: Compilation):
 
 @pytest.mark.host_c
 @pytest.mark.models
+@pytest.mark.deep
 def test_runtime_of_a_recording_is_identified(model_path: Callable[[str], Path]):
     compiled = compile_for(load_model(model_path("ad01_int8.tflite")))
     batch = generate_samples(compiled.module.io.inputs, SAMPLES)
@@ -120,6 +121,7 @@ def test_runtime_of_a_recording_is_identified(model_path: Callable[[str], Path])
 
 @pytest.mark.host_c
 @pytest.mark.models
+@pytest.mark.deep
 def test_recording_by_xnnpack_kernels_is_identified(model_path: Callable[[str], Path]):
     compiled = compile_for(load_model(model_path("kws_ref_model.tflite")))
     batch = generate_samples(compiled.module.io.inputs, 20)

@@ -39,6 +39,7 @@ def fully_connected(done: Compilation) -> tuple[str, int]:
 
 
 @pytest.mark.host_c
+@pytest.mark.deep
 def test_an_input_in_psram_is_read_fewer_times() -> None:
     near, far = compiled("dtcm"), compiled("psram")
     assert fully_connected(near)[0] == "dsp.fully_connected.rows rows=8 input=bytes"
