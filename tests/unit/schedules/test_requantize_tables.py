@@ -8,7 +8,9 @@ import pytest
 from firmwright.base.dtypes import BOOL, INT8, INT16, UINT8, DType
 from firmwright.base.quant import Quantization
 from firmwright.ir import tir
-from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes.base import NO_ATTRS, OpAttrs
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
+from firmwright.ir.graph.attributes.values import LeakyReluAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
@@ -34,10 +36,10 @@ TABLES = {
 """Operators of int8, and the number of tables of their kernels."""
 SHORTS = ("abs", "add", "equal", "leaky_relu", "quantize", "relu", "squared_difference", "sub")
 TWO_INPUTS = {"add", "add_n", "prelu", "squared_difference", "sub", *COMPARISONS}
-ATTRS: dict[str, dict[str, Attr]] = {
-    "add": {"activation": "relu"},
-    "sub": {"activation": "none"},
-    "leaky_relu": {"alpha": 0.1},
+ATTRS: dict[str, OpAttrs] = {
+    "add": ActivationAttrs(activation="relu"),
+    "sub": ActivationAttrs(activation="none"),
+    "leaky_relu": LeakyReluAttrs(alpha=0.1),
 }
 
 
@@ -54,7 +56,7 @@ def call_of(op: str, kind: DType, seed: int) -> OpCall:
     y = tensor(result, rng.uniform(0.03, 0.1)) if result != BOOL else TensorType(shape, BOOL)
     if op == "add_n":
         inputs, y = [inputs[0]] * 2, inputs[0]
-    return OpCall(op, tuple(inputs), (y,), ATTRS.get(op, {}))
+    return OpCall(op, tuple(inputs), (y,), ATTRS.get(op, NO_ATTRS))
 
 
 def check(call: OpCall, name: str) -> tir.PrimFunc:
