@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from firmwright.choose.flash_budget import (
     fit_flash_budget,
     solve_knapsack,
 )
+from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.model import load_model
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, TensorType, Value
@@ -109,3 +112,10 @@ def test_expensive_constants_are_dropped_if_code_exceeds_the_budget() -> None:
     plain = [offer("a", (90, 1000, 900), (50, 4000, 900), (99, 900, 50))]
     ((_, result),) = apply_default_flash_budget(module(*plain), plain)
     assert [item.instructions for item in result] == [90, 99]
+
+
+def test_programs_that_stream_the_input_keep_the_budget_or_are_refused(digits_path: Path) -> None:
+    model = load_model(digits_path)
+    compile_for(model, "mps2-an386", flash_bytes=9000, stream_input_rows=True)
+    with pytest.raises(DoesNotFitError, match="bytes of flash, as predicted, and may take 8000"):
+        compile_for(model, "mps2-an386", flash_bytes=8000, stream_input_rows=True)

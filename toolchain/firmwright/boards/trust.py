@@ -56,5 +56,5 @@ def check_flash_argument(table: TomlTable, tool: str, argument: str) -> None:
     if not (_OPENOCD_FILES if tool == "openocd" else _FLASH_ARGUMENT).fullmatch(argument):
         files = "files in OpenOCD's folders interface, board and target, separated by blanks"
         expected = files if tool == "openocd" else "letters, digits and any of _ . : + = , -"
-        hint = f"{expected}; use --flash COMMAND for any other command."
+        hint = f"{expected}; run the tool yourself with any other argument."
         raise table.error(tool, f"{argument!r} is not an argument for {tool}.", hint)

@@ -137,7 +137,7 @@ def fit_flash_budget(
 
 
 def budget_error(least_bytes: int, budget_bytes: int, saved_bytes: int | None) -> DoesNotFitError:
-    """Return the error for sizes before `saved_bytes` are saved; see `fit_flash_budget`."""
+    """Return the error; both sizes include the `saved_bytes` that coding of weights removes."""
     least_coded_bytes = least_bytes - (saved_bytes or 0)
     most_coded_bytes = budget_bytes - (saved_bytes or 0)
     option = "--compress-weights, " if saved_bytes is None else ""

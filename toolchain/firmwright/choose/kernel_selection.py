@@ -12,8 +12,8 @@ Time is predicted cycles if the core has a timing table, else predicted instruct
 * `ram`: the program with the lowest peak among those that are not much slower.
 * with `ram_bytes`: the fastest program within that many bytes.
 
-Code and constants do not exceed `flash_bytes`; without it, `balanced` and `ram` have a default
-budget (`flash_budget`). `thresholds` has the constants of these trade-offs.
+Predicted code and constants do not exceed `flash_bytes`; without it, `balanced` and `ram` have a
+default budget (`flash_budget`). `thresholds` has the constants of these trade-offs.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,11 +27,13 @@ from firmwright.base.errors import UsageError
 from firmwright.base.weight_code import encode_blocks
 from firmwright.choose import thresholds
 from firmwright.choose.flash_budget import (
+    CallCandidates,
     CandidateCost,
     CandidatesPerCall,
     CodeKey,
     KeyOf,
     apply_default_flash_budget,
+    budget_error,
     dedupe_code_cost,
     fastest_candidates,
     fastest_time,
@@ -118,12 +120,7 @@ class KernelSelector:
                 return best.module
             whole_calls.append(best)
         programs = self.programs() or self.programs(thresholds.UNLIMITED_PERCENT)
-        if not programs:
-            raise UsageError(
-                "--stream-input-rows: the operators that read the input cannot be computed row by "
-                "row together.",
-                hint="compile without it.",
-            )
+        programs = programs or self._programs_of_small_kernels()
         if is_free and (is_for_ram or (is_balanced and is_fed)):
             smallest = self._smallest_of_fast((*whole_calls, *programs), programs)
             if self.oracle.fits(smallest.module):
@@ -131,7 +128,7 @@ class KernelSelector:
         fitting = self.fastest_within(self.module.pools)
         if fitting is not None:
             return fitting.module
-        every = self.programs(thresholds.UNLIMITED_PERCENT)
+        every = self.programs(thresholds.UNLIMITED_PERCENT) or programs
         return min(every, key=attrgetter("workspace_bytes")).module
 
     def _smallest_of_fast(
@@ -159,19 +156,49 @@ class KernelSelector:
     def programs(
         self, percent: int = thresholds.CANDIDATE_PERCENT_MAX
     ) -> tuple[ProgramCandidate, ...]:
-        """Return the programs on the Pareto front, from the fastest to the smallest in memory."""
+        """Return the programs on the Pareto front that are within the flash budget, if any.
+
+        They are ordered from the fastest to the smallest in memory.
+        """
         if percent not in self._programs:
-            ordered = _sort_candidates(self.candidates, _BY_TIME)
-            search = ProgramSearch(
-                self.module, ordered, self.rows_of, self.oracle.estimate, percent=percent
-            )
-            found = search.candidates()
-            if self.flash_bytes is not None:
-                limit = self.flash_bytes + (self.saved_bytes or 0)
-                within = tuple(program for program in found if program.image_bytes <= limit)
-                found = within or found
-            self._programs[percent] = found
+            self._programs[percent] = self._within_flash(self._search(self.candidates, percent))
         return self._programs[percent]
+
+    def _search(self, candidates: CandidatesPerCall, percent: int) -> tuple[ProgramCandidate, ...]:
+        ordered = _sort_candidates(candidates, _BY_TIME)
+        estimate = self.oracle.estimate
+        search = ProgramSearch(self.module, ordered, self.rows_of, estimate, percent=percent)
+        return search.candidates()
+
+    def _within_flash(self, programs: tuple[ProgramCandidate, ...]) -> tuple[ProgramCandidate, ...]:
+        if self.flash_bytes is None:
+            return programs
+        limit = self.flash_bytes + (self.saved_bytes or 0)
+        return tuple(program for program in programs if program.image_bytes <= limit)
+
+    def _programs_of_small_kernels(self) -> tuple[ProgramCandidate, ...]:
+        """Return the programs within the flash budget if each call has its smallest kernels.
+
+        Raises DoesNotFitError if none is, UsageError if the input cannot be read row by row.
+        """
+        small: list[CallCandidates] = []
+        for call, candidates in self._undivided:
+            least_bytes = min((item.image_bytes for item in candidates), default=0)
+            smallest = tuple(item for item in candidates if item.image_bytes == least_bytes)
+            small.append((call, smallest))
+        found = self._search(small, thresholds.UNLIMITED_PERCENT)
+        if not found:
+            raise UsageError(
+                "--stream-input-rows: the operators that read the input cannot be computed row by "
+                "row together.",
+                hint="compile without it.",
+            )
+        within = self._within_flash(found)
+        if not within and self.flash_bytes is not None:
+            least_bytes = min(program.image_bytes for program in found)
+            limit = self.flash_bytes + (self.saved_bytes or 0)
+            raise budget_error(least_bytes, limit, self.saved_bytes)
+        return within
 
     def _best_whole_calls(self) -> ProgramCandidate:
         """Return the best program for the goal that computes no calls by rows."""

@@ -247,7 +247,7 @@ class FftBuilder:
         return real, imaginary
 
     def _load(self, source: tir.Buffer, *where: ExprLike) -> Complex:
-        """Load the number at index `where[0]`, of frame `where[1]` if given."""
+        """Load the complex number at index `where[0]`, of frame `where[1]` if it is given."""
         index = [*where[1:], where[0]]
         real, imaginary = (self.b.load(source, [*index, part]).cast(self.wide) for part in (0, 1))
         return real, imaginary

@@ -28,9 +28,10 @@ class Schedule:
     is sensitive to the last bit.
 
     `disable_scheduling` marks kernels with loads that gcc's first scheduling pass would hoist and
-    spill. A schedule with a `goal` is offered only under `--optimize GOAL`. `fold` accumulates rows
-    if the call is computed row by row (see `RowReduction.accumulate`). `short_loops` returns a
-    configuration with less unrolling, for flash with a small instruction cache.
+    spill. A schedule with a `goal` is offered only if selection minimizes that goal: `--flash`
+    makes `balanced` `size`, and `--ram` also offers `ram`. `fold` accumulates rows if the call is
+    computed row by row (see `RowReduction.accumulate`). `short_loops` returns a configuration with
+    less unrolling, for flash with a small instruction cache.
     `takes_weight_zero_point` is set if weights may have a zero point other than 0. `time_max`, if
     set, is the maximum share of the default loops' predicted instructions.
     """

@@ -82,12 +82,12 @@ def make_measurement_setup(
     if port:
         if not flash:
             what = "each trial is a separate firmware, and there is no command to flash it."
-            hint = "--flash 'COMMAND {bin}', with {elf}, {bin} or {hex} for the image."
+            hint = "--flash-command 'COMMAND {bin}', with {elf}, {bin} or {hex} for the image."
             raise errors.UsageError(what, where=board.name, hint=hint)
         return MeasurementSetup(TIMER, port, flash, timeout_s)
     if board.run.kind != "qemu":
         what = "kernels are measured in QEMU, or on a board behind a port."
-        hint = "--board mps2-an386, or --port URL with --flash COMMAND."
+        hint = "--board mps2-an386, or --port URL with --flash-command COMMAND."
         raise errors.UsageError(what, where=board.name, hint=hint)
     try:
         check_plugin_support(board.run.program)

@@ -32,7 +32,7 @@ Argument: TypeAlias = Ref | Unreadable | int | float | bool | str | list[Any] | 
 
 @dataclass(frozen=True, slots=True)
 class ProgramType:
-    """Element type, and sizes; a size that is not fixed is its expression."""
+    """The element type and shape of a tensor; a dynamic size is the text of its expression."""
 
     dtype: str
     shape: tuple[int | str, ...]

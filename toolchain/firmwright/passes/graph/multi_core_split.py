@@ -109,7 +109,7 @@ class CallSplitter:
         return slice_rows(call, rows, shares, self.names, self.alignment)
 
     def copy(self, value: Value, span: Span, *, outward: bool) -> Call:
-        """Return a copy of `value` from (`outward`) or to private memory."""
+        """Return a call that copies `value` out of private memory if `outward`, else into it."""
         suffix = "out" if outward else "in"
         copied = replace(value, name=self.names.unique(f"{value.name}_{suffix}"))
         device = copy_device(self.module, outward=outward)
