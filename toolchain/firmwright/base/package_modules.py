@@ -1,7 +1,7 @@
 """The modules of a package, which are found instead of listed, and the tables they define."""
 
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
@@ -58,6 +58,9 @@ class SequenceOnUse(Sequence[T]):
     def __getitem__(self, index: slice) -> Sequence[T]: ...
     def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         return self._items[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
 
     def __len__(self) -> int:
         return len(self._items)

@@ -120,7 +120,9 @@ class KernelSelector:
                 return best.module
             whole_calls.append(best)
         programs = self.programs() or self.programs(thresholds.UNLIMITED_PERCENT)
-        programs = programs or self._programs_of_small_kernels()
+        if not programs:
+            programs = self._programs_of_small_kernels()
+            self._programs[thresholds.UNLIMITED_PERCENT] = programs
         if is_free and (is_for_ram or (is_balanced and is_fed)):
             smallest = self._smallest_of_fast((*whole_calls, *programs), programs)
             if self.oracle.fits(smallest.module):
@@ -171,32 +173,38 @@ class KernelSelector:
         return search.candidates()
 
     def _within_flash(self, programs: tuple[ProgramCandidate, ...]) -> tuple[ProgramCandidate, ...]:
-        if self.flash_bytes is None:
+        limit = self._image_bytes_max
+        if limit is None:
             return programs
-        limit = self.flash_bytes + (self.saved_bytes or 0)
         return tuple(program for program in programs if program.image_bytes <= limit)
+
+    @property
+    def _image_bytes_max(self) -> int | None:
+        """The flash budget plus the bytes that coding of weights saves; None without a budget."""
+        return None if self.flash_bytes is None else self.flash_bytes + (self.saved_bytes or 0)
 
     def _programs_of_small_kernels(self) -> tuple[ProgramCandidate, ...]:
         """Return the programs within the flash budget if each call has its smallest kernels.
 
         Raises DoesNotFitError if none is, UsageError if the input cannot be read row by row.
         """
+        limit = self._image_bytes_max
         small: list[CallCandidates] = []
         for call, candidates in self._undivided:
             least_bytes = min((item.image_bytes for item in candidates), default=0)
             smallest = tuple(item for item in candidates if item.image_bytes == least_bytes)
             small.append((call, smallest))
-        found = self._search(small, thresholds.UNLIMITED_PERCENT)
-        if not found:
+        # Without a budget, the same search has found nothing in all kernels.
+        found = () if limit is None else self._search(small, thresholds.UNLIMITED_PERCENT)
+        if limit is None or not found:
             raise UsageError(
                 "--stream-input-rows: the operators that read the input cannot be computed row by "
                 "row together.",
                 hint="compile without it.",
             )
         within = self._within_flash(found)
-        if not within and self.flash_bytes is not None:
+        if not within:
             least_bytes = min(program.image_bytes for program in found)
-            limit = self.flash_bytes + (self.saved_bytes or 0)
             raise budget_error(least_bytes, limit, self.saved_bytes)
         return within
 

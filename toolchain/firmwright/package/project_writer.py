@@ -45,9 +45,11 @@ def _hold_directory(directory: Path) -> Iterator[None]:
     name = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:32]
     lock = locks / f"{name}.lock"
     with hold_lock(lock):
-        yield
-        with contextlib.suppress(OSError):  # Windows does not remove a file that is open
-            lock.unlink()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # Windows does not remove a file that is open
+                lock.unlink()
 
 
 def _write_checked(tree: SourceTree, directory: Path) -> None:
