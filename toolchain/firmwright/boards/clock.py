@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from firmwright.base.rounding import divide_up
 from firmwright.boards.toml_table import TomlTable
 
 Settings = tuple[tuple[str, int], ...]
@@ -172,7 +173,7 @@ def _fe310(crystal_hz: int, hz: int) -> Settings:
     """Return the settings; the flash (2 * FLASH_HALF_DIVIDER) reads at up to 50 MHz (03h)."""
     pll = Pll(range(1, 5), range(2, 129, 2), (2, 4, 8), (6, 12), (384, 768))
     r, f, q = pll.solve(crystal_hz, hz)
-    flash_half_divider = -(-hz // (2 * 50 * _MHZ))
+    flash_half_divider = divide_up(hz, 2 * 50 * _MHZ)
     return (("PLL_R", r), ("PLL_F", f), ("PLL_Q", q), ("FLASH_HALF_DIVIDER", flash_half_divider))
 
 
@@ -190,7 +191,7 @@ def _divider(hz: int, most_hz: int) -> int:
 
 def _waits(hz: int, step_hz: int) -> int:
     """Return the wait states of a flash that needs one more for every `step_hz`."""
-    return -(-hz // step_hz) - 1
+    return divide_up(hz, step_hz) - 1
 
 
 CLOCK_TREES: Final[Mapping[str, Mapping[str, ClockTree]]] = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Annotated, Final, Literal
 
+from firmwright.base.rounding import divide_up
 from firmwright.boards.clock import Clock
 from firmwright.boards.memory import ADDRESSES, BANDWIDTH
 from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
@@ -141,7 +142,7 @@ class DmaController:
 
     def bus_cycles(self, size_bytes: int, source: PoolInfo, target: PoolInfo) -> int:
         """Return the cycles of a copy after `setup`; reads and writes alternate."""
-        bursts = -(-size_bytes // self.burst)
+        bursts = divide_up(size_bytes, self.burst)
         latency = (source.read_latency or 0) + (target.write_latency or 0)
         per_byte = 1 / (source.read_bandwidth or BANDWIDTH)
         per_byte += 1 / (target.write_bandwidth or BANDWIDTH)

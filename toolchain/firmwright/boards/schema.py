@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
 from firmwright.base.errors import BoardError
+from firmwright.base.rounding import round_up
 from firmwright.boards import peripherals, trust
 from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.flash_tools import FlashTools, read_flash_tools
@@ -228,7 +229,7 @@ def with_memory_of(board: Board, chip: Board) -> Board:
     start, memory = board.ram.start, [flash]
     for region in (r for r in chip.memory if r.kind == "ram"):
         memory.append(replace(region, start=start))
-        start += -(-region.size_bytes // MEMORY_ALIGN) * MEMORY_ALIGN
+        start += round_up(region.size_bytes, MEMORY_ALIGN)
     if flash.size_bytes > board.flash.size_bytes or start > board.ram.end:
         raise BoardError(f"{board.name} has too little memory to emulate {chip.name}.")
     name, pipeline = f"{board.name}@{chip.name}", chip.pipeline

@@ -13,6 +13,7 @@ from firmwright.artifacts import Image, StackUsage, Variant
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.child_process import Word, python_command, run_program
 from firmwright.base.errors import ToolFailedError
+from firmwright.base.rounding import round_up
 from firmwright.boards import Compiler
 from firmwright.build import image_sizes
 from firmwright.build.board_facts import read_board_facts
@@ -222,7 +223,7 @@ def _stack_reserve_bytes(build: _ProjectBuild, graph: CallGraph) -> int:
     size_bytes = max(worst.size_bytes, fault, report)
     if worst.unknown or worst.unbounded:
         size_bytes = max(size_bytes, build.stack_bytes)
-    return -(-size_bytes // _STACK_ALIGN) * _STACK_ALIGN
+    return round_up(size_bytes, _STACK_ALIGN)
 
 
 def _messages(build: _ProjectBuild, output: str) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError
+from firmwright.base.rounding import round_up
 from firmwright.base.text_sections import read_sections
 from firmwright.ir.settings import NumericsProfile
 
@@ -170,7 +171,7 @@ def _constant(text: str, dtype: str, shape: Sequence[int], rng: np.random.Genera
     values = rng.integers(low, high + 1, shape)
     if dtype != "int4":
         return np.asarray(values, dtype)
-    halves = np.resize(values.astype(np.uint8) & 0xF, -(-values.size // 2) * 2)
+    halves = np.resize(values.astype(np.uint8) & 0xF, round_up(values.size, 2))
     return np.asarray(halves[::2] | halves[1::2] << 4)
 
 

@@ -13,6 +13,7 @@ from enum import Enum
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
@@ -123,7 +124,7 @@ def _products(call: Call, weights: Constant) -> int:
     assert x is not None
     channels = max(1, y.type.shape[-1])
     size = int(np.prod(weights.shape))
-    return _STEPS.get(x.type.dtype, 1) * -(-size // channels)
+    return _STEPS.get(x.type.dtype, 1) * divide_up(size, channels)
 
 
 def _biases(call: Call, constant: Constant, kind: StandIn) -> Array:

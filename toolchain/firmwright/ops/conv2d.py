@@ -18,6 +18,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
+from firmwright.base.rounding import divide_up
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.tir.builder import ArithExpr, minimum
@@ -185,7 +186,7 @@ def output_channels(
     """Open loops over output channels; yield the channel and, if depthwise, its input channel."""
     if channel_axis == 0:
         count = call.input(1).shape[0]
-        with b.for_("oc", -(-count // lanes)) as oc:
+        with b.for_("oc", divide_up(count, lanes)) as oc:
             yield b.let("first", minimum(oc * lanes, count - lanes)) if lanes > 1 else oc, None
         return
     count = channel_multiplier_of(call)

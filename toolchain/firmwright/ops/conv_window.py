@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.rounding import divide_up
 from firmwright.ir.graph import OpCall
 from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and
@@ -121,7 +122,7 @@ def check_window(window: ConvWindow) -> None:
 
 def same_padding(length: int, size: int, stride: int, dilation: int) -> tuple[int, int]:
     """Return the padding (before, after) that gives ceil(length / stride) outputs."""
-    outputs = -(-length // stride)
+    outputs = divide_up(length, stride)
     total = max((outputs - 1) * stride + (size - 1) * dilation + 1 - length, 0)
     return total // 2, total - total // 2
 

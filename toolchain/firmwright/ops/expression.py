@@ -18,6 +18,7 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, Array, DType
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.values import ExpressionAttrs, ReductionAttrs
@@ -222,7 +223,7 @@ def _block(b: Kernel, axis: int, n: int, size: int) -> Iterator[ArithExpr | int]
     if n == 1:
         yield 0
         return
-    with b.for_(f"i{axis}", -(-n // size)) as i:
+    with b.for_(f"i{axis}", divide_up(n, size)) as i:
         yield i if size == 1 else b.let("first", minimum(i * size, n - size))
 
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.rounding import round_up
 from firmwright.base.text_sections import read_sections
 from firmwright.ir.graph.attributes.values import AxesAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -144,7 +145,7 @@ class TieTest:
             raise NotSupportedError(f"a {call.op} with these scales")
         width = 2 * math.ceil(error * 2**shift) + 6  # multiplier, offset, floor: below 3 units
         unit = 1 << max(width.bit_length() - 8, 0)  # an immediate operand on Arm
-        width = -(-width // unit) * unit
+        width = round_up(width, unit)
         middle = (y.zero_point + 0.5) * 2**shift + width // 2
         return TieTest(left, round(middle * 2**32 / multiplier), multiplier, shift, width)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.rounding import divide_up
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.layers import TransposeConvAttrs
 from firmwright.ir.tir.builder import ArithExpr, logical_and
@@ -82,7 +83,7 @@ def _tap(
     size, length = call.input(1).shape[1 + axis], call.input(0).shape[1 + axis]
     outputs = call.output.shape[1 + axis]
     k_name, i_name = ("ky", "iy") if axis == 0 else ("kx", "ix")
-    count = -(-size // stride)
+    count = divide_up(size, stride)
     shifted = out + before
     j = stack.enter_context(b.for_(f"j{k_name[1]}", count))
     k = b.let(k_name, shifted % stride + j * stride) if stride > 1 else j

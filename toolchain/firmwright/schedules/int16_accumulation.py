@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, INT64, UINT8, UINT32, Array, DType
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, immediate
@@ -154,7 +155,7 @@ def longest_dividing_chunk(flat: Array, steps: int) -> int:
 def longest_chunk(flat: Array, taps: int) -> int:
     by_step = _by_step(flat, taps)
     steps = by_step.shape[1]
-    lengths = (-(-steps // chunks) for chunks in range(1, steps + 1))
+    lengths = (divide_up(steps, chunks) for chunks in range(1, steps + 1))
     return next((chunk for chunk in lengths if _fits(by_step, chunk)), 1)
 
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from firmwright.base.dtypes import FLOAT32, INT8
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, logical_and, minimum
 from firmwright.ops.conv_window import ConvWindow
@@ -114,7 +115,7 @@ def note_moved_block(b: Kernel, pixels: int, block: int) -> None:
 @contextmanager
 def pixel_blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
     """Loop over pixel blocks and yield the first pixel; the last block ends at the last pixel."""
-    with b.for_("block", -(-pixels // block)) as index:
+    with b.for_("block", divide_up(pixels, block)) as index:
         start = index * block
         if pixels % block:
             note_moved_block(b, pixels, block)

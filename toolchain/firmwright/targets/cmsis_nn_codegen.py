@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from firmwright.base.dtypes import INT16, INT32, DType
+from firmwright.base.rounding import divide_up, round_up
 from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph.attributes.layers import TransposeConvAttrs, WindowAttrs
@@ -76,7 +77,7 @@ def workspace_context(
     if not size_bytes:
         return [], "{NULL, 0}", []
     # Words: the library keeps int16 and int32 there.
-    workspace = kernel.workspace(name, -(-size_bytes // 4), INT32)
+    workspace = kernel.workspace(name, divide_up(size_bytes, 4), INT32)
     return [f"int32_t *{name}"], f"{{{name}, {size_bytes}}}", [workspace]
 
 
@@ -96,7 +97,7 @@ def conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
     outputs, height, width, depth = call.input(1).shape
     if call.input(0).dtype == INT16:
         column = height * width * depth
-        return 8 * -(-column // 8) * 8 if "mve" in features else 4 * column
+        return round_up(column, 8) * 8 if "mve" in features else 4 * column
     return _conv_bytes(call, (outputs, height, width, depth), features)
 
 
@@ -110,8 +111,8 @@ def _conv_bytes(call: OpCall, kernel: tuple[int, int, int, int], features: froze
         return 0
     columns = height * width * call.input(0).shape[3]
     if "mve" not in features:
-        return 4 * (-(-columns // 4) * 4)
-    whole = 4 * (-(-columns // _MVE_LANES) * _MVE_LANES)
+        return 4 * (round_up(columns, 4))
+    whole = 4 * (round_up(columns, _MVE_LANES))
     is_row = call.input(0).shape[1] == 1 and height == 1 and no_dilation
     if is_row and stride[1] * call.input(0).shape[3] % 4 == 0:
         return max(_row_bytes(call, width), whole)
@@ -163,8 +164,8 @@ def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> in
     if reversed_weights_bytes(call):
         column = height * width * depth
         if "mve" in features:
-            return 4 * (-(-column // _MVE_LANES) * _MVE_LANES)
-        return 4 * (-(-column // 4) * 4)
+            return 4 * (round_up(column, _MVE_LANES))
+        return 4 * (round_up(column, 4))
     down, right = call.attributes(TransposeConvAttrs).stride
     row = (call.input(0).shape[2] - 1) * right + max(width, down, right)
     return 4 * outputs * row * max(height, down)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from firmwright.base.dtypes import INT8
+from firmwright.base.rounding import divide_up
 from firmwright.ir.core import Target
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Function
@@ -40,7 +41,7 @@ class VanillaAccelerator(Backend):
         speed = int(match.target.attr("macs-per-cycle"))
         calls = zip(match.calls, match.ops, strict=True)
         macs = sum(op_table()[call.op].macs(described) for call, described in calls)
-        return -(-macs // speed) if speed > 0 else None
+        return divide_up(macs, speed) if speed > 0 else None
 
     @cached_property
     def kind(self) -> TargetKind:

@@ -9,6 +9,7 @@ import numpy as np
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.base.templates import render_template
 from firmwright.codegen.c_expr import float_literal
 from firmwright.codegen.emit_options import DEFAULT_LICENSE
@@ -112,7 +113,7 @@ def pseudo_random_sample(inputs: Sequence[IoTensor], seed: int) -> Tensors:
 
 def _float_answers(tensor: IoTensor, values: Sequence[Array]) -> dict[str, Any]:
     """Return evenly spaced values of a float output, a row for each sample, with a tolerance."""
-    step = -(-tensor.type.elements // FLOATS_MAX)
+    step = divide_up(tensor.type.elements, FLOATS_MAX)
     strided = np.stack([array.reshape(-1)[::step] for array in values])
     tolerance = WHOLE_MODEL.relative * float(np.abs(values).max()) + WHOLE_MODEL.absolute
     literals = [float_literal(float(value), FLOAT32).text for value in strided.reshape(-1)]

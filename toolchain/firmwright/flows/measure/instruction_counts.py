@@ -14,6 +14,7 @@ from pathlib import Path
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
+from firmwright.base.rounding import divide_up
 from firmwright.boards import Board, Compiler
 from firmwright.build.disassembler import disassemble, source_lines
 from firmwright.codegen.function_printer import without_calls, without_constant_copies
@@ -183,7 +184,7 @@ def measure_instructions(
             hint = "install a QEMU with plugin interface 1 to 5, such as 7.2 or 10.0 (Debian)."
             raise ToolMissingError(what, where=board.name, hint=hint) from error
         cells, steps = counter.read(), counter.steps()
-    tick = -(-resolution.numerator // resolution.denominator)
+    tick = divide_up(resolution.numerator, resolution.denominator)
     counts = _counts(
         compiled=compiled,
         image=image,

@@ -19,6 +19,7 @@ from firmwright.base.array_files import read_npy, read_npz
 from firmwright.base.dtypes import INT8, Array
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import check_regular_file, read_input_rows
+from firmwright.base.rounding import divide_up
 from firmwright.flows.samples.input_values import (
     HalfRounding,
     LevelUse,
@@ -62,7 +63,7 @@ class Dataset:
 
 def evenly_spaced(total: int, count: int) -> slice:
     """Choose at most `count` of `total` samples; those of a class are often consecutive."""
-    return slice(0, total if count else 0, -(-total // max(count, 1)))
+    return slice(0, total if count else 0, divide_up(total, max(count, 1)))
 
 
 def read_dataset(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
+from firmwright.base.rounding import round_up
 from firmwright.ir import tir
 
 Array: TypeAlias = NDArray[Any]
@@ -149,7 +150,7 @@ def to_scalar(scalar: Any) -> Value:
 
 def allocate_undefined(buffer: tir.Buffer, lanes: int, shape: tuple[int, ...]) -> Pointer:
     """Allocate poisoned memory for `buffer`, one copy per lane in `lanes`."""
-    size = -(-buffer.size_bytes // LANE_ALIGNMENT) * LANE_ALIGNMENT
+    size = round_up(buffer.size_bytes, LANE_ALIGNMENT)
     storage = np.full(lanes * size, POISON, dtype=np.uint8)
     if lanes == 1:
         return Pointer(storage, 0, buffer.size_bytes, True)

@@ -3,6 +3,7 @@
 from typing import TypeAlias
 
 from firmwright.base.dtypes import BOOL, UINT8, DType
+from firmwright.base.rounding import divide_up
 
 Interval: TypeAlias = tuple[int, int]
 
@@ -16,7 +17,7 @@ def binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
         case "mul":
             return hull_of([p * q for p in x for q in y])
         case "div" if y[0] > 0:  # truncated, as in C
-            return hull_of([p // q if p >= 0 else -(-p // q) for p in x for q in y])
+            return hull_of([p // q if p >= 0 else divide_up(p, q) for p in x for q in y])
         case "mod" if y[0] > 0:  # the sign follows the dividend, as in C
             if -y[0] < x[0] and x[1] < y[0]:
                 return x

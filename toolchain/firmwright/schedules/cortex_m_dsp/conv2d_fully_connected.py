@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT8, UINT8, UINT32
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -148,7 +149,7 @@ def convolve_in_blocks(
             first_column = _counted(b, enter, "group", groups, backward=backward) * block
             at = b.let("at", row * out_width + first_column)
         else:
-            index = enter(b.for_("pixel_block", -(-pixels // block)))
+            index = enter(b.for_("pixel_block", divide_up(pixels, block)))
             start = (pixels - block) - index * block if backward else index * block
             if gemm.is_shared:
                 start = minimum(start + b.variable("zero", 0, UINT8), pixels - block)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT16, UINT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.expr_evaluation import Ints
 from firmwright.ir.tir.intrinsic import pointers
@@ -87,7 +88,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     numbers = [*sizes, layout.channels, outputs, last]
     header = np.concatenate([np.array(small, np.uint8), np.array(numbers, "<u2").view(np.uint8)])
     words = b.constant("table", np.concatenate([header.view("<u4"), table]), UINT32)
-    edge = -(-layout.row_elements // 4)
+    edge = divide_up(layout.row_elements, 4)
     columns = b.allocate("columns", UINT32, (layout.words * _PIXELS + edge,), 8)
     at = np.minimum(np.arange(0, last + _PIXELS, _PIXELS), last)
     reads = _ranges_of_blocks(window, layout.channels, at, across)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from firmwright.base.dtypes import INT8, UINT8, UINT16, Array
+from firmwright.base.rounding import round_up
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import pointers
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
@@ -59,7 +60,7 @@ def _band(op: OpCall) -> tuple[int, int, int]:
     window = window_of(op, (3, 3))
     stride, left, inside = window.stride[0], window.padding[2], window.input_size[1]
     reach = max((width - 1) * stride + 3, left + inside)
-    pitch = -(-(reach - min(left, reach - left - inside)) // stride) * stride
+    pitch = round_up(reach - min(left, reach - left - inside), stride)
     most, added = (height, 2) if stride == 1 else (min(height, _ODD_ROWS), _ODD_ROWS)
     sizes = {n: ((n + added) * pitch + left) * channels for n in (1, *range(2, most))}
     rows = max(n for n in sizes if height % n == 0 and (n == 1 or sizes[n] <= _BAND_BYTES))

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import TransposeConvAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -61,9 +62,14 @@ class _Part:
         weights = b.constant("weights", flat, INT16, 4) if flat.size else x
         for across in split_by_valid_taps(self.window, 1, len(self.columns)):
             size = len(across.outputs)
-            count = min(_PIXELS if lanes == 1 else (1,), key=lambda n: -(-size // n) * (1 + n))
+            count = min(_PIXELS if lanes == 1 else (1,), key=lambda n: divide_up(size, n) * (1 + n))
             with Nest() as enter:
-                extents = x.shape[0], len(self.rows), -(-size // count), -(-channels // lanes)
+                extents = (
+                    x.shape[0],
+                    len(self.rows),
+                    divide_up(size, count),
+                    divide_up(channels, lanes),
+                )
                 numbers = [ArithExpr(immediate(i, INDEX)) for i in range(lanes)]
                 bound = [sums.bind_channel(b, i) for i in numbers] if lanes == channels else []
                 n, row, block, group = enter(b.loops("n row block group", extents))
@@ -168,7 +174,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
     loops = [len(split_by_valid_taps(part.window, 1, len(part.columns))) for part in parts]
     is_short = max(part.kernel[0, :1].size for part in parts) <= _SHORT_RUN
     counts = range(min(2 * _LANES if is_short else _LANES, channels), 0, -1)
-    rows = min(counts, key=lambda rows: -(-channels // rows) * (1 + 2 * rows))
+    rows = min(counts, key=lambda rows: divide_up(channels, rows) * (1 + 2 * rows))
     return ({"rows": rows},) if sum(loops) <= _MAX_LOOPS else ()
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from firmwright.base.grouping import group_pairs
+from firmwright.base.rounding import divide_up
 from firmwright.schedules.window_bounds import WindowAxis
 
 
@@ -25,7 +26,7 @@ class SlidingWindow:
 
     @property
     def accumulators(self) -> int:
-        return min(-(-self.axis.taps // self.axis.stride), len(self.axis.outputs))
+        return min(divide_up(self.axis.taps, self.axis.stride), len(self.axis.outputs))
 
     @cached_property
     def lines(self) -> list[InputLine]:

@@ -7,6 +7,7 @@ from functools import reduce
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv_window import ConvWindow
@@ -75,6 +76,6 @@ class VectorProduct:
             column, first = self.column, 0
             with b.unrolled("i", self.size, *_UNROLL) as i:
                 b.store(column, [i], b.load(x, [*at, i]))
-        size = -(-self.size // _GROUP)
+        size = divide_up(self.size, _GROUP)
         words = b.view("words", column, first, (size,), dtype=UINT32, alignment=4)
         self.gemm.emit_from_bytes(b, words, 0, y)

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64, UINT32, Array, DType
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, minimum
@@ -135,7 +136,7 @@ class _Int16Gemm:
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
         shape = (self.pixels, self.outputs)
         y = b.view("out", b.y, at * self.outputs, shape, access="w")
-        with b.for_("group", -(-self.outputs // self.rows)) as group:
+        with b.for_("group", divide_up(self.outputs, self.rows)) as group:
             first = group * self.rows
             if self.outputs % self.rows:
                 first = minimum(first, self.outputs - self.rows)
@@ -208,7 +209,7 @@ def _plan_gemm(
     microkernel: _Int16Microkernel, op: OpCall, kernel: Array, pixels: int, b: Kernel
 ) -> _Int16Gemm:
     outputs, taps = len(kernel), kernel.size // len(kernel)
-    rows, steps = min(max(_SUMS // pixels, 1), outputs), -(-taps // microkernel.taps)
+    rows, steps = min(max(_SUMS // pixels, 1), outputs), divide_up(taps, microkernel.taps)
     padding = ((0, 0), (0, steps * microkernel.taps - taps))
     flat = np.pad(kernel.reshape(outputs, taps), padding)
     starts = (min(start, outputs - rows) for start in range(0, outputs, rows))
@@ -239,7 +240,7 @@ def _build(microkernel: _Int16Microkernel, op: OpCall, config: Config, b: Kernel
             for pixel in range(count):
                 for tap in range(taps, padded):
                     b.store(columns, [pixel, tap], 0)
-        index = enter(b.for_("block", -(-pixels // count)))
+        index = enter(b.for_("block", divide_up(pixels, count)))
         at = b.let("at", minimum(index * count, pixels - count))
         if columns is None:
             x = gemm.columns(b, b.input(0), at * taps)

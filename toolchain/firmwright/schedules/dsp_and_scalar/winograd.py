@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, UINT32, Array, DType
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -241,7 +242,7 @@ def _build_dsp(op: OpCall, config: Config, b: Kernel) -> None:
     patch = b.allocate("patch", UINT32, (4, _COLUMNS + 2, channels // 4))
     u = b.allocate("u", UINT32, (_POINTS, channels // 2, _TILES), 8)
     m = b.allocate("m", INT32, (_POINTS, _COLUMNS), 8)
-    extents = (batch, -(-height // 2), width // _COLUMNS)
+    extents = (batch, divide_up(height, 2), width // _COLUMNS)
     with b.loops("n pair group", extents) as (n, row_pair, group):
         layer = _WinogradLayer(
             b=b,

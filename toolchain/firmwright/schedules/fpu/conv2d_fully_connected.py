@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs, TransposeConvAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -161,7 +162,11 @@ def tile_configs(
     """
 
     def cost(tile: FpuTile, is_packed: bool) -> float:
-        blocks = -(-pixels // tile.pixels) if is_packed else pixels // row * -(-row // tile.pixels)
+        blocks = (
+            divide_up(pixels, tile.pixels)
+            if is_packed
+            else pixels // row * divide_up(row, tile.pixels)
+        )
         work = tile.pixels * (packing if is_packed else band)
         tall = 8 * rows + 4 if rows > 1 and not is_packed else 0
         for _, count, lanes in channel_groups(outputs, tile.lanes):

@@ -9,6 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
@@ -48,7 +49,7 @@ def _meaning(sign: int, dtype: DType, a: Any, b: Any, y: Any, *rest: Any) -> Any
 
 def _executed(args: Sequence[int], lanes: int, sign: int) -> int:
     fixed = 16 + 2 * sum(args[at] < 0 for at in (5, 8)) if sign else 10
-    return 10 + -(-args[-1] // lanes) * (fixed + 2 * (args[-2] > 0))
+    return 10 + divide_up(args[-1], lanes) * (fixed + 2 * (args[-2] > 0))
 
 
 def make_sum(

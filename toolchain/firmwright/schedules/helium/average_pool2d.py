@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
@@ -68,7 +69,7 @@ ADD_PIXEL_ROW = Intrinsic(
     "Adds pixels to one sum a channel.",
     requires="mve",
     text={"gnu": _C["add_text"]},
-    count=lambda args: 6 + -(-args[3] // 4) * (9 + 7 * args[2]),
+    count=lambda args: 6 + divide_up(args[3], 4) * (9 + 7 * args[2]),
 )
 
 INTRINSICS = (WINDOW_SUM, ADD_PIXEL_ROW)
@@ -89,7 +90,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     in_rows, in_cols = window.input_size
     taps = window.size[0] * window.size[1]
     reach = (window.size[0] - 1) * in_cols * channels + (window.size[1] - 1) * channels + _CHANNELS
-    extents = (batch * height, width, -(-channels // _CHANNELS))
+    extents = (batch * height, width, divide_up(channels, _CHANNELS))
     with b.loops("row ox block", extents) as (row, ox, block):
         channel = b.let("channel", minimum(block * _CHANNELS, channels - _CHANNELS))
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
@@ -194,7 +195,7 @@ def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
         gemm = gemm.with_taps(packer.taps)
         columns = b.allocate("columns", INT8, (pixels_per_group * gemm.taps,), 8)
         step = source.window.stride[1] * packer.channels
-        group = enter(b.for_("group", -(-count // rows_per_group)))
+        group = enter(b.for_("group", divide_up(count, rows_per_group)))
         row = b.let("row", minimum(group * rows_per_group, count - rows_per_group))
         if width % 2 == 0:
             origin = rows_of(row)
@@ -243,7 +244,7 @@ def _source(
 
 @contextmanager
 def _pair(b: Kernel, pixels: int) -> Iterator[list[ArithExpr]]:
-    with b.for_("pair", -(-pixels // _PIXELS)) as index:
+    with b.for_("pair", divide_up(pixels, _PIXELS)) as index:
         at = b.let("at", minimum(index * _PIXELS, max(pixels - _PIXELS, 0)))
         yield [at, at + min(1, pixels - 1)]
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
@@ -55,8 +56,8 @@ def window_instructions(
     groups: int, rounding: LaneRounding, lanes: int, outer: int, inner: int, b_out: int, b_in: int
 ) -> int:
     block = 18 + 2 * (groups - 1) + _ROUNDING_INSTRUCTIONS[rounding] + (2 if lanes < 4 else 0)
-    strips = -(-outer // b_out)
-    return 16 + 8 // groups + strips * (10 + -(-inner // b_in) * block)
+    strips = divide_up(outer, b_out)
+    return 16 + 8 // groups + strips * (10 + divide_up(inner, b_in) * block)
 
 
 # ---- the plane ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from textwrap import indent
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, Array
+from firmwright.base.rounding import round_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import (
@@ -214,7 +215,7 @@ def choose_loop(taps: int) -> DotProductLoop:
 
 
 def pad_tap_count(taps: int) -> int:
-    return -(-taps // BYTES_PER_STEP) * BYTES_PER_STEP
+    return round_up(taps, BYTES_PER_STEP)
 
 
 def pack_weight_rows(
@@ -225,7 +226,7 @@ def pack_weight_rows(
     Each block has `rows` rows, beginning at its entry in `starts`.
     """
     count, taps = matrix.shape
-    padded = np.zeros((max(count, rows), -(-taps // width) * width), np.int8)
+    padded = np.zeros((max(count, rows), round_up(taps, width)), np.int8)
     padded[:count, :taps] = matrix
     blocks = np.stack([padded[start : start + rows] for start in starts])
     steps = blocks.reshape(len(starts), rows, -1, width)

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT16, Array
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr
@@ -75,7 +76,7 @@ def gather_bytes(
 ) -> None:
     for first in range(0, count, MAX_UNROLLED_VECTORS * GATHER_LANES):
         elements = min(MAX_UNROLLED_VECTORS * GATHER_LANES, count - first)
-        vectors = -(-elements // GATHER_LANES)
+        vectors = divide_up(elements, GATHER_LANES)
         y, x = b.pointer(target, at + first, elements, "w"), b.pointer(source, start, reach)
         places = b.pointer(offsets, first, vectors * GATHER_LANES)
         b.evaluate(f"mve_gather_{vectors}", [y, x, places, (elements - 1) % GATHER_LANES + 1])
@@ -85,7 +86,7 @@ def _pieces(count: int) -> list[tuple[int, int, int]]:
     """Return (first element, vectors, elements of the last vector) of each intrinsic call."""
     max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
     return [
-        (first, -(-size // VECTOR_BYTES), (size - 1) % VECTOR_BYTES + 1)
+        (first, divide_up(size, VECTOR_BYTES), (size - 1) % VECTOR_BYTES + 1)
         for first in range(0, count, max_bytes)
         for size in (min(max_bytes, count - first),)
     ]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, minimum
@@ -162,7 +163,7 @@ class _Int16RowGemm:
         """Multiply the chunk at `at` (first weight step, bytes of the column)."""
         first, taps = at
         step = int16_dot.ROWS * int16_dot.WIDTH
-        w = b.pointer(self.packed, first * step, -(-taps // BYTES_PER_STEP) * step)
+        w = b.pointer(self.packed, first * step, divide_up(taps, BYTES_PER_STEP) * step)
         registers = [b.load(sums, [i]) for i in range(int16_dot.ROWS)]
         name = f"mve_rows_int16_{choose_loop(taps).suffix}"
         b.evaluate(name, [w, b.pointer(source, column, taps), taps, *registers])

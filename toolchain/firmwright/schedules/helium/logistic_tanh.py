@@ -3,6 +3,7 @@
 import numpy as np
 
 from firmwright.base.dtypes import INT16, UINT16, Array
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
@@ -38,7 +39,7 @@ def _lookup(op: str) -> Intrinsic:
         f"{op} of `count` values.",
         requires="mve",
         text={"gnu": fill_text(_C["text"], **_NUMBERS[op])},
-        count=lambda args: 20 + -(-args[5] // 4) * 22,
+        count=lambda args: 20 + divide_up(args[5], 4) * 22,
     )
 
 

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -122,10 +123,10 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
     fitting = [tile for tile in microkernels.tiles_for_style(style) if tile.pixels <= pixels]
 
     def cost(tile: VectorTile) -> tuple[int, int]:
-        groups = -(-outputs // tile.lanes)
+        groups = divide_up(outputs, tile.lanes)
         gemm = groups * microkernels.microkernel_instructions(style, tile, depth, 1)
         packed = packing * tile.pixels * depth if tile.pixels > 1 or packing > 1 else 0
-        return -(-pixels // tile.pixels) * (gemm + packed), -tile.sums
+        return divide_up(pixels, tile.pixels) * (gemm + packed), -tile.sums
 
     best = min(fitting, key=cost)
     single = min((tile for tile in fitting if tile.pixels == 1), key=cost)
@@ -136,7 +137,7 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
 def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
     window, gemm = kernel_window(op), _plan_gemm(op, b, style, config)
     pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
-    with b.for_("block", -(-pixels // block)) as index:
+    with b.for_("block", divide_up(pixels, block)) as index:
         at = b.let("at", minimum(index * block, pixels - block))
         if window.pointwise and block == 1:
             x = b.view("column", b.input(0), at * gemm.depth, (gemm.depth, 1))

@@ -9,6 +9,7 @@ from textwrap import indent
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
@@ -236,10 +237,10 @@ class _StripRun:
 
 def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_StripRun]:
     max_per_strip = max_outputs(style, window.size[1]) if window.stride[1] in STRIDES else 1
-    count = -(-outputs // max_per_strip)
+    count = divide_up(outputs, max_per_strip)
     sizes = [max_per_strip] * (count - 1) + [outputs - max_per_strip * (count - 1)]
     if count == 2:
-        sizes = [-(-outputs // 2), outputs // 2]
+        sizes = [divide_up(outputs, 2), outputs // 2]
     runs: list[_StripRun] = []
     for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
         strip = _strip(style, window, first, size)

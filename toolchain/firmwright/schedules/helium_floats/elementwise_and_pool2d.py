@@ -7,6 +7,7 @@ from textwrap import indent
 import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -123,7 +124,7 @@ def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
     lanes = min(channels, VECTOR_LANES)
     steps = (in_cols * channels, channels)
     reach = (window.size[0] - 1) * steps[0] + (window.size[1] - 1) * steps[1] + lanes
-    extents = (batch, height, width, -(-channels // VECTOR_LANES))
+    extents = (batch, height, width, divide_up(channels, VECTOR_LANES))
     with b.loops("n oy ox block", extents) as (n, oy, ox, block):
         channel = b.let("channel", minimum(block * VECTOR_LANES, channels - lanes))
         corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]
@@ -153,7 +154,7 @@ _HARD_SWISH = Intrinsic(
     "hard_swish of `count` elements.",
     requires="mvefp",
     text={"gnu": _C["hard_swish_text"]},
-    count=lambda args: 10 + -(-args[2] // 4) * 23,
+    count=lambda args: 10 + divide_up(args[2], 4) * 23,
 )
 INTRINSICS = (*map(_pairs, _SIGNS), *map(_pool, _POOLS.values()), _HARD_SWISH)
 

@@ -7,6 +7,7 @@ from textwrap import indent
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, Array
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import fully_connected
@@ -52,7 +53,7 @@ class RvvDotKernel:
         lanes = NOMINAL_LANES * (16 if self.group else self.lmul) // 8
         tap = 4.4 + 4 / self.group if self.group else 4 + 2 * self.pixels
         sums = 2 if self.group else self.pixels
-        return -(-channels // lanes) * round(24 + 8 * sums + rows * (6 + run * tap))
+        return divide_up(channels, lanes) * round(24 + 8 * sums + rows * (6 + run * tap))
 
     def text(self) -> str:
         finish = vector_requantize.requantize_text
@@ -105,7 +106,8 @@ def choose_loop(flat: Array, rows: int, pixels: int) -> RvvDotKernel:
     limit = longest_group(flat, run)
     loops = [loop for loop in LOOPS if loop.pixels <= pixels and loop.group in (0, limit)]
     return min(
-        loops, key=lambda loop: -(-pixels // loop.pixels) * loop.instructions(rows, run, channels)
+        loops,
+        key=lambda loop: divide_up(pixels, loop.pixels) * loop.instructions(rows, run, channels),
     )
 
 

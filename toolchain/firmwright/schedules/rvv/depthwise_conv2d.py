@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from textwrap import indent
 
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
@@ -38,7 +39,7 @@ def _text(pixels: int) -> str:
 
 
 def _count(pixels: int, rows: int, columns: int, channels: int) -> int:
-    blocks = -(-channels // vector_requantize.NOMINAL_LANES)
+    blocks = divide_up(channels, vector_requantize.NOMINAL_LANES)
     return blocks * (24 + 8 * pixels + 4 * rows + rows * columns * (4 + 4 * pixels))
 
 

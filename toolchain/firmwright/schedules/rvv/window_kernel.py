@@ -9,6 +9,7 @@ from textwrap import indent
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT16, Array
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
@@ -50,7 +51,7 @@ def _move(name: str, source: Sequence[Operand], meaning: Meaning) -> Intrinsic:
         doc=f"{name.capitalize()} of `count` bytes.",
         requires="rvv",
         text={"gnu": _C[name]},
-        count=lambda args: 4 + 6 * -(-args[2] // 128),
+        count=lambda args: 4 + 6 * divide_up(args[2], 128),
     )
 
 

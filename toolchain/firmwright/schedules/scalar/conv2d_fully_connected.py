@@ -6,6 +6,7 @@ from functools import partial
 from itertools import product
 
 from firmwright.base.dtypes import INT8
+from firmwright.base.rounding import divide_up
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
@@ -117,7 +118,7 @@ def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
 
     def price(count: int) -> int:
         products = depth * family.cost(outputs, family.rows(outputs, count), count)
-        return -(-pixels // count) * (products + outputs * (_CHANNEL + count * _ENDING))
+        return divide_up(pixels, count) * (products + outputs * (_CHANNEL + count * _ENDING))
 
     best = min(counts, key=price)
     return tuple({"pixels": count} for count in counts if count == best or count < min(best, 3))

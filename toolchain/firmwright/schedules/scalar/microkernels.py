@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
+from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicMakers, Operand, immediates, pointers
 
@@ -90,7 +91,7 @@ class MicrokernelFamily:
 
     def cost(self, outputs: int, rows: int, pixels: int) -> int:
         """Return the instructions per step for all `outputs` rows in blocks of `rows`."""
-        return -(-outputs // rows) * self.step_instructions(
+        return divide_up(outputs, rows) * self.step_instructions(
             ScalarMicrokernel("bytes", rows, pixels, 1)
         )
 

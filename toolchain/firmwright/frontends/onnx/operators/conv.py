@@ -13,6 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
+from firmwright.base.rounding import divide_up
 from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
@@ -89,7 +90,7 @@ def _same_padding(c: NodeContext, n: int, size: int, stride: int, dilation: int)
     """
     is_pool = c.node.op_type.endswith("Pool")
     reach = size if is_pool else (size - 1) * dilation + 1
-    total = (-(-n // stride) - 1) * stride + reach - n
+    total = (divide_up(n, stride) - 1) * stride + reach - n
     auto = (
         f"auto_pad {c.attr('auto_pad')} with a stride of {stride} for windows of {reach} elements"
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, find_dtype
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.rounding import divide_up
 from firmwright.frontends.onnx.node_context import (
     ConstantValue,
     Importer,
@@ -111,7 +112,7 @@ def _split(c: NodeContext) -> Results:
         sizes = c.ints(1, "sizes")
     else:
         # Equal parts; the last one is shorter if the size is not divisible.
-        part = -(-shape[axis] // int(c.attr("num_outputs", count)))
+        part = divide_up(shape[axis], int(c.attr("num_outputs", count)))
         sizes = tuple(min(part, shape[axis] - part * k) for k in range(count))
     if sum(sizes) != shape[axis] or len(sizes) != count:
         raise NotSupportedError(f"{shape[axis]} elements split into {list(sizes)}")

@@ -6,6 +6,7 @@ from functools import partial
 
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.rounding import divide_up
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.conv import Window, to_nchw, to_nhwc, window_geometry
 from firmwright.ir.core import Attr
@@ -18,7 +19,7 @@ def _output_sizes(c: NodeContext, window: Window) -> tuple[int, ...]:
         return window.outputs(inputs)
     counts = []
     for n, k, s, d, p, q in window.axes(inputs):
-        count = -(-(n + p + q - (k - 1) * d - 1) // s) + 1
+        count = divide_up(n + p + q - (k - 1) * d - 1, s) + 1
         # A window that would begin after the input and its leading padding is dropped.
         counts.append(count - 1 if (count - 1) * s >= n + p else count)
     return tuple(counts)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from firmwright.base.dtypes import INT16, INT32
 from firmwright.base.errors import NotSupportedError
+from firmwright.base.rounding import round_up
 from firmwright.frontends.tflite.node_context import (
     ImplicitState,
     ImportContext,
@@ -64,7 +65,7 @@ def _framer(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(f"frames of {size} samples with a step of {step}")
     prefill = bool(int_option(context, "prefill"))
     # The samples from earlier runs that the frames of a run contain.
-    reach = size - step if prefill else -(-size // step) * step - step
+    reach = size - step if prefill else round_up(size, step) - step
     memory = []
     if reach:
         memory.append(ImplicitState("past", TensorType((streams(x)[0], reach), INT16)))
