@@ -242,7 +242,7 @@ def test_a_package_runs_its_tests_on_firmware_behind_a_port(digits: Compilation,
     image = build_image(compile_for(model, "host"))
     plugin = () if IS_INSTALLED else ("-p", "firmwright.pytest_plugin")
     path = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
-    with PtyProcess([image.elf]) as terminal:
+    with PtyProcess(lambda _: [image.elf]) as terminal:
         command = [sys.executable, "-m", "pytest", "-q", *plugin, "--fw-port", terminal.name]
         done = subprocess.run(
             command,

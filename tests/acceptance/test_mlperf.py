@@ -1,8 +1,10 @@
 """The benchmark's firmware in QEMU on a pseudo terminal: its protocol and score."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,6 +215,19 @@ def test_the_streaming_wake_word_records_detections(compiled: Callable[..., Comp
         assert said(line, "infer 1 0")[-1] == "m-ready"
         assert said(line, "start")[0].startswith("Listening")
         assert said(line, "stop")[2:] == ["[]", "m-ready"]
+        line.close()
+
+
+def test_a_late_emulator_writes_no_warning_into_the_line(compiled: Callable[..., Compilation]):
+    """QEMU says that the guest is late once the host does not keep up with the paced clock."""
+    benchmark = with_benchmark_firmware(compiled("kws", board=BOARD), clock_hz=SLOW_HZ)
+    with serve_on_pty(benchmark) as terminal:
+        line = SerialTransport(terminal.name)
+        said(line)
+        os.kill(terminal.pid, signal.SIGSTOP)
+        time.sleep(2.5)
+        os.kill(terminal.pid, signal.SIGCONT)
+        assert said(line, "name") == ["m-name-dut-[Firmwright]", "m-ready"]
         line.close()
 
 

@@ -43,7 +43,7 @@ def test_one_percent_of_flipped_bytes_changes_no_result(
 
 
 def test_a_bad_line_over_a_terminal_changes_no_result(tiny_firmware: Build) -> None:
-    with PtyProcess([tiny_firmware()]) as process:
+    with PtyProcess(lambda _: [tiny_firmware()]) as process:
         line = FaultyTransport(SerialTransport(process.name), FaultRates(flip=0.003), seed=5)
         with Session(line) as session:
             for number in (1, 2):

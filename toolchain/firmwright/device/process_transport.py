@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from firmwright.base.child_process import Word, kill_process, start_process
@@ -113,27 +113,39 @@ class ProcessTransport:
 
 
 class PtyProcess(Closeable):
-    """Firmware with the pseudo terminal `name` as UART, which stays open between clients."""
+    """Firmware with the pseudo terminal `name` as UART, which stays open between clients.
 
-    def __init__(self, command: Sequence[Word]) -> None:
+    `command` gets the terminal's file descriptor, which the process inherits. The terminal is also
+    the standard input and, without `drops_output`, the standard output.
+    """
+
+    def __init__(
+        self, command: Callable[[int], Sequence[Word]], *, drops_output: bool = False
+    ) -> None:
         if not hasattr(os, "openpty"):
             hint = "use a board on a serial port, or Linux or macOS."
             what = "this system has no pseudo terminals."
-            raise UsageError(what, where=str(command[0]), hint=hint)
+            raise UsageError(what, where="openpty", hint=hint)
         self._ours, self._theirs = os.openpty()
         importlib.import_module("tty").setraw(self._theirs)
         self.name = os.ttyname(self._theirs)
         try:
             self._process = start_process(
-                command,
+                command(self._ours),
                 "build the firmware first.",
                 stdin=self._ours,
-                stdout=self._ours,
+                stdout=subprocess.DEVNULL if drops_output else self._ours,
                 stderr=subprocess.DEVNULL,
+                pass_fds=(self._ours,),
             )
         except ToolMissingError:
             self._close_terminal()
             raise
+
+    @property
+    def pid(self) -> int:
+        """Return the process id, even after the process has ended."""
+        return self._process.pid
 
     def wait(self) -> int:
         return self._process.wait()

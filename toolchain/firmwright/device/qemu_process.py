@@ -34,6 +34,8 @@ class QemuCommand:
     memory before the firmware starts. `gdb` is the path of a debugger's socket, for which the
     processor waits; an image is then optional. Without `has_uart`, the link uses memory. With
     `pace`, an instruction takes 2^pace nanoseconds, and virtual time is not ahead of the host's.
+    `terminal` is an inherited descriptor of a terminal for the link, otherwise standard input and
+    output. A paced emulator writes warnings to its standard output when the host is too slow.
     """
 
     machine: str
@@ -45,6 +47,7 @@ class QemuCommand:
     gdb: str = ""
     has_uart: bool = True
     pace: int = 0
+    terminal: int | None = None
 
     def arguments(self) -> list[Word]:
         stub = f"socket,path={self.gdb.replace(',', ',,')},server=on,wait=off,id=gdb"
@@ -57,10 +60,16 @@ class QemuCommand:
             *("-icount", f"shift={self.pace}" + (",align=on" if self.pace else "")),
             *(("-plugin", self.plugin) if self.plugin else ()),
             *("-display", "none", "-monitor", "none", "-nodefaults"),
-            *("-chardev", "stdio,id=link,signal=off"),
+            *self._link(),
             *(("-serial", "chardev:link") if self.has_uart else ()),
             *(("-S", "-chardev", stub, "-gdb", "chardev:gdb") if self.gdb else ()),
         ]
+
+    def _link(self) -> list[Word]:
+        if self.terminal is None:
+            return ["-chardev", "stdio,id=link,signal=off"]
+        descriptor = f"fd={self.terminal},set=1"
+        return ["-add-fd", descriptor, "-chardev", "serial,id=link,path=/dev/fdset/1"]
 
 
 def _loader(load: PreloadedMemory) -> str:

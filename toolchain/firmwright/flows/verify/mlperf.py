@@ -135,9 +135,11 @@ def serve_on_pty(compiled: Compilation) -> PtyProcess:
             tuple(run.args),
             pace=compiled.task.pace if compiled.task else 0,
         )
-        return PtyProcess(command.arguments())
+        return PtyProcess(
+            lambda terminal: replace(command, terminal=terminal).arguments(), drops_output=True
+        )
     if run.kind == "host":
-        return PtyProcess([image.elf])
+        return PtyProcess(lambda _: [image.elf])
     what = "a physical board has its own serial port."
     hint = "flash the board, and give that port to the runner."
     raise UsageError(what, where=compiled.board.name, hint=hint)
