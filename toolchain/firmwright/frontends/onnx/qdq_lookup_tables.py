@@ -6,9 +6,9 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.frontends.onnx.fusion import Fusion, quantization_of, quantized_input
+from firmwright.frontends.onnx.mlas_functions import MLAS_FUNCTIONS
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.qdq import QdqParameters
-from firmwright.frontends.onnx.qdq_arithmetic import IntegerKernelError
 from firmwright.ir.graph.nodes import Value
 
 ELEMENTWISE_OPERATORS = frozenset(
@@ -53,8 +53,6 @@ ELEMENTWISE_OPERATORS = frozenset(
     }
 )
 """Operators that become tables if all inputs but one are constants of one element."""
-_SIGMOID_SCALE_MIN = 2.0**-20
-"""ONNX Runtime's sigmoid is a quotient of polynomials with an absolute error near 2^-24."""
 
 
 def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
@@ -63,11 +61,10 @@ def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
     if len(sources) != 1:
         return None
     (x,) = sources
-    if f.c.node.op_type == "Sigmoid" and f.target.scale < _SIGMOID_SCALE_MIN:
-        raise IntegerKernelError(
-            f"a sigmoid in steps of {f.target.scale:g}, finer than ONNX Runtime computes it; "
-            "choose a larger output scale, such as 1/256"
-        )
+    function = MLAS_FUNCTIONS.get(f.c.node.op_type)
+    if function is not None:
+        results = function(every_value(x).astype(np.float32))
+        return _emit_lut(f.c, x, np.clip(results, *f.bounds), f.target)
     inputs: list[OnnxValue | None] = []
     for item in f.operands:
         if quantized_input(item) is not None:
