@@ -1,4 +1,4 @@
-"""Extensions that packages offer are found once, and again when the import path changes."""
+"""Entry points that packages offer are found once, and again when the import path changes."""
 
 from __future__ import annotations
 
@@ -43,5 +43,13 @@ def test_packages_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def search(**group: Any) -> None:
         raise AssertionError("the packages are searched again")
 
-    monkeypatch.setattr(metadata, "entry_points", search)
+    monkeypatch.setattr(metadata, "distributions", search)
     assert entry_points(GROUP) == before
+
+
+def test_a_checkout_has_the_entry_points_of_its_pyproject(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "firmwright")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert names() == [], "an editable installation may be older than the checkout"

@@ -6,7 +6,7 @@ import pytest
 
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir.graph import Call, Function
-from firmwright.ir.graph.attributes import ATTRIBUTE_CLASSES, attributes_class, attrs_from_mapping
+from firmwright.ir.graph.attributes import attribute_classes, attributes_class, attrs_from_mapping
 from firmwright.ir.graph.attributes.base import OpAttrs
 from firmwright.ir.graph.attributes.layers import AveragePoolAttrs, PoolAttrs
 from firmwright.ir.graph.attributes.movement import AxisAttrs
@@ -88,5 +88,5 @@ def test_integers_are_accepted_as_reals_and_flags_are_not_integers() -> None:
 
 
 def test_the_table_of_attributes_names_known_operators() -> None:
-    assert ATTRIBUTE_CLASSES.keys() <= op_table().keys()
-    assert all(issubclass(attributes_class(op), OpAttrs) for op in ATTRIBUTE_CLASSES)
+    assert attribute_classes().keys() <= op_table().keys()
+    assert all(issubclass(attributes_class(op), OpAttrs) for op in attribute_classes())

@@ -2,7 +2,9 @@
 
 import os
 import sys
+import tomllib
 import traceback
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -11,8 +13,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from firmwright.base.errors import FirmwrightError, InternalError, PluginError
+from firmwright.base.resources import checkout_dir
 
 _PACKAGE = Path(__file__).parents[1]
+_OWN_NAME = "firmwright"
 _STANDARD_LIBRARY = Path(traceback.__file__).parent
 
 
@@ -56,12 +60,12 @@ def _is_extension(filename: str) -> bool:
 
 
 def entry_points(group: str) -> list[metadata.EntryPoint]:
-    """Return the entry points of a group, sorted by name and value.
+    """Return the entry points of a group `firmwright.*`, sorted by name and value.
 
     Once the package importlib_metadata is imported, the standard library returns that package's
     objects, whose `load` would be the origin of errors.
     """
-    offered = _offered(group, _import_path())
+    offered = sorted(_offered(_import_path()).get(group, ()))
     return [metadata.EntryPoint(name, value, group) for name, value in offered]
 
 
@@ -89,9 +93,38 @@ def _last_change(folder: str) -> int:
         return 0
 
 
-@lru_cache
-def _offered(group: str, folders: _Folders) -> list[tuple[str, str]]:
-    return sorted({(point.name, point.value) for point in metadata.entry_points(group=group)})
+@lru_cache(maxsize=1)
+def _offered(folders: _Folders) -> Mapping[str, set[tuple[str, str]]]:
+    """Return names and values of the entry points for this package, by group.
+
+    Those of a checkout are read from its pyproject.toml: it may not be installed, and an editable
+    installation has the entry points of the day on which it was made.
+    """
+    offered: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    own = _checkout_entry_points()
+    for group, points in own.items():
+        offered[group].update(points.items())
+    found = {_OWN_NAME} if own else set[str]()
+    for distribution in metadata.distributions():
+        # Parsing the texts of all installed packages would take three times as long.
+        if f"[{_OWN_NAME}." not in (distribution.read_text("entry_points.txt") or ""):
+            continue
+        name = distribution.name.lower()
+        if name not in found:
+            found.add(name)
+            for point in distribution.entry_points:
+                offered[point.group].add((point.name, point.value))
+    return offered
+
+
+def _checkout_entry_points() -> Mapping[str, Mapping[str, str]]:
+    """Return names and values by group of the checkout that this package is part of, if it is."""
+    checkout = checkout_dir()
+    if checkout is None:
+        return {}
+    settings = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
+    groups: Mapping[str, Mapping[str, str]] = settings["project"]["entry-points"]
+    return groups
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Conformance cases from case_tables.txt, which describes its lines."""
+"""Conformance cases from case_tables.txt, which describes its lines, and of extensions."""
 
 import json
 import re
@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError
+from firmwright.base.extensions import door_modules
 from firmwright.base.rounding import round_up
 from firmwright.base.text_sections import read_sections
 from firmwright.ir.settings import NumericsProfile
@@ -179,6 +180,8 @@ def _constant(text: str, dtype: str, shape: Sequence[int], rng: np.random.Genera
 def case_table() -> CaseTable:
     """Return the case generators by operator name."""
     sections = read_sections(__file__, ".txt")
+    for module in door_modules(lambda extension: extension.conformance_cases):
+        sections |= module.CASES
     return {op: partial(_cases, text) for op, text in sections.items()}
 
 

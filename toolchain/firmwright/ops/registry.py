@@ -1,17 +1,18 @@
-"""The operator table: the `OPDEF` or `OPDEFS` of every module of this package.
+"""The operator table: the `OPDEF` or `OPDEFS` of every module of this package and of extensions.
 
-Modules are discovered, not listed; `registry.txt` has profiles, element types, limits and
-inputs. A
-duplicate operator is an error.
+The modules of this package are discovered, not listed, and `registry.txt` has profiles, element
+types, limits and inputs of their operators. A duplicate operator is an error.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import firmwright.ops as package
 from firmwright.base.errors import InternalError
+from firmwright.base.extensions import defined_twice, door_modules
 from firmwright.base.package_modules import package_modules
 from firmwright.base.text_sections import read_sections
 from firmwright.ops.opdef import OpDef
@@ -40,15 +41,25 @@ def _read_facts() -> dict[str, dict[str, Any]]:
     return facts
 
 
+def _operators(module: ModuleType) -> tuple[OpDef, ...]:
+    return tuple(getattr(module, "OPDEFS", ())) or tuple(
+        filter(None, [getattr(module, "OPDEF", None)])
+    )
+
+
 @cache
 def op_table() -> Mapping[str, OpDef]:
+    """Return the operators by name, those of extensions last; raise PluginError on a duplicate."""
     table: dict[str, OpDef] = {}
+    origins: dict[str, ModuleType] = {}
     facts = _read_facts()
-    for module in package_modules(package):
-        for op in getattr(module, "OPDEFS", ()) or filter(None, [getattr(module, "OPDEF", None)]):
+    added = door_modules(lambda extension: extension.operators)
+    for module in (*package_modules(package), *added):
+        for op in _operators(module):
             if op.name in table:
-                raise InternalError(f"operator {op.name} is defined twice")
+                raise defined_twice(f"the operator {op.name}", origins[op.name], module)
             table[op.name] = replace(op, **facts.pop(op.name, {}))
+            origins[op.name] = module
     if facts:
         raise InternalError(f"registry.txt lists unknown operators: {', '.join(facts)}")
     return table

@@ -1,14 +1,16 @@
 """All schedules, and every intrinsic that a lowering may call.
 
 Modules in the packages of this folder define them as `SCHEDULES`, `INTRINSICS` and, for large
-families of micro-kernels, `INTRINSIC_MAKERS`. Schedules of one operator are tried in the order of
-packages and modules. The modules are imported when one of the tables is first used.
+families of micro-kernels, `INTRINSIC_MAKERS`, and so do modules of extensions. Schedules of one
+operator are tried in the order of packages and modules, those of extensions last. The modules are
+imported when one of the tables is first used.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from types import ModuleType
 
+from firmwright.base.extensions import door_modules
 from firmwright.base.package_modules import SequenceOnUse, package_modules
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
@@ -33,7 +35,8 @@ _PACKAGES = (cortex_m_dsp, dsp_and_scalar, fpu, helium, helium_floats, rvv, scal
 
 @cache
 def _modules() -> list[ModuleType]:
-    return [module for package in _PACKAGES for module in package_modules(package)]
+    own = [module for package in _PACKAGES for module in package_modules(package)]
+    return own + door_modules(lambda extension: extension.schedules)
 
 
 def _schedules() -> Iterator[Schedule]:

@@ -6,7 +6,7 @@ from functools import cache
 
 import firmwright.frontends.pytorch.operators as package
 from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, NotSupportedError, UnsupportedItem
-from firmwright.base.package_modules import merge_tables
+from firmwright.base.extensions import merge_tables
 from firmwright.frontends.onnx.importer import import_onnx_model
 from firmwright.frontends.onnx.protobuf import SyntheticNode
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo
@@ -196,7 +196,7 @@ def is_in_place(node: ProgramNode) -> bool:
 @cache
 def translators() -> Translators:
     """Return the translators by target; names without a namespace are those of ATen."""
-    table = merge_tables(package, "TRANSLATORS")
+    table = merge_tables(package, "TRANSLATORS", lambda extension: extension.pytorch_translators)
     return {name if "." in name else f"aten.{name}": item for name, item in table.items()}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 
 import firmwright.frontends.tflite.operators as package
-from firmwright.base.package_modules import merge_tables
+from firmwright.base.extensions import merge_tables
 from firmwright.frontends.tflite.node_context import Importer
 
 STRUCTURAL_OPERATORS: Mapping[str, str] = {
@@ -21,8 +21,11 @@ STRUCTURAL_OPERATORS: Mapping[str, str] = {
 
 @cache
 def tflite_importers() -> Mapping[str, Importer]:
-    """Merge the modules' `IMPORTERS`, which map OPERATOR or custom:OPERATOR to an importer."""
-    return merge_tables(package, "IMPORTERS")
+    """Merge the tables `IMPORTERS` of this package and of extensions.
+
+    They map OPERATOR or custom:OPERATOR to an importer.
+    """
+    return merge_tables(package, "IMPORTERS", lambda extension: extension.tflite_importers)
 
 
 @cache

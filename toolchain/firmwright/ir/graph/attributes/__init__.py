@@ -1,13 +1,14 @@
 """The attributes of operators: a class for each family, and the class of each operator.
 
-Families are imported when an operator of theirs is first met. Operators that the table does not
-name have no attributes.
+Families are imported when an operator of theirs is first met. Operators that neither the table nor
+an extension names have no attributes.
 """
 
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 
+from firmwright.base.extensions import extensions
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph.attributes.base import FreeAttrs, OpAttrs, make_attrs
 
@@ -79,19 +80,28 @@ _OPERATORS: Mapping[str, str] = {
     "control.DetectionsAttrs": "detections",
     "control.DetectionsByClassAttrs": "detections_by_class",
 }
-ATTRIBUTE_CLASSES: Mapping[str, str] = {
-    op: name for name, ops in _OPERATORS.items() for op in ops.split()
-}
-"""Operator -> FAMILY.CLASS."""
+
+
+@cache
+def attribute_classes() -> Mapping[str, str]:
+    """Return MODULE.CLASS by operator, of this package and of extensions."""
+    own = {f"{__name__}.{name}": operators for name, operators in _OPERATORS.items()}
+    tables = [own, *(extension.attributes for extension in extensions())]
+    return {
+        op: name
+        for table in tables
+        for name, operators in table.items()
+        for op in operators.split()
+    }
 
 
 @cache
 def attributes_class(op: str) -> type[OpAttrs]:
     """Return the class of the attributes of `op`; OpAttrs stands for no attributes."""
-    if op not in ATTRIBUTE_CLASSES:
+    if op not in attribute_classes():
         return OpAttrs
-    family, name = ATTRIBUTE_CLASSES[op].split(".")
-    found: type[OpAttrs] = getattr(import_module(f"{__name__}.{family}"), name)
+    module, _, name = attribute_classes()[op].rpartition(".")
+    found: type[OpAttrs] = getattr(import_module(module), name)
     return found
 
 
@@ -100,6 +110,6 @@ def attrs_from_mapping(op: str, values: Attrs) -> OpAttrs:
 
     Those of operators without attributes are kept as they are; the verifier reports them.
     """
-    if values and op not in ATTRIBUTE_CLASSES:
+    if values and op not in attribute_classes():
         return FreeAttrs(pairs=tuple(values.items()))
     return make_attrs(op, attributes_class(op), values)

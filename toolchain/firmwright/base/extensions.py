@@ -1,0 +1,91 @@
+"""Extensions: packages that add to the compiler, and the doors through which it finds them.
+
+An extension is an entry point in the group `firmwright.extensions`, with an `Extension` as its
+value. Those in `firmwright/extensions` are registered in the same way, and the core imports none of
+them by name. Kinds with a group of their own, such as `firmwright.backends`, are found there.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from firmwright.base.errors import PluginError
+from firmwright.base.package_modules import package_modules
+from firmwright.base.plugin_calls import entry_points, load_entry_point, plugin_call
+
+ENTRY_POINT_GROUP = "firmwright.extensions"
+ModuleNames: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """What an extension adds: for each door, the names of modules that define it.
+
+    A module is imported when its door is first used, so the module of an `Extension` itself should
+    import nothing else. All of an extension's modules may define several things.
+    """
+
+    name: str
+    """The name of the entry point."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """MODULE.CLASS, a subclass of `OpAttrs` -> the operators with these attributes, by spaces."""
+    operators: ModuleNames = ()
+    """Modules with operators, `OPDEF` or `OPDEFS`."""
+    conformance_cases: ModuleNames = ()
+    """Modules with `CASES`: operator -> lines in the form of conformance/case_tables.txt."""
+    tflite_importers: ModuleNames = ()
+    """Modules with `IMPORTERS`: OPERATOR or custom:OPERATOR -> importer of TFLite."""
+    onnx_importers: ModuleNames = ()
+    """Modules with `IMPORTERS`: OPERATOR or DOMAIN:OPERATOR -> importer of ONNX."""
+    pytorch_translators: ModuleNames = ()
+    """Modules with `TRANSLATORS`: operator of PyTorch -> translator."""
+    schedules: ModuleNames = ()
+    """Modules with `SCHEDULES`, `INTRINSICS` or `INTRINSIC_MAKERS`; tried after those of the core.
+    """
+
+
+Door: TypeAlias = Callable[[Extension], Sequence[str]]
+
+
+def extensions() -> Iterator[Extension]:
+    """Yield the installed extensions by name; raise PluginError if an entry point is none."""
+    for point in entry_points(ENTRY_POINT_GROUP):
+        extension = load_entry_point(point)
+        if not isinstance(extension, Extension) or extension.name != point.name:
+            what = f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} is not one."
+            hint = f"an instance of firmwright.base.extensions.Extension with name={point.name!r}."
+            raise PluginError(what, where=point.value, hint=hint)
+        yield extension
+
+
+def door_modules(door: Door) -> list[ModuleType]:
+    """Import and return the modules of all extensions behind a door, such as `e.operators`."""
+    modules = []
+    for extension in extensions():
+        for name in door(extension):
+            with plugin_call(f"the import of {name} by the extension {extension.name}"):
+                modules.append(import_module(name))
+    return modules
+
+
+def merge_tables(package: ModuleType, table: str, door: Door) -> Mapping[str, Any]:
+    """Merge the tables of that name of a package's modules and of extensions.
+
+    Raises PluginError if two modules define the same key.
+    """
+    merged: dict[str, Any] = {}
+    origins: dict[str, ModuleType] = {}
+    for module in (*package_modules(package), *door_modules(door)):
+        for key, value in getattr(module, table, {}).items():
+            if key in merged:
+                raise defined_twice(f"the entry {key} of {table}", origins[key], module)
+            merged[key], origins[key] = value, module
+    return merged
+
+
+def defined_twice(what: str, first: ModuleType, second: ModuleType) -> PluginError:
+    both = f"{first.__name__} and {second.__name__}"
+    hint = "uninstall the package of one of them, or rename it there."
+    return PluginError(f"{what} is defined twice, by {both}.", hint=hint)
