@@ -37,6 +37,8 @@ class Extension:
     """Modules with `CASES`: operator -> lines in the form of conformance/case_tables.txt."""
     tflite_importers: ModuleNames = ()
     """Modules with `IMPORTERS`: OPERATOR or custom:OPERATOR -> importer of TFLite."""
+    tflite_rewrites: ModuleNames = ()
+    """Modules with `MODEL_REWRITES` or `FUNCTION_REWRITES`; see frontends/tflite/rewrites.py."""
     onnx_importers: ModuleNames = ()
     """Modules with `IMPORTERS`: OPERATOR or DOMAIN:OPERATOR -> importer of ONNX."""
     pytorch_translators: ModuleNames = ()

@@ -75,6 +75,7 @@ class OpDef:
     output has the bytes of the input; `subviews` describes a call that needs no copy. `row_access`
     describes row-by-row computation; None means that it is impossible. `restrictions` lists
     unsupported uses; `inputs` are names, with `?` if one may be absent and `...` if it repeats.
+    `is_audio_front_end` marks steps with which models take sound instead of features.
     """
 
     name: str
@@ -89,6 +90,7 @@ class OpDef:
     subviews: Callable[[OpCall], Subviews | None] = lambda call: None
     row_access: Callable[[OpCall], RowWindow | RowReduction | None] = lambda call: None
     restrictions: str = ""
+    is_audio_front_end: bool = False
 
     @property
     def profiles(self) -> tuple[NumericsProfile, ...]:

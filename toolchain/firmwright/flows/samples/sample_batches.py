@@ -29,6 +29,7 @@ from firmwright.flows.samples.input_values import (
 )
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor
+from firmwright.ops.registry import op_table
 from firmwright.oracle.random_samples import SampleInput, make_samples
 from firmwright.pipeline import Compilation
 
@@ -218,10 +219,6 @@ def npz_bytes(arrays: Tensors) -> bytes:
     return buffer.getvalue()
 
 
-FRONT_END_OPS = frozenset({"framer", "window", "rfft"})
-"""Operators with which models take sound instead of features."""
-
-
 def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
     """Read the arrays of an .npz file, or a .wav file as consecutive inputs."""
     inputs = compiled.module.io.inputs
@@ -240,9 +237,10 @@ def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
 
 
 def _has_front_end(compiled: Compilation) -> bool:
+    front_end = {op.name for op in op_table().values() if op.is_audio_front_end}
     for function in compiled.imported.functions.values():
         calls = function.body if isinstance(function, Function) else ()
-        if any(call.op in FRONT_END_OPS for call in calls):
+        if any(call.op in front_end for call in calls):
             return True
     return False
 

@@ -15,7 +15,6 @@ from firmwright.base.dtypes import Array, find_dtype
 from firmwright.base.errors import NotSupportedError, UnsupportedError, UsageError
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.frontends.tflite import decompress_constants
-from firmwright.frontends.tflite.circular_buffers import convert_early_exits
 from firmwright.frontends.tflite.decoded_model import (
     NO_TENSOR,
     RawModel,
@@ -28,6 +27,7 @@ from firmwright.frontends.tflite.import_context import ImportSession, dtype_advi
 from firmwright.frontends.tflite.node_context import ImportContext, ImportedCall, Importer
 from firmwright.frontends.tflite.operators.registry import imported_operators
 from firmwright.frontends.tflite.result_shapes import result_shape
+from firmwright.frontends.tflite.rewrites import function_rewrites
 from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
 from firmwright.frontends.tflite.widen_constants import widen_constants
@@ -63,7 +63,9 @@ def import_model(
     raw = replace(raw, subgraphs=tuple(graphs))
     session = ImportSession(raw, ops, is_claimed)
     first = _entry(raw, signature)
-    function = convert_early_exits(_SubgraphImporter(session, first).run("main"), session)
+    function = _SubgraphImporter(session, first).run("main")
+    for rewrite in function_rewrites():
+        function = rewrite(function, session)
     session.check(raw, chosen=bool(signature))
     if session.items:
         raise UnsupportedError(session.ordered_items(), where=raw.file)

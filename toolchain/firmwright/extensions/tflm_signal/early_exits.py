@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from firmwright.base.dtypes import BOOL, INT32
+from firmwright.extensions.tflm_signal.attributes import CircularBufferAttrs
 from firmwright.frontends.tflite.import_context import ImportSession
+from firmwright.frontends.tflite.rewrites import FunctionRewrite
 from firmwright.frontends.tflite.variables import initial_value
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes.base import NO_ATTRS
 from firmwright.ir.graph.attributes.control import IfAttrs
-from firmwright.ir.graph.attributes.signal import CircularBufferAttrs
 from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 
@@ -143,3 +144,6 @@ class _TailOutliner:
         }
         attrs = IfAttrs(then=whole, else_=ended)
         return Call("if", (is_due, *operands), tuple(results), attrs, buffer.span)
+
+
+FUNCTION_REWRITES: tuple[FunctionRewrite, ...] = (convert_early_exits,)

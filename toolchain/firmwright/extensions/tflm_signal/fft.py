@@ -21,9 +21,9 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.extensions.tflm_signal import fft_lowering
+from firmwright.extensions.tflm_signal.attributes import FftAttrs
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.signal import FftAttrs
-from firmwright.ops import fft_lowering
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 
@@ -192,11 +192,18 @@ OPDEFS = (
         _rfft_infer,
         _rfft_reference,
         _rfft_lower,
+        dtypes=("int16", "int32", "float32"),
+        inputs=("x",),
+        numerics="tflm",
+        is_audio_front_end=True,
     ),
     OpDef(
         "irfft",
         _irfft_infer,
         _irfft_reference,
         _irfft_lower,
+        dtypes=("int16", "int32", "float32"),
+        inputs=("x",),
+        numerics="tflm",
     ),
 )

@@ -15,8 +15,8 @@ import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.extensions.tflm_signal.attributes import SpectrumEnergyAttrs, WindowFunctionAttrs
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.signal import SpectrumEnergyAttrs, WindowFunctionAttrs
 from firmwright.ir.tir.builder import call_intrinsic, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -131,6 +131,10 @@ OPDEFS = (
         _window_infer,
         _window_reference,
         _window_lower,
+        dtypes=("int16",),
+        inputs=("x", "window"),
+        numerics="tflm",
+        is_audio_front_end=True,
         macs=lambda call: call.output.elements,
     ),
     OpDef(
@@ -138,12 +142,18 @@ OPDEFS = (
         _scale_infer,
         _scale_reference,
         _scale_lower,
+        dtypes=("int16",),
+        inputs=("x",),
+        numerics="tflm",
     ),
     OpDef(
         "spectrum_energy",
         _energy_infer,
         _energy_reference,
         _energy_lower,
+        dtypes=("int16",),
+        inputs=("x",),
+        numerics="tflm",
         macs=lambda call: 2 * call.output.elements,
     ),
 )

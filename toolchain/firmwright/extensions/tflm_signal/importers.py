@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from firmwright.base.dtypes import INT16, INT32
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.rounding import round_up
+from firmwright.extensions.tflm_signal.framing import streams
 from firmwright.frontends.tflite.node_context import (
     ImplicitState,
     ImportContext,
@@ -19,7 +20,6 @@ from firmwright.frontends.tflite.node_context import (
 )
 from firmwright.ir.core import Attrs
 from firmwright.ir.graph import TensorType
-from firmwright.ops.signal_framing import streams
 
 _ELEMENT_TYPE_CODES = {"int16": 7, "int32": 2, "float32": 0}
 """Element type -> its code in the model file."""

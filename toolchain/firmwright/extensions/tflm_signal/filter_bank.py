@@ -17,14 +17,14 @@ import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, UINT16, UINT32, UINT64, Array, DType
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir import tir
-from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.signal import (
+from firmwright.extensions.tflm_signal.attributes import (
     FilterBankAttrs,
     FilterBankLogAttrs,
     PcanAttrs,
     SpectralSubtractionAttrs,
 )
+from firmwright.ir import tir
+from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, maximum, minimum, select
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.intrinsics import bit_length, rounded_square_root
@@ -316,29 +316,44 @@ OPDEFS = (
         _bank_infer,
         _bank_reference,
         _bank_lower,
+        dtypes=("uint32",),
+        inputs=("spectrum", "weights", "unweights", "first bins", "first weights", "widths"),
+        numerics="tflm",
     ),
     OpDef(
         "filter_bank_square_root",
         _root_infer,
         _root_reference,
         _root_lower,
+        dtypes=("uint64",),
+        inputs=("x", "scale bits"),
+        numerics="tflm",
     ),
     OpDef(
         "spectral_subtraction",
         _subtraction_infer,
         _subtraction_reference,
         _subtraction_lower,
+        dtypes=("uint32",),
+        inputs=("x", "estimate"),
+        numerics="tflm",
     ),
     OpDef(
         "pcan",
         _pcan_infer,
         _pcan_reference,
         _pcan_lower,
+        dtypes=("uint32",),
+        inputs=("x", "noise estimate", "gains"),
+        numerics="tflm",
     ),
     OpDef(
         "filter_bank_log",
         lambda call: (_per_channel_type(call, UINT32, INT16),),
         _log_reference,
         _log_lower,
+        dtypes=("uint32",),
+        inputs=("x",),
+        numerics="tflm",
     ),
 )

@@ -23,9 +23,9 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.extensions.tflm_signal.attributes import FramerAttrs, OverlapAddAttrs, StackerAttrs
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.signal import FramerAttrs, OverlapAddAttrs, StackerAttrs
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
@@ -295,29 +295,45 @@ OPDEFS: tuple[OpDef, ...] = (
         _framer_infer,
         _framer_reference,
         _framer_lower,
+        dtypes=("int16",),
+        inputs=("x", "past?", "missing?"),
+        numerics="tflm",
+        is_audio_front_end=True,
     ),
     OpDef(
         "stacker",
         _stacker_infer,
         _stacker_reference,
         _stacker_lower,
+        dtypes=("int16",),
+        inputs=("x", "wait", "past?"),
+        numerics="tflm",
     ),
     OpDef(
         "delay",
         _delay_infer,
         _delay_reference,
         _delay_lower,
+        dtypes=("int16",),
+        inputs=("x", "past?"),
+        numerics="tflm",
     ),
     OpDef(
         "overlap_add",
         _overlap_infer,
         _overlap_reference,
         _overlap_lower,
+        dtypes=("int16", "float32"),
+        inputs=("x", "left?"),
+        numerics="tflm",
     ),
     OpDef(
         "circular_buffer",
         _circular_infer,
         lambda call, arrays: (np.concatenate([arrays[1][:, 1:], arrays[0]], axis=1),),
         _circular_lower,
+        dtypes=("int8",),
+        inputs=("x", "before"),
+        numerics="tflm",
     ),
 )

@@ -1,4 +1,4 @@
-"""Tables and TIR of the FFT that ops/fft.py defines, with the same order of roundings.
+"""Tables and TIR of the FFT that fft.py defines, with the same order of roundings.
 
 Complex numbers are elements [..., 2]. Twiddle factors are fractions of `bits` bits, or floats if
 `bits` is 0. Integer sums use double width and wrap when stored; floats are neither scaled nor

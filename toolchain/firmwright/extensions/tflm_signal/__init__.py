@@ -1,0 +1,27 @@
+"""The signal library of TFLM: spectra, filter banks, and streams of samples with their state."""
+
+from firmwright.base.extensions import Extension
+
+_ATTRIBUTES = f"{__name__}.attributes"
+_OPERATOR_MODULES = ("fft", "filter_bank", "framing", "spectrum")
+
+EXTENSION = Extension(
+    name="tflm-signal",
+    attributes={
+        f"{_ATTRIBUTES}.FftAttrs": "irfft rfft",
+        f"{_ATTRIBUTES}.WindowFunctionAttrs": "window",
+        f"{_ATTRIBUTES}.SpectrumEnergyAttrs": "spectrum_energy",
+        f"{_ATTRIBUTES}.FilterBankAttrs": "filter_bank",
+        f"{_ATTRIBUTES}.SpectralSubtractionAttrs": "spectral_subtraction",
+        f"{_ATTRIBUTES}.PcanAttrs": "pcan",
+        f"{_ATTRIBUTES}.FilterBankLogAttrs": "filter_bank_log",
+        f"{_ATTRIBUTES}.FramerAttrs": "framer",
+        f"{_ATTRIBUTES}.StackerAttrs": "stacker",
+        f"{_ATTRIBUTES}.OverlapAddAttrs": "overlap_add",
+        f"{_ATTRIBUTES}.CircularBufferAttrs": "circular_buffer",
+    },
+    operators=tuple(f"{__name__}.{name}" for name in _OPERATOR_MODULES),
+    conformance_cases=(f"{__name__}.conformance_cases",),
+    tflite_importers=(f"{__name__}.importers",),
+    tflite_rewrites=(f"{__name__}.early_exits",),
+)
