@@ -25,7 +25,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, TensorType, Value
 from firmwright.ir.module import IRModule
-from firmwright.ops.schedule import LoweringCandidate
+from firmwright.ops.schedule import NO_CONFIG, LoweringCandidate
 
 
 def offer(name: str, *rows: tuple[int, int, int]) -> CallCandidates:
@@ -34,7 +34,9 @@ def offer(name: str, *rows: tuple[int, int, int]) -> CallCandidates:
     y = Value(name, TensorType((1,), INT8))
     kernel = tir.PrimFunc(name, (), tir.Seq(()))
     result = tuple(
-        LoweringCandidate("r", {}, kernel, flash_bytes=flash, code_bytes=code, instructions=time)
+        LoweringCandidate(
+            "r", NO_CONFIG, kernel, flash_bytes=flash, code_bytes=code, instructions=time
+        )
         for time, flash, code in rows
     )
     return Call("conv2d", (weights,), (y,)), result

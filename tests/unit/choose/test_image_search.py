@@ -13,7 +13,7 @@ from firmwright.choose.flash_budget import CandidatesPerCall, CodeKey
 from firmwright.choose.image_search import ImageSearch
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Call
-from firmwright.ops.schedule import LoweringCandidate
+from firmwright.ops.schedule import NO_CONFIG, LoweringCandidate
 
 
 def offers(*calls: tuple[tuple[str, int, int, int], ...]) -> CandidatesPerCall:
@@ -23,7 +23,7 @@ def offers(*calls: tuple[tuple[str, int, int, int], ...]) -> CandidatesPerCall:
             Call("relu", (), ()),
             tuple(
                 LoweringCandidate(
-                    "r", {}, tir.PrimFunc(name, (), tir.Seq(())), {}, 0, flash, code, time
+                    "r", NO_CONFIG, tir.PrimFunc(name, (), tir.Seq(())), {}, 0, flash, code, time
                 )
                 for name, time, flash, code in own
             ),

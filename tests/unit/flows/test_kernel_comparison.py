@@ -18,6 +18,7 @@ from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ops.schedule import LoweringCandidate
+from firmwright.ops.tuning_records import DEFAULT_CHOICE
 from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
 from firmwright.tune.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,
@@ -53,7 +54,7 @@ def layers(path: Path) -> list[tuple[OpCall, LoweringCandidate]]:
     for index in (1, 2):
         call = make_op_call(module.entry.body[index], module)
         alone = configure_module(layer_module(call), load_board("host"), OPTIONS)
-        found.append((call, make_lowering(alone, OPTIONS).kernel(0, "default", {})))
+        found.append((call, make_lowering(alone, OPTIONS).kernel(0, DEFAULT_CHOICE)))
     return found
 
 

@@ -11,11 +11,16 @@ from firmwright.base.errors import UsageError
 from firmwright.flows.model.compilation import compile_for, module_after, options_for
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.model.tuning_log import read_measurements, read_tuning
-from firmwright.ops.tuning_records import Measurement, MeasurementContext, TuningRecords
+from firmwright.ops.tuning_records import (
+    DEFAULT_CHOICE,
+    Measurement,
+    MeasurementContext,
+    TuningRecords,
+)
 from firmwright.pipeline import Options
 
 AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")
-RECORD = Measurement("l", "k", ("default", ()), "ok", 5, "instructions", "conv2d", AT)
+RECORD = Measurement("l", "k", DEFAULT_CHOICE, "ok", 5, "instructions", "conv2d", AT)
 
 
 def test_invalid_log_lines_are_skipped_and_counted(

@@ -16,6 +16,7 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import LoweringCandidate, Schedule
 from firmwright.ops.tuning_records import (
     NO_TUNING_RECORDS,
+    ConfiguredSchedule,
     Measurement,
     MeasurementContext,
     TuningRecords,
@@ -24,6 +25,7 @@ from firmwright.ops.tuning_records import (
     layer_digest,
 )
 from firmwright.pipeline import Options, make_lowering
+from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import Im2colConfig
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.registry import target_features
 
@@ -122,8 +124,8 @@ def test_stale_measurements_are_counted_and_ignored(
     first, second, *_ = offered(lowering)
     log = [
         record(lowering, first, 9, kernel="of an earlier version"),
-        record(lowering, second, 8, choice=("no.such.rule", ())),
-        record(lowering, second, 7, choice=(second.rule, (("pixels", 77),))),
+        record(lowering, second, 8, choice=ConfiguredSchedule("no.such.rule")),
+        record(lowering, second, 7, choice=ConfiguredSchedule(second.rule, (("pixels", 77),))),
     ]
     with caplog.at_level(logging.WARNING):
         assert offered(lowering, TuningRecords.from_measurements(log)) == offered(lowering)
@@ -137,13 +139,13 @@ def test_the_best_configuration_of_the_search_space_is_a_candidate(lowering: Low
     def widened(rule: Schedule) -> Schedule:
         if rule.name != "dsp.conv2d.im2col":
             return rule
-        return replace(rule, configs=lambda call: ({"pixels": 4},), space=rule.configs)
+        return replace(rule, configs=lambda call: (Im2colConfig(4),), space=rule.configs)
 
     rules = tuple(widened(rule) for rule in SCHEDULES)
     narrow = replace(lowering, rules=rules)
     assert "dsp.conv2d.im2col pixels=1" not in schedules(offered(narrow))
-    extra = narrow.kernel(CALL, "dsp.conv2d.im2col", {"pixels": 1})
-    two = narrow.kernel(CALL, "dsp.conv2d.im2col", {"pixels": 2})
+    extra = narrow.kernel(CALL, configured_schedule("dsp.conv2d.im2col", Im2colConfig(1)))
+    two = narrow.kernel(CALL, configured_schedule("dsp.conv2d.im2col", Im2colConfig(2)))
     known = [record(narrow, item, 100) for item in offered(narrow)]
     tuning = TuningRecords.from_measurements(
         [*known, record(narrow, extra, 5), record(narrow, two, 6)]

@@ -14,7 +14,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.lower.lowering import LoweredCall, Lowering
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.passes.graph.assign_pools import assign_tensor_pools
 from firmwright.pipeline import load_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
@@ -78,8 +78,8 @@ def test_all_unsupported_calls_are_reported_at_once(digits: IRModule) -> None:
 def test_a_schedule_may_depend_on_memory_scopes(digits: IRModule) -> None:
     """A schedule for fast memory applies only to the call whose input is assigned there."""
 
-    def configs(call: OpCall) -> list[dict[str, int]]:
-        return [{}] if call.input_scope(0) == "fast" else []
+    def configs(call: OpCall) -> list[ScheduleConfig]:
+        return [NO_CONFIG] if call.input_scope(0) == "fast" else []
 
     def build(call: OpCall, config: object, kernel: object) -> None:
         op_table()[call.op].lower(call, kernel)

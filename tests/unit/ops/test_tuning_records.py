@@ -13,6 +13,8 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, Builder
 from firmwright.ops.tuning_records import (
+    DEFAULT_CHOICE,
+    ConfiguredSchedule,
     Measurement,
     MeasurementContext,
     TuningRecords,
@@ -51,9 +53,8 @@ def kernel(name: str = "k", addend: int = 1, extent: int = 8, constant: str = "w
 
 
 def record(**changes: object) -> Measurement:
-    plain = Measurement(
-        "l", "k", ("rule", (("pixels", 4),)), "ok", 100, "instructions", "conv2d", AT
-    )
+    choice = ConfiguredSchedule("rule", (("pixels", 4),))
+    plain = Measurement("l", "k", choice, "ok", 100, "instructions", "conv2d", AT)
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
@@ -93,7 +94,7 @@ def test_another_loop_or_constant_changes_the_kernel_digest() -> None:
 
 
 def test_a_record_round_trips() -> None:
-    for item in (record(), record(status="wrong", count=0), record(choice=("default", ()))):
+    for item in (record(), record(status="wrong", count=0), record(choice=DEFAULT_CHOICE)):
         assert parse_measurement(item.line()) == item
 
 
@@ -116,7 +117,7 @@ def test_an_invalid_line_is_ignored(text: str) -> None:
 
 
 def test_order_and_duplicates_do_not_matter() -> None:
-    a, b = record(), record(choice=("rule", (("pixels", 2),)), count=90)
+    a, b = record(), record(choice=ConfiguredSchedule("rule", (("pixels", 2),)), count=90)
     assert TuningRecords.from_measurements([a, b]) == TuningRecords.from_measurements([b, a, a, b])
     assert (
         TuningRecords.from_measurements([a]).digest != TuningRecords.from_measurements([b]).digest

@@ -13,7 +13,7 @@ from firmwright.ir.graph import OpCall
 from firmwright.ir.tir.builder import Builder
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef, RowReduction
-from firmwright.ops.schedule import Config, LoweringCandidate, Schedule
+from firmwright.ops.schedule import ConfigT_co, LoweringCandidate, Schedule
 
 _BAND = Callable[[OpCall, Builder, tir.Buffer, tir.Buffer], None]
 
@@ -22,7 +22,7 @@ _BAND = Callable[[OpCall, Builder, tir.Buffer, tir.Buffer], None]
     ("record", "field", "expected"),
     [
         (OpDef, "lower", Callable[[OpCall, Kernel], None]),
-        (Schedule, "build", Callable[[OpCall, Config, Kernel], None]),
+        (Schedule, "build", Callable[[OpCall, ConfigT_co, Kernel], None]),
         (Schedule, "fold", _BAND | None),
         (RowReduction, "accumulate", _BAND),
         (RowReduction, "finish", _BAND),

@@ -20,7 +20,7 @@ from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.conv_window import same_padding
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
 
@@ -194,7 +194,7 @@ def _random_fully_connected(seed: int) -> OpCall:
     )
 
 
-def _built(call: OpCall, schedule: Schedule, config: Config) -> Kernel:
+def _built(call: OpCall, schedule: Schedule[ScheduleConfig], config: ScheduleConfig) -> Kernel:
     kernel = Kernel("kernel", call)
     schedule.build(call, config, kernel)
     return kernel
@@ -209,10 +209,10 @@ def _executed(call: OpCall, kernel: Kernel, x: Array, y: Array) -> Array:
 
 
 @pytest.fixture
-def judge() -> Callable[[OpCall, Schedule, Config], None]:
+def judge() -> Callable[[OpCall, Schedule[ScheduleConfig], ScheduleConfig], None]:
     """Run a schedule on random input and require the bits of the reference."""
 
-    def check(call: OpCall, schedule: Schedule, config: Config) -> None:
+    def check(call: OpCall, schedule: Schedule[ScheduleConfig], config: ScheduleConfig) -> None:
         rng = np.random.default_rng(0)
         x = rng.integers(-128, 128, call.input(0).shape).astype(np.int8)
         arrays = [x, *(c.array() for c in call.constants[1:] if c is not None)]

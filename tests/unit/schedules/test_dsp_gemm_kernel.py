@@ -13,6 +13,7 @@ from firmwright.ir.core import Constant
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
+from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.cortex_m_dsp import conv2d_fully_connected, depthwise_sliding_window
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.skip_constant_channels import constant_channel_values
@@ -40,7 +41,7 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
     return replace(call, constants=(*call.constants[:2], Constant.from_array("b", bias, INT32)))
 
 
-def built(call: OpCall, config: dict[str, int]) -> str:
+def built(call: OpCall, config: ScheduleConfig) -> str:
     kernel = Kernel("kernel", call)
     schedule = CONVOLUTION if call.op == "conv2d" else MATRIX
     schedule.build(call, config, kernel)

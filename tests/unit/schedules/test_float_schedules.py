@@ -216,11 +216,11 @@ def test_tiles_match_the_default_loops_in_place_and_packed(call, style) -> None:
 def test_windows_are_packed_only_if_their_rows_are_short_or_the_band_is_large() -> None:
     (schedule,) = (each for each in FLOAT if each.name == "fpu.conv2d.separate")
     for name in ("padded", "not padded", "one row", "pointwise"):
-        assert "packed" not in schedule.configs(WINDOWS[name])[0], name
+        assert not schedule.configs(WINDOWS[name])[0].packed, name
     short = convolution((1, 6, 9, 2), 7, (3, 3), (1, 1), (0, 0, 0, 0))
     wide = convolution((1, 6, 40, 4), 8, (3, 3), (1, 1), (1, 1, 1, 1))
     for call in (short, wide):
-        assert all("packed" in config for config in schedule.configs(call))
+        assert all(config.packed for config in schedule.configs(call))
 
 
 def test_transposed_convolutions_without_overlap_match_the_default_loops() -> None:

@@ -17,7 +17,7 @@ from firmwright.flows.samples.reference_outputs import run_numpy_reference
 from firmwright.flows.verify.operator_conformance import NamedCase, cases_module
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.schedules.cortex_m_dsp import conv2d_fully_connected as dsp_gemm
 from firmwright.schedules.helium import conv2d as helium_conv2d
 from firmwright.schedules.helium import fully_connected as helium_matrix
@@ -61,8 +61,10 @@ def test_fully_connected_matches_the_reference(judge, random_fully_connected, se
         judge(call, OF["fully_connected"], config)
 
 
-def packed_configs(schedule: Schedule, call: OpCall) -> list[Config]:
-    return [config for config in schedule.configs(call) if config.get("weights") == "int4"]
+def packed_configs(schedule: Schedule[ScheduleConfig], call: OpCall) -> list[ScheduleConfig]:
+    return [
+        config for config in schedule.configs(call) if config.settings().get("weights") == "int4"
+    ]
 
 
 @pytest.mark.parametrize("schedule", PACKED, ids=lambda schedule: schedule.name)

@@ -9,6 +9,7 @@ import pytest
 
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.schedules.cortex_m_dsp.depthwise_sliding_window import SlideConfig
 from firmwright.schedules.registry import SCHEDULES
 
 SEEDS = range(30)
@@ -68,7 +69,7 @@ def test_windows_wider_than_their_input_match_the_reference(
 def test_long_windows_of_one_row_match_the_reference(size: int, judge, narrow_depthwise) -> None:
     (schedule,) = (s for s in SCHEDULES if s.name == "dsp.depthwise.sliding_window")
     call = narrow_depthwise(20, size, rows=1)
-    assert {"along": "y"} in schedule.configs(call)
+    assert SlideConfig("y") in schedule.configs(call)
     for config in schedule.configs(call):
         judge(call, schedule, config)
 

@@ -21,7 +21,7 @@ from firmwright.tune.kernel_measurement import (
     run_task,
 )
 
-CHOICES: list[ConfiguredSchedule] = [(name, ()) for name in "abcde"]
+CHOICES: list[ConfiguredSchedule] = [ConfiguredSchedule(name) for name in "abcde"]
 FIRST, SECOND = OpCall("add", (), ()), OpCall("mul", (), ())
 
 
@@ -34,7 +34,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, bad: set[tuple[str, str]], error: 
     runs: list[int] = []
 
     def together(given: MeasurementTask) -> tuple[KernelResult, ...]:
-        kernels = [(call.op, rule) for call, (rule, _) in given.kernels]
+        kernels = [(call.op, choice.rule) for call, choice in given.kernels]
         runs.append(len(kernels))
         if bad & set(kernels):
             raise error

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.ops.tuning_records import Measurement, MeasurementContext
+from firmwright.ops.tuning_records import ConfiguredSchedule, Measurement, MeasurementContext
 from firmwright.tune.log_writer import TuningLogWriter
 
 AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")
 ITEMS = [
-    Measurement("l", "k", ("rule", (("n", n),)), "ok", 5 + n, "instructions", "conv2d", AT)
+    Measurement(
+        "l", "k", ConfiguredSchedule("rule", (("n", n),)), "ok", 5 + n, "instructions", "conv2d", AT
+    )
     for n in range(4)
 ]
 

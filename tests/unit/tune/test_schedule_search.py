@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.flows.model.model import Model, load_model
-from firmwright.ops.tuning_records import MeasurementContext
+from firmwright.ops.tuning_records import ConfiguredSchedule, MeasurementContext
 from firmwright.pipeline import Options, load_module_bytes
 from firmwright.tune.kernel_measurement import KernelResult, MeasurementSetup, MeasurementTask
 from firmwright.tune.log_writer import TuningLogWriter
@@ -57,11 +57,13 @@ class Pretenders:
                 ),
             )
 
-    def result(self, shape: tuple[int, ...], choice: object) -> KernelResult:
-        if choice == ("scalar.conv2d.blocks", (("pixels", 2),)):
+    def result(self, shape: tuple[int, ...], choice: ConfiguredSchedule) -> KernelResult:
+        if choice == ConfiguredSchedule("scalar.conv2d.blocks", (("pixels", 2),)):
             return KernelResult("wrong")
         return KernelResult(
-            "ok", 1000 + zlib.crc32(f"{shape} {choice}".encode()) % 1000, "instructions"
+            "ok",
+            1000 + zlib.crc32(f"{shape} {choice.rule} {choice.settings}".encode()) % 1000,
+            "instructions",
         )
 
 

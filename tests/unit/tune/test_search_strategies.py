@@ -12,20 +12,21 @@ from firmwright.ops.tuning_records import ConfiguredSchedule
 from firmwright.tune.search_strategies import STRATEGIES, SearchSpace
 
 CHOICES: tuple[ConfiguredSchedule, ...] = tuple(
-    (rule, (("a", a), ("b", b))) for rule, a, b in product(("one", "two"), range(8), range(8))
+    ConfiguredSchedule(rule, (("a", a), ("b", b)))
+    for rule, a, b in product(("one", "two"), range(8), range(8))
 )
-BEST = ("two", (("a", 5), ("b", 3)))
+BEST = ConfiguredSchedule("two", (("a", 5), ("b", 3)))
 
 
 def cost(choice: ConfiguredSchedule) -> int:
     """Return a convex cost around the best choice; schedule one is twice as expensive."""
-    (_, a), (_, b) = choice[1]
-    return (100 + 10 * ((a - 5) ** 2 + (b - 3) ** 2)) * (2 if choice[0] == "one" else 1)
+    (_, a), (_, b) = choice.settings
+    return (100 + 10 * ((a - 5) ** 2 + (b - 3) ** 2)) * (2 if choice.rule == "one" else 1)
 
 
 def rough(choice: ConfiguredSchedule) -> int:
     """Return a cost model that orders configurations well but considers schedules equal."""
-    return cost(choice) // (2 if choice[0] == "one" else 1) + 3
+    return cost(choice) // (2 if choice.rule == "one" else 1) + 3
 
 
 def search(name: str, trials: int, seed: int = 0) -> Sequence[ConfiguredSchedule]:
@@ -35,7 +36,9 @@ def search(name: str, trials: int, seed: int = 0) -> Sequence[ConfiguredSchedule
         proposed = STRATEGIES[name](space, seen, min(8, trials - len(seen)), rng)
         assert 0 < len(proposed) <= 8
         assert not seen.keys() & set(proposed)
-        seen |= {choice: None if choice[1][0] == ("a", 7) else cost(choice) for choice in proposed}
+        seen |= {
+            choice: None if choice.settings[0] == ("a", 7) else cost(choice) for choice in proposed
+        }
     return list(seen)
 
 
@@ -68,7 +71,8 @@ def test_evolution_and_model_find_the_best_early() -> None:
 
 def test_model_learns_which_schedule_is_expensive() -> None:
     later = search("model", 40)[16:]
-    assert sum(rule == "two" for rule, _ in later) > sum(rule == "one" for rule, _ in later)
+    rules = [choice.rule for choice in later]
+    assert rules.count("two") > rules.count("one")
 
 
 def test_evolution_starts_with_the_best_guess_of_each_schedule() -> None:

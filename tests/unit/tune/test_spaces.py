@@ -11,7 +11,7 @@ from firmwright.boards import load_board
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops.tuning_records import configured_schedule
+from firmwright.ops.tuning_records import DEFAULT_CHOICE, configured_schedule
 from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
 from firmwright.tune.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,
@@ -41,11 +41,11 @@ def kernel_layer(call: OpCall, options: Options) -> list[KernelComparison]:
     )
     (offered,) = lowering.calls()
     expected_entries = {configured_schedule(item.rule, item.config) for item in offered.candidates}
-    extra = [c for c in lowering.space(0) if configured_schedule(*c) not in expected_entries]
-    right = lowering.kernel(0, "default", {})
+    extra = [choice for choice in lowering.space(0) if choice not in expected_entries]
+    right = lowering.kernel(0, DEFAULT_CHOICE)
     if not extra or right.instructions > MOST_INSTRUCTIONS:
         return []
-    kernels = tuple(lowering.kernel(0, rule, config) for rule, config in extra[::9])
+    kernels = tuple(lowering.kernel(0, choice) for choice in extra[::9])
     return [KernelComparison(call, right, kernels)]
 
 

@@ -61,7 +61,8 @@ def tuning_to_json(result: TuningResult, path: str) -> dict[str, object]:
 
 def format_schedule(choice: ConfiguredSchedule) -> str:
     """Format a schedule and its configuration as in metadata and C comments."""
-    return " ".join([choice[0], *(f"{name}={value}" for name, value in choice[1])])
+    settings = (f"{name}={value}" for name, value in choice.settings)
+    return " ".join([choice.rule, *settings])
 
 
 def format_summary(result: TuningResult, path: str) -> str:

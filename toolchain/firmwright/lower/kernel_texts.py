@@ -3,16 +3,16 @@
 from firmwright.ir.graph.attributes.layers import activation_of
 from firmwright.ir.graph.attributes.values import ExpressionAttrs
 from firmwright.ir.graph.nodes import Call, TensorType
-from firmwright.ops.schedule import Config, LoweringCandidate, Schedule
+from firmwright.ops.schedule import LoweringCandidate, ScheduleConfig
 
 _EXPRESSION_SHOWN_MAX = 50
 """Length of the longest formula that fits in the comment of a kernel."""
 
 
-def format_schedule(schedule: Schedule, config: Config) -> str:
+def format_schedule(rule: str, config: ScheduleConfig) -> str:
     """Format the name of a schedule and its configuration: `gemm columns=2 rows=4`."""
-    words = [schedule.name]
-    for key, value in config.items():
+    words = [rule]
+    for key, value in config.settings().items():
         words.append(f"{key}={value}")
     return " ".join(words)
 

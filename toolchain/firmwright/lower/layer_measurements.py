@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from firmwright.base.grouping import group_pairs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import tuning_records
-from firmwright.ops.schedule import DEFAULT_SCHEDULE, Config, LoweringCandidate, Schedule
-from firmwright.ops.tuning_records import ConfiguredSchedule, Measurement, configured_schedule
+from firmwright.ops.schedule import LoweringCandidate, Schedule, ScheduleConfig
+from firmwright.ops.tuning_records import (
+    DEFAULT_CHOICE,
+    ConfiguredSchedule,
+    Measurement,
+    configured_schedule,
+)
 
 _EQUAL_RATIO = 1.002
 """Counts within this ratio are considered equal, since other code in the firmware affects them."""
@@ -29,24 +34,26 @@ class LayerMeasurements:
     def from_measurements(measurements: Sequence[Measurement]) -> LayerMeasurements:
         return LayerMeasurements(group_pairs((item.choice, item) for item in measurements))
 
-    def configs(self, schedule: Schedule, call: OpCall) -> tuple[Config, ...]:
+    def configs(
+        self, schedule: Schedule[ScheduleConfig], call: OpCall
+    ) -> tuple[ScheduleConfig, ...]:
         """Return the configurations of a schedule to build, with the best one that was measured."""
         own = tuple(schedule.configs(call))
-        best = self._best_choice(schedule)
+        best = self._best_choice(schedule.name)
         if best is None:
             return own
-        measured: list[Config] = []
+        measured: list[ScheduleConfig] = []
         for config in schedule.tunable_configs(call):
             if config not in own and configured_schedule(schedule.name, config) == best:
                 measured.append(config)
         return (*own, *measured)
 
-    def _best_choice(self, schedule: Schedule) -> ConfiguredSchedule | None:
-        """Return the choice of a schedule with the lowest correct measurement."""
+    def _best_choice(self, rule: str) -> ConfiguredSchedule | None:
+        """Return the choice of the schedule `rule` with the lowest correct measurement."""
         counts: list[tuple[int, ConfiguredSchedule]] = []
         for choice, items in self.measured.items():
             correct = [item.count for item in items if item.status == "ok"]
-            if choice[0] == schedule.name and correct:
+            if choice.rule == rule and correct:
                 counts.append((min(correct), choice))
         return min(counts)[1] if counts else None
 
@@ -83,10 +90,13 @@ class LayerMeasurements:
         return [item.with_instructions(round(c)) for item, c in zip(usable, levels, strict=True)]
 
     def count_stale(
-        self, offered: Sequence[LoweringCandidate], rules: Sequence[Schedule], call: OpCall
+        self,
+        offered: Sequence[LoweringCandidate],
+        rules: Sequence[Schedule[ScheduleConfig]],
+        call: OpCall,
     ) -> int:
         """Count the measurements of kernels that no schedule builds any more."""
-        possible: set[ConfiguredSchedule] = {(DEFAULT_SCHEDULE, ())}
+        possible: set[ConfiguredSchedule] = {DEFAULT_CHOICE}
         for schedule in rules:
             for config in schedule.tunable_configs(call):
                 possible.add(configured_schedule(schedule.name, config))

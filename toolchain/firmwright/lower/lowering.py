@@ -6,7 +6,7 @@ Views have no candidates. Nothing is selected here, and the module is not change
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -41,12 +41,20 @@ from firmwright.ops.opdef import OpTable, RowReduction, RowWindow
 from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import (
     DEFAULT_SCHEDULE,
-    Config,
+    NO_CONFIG,
     LoweringCandidate,
     RowKernels,
     Schedule,
+    ScheduleConfig,
 )
-from firmwright.ops.tuning_records import NO_TUNING_RECORDS, TuningRecords, layer_digest
+from firmwright.ops.tuning_records import (
+    DEFAULT_CHOICE,
+    NO_TUNING_RECORDS,
+    ConfiguredSchedule,
+    TuningRecords,
+    configured_schedule,
+    layer_digest,
+)
 
 log = logging.getLogger(__name__)
 _STALE_MESSAGE = (
@@ -72,7 +80,7 @@ class Lowering:
 
     module: IRModule
     ops: OpTable
-    rules: Sequence[Schedule]
+    rules: Sequence[Schedule[ScheduleConfig]]
     intrinsics: IntrinsicTable
     features: Callable[[Target], frozenset[str]]
     tuning: TuningRecords = NO_TUNING_RECORDS
@@ -101,25 +109,26 @@ class Lowering:
             log.warning(_STALE_MESSAGE, self.module.name, stale)
         return tuple(lowered)
 
-    def space(self, index: int) -> tuple[tuple[str, Config], ...]:
+    def space(self, index: int) -> tuple[ConfiguredSchedule, ...]:
         """Return every schedule and configuration that call `index` can be built with."""
         call = self.entry.body[index]
         op_call = make_op_call(call, self.module)
-        space: list[tuple[str, Config]] = []
+        space: list[ConfiguredSchedule] = []
         for schedule in self._available(call):
             for config in schedule.tunable_configs(op_call):
-                space.append((schedule.name, config))
-        space.append((DEFAULT_SCHEDULE, {}))
-        return tuple(space)
+                space.append(configured_schedule(schedule.name, config))
+        return (*space, DEFAULT_CHOICE)
 
-    def kernel(self, index: int, rule_name: str, config: Config) -> LoweringCandidate:
+    def kernel(self, index: int, choice: ConfiguredSchedule) -> LoweringCandidate:
         """Build the kernel of call `index` with a schedule and configuration of its `space`."""
         call = self.entry.body[index]
         name = f"{call.op}_{index}"
-        if rule_name == DEFAULT_SCHEDULE:
+        if choice == DEFAULT_CHOICE:
             return self._default(name, call, call)
-        schedule = next(s for s in self._available(call) if s.name == rule_name)
-        return self._scheduled(name, call, schedule, config, call)
+        for schedule, config in self._configured(call, choice.rule):
+            if configured_schedule(schedule.name, config) == choice:
+                return self._scheduled(name, call, schedule, config, call)
+        raise errors.InternalError(f"{name} has no kernel with the schedule {choice}")
 
     def rows(self, index: int, band: int = 1) -> RowKernels | None:
         """Return kernels that compute call `index` in bands of rows, or None if impossible."""
@@ -191,15 +200,20 @@ class Lowering:
         """Return the kernel with the schedule and configuration `words`, or None if impossible."""
         if words == DEFAULT_SCHEDULE:
             return self._default(name, call, whole)
-        op_call = make_op_call(call, self.module)
-        schedule_name = words.partition(" ")[0]
-        for schedule in self._available(call):
-            if schedule.name != schedule_name:
-                continue
-            for config in schedule.tunable_configs(op_call):
-                if format_schedule(schedule, config) == words:
-                    return self._scheduled(name, call, schedule, config, whole)
+        for schedule, config in self._configured(call, words.partition(" ")[0]):
+            if format_schedule(schedule.name, config) == words:
+                return self._scheduled(name, call, schedule, config, whole)
         return None
+
+    def _configured(
+        self, call: Call, rule: str
+    ) -> Iterator[tuple[Schedule[ScheduleConfig], ScheduleConfig]]:
+        """Yield the schedule `rule` with each configuration that it has for a call."""
+        op_call = make_op_call(call, self.module)
+        for schedule in self._available(call):
+            if schedule.name == rule:
+                for config in schedule.tunable_configs(op_call):
+                    yield schedule, config
 
     def _recorded(
         self, record: ProgramRecord, name: str, call: Call, whole: Call
@@ -298,12 +312,12 @@ class Lowering:
         rows.finish(op_call, kernel, acc, result)
         return self._finish(kernel, call, call)
 
-    def _fitting(self, call: Call) -> list[Schedule]:
+    def _fitting(self, call: Call) -> list[Schedule[ScheduleConfig]]:
         objective = self.module.settings.objective
         goals = {"", objective.minimize} | (set() if objective.has_free_ram else {Minimize.RAM})
         return [schedule for schedule in self._available(call) if schedule.goal in goals]
 
-    def _available(self, call: Call) -> list[Schedule]:
+    def _available(self, call: Call) -> list[Schedule[ScheduleConfig]]:
         """Return the schedules that can build a kernel for a call on its target."""
         target = self._target(call)
         available = self.features(target) if target else frozenset()
@@ -325,15 +339,20 @@ class Lowering:
         return next(iter(self.module.targets.values()), None)
 
     def _scheduled(
-        self, name: str, call: Call, schedule: Schedule, config: Config, whole: Call
+        self,
+        name: str,
+        call: Call,
+        schedule: Schedule[ScheduleConfig],
+        config: ScheduleConfig,
+        whole: Call,
     ) -> LoweringCandidate:
         op_call = make_op_call(call, self.module)
         kernel = Kernel(name, op_call, call.span)
         schedule.build(op_call, config, kernel)
-        words = format_schedule(schedule, config)
+        words = format_schedule(schedule.name, config)
         attrs = {"disable_scheduling": True} if schedule.disable_scheduling else {}
         candidate = self._finish(kernel, call, whole, words, **attrs)
-        return replace(candidate, rule=schedule.name, config=dict(config))
+        return replace(candidate, rule=schedule.name, config=config)
 
     def _finish(
         self,
@@ -359,7 +378,7 @@ class Lowering:
         price = estimate_cost(func, self.intrinsics, self.weights(self._target(call)))
         return LoweringCandidate(
             DEFAULT_SCHEDULE,
-            {},
+            NO_CONFIG,
             func,
             dict(kernel.constants),
             scratch_bytes=scratch_bytes,

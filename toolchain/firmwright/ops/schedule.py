@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Generic, TypeAlias, TypeVar
 
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
@@ -13,11 +13,42 @@ from firmwright.ir.tir.builder import Builder
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import RowReduction, RowWindow
 
-Config: TypeAlias = Mapping[str, int | str]
+Setting: TypeAlias = int | str
+"""The value of one field of a configuration, as text shows it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class ScheduleConfig:
+    """The configuration of a schedule for one call; an instance of this class itself has no fields.
+
+    Schedules with a choice to make have a subclass of their own. Its fields are integers, strings
+    or flags. Texts (comments of the C code, metadata, tuning logs) name a field as the class does
+    and omit the fields that have their default, so a default must never change its meaning.
+    Nothing parses these texts: a reader compares them with the configurations that the schedule
+    has for the layer.
+    """
+
+    def settings(self) -> dict[str, Setting]:
+        """Return the fields that texts show, in their order; a flag that is set is 1."""
+        shown: dict[str, Setting] = {}
+        for item in fields(self):
+            value: Setting | None = getattr(self, item.name)
+            if value is not None and value != item.default:
+                shown[item.name] = int(value) if isinstance(value, bool) else value
+        return shown
+
+
+NO_CONFIG = ScheduleConfig()
+ConfigT_co = TypeVar("ConfigT_co", bound=ScheduleConfig, covariant=True)
+"""The class of a schedule's configurations.
+
+A table holds schedules of all classes as `Schedule[ScheduleConfig]`. This is sound because `build`
+and `short_loops` are called only with configurations that the same schedule returned.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule(Generic[ConfigT_co]):
     """A way to lower `op` on targets that have all features in `requires`.
 
     `configs` returns the configurations to try for a call, most promising first, or none if the
@@ -39,31 +70,31 @@ class Schedule:
     name: str
     op: str
     requires: frozenset[str]
-    configs: Callable[[OpCall], Sequence[Config]]
-    build: Callable[[OpCall, Config, Kernel], None]
+    configs: Callable[[OpCall], Sequence[ConfigT_co]]
+    build: Callable[[OpCall, ConfigT_co, Kernel], None]
     disable_scheduling: bool = False
     goal: str = ""
     fuses: bool = False
-    space: Callable[[OpCall], Sequence[Config]] | None = None
+    space: Callable[[OpCall], Sequence[ConfigT_co]] | None = None
     fold: Callable[[OpCall, Builder, tir.Buffer, tir.Buffer], None] | None = None
     takes_weight_zero_point: bool = False
-    short_loops: Callable[[OpCall, Config], Config] | None = None
+    short_loops: Callable[[OpCall, ConfigT_co], ConfigT_co] | None = None
     time_max: float = 0.0
 
-    def with_short_loops(self, *, only: bool = True) -> Schedule:
+    def with_short_loops(self, *, only: bool = True) -> Schedule[ConfigT_co]:
         """Return the schedule that offers short loops; if `only`, others are left to tuning."""
         shorten = self.short_loops
         if shorten is None:
             return self
 
-        def configs(call: OpCall) -> tuple[Config, ...]:
+        def configs(call: OpCall) -> tuple[ConfigT_co, ...]:
             own = tuple(self.configs(call))
             short = tuple(shorten(call, config) for config in own)
             return short if only else (*own, *(one for one in short if one not in own))
 
         return replace(self, configs=configs, space=self.tunable_configs)
 
-    def tunable_configs(self, call: OpCall) -> tuple[Config, ...]:
+    def tunable_configs(self, call: OpCall) -> tuple[ConfigT_co, ...]:
         """Return every configuration that may be built for `call`, the default ones first."""
         own = tuple(self.configs(call))
         more = () if self.space is None else self.space(call)
@@ -85,7 +116,7 @@ class LoweringCandidate:
     """
 
     rule: str
-    config: Config
+    config: ScheduleConfig
     function: tir.PrimFunc
     constants: Mapping[str, Constant] = field(default_factory=dict)
     scratch_bytes: int = 0

@@ -22,7 +22,7 @@ from firmwright.ir.syntax import IRWriter
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.printer import print_prim
 from firmwright.ir.tir.traversal import Node, rewrite_func
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import DEFAULT_SCHEDULE, ScheduleConfig, Setting
 
 SCHEMA = 1
 _DIGITS = 24
@@ -31,15 +31,32 @@ _STRING_FIELDS = ("layer", "kernel", "rule", "status", "unit", "what", *_CONTEXT
 _STATUSES = ("ok", "wrong", "failed")
 
 Status: TypeAlias = Literal["ok", "wrong", "failed"]
-ConfiguredSchedule: TypeAlias = tuple[str, tuple[tuple[str, int | str], ...]]
-"""The name of a schedule and its sorted configuration."""
 MeasurementKey: TypeAlias = "tuple[str, str, ConfiguredSchedule, MeasurementContext]"
 """Layer digest, kernel digest, configured schedule and context."""
 
 
-def configured_schedule(rule: str, config: Config) -> ConfiguredSchedule:
-    """Return a schedule and its configuration as a hashable key."""
-    return rule, tuple(sorted(config.items()))
+@dataclass(frozen=True, slots=True, order=True)
+class ConfiguredSchedule:
+    """The name of a schedule and the settings of one configuration, sorted by name.
+
+    This is the form of tuning logs, which may name schedules that no longer exist.
+    """
+
+    rule: str
+    settings: tuple[tuple[str, Setting], ...] = ()
+
+    @staticmethod
+    def from_settings(rule: str, settings: Mapping[str, Setting]) -> ConfiguredSchedule:
+        return ConfiguredSchedule(rule, tuple(sorted(settings.items())))
+
+
+DEFAULT_CHOICE = ConfiguredSchedule(DEFAULT_SCHEDULE)
+"""An operator's default loops."""
+
+
+def configured_schedule(rule: str, config: ScheduleConfig) -> ConfiguredSchedule:
+    """Return the form that tuning logs have of a schedule and its configuration."""
+    return ConfiguredSchedule.from_settings(rule, config.settings())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +94,13 @@ class Measurement:
 
     def line(self) -> str:
         """Return the record as one line of JSON, identical on every machine."""
-        rule, config = self.choice
         data = {
             "schema": SCHEMA,
             "layer": self.layer,
             "kernel": self.kernel,
             "what": self.what,
-            "rule": rule,
-            "config": dict(config),
+            "rule": self.choice.rule,
+            "config": dict(self.choice.settings),
             "status": self.status,
             "count": self.count,
             "unit": self.unit,
@@ -102,7 +118,7 @@ def parse_measurement(text: str) -> Measurement | None:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not _is_valid(data):
         return None
     return Measurement(
-        choice=configured_schedule(data["rule"], data["config"]),
+        choice=ConfiguredSchedule.from_settings(data["rule"], data["config"]),
         at=MeasurementContext(*(data[name] for name in _CONTEXT_FIELDS)),
         **{name: data[name] for name in ("layer", "kernel", "status", "count", "unit", "what")},
     )

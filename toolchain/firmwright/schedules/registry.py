@@ -19,7 +19,7 @@ from firmwright.ir.tir.intrinsic import (
     IntrinsicTable,
 )
 from firmwright.ops.intrinsics import BASE_INTRINSICS
-from firmwright.ops.schedule import Schedule
+from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.schedules import (
     cortex_m_dsp,
     dsp_and_scalar,
@@ -39,7 +39,7 @@ def _modules() -> list[ModuleType]:
     return own + door_modules(lambda extension: extension.schedules)
 
 
-def _schedules() -> Iterator[Schedule]:
+def _schedules() -> Iterator[Schedule[ScheduleConfig]]:
     for module in _modules():
         yield from getattr(module, "SCHEDULES", ())
 
@@ -52,5 +52,5 @@ def _intrinsics() -> IntrinsicFamilies:
     return IntrinsicFamilies(ready, makers)
 
 
-SCHEDULES: Sequence[Schedule] = SequenceOnUse(_schedules)
+SCHEDULES: Sequence[Schedule[ScheduleConfig]] = SequenceOnUse(_schedules)
 INTRINSICS: IntrinsicTable = IntrinsicsOnUse(_intrinsics)

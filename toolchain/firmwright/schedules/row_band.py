@@ -10,10 +10,18 @@ from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, logical_and, minimum
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import ScheduleConfig
 
 # Padded layers first copy a band: the input rows needed by one output row, with the zero point in
 # the margins and in rows outside the input, so that every window is inside. The margins are written
 # once.
+
+
+@dataclass(frozen=True, slots=True)
+class PixelBlock(ScheduleConfig):
+    """The configuration of a schedule that chooses only the output pixels of a block."""
+
+    pixels: int
 
 
 @dataclass(frozen=True, slots=True)

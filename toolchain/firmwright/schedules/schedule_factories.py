@@ -8,7 +8,7 @@ from functools import partial
 
 from firmwright.base.dtypes import DType
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 dsp_schedule = partial(Schedule, requires=frozenset({"dsp"}), disable_scheduling=True)
 helium_schedule = partial(Schedule, requires=frozenset({"mve"}), disable_scheduling=True)
@@ -19,6 +19,6 @@ FLOAT_FAMILIES = ("fpu", "fpu"), *(("soft_float", each) for each in ("mla", "rvm
 """Families of float schedules with the feature that they require."""
 
 
-def for_inputs_of(dtype: DType) -> Callable[[OpCall], tuple[Config, ...]]:
+def for_inputs_of(dtype: DType) -> Callable[[OpCall], tuple[ScheduleConfig, ...]]:
     """Return `configs` of a schedule for all calls whose first input is of `dtype`."""
-    return lambda op: ({},) if op.input(0).dtype == dtype else ()
+    return lambda op: (NO_CONFIG,) if op.input(0).dtype == dtype else ()

@@ -23,8 +23,12 @@ from firmwright.flows.board.model_session import ModelSession, open_session
 from firmwright.flows.measure.instruction_counts import SharedKernelError, measure_instructions
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops.schedule import DEFAULT_SCHEDULE
-from firmwright.ops.tuning_records import ConfiguredSchedule, MeasurementContext, Status
+from firmwright.ops.tuning_records import (
+    DEFAULT_CHOICE,
+    ConfiguredSchedule,
+    MeasurementContext,
+    Status,
+)
 from firmwright.pipeline import Compilation, Options, compile_model, configure_module, make_lowering
 from firmwright.tune.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,
@@ -135,9 +139,9 @@ def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
             raise errors.DeviceError(error.what, where=error.where, hint=error.hint) from error
         problem = error
     if len(task.kernels) == 1:
-        call, (rule, config) = task.kernels[0]
-        settings = (f"{name}={value}" for name, value in config)
-        log.warning("a kernel fails: %s: %s", " ".join([call.op, rule, *settings]), problem)
+        call, choice = task.kernels[0]
+        settings = (f"{name}={value}" for name, value in choice.settings)
+        log.warning("a kernel fails: %s: %s", " ".join([call.op, choice.rule, *settings]), problem)
         return (KernelResult("failed"),)
     middle = len(task.kernels) // 2
     first = run_task(replace(task, kernels=task.kernels[:middle]))
@@ -165,8 +169,8 @@ def _kernel_layer(
 ) -> KernelComparison:
     """Return the kernels of a layer, lowered for `board`, with the reference loops."""
     lowering = make_lowering(configure_module(layer_module(call), board, options), options)
-    kernels = tuple(lowering.kernel(0, rule, dict(config)) for rule, config in choices)
-    return KernelComparison(call, lowering.kernel(0, DEFAULT_SCHEDULE, {}), kernels)
+    kernels = tuple(lowering.kernel(0, choice) for choice in choices)
+    return KernelComparison(call, lowering.kernel(0, DEFAULT_CHOICE), kernels)
 
 
 def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[KernelResult, ...]:

@@ -26,8 +26,9 @@ from firmwright.ir.module import IRModule
 from firmwright.lower.kernel_texts import format_shapes
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import DEFAULT_SCHEDULE, LoweringCandidate
+from firmwright.ops.schedule import LoweringCandidate
 from firmwright.ops.tuning_records import (
+    DEFAULT_CHOICE,
     ConfiguredSchedule,
     Measurement,
     MeasurementContext,
@@ -115,14 +116,13 @@ class _LayerSearch:
         """Return the offered choices, and all those of competitive or unoffered schedules."""
         # The best prediction of a schedule comes first, so that it overwrites the others.
         costs: dict[str, int] = {}
-        for (rule, _), candidate in reversed(self.offered.items()):
-            costs[rule] = candidate.instructions
+        for choice, candidate in reversed(self.offered.items()):
+            costs[choice.rule] = candidate.instructions
         most = _FAR_OFF * min(costs.values())
         far_off = {rule for rule, cost in costs.items() if cost > most}
         choices: list[ConfiguredSchedule] = []
-        for rule, config in self.lowering.space(0):
-            choice = configured_schedule(rule, config)
-            if choice in self.offered or rule not in far_off:
+        for choice in self.lowering.space(0):
+            if choice in self.offered or choice.rule not in far_off:
                 choices.append(choice)
         return tuple(choices)
 
@@ -137,8 +137,7 @@ class _LayerSearch:
         if choice in self.offered:
             return self.offered[choice]
         if choice not in self.built:
-            rule, config = choice
-            self.built[choice] = self.lowering.kernel(0, rule, dict(config))
+            self.built[choice] = self.lowering.kernel(0, choice)
         return self.built[choice]
 
     def predicted(self, choice: ConfiguredSchedule) -> int:
@@ -371,7 +370,7 @@ class _SearchRun:
 def _fits_one_image(group: Sequence[_Proposal], board: Board) -> bool:
     """Return whether the kernels and the references of their layers fit in one short run."""
     layers = {id(proposal.layer): proposal.layer for proposal in group}.values()
-    references = [layer.kernel((DEFAULT_SCHEDULE, ())) for layer in layers]
+    references = [layer.kernel(DEFAULT_CHOICE) for layer in layers]
     kernels = [*references, *(proposal.kernel for proposal in group)]
     tensor_bytes = sum(_tensor_bytes(layer.call) for layer in layers)
     if tensor_bytes > budget_bytes(board):

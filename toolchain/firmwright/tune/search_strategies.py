@@ -49,8 +49,7 @@ def propose_by_cost_model(
     overall = corrections.get("", 1.0)
 
     def cost(choice: ConfiguredSchedule) -> float:
-        rule, _ = choice
-        return space.predicted(choice) * corrections.get(rule, overall)
+        return space.predicted(choice) * corrections.get(choice.rule, overall)
 
     return sorted(space.untried(seen), key=cost)[:count]
 
@@ -64,9 +63,8 @@ def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
     logs: dict[str, list[float]] = {}
     for choice, counted in seen.items():
         if counted:
-            rule, _ = choice
             ratio = math.log(counted / max(1, space.predicted(choice)))
-            logs.setdefault(rule, []).append(ratio)
+            logs.setdefault(choice.rule, []).append(ratio)
             logs.setdefault("", []).append(ratio)
     return {name: math.exp(math.fsum(ratios) / len(ratios)) for name, ratios in logs.items()}
 
@@ -110,16 +108,14 @@ def _first_of_each_schedule(choices: Sequence[ConfiguredSchedule]) -> list[Confi
     """Return the first choice of each schedule; the schedule whose choices end last is last."""
     by_schedule: dict[str, ConfiguredSchedule] = {}
     for choice in reversed(choices):
-        rule, _ = choice
-        by_schedule[rule] = choice
+        by_schedule[choice.rule] = choice
     return list(by_schedule.values())[::-1]
 
 
 def _is_neighbor(a: ConfiguredSchedule, b: ConfiguredSchedule) -> bool:
     """Return whether two choices of one schedule differ in one setting."""
-    (rule_a, config_a), (rule_b, config_b) = a, b
-    changed = {name for name, _ in set(config_a) ^ set(config_b)}
-    return rule_a == rule_b and len(changed) == 1
+    changed = {name for name, _ in set(a.settings) ^ set(b.settings)}
+    return a.rule == b.rule and len(changed) == 1
 
 
 STRATEGIES: Mapping[str, Strategy] = {

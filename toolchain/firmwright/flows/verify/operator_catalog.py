@@ -12,7 +12,7 @@ from firmwright.ir.graph.attributes import attributes_class
 from firmwright.ir.graph.attributes.base import attribute_specs
 from firmwright.ir.graph.attributes.descriptions import attribute_descriptions
 from firmwright.ops.opdef import OpDef, OpTable
-from firmwright.ops.schedule import Schedule
+from firmwright.ops.schedule import Schedule, ScheduleConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,15 @@ class SupportedOperator:
     boards: tuple[str, ...]
 
 
-def supported_operators(ops: OpTable, rules: Sequence[Schedule]) -> list[SupportedOperator]:
+def supported_operators(
+    ops: OpTable, rules: Sequence[Schedule[ScheduleConfig]]
+) -> list[SupportedOperator]:
     """Return all operators except `custom`, in order of their names."""
     ordered = sorted(ops.items())
     return [_operator(opdef, rules) for _, opdef in ordered if opdef.dtypes]
 
 
-def _operator(opdef: OpDef, rules: Sequence[Schedule]) -> SupportedOperator:
+def _operator(opdef: OpDef, rules: Sequence[Schedule[ScheduleConfig]]) -> SupportedOperator:
     cases = sum(1 for _ in conformance_cases(opdef.name))
     return SupportedOperator(
         name=opdef.name,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from firmwright.base.dtypes import INT8, UINT8, UINT32
 from firmwright.base.rounding import divide_up
@@ -13,7 +14,7 @@ from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant, weight_zero_point
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, fits_int4, plan_gemm
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import (
@@ -43,19 +44,42 @@ CHANNELS_BY_PIXELS = {4: 2, 2: 4, 1: 8}
 _WORD = 4
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+@dataclass(frozen=True, slots=True)
+class Im2colConfig(ScheduleConfig):
+    """The configuration of a convolution: the output pixels of a block, and how it is computed."""
+
+    pixels: int
+    order: Literal["forward", "backward"] = "forward"
+    weights: Literal["int8", "int4"] = "int8"
+    steps: int | None = None
+    """The steps of a micro-kernel call, by default as many as the layer permits."""
+    code: Literal["own", "shared"] = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class RowsConfig(ScheduleConfig):
+    """The configuration of a matrix: the rows of a block, and the form of the input vector."""
+
+    rows: int
+    input: Literal["int16", "bytes"] = "int16"
+    steps: int | None = None
+    """The steps of a micro-kernel call, by default as many as the layer permits."""
+
+
+def _configs(op: OpCall) -> Sequence[Im2colConfig]:
     if op.input(0).dtype != INT8 or op.attributes(WindowAttrs).dilation[1] != 1:
         return ()
     pixels = op.output.elements // op.output.shape[3]
-    configs: list[Config] = []
+    configs: list[Im2colConfig] = []
     for count in CHANNELS_BY_PIXELS:
         if count <= pixels:
-            configs.append({"pixels": count})
+            configs.append(Im2colConfig(count))
         if 1 < count < pixels:
-            configs.append({"pixels": count, "order": "backward"})
+            configs.append(Im2colConfig(count, order="backward"))
     most = max(CHANNELS_BY_PIXELS)
     if pixels >= most and _fits_int4(op):
-        configs += [{**c, "weights": "int4"} for c in configs if c["pixels"] == most]
+        widest = [config for config in configs if config.pixels == most]
+        configs += [replace(config, weights="int4") for config in widest]
     return configs
 
 
@@ -65,32 +89,32 @@ def _fits_int4(op: OpCall) -> bool:
     return not has_weight_zero_point(op) and fits_int4(layer_layout(op), kernel, bias)
 
 
-def _shared_configs(op: OpCall) -> Sequence[Config]:
-    fits = {"pixels": 2} in _configs(op) and op.output.shape[0] == 1
+def _shared_configs(op: OpCall) -> Sequence[Im2colConfig]:
+    fits = Im2colConfig(2) in _configs(op) and op.output.shape[0] == 1
     if not fits or op.input(1).shape[-1] % _WORD or has_weight_zero_point(op):
         return ()
     fitting = (steps for steps in (8, 4) if layer_layout(op).words % steps == 0)
-    return [{"pixels": 2, "steps": steps, "code": "shared"} for steps in fitting]
+    return [Im2colConfig(2, steps=steps, code="shared") for steps in fitting]
 
 
-def _space(op: OpCall) -> Sequence[Config]:
+def _space(op: OpCall) -> Sequence[Im2colConfig]:
     unrolls = alternative_unrolls(layer_layout(op).words)
-    configs = (config for config in _configs(op) if "weights" not in config)
-    return [{**config, "steps": steps} for config in configs for steps in unrolls]
+    configs = [config for config in _configs(op) if config.weights == "int8"]
+    return [replace(config, steps=steps) for config in configs for steps in unrolls]
 
 
-def _short_loops(op: OpCall, config: Config) -> Config:
+def _short_loops(op: OpCall, config: Im2colConfig) -> Im2colConfig:
     words = layer_layout(op).words
-    if config.get("input") == "bytes" or "weights" in config:
+    if config.weights == "int4":
         words //= 2
-    return {**config, "steps": default_unroll(words, SHORT_UNROLL)}
+    return replace(config, steps=default_unroll(words, SHORT_UNROLL))
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: Im2colConfig, b: Kernel) -> None:
     kernel = conv2d.weights_of(op)
     layout = layer_layout(op)
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
-    block = block_pixels(int(config["pixels"]), op.output.elements // op.output.shape[3])
+    block = block_pixels(config.pixels, op.output.elements // op.output.shape[3])
     channels, params = CHANNELS_BY_PIXELS[block], conv2d.requantization_of(op)
     gemm = plan_gemm(
         b=b,
@@ -101,13 +125,13 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         block=channels,
         pixels=block,
         zero_point=weight_zero_point(op),
-        is_int4="weights" in config,
-        is_shared="code" in config,
+        is_int4=config.weights == "int4",
+        is_shared=config.code == "shared",
     )
-    if "steps" in config:
-        gemm = replace(gemm, steps=int(config["steps"]))
+    if config.steps is not None:
+        gemm = replace(gemm, steps=config.steps)
     source = Im2colSource(b.input(0), layout, per_tensor_quant(op.input(0)).zero_point)
-    convolve_in_blocks(b, source, gemm, op.output.shape, backward=config.get("order") == "backward")
+    convolve_in_blocks(b, source, gemm, op.output.shape, backward=config.order == "backward")
 
 
 def layer_layout(op: OpCall) -> Im2colLayout:
@@ -193,7 +217,7 @@ def _counted(b: Kernel, enter: Nest, name: str, count: int, *, backward: bool) -
     return b.let(f"{name}_down", (count - 1) - index) if backward else index
 
 
-def _matrix_configs(op: OpCall) -> Sequence[Config]:
+def _matrix_configs(op: OpCall) -> Sequence[RowsConfig]:
     if op.input(0).dtype != INT8 or op.input(1).dtype != INT8:
         return ()
     outputs, depth = op.input(1).shape
@@ -202,22 +226,30 @@ def _matrix_configs(op: OpCall) -> Sequence[Config]:
         return ()
     whole_words = depth % _WORD == 0
     if not whole_words or has_weight_zero_point(op):
-        return ({"rows": rows},)
-    return ({"rows": rows}, {"rows": rows, "input": "bytes"})
+        return (RowsConfig(rows),)
+    return (RowsConfig(rows), RowsConfig(rows, input="bytes"))
 
 
-def _matrix_space(op: OpCall) -> Sequence[Config]:
+def _matrix_space(op: OpCall) -> Sequence[RowsConfig]:
     unrolls = alternative_unrolls(layer_layout(op).words)
-    return [{**config, "steps": steps} for config in _matrix_configs(op)[:1] for steps in unrolls]
+    first = _matrix_configs(op)[:1]
+    return [replace(config, steps=steps) for config in first for steps in unrolls]
 
 
-def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
+def _matrix_short_loops(op: OpCall, config: RowsConfig) -> RowsConfig:
+    words = layer_layout(op).words
+    if config.input == "bytes":
+        words //= 2
+    return replace(config, steps=default_unroll(words, SHORT_UNROLL))
+
+
+def _build_matrix(op: OpCall, config: RowsConfig, b: Kernel) -> None:
     matrix = conv2d.weights_of(op)
     outputs, depth = matrix.shape
     layout = layer_layout(op)
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     kernel, params = matrix.reshape(outputs, 1, 1, depth), fully_connected.requantization_of(op)
-    rows, offset = int(config["rows"]), weight_zero_point(op)
+    rows, offset = config.rows, weight_zero_point(op)
     gemm = plan_gemm(
         b=b,
         layout=layout,
@@ -228,10 +260,10 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
         pixels=1,
         zero_point=offset,
     )
-    if "steps" in config:
-        gemm = replace(gemm, steps=int(config["steps"]))
+    if config.steps is not None:
+        gemm = replace(gemm, steps=config.steps)
     with b.for_("n", op.output.elements // outputs) as n:
-        if config.get("input") == "bytes":
+        if config.input == "bytes":
             x = b.view("words", b.input(0), n * depth, (depth // _WORD,), dtype=UINT32, alignment=4)
             gemm.emit_from_bytes(b, x, n)
             return
@@ -257,7 +289,7 @@ SCHEDULES = (
         configs=_matrix_configs,
         build=_build_matrix,
         space=_matrix_space,
-        short_loops=_short_loops,
+        short_loops=_matrix_short_loops,
         takes_weight_zero_point=True,
     ),
     dsp_schedule(

@@ -13,9 +13,9 @@ from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant
-from firmwright.ops.schedule import Config
 from firmwright.schedules.cortex_m_dsp import layer_tables
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, tap_order
+from firmwright.schedules.cortex_m_dsp.layer_tables import SHARED_CODE, SharedCode
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import OFFSET_FORM_BYTES, fit_offset_form
 from firmwright.schedules.schedule_factories import dsp_schedule
@@ -39,7 +39,7 @@ def _layout(op: OpCall) -> Im2colLayout:
     return Im2colLayout(kernel_window(op), op.input(1).shape[-1])
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[SharedCode]:
     x, (batch, height, width, outputs) = op.input(0), op.output.shape
     window = kernel_window(op)
     fits = (
@@ -51,7 +51,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         and not has_weight_zero_point(op)
         and _table(op) is not None
     )
-    return ({"code": "shared"},) if fits else ()
+    return (SHARED_CODE,) if fits else ()
 
 
 def _table(op: OpCall) -> Array | None:
@@ -68,7 +68,7 @@ def _table(op: OpCall) -> Array | None:
     return np.concatenate([packed.reshape(-1), ends.view("<u4")])
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: SharedCode, b: Kernel) -> None:
     layout, table = _layout(op), _table(op)
     assert table is not None
     (top, _, left, _), window = layout.window.padding, layout.window

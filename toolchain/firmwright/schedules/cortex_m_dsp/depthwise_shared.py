@@ -12,8 +12,8 @@ from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weig
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant
-from firmwright.ops.schedule import Config
 from firmwright.schedules.cortex_m_dsp import layer_tables
+from firmwright.schedules.cortex_m_dsp.layer_tables import SHARED_CODE, SharedCode
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import fit_offset_form
 from firmwright.schedules.schedule_factories import dsp_schedule
@@ -40,7 +40,7 @@ _BAND_BYTES = 5120
 """Maximum size of a band of more than one output row."""
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[SharedCode]:
     x, window = op.input(0), window_of(op, op.input(1).shape[1:3])
     fits = (
         (x.dtype, x.shape[0], window.size, window.dilation) == (INT8, 1, (3, 3), (1, 1))
@@ -51,7 +51,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
         and _band(op)[2] <= UINT16.max
         and _records(op) is not None
     )
-    return ({"code": "shared"},) if fits else ()
+    return (SHARED_CODE,) if fits else ()
 
 
 def _band(op: OpCall) -> tuple[int, int, int]:
@@ -79,7 +79,7 @@ def _records(op: OpCall) -> Array | None:
     return None if forms is None else np.concatenate([taps, forms], axis=1)
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: SharedCode, b: Kernel) -> None:
     window, records = window_of(op, (3, 3)), _records(op)
     (top, _, left, _), (height, input_width) = window.padding, window.input_size
     (rows, pitch, size), stride = _band(op), window.stride[0]

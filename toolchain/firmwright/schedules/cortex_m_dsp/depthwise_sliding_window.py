@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from firmwright.ops.conv2d import requantization_of, weight_offsets
 from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.cortex_m_dsp.sliding_window import InputLine, SlidingWindow
 from firmwright.schedules.epilogue import (
     AddendSource,
@@ -93,25 +94,39 @@ class _ChannelRegisters:
         return ("smlabt" if half else "smlabb"), word
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+_Axis: TypeAlias = Literal["x", "y"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlideConfig(ScheduleConfig):
+    """The configuration of a sliding window: the axis along which it slides."""
+
+    along: _Axis
+
+
+def _configs(op: OpCall) -> Sequence[SlideConfig]:
     kind = op.input(0).dtype
     is_int16 = kind == INT16 and accumulator_dtype(op, 3) == INT32
     if not (is_int16 or kind == INT8) or op.attributes(WindowAttrs).dilation != (1, 1):
         return ()
     vertical, horizontal = window_axes(op)
-    configs: list[Config] = []
-    for name, along, across in (("x", horizontal, vertical), ("y", vertical, horizontal)):
+    configs: list[SlideConfig] = []
+    axes: dict[_Axis, tuple[WindowAxis, WindowAxis]] = {
+        "x": (horizontal, vertical),
+        "y": (vertical, horizontal),
+    }
+    for name, (along, across) in axes.items():
         max_across = _MAX_ACROSS if along.taps > 1 else _MAX_LINE
         fits = SlidingWindow(along).accumulators <= _MAX_ACCUMULATORS and across.taps <= max_across
         empty = any(not axis.valid(o) for axis in (along, across) for o in axis.outputs)
         if fits and not empty:
-            configs.append({"along": name})
+            configs.append(SlideConfig(name))
     return tuple(configs)
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
     vertical, horizontal = window_axes(op)
-    is_vertical = config["along"] == "y"
+    is_vertical = config.along == "y"
     along, across = (vertical, horizontal) if is_vertical else (horizontal, vertical)
     taps = weight_offsets(op)[0].astype(np.int64)  # [y, x, channel]
     flat = taps.reshape(-1, taps.shape[2]).T

@@ -23,7 +23,7 @@ from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.int16_accumulation import (
     Int16Accumulation,
     has_32_bit_products,
@@ -167,7 +167,14 @@ def _phases(op: OpCall, axis: int) -> Iterator[tuple[range, range, tuple[int, in
             yield outputs, taps, (start, len(outputs) - 1 + len(taps) - length - start)
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+@dataclass(frozen=True, slots=True)
+class ChannelRows(ScheduleConfig):
+    """The configuration of direct dot products: the output channels that are summed at once."""
+
+    rows: int
+
+
+def _configs(op: OpCall) -> Sequence[ChannelRows]:
     channels, kind, parts = op.output.shape[3], op.input(0).dtype, list(_parts(op))
     if kind not in _DTYPES[op.op] or (kind == INT16 and not has_32_bit_products(weights_of(op))):
         return ()
@@ -175,10 +182,10 @@ def _configs(op: OpCall) -> Sequence[Config]:
     is_short = max(part.kernel[0, :1].size for part in parts) <= _SHORT_RUN
     counts = range(min(2 * _LANES if is_short else _LANES, channels), 0, -1)
     rows = min(counts, key=lambda rows: divide_up(channels, rows) * (1 + 2 * rows))
-    return ({"rows": rows},) if sum(loops) <= _MAX_LOOPS else ()
+    return (ChannelRows(rows),) if sum(loops) <= _MAX_LOOPS else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ChannelRows, b: Kernel) -> None:
     x, sums = b.input(0), plan_int16_accumulation(b, op, weights_of(op))
     if op.input(0).dtype == INT8:
         zero_point, size = per_tensor_quant(op.input(0)).zero_point, x.elements
@@ -187,7 +194,7 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         with b.unrolled("i", size, 4, 3, 2) as i:
             b.store(wide, [i], (b.load_i32(source, [i]) - zero_point).cast(INT16))
     for part in _parts(op):
-        part.emit(b, x, sums, int(config["rows"]))
+        part.emit(b, x, sums, config.rows)
 
 
 SCHEDULES = tuple(

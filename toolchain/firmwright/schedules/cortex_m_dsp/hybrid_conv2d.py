@@ -16,7 +16,7 @@ from firmwright.ops.hybrid_conv2d import quantize_input
 from firmwright.ops.hybrid_fully_connected import is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import apply_activation, quantization_of
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
     CHANNELS_BY_PIXELS,
     Im2colSource,
@@ -26,6 +26,7 @@ from firmwright.schedules.cortex_m_dsp.conv2d_fully_connected import (
 )
 from firmwright.schedules.cortex_m_dsp.gemm_kernel import plan_gemm_without_bias
 from firmwright.schedules.epilogue_forms import FinishElement
+from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
 from firmwright.schedules.skip_constant_channels import ChannelOrder
 
@@ -44,18 +45,18 @@ _BIAS = 2
 _NO_PADDING = ((0, 0),) * 3
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[PixelBlock]:
     if op.attributes(WindowAttrs).dilation[1] != 1:
         return ()
     _, height, width, _ = op.output.shape
-    return [{"pixels": count} for count in CHANNELS_BY_PIXELS if count <= height * width]
+    return [PixelBlock(count) for count in CHANNELS_BY_PIXELS if count <= height * width]
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
     kernel, layout = weights_of(op), layer_layout(op)
     x, (batch, height, width, channels) = op.input(0), op.output.shape
     pixels = height * width
-    block = block_pixels(int(config["pixels"]), pixels)
+    block = block_pixels(config.pixels, pixels)
     scales = np.array(quantization_of(op.input(1)).scales)
     with b.for_("n", batch) as n:
         quantized = b.allocate("quantized", INT8, (1, *x.shape[1:]))
@@ -66,14 +67,14 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         convolve_in_blocks(b, source, gemm, (1, height, width, channels), n * pixels)
 
 
-def _matrix_configs(op: OpCall) -> Sequence[Config]:
+def _matrix_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     outputs, depth = op.input(1).shape
     is_constant = all(op.constant(k) is not None for k in (1, _BIAS) if op.has_input(k))
     is_aligned = depth % _WORD == 0 or not is_whole(op)
-    return ({},) if is_constant and is_aligned and outputs >= _CHANNELS else ()
+    return (NO_CONFIG,) if is_constant and is_aligned and outputs >= _CHANNELS else ()
 
 
-def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     (outputs, depth), bias = op.input(1).shape, op.constant(_BIAS)
     scales = np.array(quantization_of(op.input(1)).scales)
     per_channel = len(scales) > 1 or is_whole(op)

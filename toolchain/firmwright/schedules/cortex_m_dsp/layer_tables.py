@@ -5,7 +5,8 @@ Parameters would take code in each call. The outputs are those of an offset form
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -16,7 +17,18 @@ from firmwright.ir.tir.expr_evaluation import Ints
 from firmwright.ir.tir.inplace_distance import excluded_distances
 from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, Operand, pointers
 from firmwright.ops.kernel import Kernel
+from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.folded_requantize import FITTED_LEFT, read_offset_form
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCode(ScheduleConfig):
+    """The configuration of schedules whose layers share one function; texts show `code=shared`."""
+
+    code: Literal["own", "shared"] = "own"
+
+
+SHARED_CODE = SharedCode("shared")
 
 
 def layer_intrinsic(

@@ -18,7 +18,7 @@ from firmwright.ops.lstm_layer import (
     folded_biases,
     weights_at,
 )
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.cortex_m_dsp.vector_product import VectorProduct
 from firmwright.schedules.schedule_factories import dsp_schedule, for_inputs_of
 
@@ -27,7 +27,7 @@ from firmwright.schedules.schedule_factories import dsp_schedule, for_inputs_of
 # [unit, gate], so that the gate of each of a block's eight rows is known; the units are even.
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     (batch, time, _), units = batch_time_inputs(op), op.input(HIDDEN_STATE).shape[1]
     layer, hidden = UnitBuilder(op, b), b.outputs[1]
     rows = len(GATES) * (units + units % 2)

@@ -14,8 +14,9 @@ from firmwright.ops.conv2d import channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import Schedule
 from firmwright.schedules.int16_accumulation import Int16Accumulation, plan_int16_accumulation
+from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
@@ -72,14 +73,14 @@ class _DepthwiseTaps:
         return total + x * w
 
 
-def _strip_configs(op: OpCall) -> Sequence[Config]:
+def _strip_configs(op: OpCall) -> Sequence[PixelBlock]:
     if op.input(1).shape[2] > _MAX_UNROLLED:
         return ()
     groups = _groups(op)
     if len(groups) > _MAX_GROUPS or not all(each.taps for each in groups):
         return ()
     width = max(len(across.outputs) for across in groups)
-    return [{"pixels": count} for count in _PIXELS if count <= width]
+    return [PixelBlock(count) for count in _PIXELS if count <= width]
 
 
 def _groups(op: OpCall) -> list[ValidTapRun]:
@@ -182,7 +183,7 @@ def _block_groups(channels: int, filters: int) -> tuple[int, int]:
 
 
 def _build_strips(
-    op: OpCall, config: Config, b: Kernel, taps: _DepthwiseTaps, sums: Int16Accumulation
+    op: OpCall, config: PixelBlock, b: Kernel, taps: _DepthwiseTaps, sums: Int16Accumulation
 ) -> None:
     window, height = window_of(op, op.input(1).shape[1:3]), op.output.shape[1]
     rows, groups = split_by_valid_taps(window, 0, height), _groups(op)
@@ -192,7 +193,7 @@ def _build_strips(
         rows = [ValidTapRun(range(height), range(window.size[0]))]
     strips = _Strips(window, taps, sums, is_guarded)
     for down, across in product(rows, groups):
-        count = min(int(config["pixels"]), len(across.outputs))
+        count = min(config.pixels, len(across.outputs))
         whole, remainder = divmod(len(across.outputs), count)
         valid, lines = (down.taps, across.taps), (len(down.outputs), down.outputs.start)
         with b.for_("n", op.output.shape[0]) as n, b.for_("oy", *lines) as oy:
@@ -204,12 +205,12 @@ def _build_strips(
                 strips.pixels(b, valid, (n, oy, last), remainder)
 
 
-def _pair_configs(op: OpCall) -> Sequence[Config]:
+def _pair_configs(op: OpCall) -> Sequence[PixelBlock]:
     _, size = _block_groups(op.output.shape[3], channel_multiplier_of(op))
     return _strip_configs(op) if op.input(0).dtype == INT16 and size >= _PAIR else ()
 
 
-def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_pairs(op: OpCall, config: PixelBlock, b: Kernel) -> None:
     kernel, filters = weights_of(op)[0], channel_multiplier_of(op)
     groups, size = _block_groups(kernel.shape[2], filters)
     pairs = [(c, min(c + 1, size - 1)) for c in range(0, size, _PAIR)]
@@ -220,13 +221,13 @@ def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
     _build_strips(op, config, b, _DepthwiseTaps(_PAIR, weights, b.input(0), filters), sums)
 
 
-def _single_configs(op: OpCall) -> Sequence[Config]:
+def _single_configs(op: OpCall) -> Sequence[PixelBlock]:
     x, (_, height, width, _) = op.input(0), op.input(1).shape
     is_large = x.dtype == INT8 and height * width > _FEW_TAPS and channel_multiplier_of(op) == 1
     return _strip_configs(op) if is_large or x.dtype == INT16 else ()
 
 
-def _build_single(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_single(op: OpCall, config: PixelBlock, b: Kernel) -> None:
     kernel, zero_point = weights_of(op)[0], per_tensor_quant(op.input(0)).zero_point
     by_channel = np.moveaxis(kernel, 2, 0)
     weights, filters = b.constant("weights", kernel, INT8), channel_multiplier_of(op)

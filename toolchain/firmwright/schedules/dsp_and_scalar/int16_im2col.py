@@ -14,7 +14,7 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, minimum
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import Schedule
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.im2col import RowIm2colPacker
 from firmwright.schedules.int16_accumulation import (
@@ -22,6 +22,7 @@ from firmwright.schedules.int16_accumulation import (
     longest_dividing_chunk,
     plan_int16_accumulation,
 )
+from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
 
 # The windows of two output pixels are packed as int16 columns, zero-padded outside the input and
@@ -43,11 +44,11 @@ _MATRIX = 2
 """Rank of fully connected weights."""
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[PixelBlock]:
     if op.input(0).dtype != INT16:
         return ()
     pixels = op.output.elements // op.input(1).shape[0]
-    return ({"pixels": pixels if pixels <= _MAX_PIXELS else _PIXELS},)
+    return (PixelBlock(pixels if pixels <= _MAX_PIXELS else _PIXELS),)
 
 
 _AddStep = Callable[[Kernel, tir.Buffer, tir.Buffer, tir.Buffer, ArithExpr, ArithExpr], None]
@@ -226,9 +227,9 @@ def _plan_gemm(
     )
 
 
-def _build(microkernel: _Int16Microkernel, op: OpCall, config: Config, b: Kernel) -> None:
+def _build(microkernel: _Int16Microkernel, op: OpCall, config: PixelBlock, b: Kernel) -> None:
     kernel = weights_of(op)
-    taps, count = kernel.size // len(kernel), int(config["pixels"])
+    taps, count = kernel.size // len(kernel), config.pixels
     gemm = _plan_gemm(microkernel, op, kernel, count, b)
     padded = gemm.steps * microkernel.taps
     window = kernel_window(op)

@@ -14,7 +14,7 @@ from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requantization
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.folded_requantize import (
     FoldedRequantize,
     apply_folded_requantize,
@@ -49,11 +49,11 @@ def _fold_product(op: OpCall) -> tuple[FoldedRequantize, list[Array | None]] | N
     ]
 
 
-def _product_configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if _fold_product(op) is not None else ()
+def _product_configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    return (NO_CONFIG,) if _fold_product(op) is not None else ()
 
 
-def _build_product(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_product(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     fold = _fold_product(op)
     assert fold is not None
     folded, constants = fold

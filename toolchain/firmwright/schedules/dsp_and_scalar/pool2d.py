@@ -13,7 +13,7 @@ from firmwright.ops.conv_window import OutputPosition
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 # SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows of up to 255
 # elements. SSUB8 and SEL select the greater of four pairs of bytes. Averaged windows must be
@@ -30,29 +30,29 @@ _ONES, _SIGNS = 0x10001, 0x80808080
 _POWERS = [1 << shift for shift in range(1, 8)]
 
 
-def _average_configs(op: OpCall) -> Sequence[Config]:
+def _average_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     window = pool_window(op)
     inside = not window.guarded(0) and not window.guarded(1)
     return _configs(op) if inside and window.size[0] * window.size[1] <= _MAX_SUMMED else ()
 
 
-def _power_configs(op: OpCall) -> Sequence[Config]:
+def _power_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     is_power = math.prod(op.attributes(PoolAttrs).size) in _POWERS
     return _average_configs(op) if is_power and _max_configs(op) else ()
 
 
-def _max_configs(op: OpCall) -> Sequence[Config]:
+def _max_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype != INT8:
         return ()
     bounds = quantized_activation_range(op.attributes(ActivationAttrs).activation, op.output)
     return _configs(op) if bounds == (INT8.min, INT8.max) else ()
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0 else ()
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    return (NO_CONFIG,) if op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0 else ()
 
 
-def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_average(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     size = pool_window(op).size
 
     def add(sums: tir.Buffer, word: ArithExpr) -> None:
@@ -72,7 +72,7 @@ def _build_average(op: OpCall, config: Config, b: Kernel) -> None:
                 b.store(y, [place], narrow_to_output(op, mean))
 
 
-def _build_average_of_power(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_average_of_power(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     attrs = op.attributes(AveragePoolAttrs)
     count, is_unsigned = math.prod(attrs.size), attrs.unsigned
     with _outputs(op, b) as (start, target, _):
@@ -94,7 +94,7 @@ def _build_average_of_power(op: OpCall, config: Config, b: Kernel) -> None:
         b.store(y, [0], binary_expr("xor", means(even.value) + (means(odd) << 8), _SIGNS))
 
 
-def _build_max(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_max(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     window = pool_window(op)
     with _outputs(op, b) as (start, target, (at, group)):
         maximum = b.register("maximum", UINT32, 0x80808080)

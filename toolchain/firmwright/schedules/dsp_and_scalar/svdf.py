@@ -9,7 +9,7 @@ from firmwright.base.dtypes import INT8, INT32
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.ops.svdf import emit_units, folded_feature_biases, requantize_state
 from firmwright.schedules.cortex_m_dsp.vector_product import ROWS, VectorProduct
 from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
@@ -18,7 +18,7 @@ from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 from firmwright.schedules.schedule_factories import for_inputs_of
 
 
-def _build(family: MicrokernelFamily | None, op: OpCall, config: Config, b: Kernel) -> None:
+def _build(family: MicrokernelFamily | None, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     weights, bias = op.constant_array(1).astype(np.int64), folded_feature_biases(op)
     lanes, depth = family.rows(len(weights), 1) if family else ROWS, weights.shape[1]
     rows = (0, -len(weights) % lanes)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate, logi
 from firmwright.ops.conv2d import requantization_of, weights_of
 from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.cortex_m_dsp.microkernels import default_unroll
 from firmwright.schedules.epilogue import (
     FormPreference,
@@ -226,11 +227,18 @@ class _WinogradLayer:
             _store_output_tiles(b, self.m, bias, at, channel, start, form)
 
 
-def _dsp_configs(op: OpCall) -> Sequence[Config]:
-    return ({}, {"code": "looped"}) if _supports(op, 2) else ()
+@dataclass(frozen=True, slots=True)
+class WinogradConfig(ScheduleConfig):
+    """The configuration of the DSP kernel: whether its loops over two channels are unrolled."""
+
+    code: Literal["unrolled", "looped"] = "unrolled"
 
 
-def _build_dsp(op: OpCall, config: Config, b: Kernel) -> None:
+def _dsp_configs(op: OpCall) -> Sequence[WinogradConfig]:
+    return (WinogradConfig(), WinogradConfig("looped")) if _supports(op, 2) else ()
+
+
+def _build_dsp(op: OpCall, config: WinogradConfig, b: Kernel) -> None:
     plan = _plan_weights(op)
     assert plan is not None
     outputs, _, _, channels = weights_of(op).shape
@@ -238,7 +246,7 @@ def _build_dsp(op: OpCall, config: Config, b: Kernel) -> None:
     weights = b.constant("weights", _pack_pairs(plan.weights), UINT32)
     bias = b.constant("bias", plan.bias, INT32)
     batch, height, width, _ = op.output.shape
-    is_looped = config.get("code") == "looped"
+    is_looped = config.code == "looped"
     patch = b.allocate("patch", UINT32, (4, _COLUMNS + 2, channels // 4))
     u = b.allocate("u", UINT32, (_POINTS, channels // 2, _TILES), 8)
     m = b.allocate("m", INT32, (_POINTS, _COLUMNS), 8)
@@ -327,11 +335,11 @@ def _rows(family: MicrokernelFamily) -> int:
     return next(r for layout, r, p in family.shapes if layout == "tiles" and p == _TILES)
 
 
-def _scalar_configs(family: MicrokernelFamily, op: OpCall) -> Sequence[Config]:
-    return ({},) if _supports(op, _rows(family)) else ()
+def _scalar_configs(family: MicrokernelFamily, op: OpCall) -> Sequence[ScheduleConfig]:
+    return (NO_CONFIG,) if _supports(op, _rows(family)) else ()
 
 
-def _build_scalar(family: MicrokernelFamily, op: OpCall, config: Config, b: Kernel) -> None:
+def _build_scalar(family: MicrokernelFamily, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     plan = _plan_weights(op)
     assert plan is not None
     outputs, _, _, channels = weights_of(op).shape

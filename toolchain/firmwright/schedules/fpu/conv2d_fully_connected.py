@@ -17,7 +17,7 @@ from firmwright.ops import transpose_conv
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, OutputPosition, kernel_window
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.schedules.fpu.microkernels import (
     FPU_TILES,
     SOFT_TILE,
@@ -110,9 +110,24 @@ def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
     return [group for group in groups if group[1] * group[2]]
 
 
-def _plan_gemm(op: OpCall, b: Kernel, style: MultiplyAddStyle, config: Config) -> FloatGemmKernel:
+@dataclass(frozen=True, slots=True)
+class FpuConfig(ScheduleConfig):
+    """The configuration of a float layer: the tile, and whether its windows are packed first."""
+
+    lanes: int
+    pixels: int
+    packed: bool = False
+
+    @property
+    def tile(self) -> FpuTile:
+        return FpuTile(self.lanes, self.pixels)
+
+
+def _plan_gemm(
+    op: OpCall, b: Kernel, style: MultiplyAddStyle, config: FpuConfig
+) -> FloatGemmKernel:
     """Return a layer's constants, with weights [outputs, depth] packed for the tile in `config`."""
-    tile, bias = tile_of(config), bias_of(op, "float32")
+    tile, bias = config.tile, bias_of(op, "float32")
     weights = _matrix(op, is_scattered=style == "soft")
     outputs, depth = weights.shape
     groups = [
@@ -141,10 +156,6 @@ def _matrix(op: OpCall, *, is_scattered: bool) -> Array:
     return weights.reshape(len(weights), -1)
 
 
-def tile_of(config: Config) -> FpuTile:
-    return FpuTile(int(config["lanes"]), int(config["pixels"]))
-
-
 def tile_configs(
     outputs: int,
     pixels: int,
@@ -153,7 +164,7 @@ def tile_configs(
     row: int = 0,
     rows: int = 1,
     band: float = 0.0,
-) -> Sequence[Config]:
+) -> Sequence[FpuConfig]:
     """Return the cheapest configuration and, if it differs, the cheapest of one pixel.
 
     `packing` is the cost of packing the window of a pixel, in cycles; 0: windows are contiguous. If
@@ -182,7 +193,7 @@ def tile_configs(
     singles = [each for each in candidates if each[0].pixels == 1 and each[1] == (packing > 0)]
     single = min(singles, key=lambda each: cost(*each))
     return [
-        {"lanes": tile.lanes, "pixels": tile.pixels, **({"packed": 1} if is_packed else {})}
+        FpuConfig(tile.lanes, tile.pixels, is_packed)
         for tile, is_packed in dict.fromkeys((best, single))
     ]
 
@@ -197,7 +208,7 @@ _COPY, _COPY_ROW, _COPY_BAND = 2.2, 10.0, 2.5
 """Approximate cycles to pack an element of a window, and in addition a row; to copy to a band."""
 _BAND_MAX = 4.25
 """The largest band, relative to a window."""
-SOFT_CONFIG: Config = {"lanes": SOFT_TILE.lanes, "pixels": SOFT_TILE.pixels, "packed": 1}
+SOFT_CONFIG = FpuConfig(SOFT_TILE.lanes, SOFT_TILE.pixels, packed=True)
 _POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 
 
@@ -240,7 +251,7 @@ def _is_pointwise(op: OpCall) -> bool:
     return fits and rows == 1 and attrs.stride == (1, columns)
 
 
-def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[Config]:
+def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[FpuConfig]:
     """Return the cheapest configuration or, with goal `ram`, that of one pixel if it differs."""
     if style == "soft":
         fits = op.op != "depthwise_conv2d" or op.input(0).shape[3] == 1
@@ -248,7 +259,7 @@ def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[Config]
     return _choices(op)[1:] if goal else _choices(op)[:1]
 
 
-def _choices(op: OpCall) -> Sequence[Config]:
+def _choices(op: OpCall) -> Sequence[FpuConfig]:
     if op.input(0).dtype != FLOAT32 or (op.op == "transpose_conv" and not _is_pointwise(op)):
         return ()
     window, w = _window(op), op.input(1)
@@ -268,11 +279,11 @@ def _choices(op: OpCall) -> Sequence[Config]:
     )
 
 
-def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
+def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) -> None:
     window, gemm, x = _window(op), _plan_gemm(op, b, style, config), b.input(0)
     block, depth = gemm.tile.pixels, gemm.depth
     is_scattered = op.op == "transpose_conv" and style == "soft"
-    if window.pointwise or "packed" in config:
+    if window.pointwise or config.packed:
         with pixel_blocks(b, op.output.elements // gemm.outputs, block) as at:
             if window.pointwise and not is_scattered:
                 gemm.emit(b, at, x, at * depth, depth)

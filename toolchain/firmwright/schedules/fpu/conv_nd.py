@@ -13,13 +13,13 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv_pool_nd import window_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import Schedule
 from firmwright.schedules.fpu.conv2d_fully_connected import (
     SOFT_CONFIG,
     FloatGemmKernel,
+    FpuConfig,
     channel_groups,
     tile_configs,
-    tile_of,
 )
 from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, MultiplyAddStyle, schedule_name
 from firmwright.schedules.row_band import pixel_blocks
@@ -28,7 +28,7 @@ _COPY = 5
 """Approximate cycles to pack one element of a window."""
 
 
-def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
+def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[FpuConfig]:
     attrs = op.attributes(ConvNdAttrs)
     if op.input(0).dtype != FLOAT32 or attrs.groups > 1 or op.output.shape[0] > 1:
         return ()
@@ -38,8 +38,8 @@ def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[Config]:
     return tile_configs(filters, math.prod(op.output.shape[2:]), depth, _COPY * depth)[:1]
 
 
-def _build(style: MultiplyAddStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    tile = tile_of(config)
+def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) -> None:
+    tile = config.tile
     filters, channels, *size = op.input(1).shape
     taps, pixels = math.prod(size), math.prod(op.output.shape[2:])
     w = b.view("w", b.input(1), 0, (filters, channels, taps))

@@ -17,7 +17,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, activated
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
@@ -35,7 +35,7 @@ _MAX_UNROLLED = 400
 """Maximum number of unrolled taps over all kinds of rows."""
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype != FLOAT32 or op.attributes(WindowAttrs).dilation != (1, 1):
         return ()
     if op.op == "conv2d" and op.input(0).shape[3] > 1:
@@ -45,7 +45,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
     seen = all(run.taps for axis in (rows, columns) for run in axis.runs())
     outputs = sum(len(strip) for strip, _ in _strips(columns))
     unrolled = outputs * len(rows.runs()) * taps
-    return ({},) if taps <= _MAX_TAPS and seen and unrolled <= _MAX_UNROLLED else ()
+    return (NO_CONFIG,) if taps <= _MAX_TAPS and seen and unrolled <= _MAX_UNROLLED else ()
 
 
 def _strips(columns: WindowAxis) -> list[tuple[range, int]]:
@@ -103,7 +103,7 @@ class _FloatOutputRow:
         return total
 
 
-def _build(style: str, op: OpCall, config: Config, b: Kernel) -> None:
+def _build(style: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel = weights_of(op)
     by_channel = kernel if op.op == "conv2d" else np.moveaxis(kernel, 3, 0)
     channels, (height, width) = len(by_channel), kernel.shape[1:3]

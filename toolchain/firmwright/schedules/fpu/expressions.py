@@ -17,7 +17,7 @@ from firmwright.ir.tir.intrinsic import Meaning, read_intrinsics
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.fpu.float_functions import in_line, is_long
 from firmwright.schedules.scalar.lstm import lower_packed
 from firmwright.schedules.scalar.unrolled_loops import WITH_KERNELS, unroll_inner_loops
@@ -175,16 +175,17 @@ def _formula(op: OpCall) -> str:
     return ""
 
 
-def _configs(family: str, op: OpCall) -> Sequence[Config]:
+def _configs(family: str, op: OpCall) -> Sequence[ScheduleConfig]:
     formula = _formula(op)
     if "(" in formula:
-        return ({},)
+        return (NO_CONFIG,)
     if formula and family == "fpu":
         return ()
-    return ({},) if any(each and each.dtype == FLOAT32 for each in (op.output, *op.inputs)) else ()
+    has_floats = any(each and each.dtype == FLOAT32 for each in (op.output, *op.inputs))
+    return (NO_CONFIG,) if has_floats else ()
 
 
-def _build(family: str, feature: str, op: OpCall, config: Config, b: Kernel) -> None:
+def _build(family: str, feature: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     lower = lower_packed if op.op == "lstm" else op_table()[op.op].lower
     lower(op, b)
 

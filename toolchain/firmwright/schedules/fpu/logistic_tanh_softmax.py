@@ -12,7 +12,7 @@ from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimu
 from firmwright.ir.tir.intrinsic import read_intrinsics
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.ops.softmax import softmax_beta
 from firmwright.schedules.fpu.expressions import compute_in_line
 from firmwright.schedules.schedule_factories import FLOAT_FAMILIES, for_inputs_of
@@ -84,7 +84,7 @@ _BUILDS: dict[str, _Build] = {
 }
 
 
-def _build(build: _Build, feature: str, op: OpCall, config: Config, b: Kernel) -> None:
+def _build(build: _Build, feature: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     build(_EXP if feature == "fpu" else _SOFT_EXP, op, b)
     b.transform = partial(compute_in_line, feature)
 

@@ -17,7 +17,7 @@ from firmwright.ops.elementwise_arithmetic import has_zero_scale, product_requan
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.ops.rescaled_sum import left_shift, rescaled_sum
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.helium import vector_requantize
 
 _C = read_sections(__file__)
@@ -88,7 +88,7 @@ INTRINSICS = tuple(
 )
 
 
-def sum_configs(op: OpCall, dtypes: Sequence[DType] = (INT8,)) -> Sequence[Config]:
+def sum_configs(op: OpCall, dtypes: Sequence[DType] = (INT8,)) -> Sequence[ScheduleConfig]:
     kinds = [op.input(0), op.input(1)]
     if any(k.dtype not in dtypes or k.shape != op.output.shape for k in kinds):
         return ()
@@ -96,7 +96,7 @@ def sum_configs(op: OpCall, dtypes: Sequence[DType] = (INT8,)) -> Sequence[Confi
         return ()
     terms, output = _terms(op)
     fits = max([*terms[2::3], *output.shifts]) <= 0
-    return ({},) if fits and vector_requantize.supports_requantize(output) else ()
+    return (NO_CONFIG,) if fits and vector_requantize.supports_requantize(output) else ()
 
 
 def _terms(op: OpCall) -> tuple[list[int], Requantization]:
@@ -109,7 +109,7 @@ def _terms(op: OpCall) -> tuple[list[int], Requantization]:
     return terms, params.output
 
 
-def build_sum(op: OpCall, config: Config, b: Kernel, family: str = "mve") -> None:
+def build_sum(op: OpCall, config: ScheduleConfig, b: Kernel, family: str = "mve") -> None:
     terms, output = _terms(op)
     count = op.output.elements
     zero, low, high, rounding, _ = vector_requantize.epilogue_settings(output, 4)

@@ -16,7 +16,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 _C = read_sections(__file__)
 
@@ -75,16 +75,16 @@ ADD_PIXEL_ROW = Intrinsic(
 INTRINSICS = (WINDOW_SUM, ADD_PIXEL_ROW)
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     window = pool_window(op)
     fits = window.size[0] * window.size[1] <= _MAX_TAPS and window.dilation == (1, 1)
     guarded = window.guarded(0) or window.guarded(1)
     channels = op.output.shape[3]
     applies = op.input(0).dtype == INT8 and fits and not guarded and channels >= _CHANNELS
-    return ({},) if applies else ()
+    return (NO_CONFIG,) if applies else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     in_rows, in_cols = window.input_size

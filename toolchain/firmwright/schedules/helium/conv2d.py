@@ -16,7 +16,6 @@ from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
-from firmwright.ops.schedule import Config
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import dot_product_loop, vector_requantize
 from firmwright.schedules.helium.im2col import ROW_MOVES, VectorIm2colPacker, make_im2col_packer
@@ -31,13 +30,13 @@ _PIXELS = 2
 _CHANNELS = vector_requantize.CHANNELS
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[dot_product_loop.WeightConfig]:
     if not vector_requantize.supports_int8_layer(op):
         return ()
     return dot_product_loop.int4_configs(op, channel_block_starts(op.input(1).shape[0]), _CHANNELS)
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: dot_product_loop.WeightConfig, b: Kernel) -> None:
     kernel = weights_of(op)
     window = window_of(op, kernel.shape[1:3])
     flat = kernel.reshape(kernel.shape[0], -1)
@@ -47,8 +46,11 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
     zero_point = weight_zero_point(op)
     bias = fold_zero_point_into_bias(op, weight_offsets(op))
     table = vector_requantize.parameter_rows(params, bias, starts)
-    kind = config.get("weights", "shares_int8" if zero_point else "int8")
-    pack = dot_product_loop.pack_int4_rows if kind == "int4" else dot_product_loop.pack_weight_rows
+    if config.weights == "int4":
+        kind, pack = "int4", dot_product_loop.pack_int4_rows
+    else:
+        kind = "shares_int8" if zero_point else "int8"
+        pack = dot_product_loop.pack_weight_rows
     gemm = BlockGemm(
         f"mve_gemm_{kind}",
         b.constant("weights", pack(flat, starts, _CHANNELS), INT8),

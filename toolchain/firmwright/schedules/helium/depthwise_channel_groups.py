@@ -13,7 +13,7 @@ from firmwright.ops import conv2d
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
 from firmwright.ops.requantize import Requantization, has_weight_zero_point, per_tensor_quant
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.helium import (
     depthwise_microkernels_8ch,
     depthwise_microkernels_16ch,
@@ -71,7 +71,14 @@ class _ChannelGroupLayer:
         return block + group * self.blocks if self.bias.shape[0] > 1 else block
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+@dataclass(frozen=True, slots=True)
+class ChannelGroup(ScheduleConfig):
+    """The configuration of a depthwise convolution: the channels of a group."""
+
+    channels: int
+
+
+def _configs(op: OpCall) -> Sequence[ChannelGroup]:
     is_wide = has_int32_sums(op, 3)
     if is_wide:
         applies = int16_dot.supports_requantize(conv2d.requantization_of(op))
@@ -85,11 +92,11 @@ def _configs(op: OpCall) -> Sequence[Config]:
     max_groups = _MAX_LOOPS if is_unbounded else _MAX_GROUPS
     if not 0 < len(groups) <= max_groups or conv2d.channel_multiplier_of(op) != 1:
         return ()
-    configs: list[Config] = []
+    configs: list[ChannelGroup] = []
     if not is_wide and not has_weight_zero_point(op) and _fits_sixteen(op, groups):
-        configs.append({"channels": depthwise_microkernels_16ch.CHANNELS})
+        configs.append(ChannelGroup(depthwise_microkernels_16ch.CHANNELS))
     if op.input(1).shape[2] <= depthwise_microkernels_8ch.MAX_COLUMNS:
-        configs.append({"channels": depthwise_microkernels_8ch.CHANNELS})
+        configs.append(ChannelGroup(depthwise_microkernels_8ch.CHANNELS))
     return configs
 
 
@@ -115,9 +122,9 @@ def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
     return kernel[down.start : down.stop, across.start : across.stop]
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ChannelGroup, b: Kernel) -> None:
     groups = split_by_valid_rows_and_columns(op)
-    layer = _layer(op, b, groups, int(config["channels"]))
+    layer = _layer(op, b, groups, config.channels)
     pixels = _PIXELS[layer.block]
     for index, (down, across) in enumerate(groups):
         with (

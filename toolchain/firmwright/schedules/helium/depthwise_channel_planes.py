@@ -18,7 +18,7 @@ from firmwright.ops.conv2d import channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, per_tensor_quant
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import im2col as vector_copy
 from firmwright.schedules.helium import vector_requantize
@@ -254,8 +254,9 @@ class _GatherLayout:
         return copied + window_instructions(self.groups, rounding, self.lanes, *spread)
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if vector_requantize.supports_int8_layer(op) and _layout(op) is not None else ()
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    applies = vector_requantize.supports_int8_layer(op) and _layout(op) is not None
+    return (NO_CONFIG,) if applies else ()
 
 
 def _layout(op: OpCall) -> _GatherLayout | None:
@@ -306,7 +307,7 @@ def _axis(op: OpCall, window: ConvWindow, axis: int) -> _PlaneAxis:
     )
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     layout = _layout(op)
     assert layout is not None
     outer, inner = layout.outer, layout.inner

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from textwrap import indent
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from firmwright.ir.tir.intrinsic import (
 )
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.requantize import has_weight_zero_point
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.helium import vector_requantize
 
@@ -39,8 +40,6 @@ STEPS_PER_ITERATION = 8
 PAIR = ("x0", "x1")
 """The columns of two pixels."""
 MAX_STEPS = 12
-INT4: Config = {"weights": "int4"}
-"""The configuration of a layer with weights of four bits."""
 
 REGISTERS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 CLOBBERS = (
@@ -48,6 +47,13 @@ CLOBBERS = (
 )
 
 _ADVANCING = "], #16"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightConfig(ScheduleConfig):
+    """The configuration of a layer: how its weights are stored."""
+
+    weights: Literal["int8", "int4"] = "int8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,15 +246,17 @@ def pack_int4_rows(matrix: Array, starts: Sequence[int], rows: int) -> Array:
     return packed
 
 
-def int4_configs(op: OpCall, starts: Sequence[int], rows: int) -> Sequence[Config]:
+def int4_configs(op: OpCall, starts: Sequence[int], rows: int) -> Sequence[WeightConfig]:
     """Return the configurations of a layer: with int8 weights and, if they fit, in four bits.
 
     They do not fit if an odd weight is -8 next to a negative even one.
     """
     matrix = weights_of(op).reshape(op.input(1).shape[0], -1)
     if has_weight_zero_point(op) or matrix.min() < -8 or matrix.max() > 7:
-        return ({},)
-    return ({}, INT4) if pack_int4_rows(matrix, starts, rows).min() >= INT8.min else ({},)
+        return (WeightConfig(),)
+    if pack_int4_rows(matrix, starts, rows).min() < INT8.min:
+        return (WeightConfig(),)
+    return (WeightConfig(), WeightConfig("int4"))
 
 
 # `mve_gemm_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of two columns and sixteen

@@ -21,7 +21,7 @@ from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import weight_zero_point
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
 from firmwright.schedules.helium import dot_product_loop, vector_requantize
@@ -198,7 +198,7 @@ INTRINSIC_MAKERS = {
 }
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[dot_product_loop.WeightConfig]:
     if op.input(0).dtype != INT8 or op.input(1).dtype != INT8:
         return ()
     if not has_int32_multiplier(op) or _settings(op) is None:
@@ -216,15 +216,15 @@ def _settings(op: OpCall) -> list[int] | None:
     return epilogue_settings(folded, min(matrix.shape[0], ROWS), matrix.shape[1])
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: dot_product_loop.WeightConfig, b: Kernel) -> None:
     matrix, settings = weights_of(op), _settings(op)
     assert settings is not None
     folded_bias = fold_zero_point_into_bias(op, weight_offsets(op))
     bias = np.stack([np.resize(folded_bias[start:], ROWS) for start in _row_starts(matrix)])
-    _multiply_rows(op, b, str(config.get("weights", "int8")), bias, settings)
+    _multiply_rows(op, b, config.weights, bias, settings)
 
 
-def _build_float32(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_float32(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     matrix = weights_of(op)
     outputs, depth = matrix.shape
     starts, half = _row_starts(matrix), vector_requantize.CHANNELS
@@ -294,7 +294,7 @@ SCHEDULES = (
             "helium.fully_connected.channels",
             "fully_connected",
             build=_build_float32,
-            configs=lambda op: ({},) if vector_requantize.supports_int8_layer(op) else (),
+            configs=lambda op: (NO_CONFIG,) if vector_requantize.supports_int8_layer(op) else (),
         )
     )[1],
 )

@@ -14,7 +14,7 @@ from firmwright.ops.conv2d import bias_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.int16x8 import accumulator_dtype
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.helium import conv2d, int16_dot, vector_requantize
 from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
 from firmwright.schedules.helium.dot_product_loop import (
@@ -42,12 +42,12 @@ def has_int32_sums(op: OpCall, axis: int) -> bool:
     return op.input(0).dtype == INT16 and accumulator_dtype(op, axis) == INT32
 
 
-def _conv_configs(op: OpCall) -> Sequence[Config]:
+def _conv_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     applies = has_int32_sums(op, 0) and int16_dot.supports_requantize(requantization_of(op))
-    return ({},) if applies else ()
+    return (NO_CONFIG,) if applies else ()
 
 
-def _build_conv(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_conv(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel, params = weights_of(op), int16_dot.adjust_round_once_shifts(requantization_of(op))
     flat = kernel.reshape(len(kernel), -1)
     starts = conv2d.channel_block_starts(len(flat))
@@ -182,7 +182,7 @@ def _plan_rows(op: OpCall, b: Kernel) -> _Int16RowGemm:
     return _Int16RowGemm(packed, sums, outputs, 2 * depth, chunk)
 
 
-def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     rows = _plan_rows(op, b)
     batch = op.output.elements // rows.outputs
     x = b.view("bytes", b.input(0), 0, (batch * rows.taps,), dtype=INT8, alignment=4)
@@ -190,7 +190,7 @@ def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
         rows.pixel(b, x, n * rows.taps, n)
 
 
-def _build_rows(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_rows(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     _convolve(op, b, _plan_rows(op, b))
 
 

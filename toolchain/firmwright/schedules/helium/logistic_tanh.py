@@ -9,7 +9,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.logistic_tanh import lookup_sigmoid_array, sigmoid_table, step_multiplier
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.schedule_factories import for_inputs_of, helium_schedule
 
 _C = read_sections(__file__)
@@ -43,7 +43,7 @@ def _lookup(op: str) -> Intrinsic:
     )
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     table, count = b.constant("sigmoid", sigmoid_table(), UINT16), op.output.elements
     x, y = b.pointer(b.input(0), 0, count), b.pointer(b.y, 0, count, "w")
     places = [y, x, b.pointer(table, 0, table.elements)]

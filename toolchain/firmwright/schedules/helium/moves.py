@@ -16,7 +16,7 @@ from firmwright.ops.gather_scatter import gather_axis
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import flips_sign_bits
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.ops.strided_copy import CopyAxis
 from firmwright.schedules.helium.im2col import MAX_UNROLLED_VECTORS, VECTOR_BYTES, copy_bytes
 from firmwright.schedules.schedule_factories import helium_schedule
@@ -48,12 +48,12 @@ def _copy(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> None:
     copy_bytes(b, to, at + done, x, start + done, count - done)
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     b.copy_run = _copy
     op_table()[op.op].lower(op, b)
 
 
-def _build_flips(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_flips(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     _evaluate(b, "mve_flip_signs", UINT8, [op.output.elements])
 
 
@@ -77,7 +77,7 @@ def _slice_words(op: OpCall) -> int:
     return words if not rest and words <= _WORDS_MAX else 0
 
 
-def _build_gather(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_gather(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     count, step = op.input(1).elements, op.input(1).dtype.size_bytes // 4
     places = b.view("places", b.input(1), 0, (count * step,), dtype=INT32, alignment=4)
     numbers = [op.input(0).shape[gather_axis(op)], _slice_words(op), step, count]
@@ -169,7 +169,11 @@ INTRINSICS = (
 SCHEDULES = (
     *(
         helium_schedule(
-            f"helium.{op}.vectors", op, configs=lambda op: ({},), build=_build, time_max=_TIME_MAX
+            f"helium.{op}.vectors",
+            op,
+            configs=lambda op: (NO_CONFIG,),
+            build=_build,
+            time_max=_TIME_MAX,
         )
         for op in _OPS.split()
     ),
@@ -177,12 +181,12 @@ SCHEDULES = (
         "helium.quantize.signs",
         "quantize",
         build=_build_flips,
-        configs=lambda op: ({},) if flips_sign_bits(op) else (),
+        configs=lambda op: (NO_CONFIG,) if flips_sign_bits(op) else (),
     ),
     helium_schedule(
         "helium.dynamic_gather.words",
         "dynamic_gather",
         build=_build_gather,
-        configs=lambda op: ({},) if _slice_words(op) else (),
+        configs=lambda op: (NO_CONFIG,) if _slice_words(op) else (),
     ),
 )

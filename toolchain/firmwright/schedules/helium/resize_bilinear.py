@@ -10,7 +10,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, inputs, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.resize import HALF_BITS, load_neighbors, share_bits, sum_dtype
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 _C = read_sections(__file__)
 
@@ -75,7 +75,7 @@ def _interpolate(dtype: DType, lane: int) -> Intrinsic:
     )
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     (_, height, width, depth), (images, rows, cols, _) = op.input(0).shape, op.output.shape
     bits, wide, y = share_bits(op, 0, 1), sum_dtype(op), b.y
     lane = 16 if op.input(0).dtype == INT8 and bits <= HALF_BITS else 32
@@ -97,7 +97,7 @@ SCHEDULES = (
         "helium.resize_bilinear.channels",
         "resize_bilinear",
         frozenset({"mvefp"}),
-        lambda op: ({},) if sum_dtype(op) != INT64 else (),
+        lambda op: (NO_CONFIG,) if sum_dtype(op) != INT64 else (),
         _build,
     ),
 )

@@ -12,7 +12,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import immediates
 from firmwright.ops.conv2d import requantization_of
 from firmwright.ops.requantize import Requantization, float32_factors, float32_requantization
-from firmwright.ops.schedule import Schedule
+from firmwright.ops.schedule import ConfigT_co, Schedule
 
 _C = read_sections(__file__)
 
@@ -111,7 +111,9 @@ def layer_parameters(op: OpCall) -> Requantization:
     )
 
 
-def int8_schedules(schedule: Schedule) -> tuple[Schedule, Schedule]:
+def int8_schedules(
+    schedule: Schedule[ConfigT_co],
+) -> tuple[Schedule[ConfigT_co], Schedule[ConfigT_co]]:
     """Return `schedule`, and its form for layers in float32, which needs float vectors."""
     configs = schedule.configs
     return (

@@ -15,7 +15,6 @@ from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import Config
 from firmwright.schedules.helium_floats import accumulate_f32, microkernels
 from firmwright.schedules.helium_floats.accumulate_f32 import AccumulateStyle
 from firmwright.schedules.helium_floats.microkernels import VectorTile
@@ -90,8 +89,7 @@ class _FloatVectorGemm:
             )
 
 
-def _plan_gemm(op: OpCall, b: Kernel, style: AccumulateStyle, config: Config) -> _FloatVectorGemm:
-    tile = VectorTile(int(config["vectors"]), int(config["pixels"]))
+def _plan_gemm(op: OpCall, b: Kernel, style: AccumulateStyle, tile: VectorTile) -> _FloatVectorGemm:
     flat = np.asarray(weights_of(op)).reshape(op.input(1).shape[0], -1)
     outputs, depth = flat.shape
     last = max(outputs - tile.lanes, 0)
@@ -114,7 +112,7 @@ def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
     return np.stack([padded[..., start : start + lanes] for start in starts])
 
 
-def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
+def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[VectorTile]:
     if op.input(0).dtype != FLOAT32:
         return ()
     outputs, packing = op.input(1).shape[0], 1 if kernel_window(op).pointwise else _COPY
@@ -130,12 +128,11 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
 
     best = min(fitting, key=cost)
     single = min((tile for tile in fitting if tile.pixels == 1), key=cost)
-    chosen = (best,) if best == single else (best, single)
-    return [{"vectors": tile.vectors, "pixels": tile.pixels} for tile in chosen]
+    return (best,) if best == single else (best, single)
 
 
-def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
-    window, gemm = kernel_window(op), _plan_gemm(op, b, style, config)
+def _build(style: AccumulateStyle, op: OpCall, tile: VectorTile, b: Kernel) -> None:
+    window, gemm = kernel_window(op), _plan_gemm(op, b, style, tile)
     pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
     with b.for_("block", divide_up(pixels, block)) as index:
         at = b.let("at", minimum(index * block, pixels - block))

@@ -19,7 +19,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.conv2d import bias_of, channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import (
@@ -261,7 +261,7 @@ def _strip(style: AccumulateStyle, window: ConvWindow, first: int, size: int) ->
     return Strip(style, size, columns, stride if size > 1 else 1, max(-begin, 0), after)
 
 
-def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
+def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[ScheduleConfig]:
     if (
         op.input(0).dtype != FLOAT32
         or channel_multiplier_of(op) != 1
@@ -274,7 +274,9 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[Config]:
     rows = split_by_valid_taps(window, 0, op.output.shape[1])
     runs = _runs(style, window, op.output.shape[2])
     is_seen = all(span.taps for span in rows)
-    return ({},) if is_seen and 0 < len(runs) <= _MAX_SPANS and len(rows) <= _MAX_SPANS else ()
+    return (
+        (NO_CONFIG,) if is_seen and 0 < len(runs) <= _MAX_SPANS and len(rows) <= _MAX_SPANS else ()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +312,7 @@ class _FloatDepthwiseLayer:
             b.evaluate(strip.name, [x, w, bias, *outputs, *settings])
 
 
-def _build(style: AccumulateStyle, op: OpCall, config: Config, b: Kernel) -> None:
+def _build(style: AccumulateStyle, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel = weights_of(op)[0]
     channels = kernel.shape[2]
     starts = [min(c, channels - VECTOR_LANES) for c in range(0, channels, VECTOR_LANES)]

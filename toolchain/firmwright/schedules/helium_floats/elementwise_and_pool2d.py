@@ -15,7 +15,7 @@ from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACTIVATION_CODES,
@@ -67,13 +67,13 @@ def _pairs(op: str) -> Intrinsic:
     )
 
 
-def _pairs_configs(op: OpCall) -> Sequence[Config]:
+def _pairs_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     kinds = (op.input(0), op.input(1))
     fits = all(kind.dtype == FLOAT32 and kind.shape == op.output.shape for kind in kinds)
-    return ({},) if fits else ()
+    return (NO_CONFIG,) if fits else ()
 
 
-def _build_pairs(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_pairs(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     count = op.output.elements
     pair = [b.pointer(b.input(index), 0, count) for index in (0, 1)]
     code = ACTIVATION_CODES[op.attributes(ActivationAttrs).activation]
@@ -110,13 +110,13 @@ def _pool(op: str) -> Intrinsic:
     )
 
 
-def _pool_configs(op: OpCall) -> Sequence[Config]:
+def _pool_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     window = pool_window(op)
     guarded = window.guarded(0) or window.guarded(1)
-    return ({},) if op.input(0).dtype == FLOAT32 and not guarded else ()
+    return (NO_CONFIG,) if op.input(0).dtype == FLOAT32 and not guarded else ()
 
 
-def _build_pool(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_pool(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     attrs = op.attributes(ActivationAttrs)
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
@@ -140,7 +140,7 @@ def _hard_swish_meaning(x: Array, y: Array, count: Array) -> Array:
         return values * accumulate_f32.apply_activation(values + np.float32(3), 2) / np.float32(6)
 
 
-def _build_hard_swish(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_hard_swish(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     count = op.output.elements
     ends = b.pointer(b.input(0), 0, count), b.pointer(b.y, 0, count, "w")
     b.evaluate(_HARD_SWISH.name, [*ends, count])

@@ -21,7 +21,7 @@ from firmwright.ops.hybrid_conv2d import quantize_input
 from firmwright.ops.hybrid_fully_connected import has_constant_operands, is_whole, quantized_rows
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.helium import conv2d, dot_product_loop
 from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
 from firmwright.schedules.helium.dot_product_loop import DotProductLoop
@@ -198,7 +198,7 @@ INTRINSIC_MAKERS = dot_product_loop.make_for_loops("mve_gemm_hybrid_{}", _scaled
 # ---- the schedule -------------------------------------------------------------------------------
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     x, (batch, height, width, _) = op.input(0), op.output.shape
     with b.for_("n", batch) as n:
         quantized = b.allocate("quantized", INT8, (1, *x.shape[1:]), 8)
@@ -209,12 +209,12 @@ def _build(op: OpCall, config: Config, b: Kernel) -> None:
         conv2d.convolve_two_pixels(b, source, gemm, (1, *op.output.shape[1:]))
 
 
-def _matrix_configs(op: OpCall) -> Sequence[Config]:
+def _matrix_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     has_one_scale = len(quantization_of(op.input(1)).scales) == 1
-    return ({},) if has_constant_operands(op) and has_one_scale else ()
+    return (NO_CONFIG,) if has_constant_operands(op) and has_one_scale else ()
 
 
-def _build_matrix(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     (weight_scale,) = quantization_of(op.input(1)).scales
     folded = None if is_whole(op) else weight_scale
     with quantized_rows(op, b, folded, QUANTIZE_PASSES) as (n, quantized, row):
@@ -259,7 +259,7 @@ SCHEDULES = (
         "helium.hybrid_conv2d.im2col",
         "hybrid_conv2d",
         _FEATURES,
-        lambda op: ({},),
+        lambda op: (NO_CONFIG,),
         _build,
         disable_scheduling=True,
     ),

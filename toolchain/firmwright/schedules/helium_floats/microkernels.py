@@ -10,6 +10,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
@@ -30,8 +31,8 @@ _VALUES = ("r4", "r5", "r6", "r8", "r9", "r10")
 
 
 @dataclass(frozen=True, slots=True)
-class VectorTile:
-    """Channel vectors and pixels of a micro-kernel."""
+class VectorTile(ScheduleConfig):
+    """Channel vectors and pixels of a micro-kernel: the configuration of a schedule."""
 
     vectors: int
     pixels: int

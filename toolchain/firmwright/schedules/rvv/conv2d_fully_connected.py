@@ -14,7 +14,7 @@ from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.rvv import vector_requantize
 from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES, lmul_names
@@ -117,15 +117,15 @@ INTRINSICS = tuple(
 )
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if not vector_requantize.is_int8_layer(op) or kernel_window(op).dilation[1] != 1:
         return ()
     if op.op == "fully_connected" and not fully_connected.has_int32_multiplier(op):
         return ()
-    return ({},) if vector_requantize.supports_requantize(layer_requantization(op)) else ()
+    return (NO_CONFIG,) if vector_requantize.supports_requantize(layer_requantization(op)) else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel, window = weights_of(op), kernel_window(op)
     flat, rows = kernel.reshape(len(kernel), -1), window.size[0]
     pixels = op.output.elements // len(kernel) if window.pointwise else op.output.shape[2]

@@ -10,7 +10,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.rvv import vector_requantize
 from firmwright.schedules.rvv.window_kernel import block_text, emit_window_kernel, make_intrinsic
 
@@ -51,13 +51,13 @@ INTRINSICS = tuple(
 )
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if not vector_requantize.is_int8_layer(op) or channel_multiplier_of(op) != 1:
         return ()
-    return ({},) if vector_requantize.supports_requantize(requantization_of(op)) else ()
+    return (NO_CONFIG,) if vector_requantize.supports_requantize(requantization_of(op)) else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel, width = weights_of(op)[0], op.output.shape[2]
     rows, columns, channels = kernel.shape
     window = window_of(op, (rows, columns))

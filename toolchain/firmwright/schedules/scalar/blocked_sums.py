@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT16
@@ -11,7 +12,7 @@ from firmwright.ops import batch_matmul
 from firmwright.ops.conv2d import lower_convolution
 from firmwright.ops.expression import input_permutations, lower_in_blocks, unreduced_type
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.ops.transpose_conv import taps
 from firmwright.schedules.scalar.requantize_tables import reduce_requantization
 from firmwright.schedules.scalar.unrolled_loops import unroll_inner_loops
@@ -36,10 +37,17 @@ def _shared_axes(op: OpCall) -> list[int]:
     return [axis for axis in outputs if any(axis not in axes for axes in moving)][-2:]
 
 
-def _block_configs(size: int, op: OpCall) -> Sequence[Config]:
+@dataclass(frozen=True, slots=True)
+class SumBlock(ScheduleConfig):
+    """The configuration of a reduction: the sums in a row of a block."""
+
+    size: int
+
+
+def _block_configs(size: int, op: OpCall) -> Sequence[SumBlock]:
     dtype = unreduced_type(op).dtype
     is_fit = (dtype == FLOAT32) == (size == 4) and dtype.size_bytes <= 4
-    return [{"size": size}] if is_fit and _shared_axes(op) else ()
+    return [SumBlock(size)] if is_fit and _shared_axes(op) else ()
 
 
 def _block(op: OpCall) -> list[int]:
@@ -48,36 +56,47 @@ def _block(op: OpCall) -> list[int]:
     return [math.gcd(step, count) for step, count in zip(steps, op.output.shape[-2:], strict=True)]
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
-    if op.op == "batch_matmul":
-        batch_matmul.lower(op, b, _block(op))
-        b.transform = lambda func: reduce_requantization(func, b)
-        return
-    if op.op == "transpose_conv":
-        lower_convolution(op, b, taps=taps, lanes=_LANES)
-    else:
-        shape, size = unreduced_type(op).shape, int(config["size"])
-        lower_in_blocks(op, b, {axis: min(size, shape[axis]) for axis in _shared_axes(op)})
+def _build_reduction(op: OpCall, config: SumBlock, b: Kernel) -> None:
+    shape = unreduced_type(op).shape
+    lower_in_blocks(op, b, {axis: min(config.size, shape[axis]) for axis in _shared_axes(op)})
     b.transform = unroll_inner_loops
 
 
-_schedule = partial(Schedule, build=_build, disable_scheduling=True, time_max=0.9)
+def _build_batch_matmul(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    batch_matmul.lower(op, b, _block(op))
+    b.transform = lambda func: reduce_requantization(func, b)
+
+
+def _build_transpose_conv(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+    lower_convolution(op, b, taps=taps, lanes=_LANES)
+    b.transform = unroll_inner_loops
+
+
+_schedule = partial(Schedule, disable_scheduling=True, time_max=0.9)
 SCHEDULES = (
     *(
-        _schedule("scalar.reduction.blocks", "reduction", needed, partial(_block_configs, size))
+        _schedule(
+            "scalar.reduction.blocks",
+            "reduction",
+            needed,
+            partial(_block_configs, size),
+            _build_reduction,
+        )
         for size, needed in _FEATURES.items()
     ),
     _schedule(
         "scalar.batch_matmul.blocks",
         "batch_matmul",
         _FEATURES[2],
-        lambda op: ({},) if max(_block(op)) > 1 else (),
+        lambda op: (NO_CONFIG,) if max(_block(op)) > 1 else (),
+        _build_batch_matmul,
     ),
     _schedule(
         "scalar.transpose_conv.lanes",
         "transpose_conv",
         _FEATURES[2],
-        lambda op: ({},) if op.input(1).shape[0] >= _LANES else (),
+        lambda op: (NO_CONFIG,) if op.input(1).shape[0] >= _LANES else (),
+        _build_transpose_conv,
         takes_weight_zero_point=True,
     ),
 )

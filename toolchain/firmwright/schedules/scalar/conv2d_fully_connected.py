@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
@@ -15,10 +16,10 @@ from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.im2col import RowIm2colPacker
-from firmwright.schedules.row_band import pixel_blocks
+from firmwright.schedules.row_band import PixelBlock, pixel_blocks
 from firmwright.schedules.scalar import register_blocked_matmul
 from firmwright.schedules.scalar.gemm_kernel import (
     emit_scalar_gemm,
@@ -48,16 +49,28 @@ def _supports(op: OpCall) -> bool:
     return dtype in register_blocked_matmul.SUPPORTED_DTYPES and is_exact
 
 
-def _conv_configs(op: OpCall) -> Sequence[Config]:
+@dataclass(frozen=True, slots=True)
+class ScalarBlock(ScheduleConfig):
+    """The configuration of compiled products: the pixels, channels and steps of a block.
+
+    What is None has the default of the operator. A fully connected layer has blocks of one pixel.
+    """
+
+    pixels: int | None = None
+    lanes: int | None = None
+    unroll: int | None = None
+
+
+def _conv_configs(op: OpCall) -> Sequence[ScalarBlock]:
     pixels = op.output.elements // op.output.shape[3]
-    return ({"pixels": min(2, pixels)},) if _supports(op) else ()
+    return (ScalarBlock(min(2, pixels)),) if _supports(op) else ()
 
 
-def _conv_space(op: OpCall) -> Sequence[Config]:
+def _conv_space(op: OpCall) -> Sequence[ScalarBlock]:
     pixels = op.output.elements // op.output.shape[3]
     counts = range(1, min(4, pixels) + 1)
     return tuple(
-        {"pixels": count, "lanes": lanes, "unroll": unroll}
+        ScalarBlock(count, lanes, unroll)
         for count, lanes, unroll in product(counts, (1, 2, 3, 4, 6, 8), (1, 2, 4, 8))
         if count * lanes <= _MAX_ACCUMULATORS
         and (count, lanes, unroll) != (2, _LANES["conv2d"], register_blocked_matmul.DEFAULT_UNROLL)
@@ -65,24 +78,23 @@ def _conv_space(op: OpCall) -> Sequence[Config]:
     )
 
 
-def _matrix_space(op: OpCall) -> Sequence[Config]:
+def _matrix_space(op: OpCall) -> Sequence[ScalarBlock]:
     pairs = product((2, 4, 6, 8, 10, 12), (1, 2, 4, 8)) if _supports(op) else ()
     usual = _LANES["fully_connected"], register_blocked_matmul.DEFAULT_UNROLL
-    return [{"lanes": n, "unroll": k} for n, k in pairs if (n, k) != usual]
+    return [ScalarBlock(lanes=n, unroll=k) for n, k in pairs if (n, k) != usual]
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScalarBlock, b: Kernel) -> None:
     kernel = weight_offsets(op)
     outputs, window = len(kernel), kernel_window(op)
     flat = kernel.reshape(outputs, -1)
     params = layer_requantization(op) if op.input(0).dtype == INT8 else None
     layer = register_blocked_matmul.plan_scalar_layer(b, op, flat, params)
-    lanes = int(config.get("lanes", _LANES[op.op]))
-    matrix = register_blocked_matmul.pack_matrix(
-        b, layer, flat, lanes, int(config.get("unroll", register_blocked_matmul.DEFAULT_UNROLL))
-    )
+    lanes = config.lanes or _LANES[op.op]
+    unroll = config.unroll or register_blocked_matmul.DEFAULT_UNROLL
+    matrix = register_blocked_matmul.pack_matrix(b, layer, flat, lanes, unroll)
     pixels = op.output.elements // outputs
-    block = min(int(config.get("pixels", 1)), pixels)
+    block = min(config.pixels or 1, pixels)
     with pixel_blocks(b, pixels, block) as at:
         columns = pack_columns(b, op, layer.zero_point, window, at, (block, matrix.depth))
         y = b.view("out", b.y, at * outputs, (block, outputs), access="w")
@@ -107,7 +119,7 @@ def pack_columns(
     return columns
 
 
-def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
+def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock]:
     """Return the cheapest number of pixels per block, then smaller ones that save memory."""
     if op.input(0).dtype != INT8:
         return ()
@@ -121,7 +133,7 @@ def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
         return divide_up(pixels, count) * (products + outputs * (_CHANNEL + count * _ENDING))
 
     best = min(counts, key=price)
-    return tuple({"pixels": count} for count in counts if count == best or count < min(best, 3))
+    return [PixelBlock(count) for count in counts if count == best or count < min(best, 3)]
 
 
 def _block_counts(op: OpCall, family: MicrokernelFamily) -> list[int]:
@@ -132,18 +144,27 @@ def _block_counts(op: OpCall, family: MicrokernelFamily) -> list[int]:
     ]
 
 
-def _block_space(op: OpCall, family: MicrokernelFamily) -> Sequence[Config]:
+def _block_space(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock]:
     if op.input(0).dtype != INT8:
         return ()
-    return [{"pixels": count} for count in _block_counts(op, family)]
+    return [PixelBlock(count) for count in _block_counts(op, family)]
 
 
-def _matrix_block_configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == op.input(1).dtype == INT8 and _supports(op) else ()
+def _matrix_block_configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    return (NO_CONFIG,) if op.input(0).dtype == op.input(1).dtype == INT8 and _supports(op) else ()
 
 
-def _build_blocks(op: OpCall, config: Config, b: Kernel, family: MicrokernelFamily) -> None:
-    kernel, count = weight_offsets(op), int(config.get("pixels", 1))
+def _build_blocks(op: OpCall, config: PixelBlock, b: Kernel, family: MicrokernelFamily) -> None:
+    _multiply_in_blocks(op, b, family, config.pixels)
+
+
+def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel, family: MicrokernelFamily) -> None:
+    _multiply_in_blocks(op, b, family, 1)
+
+
+def _multiply_in_blocks(op: OpCall, b: Kernel, family: MicrokernelFamily, count: int) -> None:
+    """Compute blocks of `count` pixels with the micro-kernels of a family."""
+    kernel = weight_offsets(op)
     flat = kernel.reshape(len(kernel), -1)
     rows_for, offset = partial(family.rows, pixels=count), weight_zero_point(op)
     gemm = plan_scalar_gemm(b, op, flat, layer_requantization(op), rows_for, offset=offset)
@@ -182,7 +203,7 @@ SCHEDULES = (
         "scalar.fully_connected.groups",
         "fully_connected",
         frozenset(),
-        lambda op: ({},) if _supports(op) else (),
+        lambda op: (ScalarBlock(),) if _supports(op) else (),
         _build,
         disable_scheduling=True,
         space=_matrix_space,
@@ -194,7 +215,7 @@ SCHEDULES = (
             "fully_connected",
             frozenset({family.name}),
             _matrix_block_configs,
-            partial(_build_blocks, family=family),
+            partial(_build_matrix, family=family),
             disable_scheduling=True,
             takes_weight_zero_point=True,
         )

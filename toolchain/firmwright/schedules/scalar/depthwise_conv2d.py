@@ -13,7 +13,7 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weight_offsets
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.epilogue import (
     accumulator_bounds,
     by_arithmetic,
@@ -41,7 +41,7 @@ from firmwright.schedules.window_bounds import split_by_valid_taps
 _MAX_UNROLLED_TAPS = 120
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype not in SUPPORTED_DTYPES:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
@@ -50,7 +50,7 @@ def _configs(op: OpCall) -> Sequence[Config]:
     if not all(run.taps for run in (*rows, *columns)):
         return ()
     unrolled = len(rows) * len(columns) * window.size[0] * window.size[1]
-    return ({},) if unrolled <= _MAX_UNROLLED_TAPS else ()
+    return (NO_CONFIG,) if unrolled <= _MAX_UNROLLED_TAPS else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _ScalarChannel:
         return total
 
 
-def _build(op: OpCall, config: Config, b: Kernel, *, in_32_bits: bool = False) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel, *, in_32_bits: bool = False) -> None:
     kernel = weight_offsets(op)
     window = window_of(op, kernel.shape[1:3])
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)

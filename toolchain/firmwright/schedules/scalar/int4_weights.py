@@ -13,7 +13,7 @@ from firmwright.ops.fully_connected import int8_requantization
 from firmwright.ops.int16x8 import accumulator_dtype, requantize_epilogue
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 # A row is the range of the innermost loop: the weights of an output or, for a convolution, of one
 # tap. Two weights share a byte, each with 8 added, the first in the low half; an odd row ends with
@@ -23,12 +23,12 @@ from firmwright.ops.schedule import Config, Schedule
 _OFFSET = 8
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype != INT8:
         return ()
     weights = weights_of(op)
     is_narrow = weights.min() >= -_OFFSET and weights.max() < _OFFSET
-    return ({},) if is_narrow and weights.shape[-1] > 1 else ()
+    return (NO_CONFIG,) if is_narrow and weights.shape[-1] > 1 else ()
 
 
 def pack_int4_weights(weights: Array) -> Array:
@@ -59,7 +59,7 @@ def _add_row(
         add(b.let("last", byte(count // 2)), count - 1, 1)
 
 
-def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_fully_connected(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     weights, zero_point = weights_of(op), per_tensor_quant(op.input(0)).zero_point
     (outputs, inputs), wide = weights.shape, accumulator_dtype(op, 0)
     sums = weights.sum(axis=1, dtype=np.int64)
@@ -81,7 +81,7 @@ def _build_fully_connected(op: OpCall, config: Config, b: Kernel) -> None:
             b.store(out, [o], finish(acc.value, o))
 
 
-def _build_conv2d(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_conv2d(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     weights, zero_point = weights_of(op), per_tensor_quant(op.input(0)).zero_point
     outputs, height, width, inputs = weights.shape
     wide = accumulator_dtype(op, 0)

@@ -8,7 +8,7 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index, UnitLoops, emit_steps
 from firmwright.ops.lstm_layer import GATES, INPUT_WEIGHTS, RECURRENT_WEIGHTS, weights_at
-from firmwright.ops.schedule import Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule
 
 _UNROLL = 4
 
@@ -48,7 +48,7 @@ SCHEDULES = (
         "scalar.lstm.packed",
         "lstm",
         frozenset(),
-        lambda op: ({},),
+        lambda op: (NO_CONFIG,),
         lambda op, config, b: lower_packed(op, b),
     ),
 )

@@ -11,7 +11,7 @@ from firmwright.ir.tir.builder import maximum
 from firmwright.ops.conv_window import output_positions
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import narrow_to_output, pool_window
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 # With a relu, only the order of floats above 0 matters, which is that of their bits.
 
@@ -19,12 +19,12 @@ _UNROLL = (4, 3, 5, 2)
 _MAX_UNROLLED = 9
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     window = pool_window(op)
-    return () if window.guarded(0) or window.guarded(1) else ({},)
+    return () if window.guarded(0) or window.guarded(1) else (NO_CONFIG,)
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     window, dtype = pool_window(op), op.input(0).dtype
     (height, width), (_, rows, cols, channels) = window.size, op.input(0).shape
     is_relu = dtype == FLOAT32 and op.attributes(ActivationAttrs).activation == "relu"

@@ -9,7 +9,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, binary_expr, immediate, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import reference
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 # The quantized value rises with x, so 255 bounds determine it. Floats are ordered like their bits
 # as integers if the other bits of negative ones are inverted. The sum with _FIRST wraps so that the
@@ -39,11 +39,11 @@ def _bounds(op: OpCall) -> Array:
     return ((low + _FIRST) & 0xFFFFFFFF).astype(np.uint32)
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
-    return ({},) if op.input(0).dtype == FLOAT32 and op.output.dtype in (INT8, UINT8) else ()
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
+    return (NO_CONFIG,) if op.input(0).dtype == FLOAT32 and op.output.dtype in (INT8, UINT8) else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     bounds, count = b.constant("bounds", _bounds(op), UINT32), b.y.elements
     x = b.view("bits", b.input(0), 0, (count,), dtype=INT32, alignment=4)
     y = b.view("out", b.y, 0, (count,), access="w")

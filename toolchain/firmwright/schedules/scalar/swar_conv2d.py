@@ -15,7 +15,7 @@ from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules import epilogue, narrow_requantize
 from firmwright.schedules.row_band import pixel_blocks
 from firmwright.schedules.scalar.conv2d_fully_connected import pack_columns
@@ -120,12 +120,12 @@ INTRINSICS = (
 )
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     is_int8 = op.input(0).dtype == op.input(1).dtype == INT8
-    return ({},) if is_int8 and op.output.elements // op.output.shape[3] >= PIXELS else ()
+    return (NO_CONFIG,) if is_int8 and op.output.elements // op.output.shape[3] >= PIXELS else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel, family: str) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
     kernel = weight_offsets(op)
     flat, params = kernel.reshape(len(kernel), -1), epilogue.layer_requantization(op)
     gemm = plan_scalar_gemm(

@@ -15,7 +15,7 @@ from firmwright.ops.conv2d import weight_offsets
 from firmwright.ops.conv_window import kernel_window
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
-from firmwright.ops.schedule import Config
+from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.scalar import gemm_kernel
@@ -144,13 +144,13 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
             b.store(out, [channel], finish(total))
 
 
-def _configs(op: OpCall) -> Sequence[Config]:
+def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if not op.input(0).dtype == op.input(1).dtype == INT8:
         return ()
-    return ({},) if op.op == "conv2d" or fully_connected.has_int32_multiplier(op) else ()
+    return (NO_CONFIG,) if op.op == "conv2d" or fully_connected.has_int32_multiplier(op) else ()
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel, offset = weight_offsets(op), WEIGHT_OFFSET + weight_zero_point(op)
     flat, params = kernel.reshape(len(kernel), -1), layer_requantization(op)
     gemm = gemm_kernel.plan_scalar_gemm(

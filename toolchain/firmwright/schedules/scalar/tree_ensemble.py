@@ -12,18 +12,18 @@ from firmwright.ir.graph.attributes.values import TreeEnsembleAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import tree_ensemble as trees
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 _BRANCHES_MAX = 40_000
 _DEPTH_MAX = 40
 """Limits beyond which C compilers take too long or nest too deeply."""
 
 
-def _configs(call: OpCall) -> Sequence[Config]:
+def _configs(call: OpCall) -> Sequence[ScheduleConfig]:
     forest = trees.forest_from_call(call)
     if forest.branches > _BRANCHES_MAX or len(forest.features) > 64:
         return ()
-    return () if _depth(forest) > _DEPTH_MAX else ({},)
+    return () if _depth(forest) > _DEPTH_MAX else (NO_CONFIG,)
 
 
 def _depth(forest: trees.Forest) -> int:
@@ -41,7 +41,7 @@ def _depth(forest: trees.Forest) -> int:
     return deepest
 
 
-def _build(call: OpCall, config: Config, b: Kernel) -> None:
+def _build(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     forest = trees.forest_from_call(call)
     leaves, feature_grids = trees.build_leaf_table(forest), trees.threshold_grids(forest)
     if feature_grids is None:
@@ -103,7 +103,7 @@ class _TreeEmitter:
             self.subtree(at + 1 + left, leaf + left + 1, size - 1 - left)
 
 
-SCHEDULES: tuple[Schedule, ...] = (
+SCHEDULES: tuple[Schedule[ScheduleConfig], ...] = (
     Schedule(
         "scalar.tree_ensemble.code", "tree_ensemble", frozenset(), _configs, _build, goal="speed"
     ),

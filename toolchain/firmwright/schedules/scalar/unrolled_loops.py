@@ -19,7 +19,7 @@ from firmwright.ir.tir.traversal import (
 )
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import Config, Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.passes.tir.unroll import rename_declarations
 from firmwright.schedules.scalar.requantize_tables import reduce_requantization
 
@@ -87,7 +87,7 @@ def _split(loop: tir.For, extent: int, factor: int, names: UniqueNamer) -> tir.S
     return make_sequence([blocks, tir.For(var, start, tir.IntImm(rest, dtype), tail, "unrolled")])
 
 
-def _build(op: OpCall, config: Config, b: Kernel) -> None:
+def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     _build_loops(op, config, b)
     is_long = _reads_table if op.op == "softmax" else _is_never_long
     b.transform = lambda func: unroll_inner_loops(reduce_requantization(func, b), is_long)
@@ -102,7 +102,7 @@ def _reads_table(node: Node) -> bool:
     return isinstance(node, tir.BufferLoad) and node.buffer.scope == "const"
 
 
-def _build_loops(op: OpCall, config: Config, b: Kernel) -> None:
+def _build_loops(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     op_table()[op.op].lower(op, b)
     b.transform = lambda func: reduce_requantization(func, b)
 
@@ -112,7 +112,7 @@ SCHEDULES = tuple(
         f"scalar.{op}.{name}",
         op,
         frozenset({feature}),
-        lambda op: ({},),
+        lambda op: (NO_CONFIG,),
         build,
         time_max=_TIME_MAX,
     )
