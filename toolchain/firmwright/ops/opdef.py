@@ -75,7 +75,9 @@ class OpDef:
     output has the bytes of the input; `subviews` describes a call that needs no copy. `row_access`
     describes row-by-row computation; None means that it is impossible. `restrictions` lists
     unsupported uses; `inputs` are names, with `?` if one may be absent and `...` if it repeats.
-    `is_audio_front_end` marks steps with which models take sound instead of features.
+    `is_audio_front_end` marks steps with which models take sound instead of features, and
+    `calls_float_functions` operators of extensions whose loops call exp, floor and the like, which
+    schedules of FPUs compute in line.
     """
 
     name: str
@@ -91,6 +93,7 @@ class OpDef:
     row_access: Callable[[OpCall], RowWindow | RowReduction | None] = lambda call: None
     restrictions: str = ""
     is_audio_front_end: bool = False
+    calls_float_functions: bool = False
 
     @property
     def profiles(self) -> tuple[NumericsProfile, ...]:

@@ -59,10 +59,14 @@ class Importer:
     """The importer of an operator of TFLite.
 
     `op` is our operator of the usual call; by the types of its tensors, `run` may choose another.
+    With `takes_uint8`, quantized uint8 tensors may stay as they are or become int8: a model's uint8
+    tensors are converted to int8, and those of other custom operators are not, as their meaning is
+    unknown.
     """
 
     op: str
     run: Callable[[ImportContext], ImportedCall]
+    takes_uint8: bool = False
 
 
 # ---- checked access ----------------------------------------------------------------------------

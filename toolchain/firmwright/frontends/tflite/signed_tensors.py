@@ -15,6 +15,7 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.quant import Quantization
 from firmwright.frontends.tflite.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
+from firmwright.frontends.tflite.operators.registry import tflite_importers
 
 BYTE_TABLE = "byte_table"
 """Name of inserted nodes: an operator of this compiler, as TFLite has no lookup operator."""
@@ -34,9 +35,8 @@ _STORED_NUMBERS = frozenset(
     )
 )
 """Operators that read or write numbers as stored."""
-_DETECTIONS = "custom:TFLite_Detection_PostProcess"
-_EITHER = frozenset(("QUANTIZE", "DEQUANTIZE", _DETECTIONS))
-"""Operators that accept both types."""
+_EITHER = frozenset(("QUANTIZE", "DEQUANTIZE"))
+"""Operators that accept both types, besides custom operators whose importers say so."""
 
 
 def make_signed(graph: RawSubgraph) -> RawSubgraph:
@@ -77,8 +77,13 @@ def _with_hybrid_weights(graph: RawSubgraph) -> RawSubgraph:
 
 
 def _reads_stored_numbers(node: RawNode) -> bool:
-    is_custom = node.op.startswith("custom:") and node.op != _DETECTIONS
+    is_custom = node.op.startswith("custom:") and not _takes_either(node)
     return is_custom or node.op in _STORED_NUMBERS
+
+
+def _takes_either(node: RawNode) -> bool:
+    importer = tflite_importers().get(node.op)
+    return node.op in _EITHER or (importer is not None and importer.takes_uint8)
 
 
 def _as_signed(tensor: RawTensor) -> RawTensor:
@@ -102,7 +107,7 @@ class _Rewrite:
     twins: dict[int, int] = field(default_factory=dict)
 
     def add(self, node: RawNode, are_unsigned: Sequence[bool]) -> None:
-        if _reads_stored_numbers(node) or node.op in _EITHER:
+        if _reads_stored_numbers(node) or _takes_either(node):
             self.nodes.append(node)
             return
         special, operands = _REPLACEMENTS.get(node.op), (*node.inputs, *node.outputs)

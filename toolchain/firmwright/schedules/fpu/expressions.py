@@ -54,8 +54,6 @@ _WITH_FUNCTIONS = {
     *_WITH_FORMULAS,
     "ceil",
     "cos",
-    "detections",
-    "detections_by_class",
     "elu",
     "exp",
     "floor",
@@ -212,7 +210,8 @@ _MEANINGS: dict[str, Meaning] = {
 }
 INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
 _SOFT_OPS = op_table().keys() - WITH_KERNELS - {"conv_nd", "transpose_conv"} | {"lstm"}
-_OPS = {"fpu": _WITH_FUNCTIONS, "soft_float": _SOFT_OPS}
+_FPU_OPS = _WITH_FUNCTIONS | {op.name for op in op_table().values() if op.calls_float_functions}
+_OPS = {"fpu": _FPU_OPS, "soft_float": _SOFT_OPS}
 SCHEDULES = tuple(
     Schedule(
         f"{family}.{op}.in_line",

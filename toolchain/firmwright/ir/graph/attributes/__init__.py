@@ -66,8 +66,6 @@ _OPERATORS: Mapping[str, str] = {
     "control.WhileAttrs": "while",
     "control.CustomAttrs": "custom",
     "control.EthosUAttrs": "ethos_u",
-    "control.DetectionsAttrs": "detections",
-    "control.DetectionsByClassAttrs": "detections_by_class",
 }
 
 

@@ -41,23 +41,3 @@ class EthosUAttrs(OpAttrs):
     """Size of the fast memory, or 0 if it is the arena."""
     offsets: tuple[int, ...]
     """Places in the arena of the inputs after the second and of the outputs, in bytes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectionsAttrs(OpAttrs):
-    scales: tuple[float, float, float, float]
-    """Units of the encoded boxes: y, x, height, width."""
-    score_threshold: float
-    """Least score of a detection."""
-    iou_threshold: float
-    """Greatest overlap (intersection over union) with a better detection."""
-    num_classes: int
-    """Classes, the last of the scores."""
-    max_detections: int
-    """Number of detections in the result."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectionsByClassAttrs(DetectionsAttrs):
-    detections_per_class: int
-    """Detections of each class that are considered."""

@@ -21,9 +21,9 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, UINT32, Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.extensions.detection.attributes import DetectionsAttrs, DetectionsByClassAttrs
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.control import DetectionsAttrs, DetectionsByClassAttrs
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -352,6 +352,26 @@ def _lower_results(b: Kernel, boxes: tir.Buffer, total: Register) -> None:
 
 
 OPDEFS: tuple[OpDef, ...] = (
-    OpDef("detections", infer, reference, lower),
-    OpDef("detections_by_class", infer, reference_by_class, lower_by_class),
+    OpDef(
+        "detections",
+        infer,
+        reference,
+        lower,
+        dtypes=("float32", "int8", "uint8"),
+        inputs=("boxes", "scores", "anchors"),
+        numerics="both",
+        calls_float_functions=True,
+        restrictions="one class per box; regular suppression: detections_by_class",
+    ),
+    OpDef(
+        "detections_by_class",
+        infer,
+        reference_by_class,
+        lower_by_class,
+        dtypes=("float32", "int8", "uint8"),
+        inputs=("boxes", "scores", "anchors"),
+        numerics="both",
+        calls_float_functions=True,
+        restrictions="TFLite_Detection_PostProcess with use_regular_nms",
+    ),
 )
