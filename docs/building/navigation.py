@@ -39,6 +39,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "mlperf.md",
     ),
     "Guides: growing it": (
+        "extensions.md",
         "adding-a-board.md",
         "adding-an-operator.md",
         "adding-a-pass.md",

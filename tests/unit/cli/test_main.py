@@ -26,9 +26,10 @@ from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.boards.mcuboot import MCUBOOT
 from firmwright.cli import boards
 from firmwright.cli.demo import EMULATED_BOARD
-from firmwright.cli.main import _parser, error_object, grouped_verbs, to_json_value, verbs
+from firmwright.cli.main import _parser, error_object, to_json_value, verbs
 from firmwright.cli.options import describe_verb
 from firmwright.cli.quantize import ACTIVATIONS, METHODS
+from firmwright.cli.verb_texts import grouped_verbs
 from firmwright.cli.verify import DEFAULT_SAMPLES
 from firmwright.codegen.emit_options import C_STANDARDS, DEFAULT_LICENSE
 from firmwright.device.serial_port import DEFAULT_BAUD

@@ -46,6 +46,8 @@ class Extension:
     schedules: ModuleNames = ()
     """Modules with `SCHEDULES`, `INTRINSICS` or `INTRINSIC_MAKERS`; tried after those of the core.
     """
+    command_line: str = ""
+    """A package with the layout of `firmwright.cli`: verbs, help.toml and options.txt."""
 
 
 Door: TypeAlias = Callable[[Extension], Sequence[str]]

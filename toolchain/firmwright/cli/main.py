@@ -16,23 +16,21 @@ import math
 import os
 import signal
 import sys
-import textwrap
 import threading
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from firmwright import cli
 from firmwright.base import errors
+from firmwright.base.plugin_calls import plugin_call
 from firmwright.base.version import JSON_VERSION, VERSION
 from firmwright.cli.options import add_arguments, describe_verb
 from firmwright.cli.printing import open_closed_streams, print_text, write_traceback
 from firmwright.cli.progress import show_progress
 from firmwright.cli.project_file import find_project_file, parse_with_project
 from firmwright.cli.verb import CliParser, Outcome
+from firmwright.cli.verb_texts import command_packages, format_examples, format_verbs
 
 OUTPUT_FLAGS = ("--json", "--verbose", "-v", "--debug")
 EXIT_INTERRUPTED = 130
@@ -53,7 +51,7 @@ class _InterruptionError(errors.FirmwrightError):
 
 def verbs(words: Sequence[str] = ()) -> list[str]:
     """Return the names of the verbs, or only the one that `words` name."""
-    names = sorted(name for group in grouped_verbs().values() for name in group)
+    names = sorted(command_packages())
     first = next((word for word in words if not word.startswith("-")), "")
     if not first or first in names:
         return [first] if first else names
@@ -170,9 +168,18 @@ def _run(names: Sequence[str], words: Sequence[str], *, as_json: bool) -> int:
             Outcome({"text": printed.getvalue()}, printed.getvalue().rstrip()), "", as_json=as_json
         )
     with show_progress(quiet=as_json, verbose=args.verbose):
-        verb = importlib.import_module(f"{cli.__name__}.{args.verb}")
-        outcome: Outcome = verb.run(args)
+        outcome = _run_verb(args)
     return _print_outcome(outcome, args.verb, as_json=as_json)
+
+
+def _run_verb(args: argparse.Namespace) -> Outcome:
+    """Run the module of the verb; an exception in another package is an error of that package."""
+    package = command_packages()[args.verb].name
+    is_own = package.startswith("firmwright.")
+    with contextlib.nullcontext() if is_own else plugin_call(f"the verb {args.verb} of {package}"):
+        verb = importlib.import_module(f"{package}.{args.verb}")
+        outcome: Outcome = verb.run(args)
+    return outcome
 
 
 def _parse(names: Sequence[str], words: Sequence[str]) -> argparse.Namespace:
@@ -274,34 +281,3 @@ def to_json_value(value: Any) -> Any:
             return [to_json_value(item) for item in value]
         case _:
             return value
-
-
-WIDTH = 80
-
-
-@cache
-def _texts() -> Mapping[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("help.toml").read_text(encoding="utf-8"))
-
-
-def grouped_verbs() -> Mapping[str, tuple[str, ...]]:
-    return {title: tuple(names) for title, names in _texts()["groups"].items()}
-
-
-def format_examples(verb: str) -> str:
-    text = _texts()["examples"].get(verb, "").strip()
-    return f"examples:\n{textwrap.indent(text, '  ')}" if text else ""
-
-
-def format_verbs(descriptions: Mapping[str, str]) -> str:
-    return "\n\n".join("\n".join(_lines(*item, descriptions)) for item in grouped_verbs().items())
-
-
-def _lines(title: str, names: tuple[str, ...], descriptions: Mapping[str, str]) -> Iterator[str]:
-    yield f"{title}:"
-    for name in names:
-        if name in descriptions:
-            head = f"  {name:<12}"
-            yield textwrap.fill(
-                descriptions[name], WIDTH, initial_indent=head, subsequent_indent=" " * len(head)
-            )

@@ -1,14 +1,18 @@
-"""The arguments of the verbs, from the sections of options.txt, which describes their format."""
+"""The arguments of the verbs, from the sections of options.txt, which describes their format.
+
+Extensions have such a file, too: for their verbs, whose sections may include those of this package,
+and for the options that they add to others.
+"""
 
 import argparse
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
-from firmwright.base.text_sections import read_sections
 from firmwright.cli import option_values
+from firmwright.cli.verb_texts import CORE, command_packages, extension_packages
 
 _Group = argparse.ArgumentParser | argparse._ArgumentGroup
 _TYPES: Mapping[str, Callable[[str], object]] = {
@@ -41,28 +45,52 @@ _TYPES: Mapping[str, Callable[[str], object]] = {
 """Types by placeholder or destination; other values are strings."""
 
 
-_SECTIONS = read_sections(__file__, ".txt")
+_INCLUDE = "@"
+_EXTENSIONS = "@extensions"
+"""The place of the lines that extensions add to a section."""
+_GROUP = "== "
 
 
 def describe_verb(verb: str) -> str:
-    return next(_lines(verb))
+    description, *_ = _lines(verb, _sections_of(verb))
+    return str(description)
 
 
 def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
-    group: _Group = parser
-    _, *lines = _lines(verb)
+    """Add the arguments of a verb, or of a section that begins with a description, too."""
+    _, *lines = _lines(verb, _sections_of(verb))
+    _add_lines(parser, parser, lines)
+
+
+def _add_lines(parser: argparse.ArgumentParser, group: _Group, lines: "Iterable[_Line]") -> None:
     for line in lines:
-        if line.startswith("== "):
-            group = parser.add_argument_group(line[3:])
+        if not isinstance(line, str):
+            _add_lines(parser, group, line)
+        elif line.startswith(_GROUP):
+            group = parser.add_argument_group(line.removeprefix(_GROUP))
         else:
             _add_argument(group, line)
 
 
-def _lines(section: str) -> Iterator[str]:
+_Line: TypeAlias = "str | list[_Line]"
+"""A line of a section, or the lines that an extension adds, whose groups end with them."""
+
+
+def _sections_of(verb: str) -> Mapping[str, str]:
+    """Return the section of a verb and those that it may include, by name."""
+    package = command_packages().get(verb, CORE)
+    return {**CORE.arguments, **package.arguments}
+
+
+def _lines(section: str, sections: Mapping[str, str]) -> Iterator[_Line]:
     """Yield the lines of a section and those that it includes, with continuation lines joined."""
-    for line in re.sub(r"\n {4}", " ", _SECTIONS[section].strip()).splitlines():
-        if line.startswith("@"):
-            yield from _lines(line[1:])
+    for line in re.sub(r"\n {4}", " ", sections[section].strip()).splitlines():
+        if line == _EXTENSIONS:
+            for package in extension_packages():
+                if section in package.arguments:
+                    yield list(_lines(section, {**CORE.arguments, **package.arguments}))
+        elif line.startswith(_INCLUDE):
+            yield from _lines(line.removeprefix(_INCLUDE), sections)
         else:
             yield line
 

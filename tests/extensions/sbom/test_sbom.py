@@ -12,7 +12,7 @@ import pytest
 import firmwright as fw
 from firmwright.base.errors import FirmwrightError
 from firmwright.cli.main import main
-from firmwright.cli.sbom import project_sbom
+from firmwright.extensions.sbom.sbom import project_sbom
 
 DIGITS = Path(__file__).resolve().parents[3] / "examples" / "01_digits" / "digits.tflite"
 

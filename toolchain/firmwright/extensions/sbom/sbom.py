@@ -13,9 +13,9 @@ from firmwright.artifacts import MARKER
 from firmwright.base.errors import UsageError
 from firmwright.build.board_facts import read_board_facts
 from firmwright.cli.verb import Outcome
+from firmwright.extensions.sbom.cyclonedx import SbomInput, build_sbom
 from firmwright.flows.model.model import write_file
 from firmwright.package.metadata_reader import facts_of_models, read_metadata
-from firmwright.package.sbom import SbomInput, build_sbom
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -1,0 +1,5 @@
+"""The SBOM of a firmware project: the verb `sbom`."""
+
+from firmwright.base.extensions import Extension
+
+EXTENSION = Extension(name="sbom", command_line="firmwright.extensions.sbom")
