@@ -15,8 +15,8 @@ from onnx.reference import ReferenceEvaluator
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from tests.extensions.tree_ensemble.test_tree_ensemble import FEATURES, TREES, random_forest
 from tests.onnx.backend import NodeTest
-from tests.onnx.test_classical import FEATURES, TREES, random_forest
 
 Array = NDArray[Any]
 ML = "ai.onnx.ml"

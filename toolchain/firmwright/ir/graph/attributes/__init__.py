@@ -42,7 +42,6 @@ _OPERATORS: Mapping[str, str] = {
     "values.OneHotAttrs": "one_hot",
     "values.TableSumAttrs": "table_sum",
     "values.FittedProductAttrs": "fitted_product",
-    "values.TreeEnsembleAttrs": "tree_ensemble",
     "movement.AxisAttrs": "concatenation pack unpack",
     "movement.TransposeAttrs": "transpose",
     "movement.StridedSliceAttrs": "strided_slice",

@@ -142,11 +142,3 @@ class TableSumAttrs(FittedAttrs):
 class FittedProductAttrs(FittedAttrs):
     addend: int
     """Summand of the product."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeEnsembleAttrs(OpAttrs):
-    exponent: int
-    """Binary digits of the leaves' values after the point."""
-    bases: tuple[int, ...]
-    """What each sum begins with, in units of 2 ^ -exponent."""

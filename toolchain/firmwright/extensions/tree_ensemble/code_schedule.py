@@ -7,10 +7,10 @@ registers, so that passes need not derive ranges from 10,000 comparisons.
 from collections.abc import Sequence
 
 from firmwright.base.dtypes import INT32, Array
+from firmwright.extensions.tree_ensemble import operator as trees
+from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
 from firmwright.ir import tir
-from firmwright.ir.graph.attributes.values import TreeEnsembleAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops import tree_ensemble as trees
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 

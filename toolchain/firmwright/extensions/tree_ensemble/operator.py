@@ -20,9 +20,9 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
+from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.values import TreeEnsembleAttrs
 from firmwright.ir.tir.builder import (
     INDEX,
     ArithExpr,
@@ -388,4 +388,13 @@ def store_sums(
         b.store(b.y, [row, outputs], (total - remainder).cast(FLOAT32) * unit)
 
 
-OPDEF = OpDef("tree_ensemble", infer, reference, lower)
+OPDEF = OpDef(
+    "tree_ensemble",
+    infer,
+    reference,
+    lower,
+    dtypes=("float32",),
+    inputs=("x", "features", "thresholds", "left counts", "missing", "sizes", "leaves"),
+    numerics="neither",
+    restrictions="sums of leaves; branches <=, <, >, >=; float32 features",
+)

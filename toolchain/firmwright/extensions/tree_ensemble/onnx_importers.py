@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.extensions.tree_ensemble.operator import quantize_leaves
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, Results
 from firmwright.frontends.onnx.operators.classifier_outputs import (
     apply_post_transform,
@@ -19,7 +20,6 @@ from firmwright.frontends.onnx.operators.classifier_outputs import (
     labels_and_scores,
     ml_importers,
 )
-from firmwright.ops.tree_ensemble import quantize_leaves
 
 _MODE_NAMES = (
     "BRANCH_LEQ",

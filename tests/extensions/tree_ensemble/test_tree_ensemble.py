@@ -1,0 +1,237 @@
+"""Tree ensembles: ONNX Runtime, the reference, tables and code, generated C."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx
+from firmwright.base.errors import UnsupportedError
+from firmwright.extensions.tree_ensemble.code_schedule import SCHEDULES
+from firmwright.extensions.tree_ensemble.operator import quantize_leaves
+from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.model.compilation import compile_for
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.module import IRModule
+from firmwright.ir.tir.interpreter import Interpreter
+from firmwright.lower.lowering import make_op_call
+from firmwright.ops.kernel import Kernel
+from firmwright.ops.registry import op_table
+from firmwright.oracle.reference_runner import run_reference
+from firmwright.schedules.registry import INTRINSICS
+from onnx import TensorProto, helper, numpy_helper
+from tests.onnx.test_nets import entry_of, imported, optimized, results
+
+FEATURES, ROWS = 5, 48
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")
+
+
+def model_of(node: Any, outputs: dict[str, int], features: int = FEATURES) -> bytes:
+    graph = helper.make_graph(
+        [node],
+        "trees",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, features])],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets)
+    model.ir_version = 8
+    return bytes(model.SerializeToString())
+
+
+def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes:
+    """Build trees of random shapes and branch modes, some with missing values on the true side."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    nodes: list[tuple[Any, ...]] = []
+    weights: list[tuple[int, int, int, float]] = []
+    for tree in range(6):
+        branches, waiting, number = int(rng.integers(0, 9)) if tree else 5, [0], 1
+        while waiting:
+            node = waiting.pop(0)
+            if branches == 0:
+                nodes.append((tree, node, "LEAF", 0, 0.0, 0, 0, 0))
+                weights += [(tree, node, k, float(rng.normal())) for k in range(outputs)]
+                continue
+            branches -= 1
+            value = float(rng.integers(-6, 7)) / 4 if on_grid else float(np.float32(rng.normal()))
+            mode, feature = MODES[rng.integers(4)], int(rng.integers(FEATURES))
+            missing = int(rng.integers(2))
+            nodes.append((tree, node, mode, feature, value, number, number + 1, missing))
+            waiting += [number, number + 1]
+            number += 2
+    names = (
+        "treeids",
+        "nodeids",
+        "modes",
+        "featureids",
+        "values",
+        "truenodeids",
+        "falsenodeids",
+        "missing_value_tracks_true",
+    )
+    columns = dict(zip((f"nodes_{name}" for name in names), zip(*nodes, strict=True), strict=True))
+    is_classes = "classlabels_int64s" in attrs
+    prefix = "class" if is_classes else "target"
+    parts = (f"{prefix}_treeids", f"{prefix}_nodeids", f"{prefix}_ids", f"{prefix}_weights")
+    columns |= dict(zip(parts, zip(*weights, strict=True), strict=True))
+    if not is_classes:
+        attrs["n_targets"] = outputs
+    kind = "TreeEnsembleClassifier" if is_classes else "TreeEnsembleRegressor"
+    results = {"label": TensorProto.INT64} if is_classes else {}
+    results["y"] = TensorProto.FLOAT
+    node = helper.make_node(kind, ["x"], list(results), domain="ai.onnx.ml", **columns, **attrs)
+    return model_of(node, results)
+
+
+def rows_of(seed: int = 0, features: int = FEATURES) -> Any:
+    """Return values at, near and far from thresholds, zeros, infinities, and missing values."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    x = (rng.integers(-7, 8, (ROWS, features)) / 4).astype(np.float32)
+    x[::4] = rng.normal(size=x[::4].shape)
+    x[1::8] = np.nextafter(x[1::8], np.float32(rng.choice([-9, 9])))
+    x[2, :3] = -0.0, np.inf, -np.inf
+    x[rng.random(x.shape) < 0.1] = np.nan
+    x[3, :2] = 3e38, -3e38
+    return x
+
+
+FORESTS = {
+    "keys_of_floats": lambda: random_forest(3, 1, False, base_values=[0.25]),
+    "on_a_grid": lambda: random_forest(4, 2, True),
+    "average": lambda: random_forest(5, 3, True, aggregate_function="AVERAGE"),
+    "classes": lambda: random_forest(
+        6, 3, False, classlabels_int64s=[4, 0, 7], post_transform="SOFTMAX"
+    ),
+    "one_score_of_two_classes": lambda: random_forest(
+        7, 1, True, classlabels_int64s=[0, 1], post_transform="LOGISTIC"
+    ),
+}
+every_forest = pytest.mark.parametrize("name", FORESTS)
+
+
+def tree_call(module: IRModule) -> OpCall:
+    call = next(call for call in entry_of(module).body if call.op == "tree_ensemble")
+    return make_op_call(call, module)
+
+
+@every_forest
+def test_every_row_reaches_the_leaves_of_onnx_runtime(name: str) -> None:
+    data, x = FORESTS[name](), rows_of()
+    (expected,) = run_reference(data, [{"x": x}], "onnxruntime").outputs
+    got = results(imported(data), {"x": x})
+    for key, array in expected.items():
+        if array.dtype.kind == "i":
+            assert np.array_equal(got[key], array)
+        np.testing.assert_allclose(got[key], array, rtol=0, atol=3e-6)
+
+
+@every_forest
+def test_tables_and_code_give_identical_bits(name: str) -> None:
+    described = tree_call(imported(FORESTS[name]()))
+    x = rows_of(1)
+    constants = [described.constant(k) for k in range(1, 7)]
+    (expected,) = op_table()["tree_ensemble"].reference(
+        described, [x, *(c.array() for c in constants if c is not None)]
+    )
+    (rule,) = SCHEDULES
+    for build in (op_table()["tree_ensemble"].lower, lambda call, b: rule.build(call, {}, b)):
+        kernel = Kernel("k", described)
+        build(described, kernel)
+        function = kernel.build()
+        y = np.zeros_like(expected)
+        interpreter = Interpreter({"k": function}, INTRINSICS, kernel.constants)
+        interpreter.run("k", {"x": x, "y": y})
+        assert np.array_equal(y, expected)
+
+
+@pytest.mark.host_c
+@pytest.mark.parametrize(("name", "goal"), [("keys_of_floats", "speed"), ("on_a_grid", "size")])
+def test_generated_c_reaches_the_same_leaves(name: str, goal: str) -> None:
+    module, x = optimized(imported(FORESTS[name]())), rows_of(2)
+    compiled = compile_for(module, "host", optimize=goal)
+    with open_session(compiled, in_process=True) as session:
+        (got,) = session.run_all([{"x": x}])
+    assert np.array_equal(got["y"], results(module, {"x": x})["y"])
+
+
+def test_sums_over_the_outputs_of_leaves_fit_in_32_bits() -> None:
+    rng = np.random.Generator(np.random.PCG64(4))
+    for _ in range(200):
+        trees, outputs = int(rng.integers(1, 9)), int(rng.integers(2, 6))
+        values = rng.dirichlet(np.ones(outputs), 3 * trees)
+        leaves, bases, _ = quantize_leaves(values, np.zeros(outputs), np.repeat(range(trees), 3))
+        total = int(leaves[0].sum(dtype=np.int64)) * trees + int(bases.sum())
+        assert 1 << 29 < total < 1 << 31
+        assert not np.ptp(leaves.sum(axis=1, dtype=np.int64))
+
+
+def test_a_forest_with_a_comparison_for_equality_is_refused() -> None:
+    data = random_forest(3, 1, False).replace(b"BRANCH_GTE", b"BRANCH_NEQ")
+    with pytest.raises(UnsupportedError, match="branches of kind BRANCH_NEQ"):
+        imported(data)
+
+
+def _tensor(*values: float, dtype: Any = np.float32) -> Any:
+    return numpy_helper.from_array(np.array(values, dtype))
+
+
+TREES: dict[str, Any] = {
+    "n_targets": 2,
+    "post_transform": 0,
+    "tree_roots": [0, 2],
+    "nodes_modes": _tensor(0, 1, 3, dtype=np.uint8),
+    "nodes_featureids": [0, 1, 0],
+    "nodes_splits": _tensor(0.5, 0.25, -0.5),
+    "nodes_truenodeids": [1, 0, 2],
+    "nodes_trueleafs": [0, 1, 1],
+    "nodes_falsenodeids": [3, 1, 0],
+    "nodes_falseleafs": [1, 1, 1],
+    "leaf_targetids": [0, 1, 0, 1],
+    "leaf_weights": _tensor(1.5, 2.25, 3.5, -4),
+}
+"""Attributes of a TreeEnsemble of two trees and two targets."""
+
+
+def test_tree_ensemble_reaches_the_same_leaves() -> None:
+    node = helper.make_node("TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", **TREES)
+    model = onnx.load_from_string(model_of(node, {"y": TensorProto.FLOAT}))
+    model.opset_import[1].version = 5
+    data, x = model.SerializeToString(), rows_of(3)
+    (expected,) = run_reference(data, [{"x": x}], "onnxruntime").outputs
+    got = results(imported(data), {"x": x})
+    np.testing.assert_allclose(got["y"], expected["y"], rtol=0, atol=3e-6)
+
+
+@pytest.mark.parametrize("name", ["nodes_values", "class_weights", "nodes_truenodeids"])
+def test_a_forest_with_inconsistent_lists_is_refused(name: str) -> None:
+    model = onnx.load_from_string(FORESTS["classes"]())
+    (attribute,) = (item for item in model.graph.node[0].attribute if item.name == name)
+    values = attribute.floats if attribute.floats else attribute.ints
+    del values[-1]
+    with pytest.raises(UnsupportedError):
+        imported(model.SerializeToString())
+
+
+@pytest.mark.deep
+@pytest.mark.qemu
+def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> None:
+    """Check at most 3,500 instructions per prediction, or at most 8 bytes of flash per branch."""
+    pytest.importorskip("skl2onnx", reason="scikit-learn and skl2onnx are not installed")
+    from skl2onnx import to_onnx
+    from sklearn.datasets import make_classification
+    from sklearn.ensemble import RandomForestClassifier
+
+    x, y = make_classification(4000, 10, n_informative=6, n_classes=3, random_state=7)
+    x = np.rint(x * 1000).astype(np.float32)  # what a sensor gives: whole numbers of 16 bits
+    forest = RandomForestClassifier(100, max_depth=8, random_state=1).fit(x, y)
+    data = to_onnx(forest, x[:1], options={"zipmap": False}).SerializeToString()
+    module = imported(data)
+    branches = sum(tree.tree_.n_leaves - 1 for tree in forest.estimators_)
+    small = compile_for(module, "mps2-an386", optimize="size")
+    assert build_image(small).model_flash_bytes <= 8 * branches
+    fast = compile_for(module, "mps2-an386", optimize="speed")
+    assert measure_instructions(fast, sample={"X": x[:1]}).total.instructions <= 3500

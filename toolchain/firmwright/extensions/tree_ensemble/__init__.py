@@ -1,0 +1,11 @@
+"""Ensembles of decision trees of ONNX-ML: forests and boosted trees of scikit-learn and others."""
+
+from firmwright.base.extensions import Extension
+
+EXTENSION = Extension(
+    name="tree-ensemble",
+    attributes={f"{__name__}.attributes.TreeEnsembleAttrs": "tree_ensemble"},
+    operators=(f"{__name__}.operator",),
+    onnx_importers=(f"{__name__}.onnx_importers",),
+    schedules=(f"{__name__}.code_schedule",),
+)
