@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "toolchain" / "firmwright"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-C_FILES = sorted(file for file in (ROOT / "runtime_c").rglob("*.[ch]"))
+C_FOLDERS = (ROOT / "runtime_c", ROOT / "toolchain" / "firmwright" / "extensions")
+C_FILES = sorted(file for folder in C_FOLDERS for file in folder.rglob("*.[ch]"))
 
 WORD = re.compile(r"[A-Za-z][\w'-]*")
 RATED = {

@@ -22,7 +22,6 @@ from firmwright.flows.predict.run_schedule import parallel_calls
 from firmwright.flows.samples.reference_outputs import compute_reference, run_numpy_reference
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.first_divergence import locate_first_divergence
-from firmwright.flows.verify.mlperf import with_benchmark_firmware
 from firmwright.graph_builder import GraphBuilder
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
@@ -174,8 +173,3 @@ def test_models_without_two_stages_are_refused(
     message = re.escape(f"--pipeline-runs is not possible: {said}")
     with pytest.raises(UsageError, match=message):
         compile_for(module, **{**BOTH, **options})
-
-
-def test_benchmark_is_refused(compiled: Compile) -> None:
-    with pytest.raises(UsageError, match="the outputs of each input after one run"):
-        with_benchmark_firmware(compiled("digits", board="host", **BOTH))

@@ -15,9 +15,9 @@ import pytest
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
 from firmwright.device import process_transport
 from firmwright.device.link_protocol import Command, Frame
-from firmwright.device.mlperf_session import MlperfSession
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.session import Session
+from firmwright.extensions.mlperf.session import MlperfSession
 from tests.fuzz.hostile_device import TENSOR_BYTES, HostileDevice, frame, honest_payload
 
 SEEDS, SEEDS_DEEP = 48, 10_000

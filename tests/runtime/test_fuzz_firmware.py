@@ -21,8 +21,10 @@ import pytest
 pytestmark = pytest.mark.host_c
 
 ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
 RUNTIME = ROOT / "runtime_c"
-INCLUDES = (RUNTIME, RUNTIME / "port", RUNTIME / "mlperf", RUNTIME / "ethos_u")
+MLPERF = ROOT / "toolchain" / "firmwright" / "extensions" / "mlperf" / "c"
+INCLUDES = (TESTS / "runtime", RUNTIME, RUNTIME / "port", RUNTIME / "ethos_u", MLPERF)
 SEED = os.environ.get("FIRMWRIGHT_FUZZ_SEED", "1")
 SANITIZERS = "address,undefined,float-cast-overflow"
 INPUT_BYTES = "1024"
@@ -30,7 +32,7 @@ INPUT_BYTES = "1024"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A fuzz test as built with some options, and its numbers of cases."""
+    """A fuzz test (a C file below tests/) as built with some options, and its numbers of cases."""
 
     source: str
     defines: tuple[str, ...] = ()
@@ -40,14 +42,16 @@ class Subject:
 
 
 SUBJECTS = {
-    "server of a profile image": Subject("fuzz_link", ("FWR_PROFILE=1",)),
-    "server with small frames": Subject("fuzz_link", ("FWR_PROFILE=1", "FWR_LINK_PAYLOAD_MAX=64")),
-    "server with all options": Subject(
-        "fuzz_link", ("FWR_PRIVATE_IO=1", "FWR_WATCHDOG=1", "FWR_GUARDS=1")
+    "server of a profile image": Subject("runtime/fuzz_link", ("FWR_PROFILE=1",)),
+    "server with small frames": Subject(
+        "runtime/fuzz_link", ("FWR_PROFILE=1", "FWR_LINK_PAYLOAD_MAX=64")
     ),
-    "commands of MLPerf Tiny": Subject("fuzz_mlperf", cases_deep=1_000_000),
+    "server with all options": Subject(
+        "runtime/fuzz_link", ("FWR_PRIVATE_IO=1", "FWR_WATCHDOG=1", "FWR_GUARDS=1")
+    ),
+    "commands of MLPerf Tiny": Subject("extensions/mlperf/fuzz_mlperf", cases_deep=1_000_000),
     "command streams of Ethos-U": Subject(
-        "fuzz_ethos_u", others="ethos_u/*.c", cases=10_000, cases_deep=2_000_000
+        "runtime/fuzz_ethos_u", others="ethos_u/*.c", cases=10_000, cases_deep=2_000_000
     ),
 }
 
@@ -64,13 +68,13 @@ def has_fuzzer() -> bool:
 
 def build(subject: Subject, folder: Path, *, with_fuzzer: bool) -> Path:
     """Compile a fuzz test with libFuzzer, or else with `fuzz_main.c` and any compiler."""
-    program = folder / subject.source
-    here = ROOT / "tests/runtime"
-    sources = [here / f"{subject.source}.c", *(RUNTIME.glob(subject.others or "none"))]
+    source = TESTS / f"{subject.source}.c"
+    program = folder / source.stem
+    sources = [source, *(RUNTIME.glob(subject.others or "none"))]
     sanitizers = f"fuzzer,{SANITIZERS}" if with_fuzzer else SANITIZERS
     compiler = "clang" if with_fuzzer else shutil.which("gcc") or shutil.which("clang") or "cc"
     if not with_fuzzer:
-        sources.append(here / "fuzz_main.c")
+        sources.append(TESTS / "runtime" / "fuzz_main.c")
     flags = ["-std=c99", "-D_DEFAULT_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
     flags += [f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
     flags += [f"-D{define}" for define in ("FWR_ASSERTIONS=1", *subject.defines)]

@@ -33,10 +33,10 @@ from firmwright.cli.verb_texts import grouped_verbs
 from firmwright.cli.verify import DEFAULT_SAMPLES
 from firmwright.codegen.emit_options import C_STANDARDS, DEFAULT_LICENSE
 from firmwright.device.serial_port import DEFAULT_BAUD
+from firmwright.extensions.mlperf.firmware import TASKS
 from firmwright.flows.measure.profiling import RUNS
 from firmwright.flows.verify.evaluation import LAYERS_COMPARED
 from firmwright.package.export_formats import FORMATS, NO_METADATA
-from firmwright.package.mlperf import TASKS
 from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS
 from firmwright.pipeline.user_passes import IMPORT_STAGE
 from firmwright.report.evaluation import METRICS

@@ -46,8 +46,10 @@ class Extension:
     schedules: ModuleNames = ()
     """Modules with `SCHEDULES`, `INTRINSICS` or `INTRINSIC_MAKERS`; tried after those of the core.
     """
-    command_line: str = ""
-    """A package with the layout of `firmwright.cli`: verbs, help.toml and options.txt."""
+    firmware_mains: ModuleNames = ()
+    """Modules with `FIRMWARE_MAINS`: value of --firmware -> function that makes a main program."""
+    command_line: ModuleNames = ()
+    """Packages with the layout of `firmwright.cli`: verbs, help.toml and options.txt."""
 
 
 Door: TypeAlias = Callable[[Extension], Sequence[str]]
@@ -74,14 +76,15 @@ def door_modules(door: Door) -> list[ModuleType]:
     return modules
 
 
-def merge_tables(package: ModuleType, table: str, door: Door) -> Mapping[str, Any]:
-    """Merge the tables of that name of a package's modules and of extensions.
+def merge_tables(package: ModuleType | None, table: str, door: Door) -> Mapping[str, Any]:
+    """Merge the tables of that name of a package's modules, if one is given, and of extensions.
 
     Raises PluginError if two modules define the same key.
     """
     merged: dict[str, Any] = {}
     origins: dict[str, ModuleType] = {}
-    for module in (*package_modules(package), *door_modules(door)):
+    own_modules = package_modules(package) if package else []
+    for module in (*own_modules, *door_modules(door)):
         for key, value in getattr(module, table, {}).items():
             if key in merged:
                 raise defined_twice(f"the entry {key} of {table}", origins[key], module)

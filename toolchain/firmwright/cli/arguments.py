@@ -16,7 +16,6 @@ from firmwright.flows.model.earlier_program import options_of_program, read_prog
 from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.model.tuning_log import read_tuning
-from firmwright.flows.verify.mlperf import with_benchmark_firmware
 from firmwright.partitioning.custom_ops import load_custom_ops
 from firmwright.pipeline import Compilation, Options
 from firmwright.tune.partition_methods import PartitionRequest, partition_model
@@ -29,12 +28,6 @@ def load_model_argument(args: argparse.Namespace) -> Model:
     return load_model(
         args.model, name=name, reference_model=args.reference_model, overrides=model_overrides(args)
     )
-
-
-def apply_firmware_option(args: argparse.Namespace, compiled: Compilation) -> Compilation:
-    if args.firmware == "serial":
-        return compiled
-    return with_benchmark_firmware(compiled, energy=args.firmware == "mlperf-energy")
 
 
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.build_cache import object_folder
 from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.firmware_mains import SERIAL, with_firmware_main
 from firmwright.pipeline import bundle
 
 
@@ -21,8 +22,8 @@ def run(args: argparse.Namespace) -> Outcome:
     if len(args.models) == 1 and Path(args.model).is_dir():
         image = _build_folder(args)
     else:
-        check_several_models(args, {"--firmware": args.firmware != "serial"})
-        if args.firmware != "serial" and args.variant != "release":
+        check_several_models(args, {"--firmware": args.firmware != SERIAL})
+        if args.firmware != SERIAL and args.variant != "release":
             raise UsageError(
                 f"the benchmark firmware has no {args.variant} image, since its counts need the "
                 "serial link.",
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> Outcome:
         firmware = (
             bundle(parts, concurrent=args.concurrent)
             if len(parts) > 1
-            else arguments.apply_firmware_option(args, parts[0])
+            else with_firmware_main(parts[0], args.firmware)
         )
         image = build_image(
             firmware, args.variant, args.output, compiler=args.compiler, allow_stack=True
@@ -54,7 +55,7 @@ def _stack_error(image: Image) -> DoesNotFitError | None:
 
 def _build_folder(args: argparse.Namespace) -> Image:
     extra = sorted(arguments.given_options(args) - {"board", "board_dirs"})
-    extra += ["firmware"] if args.firmware != "serial" else []
+    extra += ["firmware"] if args.firmware != SERIAL else []
     has_output = args.output and "output" not in getattr(args, "from_project", ())
     if extra or has_output:
         option = "output" if has_output else extra[0].replace("_", "-")

@@ -12,6 +12,7 @@ from firmwright.cli.model_list import check_several_models, compile_several_from
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
+from firmwright.flows.board.firmware_mains import SERIAL, with_firmware_main
 from firmwright.flows.board.model_session import c_prefix
 from firmwright.flows.export.package_export import save_with_main
 from firmwright.flows.model.compilation import options_for, pass_names, verify_after_pass
@@ -25,7 +26,7 @@ from firmwright.pipeline import Bundle, Compilation, bundle
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    if args.main and (not args.output or args.firmware != "serial"):
+    if args.main and (not args.output or args.firmware != SERIAL):
         raise UsageError(
             "--main needs -o DIR and excludes --firmware.", hint="give -o DIR, or omit --main."
         )
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> Outcome:
         "--dump-dir": args.dump_dir,
         "--print-after": args.print_after,
         "--print-pipeline": args.print_pipeline,
-        "--firmware": args.firmware != "serial",
+        "--firmware": args.firmware != SERIAL,
     }
     check_several_models(args, single_model_options)
     if len(args.models) > 1:
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> Outcome:
     compiled = compile_or_advise(model, options_by_name, watch=watch, stopwatch=stopwatch)
     seconds = time.perf_counter() - start
     watch.finish()
-    _save(args, arguments.apply_firmware_option(args, compiled))
+    _save(args, with_firmware_main(compiled, args.firmware))
     options = options_for(model.module, options_by_name)
     data = _base_data(args, compiled, seconds)
     texts = [*watch.printed, format_summary(compiled, seconds, args.output)]

@@ -49,6 +49,10 @@ _INCLUDE = "@"
 _EXTENSIONS = "@extensions"
 """The place of the lines that extensions add to a section."""
 _GROUP = "== "
+_CHOICES = "choices"
+"""The section of an extension's options.txt with choices for options of other packages."""
+_MORE = "..."
+"""The place of such choices, and of their descriptions."""
 
 
 def describe_verb(verb: str) -> str:
@@ -119,10 +123,28 @@ def _add_argument(group: _Group, line: str) -> None:
         )
         settings |= {} if flags else {"nargs": "?"}
     if choices := re.fullmatch(r"{(.*)}", placeholder):
-        settings |= {"choices": choices[1].split(","), "metavar": None}
+        names = choices[1].split(",")
+        if names[-1] == _MORE:
+            added = _added_choices(flags[0])
+            names = [*names[:-1], *added]
+            others = dict.fromkeys(f", or {text}" for text in added.values() if text)
+            description = description.replace(_MORE, "".join(others))
+        settings |= {"choices": names, "metavar": None}
     states_default = settings.keys() & {"action", "required", "nargs"} or "default:" in description
     shown = "" if states_default else f" (default: {settings.get('default') or 'none'})"
     group.add_argument(*flags, help=description + shown, **settings)
+
+
+def _added_choices(flag: str) -> dict[str, str]:
+    """Return the choices that extensions add to an option, each with its description."""
+    added: dict[str, str] = {}
+    for package in extension_packages():
+        for line in _lines(_CHOICES, package.arguments) if _CHOICES in package.arguments else ():
+            declaration, _, description = str(line).partition("  ")
+            option, names = declaration.split()
+            if option == flag:
+                added |= dict.fromkeys(names.split(","), description.strip())
+    return added
 
 
 def _positional_settings(placeholder: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from firmwright import cli
 from firmwright.base.errors import UsageError
-from firmwright.base.extensions import Extension, door_modules
+from firmwright.base.extensions import door_modules
 from firmwright.base.text_sections import read_sections
 
 WIDTH = 80
@@ -62,13 +62,9 @@ CORE = CommandPackage(cli.__name__, Path(__file__).parent)
 def extension_packages() -> list[CommandPackage]:
     """Return the packages of the extensions that have verbs or options."""
     packages: list[CommandPackage] = []
-    for package in door_modules(_command_line):
+    for package in door_modules(lambda extension: extension.command_line):
         packages.append(_command_package(package.__name__, Path(str(package.__file__)).parent))
     return packages
-
-
-def _command_line(extension: Extension) -> tuple[str, ...]:
-    return (extension.command_line,) if extension.command_line else ()
 
 
 _command_package = cache(CommandPackage)

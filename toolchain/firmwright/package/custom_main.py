@@ -1,19 +1,31 @@
-"""Projects with the main program of the user or of a benchmark in place of the server loop."""
+"""Projects with the main program of the user or of an extension in place of the server loop."""
 
 import json
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, Protocol
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.templates import render_template
+from firmwright.boards import Board
+from firmwright.ir.module import IoBinding
 
 MAIN_FILE: Final = "firmware/fwr_app.c"
 _EMPTY_APP: Final = "firmware/fwr_app_empty.c"
 _STOP: Final = "firmware/fwr_stop.c"
 _REPLACED: Final = re.compile(r"runtime/fwr_(main|server|server_\w+)\.c")
 """The sources of the server loop, which such projects do not have."""
+
+
+class FirmwareMain(Protocol):
+    """A main program for a model, with a protocol other than that of Firmwright's serial link."""
+
+    def make_project(self, project: SourceTree, io: IoBinding, board: Board) -> SourceTree:
+        """Return `project`, which has the server loop, with this main program instead.
+
+        `replace_main_loop` exchanges the files.
+        """
 
 
 def replace_main_loop(project: SourceTree, files: Mapping[str, str | bytes]) -> SourceTree:

@@ -26,8 +26,8 @@ from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
 from firmwright.ops.registry import op_table
+from firmwright.package.custom_main import FirmwareMain
 from firmwright.package.metadata import summarize_bundle, summarize_compilation
-from firmwright.package.mlperf import MlperfTask, make_mlperf_project
 from firmwright.package.option_serialization import serialize_options
 from firmwright.package.project_writer import (
     add_file_list,
@@ -60,9 +60,9 @@ class Compilation:
     """The result of a compilation: planned module, sources, metadata, board and options.
 
     `imported` is the module before the first pass, with target, pools and options set. `source`
-    holds the bytes of the model file, if any, for the reference runtime. `task` is set for
-    benchmark firmware, which uses the benchmark's harness instead of the serial link. `record` has
-    the choices, with which new weights can be compiled to the same code.
+    holds the bytes of the model file, if any, for the reference runtime. `firmware_main`
+    is the main program of a firmware without the serial link. `record` has the choices, with which
+    new weights can be compiled to the same code.
     """
 
     module: IRModule
@@ -72,7 +72,7 @@ class Compilation:
     summary: CompilationSummary
     options: Options
     source: bytes | None = None
-    task: MlperfTask | None = None
+    firmware_main: FirmwareMain | None = None
     record: ProgramRecord | None = None
 
     @property
@@ -96,9 +96,9 @@ class Compilation:
         """Return all files of a self-contained project that builds with `scons`."""
         files = project_files(self.board, c_standard=self.options.c_standard)
         project = self.recorded_tree.merged(files)
-        if self.task is None:
+        if self.firmware_main is None:
             return project
-        return make_mlperf_project(project, self.module.io, self.board, self.task)
+        return self.firmware_main.make_project(project, self.module.io, self.board)
 
     def save(self, directory: str | Path) -> None:
         write_project(self.project(), Path(directory))

@@ -2,4 +2,4 @@
 
 from firmwright.base.extensions import Extension
 
-EXTENSION = Extension(name="sbom", command_line="firmwright.extensions.sbom")
+EXTENSION = Extension(name="sbom", command_line=(__name__,))

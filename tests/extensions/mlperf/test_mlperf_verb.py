@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from firmwright.boards import load_board
-from firmwright.cli.mlperf import format_summary, score_to_json
-from firmwright.flows.verify.mlperf import BenchmarkScore
+from firmwright.extensions.mlperf.benchmark import BenchmarkScore
+from firmwright.extensions.mlperf.mlperf import format_summary, score_to_json
 
 SCORE = BenchmarkScore("kws", "Firmwright", 4, 0.75, None, 400.0, 2500.0, ((0.5, 0.25),), ())
 
 
 def compiled(board: str) -> Any:
-    return SimpleNamespace(module=SimpleNamespace(name="m"), board=load_board(board), task=None)
+    return SimpleNamespace(
+        module=SimpleNamespace(name="m"), board=load_board(board), firmware_main=None
+    )
 
 
 def test_score_states_the_origin_of_its_times():

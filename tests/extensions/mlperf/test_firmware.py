@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.boards import load_board
 from firmwright.build.project_files import project_files
+from firmwright.extensions.mlperf.benchmark import benchmark_task
+from firmwright.extensions.mlperf.firmware import GLUE, TASKS, find_task
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoBinding, IoTensor
-from firmwright.package.mlperf import GLUE, TASKS, find_task, make_mlperf_project
+from firmwright.pipeline import Compilation
 
 
 def io_of(elements: int, results: int, quantized: bool = True) -> IoBinding:
@@ -51,7 +54,7 @@ def test_the_project_contains_the_harness_instead_of_the_link():
     plain = project_files(board)
     assert "runtime/fwr_mlperf.c" not in plain.files
     task = TASKS[3]
-    benchmark = make_mlperf_project(plain, io_of(640, 640), board, task)
+    benchmark = task.make_project(plain, io_of(640, 640), board)
     assert not [file for file in benchmark.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)]
     sources = json.loads(str(benchmark.files["board/board.json"]))["runtime_sources"]
     assert {"runtime/fwr_mlperf.c", GLUE} <= set(sources)
@@ -60,3 +63,9 @@ def test_the_project_contains_the_harness_instead_of_the_link():
     for words in ('.model = "ad01"', "sample[640];", ".in = {0.25f, -3}", ".quantised = quantised"):
         assert words in glue
     assert Path(GLUE).name not in str(plain.files)
+
+
+def test_pipelined_runs_are_refused(compiled: Callable[..., Compilation]):
+    pipelined = compiled("digits", board="host", target="vanilla", pipeline_runs=True)
+    with pytest.raises(UsageError, match="the outputs of each input after one run"):
+        benchmark_task(pipelined)

@@ -3,7 +3,7 @@
 import pytest
 
 from firmwright.base.errors import DeviceError, DeviceTimeoutError
-from firmwright.device.mlperf_session import MlperfSession
+from firmwright.extensions.mlperf.session import MlperfSession
 
 NAMED = "m-name-dut-[it]\r\nm-ready\r\n"
 INFERRED = "m-lap-us-10\r\nm-lap-us-25\r\nm-results-[0.25,0.750,]\r\nm-ready\r\n"

@@ -9,8 +9,9 @@ import csv
 import logging
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,14 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_bytes, read_input_rows
-from firmwright.device.mlperf_session import InferenceTiming, MlperfSession
 from firmwright.device.process_transport import PtyProcess
 from firmwright.device.qemu_process import PACE_MAX, QemuCommand
 from firmwright.device.transport_selection import open_transport, takes_image
+from firmwright.extensions.mlperf.firmware import MlperfTask, find_task
+from firmwright.extensions.mlperf.session import InferenceTiming, MlperfSession
 from firmwright.flows.board.firmware_images import build_image
+from firmwright.flows.board.firmware_mains import FirmwareFactory
 from firmwright.flows.samples.metrics import area_under_curve, top_k_accuracy
-from firmwright.package.mlperf import MlperfTask, find_task
 from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
@@ -68,11 +70,28 @@ def with_benchmark_firmware(
     if clock_hz and compiled.board.run.kind != "qemu":
         what = "a clock can be set for emulated boards only."
         raise UsageError(what, where=compiled.board.name, hint="no --clock.")
+    main = benchmark_task(compiled, task, energy=energy)
+    return replace(compiled, firmware_main=replace(main, clock_hz=clock_hz))
+
+
+def benchmark_task(compiled: Compilation, task: str = "", *, energy: bool = False) -> MlperfTask:
+    """Return the task called `task`, by default the model's; raise UsageError if it has none."""
     if compiled.module.results.pipelined_runs:
         what = "the benchmark reads the outputs of each input after one run."
         raise UsageError(what, where=compiled.module.name, hint="omit --pipeline-runs.")
-    benchmark_task = find_task(compiled.module.io, task)
-    return replace(compiled, task=replace(benchmark_task, energy=energy, clock_hz=clock_hz))
+    return replace(find_task(compiled.module.io, task), energy=energy)
+
+
+FIRMWARE_MAINS: Mapping[str, FirmwareFactory] = {
+    "mlperf": benchmark_task,
+    "mlperf-energy": partial(benchmark_task, energy=True),
+}
+
+
+def task_of(compiled: Compilation) -> MlperfTask | None:
+    """Return the task of a compilation with the benchmark's firmware, None without it."""
+    main = compiled.firmware_main
+    return main if isinstance(main, MlperfTask) else None
 
 
 def run_benchmark(
@@ -95,7 +114,7 @@ def run_benchmark(
         for sample in samples[:TIMED_SAMPLES]:
             session.load(sample.windows[0])
             timings.append(session.infer(iterations, warmups))
-    task = compiled.task or find_task(compiled.module.io)
+    task = task_of(compiled) or find_task(compiled.module.io)
     labels = np.array([sample.label for sample in samples])
     microseconds = statistics.median(timing.microseconds / timing.count for timing in timings)
     return BenchmarkScore(
@@ -122,10 +141,11 @@ def _mean_result(session: MlperfSession, sample: LabeledSample) -> Array:
 
 def serve_on_pty(compiled: Compilation) -> PtyProcess:
     """Run the firmware on a pseudo terminal for the benchmark's runner, at the task's clock."""
-    task, run = compiled.task, compiled.board.run
+    task, run = task_of(compiled), compiled.board.run
     if task is not None and task.clock_hz:
         pace = min(max(round(math.log2(1e9 / task.clock_hz)), 0), PACE_MAX)
-        compiled = replace(compiled, task=replace(task, pace=pace))
+        task = replace(task, pace=pace)
+        compiled = replace(compiled, firmware_main=task)
     image = build_image(compiled)
     if run.kind == "qemu":
         command = QemuCommand(
@@ -133,7 +153,7 @@ def serve_on_pty(compiled: Compilation) -> PtyProcess:
             image.elf,
             run.program,
             tuple(run.args),
-            pace=compiled.task.pace if compiled.task else 0,
+            pace=task.pace if task else 0,
         )
         return PtyProcess(
             lambda terminal: replace(command, terminal=terminal).arguments(), drops_output=True

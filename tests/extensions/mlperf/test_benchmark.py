@@ -14,14 +14,14 @@ import pytest
 
 from firmwright.device.serial_port import SerialTransport
 from firmwright.device.transport import Transport
-from firmwright.flows.samples.reference_outputs import compute_reference
-from firmwright.flows.verify.mlperf import (
+from firmwright.extensions.mlperf.benchmark import (
     read_dataset,
     run_benchmark,
     serve_on_pty,
     with_benchmark_firmware,
 )
-from firmwright.package.mlperf import TASKS, MlperfTask
+from firmwright.extensions.mlperf.firmware import TASKS, MlperfTask
+from firmwright.flows.samples.reference_outputs import compute_reference
 from firmwright.pipeline import Compilation
 
 pytestmark = [pytest.mark.qemu, pytest.mark.models]

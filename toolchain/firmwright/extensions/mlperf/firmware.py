@@ -1,14 +1,14 @@
-"""Projects for MLPerf Tiny, with the benchmark's device protocol instead of the link.
+"""Firmware for MLPerf Tiny, with the benchmark's device protocol instead of the link.
 
 Model, plan and glue are unchanged, so the benchmark measures the same code as other firmware.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
-from firmwright.base.resources import runtime_dir
 from firmwright.base.templates import render_template
 from firmwright.boards import Board
 from firmwright.ir.module import IoBinding
@@ -16,13 +16,14 @@ from firmwright.package.custom_main import replace_main_loop
 
 SampleKind = Literal["int8", "uint8", "float32"]
 VENDOR: Final = "Firmwright"
-_ADDED: Final = ("fwr_mlperf.c", "fwr_mlperf.h")
+_HARNESS: Final = ("fwr_mlperf.c", "fwr_mlperf.h")
+"""The files of the folder `c`, which need no changes for a model."""
 GLUE: Final = "firmware/fwr_mlperf_task.c"
 
 
 @dataclass(frozen=True, slots=True)
 class MlperfTask:
-    """One task of the benchmark.
+    """One task of the benchmark, which makes a firmware's main program (`FirmwareMain`).
 
     With `is_error`, the single result is the difference between output and input. With `streams`,
     the firmware records detections. With `energy`, it marks times on a pin. `clock_hz` replaces the
@@ -44,6 +45,23 @@ class MlperfTask:
     def sample_bytes(self) -> int:
         """Return the size of one sample as the protocol transmits it."""
         return self.elements * (4 if self.sample == "float32" else 1)
+
+    def make_project(self, project: SourceTree, io: IoBinding, board: Board) -> SourceTree:
+        """Return `project` with the benchmark's harness in place of the server loop."""
+        folder = Path(__file__).parent / "c"
+        harness = {f"runtime/{name}": (folder / name).read_bytes() for name in _HARNESS}
+        # A counter without cycles counts nanoseconds.
+        ticks_hz = board.run_hz if board.counter.unit == "cycles" else 1_000_000_000
+        glue = render_template(
+            "firmwright.extensions.mlperf",
+            "fwr_mlperf_task.c.j2",
+            io=io,
+            board=board,
+            task=self,
+            vendor=VENDOR,
+            units_per_second=self.clock_hz << self.pace or ticks_hz,
+        )
+        return replace_main_loop(project, {**harness, GLUE: glue})
 
 
 TASKS: Final = (
@@ -78,23 +96,3 @@ def find_task(io: IoBinding, name: str = "") -> MlperfTask:
         f"{called} does.",
         hint=f"a model of one: {choices}.",
     )
-
-
-def make_mlperf_project(
-    project: SourceTree, io: IoBinding, board: Board, task: MlperfTask
-) -> SourceTree:
-    """Return `project` with the benchmark's harness in place of the server loop."""
-    folder = runtime_dir() / "mlperf"
-    harness = {f"runtime/{name}": (folder / name).read_bytes() for name in _ADDED}
-    # A counter without cycles counts nanoseconds.
-    ticks_hz = board.run_hz if board.counter.unit == "cycles" else 1_000_000_000
-    glue = render_template(
-        "firmwright.package",
-        "mlperf/fwr_mlperf_task.c.j2",
-        io=io,
-        board=board,
-        task=task,
-        vendor=VENDOR,
-        units_per_second=task.clock_hz << task.pace or ticks_hz,
-    )
-    return replace_main_loop(project, {**harness, GLUE: glue})

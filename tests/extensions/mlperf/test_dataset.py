@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.flows.verify.mlperf import read_dataset
-from firmwright.package.mlperf import TASKS
+from firmwright.extensions.mlperf.benchmark import read_dataset
+from firmwright.extensions.mlperf.firmware import TASKS
 
 KWS, AD = TASKS[0], TASKS[3]
 

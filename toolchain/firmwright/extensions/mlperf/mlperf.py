@@ -7,8 +7,8 @@ from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
-from firmwright.flows.verify import mlperf
-from firmwright.package.mlperf import find_task
+from firmwright.extensions.mlperf import benchmark
+from firmwright.extensions.mlperf.firmware import find_task
 from firmwright.pipeline import Compilation
 
 
@@ -16,15 +16,15 @@ def run(args: argparse.Namespace) -> Outcome:
     if bool(args.dataset) == args.serve:
         hint = "--dataset DIR runs the benchmark, --serve waits for its runner."
         raise UsageError("exactly one of --dataset and --serve is needed.", hint=hint)
-    compiled = mlperf.with_benchmark_firmware(
+    compiled = benchmark.with_benchmark_firmware(
         arguments.compile_from_args(args), args.task, clock_hz=args.clock
     )
     if args.serve:
         return _serve(compiled)
     task = find_task(compiled.module.io, args.task)
-    score = mlperf.run_benchmark(
+    score = benchmark.run_benchmark(
         compiled,
-        mlperf.read_dataset(args.dataset, task, args.samples),
+        benchmark.read_dataset(args.dataset, task, args.samples),
         port=args.port,
         timeout_s=args.timeout,
         iterations=args.iterations,
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _serve(compiled: Compilation) -> Outcome:
-    with mlperf.serve_on_pty(compiled) as terminal:
+    with benchmark.serve_on_pty(compiled) as terminal:
         print(
             f"firmwright: the firmware answers at {terminal.name}; Ctrl-C ends it.",
             file=sys.stderr,
@@ -47,7 +47,7 @@ def _serve(compiled: Compilation) -> Outcome:
     return Outcome({"board": compiled.board.name}, "")
 
 
-def score_to_json(score: mlperf.BenchmarkScore, compiled: Compilation) -> dict[str, object]:
+def score_to_json(score: benchmark.BenchmarkScore, compiled: Compilation) -> dict[str, object]:
     return {
         "model": compiled.module.name,
         "board": compiled.board.name,
@@ -61,7 +61,7 @@ def score_to_json(score: mlperf.BenchmarkScore, compiled: Compilation) -> dict[s
     }
 
 
-def format_summary(score: mlperf.BenchmarkScore, compiled: Compilation) -> str:
+def format_summary(score: benchmark.BenchmarkScore, compiled: Compilation) -> str:
     rows: list[tuple[str, Cell]] = [
         ("model", compiled.module.name),
         ("board", compiled.board.name),
@@ -75,7 +75,8 @@ def format_summary(score: mlperf.BenchmarkScore, compiled: Compilation) -> str:
     rows.append(("one inference", f"{score.microseconds:,.1f} us"))
     rows.append(("inferences per second", f"{score.per_second:,.2f}"))
     if compiled.board.run.kind == "qemu":
-        clock_hz = compiled.task.clock_hz if compiled.task else 0
+        task = benchmark.task_of(compiled)
+        clock_hz = task.clock_hz if task else 0
         rate = "1,000 instructions are 1 us"
         if clock_hz:
             rate = f"1 instruction per cycle at {clock_hz:,} Hz"
