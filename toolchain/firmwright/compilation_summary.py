@@ -5,7 +5,8 @@ Sizes and offsets are in bytes. A live range [first, end) counts the steps of th
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+
+from firmwright.base.json_input import Json, JsonObject, as_object
 
 NO_OPERATOR = -1
 """The operator index of a step that belongs to no operator, such as a moved row or a condition."""
@@ -119,6 +120,14 @@ class PlanSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class CompilerSummary:
+    """The C compiler for which the sources are tuned: its command, and the flags of the board."""
+
+    tool: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CompilationSummary:
     """The results of compiling one model; `options` holds those that differ from the defaults."""
 
@@ -129,10 +138,10 @@ class CompilationSummary:
     model_id: str
     source_sha256: str
     board: str
-    compiler: Mapping[str, Any]
+    compiler: CompilerSummary
     target: Mapping[str, str]
     numerics: str
-    options: Mapping[str, Any]
+    options: JsonObject
     io: IoSummary
     workspace_bytes: int
     lower_bound_bytes: int
@@ -151,15 +160,17 @@ class CompilationSummary:
         """Return the operator with that number in the model; None if it has no code."""
         return next((item for item in self.operators if item.index == index), None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return plain values with the keys of `compile --json`."""
         data = _to_plain_dict(self)
-        for name in {"rejections", "compressed_bytes"} - {n for n in data if data[n]}:
-            del data[name]
+        for name in ("rejections", "compressed_bytes"):
+            if not data[name]:
+                del data[name]
+        io = dict(as_object(data["io"]))
         for name in ("state", "pipeline_runs"):
-            if not getattr(self.io, name):
-                del data["io"][name]
-        return data
+            if not io[name]:
+                del io[name]
+        return data | {"io": io}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,23 +199,26 @@ class BundleSummary:
     pools: Mapping[str, PoolSummary]
     constants_bytes: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return plain values with the keys of `compile --json`."""
         models = [model.to_json() for model in self.models]
         return _to_plain_dict(replace(self, models=())) | {"models": models}
 
 
-def _to_plain_dict(summary: CompilationSummary | BundleSummary) -> dict[str, Any]:
-    data = asdict(summary)
-    for pool in data["pools"].values():
-        if pool["scope"] is None:
-            del pool["scope"]
-    return _plain(data)  # type: ignore[no-any-return]
+def _to_plain_dict(summary: CompilationSummary | BundleSummary) -> dict[str, Json]:
+    data = {name: _plain(value) for name, value in asdict(summary).items()}
+    pools: dict[str, JsonObject] = {}
+    for name, pool in as_object(data["pools"]).items():
+        facts = as_object(pool)
+        has_scope = facts["scope"] is not None
+        pools[name] = {key: value for key, value in facts.items() if has_scope or key != "scope"}
+    return data | {"pools": pools}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Json) -> Json:
+    """Return the value with lists in place of tuples."""
     match value:
-        case dict():
+        case Mapping():
             return {key: _plain(item) for key, item in value.items()}
         case list() | tuple():
             return [_plain(item) for item in value]

@@ -1,5 +1,6 @@
 """The table of element types."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -28,7 +29,7 @@ class DType:
     def __str__(self) -> str:
         return self.short
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[[str], "DType"], tuple[str]]:
         return get_dtype, (self.name,)
 
     @property
@@ -62,7 +63,7 @@ class DType:
         return 1 if self.short == "bool" else (1 << (self.bits - self.signed)) - 1
 
     @property
-    def np(self) -> np.dtype[Any]:
+    def np(self) -> np.dtype[np.generic]:
         """The numpy dtype in the host's byte order."""
         if not self.bits:
             raise InternalError(f"{self.name} has no numpy type")

@@ -7,15 +7,14 @@ are int64 arrays with int32 values.
 import enum
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from firmwright.base.errors import InternalError, ModelError
 
 IntArray = NDArray[np.int64]
-IntLike = int | np.integer[Any] | NDArray[Any]
+IntLike = ArrayLike
 
 INT32_MIN = -(1 << 31)
 INT32_MAX = (1 << 31) - 1

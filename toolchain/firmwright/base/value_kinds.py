@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 _ADDRESS_MAX: Final = 1 << 32
 _NAME: Final = re.compile(r"[\w.@+-]+")
@@ -15,15 +15,15 @@ class Kind:
     """A kind of value: its description, and whether a value has it."""
 
     description: str
-    includes: Callable[[Any], bool]
+    includes: Callable[[object], bool]
 
 
-def is_text(value: Any) -> bool:
+def is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def is_integer(value: Any, least: int, end: int) -> bool:
-    return type(value) is int and least <= value < end
+def is_integer(value: object, least: int, end: int) -> bool:
+    return isinstance(value, int) and type(value) is int and least <= value < end
 
 
 def one_of(*names: str) -> Kind:
@@ -33,7 +33,11 @@ def one_of(*names: str) -> Kind:
 def matching(pattern: str, description: str) -> Kind:
     """Return the kind of the strings that `pattern` matches as a whole."""
     compiled = re.compile(pattern, re.ASCII)
-    return Kind(description, lambda value: is_text(value) and compiled.fullmatch(value) is not None)
+
+    def includes(value: object) -> bool:
+        return isinstance(value, str) and compiled.fullmatch(value) is not None
+
+    return Kind(description, includes)
 
 
 def list_of(kind: Kind, description: str) -> Kind:
@@ -50,6 +54,10 @@ def mapping_of(kind: Kind, description: str) -> Kind:
     )
 
 
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
 TEXT: Final = Kind("a string", is_text)
 TRUTH: Final = Kind("true or false", lambda value: isinstance(value, bool))
 OBJECT: Final = Kind("an object", lambda value: isinstance(value, dict))
@@ -61,7 +69,7 @@ SIZE: Final = Kind(
 POSITIVE: Final = Kind(
     "an integer from 1 to 2^32 - 1", lambda value: is_integer(value, 1, _ADDRESS_MAX)
 )
-WORD: Final = Kind("a name", lambda value: is_text(value) and _NAME.fullmatch(value) is not None)
+WORD: Final = Kind("a name", _is_name)
 
 
 def wrong_values(
@@ -75,6 +83,6 @@ def wrong_values(
             yield f"has the {where}{key} {shortened(values[key])}, which is not {kind.description}"
 
 
-def shortened(value: Any) -> str:
+def shortened(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

@@ -10,10 +10,11 @@ highest, padded to a word, and a word that a decoder may read ahead.
 """
 
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from firmwright.base.dtypes import Array
 
 HEADER_WORDS = 12
 _VALUES = 256
@@ -35,7 +36,7 @@ def encode_blocks(blocks: NDArray[np.uint8]) -> NDArray[np.uint16]:
     return np.array([*header, *words, 0], np.uint16)
 
 
-def decode_block(coded: NDArray[Any], block: int, count: int) -> NDArray[np.uint8]:
+def decode_block(coded: Array, block: int, count: int) -> NDArray[np.uint8]:
     """Return the `count` bytes of a block, as the decoder in the generated C does."""
     header, (low, high) = coded[:HEADER_WORDS], coded[HEADER_WORDS + 2 * block :][:2].tolist()
     bits = "".join(f"{word:016b}" for word in coded[low + (high << _WORD) :].tolist())

@@ -5,7 +5,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
@@ -35,12 +34,17 @@ class PeerFigure:
     date: str
 
 
+def _peer_figure(row: dict[str, str]) -> PeerFigure:
+    value = float(row.pop("value"))
+    return PeerFigure(**row, value=value)
+
+
 def read_peers(path: Path | None = None) -> tuple[PeerFigure, ...]:
     """Read all figures from the file, by default the project's own."""
     file = path or benchmarks_dir() / "peers.csv"
     try:
-        rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(read_input_text(file))))
-        return tuple(PeerFigure(**{**row, "value": float(row["value"])}) for row in rows)
+        rows = list(csv.DictReader(io.StringIO(read_input_text(file))))
+        return tuple(map(_peer_figure, rows))
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"the peers' figures cannot be read: {error}.", where=str(file)) from error
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import JsonObject, as_objects, parse_json
 from firmwright.base.value_kinds import (
     OBJECTS,
     POSITIVE,
@@ -55,7 +55,7 @@ _REGION: Final[Mapping[str, Kind]] = {
 }
 
 
-def read_board_facts(directory: Path) -> dict[str, Any]:
+def read_board_facts(directory: Path) -> JsonObject:
     """Return the content of board/board.json, of which each value has the kind that it must have.
 
     Raise UsageError if there is no such file, or for the first wrong value.
@@ -71,24 +71,25 @@ def read_board_facts(directory: Path) -> dict[str, Any]:
     return facts
 
 
-def read_json_object(file: Path) -> dict[str, Any]:
+def read_json_object(file: Path) -> JsonObject:
     """Return the object in a JSON file; raise UsageError if it has none."""
     try:
         facts = parse_json(read_input_text(file))
     except (OSError, ValueError) as error:
         raise UsageError(f"the file cannot be read: {error}.", where=str(file)) from error
-    if not isinstance(facts, dict):
+    if not isinstance(facts, Mapping):
         raise UsageError("the file has no JSON object.", where=str(file))
     return facts
 
 
-def _problems(facts: Mapping[str, Any]) -> Iterator[str]:
+def _problems(facts: JsonObject) -> Iterator[str]:
     yield from wrong_values(facts, _FACTS, "")
-    for index, region in enumerate(facts["memory"]):
+    regions = as_objects(facts["memory"])
+    for index, region in enumerate(regions):
         yield from wrong_values(region, _REGION, f"memory[{index}].")
         for key in region.keys() - _REGION.keys():
             yield f"has the unknown value memory[{index}].{key}"
-    kinds = {region["kind"] for region in facts["memory"]}
+    kinds = {region["kind"] for region in regions}
     needed = () if facts["port"] == "host" else ("flash", "ram")
     for kind in needed:
         if kind not in kinds:

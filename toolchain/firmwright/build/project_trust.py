@@ -10,8 +10,9 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from firmwright.base.json_input import JsonObject
 from firmwright.base.source_paths import BACKEND_FILES_DIR, BUILD_FLAGS_FILE
 from firmwright.base.trust import trusts_path, untrusted_error
 from firmwright.boards.trust import MACHINE_FLAG, TOOL_PREFIX
@@ -93,7 +94,7 @@ def _file_problem(directory: Path, path: Path) -> str:
     return ""
 
 
-def _board_problems(facts: dict[str, object]) -> Iterator[str]:
+def _board_problems(facts: JsonObject) -> Iterator[str]:
     for key in _FLAG_LISTS:
         if not _are_flags(facts.get(key)):
             yield f"{BOARD_FACTS} has unusual {key}: {facts.get(key)}."
@@ -108,7 +109,7 @@ def _board_problems(facts: dict[str, object]) -> Iterator[str]:
         yield f"{BOARD_FACTS} has the sections {facts.get('sections_beside')}."
 
 
-def _are_flags(value: Any) -> bool:
+def _are_flags(value: object) -> bool:
     """Return whether a value is a list of flags that boards may have."""
     if not isinstance(value, list):
         return False
@@ -117,5 +118,5 @@ def _are_flags(value: Any) -> bool:
     return _FLAGS.fullmatch(" ".join(value)) is not None
 
 
-def _all_match(pattern: re.Pattern[str], value: Any) -> bool:
+def _all_match(pattern: re.Pattern[str], value: object) -> bool:
     return isinstance(value, list) and all(pattern.fullmatch(str(item)) for item in value)

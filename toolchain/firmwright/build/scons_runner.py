@@ -4,15 +4,15 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from firmwright.artifacts import Image, StackUsage, Variant
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.child_process import Word, python_command, run_program
 from firmwright.base.errors import ToolFailedError
+from firmwright.base.json_input import JsonObject, as_integer, as_objects, as_text, parse_json
 from firmwright.base.rounding import round_up
 from firmwright.boards import Compiler
 from firmwright.build import image_sizes
@@ -86,22 +86,23 @@ def build_project(
     facts = read_board_facts(directory)
     script = OWN_SCRIPT if is_own else find_build_script(directory)
     signatures = None if is_own else _signature_file(directory)
+    port = as_text(facts["port"])
     build = _ProjectBuild(
         directory=directory,
         variant=variant,
-        compiler=choose_compiler(compiler, default=facts["compiler"]),
+        compiler=choose_compiler(compiler, default=as_text(facts["compiler"])),
         objects=objects,
         script=script,
         signatures=signatures,
-        board=facts["name"],
-        regions=tuple(LinkedRegion(**region) for region in facts["memory"]),
-        root=_ROOTS[facts["port"]],
-        port=facts["port"],
-        toolchain=facts["toolchain"],
-        exception_frame_bytes=facts["exception_frame_bytes"],
-        counter_interrupts=facts["counter_interrupts"],
-        fit_stack=facts["fit_stack"],
-        stack_bytes=facts["stack_bytes"],
+        board=as_text(facts["name"]),
+        regions=tuple(map(_linked_region, as_objects(facts["memory"]))),
+        root=_ROOTS[port],
+        port=port,
+        toolchain=as_text(facts["toolchain"]),
+        exception_frame_bytes=as_integer(facts["exception_frame_bytes"]),
+        counter_interrupts=facts["counter_interrupts"] is True,
+        fit_stack=facts["fit_stack"] is True,
+        stack_bytes=as_integer(facts["stack_bytes"]),
     )
     has_zig_flags = bool(facts.get("zig_flags"))
     require_compiler(
@@ -112,6 +113,15 @@ def build_project(
     if not allow_stack:
         check_stack(image)
     return image
+
+
+def _linked_region(region: JsonObject) -> LinkedRegion:
+    return LinkedRegion(
+        name=as_text(region["name"]),
+        start=as_integer(region["start"]),
+        size_bytes=as_integer(region["size_bytes"]),
+        kind=as_text(region["kind"]),
+    )
 
 
 def _built_image(build: _ProjectBuild) -> Image:
@@ -139,8 +149,7 @@ def _built_image(build: _ProjectBuild) -> Image:
 
 
 def read_project_board(directory: Path) -> str:
-    name: str = read_board_facts(directory)["name"]
-    return name
+    return as_text(read_board_facts(directory)["name"])
 
 
 def _signature_file(directory: Path) -> Path:
@@ -204,12 +213,12 @@ def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
     return True
 
 
-def _read_reserves(file: Path) -> dict[str, Any]:
+def _read_reserves(file: Path) -> JsonObject:
     """Return the stack reserves of earlier builds by variant; none if the file has no object."""
     if not file.is_file():
         return {}
-    reserves = json.loads(file.read_text(encoding="utf-8"))
-    return reserves if isinstance(reserves, dict) else {}
+    reserves = parse_json(file.read_text(encoding="utf-8"))
+    return reserves if isinstance(reserves, Mapping) else {}
 
 
 def _stack_reserve_bytes(build: _ProjectBuild, graph: CallGraph) -> int:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Protocol, TypeAlias
 
 from firmwright.base.errors import DoesNotFitError
 from firmwright.choose import thresholds
@@ -17,8 +17,19 @@ from firmwright.ops.schedule import LoweringCandidate
 
 CallCandidates: TypeAlias = tuple[Call, Sequence[LoweringCandidate]]
 CandidatesPerCall: TypeAlias = Sequence[CallCandidates]
-CandidateCost: TypeAlias = Callable[[Any], int]
-"""The cost of a candidate of a call, or of a program."""
+
+
+class PricedCandidate(Protocol):
+    """A candidate of a call, or of a program: its time, and its constants and code in bytes."""
+
+    @property
+    def time(self) -> int: ...
+
+    @property
+    def image_bytes(self) -> int: ...
+
+
+CandidateCost: TypeAlias = Callable[[PricedCandidate], int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,19 @@ an empty list, or the default of a flag.
 import argparse
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
+from firmwright.artifacts import Variant
 from firmwright.base.errors import UsageError
 from firmwright.cli.model_argument import model_overrides
-from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.board.model_session import (
+    ModelSession,
+    SessionOpener,
+    SessionOptions,
+    open_session,
+)
 from firmwright.flows.model.earlier_program import options_of_program, read_program
+from firmwright.flows.model.given_options import OptionValues, to_option_values
 from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.model.tuning_log import read_tuning
@@ -30,18 +37,20 @@ def load_model_argument(args: argparse.Namespace) -> Model:
     )
 
 
-def compile_options(args: argparse.Namespace) -> dict[str, Any]:
+def compile_options(args: argparse.Namespace) -> OptionValues:
     """Return the compile options that the user gave, as fields of `Options`."""
-    options: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for field in fields(Options):
         value = getattr(args, field.name, None)
         is_unset_flag = isinstance(value, bool) and value == field.default
         if value not in (None, []) and not is_unset_flag:
-            options[field.name] = tuple(value) if isinstance(value, list) else value
-    if "tuning" in options:
-        options["tuning"] = read_tuning(options["tuning"])
-    if "update_of" in options:
-        earlier = options.pop("update_of")
+            values[field.name] = tuple(value) if isinstance(value, list) else value
+    options = to_option_values(values)
+    log = options.get("tuning")
+    if isinstance(log, str):
+        options["tuning"] = read_tuning(log)
+    earlier = options.pop("update_of", None)
+    if isinstance(earlier, str):
         options = {**options_of_program(read_program(earlier), earlier), **options}
     return options
 
@@ -51,7 +60,7 @@ def given_options(args: argparse.Namespace) -> set[str]:
     return compile_options(args).keys() - getattr(args, "from_project", frozenset())
 
 
-def prepare_compilation(args: argparse.Namespace) -> tuple[Model, dict[str, Any]]:
+def prepare_compilation(args: argparse.Namespace) -> tuple[Model, OptionValues]:
     """Return the model, partitioned according to --partition, and the compile options."""
     return partition_model(
         load_model_argument(args), compile_options(args), partition_request(args)
@@ -65,25 +74,28 @@ def partition_request(args: argparse.Namespace) -> PartitionRequest:
 
 
 def compile_from_args(args: argparse.Namespace) -> Compilation:
-    return compile_or_advise(*prepare_compilation(args))
+    model, options = prepare_compilation(args)
+    return compile_or_advise(model, options)
 
 
-def make_session_opener(args: argparse.Namespace) -> Any:
-    variant = getattr(args, "variant", "release")
+def make_session_opener(args: argparse.Namespace) -> SessionOpener:
+    variant: Variant = getattr(args, "variant", "release")
     if args.in_process and variant != "release":
         raise UsageError(
             f"a library in this process has no {variant} image.", hint="no --in-process."
         )
 
-    def open_it(compiled: Compilation, **more: Any) -> ModelSession:
+    def open_it(compiled: Compilation, /, **more: Unpack[SessionOptions]) -> ModelSession:
         in_process = args.in_process and more.get("variant", "release") == "release"
-        settings = {
+        settings: SessionOptions = {
+            "in_process": in_process,
             "port": args.port,
             "timeout_s": args.timeout,
             "compiler": args.compiler,
             "variant": variant,
             "baud": args.baud,
         }
-        return open_session(compiled, in_process=in_process, **{**settings, **more})
+        settings.update(more)
+        return open_session(compiled, **settings)
 
     return open_it

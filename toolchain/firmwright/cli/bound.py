@@ -1,17 +1,16 @@
 """`firmwright bound`: bound the instructions and modeled cycles of a run for all inputs."""
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from firmwright.artifacts import SourceTree
+from firmwright.base.json_input import Json, JsonObject
 from firmwright.base.templates import render_template
 from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.measure.instruction_counts import measure_instructions
+from firmwright.flows.measure.instruction_counts import InstructionShare, measure_instructions
 from firmwright.flows.measure.time_bound import OperatorBound, TimeBound, bound_time
 from firmwright.package.project_writer import add_file_list, with_facts, write_project
 from firmwright.pipeline import Compilation
@@ -25,27 +24,29 @@ def run(args: argparse.Namespace) -> Outcome:
     data = bound_to_json(bound)
     if args.output:
         write_project(with_bound(compiled, data), Path(args.output))
+    measured: InstructionShare | None = None
     if args.measure:
         opener = arguments.make_session_opener(args)
-        more = {"compiler": args.compiler, "timing_board": timing_board}
-        total = measure_instructions(compiled, open_with=opener, **more).total
-        data["measured"] = {"instructions": total.instructions, "cycles": total.cycles}
-    return Outcome(data, format_summary(bound, data.get("measured")))
+        measured = measure_instructions(
+            compiled, open_with=opener, compiler=args.compiler, timing_board=timing_board
+        ).total
+        data["measured"] = {"instructions": measured.instructions, "cycles": measured.cycles}
+    return Outcome(data, format_summary(bound, measured))
 
 
-def bound_to_json(bound: TimeBound) -> dict[str, Any]:
+def bound_to_json(bound: TimeBound) -> dict[str, Json]:
     return {
         "model": bound.model,
         "board": bound.board,
         "instructions": bound.instructions,
         "cycles": bound.cycles,
         "stack_bytes": bound.stack.size_bytes,
-        "longest_operator": bound.longest and _operator_to_json(bound.longest),
+        "longest_operator": None if bound.longest is None else _operator_to_json(bound.longest),
         "operators": [_operator_to_json(operator) for operator in bound.operators],
     }
 
 
-def _operator_to_json(operator: OperatorBound) -> dict[str, Any]:
+def _operator_to_json(operator: OperatorBound) -> dict[str, Json]:
     return {
         "index": operator.index,
         "name": operator.name,
@@ -54,7 +55,7 @@ def _operator_to_json(operator: OperatorBound) -> dict[str, Any]:
     }
 
 
-def format_summary(bound: TimeBound, measured: dict[str, Any] | None) -> str:
+def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
     rows: list[tuple[str, Cell]] = [
         ("model", bound.model),
         ("board", bound.board),
@@ -64,7 +65,7 @@ def format_summary(bound: TimeBound, measured: dict[str, Any] | None) -> str:
         ("longest operator", bound.longest.name if bound.longest else None),
     ]
     if measured is not None:
-        count = measured["instructions"]
+        count = measured.instructions
         rows += [("measured instructions", count), ("ratio", f"{bound.instructions / count:.4f}")]
     total = bound.instructions
     table: list[list[Cell]] = [
@@ -75,7 +76,7 @@ def format_summary(bound: TimeBound, measured: dict[str, Any] | None) -> str:
     return f"{format_pairs(rows)}\n\n{format_table(head, table)}"
 
 
-def with_bound(compiled: Compilation, data: Mapping[str, Any]) -> SourceTree:
+def with_bound(compiled: Compilation, data: JsonObject) -> SourceTree:
     """Return the project with a bound in metadata.json and in the header NAME_bound.h."""
     project, header = compiled.project(), f"model/{compiled.module.name}_bound.h"
     emitted = make_emit_options(compiled.board, compiled.options)

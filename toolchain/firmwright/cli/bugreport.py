@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import FirmwrightError
@@ -20,6 +19,7 @@ from firmwright.cli.doctor import ToolStatus, check_tools, status_to_json
 from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model.compilation import compile_for, options_for
+from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import Model, write_file
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> Outcome:
 class BugReportRequest:
     """The contents to pack; `read` returns the model and its compile options or raises an error."""
 
-    read: Callable[[], tuple[Model, Mapping[str, Any]]]
+    read: Callable[[], tuple[Model, OptionValues]]
     words: Sequence[str]
     findings: Sequence[ToolStatus]
     with_weights: bool

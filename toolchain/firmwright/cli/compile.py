@@ -4,7 +4,6 @@ import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
@@ -61,14 +60,15 @@ def run(args: argparse.Namespace) -> Outcome:
         cells = [(row.name, row.target, f"{1e3 * row.seconds:.1f}") for row in rows]
         texts = [format_table(("pass", "target", "ms"), cells), "", *texts]
     if args.pareto:
-        data["pareto"] = pareto_rows(model.module, options)
-        texts += ["", format_tradeoffs(data["pareto"])]
+        frontier = pareto_rows(model.module, options)
+        data["pareto"] = frontier
+        texts += ["", format_tradeoffs(frontier)]
     return Outcome(data, "\n".join(texts))
 
 
 def _base_data(
     args: argparse.Namespace, project: Compilation | Bundle, seconds: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     folder = {"directory": args.output} if args.output else {}
     return {**project.metadata, "compile_seconds": round(seconds, 3), **folder}
 

@@ -20,7 +20,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any
 
 from firmwright.base import errors
 from firmwright.base.plugin_calls import plugin_call
@@ -266,7 +265,7 @@ def error_object(error: errors.FirmwrightError) -> dict[str, object]:
     return data
 
 
-def to_json_value(value: Any) -> Any:
+def to_json_value(value: object) -> object:
     """Convert `value`, which may contain records, to JSON types; infinity and NaN become null."""
     if is_dataclass(value) and not isinstance(value, type):
         return to_json_value({field.name: getattr(value, field.name) for field in fields(value)})

@@ -36,5 +36,6 @@ def compile_several_from_args(
     parts = []
     for path, name in zip(args.models, names, strict=True):
         one = argparse.Namespace(**{**vars(args), "model": path, "name": name})
-        parts.append(compile_or_advise(*arguments.prepare_compilation(one), watch=watch))
+        model, options = arguments.prepare_compilation(one)
+        parts.append(compile_or_advise(model, options, watch=watch))
     return tuple(parts)

@@ -3,9 +3,10 @@
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from firmwright.base.array_files import read_npy
+from firmwright.base.dtypes import Array
 from firmwright.base.trust import trusted_value
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 
@@ -31,7 +32,7 @@ def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, shape
 
 
-def input_values(text: str) -> tuple[str, Any]:
+def input_values(text: str) -> tuple[str, Array | tuple[float, ...]]:
     """Parse NAME=1,2,3 or NAME=FILE.npy."""
     name, equals, values = text.partition("=")
     if equals and name and values.endswith(".npy"):
@@ -55,14 +56,14 @@ def pool(text: str) -> PoolInfo:
         limit = -1
     if not (name.isidentifier() and name.isascii()) or (limit is not None and limit < 1):
         raise argparse.ArgumentTypeError(f"{text!r}: expected NAME or NAME=BYTES")
-    speeds: dict[str, Any] = {}
+    info = PoolInfo(name, limit)
     for speed in speed_texts:
-        speeds |= _pool_speed(speed)
-    return replace(PoolInfo(name, limit), **speeds)
+        info = _with_speed(info, speed)
+    return info
 
 
-def _pool_speed(text: str) -> dict[str, float | int]:
-    """Parse `bandwidth=4` or `read_latency=2` into fields of a pool."""
+def _with_speed(info: PoolInfo, text: str) -> PoolInfo:
+    """Return the pool with the speeds of `bandwidth=4` or `read_latency=2`."""
     name, _, number = text.partition("=")
     names = [n for n in POOL_SPEEDS if name in (n, n.partition("_")[2])]
     if not names:
@@ -76,7 +77,17 @@ def _pool_speed(text: str) -> dict[str, float | int]:
         value = -1
     if not 0 <= value < float("inf") or (value == 0 and "bandwidth" in name):
         raise argparse.ArgumentTypeError(f"{text!r}: expected {name}=N")
-    return dict.fromkeys(names, value)
+    if isinstance(value, int):
+        return replace(
+            info,
+            read_latency=value if "read_latency" in names else info.read_latency,
+            write_latency=value if "write_latency" in names else info.write_latency,
+        )
+    return replace(
+        info,
+        read_bandwidth=value if "read_bandwidth" in names else info.read_bandwidth,
+        write_bandwidth=value if "write_bandwidth" in names else info.write_bandwidth,
+    )
 
 
 def const_pool(text: str) -> PoolInfo:

@@ -165,7 +165,7 @@ def _value_settings(placeholder: str, destination: str, is_repeatable: bool) -> 
 class _StoreInEnvironment(argparse.Action):
     """An action that stores values in an environment variable, separated as in PATH."""
 
-    def __call__(self, _parser: Any, _namespace: Any, values: object, *_: Any) -> None:
+    def __call__(self, _parser: object, _namespace: object, values: object, *_: object) -> None:
         name, is_repeatable = self.const
         before = f"{os.environ.get(name, '')}{os.pathsep}" if is_repeatable else ""
         os.environ[name] = f"{before}{values}"

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
@@ -12,6 +11,7 @@ from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model import Model, partition, save_module, write_file
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
+from firmwright.partitioning.collage import RegionCost
 from firmwright.partitioning.partition_result import PartitionResult
 from firmwright.partitioning.target_resolution import target_of
 from firmwright.targets.kernel_builder import flatten_calls
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.output:
         save_module(model.module, args.output)
     shares = target_shares(model.module)
-    data: dict[str, Any] = {"model": model.name, "file": args.output, "targets": shares}
+    data: dict[str, object] = {"model": model.name, "file": args.output, "targets": shares}
     texts: list[str] = []
     if search_result is not None:
         data["search"] = search_result.as_json()
@@ -78,7 +78,7 @@ def _format_search(result: PartitionResult) -> str:
     return f"{regions}\n\n{format_table(head, programs)}"
 
 
-def _format_cost(cost: Any) -> Cell:
+def _format_cost(cost: RegionCost) -> Cell:
     if cost.status == "ok":
         return f"{cost.count:,}" + (" (modeled)" if cost.how == "modeled" else "")
     return f"failed: {cost.reason}" if cost.status == "failed" else "unknown"

@@ -3,11 +3,12 @@
 import argparse
 import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import Json, JsonObject, as_objects, parse_json
+from firmwright.base.value_kinds import OBJECTS
 from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
@@ -21,8 +22,6 @@ from firmwright.flows.predict.run_schedule import parallel_calls
 
 OPTIONAL_COLUMNS = ("", "kind", "per MAC")
 """Those that a narrow terminal omits, the first one first."""
-CONDITIONS = ("model", "board", "clock_hz", "flags")
-"""The conditions that must be equal for the numbers of two profiles to be comparable."""
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -50,15 +49,15 @@ def run(args: argparse.Namespace) -> Outcome:
     data = profile_to_json(measured)
     if baseline is None:
         return Outcome(data, format_summary(measured))
-    comparison = compare_profiles(data, baseline)
+    comparison = compare_profiles(measured, baseline)
     return Outcome({**data, "baseline": comparison}, format_summary(measured, comparison))
 
 
-def write_json(path: str, data: Mapping[str, Any]) -> None:
+def write_json(path: str, data: Mapping[str, object]) -> None:
     write_file(path, (json.dumps(data, indent=1) + "\n").encode())
 
 
-def profile_to_json(measured: Profile) -> dict[str, Any]:
+def profile_to_json(measured: Profile) -> dict[str, object]:
     """Return the object for `profile --json`; each count is stored under its unit."""
     pools: list[dict[str, object]] = []
     for pool in measured.pools:
@@ -99,7 +98,7 @@ def _cost_to_json(operator: OperatorCost, unit: str) -> dict[str, object]:
     }
 
 
-def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
+def counts_to_json(counts: InstructionCounts) -> dict[str, object]:
     cores = {} if counts.timeline is None else {"cores": timeline_to_json(counts.timeline)}
     return {
         "instructions": counts.total.instructions,
@@ -115,7 +114,7 @@ def counts_to_json(counts: InstructionCounts) -> dict[str, Any]:
     }
 
 
-def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
+def timeline_to_json(line: CoreTimeline) -> dict[str, object]:
     trace: list[dict[str, object]] = []
     for item in line.schedule:
         operator, device = item.call.op, item.call.device
@@ -130,40 +129,64 @@ def timeline_to_json(line: CoreTimeline) -> dict[str, Any]:
     }
 
 
-def read_profile(path: str) -> dict[str, Any]:
+def read_profile(path: str) -> JsonObject:
     hint = "give a file with the output of profile --json."
     try:
         data = parse_json(read_input_text(path))
     except (OSError, ValueError) as error:
         raise UsageError(f"the baseline cannot be read: {error}.", where=path, hint=hint) from error
-    if not isinstance(data, dict) or not isinstance(data.get("operators"), list):
+    if not isinstance(data, Mapping) or not OBJECTS.includes(data.get("operators")):
         raise UsageError("this is not a profile.", where=path, hint=hint)
     return data
 
 
-def compare_profiles(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes in total and by operator, and the measuring conditions that differ."""
-    unit = next(u for u in ("instructions", "cycles", "nanoseconds") if new[u] is not None)
-    before = {str(row.get("name")): row.get(unit) for row in old["operators"]}
-    operators: list[dict[str, object]] = []
-    for row in new["operators"]:
-        change = _difference(row[unit], before.get(row["name"]))
-        operators.append({"name": row["name"], "change": change})
-    # A condition that an older profile does not record is not known to differ.
-    mismatched = [key for key in CONDITIONS if old.get(key, new.get(key)) != new.get(key)]
-    return {
-        "unit": unit,
-        "mismatched_conditions": mismatched,
-        "total": _difference(new[unit], old.get(unit)),
-        "operators": operators,
+@dataclass(frozen=True, slots=True)
+class OperatorChange:
+    """The change in an operator's count, None if the earlier profile does not have it."""
+
+    name: str
+    change: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileComparison:
+    """The changes since an earlier profile, and the measuring conditions that differ."""
+
+    unit: str
+    mismatched_conditions: tuple[str, ...]
+    total: int | None
+    operators: tuple[OperatorChange, ...]
+
+
+def compare_profiles(new: Profile, old: JsonObject) -> ProfileComparison:
+    """Return the changes in total and by operator; `old` is the JSON of `profile --json`."""
+    counts = counts_by_unit(new.unit, new.total)
+    unit = next(name for name, count in counts.items() if count is not None)
+    before: dict[str, Json] = {}
+    for row in as_objects(old["operators"]):
+        before[str(row.get("name"))] = row.get(unit)
+    changes: list[OperatorChange] = []
+    for operator in new.operators:
+        change = _difference(operator.count, before.get(operator.name))
+        changes.append(OperatorChange(operator.name, change))
+    conditions = {
+        "model": new.model,
+        "board": new.board,
+        "clock_hz": new.clock_hz or None,
+        "flags": new.flags,
     }
+    # A condition that an older profile does not record is not known to differ.
+    mismatched = [name for name, value in conditions.items() if old.get(name, value) != value]
+    return ProfileComparison(
+        unit, tuple(mismatched), _difference(new.total, old.get(unit)), tuple(changes)
+    )
 
 
-def _difference(new: int, old: Any) -> int | None:
+def _difference(new: int, old: Json) -> int | None:
     return new - old if isinstance(old, int) else None
 
 
-def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = None) -> str:
+def format_summary(measured: Profile, comparison: ProfileComparison | None = None) -> str:
     total: Cell = measured.total
     if measured.runs > 1:
         total = f"{total:,}, median of {measured.runs}; minimum {measured.least:,}"
@@ -192,9 +215,9 @@ def format_summary(measured: Profile, comparison: Mapping[str, Any] | None = Non
     else:
         rows += _format_exact(measured.exact)
     if comparison is not None:
-        rows.append(("change", comparison["total"]))
-        if comparison["mismatched_conditions"]:
-            rows.append(("conditions that differ", ", ".join(comparison["mismatched_conditions"])))
+        rows.append(("change", comparison.total))
+        if comparison.mismatched_conditions:
+            rows.append(("conditions that differ", ", ".join(comparison.mismatched_conditions)))
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
 
 
@@ -259,7 +282,7 @@ def milliseconds(measured: Profile, count: int) -> float | None:
     return 1e3 * count / per_second if per_second else None
 
 
-def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | None) -> str:
+def format_operator_table(measured: Profile, comparison: ProfileComparison | None) -> str:
     total = measured.total or 1
     is_mixed = len({operator.device for operator in measured.operators}) > 1
     rows: list[dict[str, Cell]] = []
@@ -275,7 +298,7 @@ def format_operator_table(measured: Profile, comparison: Mapping[str, Any] | Non
             measured.unit: count or (None if operator.modeled_cycles else 0),
         }
         if comparison is not None:
-            row["change"] = comparison["operators"][index]["change"]
+            row["change"] = comparison.operators[index].change
         if measured.exact is not None:
             row["cycles"] = operator.modeled_cycles
         ms = milliseconds(measured, operator.modeled_cycles or count)

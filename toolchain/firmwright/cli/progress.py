@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from html import escape
 from importlib import import_module
-from typing import Any
+from typing import Protocol
 
 from firmwright.base.cache_folder import cache_root
 from firmwright.cli.printing import print_text, visible_text
@@ -47,12 +47,12 @@ class _MessageHandler(logging.Handler):
         self._show = show
         self._level_before = logging.NOTSET
 
-    def begin(self, *_: Any) -> None:
+    def begin(self, *_: object) -> None:
         self._level_before = LOGGER.level
         LOGGER.setLevel(self.level)
         LOGGER.addHandler(self)
 
-    def end(self, *_: Any) -> None:
+    def end(self, *_: object) -> None:
         if self in LOGGER.handlers:
             LOGGER.removeHandler(self)
             LOGGER.setLevel(self._level_before)
@@ -115,7 +115,7 @@ class CellProgress(_MessageHandler):
         self._new_place = new_place
         self._place: Show | None = None
 
-    def end(self, *_: Any) -> None:
+    def end(self, *_: object) -> None:
         super().end()
         if self._place is not None:
             self._place("")
@@ -141,7 +141,13 @@ def render_progress(message: str) -> str:
     return f"<progress{value}></progress> <span>{escape(message)}</span>"
 
 
-def attach_progress(events: Any, new_place: Callable[[], Show]) -> CellProgress:
+class CellEvents(Protocol):
+    """The events of IPython."""
+
+    def register(self, event: str, function: Callable[..., None], /) -> None: ...
+
+
+def attach_progress(events: CellEvents, new_place: Callable[[], Show]) -> CellProgress:
     """Show progress between IPython's events before and after a cell."""
     progress = CellProgress(new_place)
     events.register("pre_run_cell", progress.begin)
@@ -150,6 +156,6 @@ def attach_progress(events: Any, new_place: Callable[[], Show]) -> CellProgress:
 
 
 def ipython_display() -> Show:
-    ipython: Any = import_module("IPython.display")  # only a notebook has it
+    ipython = import_module("IPython.display")  # only a notebook has it
     handle = ipython.display(ipython.HTML(""), display_id=True)
     return lambda text: handle.update(ipython.HTML(text))

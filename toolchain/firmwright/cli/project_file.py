@@ -10,10 +10,10 @@ import os
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
+from firmwright.base.json_input import Json, JsonObject, as_object
 from firmwright.base.suggestions import suggest_name
 from firmwright.base.trust import trusts_path, untrusted_error
 from firmwright.base.value_kinds import shortened
@@ -92,11 +92,12 @@ def parse_with_project(
     table = _read(file)
     _check_tables(file, table, parser.verbs)
     shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    values = {**shared, **as_object(table.get(verb, {}))}
     arguments = _arguments(parser.verbs[verb])
     typed_options = {word.partition("=")[0] for word in own_words}
     applied: list[str] = []
     more: list[str] = []
-    for key, value in {**shared, **table.get(verb, {})}.items():
+    for key, value in values.items():
         action = arguments.get(key)
         if action and typed_options.isdisjoint(action.option_strings):
             applied.append(key)
@@ -109,7 +110,7 @@ def parse_with_project(
         if any(error.what.startswith(f"argument --{key}") for key in applied):
             error.where = str(file)
         raise
-    _check_trust(file, {**shared, **table.get(verb, {})}, applied)
+    _check_trust(file, values, applied)
     if "model" in applied and (chosen := getattr(args, arguments["model"].dest)):
         paths = [chosen] if isinstance(chosen, str) else chosen
         if all(Path(path).is_dir() for path in paths):
@@ -119,14 +120,14 @@ def parse_with_project(
     return args, applied
 
 
-def _check_trust(file: Path, values: Mapping[str, Any], applied: Collection[str]) -> None:
+def _check_trust(file: Path, values: JsonObject, applied: Collection[str]) -> None:
     """Raise UsageError if the file runs code or writes elsewhere and the user does not trust it."""
     for key in applied:
-        items = values[key] if isinstance(values[key], list) else [values[key]]
-        for item in items:
+        value = values[key]
+        for item in value if isinstance(value, list) else [value]:
             problem = _trust_problem(file, key, str(item))
             if problem and not trusts_path(file):
-                raise untrusted_error(f"{key} = {values[key]!r} {problem}.", file)
+                raise untrusted_error(f"{key} = {value!r} {problem}.", file)
 
 
 def _trust_problem(file: Path, key: str, value: str) -> str:
@@ -145,7 +146,7 @@ def _trust_problem(file: Path, key: str, value: str) -> str:
     return ""
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> JsonObject:
     try:
         return tomllib.loads(read_input_text(file))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -164,7 +165,7 @@ def _arguments(parser: CliParser) -> dict[str, argparse.Action]:
     return actions
 
 
-def _check_tables(file: Path, table: Mapping[str, Any], verbs: Mapping[str, CliParser]) -> None:
+def _check_tables(file: Path, table: JsonObject, verbs: Mapping[str, CliParser]) -> None:
     names = {name: _arguments(parser).keys() - _COMMAND_LINE_KEYS for name, parser in verbs.items()}
     tables = {name: value for name, value in table.items() if isinstance(value, dict)}
     shared = frozenset[str]().union(*names.values()) - {"output"}
@@ -180,7 +181,7 @@ def _check_names(where: str, kind: str, names: Iterable[str], known: Collection[
         raise UsageError(f"{name!r} is not {kind}.", where=where, hint=hint)
 
 
-def _words(file: Path, key: str, value: Any, action: argparse.Action) -> list[str]:
+def _words(file: Path, key: str, value: Json, action: argparse.Action) -> list[str]:
     """Return the words of an option; for MODEL make it optional, with the file's as default."""
     where = f"{file}: {key}"
     if action.nargs == 0:
@@ -202,7 +203,7 @@ def _words(file: Path, key: str, value: Any, action: argparse.Action) -> list[st
     return [f"--{key}={value}" for value in values]
 
 
-def _word(value: Any, where: str) -> str:
+def _word(value: Json, where: str) -> str:
     """Return the word of a string or number; raise UsageError for other values."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         what = f"the option takes a string or number, not {shortened(value)}."

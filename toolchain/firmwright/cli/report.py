@@ -2,7 +2,6 @@
 
 import argparse
 from dataclasses import replace
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
@@ -36,7 +35,7 @@ def run(args: argparse.Namespace) -> Outcome:
         report = replace(report, evaluation=evaluate_from_args(args, compiled))
     if args.output:
         write_file(args.output, render_page(report, baseline).encode())
-    data: dict[str, Any] = {**report.as_json(), "html": args.output}
+    data: dict[str, object] = {**report.as_json(), "html": args.output}
     return Outcome(data, format_summary(report, args.output))
 
 

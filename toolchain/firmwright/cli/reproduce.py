@@ -6,16 +6,18 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from firmwright.artifacts import MARKER
 from firmwright.base.errors import MismatchError, ModelError, UsageError
+from firmwright.base.json_input import Json, JsonObject, as_object, as_objects, as_text
 from firmwright.base.templates import UndefinedError
 from firmwright.base.version import VERSION
 from firmwright.cli.bound import with_bound
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.earlier_program import program_of
+from firmwright.flows.model.given_options import OptionValues, to_option_values
 from firmwright.flows.model.model import load_model
 from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.ir.module import Pass
@@ -101,7 +103,7 @@ def reproduce(
     parts = facts_of_models(facts)
     if len(models) != len(parts):
         what = f"the folder was compiled from {len(parts)} models, but {len(models)} were given."
-        hint = f"name the files of {', '.join(part['model'] for part in parts)}."
+        hint = f"name the files of {', '.join(as_text(part['model']) for part in parts)}."
         raise UsageError(what, where=str(folder), hint=hint)
     log = read_tuning(tuning) if tuning else None
     compilations = [
@@ -110,18 +112,18 @@ def reproduce(
     ]
     whole: Compilation | Bundle = compilations[0]
     if "models" in facts:
-        whole = bundle(compilations, concurrent=facts["concurrent"])
+        whole = bundle(compilations, concurrent=facts["concurrent"] is True)
     tree = whole.project()
     if "bound" in facts:
         try:
-            tree = with_bound(compilations[0], facts["bound"])
+            tree = with_bound(compilations[0], as_object(facts["bound"]))
         except (TypeError, UndefinedError) as error:
             what = "metadata.json has a bound that cannot be read."
             raise ModelError(what, where=str(folder), hint="run bound again.") from error
-    return _compare(folder, tree.encoded(), facts["model"])
+    return _compare(folder, tree.encoded(), as_text(facts["model"]))
 
 
-def read_project(folder: Path) -> Mapping[str, Any]:
+def read_project(folder: Path) -> JsonObject:
     """Return the content of metadata.json; raise UsageError for one of another version."""
     facts = read_metadata(folder, ["tool_version"])
     version = facts_of_models(facts)[0]["tool_version"]
@@ -134,7 +136,7 @@ def read_project(folder: Path) -> Mapping[str, Any]:
 
 
 def _compile(
-    facts: Mapping[str, Any],
+    facts: JsonObject,
     path: Path,
     folder: Path,
     log: TuningRecords | None,
@@ -142,32 +144,40 @@ def _compile(
     *board_dirs: Path,
 ) -> Compilation:
     model = load_model(path)
-    name = facts["model"]
-    if model.module.origin.sha256 != facts["source_sha256"]:
+    name = as_text(facts["model"])
+    recorded_digest = as_text(facts["source_sha256"])
+    if model.module.origin.sha256 != recorded_digest:
         what = f"this is not the file that {name} was compiled from: its SHA-256 differs."
-        hint = f"give the file with SHA-256 {facts['source_sha256'][:16]}..."
+        hint = f"give the file with SHA-256 {recorded_digest[:16]}..."
         raise UsageError(what, where=str(path), hint=hint)
-    recorded = facts["options"]
+    recorded = as_object(facts["options"])
     digest = recorded.get(TUNING_OPTION, "")
     if digest != (log.digest if log else ""):
         what = f"{name} was compiled {'with other' if digest else 'without'} measurements."
         hint = "give the same log with --tuning." if digest else "omit --tuning."
         raise UsageError(what, where=str(folder), hint=hint)
-    options = deserialize_options(recorded, Options, folder / MARKER)
+    options: OptionValues = {
+        "board": "host",
+        **to_option_values(deserialize_options(recorded, Options, folder / MARKER)),
+        "board_dirs": board_dirs,
+    }
     if log is not None:
-        options[TUNING_OPTION] = log
-    options[PASSES_OPTION] = _check_passes(recorded.get(PASSES_OPTION, []), passes, name, folder)
+        options["tuning"] = log
+    options["passes"] = _check_passes(recorded.get(PASSES_OPTION, []), passes, name, folder)
     if UPDATE_OPTION in recorded:
-        options[UPDATE_OPTION] = program_of(facts, folder / MARKER)
-    return compile_for(model, board_dirs=board_dirs, **{"board": "host", **options})
+        options["update_of"] = program_of(facts, folder / MARKER)
+    return compile_for(model, **options)
 
 
-def _check_passes(recorded: Any, given: Sequence[Pass], name: str, where: Path) -> Sequence[Pass]:
+def _check_passes(recorded: Json, given: Sequence[Pass], name: str, where: Path) -> Sequence[Pass]:
     """Return the passes; raise UsageError unless they are the recorded ones."""
     passes = [f"{step.name} after {step.after}, {step.origin}" for step in given]
     try:
-        expected = {f"{p['name']} after {p['after']}, {p['origin']}": p for p in recorded}
-    except (KeyError, TypeError) as error:
+        expected = {
+            f"{step['name']} after {step['after']}, {step['origin']}": step
+            for step in as_objects(recorded)
+        }
+    except (KeyError, ValueError) as error:
         raise ModelError("the recorded passes cannot be read.", where=str(where)) from error
     for text, step in expected.items():
         if text not in passes:

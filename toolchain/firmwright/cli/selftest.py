@@ -2,27 +2,28 @@
 
 import argparse
 from collections import Counter
-from typing import Any
 
 from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
+from firmwright.flows.model.given_options import GivenOptions
 from firmwright.flows.verify import operator_conformance
 
 
 def run(args: argparse.Namespace) -> Outcome:
     options = arguments.compile_options(args)
     board = options.pop("board", "host")
+    given: GivenOptions = options
     result = operator_conformance.run_operator_test(
         board,
         ops=args.op,
         sample_count=args.samples,
         one_each=args.one_each,
         open_with=arguments.make_session_opener(args),
-        **options,
+        **given,
     )
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "board": result.board,
         "numerics": result.numerics,
         "samples": result.samples,

@@ -26,11 +26,15 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """A formatter with a short usage line: required options and positional arguments."""
 
     def add_usage(
-        self, usage: str | None, actions: Iterable[argparse.Action], *rest: Any, **more: Any
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[argparse._MutuallyExclusiveGroup],
+        prefix: str | None = None,
     ) -> None:
         others = argparse.Action([], "options", nargs="?", metavar="options")
         required = [a for a in actions if a.required or not a.option_strings]
-        super().add_usage(usage, [others, *required], *rest, **more)
+        super().add_usage(usage, [others, *required], groups, prefix)
 
 
 class CliParser(argparse.ArgumentParser):
@@ -47,7 +51,7 @@ class CliParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}.", where=self.verb, hint=f"run {self.prog} --help.")
 
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> object:
         """Convert words to the value of an argument; refuse empty ones, as of an unset variable."""
         is_verb = action.nargs == argparse.PARSER  # its words are checked by the verb's parser
         if not is_verb and any(not word.strip() for word in arg_strings):
@@ -57,7 +61,7 @@ class CliParser(argparse.ArgumentParser):
             raise UsageError(what, where=self.verb, hint=hint if action.option_strings else "")
         return super()._get_values(action, arg_strings)
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]
             name = "/".join(action.option_strings) or action.dest

@@ -7,7 +7,7 @@ from firmwright.base.array_files import read_npz
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli import arguments
 from firmwright.cli.verb import Outcome
-from firmwright.flows.board.model_session import open_session
+from firmwright.flows.board.model_session import SessionOpener, SessionOptions, open_session
 from firmwright.flows.executors import open_executor
 from firmwright.flows.samples.sample_batches import (
     generate_samples,
@@ -40,8 +40,14 @@ def run(args: argparse.Namespace) -> Outcome:
         count = args.samples or (len(expected) if expected else DEFAULT_SAMPLES)
         batch = generate_samples(inputs, count, args.seed, index_ranges(compiled))
     if args.scheduler:
-        settings = {"timeout_s": args.timeout, "compiler": args.compiler, "variant": args.variant}
-        opener = open_checked_session if args.check_plan else partial(open_session, **settings)
+        settings: SessionOptions = {
+            "timeout_s": args.timeout,
+            "compiler": args.compiler,
+            "variant": args.variant,
+        }
+        opener: SessionOpener = partial(open_session, **settings)
+        if args.check_plan:
+            opener = open_checked_session
         with open_executor(1, args.scheduler) as executor:
             result = verify_in_parts(executor, compiled, batch, expected, opener)
     else:

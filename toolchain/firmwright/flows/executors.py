@@ -1,24 +1,31 @@
 """Executors of independent tasks: this process, local processes, or a Dask cluster."""
 
+from __future__ import annotations
+
 import contextlib
 import copyreg
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.base.process_pool import end_with_parent, open_process_pool
 from firmwright.base.version import VERSION
 
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
 _CLUSTER_TIMEOUT_S = 15
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def _frozen(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+def _frozen(items: dict[Key, Value]) -> MappingProxyType[Key, Value]:
     return MappingProxyType(items)
 
 
@@ -63,7 +70,7 @@ class ProcessExecutor(Executor):
 class DaskExecutor(Executor):
     """Runs tasks on the workers of a Dask scheduler, which need this version of Firmwright."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     def call(self, function: Callable[..., Result], *args: object) -> Result:
@@ -76,7 +83,9 @@ class DaskExecutor(Executor):
         import distributed
 
         futures = [self._client.submit(function, task, pure=False) for task in tasks]
-        arrived: Any = distributed.as_completed
+        arrived: Callable[[list[Future[Result]]], Iterable[Future[Result]]] = (
+            distributed.as_completed
+        )
         positions = {future.key: index for index, future in enumerate(futures)}
         for future in arrived(futures):
             yield positions[future.key], future.result()
@@ -105,14 +114,14 @@ def package_version() -> str:
 
 
 @contextlib.contextmanager
-def _client(address: str) -> Iterator[Any]:
+def _client(address: str) -> Iterator[Client]:
     try:
         import distributed
     except ImportError as error:
         what = "a Dask cluster requires the package distributed, which is not installed."
         hint = "pip install 'firmwright[dask]'."
         raise ToolMissingError(what, where=address, hint=hint) from error
-    connect: Any = distributed.Client
+    connect: Callable[..., Client] = distributed.Client
     try:
         client = connect(address, timeout=_CLUSTER_TIMEOUT_S)
     except (OSError, ValueError) as error:
@@ -124,7 +133,7 @@ def _client(address: str) -> Iterator[Any]:
         yield client
 
 
-def check_worker_versions(client: Any, address: str) -> None:
+def check_worker_versions(client: Client, address: str) -> None:
     versions: dict[str, object] = client.run(package_version, on_error="return")
     if not versions:
         raise ToolFailedError(

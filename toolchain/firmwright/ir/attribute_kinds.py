@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from firmwright.base.value_kinds import TEXT, TRUTH, Kind
-from firmwright.ir.core import LINKER_SECTION, Attr
+from firmwright.ir.core import LINKER_SECTION
 from firmwright.ir.settings import Minimize, NumericsProfile
 
 ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = {
@@ -25,19 +25,19 @@ _INT_MAX = (1 << 63) - 1
 AttrKinds = Mapping[str, Kind]
 
 
-def _is_int(value: Attr) -> bool:
+def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _INT_MAX
 
 
-def _is_section(value: Attr) -> bool:
+def _is_section(value: object) -> bool:
     return isinstance(value, str) and (not value or LINKER_SECTION.fullmatch(value) is not None)
 
 
-def _is_pool_access(value: Attr) -> bool:
+def _is_pool_access(value: object) -> bool:
     return TEXTS.includes(value) and isinstance(value, tuple) and len(value) >= 2
 
 
-def _is_speed(value: Attr) -> bool:
+def _is_speed(value: object) -> bool:
     return (_is_int(value) or isinstance(value, float)) and 0 < float(str(value)) < math.inf
 
 
@@ -61,7 +61,7 @@ def either(*kinds: Kind) -> Kind:
 def list_of(kind: Kind, count: int | None = None) -> Kind:
     """Return the kind of lists, of `count` elements if it is given."""
 
-    def accepts(value: Attr) -> bool:
+    def accepts(value: object) -> bool:
         if not isinstance(value, tuple) or count not in (None, len(value)):
             return False
         return all(map(kind.includes, value))
@@ -73,7 +73,7 @@ def list_of(kind: Kind, count: int | None = None) -> Kind:
 def row_of(*kinds: Kind) -> Kind:
     """Return the kind of lists with one value of each of `kinds`."""
 
-    def accepts(value: Attr) -> bool:
+    def accepts(value: object) -> bool:
         if not isinstance(value, tuple) or len(value) != len(kinds):
             return False
         return all(kind.includes(item) for kind, item in zip(kinds, value, strict=True))

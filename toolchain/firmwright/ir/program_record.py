@@ -10,8 +10,16 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
+from firmwright.base.json_input import (
+    Json,
+    JsonObject,
+    as_integer,
+    as_list,
+    as_object,
+    as_text,
+    as_texts,
+)
 from firmwright.base.value_kinds import (
     SIZE,
     TEXT,
@@ -73,12 +81,12 @@ class ProgramRecord:
     name: str = ""
     board: str = ""
     tool_version: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
 
     def is_streamed(self, index: int) -> bool:
         return any(segment.first <= index < segment.end for segment in self.segments)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return the part that metadata.json does not hold elsewhere."""
         kernels = {name: [one.schedule, one.code] for name, one in self.kernels.items()}
         return {
@@ -91,7 +99,10 @@ class ProgramRecord:
         }
 
 
-_KERNEL = Kind("schedule and digest", lambda row: TEXTS.includes(row) and len(row) == 2)
+_KERNEL = Kind(
+    "schedule and digest",
+    lambda row: TEXTS.includes(row) and isinstance(row, list) and len(row) == 2,
+)
 _SEGMENT = Kind(
     "first call, end and band",
     lambda row: isinstance(row, list) and len(row) == 3 and all(map(SIZE.includes, row)),
@@ -106,15 +117,27 @@ _KINDS: Mapping[str, Kind] = {
 }
 
 
-def record_from_json(data: Mapping[str, Any]) -> ProgramRecord:
+def record_from_json(data: JsonObject) -> ProgramRecord:
     """Return the record in `data`; raise ValueError with a clause if it is malformed."""
     if data.get("version") != RECORD_VERSION:
         raise ValueError(f"has the format {shortened(data.get('version'))}, not {RECORD_VERSION}")
     for problem in wrong_values(data, _KINDS, ""):
         raise ValueError(problem)
-    kernels = {name: RecordedKernel(*row) for name, row in data["kernels"].items()}
-    segments = tuple(RecordedSegment(*row) for row in data["segments"])
-    return ProgramRecord(data["calls"], kernels, segments, data["removed_channels"], data["code"])
+    kernels: dict[str, RecordedKernel] = {}
+    for name, row in as_object(data["kernels"]).items():
+        schedule, code = as_texts(row)
+        kernels[name] = RecordedKernel(schedule, code)
+    segments: list[RecordedSegment] = []
+    for row in as_list(data["segments"]):
+        first, end, band = map(as_integer, as_list(row))
+        segments.append(RecordedSegment(first, end, band))
+    return ProgramRecord(
+        calls={name: as_text(call) for name, call in as_object(data["calls"]).items()},
+        kernels=kernels,
+        segments=tuple(segments),
+        has_removed_channels=data["removed_channels"] is True,
+        code=as_text(data["code"]),
+    )
 
 
 def record_selection(graph: IRModule, module: IRModule) -> ProgramRecord:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, Final
+from typing import Final
 
 from firmwright.artifacts import MARKER, SourceTree
 from firmwright.base.c_identifiers import to_c_identifier
@@ -138,7 +138,7 @@ class PackageTests:
 def export_package(exported: ExportInput, form: str, tests: PackageTests | None) -> SourceTree:
     """Return the package in the format `form`, with `tests` unless it is an archive for TVM."""
     values = {**_template_values(exported), "form": form, "folder": FOLDERS.get(form, "")}
-    content = _render_templates("every-package", values)
+    content = _render_templates("every-package", exported, values)
     content["LICENSE"] = exported.metadata.license_text or content["LICENSE"]
     if form == "mlf":
         (model,) = exported.models
@@ -146,13 +146,13 @@ def export_package(exported: ExportInput, form: str, tests: PackageTests | None)
         tree = build_mlf(exported.name, exported.files, model, exported.text, record)
         return tree.merged(SourceTree(content))
     _check_linkable(exported.files, form)
-    content |= _render_templates(form, values)
+    content |= _render_templates(form, exported, values)
     for file in exported.files:
         content[f"{FOLDERS[form]}/{file.name}"] = file.data
     content[MARKER] = exported.tree.files[MARKER]
     if tests is not None:
         more = {"model_file": tests.model_file, "options": tests.options}
-        content |= _render_templates("with-tests", {**values, **more})
+        content |= _render_templates("with-tests", exported, {**values, **more})
         content[f"tests/{tests.model_file}"] = tests.model
         content["tests/known_answers.npz"] = tests.known_answers
     return SourceTree(content)
@@ -190,7 +190,7 @@ def zip_tree(tree: SourceTree) -> bytes:
     return buffer.getvalue()
 
 
-def _template_values(exported: ExportInput) -> dict[str, Any]:
+def _template_values(exported: ExportInput) -> dict[str, object]:
     """Return the names that the templates of all formats know."""
     summary = exported.summary
     files = exported.files
@@ -203,18 +203,18 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
     pool_names: dict[str, None] = {}
     prints_floats = False
     for model in models:
-        pool_names |= dict.fromkeys(pool["name"] for pool in model["pools"])
-        prints_floats = prints_floats or any(tensor["is_float"] for tensor in model["outputs"])
+        pool_names |= dict.fromkeys(pool.name for pool in model.pools)
+        prints_floats = prints_floats or any(tensor.is_float for tensor in model.outputs)
     return {
         "name": exported.name,
         "NAME": exported.name.upper(),
-        "title": " and ".join(model["name"] for model in models),
+        "title": " and ".join(model.name for model in models),
         "noun": "network" if len(models) == 1 else "networks",
         "package": exported.metadata,
         "models": models,
         "summary": summary,
         "tool_version": exported.models[0].tool_version,
-        "compiler": " ".join([compiler["tool"], *compiler["flags"]]),
+        "compiler": " ".join([compiler.tool, *compiler.flags]),
         "sources": sources,
         "objects": [file for file in files if file.is_object],
         "needs_math": any("#include <math.h>" in file.text for file in sources),
@@ -226,14 +226,16 @@ def _template_values(exported: ExportInput) -> dict[str, Any]:
     }
 
 
-def _render_templates(folder: str, values: Mapping[str, Any]) -> dict[str, str | bytes]:
+def _render_templates(
+    folder: str, exported: ExportInput, values: Mapping[str, object]
+) -> dict[str, str | bytes]:
     """Return the files of a folder of templates, with NAME and VENDOR in their paths replaced."""
     environment = template_environment("firmwright.package")
     content: dict[str, str | bytes] = {}
     for path in _paths(files("firmwright.package") / "templates" / folder, ""):
         text = environment.get_template(f"{folder}/{path}").render(values)
-        path = path.replace("VENDOR", values["package"].vendor)
-        content[path.removesuffix(".j2").replace("NAME", values["name"])] = text
+        path = path.replace("VENDOR", exported.metadata.vendor)
+        content[path.removesuffix(".j2").replace("NAME", exported.name)] = text
     return content
 
 
@@ -246,48 +248,95 @@ def _paths(folder: Traversable, above: str) -> Iterator[str]:
             yield above + entry.name
 
 
-def model_values(summary: CompilationSummary, devices: Mapping[str, str]) -> dict[str, Any]:
-    """Return names, memory and calls of one model; `devices` as in ExportInput."""
+@dataclass(frozen=True, slots=True)
+class PoolValues:
+    """A pool for templates: its name, the prefix of its macros, and how constants are read."""
+
+    name: str
+    macro: str
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValues:
+    """An input or output for templates: its field in C, the prefix of its macros, its C type."""
+
+    field: str
+    macro: str
+    c_type: str
+    is_float: bool
+    summary: TensorSummary
+
+
+@dataclass(frozen=True, slots=True)
+class ModelValues:
+    """The names, memory and calls of one model for templates.
+
+    `buffers` are those that the caller provides, `rows` is the input that is streamed by rows,
+    and `more_arguments` are the optional ones of a run. `NAME` is the prefix of the macros.
+    """
+
+    name: str
+    NAME: str
+    summary: CompilationSummary
+    pools: Sequence[PoolValues]
+    const_pools: Sequence[PoolValues]
+    inputs: Sequence[TensorValues]
+    outputs: Sequence[TensorValues]
+    in_pools: bool
+    buffers: Sequence[TensorValues]
+    rows: TensorValues | None
+    is_linked: bool
+    more_arguments: str
+    has_init: bool
+    has_state: bool
+    is_pipelined: bool
+    needs_preparation: bool
+    devices: Mapping[str, str]
+
+
+def model_values(summary: CompilationSummary, devices: Mapping[str, str]) -> ModelValues:
+    """Return the values of one model; `devices` as in ExportInput."""
     name = to_c_identifier(summary.model)
     upper = name.upper()
     io = summary.io
-    pools: list[dict[str, str]] = []
-    const_pools: list[dict[str, str]] = []
+    pools: list[PoolValues] = []
+    const_pools: list[PoolValues] = []
     for pool, facts in summary.pools.items():
         macro = f"{upper}_{pool.upper()}"
         if facts.bytes and facts.scope is None:
-            pools.append({"name": pool, "macro": macro})
+            pools.append(PoolValues(pool, macro))
         elif facts.bytes and facts.scope in ("external", "port", "async"):
-            const_pools.append({"name": pool, "macro": macro, "scope": facts.scope})
+            const_pools.append(PoolValues(pool, macro, facts.scope))
     inputs = [_tensor(upper, tensor) for tensor in io.inputs]
     outputs = [_tensor(upper, tensor) for tensor in io.outputs]
     # The buffers that the caller provides: none in the arena, and no whole input that is streamed.
-    buffers: list[dict[str, Any]] = []
+    buffers: list[TensorValues] = []
     if io.mode != "arena":
         buffers = outputs if io.stream_input_rows else inputs + outputs
-    is_linked = summary.options.get("link_params", True)
+    is_linked = summary.options.get("link_params", True) is True
     has_init = False
     if summary.plan is not None:
         has_init = any(buffer.kind == "const" for buffer in summary.plan.buffers)
-    return {
-        "name": name,
-        "NAME": upper,
-        "summary": summary,
-        "pools": pools,
-        "const_pools": const_pools,
-        "inputs": inputs,
-        "outputs": outputs,
-        "in_pools": io.mode == "arena",
-        "buffers": buffers,
-        "rows": inputs[0] if io.stream_input_rows else None,
-        "is_linked": is_linked,
-        "more_arguments": _more_arguments(name, summary, devices),
-        "has_init": has_init,
-        "has_state": bool(io.state),
-        "is_pipelined": bool(io.pipeline_runs),
-        "needs_preparation": has_init or bool(io.state) or not is_linked,
-        "devices": devices,
-    }
+    return ModelValues(
+        name=name,
+        NAME=upper,
+        summary=summary,
+        pools=pools,
+        const_pools=const_pools,
+        inputs=inputs,
+        outputs=outputs,
+        in_pools=io.mode == "arena",
+        buffers=buffers,
+        rows=inputs[0] if io.stream_input_rows else None,
+        is_linked=is_linked,
+        more_arguments=_more_arguments(name, summary, devices),
+        has_init=has_init,
+        has_state=bool(io.state),
+        is_pipelined=bool(io.pipeline_runs),
+        needs_preparation=has_init or bool(io.state) or not is_linked,
+        devices=devices,
+    )
 
 
 def _more_arguments(name: str, summary: CompilationSummary, devices: Mapping[str, str]) -> str:
@@ -302,12 +351,12 @@ def _more_arguments(name: str, summary: CompilationSummary, devices: Mapping[str
     return arguments
 
 
-def _tensor(prefix: str, tensor: TensorSummary) -> dict[str, Any]:
+def _tensor(prefix: str, tensor: TensorSummary) -> TensorValues:
     dtype = get_dtype(tensor.dtype)
-    return {
-        "field": tensor.field,
-        "macro": f"{prefix}_{tensor.field.upper()}",
-        "c_type": dtype.c_type,
-        "is_float": dtype.is_float,
-        "summary": tensor,
-    }
+    return TensorValues(
+        field=tensor.field,
+        macro=f"{prefix}_{tensor.field.upper()}",
+        c_type=dtype.c_type,
+        is_float=dtype.is_float,
+        summary=tensor,
+    )

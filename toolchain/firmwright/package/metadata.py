@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from firmwright import compilation_summary as summaries
+from firmwright.base.json_input import JsonObject
 from firmwright.base.version import ABI, METADATA_VERSION
-from firmwright.compilation_summary import BundleSummary, CompilationSummary
+from firmwright.compilation_summary import BundleSummary, CompilationSummary, CompilerSummary
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import constant_pools, pool_image_bytes
 from firmwright.ir.module import IoTensor, IRModule
@@ -23,10 +24,10 @@ def summarize_compilation(
     *,
     model_id: str = "",
     tool_version: str = "",
-    compiler: Mapping[str, object] | None = None,
-    options: Mapping[str, object] | None = None,
+    compiler: CompilerSummary | None = None,
+    options: JsonObject | None = None,
 ) -> CompilationSummary:
-    """Summarize a planned `module`; `compiler` has the tool and flags of tuned sources."""
+    """Summarize a planned `module`; `compiler` is that of tuned sources."""
     main = module.aot_main
     plan = module.plan
     constants = _constants(module, main)
@@ -39,7 +40,7 @@ def summarize_compilation(
         model_id=model_id,
         source_sha256=module.origin.sha256,
         board=board,
-        compiler=dict(compiler or {}),
+        compiler=compiler or CompilerSummary(),
         target={name: str(target) for name, target in sorted(module.targets.items())},
         numerics=module.settings.profile,
         options=dict(options or {}),

@@ -6,12 +6,12 @@ checked further by option_serialization.py, the choices by ir/program_record.py.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from firmwright.artifacts import MARKER
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.input_files import read_input_text
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import JsonObject, as_objects, parse_json
 from firmwright.base.value_kinds import (
     OBJECT,
     OBJECTS,
@@ -58,7 +58,7 @@ _OF_BUNDLES: Final = frozenset({"board", "concurrent", "files", "model", "model_
 _OF_MODELS: Final = _KINDS.keys() - {"bound", "concurrent", "files"}
 
 
-def read_metadata(folder: Path, uses: Sequence[str]) -> dict[str, Any]:
+def read_metadata(folder: Path, uses: Sequence[str]) -> JsonObject:
     """Return the content of a project's metadata.json, in which the keys `uses` are valid.
 
     Raise UsageError if there is no such file, and ModelError if it or a value cannot be used.
@@ -74,31 +74,31 @@ def read_metadata(folder: Path, uses: Sequence[str]) -> dict[str, Any]:
     return parse_metadata(text, str(file), uses)
 
 
-def parse_metadata(text: str, where: str, uses: Sequence[str]) -> dict[str, Any]:
+def parse_metadata(text: str, where: str, uses: Sequence[str]) -> JsonObject:
     """Return the object in the text of a metadata.json; raise ModelError as read_metadata does."""
     try:
         facts = parse_json(text)
     except ValueError as error:
         what = f"{MARKER} cannot be read: {error}."
         raise ModelError(what, where=where, hint=_HINT) from error
-    if not isinstance(facts, dict):
+    if not isinstance(facts, Mapping):
         raise ModelError(f"{MARKER} is not a JSON object.", where=where, hint=_HINT)
     check_metadata(facts, where, uses)
     return facts
 
 
-def check_metadata(facts: Mapping[str, Any], where: str, uses: Sequence[str]) -> None:
+def check_metadata(facts: JsonObject, where: str, uses: Sequence[str]) -> None:
     """Raise ModelError if a key of `uses` is missing or has a value of another kind."""
     for problem in _problems(facts, uses):
         raise ModelError(f"{MARKER} {problem}.", where=where, hint=_HINT)
 
 
-def facts_of_models(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def facts_of_models(facts: JsonObject) -> list[JsonObject]:
     """Return the facts of each model of a project."""
-    return facts.get(MODELS) or [dict(facts)]
+    return as_objects(facts[MODELS]) if MODELS in facts else [facts]
 
 
-def _problems(facts: Mapping[str, Any], uses: Sequence[str]) -> Iterator[str]:
+def _problems(facts: JsonObject, uses: Sequence[str]) -> Iterator[str]:
     if MODELS not in facts:
         yield from _wrong_facts(facts, [key for key in uses if key != "concurrent"], "")
         return
@@ -107,12 +107,14 @@ def _problems(facts: Mapping[str, Any], uses: Sequence[str]) -> Iterator[str]:
         yield f"has no {MODELS}"
     yield from _wrong_facts(facts, [key for key in uses if key in _OF_BUNDLES], "")
     own = [key for key in uses if key in _OF_MODELS]
-    for index, part in enumerate(facts[MODELS]):
+    for index, part in enumerate(as_objects(facts[MODELS])):
         yield from _wrong_facts(part, own, f"{MODELS}[{index}].")
 
 
-def _wrong_facts(facts: Mapping[str, Any], keys: Sequence[str], where: str) -> Iterator[str]:
+def _wrong_facts(facts: JsonObject, keys: Sequence[str], where: str) -> Iterator[str]:
     needed = {key: _KINDS[key] for key in keys if key in facts or key not in _OPTIONAL}
     yield from wrong_values(facts, needed, where)
     if "compiler" in keys and facts.get("compiler"):
-        yield from wrong_values(facts["compiler"], _COMPILER, f"{where}compiler.")
+        compiler = facts["compiler"]
+        if isinstance(compiler, Mapping):
+            yield from wrong_values(compiler, _COMPILER, f"{where}compiler.")

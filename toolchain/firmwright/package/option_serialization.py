@@ -1,17 +1,32 @@
 """Conversion of compilation options to JSON values and back."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from firmwright.base.errors import ModelError
+from firmwright.base.json_input import (
+    Json,
+    JsonObject,
+    as_integer,
+    as_number,
+    as_objects,
+    as_text,
+    as_texts,
+)
 from firmwright.base.value_kinds import TEXT, TEXTS
-from firmwright.ir.core import POOL_SPEEDS, PoolInfo
+from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import Pass
 from firmwright.ir.program_record import ProgramRecord
 from firmwright.ops.tuning_records import TuningRecords
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Number = TypeVar("Number", int, float)
 MACHINE_OPTIONS: Final = frozenset({"board_dirs"})
 TUNING_OPTION: Final = "tuning"
 PASSES_OPTION: Final = "passes"
@@ -22,9 +37,9 @@ _ROW_SIZES: Final = {"offload": 2, "pool_assignments": 2, "device_assignments": 
 _DEFAULT_POOL: Final = {f.name: f.default for f in fields(PoolInfo) if f.default is not MISSING}
 
 
-def serialize_options(options: Any) -> dict[str, Any]:
+def serialize_options(options: DataclassInstance) -> dict[str, Json]:
     """Return the options that differ from their defaults, as JSON values."""
-    values: dict[str, Any] = {}
+    values: dict[str, Json] = {}
     for field in fields(options):
         value = getattr(options, field.name)
         if value != field.default and field.name not in MACHINE_OPTIONS:
@@ -32,7 +47,7 @@ def serialize_options(options: Any) -> dict[str, Any]:
     return values
 
 
-def _to_json(value: Any) -> Any:
+def _to_json(value: object) -> Json:
     match value:
         case TuningRecords():
             return value.digest
@@ -41,7 +56,7 @@ def _to_json(value: Any) -> Any:
         case Pass():
             return {"name": value.name, "after": value.after, "origin": value.origin}
         case PoolInfo():
-            facts: dict[str, Any] = {"name": value.name}
+            facts: dict[str, Json] = {"name": value.name}
             for name, fact in asdict(value).items():
                 if fact != _DEFAULT_POOL.get(name):
                     facts[name] = fact
@@ -54,8 +69,8 @@ def _to_json(value: Any) -> Any:
 
 
 def deserialize_options(
-    stored: Mapping[str, Any], options_type: type, where: Path
-) -> dict[str, Any]:
+    stored: JsonObject, options_type: type[DataclassInstance], where: Path
+) -> dict[str, object]:
     """Return options by name, without code and logs; raise ModelError if they are malformed."""
     names = {field.name for field in fields(options_type)} - MACHINE_OPTIONS
     unknown = sorted(set(stored) - names)
@@ -64,7 +79,7 @@ def deserialize_options(
         raise ModelError(what, where=str(where), hint="the version that tool_version names.")
     try:
         defaults = options_type()
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for name, value in stored.items():
             if name not in (TUNING_OPTION, PASSES_OPTION, UPDATE_OPTION):
                 values[name] = _option(name, value, getattr(defaults, name))
@@ -74,10 +89,10 @@ def deserialize_options(
         raise ModelError(what, where=str(where), hint="compile it anew.") from error
 
 
-def _option(name: str, value: Any, default: Any) -> Any:
+def _option(name: str, value: Json, default: object) -> object:
     """Return the value of an option; raise TypeError if it is not of the default's kind."""
     if name in _POOLS:
-        return tuple(map(_pool, value))
+        return tuple(map(_pool, as_objects(value)))
     if name.endswith("_bytes"):
         if value is not None and type(value) is not int:
             raise TypeError(f"{name} is a number of bytes")
@@ -91,26 +106,42 @@ def _option(name: str, value: Any, default: Any) -> Any:
     return value
 
 
-def _is_item(name: str, value: Any) -> bool:
+def _is_item(name: str, value: Json) -> bool:
     """Return whether `value` is a word, or the words of a row, as the option has them."""
     size = _ROW_SIZES.get(name)
     if size is None:
         return TEXT.includes(value)
-    return TEXTS.includes(value) and len(value) == size
+    return TEXTS.includes(value) and len(as_texts(value)) == size
 
 
-def _pool(stored: Mapping[str, Any]) -> PoolInfo:
-    """Return the pool with stored facts; raise TypeError if one is of another kind."""
-    pool = PoolInfo(**{name: _to_tuple(value) for name, value in stored.items()})
-    texts = (pool.name, pool.access, pool.scope, pool.section, *pool.targets)
-    speeds = (getattr(pool, name) for name in POOL_SPEEDS)
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a text of a pool is none")
-    if not all(n is None or type(n) in (int, float) for n in (pool.size_bytes, *speeds)):
-        raise TypeError("a number of a pool is none")
-    return pool
+def _pool(stored: JsonObject) -> PoolInfo:
+    """Return the pool with stored facts; raise TypeError or ValueError for one of another kind."""
+    unknown = sorted(stored.keys() - {field.name for field in fields(PoolInfo)})
+    if unknown:
+        raise TypeError(f"a pool has the unknown fact {unknown[0]}")
+    access = stored.get("access", "rw")
+    if access != "rw" and access != "ro":
+        raise TypeError(f"a pool has the access {access!r}")
+    return PoolInfo(
+        name=as_text(stored.get("name")),
+        size_bytes=_optional(as_integer, stored.get("size_bytes")),
+        access=access,
+        targets=tuple(as_texts(stored.get("targets", []))),
+        read_bandwidth=_optional(as_number, stored.get("read_bandwidth")),
+        write_bandwidth=_optional(as_number, stored.get("write_bandwidth")),
+        read_latency=_optional(as_integer, stored.get("read_latency")),
+        write_latency=_optional(as_integer, stored.get("write_latency")),
+        scope=as_text(stored.get("scope", "global")),
+        section=as_text(stored.get("section", "")),
+        cache_line=as_integer(stored.get("cache_line", 0)),
+        tightly_coupled=stored.get("tightly_coupled", False) is True,
+    )
 
 
-def _to_tuple(value: Any) -> Any:
+def _optional(read: Callable[[Json], Number], value: Json) -> Number | None:
+    return None if value is None else read(value)
+
+
+def _to_tuple(value: Json) -> object:
     """Return `value` with tuples in place of the lists of JSON, as frozen options need them."""
     return tuple(map(_to_tuple, value)) if isinstance(value, list) else value

@@ -10,14 +10,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from firmwright.artifacts import MARKER, SourceTree, holds_nothing
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.errors import UsageError
 from firmwright.base.file_lock import hold_lock
 from firmwright.base.input_files import read_input_text
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import JsonObject, as_object, as_texts, parse_json
 from firmwright.package.metadata_reader import check_metadata
 
 _OWNED = "files"
@@ -72,10 +71,10 @@ def _check(directory: Path) -> set[str]:
         what = f"the directory is not empty and holds no firmwright project (no {MARKER})."
         raise UsageError(what, where=str(directory), hint="an empty or new directory.")
     check_metadata(facts, str(directory / MARKER), ["schema", "model", _OWNED])
-    return set(facts.get(_OWNED, []))
+    return set(as_texts(facts.get(_OWNED, [])))
 
 
-def _read_marker(marker: Path) -> dict[str, Any] | None:
+def _read_marker(marker: Path) -> JsonObject | None:
     """Return the object in a project's metadata.json; None if it is that of another program."""
     if not marker.is_file():
         return None
@@ -83,7 +82,7 @@ def _read_marker(marker: Path) -> dict[str, Any] | None:
         facts = parse_json(read_input_text(marker))
     except ValueError:
         return None
-    if not isinstance(facts, dict) or "schema" not in facts or "model" not in facts:
+    if not isinstance(facts, Mapping) or "schema" not in facts or "model" not in facts:
         return None
     return facts
 
@@ -103,17 +102,17 @@ def _is_stale(directory: Path, path: str) -> bool:
     return True
 
 
-def add_file_list(facts: dict[str, object], tree: SourceTree) -> dict[str, object]:
+def add_file_list(facts: JsonObject, tree: SourceTree) -> JsonObject:
     """Return `facts` for metadata.json with the model files, so that stale ones can be removed."""
     return {**facts, _OWNED: sorted(path for path in tree.files if path.startswith("model/"))}
 
 
-def metadata_file(facts: Mapping[str, Any]) -> SourceTree:
+def metadata_file(facts: JsonObject) -> SourceTree:
     """Return metadata.json with the facts of a project."""
     return SourceTree({MARKER: json.dumps(facts, indent=2, sort_keys=True) + "\n"})
 
 
-def with_facts(tree: SourceTree, facts: Mapping[str, Any]) -> SourceTree:
+def with_facts(tree: SourceTree, facts: JsonObject) -> SourceTree:
     """Return the tree with further facts in its metadata.json."""
-    known = json.loads(str(tree.files[MARKER]))
+    known = as_object(parse_json(str(tree.files[MARKER])))
     return SourceTree({**tree.files, **metadata_file({**known, **facts}).files})

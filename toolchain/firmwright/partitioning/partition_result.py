@@ -6,10 +6,9 @@ Calls are identified by the tensors that they define. A result that is applied i
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import JsonObject, as_objects, as_text, as_texts, parse_json
 from firmwright.base.value_kinds import OBJECTS, TEXT, TEXTS, Kind, wrong_values
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
@@ -78,7 +77,7 @@ class PartitionResult:
     parts: tuple[PartitionedRegion, ...]
     totals: Mapping[str, ProgramCost] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return {"schema": PARTITION_SCHEMA, **asdict(self)}
 
     def text(self) -> str:
@@ -184,7 +183,7 @@ def _is_schema(value: object) -> bool:
     return type(value) is int and value == PARTITION_SCHEMA
 
 
-_NAMES = Kind("a list of names", lambda names: TEXTS.includes(names) and len(names) > 0)
+_NAMES = Kind("a list of names", lambda names: TEXTS.includes(names) and names != [])
 _SCHEMA = Kind(str(PARTITION_SCHEMA), _is_schema)
 _FILE_KINDS = {"schema": _SCHEMA, "parts": OBJECTS}
 _PART_KINDS = {"target": TEXT, "makes": _NAMES, "ops": TEXTS, "entries": TEXTS}
@@ -196,23 +195,24 @@ def read_partition(text: str, where: str) -> tuple[PartitionedRegion, ...]:
         data = parse_json(text)
     except ValueError as error:
         raise _partition_error(f"it is not JSON: {error}", where) from error
-    if not isinstance(data, dict):
+    if not isinstance(data, Mapping):
         raise _partition_error("it is not a JSON object", where)
     for problem in wrong_values(data, _FILE_KINDS, ""):
         raise _partition_error(f"it {problem}", where)
-    return tuple(_part(row, index, where) for index, row in enumerate(data["parts"]))
+    rows = as_objects(data["parts"])
+    return tuple(_part(row, index, where) for index, row in enumerate(rows))
 
 
-def _part(row: Mapping[str, Any], index: int, where: str) -> PartitionedRegion:
+def _part(row: JsonObject, index: int, where: str) -> PartitionedRegion:
     """Return the region of a file's part; its costs and alternatives are not read."""
-    values = {"ops": [], "entries": [], **row}
+    values: JsonObject = {"ops": [], "entries": [], **row}
     for problem in wrong_values(values, _PART_KINDS, f"parts[{index}]."):
         raise _partition_error(f"it {problem}", where)
     return PartitionedRegion(
-        target=values["target"],
-        makes=tuple(values["makes"]),
-        ops=tuple(values["ops"]),
-        entries=tuple(values["entries"]),
+        target=as_text(values["target"]),
+        makes=tuple(as_texts(values["makes"])),
+        ops=tuple(as_texts(values["ops"])),
+        entries=tuple(as_texts(values["entries"])),
         cost=RegionCost("unknown"),
     )
 

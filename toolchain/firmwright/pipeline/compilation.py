@@ -8,6 +8,7 @@ from pathlib import Path
 
 from firmwright.artifacts import SourceTree
 from firmwright.base.errors import UsageError
+from firmwright.base.json_input import JsonObject
 from firmwright.base.recursion import call_with_stack, raise_recursion_limit
 from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
@@ -18,7 +19,7 @@ from firmwright.codegen.emit_options import check_common_style
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.codegen.model_identity import model_id
 from firmwright.codegen.multi_model_firmware import check_models_combine, emit_multi_model_firmware
-from firmwright.compilation_summary import BundleSummary, CompilationSummary
+from firmwright.compilation_summary import BundleSummary, CompilationSummary, CompilerSummary
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord, digest_code, record_selection
@@ -76,7 +77,7 @@ class Compilation:
     record: ProgramRecord | None = None
 
     @property
-    def metadata(self) -> dict[str, object]:
+    def metadata(self) -> JsonObject:
         """The summary as plain values, with the keys of `compile --json`."""
         return self.summary.to_json()
 
@@ -120,7 +121,7 @@ class Bundle:
         return self.parts[0].board
 
     @property
-    def metadata(self) -> dict[str, object]:
+    def metadata(self) -> JsonObject:
         return self.summary.to_json()
 
     @property
@@ -224,7 +225,6 @@ def emit_compilation(
 ) -> Compilation:
     intrinsics = collect_intrinsics(module, INTRINSICS)
     verify_module(module, op_table(), intrinsics)
-    compiler = build_flags.gnu_tool(board, "gcc"), build_flags.tuning_flags(board)
     with_files = add_library_files(module)
     check_external_symbols(with_files.files, generated_files(module))
     tree = emit_model(with_files, intrinsics, make_emit_options(board, options))
@@ -234,7 +234,9 @@ def emit_compilation(
         board.name,
         model_id=model_id(tree),
         tool_version=VERSION,
-        compiler={"tool": compiler[0], "flags": list(compiler[1])},
+        compiler=CompilerSummary(
+            build_flags.gnu_tool(board, "gcc"), tuple(build_flags.tuning_flags(board))
+        ),
         options=serialize_options(resolved),
     )
     tree = tree.merged(_metadata_file(summary, tree))

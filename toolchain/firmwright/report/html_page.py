@@ -8,10 +8,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
+from firmwright.base.json_input import Json, JsonObject, as_list
 from firmwright.report.memory_map import KIND_LABELS, MapPage, MemoryMap, format_bound, render_svg
 from firmwright.report.model import BuildReport, occupied_bytes_by_time, peak_time
 from firmwright.report.page_template import render_report_template, report_file
@@ -35,7 +36,7 @@ class _Segment(NamedTuple):
     style: int
 
 
-def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -> str:
+def render_page(report: BuildReport, earlier: JsonObject | None = None) -> str:
     """Return the page; `earlier` is the JSON of another report, to which it is compared."""
     occupied = occupied_bytes_by_time(report)
     peak = peak_time(report)
@@ -63,13 +64,13 @@ def render_page(report: BuildReport, earlier: Mapping[str, Any] | None = None) -
     )
 
 
-def _earlier_counts(earlier: Mapping[str, Any] | None) -> dict[Any, Any]:
+def _earlier_counts(earlier: JsonObject | None) -> dict[str, Json]:
     """Return the counts of operators by name in another report, which may be malformed."""
-    counts: dict[Any, Any] = {}
+    counts: dict[str, Json] = {}
     if earlier is not None:
-        for row in earlier["operators"]:
-            if isinstance(row, dict):
-                counts[row.get("name")] = row.get("count")
+        for row in as_list(earlier["operators"]):
+            if isinstance(row, Mapping):
+                counts[str(row.get("name"))] = row.get("count")
     return counts
 
 

@@ -5,11 +5,10 @@ board's counter around each kernel. Results must equal those of the operator's r
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 from firmwright.base import errors
 from firmwright.base.child_process import find_program, run_program
@@ -19,9 +18,9 @@ from firmwright.build import compiler_flags
 from firmwright.device.instruction_counter import check_plugin_support
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.flashing import run_flash_command
-from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.board.model_session import ModelSession, SessionOpener, open_session
 from firmwright.flows.measure.instruction_counts import SharedKernelError, measure_instructions
-from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.flows.samples.sample_batches import Tensors, generate_samples
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.tuning_records import (
     DEFAULT_CHOICE,
@@ -176,7 +175,7 @@ def _kernel_layer(
 def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[KernelResult, ...]:
     """Return the results of a comparison module, in which each kernel is an operator."""
     sample = generate_samples(compiled.module.io.inputs, _RANDOM_SAMPLE + 1).samples[_RANDOM_SAMPLE]
-    outputs: list[Mapping[str, Any]] = []
+    outputs: list[Tensors] = []
 
     def read(session: ModelSession) -> None:
         outputs.append(session.device.read_outputs())
@@ -191,7 +190,7 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[KernelRes
 def measure_operators(
     compiled: Compilation,
     setup: MeasurementSetup,
-    sample: Mapping[str, Any],
+    sample: Tensors,
     after_run: Callable[[ModelSession], None] = lambda session: None,
 ) -> tuple[dict[int, int], str]:
     """Run `sample`; return the counts of the operators with code (views have none) and the unit.
@@ -214,6 +213,6 @@ def measure_operators(
     return {op.index: records[op.index].count for op in compiled.summary.operators}, unit
 
 
-def session_opener(setup: MeasurementSetup) -> Any:
+def session_opener(setup: MeasurementSetup) -> SessionOpener:
     """Return `open_session` with the port and the time limit of a setup."""
     return partial(open_session, port=setup.port, timeout_s=setup.timeout_s)

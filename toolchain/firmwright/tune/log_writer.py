@@ -8,19 +8,18 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import TextIO, TypeAlias, get_args
 
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import check_regular_file, read_input_text
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import JsonObject, as_integer, as_object, as_text, parse_json
 from firmwright.base.platform_compat import lock_file
 from firmwright.flows.model.tuning_log import read_measurements
 from firmwright.ops.tuning_records import Measurement, MeasurementContext, MeasurementKey
-from firmwright.partitioning.collage import RegionCost
+from firmwright.partitioning.collage import CostStatus, RegionCost
 
 log = logging.getLogger(__name__)
 REGION_COST_SCHEMA = "part-1"
@@ -133,7 +132,7 @@ class RegionCostLog(Closeable):
             self._file = open_log(Path(path))
             for line in read_input_text(path, errors="replace").split("\n"):
                 with contextlib.suppress(KeyError, TypeError, ValueError):
-                    record = _parsed(parse_json(line))
+                    record = _parsed(as_object(parse_json(line)))
                     self._costs[record.key] = record.cost
 
     def close(self) -> None:
@@ -149,17 +148,22 @@ class RegionCostLog(Closeable):
             _write_line(self._file, record)
 
 
-def _parsed(data: Mapping[str, Any]) -> RegionCostRecord:
+_STATUSES: dict[str, CostStatus] = {status: status for status in get_args(CostStatus)}
+
+
+def _parsed(data: JsonObject) -> RegionCostRecord:
     """Return the record of a line; raise KeyError, TypeError or ValueError if it is malformed."""
     if data["schema"] != REGION_COST_SCHEMA:
         raise ValueError("another schema")
     context = MeasurementContext(**{name: str(data[name]) for name in _CONTEXT_FIELDS})
-    cost = RegionCost(**{field.name: data[field.name] for field in fields(RegionCost)})
-    texts = (cost.status, cost.how, cost.reason)
-    numbers = (cost.count, cost.constants_bytes, *dict(cost.scratch).values())
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("expected a string")
-    if not all(type(number) is int for number in numbers):
-        raise TypeError("expected an integer")
+    scratch = as_object(data["scratch"])
+    cost = RegionCost(
+        status=_STATUSES[as_text(data["status"])],
+        count=as_integer(data["count"]),
+        constants_bytes=as_integer(data["constants_bytes"]),
+        scratch={pool: as_integer(size_bytes) for pool, size_bytes in scratch.items()},
+        how=as_text(data["how"]),
+        reason=as_text(data["reason"]),
+    )
     key = (str(data["part"]), str(data["target"]), str(data["goal"]), context)
     return RegionCostRecord(key, str(data["what"]), cost)

@@ -5,15 +5,14 @@ measured.
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
 from firmwright.boards import load_board
 from firmwright.flows.model.compilation import options_for
+from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import Model
 from firmwright.partitioning.partition_result import read_partition
 from firmwright.partitioning.target_resolution import find_core
@@ -49,10 +48,9 @@ class PartitionRequest:
 
 
 def partition_model(
-    model: Model, options_in: Mapping[str, Any], request: PartitionRequest
-) -> tuple[Model, dict[str, Any]]:
+    model: Model, options: OptionValues, request: PartitionRequest
+) -> tuple[Model, OptionValues]:
     """Return the model with its functions for targets, and the options for its compilation."""
-    options = dict(options_in)
     match request.how:
         case "eager":
             return model, options
@@ -74,10 +72,10 @@ def _core_of(target: str) -> str:
 
 
 def search_partition(
-    model: Model, options_in: Mapping[str, Any], request: PartitionRequest
+    model: Model, values: OptionValues, request: PartitionRequest
 ) -> CollageResult:
     """Return the result of a Collage search, with measured costs if the board can be measured."""
-    options = options_for(model.module, options_in)
+    options = options_for(model.module, values)
     board = load_board(options.board, options.board_dirs)
     setup: MeasurementSetup | None = None
     if request.port or board.run.kind == "qemu":

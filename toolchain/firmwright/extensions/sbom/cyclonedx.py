@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final, TypeAlias
 
+from firmwright.base.json_input import Json, JsonObject, as_object, as_texts
 from firmwright.base.version import VERSION
 
 SPEC_VERSION: Final = "1.6"
@@ -20,6 +21,7 @@ _LIBRARIES: Final = {
 _ROOT: Final = "firmware"
 """The reference of the component that depends on all others."""
 _TOOL: Final = "firmwright"
+Component: TypeAlias = dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,30 +33,31 @@ class SbomInput:
 
     board: str
     core: str
-    models: Sequence[Mapping[str, Any]]
+    models: Sequence[JsonObject]
     library_flags: Sequence[str]
     files: Mapping[str, str]
     image: str = ""
     built_by: str = ""
 
 
-def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Any]:
+def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Json]:
     """Return the document; `epoch_s` is its time stamp in seconds since 1970."""
     components = [*_models(project), *_folders(project), *_libraries(project), _compiler(project)]
-    body: dict[str, Any] = {
-        "metadata": {
-            "tools": {"components": [_component("application", _TOOL, "tool", VERSION)]},
-            "component": _firmware(project),
-            "properties": _properties(board=project.board, core=project.core),
-        },
+    metadata: dict[str, Json] = {
+        "tools": {"components": [_component("application", _TOOL, "tool", VERSION)]},
+        "component": _firmware(project),
+        "properties": _properties(board=project.board, core=project.core),
+    }
+    if epoch_s is not None:
+        metadata["timestamp"] = datetime.fromtimestamp(epoch_s, UTC).isoformat()
+    body: dict[str, Json] = {
+        "metadata": metadata,
         "components": components,
         "dependencies": [
             {"ref": _ROOT, "dependsOn": [item["bom-ref"] for item in components]},
             *({"ref": item["bom-ref"]} for item in components),
         ],
     }
-    if epoch_s is not None:
-        body["metadata"]["timestamp"] = datetime.fromtimestamp(epoch_s, UTC).isoformat()
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
     return {
         "bomFormat": "CycloneDX",
@@ -65,7 +68,7 @@ def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Any]
     }
 
 
-def _firmware(project: SbomInput) -> dict[str, Any]:
+def _firmware(project: SbomInput) -> Component:
     """Return the component of the image, called after all its models."""
     names = "-".join(str(model["model"]) for model in project.models)
     version = "-".join(str(model["model_id"]) for model in project.models)
@@ -75,7 +78,7 @@ def _firmware(project: SbomInput) -> dict[str, Any]:
     return component
 
 
-def _models(project: SbomInput) -> Iterator[dict[str, Any]]:
+def _models(project: SbomInput) -> Iterator[Component]:
     """Yield a component for each model, with its C files."""
     for facts in project.models:
         name = str(facts["model"])
@@ -88,7 +91,7 @@ def _models(project: SbomInput) -> Iterator[dict[str, Any]]:
         yield {**component, "components": _files(project, files)}
 
 
-def _folders(project: SbomInput) -> Iterator[dict[str, Any]]:
+def _folders(project: SbomInput) -> Iterator[Component]:
     """Yield the runtime library, the backends, and all files that are in no other component."""
     runtime = _paths_in(project, "runtime/")
     if runtime:
@@ -111,30 +114,31 @@ def _paths_in(project: SbomInput, prefix: str) -> list[str]:
     return [path for path in project.files if path.startswith(prefix)]
 
 
-def _libraries(project: SbomInput) -> Iterator[dict[str, Any]]:
+def _libraries(project: SbomInput) -> Iterator[Component]:
     """Yield the toolchain's libraries that the image contains."""
     for flag in project.library_flags:
         for name in _LIBRARIES.get(flag, ()):
             yield _component("library", name, f"toolchain:{name}")
 
 
-def _compiler(project: SbomInput) -> dict[str, Any]:
+def _compiler(project: SbomInput) -> Component:
     """Return the component of the compiler, which is not part of the image."""
-    tuned = project.models[0].get("compiler") or {}
+    tuned = as_object(project.models[0].get("compiler") or {})
     component = _component("application", str(tuned.get("tool") or "gcc"), "compiler")
-    facts = {"tuned_for": " ".join(tuned.get("flags", ())), "built_by": project.built_by}
-    return {**component, "scope": "excluded", "properties": _properties(**facts)}
+    flags = as_texts(tuned.get("flags", []))
+    properties = _properties(tuned_for=" ".join(flags), built_by=project.built_by)
+    return {**component, "scope": "excluded", "properties": properties}
 
 
-def _component(kind: str, name: str, ref: str, version: str = "") -> dict[str, Any]:
-    component = {"type": kind, "bom-ref": ref, "name": name}
+def _component(kind: str, name: str, ref: str, version: str = "") -> Component:
+    component: Component = {"type": kind, "bom-ref": ref, "name": name}
     if version:
         component["version"] = version
     return component
 
 
-def _files(project: SbomInput, paths: Iterable[str]) -> list[dict[str, Any]]:
-    components: list[dict[str, Any]] = []
+def _files(project: SbomInput, paths: Iterable[str]) -> list[Component]:
+    components: list[Component] = []
     for path in sorted(paths):
         component = _component("file", path, f"file:{path}")
         components.append({**component, "hashes": _hashes(project.files[path])})

@@ -7,10 +7,11 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from firmwright.artifacts import MARKER
 from firmwright.base.errors import UsageError
+from firmwright.base.json_input import Json, as_list, as_text, as_texts
 from firmwright.build.board_facts import read_board_facts
 from firmwright.cli.verb import Outcome
 from firmwright.extensions.sbom.cyclonedx import SbomInput, build_sbom
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> Outcome:
     if not args.output:
         return Outcome({"bom": bill}, text)
     write_file(args.output, f"{text}\n".encode())
-    count = len(bill["components"])
+    count = len(as_list(bill["components"]))
     message = f"{args.output}: CycloneDX {bill['specVersion']}, {count} components."
     return Outcome({"bom": bill, "file": args.output}, message)
 
@@ -36,7 +37,7 @@ _TOP_LEVEL_FILES: Final = ("SConstruct", MARKER)
 _COMPILERS: Final = re.compile(rb"(GCC: \([^)\0]*\) [\w.]+|(?:\w+ )?clang version [\w.]+)")
 
 
-def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Json]:
     """Return the SBOM, with the time of SOURCE_DATE_EPOCH if that is set."""
     metadata, board = folder / MARKER, folder / "board" / "board.json"
     if not metadata.is_file() or not board.is_file():
@@ -50,10 +51,10 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]
     files = [file for file in sorted((*places, *single)) if file.is_file()]
     compiler_match = _COMPILERS.search(image)
     project = SbomInput(
-        board=about["name"],
-        core=about["core"],
+        board=as_text(about["name"]),
+        core=as_text(about["core"]),
         models=facts_of_models(facts),
-        library_flags=about["library_flags"],
+        library_flags=as_texts(about["library_flags"]),
         files={
             file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
             for file in files

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from firmwright.artifacts import MARKER
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import JsonObject, as_object, as_objects, as_text, parse_json
 from firmwright.boards import Board
 from firmwright.boards.mcuboot import McubootSlots
 from firmwright.build import build_project
@@ -45,9 +44,9 @@ def export_update(
         raise UsageError(what, where=board.name, hint=hint)
     files = _project_files(source)
     metadata = files[MARKER]
-    name = parse_metadata(metadata.decode("utf-8", "replace"), MARKER, ["model"])["model"]
+    facts = parse_metadata(metadata.decode("utf-8", "replace"), MARKER, ["model"])
     payloads = _payloads(source, board, slots, files, only)
-    tree = sign_update(payloads, name, board, metadata, signing)
+    tree = sign_update(payloads, as_text(facts["model"]), board, metadata, signing)
     write_project(tree, output)
     return tuple(file for file in tree.files if file.endswith(".bin"))
 
@@ -90,8 +89,9 @@ def read_update(folder: Path) -> Update:
     """Read an update folder; raise UsageError for one with damaged or unsigned images."""
     try:
         manifest = parse_json(read_input_text(folder / MANIFEST))
-        entries = [_read_entry(dict(entry)) for entry in manifest["files"]]
-        board = str(manifest["files"][0]["board"])
+        files = as_objects(as_object(manifest)["files"])
+        entries = [_read_entry(entry) for entry in files]
+        board = str(files[0]["board"])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as problem:
         what = f"this is not an update for MCUboot: {problem}."
         hint = "create one with firmwright export --format mcuboot."
@@ -115,7 +115,7 @@ class _ManifestEntry:
     secondary_slot: int | None
 
 
-def _read_entry(entry: Mapping[str, Any]) -> _ManifestEntry:
+def _read_entry(entry: JsonObject) -> _ManifestEntry:
     """Return an entry; raise KeyError, TypeError or ValueError if it is malformed."""
-    slots = [int(entry[key]) if key in entry else None for key in _SLOT_KEYS]
-    return _ManifestEntry(Path(str(entry["file"])).name, int(entry["image_index"]), *slots)
+    slots = [int(str(entry[key])) if key in entry else None for key in _SLOT_KEYS]
+    return _ManifestEntry(Path(str(entry["file"])).name, int(str(entry["image_index"])), *slots)

@@ -6,9 +6,10 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from firmwright.artifacts import Image, PreloadedMemory, Variant
 from firmwright.base.closeable import Closeable
@@ -39,6 +40,19 @@ from firmwright.pipeline import Compilation
 LOGGED_SAMPLES = 100
 """The number of samples between two messages."""
 log = logging.getLogger(__name__)
+
+
+class SessionOptions(TypedDict, total=False):
+    """The options of `open_session`."""
+
+    variant: Variant
+    port: str
+    in_process: bool
+    timeout_s: float | None
+    image: Image | None
+    plugin: str
+    compiler: Compiler | None
+    baud: int
 
 
 class ModelRunner(Protocol):
@@ -72,7 +86,7 @@ class ModelSession(Closeable):
             raise UsageError("a library in this process has no counters.", hint="omit in_process.")
         return self._runner
 
-    def run(self, inputs: Any) -> Any:
+    def run(self, inputs: Mapping[str, Array] | npt.ArrayLike) -> Array | dict[str, Array]:
         """Run the model on a mapping by tensor name or `input_K`, or on a single input's array.
 
         The result is a mapping by tensor name, or for an array and a single output, that output's
@@ -80,21 +94,23 @@ class ModelSession(Closeable):
         for a quantized input are quantized; a warning is logged if they do not suit its range.
         """
         io = self.compiled.module.io
-        named = isinstance(inputs, Mapping)
-        if not named and len(io.inputs) != 1:
+        if isinstance(inputs, Mapping):
+            return self._run_named(inputs)
+        if len(io.inputs) != 1:
             names = ", ".join(tensor.name for tensor in io.inputs)
             raise UsageError(
                 f"the model has {len(io.inputs)} inputs.", hint=f"pass a mapping by name: {names}."
             )
-        arrays = inputs if named else {io.inputs[0].name: np.asarray(inputs)}
+        outputs = self._run_named({io.inputs[0].name: np.asarray(inputs)})
+        return outputs if len(io.outputs) != 1 else outputs[io.outputs[0].name]
+
+    def _run_named(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        io = self.compiled.module.io
         rounding = half_rounding(self.compiled.module)
         batch = sample_batches.make_batch(arrays, io.inputs, self.compiled.module.name, rounding)
         for warning in batch.warnings:
             log.warning(warning)
-        outputs = sample_batches.stack_outputs(self.run_all(batch.samples), batch)
-        if named or len(io.outputs) != 1:
-            return outputs
-        return outputs[io.outputs[0].name]
+        return sample_batches.stack_outputs(self.run_all(batch.samples), batch)
 
     def run_all(self, samples: Iterable[Tensors]) -> tuple[dict[str, Array], ...]:
         """Return the outputs for every sample, in the model's shapes."""
@@ -110,6 +126,14 @@ class ModelSession(Closeable):
     def reshape_outputs(self, flat: Tensors) -> dict[str, Array]:
         outputs = self.compiled.module.io.outputs
         return {tensor.name: flat[tensor.name].reshape(tensor.type.shape) for tensor in outputs}
+
+
+class SessionOpener(Protocol):
+    """`open_session`, or a function that adds the options of a user or a measurement."""
+
+    def __call__(
+        self, compiled: Compilation, /, **options: Unpack[SessionOptions]
+    ) -> ModelSession: ...
 
 
 def open_session(

@@ -3,7 +3,6 @@
 import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -31,22 +30,22 @@ FLOATS_MAX = 32
 
 def selftest_sources(compiled: Compilation, devices: Mapping[str, str]) -> SourceTree:
     """Return NAME_selftest.c and NAME_selftest.h."""
-    values: dict[str, Any] = {
-        "model": model_values(compiled.summary, devices),
+    model = model_values(compiled.summary, devices)
+    values: dict[str, object] = {
+        "model": model,
         "answers": _answers(compiled),
         "license": compiled.options.license or DEFAULT_LICENSE,
         "tool_version": compiled.summary.tool_version,
     }
-    name = values["model"]["name"]
     content: dict[str, str | bytes] = {}
     for suffix in ("c", "h"):
         template = f"selftest/NAME_selftest.{suffix}.j2"
         text = render_template("firmwright.package", template, **values)
-        content[f"model/{name}_selftest.{suffix}"] = text
+        content[f"model/{model.name}_selftest.{suffix}"] = text
     return SourceTree(content)
 
 
-def _answers(compiled: Compilation) -> dict[str, Any]:
+def _answers(compiled: Compilation) -> dict[str, object]:
     """Return seeds and answers of the samples with the most distinct output values.
 
     The integers of all outputs of a sample are compared by a CRC-32, floats by their values.
@@ -111,7 +110,7 @@ def pseudo_random_sample(inputs: Sequence[IoTensor], seed: int) -> Tensors:
     return sample
 
 
-def _float_answers(tensor: IoTensor, values: Sequence[Array]) -> dict[str, Any]:
+def _float_answers(tensor: IoTensor, values: Sequence[Array]) -> dict[str, object]:
     """Return evenly spaced values of a float output, a row for each sample, with a tolerance."""
     step = divide_up(tensor.type.elements, FLOATS_MAX)
     strided = np.stack([array.reshape(-1)[::step] for array in values])

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from firmwright.artifacts import Image
 from firmwright.base.errors import UsageError
 from firmwright.base.grouping import group_pairs
 from firmwright.base.input_files import read_input_text
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import JsonObject, parse_json
 from firmwright.boards import Compiler
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.board.model_session import ModelSession, c_prefix, open_session
+from firmwright.flows.board.model_session import SessionOpener, c_prefix, open_session
 from firmwright.flows.measure.profiling import OperatorCost, Profile, profile
 from firmwright.flows.predict.pareto_rows import pareto_rows
 from firmwright.ir.graph.nodes import Function
@@ -35,7 +35,7 @@ _FLOAT_CALLS = frozenset({"__aeabi_fmul", "__aeabi_fadd", "__mulsf3", "__addsf3"
 def build_report(
     compiled: Compilation,
     *,
-    open_with: Callable[..., ModelSession] = open_session,
+    open_with: SessionOpener = open_session,
     count_instructions: bool = False,
     compiler: Compiler | None = None,
     tradeoffs: bool = True,
@@ -63,7 +63,7 @@ def build_report(
     return replace(report, findings=find_issues(report))
 
 
-def read_report(path: str | Path) -> Mapping[str, object]:
+def read_report(path: str | Path) -> JsonObject:
     """Read the JSON of an earlier report from its page or from the output of `report --json`."""
     hint = "give a page that report -o wrote, or the output of report --json."
     try:
@@ -76,7 +76,9 @@ def read_report(path: str | Path) -> Mapping[str, object]:
         facts = parse_json(embedded[1] if embedded else text)
     except ValueError:
         facts = None
-    if not isinstance(facts, dict) or not {"operators", "total", "workspace_bytes"} <= set(facts):
+    if not isinstance(facts, Mapping) or not {"operators", "total", "workspace_bytes"} <= set(
+        facts
+    ):
         raise UsageError("this is not a report.", where=str(path), hint=hint)
     return facts
 

@@ -26,7 +26,7 @@ from firmwright.device.instruction_counter import (
 )
 from firmwright.flows.board.emulated_board import emulate
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.board.model_session import ModelSession, c_prefix, open_session
+from firmwright.flows.board.model_session import ModelSession, SessionOpener, c_prefix, open_session
 from firmwright.flows.measure.core_timeline import (
     CoreTimeline,
     build_emulated_timeline,
@@ -143,7 +143,7 @@ def measure_instructions(
     *,
     image: Image | None = None,
     compiler: Compiler | None = None,
-    open_with: Callable[..., ModelSession] = open_session,
+    open_with: SessionOpener = open_session,
     sample: Tensors | None = None,
     timing_board: Board | None = None,
     after_run: Callable[[ModelSession], None] = lambda session: None,

@@ -9,7 +9,7 @@ profiles (QEMU only) count every instruction of the release image.
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
@@ -21,7 +21,7 @@ from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
 from firmwright.device.session import OperatorCount, Session
 from firmwright.flows.board.emulated_board import emulate
-from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.board.model_session import SessionOpener, open_session
 from firmwright.flows.measure.core_timeline import emulators
 from firmwright.flows.measure.instruction_counts import InstructionCounts, measure_instructions
 from firmwright.flows.predict import run_schedule
@@ -108,7 +108,7 @@ class Profile:
 def profile(
     compiled: Compilation,
     *,
-    open_with: Callable[..., ModelSession] = open_session,
+    open_with: SessionOpener = open_session,
     count_instructions: bool = False,
     timing_board: Board | None = None,
     compiler: Compiler | None = None,

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from firmwright.base.errors import InternalError, ModelError, UsageError
 from firmwright.boards import load_board
 from firmwright.flows.model.earlier_program import options_of_program, read_program
+from firmwright.flows.model.given_options import (
+    GivenOptions,
+    OptionValues,
+    make_options,
+    to_option_values,
+)
 from firmwright.flows.model.model import Model
-from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.requests import RequestOrigin
 from firmwright.ir.settings import Objective, Settings
 from firmwright.ir.tir.verify import verify_module
 from firmwright.ops.registry import op_table
-from firmwright.ops.tuning_records import NO_TUNING_RECORDS, TuningRecords
+from firmwright.ops.tuning_records import TuningRecords
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.target_resolution import extend_targets, format_targets, is_backend
@@ -32,7 +37,6 @@ from firmwright.pipeline import (
 )
 from firmwright.pipeline.options import OPTIMIZE_GOALS
 from firmwright.pipeline.user_passes import IMPORT_STAGE as IMPORT_STAGE
-from firmwright.pipeline.user_passes import make_user_pass
 from firmwright.schedules.registry import INTRINSICS
 
 log = logging.getLogger(__name__)
@@ -47,7 +51,7 @@ def compile_for(
     *,
     watch: PassObserver | None = None,
     stopwatch: PassTimer | None = None,
-    **given: Any,
+    **given: Unpack[GivenOptions],
 ) -> Compilation:
     """Compile `model` for `board` (by default the host); `given` are fields of `Options`.
 
@@ -57,40 +61,38 @@ def compile_for(
     """
     if isinstance(model, IRModule):
         model = Model(model)
-    earlier = given.get("update_of")
+    values = to_option_values(given)
+    earlier = values.get("update_of")
     if isinstance(earlier, str | Path):
-        del given["update_of"]
-        given = {**options_of_program(read_program(earlier), earlier), **given}
-    if isinstance(given.get("tuning"), str | Path):
-        given["tuning"] = read_tuning(given["tuning"])
+        del values["update_of"]
+        values = {**options_of_program(read_program(earlier), earlier), **values}
     if board:
-        given["board"] = board
-    options = options_for(model.module, given)
+        values["board"] = board
+    options = options_for(model.module, values)
     log.info("compiling %s for %s", model.name, options.board)
     return compile_model(
         model.module, options, source=model.source, watch=watch, stopwatch=stopwatch
     )
 
 
-def options_for(module: IRModule, given: Mapping[str, Any]) -> Options:
+def options_for(module: IRModule, given: OptionValues) -> Options:
     """Return the options that the module records, with those of the user in their place."""
     names = {field.name for field in fields(Options)}
     unknown = sorted(set(given) - names)
     if unknown:
         hint = f"use one of {', '.join(sorted(names))}."
         raise UsageError(f"there is no option {unknown[0]!r}.", hint=hint)
-    if "passes" in given:
-        given = {**given, "passes": tuple(map(make_user_pass, given["passes"]))}
     if module.is_started:
         return _options_of_started_module(module, given)
     recorded = _options_in_text(module, given)
-    if module.results.partitioned is not None:
+    values: OptionValues = {**recorded, **given}
+    if module.results.partitioned is not None and "target" in recorded:
         # The recorded target includes the user's, which is in addition to the module's.
-        given = {name: value for name, value in given.items() if name != "target"}
-    return Options(**{**recorded, **given})
+        values["target"] = recorded["target"]
+    return make_options(values)
 
 
-def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, Any]:
+def _options_in_text(module: IRModule, given: OptionValues) -> OptionValues:
     """Return the recorded options; core and pools apply to the recorded board only."""
     options, recorded_board = _recorded_options(module), module.settings.board
     board = given.get("board", recorded_board)
@@ -109,20 +111,21 @@ def _options_in_text(module: IRModule, given: Mapping[str, Any]) -> dict[str, An
     return options
 
 
-def _recorded_options(module: IRModule) -> dict[str, Any]:
+def _recorded_options(module: IRModule) -> OptionValues:
     """Return the options in the module's settings, its interface and its requests."""
-    options = _recorded_settings(module.settings)
-    options["io_buffers"] = module.io.mode
-    options["preserve_input"] = module.io.preserve_input
-    options |= _recorded_placements(module)
-    options["stream_input_rows"] = module.io.stream_input_rows
-    return options
+    return {
+        **_recorded_settings(module.settings),
+        "io_buffers": module.io.mode,
+        "preserve_input": module.io.preserve_input,
+        **_recorded_placements(module),
+        "stream_input_rows": module.io.stream_input_rows,
+    }
 
 
-def _recorded_settings(settings: Settings) -> dict[str, Any]:
+def _recorded_settings(settings: Settings) -> OptionValues:
     """Return the options that made the settings; of a module without a board, those that differ."""
     objective, defaults = settings.objective, Options()
-    options = {
+    options: OptionValues = {
         "board": settings.board or defaults.board,
         "numerics": settings.profile,
         "optimize": objective.minimize.value,
@@ -138,14 +141,14 @@ def _recorded_settings(settings: Settings) -> dict[str, Any]:
         "fallback": settings.devices.has_fallback,
     }
     always = _ALWAYS_RECORDED if settings.board else ()
-    recorded: dict[str, Any] = {}
+    recorded: dict[str, object] = {}
     for name, value in options.items():
         if name in always or value != getattr(defaults, name):
             recorded[name] = value
-    return recorded
+    return to_option_values(recorded)
 
 
-def _recorded_placements(module: IRModule) -> dict[str, Any]:
+def _recorded_placements(module: IRModule) -> OptionValues:
     """Return the options from which the module's requests were recorded."""
     devices: list[tuple[str, str, str]] = []
     pools: list[tuple[str, str]] = []
@@ -158,7 +161,7 @@ def _recorded_placements(module: IRModule) -> dict[str, Any]:
             case RequestOrigin.POOL_OPTION:
                 pools.append((request.tensor, request.pool))
     # The options of a partly compiled module are complete: without requests, none can be added.
-    options: dict[str, Any] = {}
+    options: OptionValues = {}
     if devices or module.is_started:
         options["device_assignments"] = tuple(devices)
     if pools or module.is_started:
@@ -166,28 +169,32 @@ def _recorded_placements(module: IRModule) -> dict[str, Any]:
     return options
 
 
-def _options_of_started_module(module: IRModule, given: Mapping[str, Any]) -> Options:
+def _options_of_started_module(module: IRModule, given: OptionValues) -> Options:
     """Return the options of a partly compiled module; raise UsageError if the user changes one."""
     recorded = _recorded_options(module)
+    recorded_values = dict(recorded.items())
     for name, value in given.items():
-        if name == "optimize" and _means_objective(value, recorded, module.settings.objective):
+        if name == "optimize" and _means_objective(
+            given["optimize"], recorded, module.settings.objective
+        ):
             continue
-        if name in recorded and recorded[name] != value:
+        if name in recorded_values and recorded_values[name] != value:
             raise UsageError(
                 f"the module was compiled up to {module.results.stage} with {name} "
-                f"{recorded[name]}, which cannot be changed to {value}.",
+                f"{recorded_values[name]}, which cannot be changed to {value}.",
                 where=module.name,
                 hint=f"omit {name}, or start from the model file.",
             )
-    _check_tuning(module, given.get("tuning", NO_TUNING_RECORDS))
-    return Options(**{**given, **recorded})
+    options = make_options({**given, **recorded})
+    _check_tuning(module, options.tuning)
+    return options
 
 
-def _means_objective(goal: str, recorded: Mapping[str, Any], objective: Objective) -> bool:
+def _means_objective(goal: str, recorded: OptionValues, objective: Objective) -> bool:
     """Whether `--optimize goal` with the recorded budgets means the module's objective."""
     if goal not in OPTIMIZE_GOALS:
         return False
-    return Options(**{**recorded, "optimize": goal}).objective == objective
+    return make_options({**recorded, "optimize": goal}).objective == objective
 
 
 def _check_tuning(module: IRModule, given: TuningRecords) -> None:

@@ -6,13 +6,13 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from firmwright.artifacts import MARKER
 from firmwright.base.errors import ModelError, UsageError
 from firmwright.base.input_files import TEXT_BYTES_MAX, check_regular_file, read_input_text
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import Json, as_object, as_text, parse_json
 from firmwright.base.resource_limits import scaled_limit
+from firmwright.flows.model.given_options import OptionValues, to_option_values
 from firmwright.ir.program_record import ProgramRecord, record_from_json
 from firmwright.package.metadata_reader import MODELS, check_metadata
 from firmwright.package.option_serialization import deserialize_options
@@ -54,7 +54,7 @@ def _metadata_text(path: Path) -> str:
         return archive.read(name).decode("utf-8")
 
 
-def program_of(facts: Any, where: Path) -> ProgramRecord:
+def program_of(facts: Json, where: Path) -> ProgramRecord:
     """Return the record in the content of metadata.json."""
     if isinstance(facts, Mapping) and MODELS in facts:
         what = "it has several models; only a single one can be updated."
@@ -64,20 +64,20 @@ def program_of(facts: Any, where: Path) -> ProgramRecord:
         raise UsageError(what, where=str(where), hint=_HINT)
     check_metadata(facts, str(where), _USED_FACTS)
     try:
-        record = record_from_json(facts[_CHOICES])
+        record = record_from_json(as_object(facts[_CHOICES]))
     except ValueError as error:
         what = f"its record of choices cannot be read: it {error}."
         raise ModelError(what, where=str(where), hint=_HINT) from error
     return replace(
         record,
-        name=facts["model"],
-        board=facts["board"],
-        tool_version=facts["tool_version"],
-        options=facts["options"],
+        name=as_text(facts["model"]),
+        board=as_text(facts["board"]),
+        tool_version=as_text(facts["tool_version"]),
+        options=as_object(facts["options"]),
     )
 
 
-def options_of_program(record: ProgramRecord, where: str | Path) -> dict[str, Any]:
+def options_of_program(record: ProgramRecord, where: str | Path) -> OptionValues:
     """Return the options of the earlier compilation, with its board, name and choices."""
-    options = deserialize_options(record.options, Options, Path(where))
+    options = to_option_values(deserialize_options(record.options, Options, Path(where)))
     return {**options, "board": record.board, "name": record.name, "update_of": record}

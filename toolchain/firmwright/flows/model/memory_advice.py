@@ -1,15 +1,16 @@
 """Options that reduce the workspace of a program that does not fit."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from firmwright.base.errors import DoesNotFitError, FirmwrightError
 from firmwright.boards import load_board
-from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.compilation import PassObserver, compile_for
+from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import Model
 from firmwright.ir.core import PoolInfo
+from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.pipeline import Compilation
 
 log = logging.getLogger(__name__)
@@ -20,13 +21,19 @@ class _Change:
     """Options to add, as the user writes them and as values of a compilation."""
 
     text: str
-    options: Mapping[str, Any]
+    options: OptionValues
 
 
-def compile_or_advise(model: Model, options: Mapping[str, Any], **watchers: Any) -> Compilation:
+def compile_or_advise(
+    model: Model,
+    options: OptionValues,
+    *,
+    watch: PassObserver | None = None,
+    stopwatch: PassTimer | None = None,
+) -> Compilation:
     """Compile; if memory is short, the error's hint has the options that help this model."""
     try:
-        return compile_for(model, **options, **watchers)
+        return compile_for(model, watch=watch, stopwatch=stopwatch, **options)
     except DoesNotFitError as error:
         if error.lowest_bytes:
             rest = f"--ram {error.lowest_bytes}." if options.get("ram_bytes") else error.hint
@@ -34,7 +41,7 @@ def compile_or_advise(model: Model, options: Mapping[str, Any], **watchers: Any)
         raise
 
 
-def _advice(model: Model, options: Mapping[str, Any], lowest_bytes: int) -> str:
+def _advice(model: Model, options: OptionValues, lowest_bytes: int) -> str:
     """Return the first change with which the program fits, else the one that saves most.
 
     The last of `_savings` includes the others. If it is not enough, they are not tried, because
@@ -59,11 +66,12 @@ def _advice(model: Model, options: Mapping[str, Any], lowest_bytes: int) -> str:
     return f"{text}, which needs {size:,} bytes; or "
 
 
-def _bytes_beyond(model: Model, options: Mapping[str, Any], change: _Change) -> int | None:
+def _bytes_beyond(model: Model, options: OptionValues, change: _Change) -> int | None:
     """Return the bytes that the program needs, 0 if it fits, None if a change is not allowed."""
     log.info("trying %s, as the workspace does not fit", change.text)
     try:
-        compile_for(model, **{**options, **change.options})
+        changed: OptionValues = {**options, **change.options}
+        compile_for(model, **changed)
     except DoesNotFitError as error:
         return error.lowest_bytes or None
     except FirmwrightError:
@@ -71,9 +79,9 @@ def _bytes_beyond(model: Model, options: Mapping[str, Any], change: _Change) -> 
     return 0
 
 
-def _further_pools(options: Mapping[str, Any]) -> Iterator[_Change]:
+def _further_pools(options: OptionValues) -> Iterator[_Change]:
     """Yield the use of each of the board's pools that the user's list of pools does not have."""
-    pools: tuple[PoolInfo, ...] = options.get("pools", ())
+    pools = options.get("pools", ())
     if not pools:
         return
     own = {pool.name for pool in pools}
@@ -83,7 +91,7 @@ def _further_pools(options: Mapping[str, Any]) -> Iterator[_Change]:
             yield _Change(f"--pool {pool.name}", {"pools": (*pools, PoolInfo(pool.name))})
 
 
-def _savings(options: Mapping[str, Any]) -> list[_Change]:
+def _savings(options: OptionValues) -> list[_Change]:
     """Return changes beyond those that every compilation for limited pools tries.
 
     If there are two, a third one combines them.
@@ -92,7 +100,7 @@ def _savings(options: Mapping[str, Any]) -> list[_Change]:
     if not options.get("stream_input_rows"):
         changes.append(_Change("--stream-input-rows", {"stream_input_rows": True}))
     if not options.get("recompute"):
-        small = {"optimize": "ram", "recompute": True}
+        small: OptionValues = {"optimize": "ram", "recompute": True}
         changes.append(_Change("--optimize ram --recompute", small))
     if len(changes) == 2:
         rows, small_workspace = changes

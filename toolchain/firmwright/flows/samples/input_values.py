@@ -8,17 +8,15 @@ type. Nothing else is converted.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph.evaluate import numerics_of
 from firmwright.ir.module import IoTensor, IRModule
 
-Array = NDArray[Any]
 _FEW_LEVELS = {8: 64, 16: 16}
 """Fewer levels than these are mentioned, by the input's width in bits. Sounds of 16 bits are often
 quiet; but real values that were cast to integers use very few levels.

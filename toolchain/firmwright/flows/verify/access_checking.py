@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Unpack
 
 from firmwright.base.errors import UsageError
 from firmwright.base.source_paths import is_backend_file
@@ -16,7 +17,12 @@ from firmwright.build.instrumented_library import build_instrumented_library
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.device.instrumented_library import AccessTracingSession
-from firmwright.flows.board.model_session import ModelSession, c_prefix, make_library_model
+from firmwright.flows.board.model_session import (
+    ModelSession,
+    SessionOptions,
+    c_prefix,
+    make_library_model,
+)
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, constant_pools
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.plan import RelocatedBuffer
@@ -48,7 +54,9 @@ class CheckedLibrary:
         return ModelSession(self.compiled, session, None)
 
 
-def open_checked_session(compiled: Compilation) -> ModelSession:
+def open_checked_session(
+    compiled: Compilation, /, **options: Unpack[SessionOptions]
+) -> ModelSession:
     """Build an instrumented library and open a session on it."""
     with tempfile.TemporaryDirectory(prefix="firmwright-checked-") as folder:
         return build_checked_library(compiled, Path(folder)).session()

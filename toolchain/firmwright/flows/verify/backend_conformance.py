@@ -6,9 +6,10 @@ must equal the core's bit for bit, and guard bytes around the buffers must keep 
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from firmwright.base.dtypes import UINT8
 from firmwright.base.errors import FirmwrightError, NotSupportedError, UsageError
 from firmwright.boards import Board, load_board
 from firmwright.conformance.case_tables import conformance_cases
-from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.board.model_session import SessionOpener, open_session
+from firmwright.flows.model.given_options import GivenOptions
 from firmwright.flows.model.model import Model, partition
 from firmwright.flows.samples.reference_outputs import run_interpreter
 from firmwright.flows.samples.sample_batches import Tensors
@@ -106,8 +108,9 @@ def run_backend_test(
     board_name: str = "host",
     *,
     sample_count: int = 4,
-    open_with: Callable[..., ModelSession] = open_session,
-    **given: Any,
+    open_with: SessionOpener = open_session,
+    numerics: NumericsProfile = "litert",
+    board_dirs: tuple[Path, ...] = (),
 ) -> BackendTestResult:
     """Test the backend's table on a board; raise UsageError for an entry that matches no case."""
     backend = backend_of(parse_target(target))
@@ -115,7 +118,8 @@ def run_backend_test(
         raise UsageError(
             f"{target} is a core, not a backend.", hint="run firmwright backends for the list."
         )
-    board = load_board(board_name, given.get("board_dirs", ()))
+    board = load_board(board_name, board_dirs)
+    given: GivenOptions = {"numerics": numerics, "board_dirs": board_dirs}
     outcomes: dict[str, dict[str, CaseOutcome]] = {entry.name: {} for entry in backend.table}
     for chain, cases in _grid(backend, budget_bytes(board)):
         run = _ChainRun(target, board, chain, sample_count, open_with, given)
@@ -178,8 +182,8 @@ class _ChainRun:
     board: Board
     chain: OperatorChain
     sample_count: int
-    open_with: Callable[..., ModelSession]
-    options: Mapping[str, Any]
+    open_with: SessionOpener
+    options: GivenOptions
 
     def outcomes(
         self, backend: Backend, cases: Sequence[NamedCase]
@@ -202,7 +206,7 @@ class _ChainRun:
 
     def _matched_entries(self, cases: Sequence[NamedCase]) -> dict[int, str]:
         """Return the pattern entry that matches each case, by the case's number."""
-        numerics: NumericsProfile = self.options.get("numerics", "litert")
+        numerics = self.options.get("numerics", "litert")
         module = append_operators(cases_module(cases), self.chain[1:]).with_numerics(numerics)
         partitioned = partition(Model(module), self.target).module
         entries: dict[int, str] = {}
@@ -235,7 +239,8 @@ class _ChainRun:
             yield number, CaseDifference("numpy meaning", first)
 
     def _compiled(self, module: IRModule, target: str) -> Compilation:
-        return compile_cases(module, self.board.name, {**self.options, "target": target})
+        given: GivenOptions = {**self.options, "target": target}
+        return compile_cases(module, self.board.name, given)
 
     def _outputs(self, compiled: Compilation, inputs: Sequence[Tensors]) -> Sequence[Tensors]:
         log.info("%s on %s", compiled.options.target or "the core alone", self.board.name)

@@ -6,11 +6,10 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from firmwright.base.child_process import kill_process, python_command, start_process
 from firmwright.base.errors import (
@@ -25,6 +24,7 @@ from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.executors import Executor
 from firmwright.flows.measure.profiling import profile
 from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import load_model, provide_file
 from firmwright.flows.model.model_inspection import inspect_module
 from firmwright.flows.verify.verification import verify
@@ -48,7 +48,7 @@ class CensusTask:
     name: str
     path: str
     size_bytes: int
-    options: Mapping[str, Any]
+    options: OptionValues
     samples: int
     with_profile: bool
     timeout_s: float

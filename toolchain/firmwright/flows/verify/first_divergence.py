@@ -8,7 +8,7 @@ results or state, all outputs are fetched in one run.
 import logging
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from firmwright.base.errors import DeviceError
 from firmwright.base.grouping import group_pairs
 from firmwright.compilation_summary import OperatorSummary
 from firmwright.device.session import Session
-from firmwright.flows.board.model_session import ModelSession
+from firmwright.flows.board.model_session import SessionOpener
 from firmwright.flows.predict.run_schedule import operator_devices
 from firmwright.flows.samples.reference_outputs import ReferenceOutputs
 from firmwright.flows.samples.sample_batches import Tensors
@@ -62,7 +62,7 @@ def locate_first_divergence(
     compiled: Compilation,
     samples: Sequence[Tensors],
     reference: ReferenceOutputs,
-    open_with: Callable[..., ModelSession],
+    open_with: SessionOpener,
 ) -> tuple[FirstDivergence | None, int]:
     """Return the first diverging operator over all samples, and the number of those compared."""
     if not reference.layers:

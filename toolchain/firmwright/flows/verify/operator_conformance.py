@@ -2,9 +2,9 @@
 
 import logging
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from firmwright.base.quant import Quantization
 from firmwright.base.text_sections import read_sections
 from firmwright.boards import Board, load_board
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, conformance_cases
-from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.board.model_session import SessionOpener, open_session
 from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.given_options import GivenOptions
 from firmwright.flows.model.model import Model
 from firmwright.flows.samples.reference_outputs import run_numpy_reference
 from firmwright.flows.samples.sample_batches import Tensors
@@ -90,8 +91,8 @@ def run_operator_test(
     ops: Sequence[str] = (),
     sample_count: int = 4,
     one_each: bool = False,
-    open_with: Callable[..., ModelSession] = open_session,
-    **given: Any,
+    open_with: SessionOpener = open_session,
+    **given: Unpack[GivenOptions],
 ) -> OperatorTestResult:
     """Run the cases of `ops` (or all) on a board, or `one_each`; `given` are compile options."""
     board = load_board(board_name, given.get("board_dirs", ()))
@@ -162,8 +163,8 @@ def _run(
     group: Sequence[NamedCase],
     board: str,
     sample_count: int,
-    open_with: Callable[..., ModelSession],
-    options: dict[str, Any],
+    open_with: SessionOpener,
+    options: GivenOptions,
 ) -> list[CaseResult]:
     numbers = [*FIRST_SAMPLES, *range(len(FIRST_SAMPLES), sample_count)][:sample_count]
     inputs = [make_sample(case_inputs(group), number, case_seed(group)) for number in numbers]
@@ -179,9 +180,10 @@ def _run(
     ]
 
 
-def compile_cases(module: IRModule, board: str, options: Mapping[str, Any]) -> Compilation:
+def compile_cases(module: IRModule, board: str, options: GivenOptions) -> Compilation:
     # All inputs and outputs are live at the same time, so a search would not help.
-    return compile_for(Model(module), board, **{"planner": "greedy_by_size", **options})
+    given: GivenOptions = {"planner": "greedy_by_size", **options}
+    return compile_for(Model(module), board, **given)
 
 
 def first_differences(

@@ -17,7 +17,7 @@ from functools import partial
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError, UsageError
 from firmwright.base.html_views import show_html
-from firmwright.flows.board.model_session import ModelSession, open_session
+from firmwright.flows.board.model_session import SessionOpener, open_session
 from firmwright.flows.executors import Executor, run_calls
 from firmwright.flows.predict.run_schedule import operator_devices
 from firmwright.flows.samples.reference_outputs import (
@@ -92,7 +92,7 @@ def verify(
     batch: SampleBatch | None = None,
     expected: Sequence[Tensors] | None = None,
     find_first_divergence: bool = False,
-    open_with: Callable[[Compilation], ModelSession] = open_session,
+    open_with: SessionOpener = open_session,
 ) -> Verification:
     """Run `samples` samples of `seed` (or `batch`) and compare with the reference."""
     if batch is None:
@@ -135,7 +135,7 @@ def verify_in_parts(
     compiled: Compilation,
     batch: SampleBatch,
     expected: Sequence[Tensors] | None = None,
-    open_with: Callable[[Compilation], ModelSession] = open_session,
+    open_with: SessionOpener = open_session,
 ) -> Verification:
     """Verify parts of the samples as tasks; the samples of a model with state are one part."""
     check_recording(batch, expected)
