@@ -10,8 +10,9 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Final
 
 import numpy as np
 
@@ -65,12 +66,16 @@ def read_npy(path: str | Path) -> Array:
         raise UsageError(what, where=str(path), hint=hint) from error
 
 
+def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    np.savez(path, **arrays)  # type: ignore[arg-type]  # the stub takes arrays for a flag
+
+
 def read_npz_bytes(data: bytes) -> dict[str, Array]:
     """Return the arrays of an .npz file's bytes; raise ValueError or BadZipFile for others."""
     return _arrays_of_archive(io.BytesIO(data))
 
 
-def _arrays_of_archive(file: Any) -> dict[str, Array]:
+def _arrays_of_archive(file: IO[bytes]) -> dict[str, Array]:
     magic = file.read(len(_MAGIC))
     if magic == _MAGIC:
         raise ValueError("it holds a single array")

@@ -21,15 +21,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, TypeAlias
+from typing import IO, Final, TypeAlias, TypedDict
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.base.import_path import python_path, trusted_import_path
 from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 
 Word: TypeAlias = str | Path
+Pipe: TypeAlias = int | IO[str] | IO[bytes] | None
+"""A pipe or file of a child, as Popen takes it."""
 PASSED_VARIABLES: Final = "FIRMWRIGHT_PASS_ENV"
 """The variable that names further variables for child processes, separated as in PATH."""
 IMPORT_PATH_VARIABLE: Final = "FIRMWRIGHT_IMPORT_PATH"
@@ -65,7 +67,7 @@ def run_program(
             too much; or, if `failure` describes that, ends with a status other than 0.
     """
     words = command_words(command, where=where, hint=hint)
-    options = {} if has_terminal else popen_options()
+    options: _PopenOptions = {} if has_terminal else popen_options()
     try:
         process = subprocess.Popen(
             words,
@@ -127,6 +129,14 @@ def _communicate(
     return bytes(printed)
 
 
+class _PopenOptions(TypedDict, total=False):
+    """The arguments of Popen that depend on the platform."""
+
+    creationflags: int
+    start_new_session: bool
+    preexec_fn: Callable[[], None] | None
+
+
 def start_process(
     command: Sequence[Word],
     hint: str,
@@ -134,24 +144,35 @@ def start_process(
     *,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    **pipes: Any,
+    stdin: Pipe = None,
+    stdout: Pipe = None,
+    stderr: Pipe = None,
+    bufsize: int = -1,
+    pass_fds: Collection[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a child in `folder` or an empty one; `pipes` are arguments of Popen.
+    """Start a child in `folder` or an empty one; the other arguments are those of Popen.
 
     Raise ToolMissingError if that is impossible.
     """
     words = command_words(command, where=where, hint=hint)
-    options = {**pipes, **popen_options()}
     try:
         return subprocess.Popen(
-            words, cwd=folder or empty_folder(), env=child_environment(environment), **options
+            words,
+            cwd=folder or empty_folder(),
+            env=child_environment(environment),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            bufsize=bufsize,
+            pass_fds=pass_fds,
+            **popen_options(),
         )
     except OSError as error:
         raise _cannot_start(command, error, where, hint) from error
 
 
 def run_in_terminal(
-    command: Sequence[Word], folder: Path, *, passes_everything: bool = False, stdout: Any = None
+    command: Sequence[Word], folder: Path, *, passes_everything: bool = False, stdout: Pipe = None
 ) -> int:
     """Run a program with this terminal; `passes_everything` gives it the user's whole environment.
 
@@ -253,7 +274,7 @@ def _absolute_elements(paths: str) -> list[str]:
 # ---- end ----------------------------------------------------------------------------------------
 
 
-def popen_options(platform: str = sys.platform) -> dict[str, Any]:
+def popen_options(platform: str = sys.platform) -> _PopenOptions:
     """Return the keyword arguments of Popen for this platform, except command and pipes."""
     if platform == "win32":
         # CREATE_NEW_PROCESS_GROUP keeps interrupts away from the child.

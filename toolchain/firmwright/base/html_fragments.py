@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Protocol, cast
 
 from markupsafe import Markup
 
@@ -13,10 +13,28 @@ ROWS_SHOWN = 60
 """Longer tables show this number of rows, and the number of the remaining ones."""
 
 
+class _Macros(Protocol):
+    """The macros of fragments.html.j2."""
+
+    def section(self, title: str, parts: Sequence[str]) -> str: ...
+
+    def properties(self, pairs: Iterable[tuple[str, CellValue]]) -> str: ...
+
+    def table(
+        self,
+        head: Sequence[str],
+        rows: Sequence[Sequence[CellValue]],
+        numeric: Sequence[bool],
+        rows_shown: int,
+    ) -> str: ...
+
+    def bar(self, width: int) -> str: ...
+
+
 @cache
-def _macros() -> Any:
+def _macros() -> _Macros:
     environment = template_environment("firmwright.base", autoescape=True)
-    return environment.get_template("fragments.html.j2").module
+    return cast(_Macros, environment.get_template("fragments.html.j2").module)
 
 
 def render_section(title: str, *parts: str) -> Markup:
@@ -49,7 +67,20 @@ def render_notebook_item(package: str, template: str, **values: object) -> Marku
     return Markup(to_unicode(rendered.strip()))
 
 
-def _format_tensors(tensors: Iterable[Any]) -> str:
+class _ShownTensor(Protocol):
+    """An input or output in a notebook's table."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> object: ...
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+
+def _format_tensors(tensors: Iterable[_ShownTensor]) -> str:
     return "; ".join(f"{t.name}: {t.dtype} {format_shape(t.shape)}" for t in tensors)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 T = TypeVar("T")
 
@@ -17,11 +17,11 @@ def package_modules(package: ModuleType) -> list[ModuleType]:
 
 def export_on_use(
     package: str, names_of_modules: Mapping[str, Sequence[str]]
-) -> Callable[[str], Any]:
+) -> Callable[[str], object]:
     """Return the `__getattr__` of a package whose names are imported when they are first used."""
     homes = {name: module for module, names in names_of_modules.items() for name in names}
 
-    def find(name: str) -> Any:
+    def find(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{homes[name]}"), name)

@@ -4,12 +4,13 @@ import getpass
 import importlib
 import os
 import time
-from typing import IO, Any, Final
+from types import ModuleType
+from typing import IO, Final
 
 _RETRY_S: Final = 0.1
 
 
-def lock_file(file: IO[Any], *, wait: bool = True, system: str = os.name) -> bool:
+def lock_file(file: IO[str] | IO[bytes], *, wait: bool = True, system: str = os.name) -> bool:
     """Lock `file` for this process until it is closed; return whether that succeeded."""
     if system == "nt":
         return _lock_first_byte(file, importlib.import_module("msvcrt"), wait=wait)
@@ -21,7 +22,7 @@ def lock_file(file: IO[Any], *, wait: bool = True, system: str = os.name) -> boo
     return True
 
 
-def _lock_first_byte(file: IO[Any], msvcrt: Any, *, wait: bool) -> bool:
+def _lock_first_byte(file: IO[str] | IO[bytes], msvcrt: ModuleType, *, wait: bool) -> bool:
     """Lock on Windows: locks apply to bytes, and a blocking call gives up after ten seconds."""
     while True:
         file.seek(0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 from firmwright.base.errors import BoardError
 from firmwright.base.rounding import round_up
@@ -40,6 +40,8 @@ STACK_BYTES_MIN: Final = 320
 LINK_PAYLOAD_BYTES: Final = 256
 LINK_PAYLOAD_BYTES_MIN: Final = 64
 LINK_PAYLOAD_BYTES_MAX: Final = 65000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +249,11 @@ def read_board(table: TomlTable, name: str) -> Board:
     memory = read_memory_regions(table, port)
     clock_hz = table.integer("clock_hz", 0)
 
-    def optional(key: str, read: Callable[..., Any], *context: object) -> Any:
-        return read(table.subtable(key), *context) if table.has(key) else None
+    def optional(key: str, read: Callable[[TomlTable], T]) -> T | None:
+        return read(table.subtable(key)) if table.has(key) else None
 
-    clock = optional("clock", read_clock, port)
-    calibration = optional("calibration", read_table, Calibration)
+    clock = optional("clock", lambda clock: read_clock(clock, port))
+    calibration = optional("calibration", lambda own: read_table(own, Calibration))
     if calibration is not None and calibration.wait_states is not None:
         flash = next(region for region in memory if region.kind == "flash")
         changed = replace(flash, wait_states=calibration.wait_states)
@@ -269,10 +271,10 @@ def read_board(table: TomlTable, name: str) -> Board:
         limits=_read_limits(table.subtable("limits"), memory),
         boot=table.choice("boot", peripherals.BOOTS.get(port, ())) if table.has("boot") else "",
         flash_tools=read_flash_tools(table.subtable("flash")),
-        watchdog=optional("watchdog", peripherals.read_watchdog, port, clock_hz),
-        mcuboot=optional("mcuboot", read_mcuboot, memory),
-        cores=optional("cores", read_table, peripherals.Cores, port),
-        dma=optional("dma", read_table, peripherals.DmaController, port),
+        watchdog=optional("watchdog", lambda own: peripherals.read_watchdog(own, port, clock_hz)),
+        mcuboot=optional("mcuboot", lambda own: read_mcuboot(own, memory)),
+        cores=optional("cores", lambda own: read_table(own, peripherals.Cores, port)),
+        dma=optional("dma", lambda own: read_table(own, peripherals.DmaController, port)),
         calibration=calibration,
     )
 

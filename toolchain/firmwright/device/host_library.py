@@ -1,18 +1,26 @@
 """Execution of a model's C code in this process, as a shared library loaded with cffi."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import cffi
 import numpy as np
 from numpy.typing import NDArray
 
 from firmwright.base.closeable import Closeable
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.base.templates import render_template
+
+if TYPE_CHECKING:
+    from cffi import FFI
+
+    CData: TypeAlias = FFI.CData
 
 _ALIGNMENT = 64
 
@@ -79,7 +87,7 @@ class LibrarySession(Closeable):
         self._pools = self._struct("workspace_pools")
         self._in = self._struct("inputs")
         self._out = self._struct("outputs")
-        self._callbacks: list[Any] = []
+        self._callbacks: list[CData] = []
         for constants in model.const_pools:
             self._map_constants(constants)
         self._devices = self._map_devices()
@@ -91,7 +99,7 @@ class LibrarySession(Closeable):
             self._ffi.dlclose(self._library)
             self._library = None
 
-    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run one inference and return the outputs in order, as flat arrays by tensor name."""
         expected = [tensor.name for tensor in self._model.inputs]
         if sorted(inputs) != sorted(expected):
@@ -125,15 +133,15 @@ class LibrarySession(Closeable):
         if self._model.state:
             self._function("reset")(self._pools)
 
-    def _read(self, tensor: LibraryTensor) -> NDArray[Any]:
+    def _read(self, tensor: LibraryTensor) -> Array:
         pointer = getattr(self._out, tensor.field)
         data = bytes(self._ffi.buffer(pointer, tensor.size_bytes))
         return np.frombuffer(data, np.dtype(tensor.dtype)).copy()
 
-    def _function(self, name: str) -> Any:
+    def _function(self, name: str) -> CData:
         return getattr(self._library, f"{self._model.name}_{name}")
 
-    def _struct(self, name: str) -> Any:
+    def _struct(self, name: str) -> CData:
         return self._ffi.new(f"struct {self._model.name}_{name} *")
 
     def _map_memory(self) -> None:
@@ -156,19 +164,19 @@ class LibrarySession(Closeable):
         if constants.scope == "external":
             setattr(self._pools, constants.name, self._copied(data))
             return
-        begun: list[tuple[int, Any, int]] = []
+        begun: list[tuple[int, CData, int]] = []
 
-        def read(context: Any, offset: int, target: Any, size_bytes: int) -> int:
+        def read(context: CData, offset: int, target: CData, size_bytes: int) -> int:
             if offset + size_bytes > len(data):
                 return -1
             self._ffi.memmove(target, data[offset : offset + size_bytes], size_bytes)
             return 0
 
-        def start(context: Any, offset: int, target: Any, size_bytes: int) -> int:
+        def start(context: CData, offset: int, target: CData, size_bytes: int) -> int:
             begun.append((offset, target, size_bytes))
             return 0 if len(begun) == 1 else -1
 
-        def wait(context: Any) -> int:
+        def wait(context: CData) -> int:
             """Copy as late as possible, to expose a missing wait."""
             return read(context, *begun.pop())
 
@@ -179,7 +187,7 @@ class LibrarySession(Closeable):
         if constants.scope == "async":
             reader.wait = self._callback("int32_t(void *)", wait)
 
-    def _map_devices(self) -> Any:
+    def _map_devices(self) -> CData:
         """Return the struct of devices, each of which executes a call when it starts."""
         if not self._model.devices:
             return None
@@ -187,7 +195,7 @@ class LibrarySession(Closeable):
         for name in self._model.devices:
             does = self._function(f"on_{name}")
 
-            def start(context: Any, call: int, pools: Any, does: Any = does) -> int:
+            def start(context: CData, call: int, pools: CData, does: CData = does) -> int:
                 does(call, pools)
                 return 0
 
@@ -197,12 +205,12 @@ class LibrarySession(Closeable):
             device.wait = self._callback("int32_t(void *, uint32_t)", lambda context, call: 0)
         return devices
 
-    def _callback(self, kind: str, function: Callable[..., int]) -> Any:
+    def _callback(self, kind: str, function: Callable[..., int]) -> CData:
         """Return a C function that calls `function`, valid as long as the session exists."""
         self._callbacks.append(self._ffi.callback(kind, function, error=-1))
         return self._callbacks[-1]
 
-    def _map_params(self) -> Any:
+    def _map_params(self) -> CData:
         block = self._model.params
         if block is None:
             return None
@@ -210,13 +218,13 @@ class LibrarySession(Closeable):
         self._function("map_params")(self._copied(block), params)
         return params
 
-    def _copied(self, data: bytes) -> Any:
+    def _copied(self, data: bytes) -> CData:
         """Return a pointer to a copy of `data` that lives as long as the session."""
         pointer = self._allocate(len(data))
         self._ffi.memmove(pointer, data, len(data))
         return pointer
 
-    def _allocate(self, size_bytes: int) -> Any:
+    def _allocate(self, size_bytes: int) -> CData:
         alignment = max(self._model.alignment, _ALIGNMENT)
         memory = np.zeros(size_bytes + alignment, np.uint8)
         self._memory.append(memory)

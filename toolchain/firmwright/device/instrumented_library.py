@@ -1,16 +1,23 @@
 """Execution of a library with access tracing, which detects violations of the memory plan."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import cffi
 import numpy as np
-from numpy.typing import NDArray
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError
 from firmwright.device.host_library import LibraryModel, LibrarySession
 from firmwright.ir.tir.plan import RelocatedBuffer
+
+if TYPE_CHECKING:
+    from cffi import FFI
+
+    CData: TypeAlias = FFI.CData
 
 _DECLARATIONS = """
 struct fwr_access_pool {
@@ -44,7 +51,7 @@ class AccessTracingSession(LibrarySession):
         self._watch = cffi.FFI()
         self._watch.cdef(_DECLARATIONS)
         self._watcher = self._watch.dlopen(str(library))
-        self._arrays: list[NDArray[Any]] = []
+        self._arrays: list[Array] = []
         self._watched = self._watch.new("struct fwr_access_pool[]", len(model.pools))
         for entry, (pool, size_bytes) in zip(self._watched, model.pools, strict=True):
             self._describe(entry, pool, size_bytes)
@@ -57,7 +64,7 @@ class AccessTracingSession(LibrarySession):
             self._watch.dlclose(self._watcher)
         super().close()
 
-    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once; raise InternalError at the first access that violates the plan."""
         if self._model.inputs_in_pools:
             for tensor in self._model.inputs:
@@ -73,7 +80,7 @@ class AccessTracingSession(LibrarySession):
             raise InternalError(self._said(fault, count), where=self._model.name)
         return results
 
-    def _describe(self, entry: Any, pool: str, size_bytes: int) -> None:
+    def _describe(self, entry: CData, pool: str, size_bytes: int) -> None:
         mine = [(n, b) for n, b in enumerate(self._buffers, 1) if b.pool == pool]
         buffer, planned = np.zeros(size_bytes, np.uint16), np.zeros(size_bytes, np.uint32)
         for number, each in mine:
@@ -101,7 +108,7 @@ class AccessTracingSession(LibrarySession):
         address = self._watch.cast("void *", self._address(each.pool) + each.offset)
         self._watcher.fwr_access_record(address, each.size_bytes, write)
 
-    def _said(self, fault: Any, count: int) -> str:
+    def _said(self, fault: CData, count: int) -> str:
         operator = self._by(fault.operator_index)
         pool = self._model.pools[fault.pool][0]
         more = f" ({count - 1:,} more such accesses)" if count > 1 else ""

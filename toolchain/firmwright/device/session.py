@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from firmwright.base.closeable import Closeable
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.device import link_protocol as link
 from firmwright.device.errors import RefusedError, RequestLostError, SessionLostError, Timeouts
@@ -18,7 +17,7 @@ from firmwright.device.link_protocol import Command, Status, TextKind
 from firmwright.device.request_channel import Clock, FaultExplainer, RequestChannel
 from firmwright.device.transport import Transport
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, Array]
 
 _PAYLOAD_MIN_BYTES = 32
 _DATA_HEADER_BYTES = 6  # longest header before data in a payload
@@ -129,9 +128,9 @@ class Session(Closeable):
             )
         self._write(Command.WRITE_PARAMS, params)
 
-    def read_outputs(self) -> dict[str, NDArray[Any]]:
+    def read_outputs(self) -> dict[str, Array]:
         """Return all outputs of the last run as flat arrays; raise DeviceError if unavailable."""
-        outputs: dict[str, NDArray[Any]] = {}
+        outputs: dict[str, Array] = {}
         for index, tensor in enumerate(self.info.outputs):
             data = self._read(Command.READ_OUTPUT, tensor.size_bytes, index)
             outputs[tensor.name] = np.frombuffer(data, dtype=tensor.dtype).copy()
@@ -150,7 +149,7 @@ class Session(Closeable):
         total, least = self._units(answer.total_ticks), self._units(answer.least_ticks)
         return RunResult(answer.runs, total, least)
 
-    def run(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
+    def run(self, inputs: Arrays) -> dict[str, Array]:
         self.write_inputs(inputs)
         self.execute()
         return self.read_outputs()
@@ -343,7 +342,7 @@ class Session(Closeable):
         return round(ticks * self.info.counter_scale)
 
 
-def _bytes_of(array: NDArray[Any], tensor: TensorInfo) -> bytes:
+def _bytes_of(array: Array, tensor: TensorInfo) -> bytes:
     if array.dtype != np.dtype(tensor.dtype) or array.nbytes != tensor.size_bytes:
         raise UsageError(
             f"the array is {array.dtype} with {array.nbytes} bytes; "

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError, MismatchError
 
-Tensors = Mapping[str, NDArray[np.generic]]
+Tensors = Mapping[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ def compare_outputs(
 def compare_tensor(
     sample: int,
     name: str,
-    expected: NDArray[np.generic],
-    actual: NDArray[np.generic],
+    expected: Array,
+    actual: Array,
     tolerance: Tolerance = WHOLE_MODEL,
 ) -> Comparison:
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
@@ -109,7 +110,7 @@ def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
 
 
 def _float_errors(
-    expected: NDArray[np.generic], actual: NDArray[np.generic], tolerance: Tolerance
+    expected: Array, actual: Array, tolerance: Tolerance
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return absolute errors (0 for equal NaNs or infinities), and which values are wrong."""
     reference = expected.astype(np.float64)
@@ -123,7 +124,7 @@ def _float_errors(
     return errors, ~same & ~(errors <= bound)
 
 
-def _namesake(tensors: Tensors, name: str) -> NDArray[np.generic]:
+def _namesake(tensors: Tensors, name: str) -> Array:
     if name not in tensors:
         raise InternalError(f"tensor {name!r} is missing among {sorted(tensors)}.")
     return tensors[name]

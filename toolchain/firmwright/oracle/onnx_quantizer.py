@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
-from firmwright.oracle.reference_runner import Array, run_worker, write_request
+from firmwright.base.json_input import JsonObject, as_objects, as_text, as_texts
+from firmwright.oracle.reference_runner import run_worker, write_request
 
 TOOL = "ONNX Runtime's quantization"
 TIMEOUT_S = 3600.0
@@ -69,6 +71,16 @@ def quantize_model(
         return QuantizedModel(
             (folder / "quantized.onnx").read_bytes(),
             (folder / "prepared.onnx").read_bytes(),
-            tuple(PreparedNode(**{**n, "inputs": tuple(n["inputs"])}) for n in answer["nodes"]),
-            answer["version"],
+            tuple(map(_prepared_node, as_objects(answer["nodes"]))),
+            as_text(answer["version"]),
         )
+
+
+def _prepared_node(row: JsonObject) -> PreparedNode:
+    return PreparedNode(
+        result=as_text(row["result"]),
+        op=as_text(row["op"]),
+        name=as_text(row["name"]),
+        inputs=tuple(as_texts(row["inputs"])),
+        reason=as_text(row["reason"]),
+    )

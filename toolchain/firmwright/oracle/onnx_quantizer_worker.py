@@ -5,17 +5,25 @@ inputs.npz. Output: FOLDER/quantized.onnx, prepared.onnx (the folded float model
 version and `nodes`, or the `error`.
 """
 
+from __future__ import annotations
+
 import importlib.metadata
 import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firmwright.oracle.pytorch_program import Array
+from firmwright.base.dtypes import Array
+from firmwright.base.json_input import Json, JsonObject, as_text, as_texts
 from firmwright.oracle.reference_worker import RequestError, read_request, write_answer
+
+if TYPE_CHECKING:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    import onnx
 
 OLDEST_OPSET = 13
 """The first opset whose DequantizeLinear has per-channel scales."""
@@ -63,7 +71,7 @@ OPERATORS = (
 """Operators with integer kernels; others remain float."""
 
 
-def quantize(folder: Path) -> dict[str, Any]:
+def quantize(folder: Path) -> dict[str, Json]:
     request, samples = read_request(folder)
     try:
         import onnxruntime.quantization as tools
@@ -74,41 +82,47 @@ def quantize(folder: Path) -> dict[str, Any]:
     logging.disable(logging.WARNING)  # it advises to prepare the model, which happens here
     model = onnx.ModelProto.FromString((folder / "model").read_bytes())
     _check(model)
-    prepared = folder / "prepared.onnx"
+    prepared, activations = folder / "prepared.onnx", as_text(request["activations"])
     try:
-        nodes = _prepare(onnx, model, prepared)
+        nodes = _prepare(model, prepared)
+        excluded = _excluded_node_names(nodes, as_texts(request["exclude"]))
         tools.quantize_static(
             prepared,
             folder / "quantized.onnx",
-            _reader(tools, samples),
+            _make_reader(samples),
             op_types_to_quantize=list(OPERATORS),
             per_channel=bool(request["per_channel"]),
-            activation_type=tools.QuantType[request["activations"]],
+            activation_type=tools.QuantType[activations],
             weight_type=tools.QuantType.QInt8,
-            nodes_to_exclude=_excluded_node_names(nodes, request["exclude"]),
-            calibrate_method=tools.CalibrationMethod[request["method"]],
-            extra_options=_options(nodes, request["activations"]),
+            nodes_to_exclude=excluded,
+            calibrate_method=tools.CalibrationMethod[as_text(request["method"])],
+            extra_options=_options(nodes, activations),
         )
     except RequestError:
         raise
     except Exception as error:  # the bindings raise exceptions without a common base
         raise RequestError("refused", f"{type(error).__name__}: {error}") from error
-    excluded = _excluded_node_names(nodes, request["exclude"])
-    rows = [
-        {
-            "result": node.output[0],
-            "op": node.op_type,
-            "name": node.name,
-            "inputs": list(node.input),
-            "reason": _reason(node, excluded, {name for n in nodes for name in n.output}),
-        }
-        for node in nodes
-    ]
+    computed: set[str] = set()
+    for node in nodes:
+        computed.update(node.output)
+    rows: list[JsonObject] = []
+    for node in nodes:
+        rows.append(
+            {
+                "result": node.output[0],
+                "op": node.op_type,
+                "name": node.name,
+                "inputs": list(node.input),
+                "reason": _reason(node, excluded, computed),
+            }
+        )
     return {"version": importlib.metadata.version("onnxruntime"), "nodes": rows}
 
 
-def _prepare(onnx: Any, model: Any, path: Path) -> list[Any]:
+def _prepare(model: onnx.ModelProto, path: Path) -> list[onnx.NodeProto]:
     import onnxruntime
+
+    import onnx
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -124,7 +138,7 @@ def _prepare(onnx: Any, model: Any, path: Path) -> list[Any]:
     return list(typed.graph.node)
 
 
-def _check(model: Any) -> None:
+def _check(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear") or "QLinear" in node.op_type:
             raise RequestError("quantized", f"{node.op_type} {node.name}".strip())
@@ -133,7 +147,9 @@ def _check(model: Any) -> None:
         raise RequestError("refused", f"opset {opset} cannot be converted to {OLDEST_OPSET}")
 
 
-def _reader(tools: Any, samples: Mapping[str, Array]) -> Any:
+def _make_reader(samples: Mapping[str, Array]) -> CalibrationDataReader:
+    import onnxruntime.quantization as tools
+
     rows = zip(*samples.values(), strict=True)
     feeds = (
         {name: np.array(array, order="C") for name, array in zip(samples, row, strict=True)}
@@ -147,7 +163,7 @@ def _reader(tools: Any, samples: Mapping[str, Array]) -> Any:
     return Reader()
 
 
-def _excluded_node_names(nodes: list[Any], names: list[str]) -> list[str]:
+def _excluded_node_names(nodes: list[onnx.NodeProto], names: list[str]) -> list[str]:
     node_names = {name: node.name for node in nodes for name in (node.name, *node.output) if name}
     for name in names:
         if name not in node_names:
@@ -155,7 +171,7 @@ def _excluded_node_names(nodes: list[Any], names: list[str]) -> list[str]:
     return [node_names[name] for name in names]
 
 
-def _reason(node: Any, excluded: list[str], computed: set[str]) -> str:
+def _reason(node: onnx.NodeProto, excluded: list[str], computed: set[str]) -> str:
     """Return why the tools do not quantize a node; "" if they do."""
     if node.name in excluded:
         return "it is excluded"
@@ -166,7 +182,7 @@ def _reason(node: Any, excluded: list[str], computed: set[str]) -> str:
     return ""
 
 
-def _options(nodes: list[Any], activations: str) -> dict[str, Any]:
+def _options(nodes: list[onnx.NodeProto], activations: str) -> dict[str, object]:
     point = -128 if activations == "QInt8" else 0
     fixed = {
         "scale": np.array(SOFTMAX_SCALE, np.float32),

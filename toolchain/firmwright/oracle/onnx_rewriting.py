@@ -3,16 +3,18 @@
 Both keep every value of every result.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firmwright.oracle.pytorch_program import Array
+from firmwright.base.dtypes import Array
 
-Message = Any
-"""A protobuf message of the package onnx, which has no types."""
+if TYPE_CHECKING:
+    import onnx
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class _IntegerWeights:
     none. `zero_point_shape` is that of a zero point that the file leaves out.
     """
 
-    node: Message
+    node: onnx.NodeProto
     weights: int
     zero_point: int
     activations: str
@@ -66,7 +68,7 @@ def with_scalar_pools(model: bytes) -> bytes:
     readers = {name: node for node in proto.graph.node for name in node.input}
     vectors = [tensor for tensor in proto.graph.initializer if list(tensor.dims) == [1]]
     scalars = {tensor.name: f"{tensor.name}_scalar" for tensor in vectors}
-    nodes: list[Any] = []
+    nodes: list[onnx.NodeProto] = []
     for node in proto.graph.node:
         if node.op_type == "AveragePool" and node.input[0] in makers:
             own = onnx.NodeProto()
@@ -108,7 +110,9 @@ def with_unsigned_weights(model: bytes) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def _integer_weights(graph: Message, tensors: Mapping[str, Message]) -> Iterator[_IntegerWeights]:
+def _integer_weights(
+    graph: onnx.GraphProto, tensors: Mapping[str, onnx.TensorProto]
+) -> Iterator[_IntegerWeights]:
     """Yield the int8 weights that are multiplied by uint8 activations."""
     import onnx
 
@@ -130,7 +134,9 @@ def _integer_weights(graph: Message, tensors: Mapping[str, Message]) -> Iterator
 
 
 def _weights_of(
-    node: Message, makers: Mapping[str, Message], tensors: Mapping[str, Message]
+    node: onnx.NodeProto,
+    makers: Mapping[str, onnx.NodeProto],
+    tensors: Mapping[str, onnx.TensorProto],
 ) -> _IntegerWeights | None:
     """Return the weights of a product, None for every other operator."""
     operands = _OPERANDS.get(node.op_type)
@@ -153,7 +159,7 @@ def _weights_of(
     )
 
 
-def _input(node: Message, index: int) -> str:
+def _input(node: onnx.NodeProto, index: int) -> str:
     """Return the name of an input, "" if the node leaves it out."""
     return str(node.input[index]) if index < len(node.input) else ""
 

@@ -1,14 +1,20 @@
 """Execution of a program of torch.export by PyTorch, in the worker process."""
 
+from __future__ import annotations
+
 import importlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.generic]
+from firmwright.base.dtypes import Array
+
+if TYPE_CHECKING:
+    from torch import Tensor, fx
+    from torch.export import ExportedProgram
+
 _OPERATOR_MODULES = ("torch.ao.quantization.fx._decomposed", "torchao.quantization")
 """Modules that define operators of quantized programs; absent in some versions."""
 _QUANTIZE = ("quantized_decomposed.quantize_per_tensor", "torchao.quantize_affine")
@@ -30,7 +36,9 @@ class TieRounding:
     def counts(self) -> tuple[int, int]:
         return self.changed, self.values
 
-    def rounded(self, node: Any, args: Sequence[Any], value: Any, sample: int) -> Any:
+    def rounded(
+        self, node: fx.Node, args: Sequence[fx.node.Argument], value: Tensor, sample: int
+    ) -> Tensor:
         """Return the result `value` of a quantize operator, with the known integers near ties."""
         import torch
 
@@ -116,14 +124,14 @@ class PyTorchProgram:
         layers = (self._recorded.get(name, empty) for name in self.layer_names.values())
         return [*outputs, *layers]
 
-    def _recording_interpreter(self, module: Any) -> Any:
+    def _recording_interpreter(self, module: fx.GraphModule) -> fx.Interpreter:
         """Return an interpreter of the graph that also stores each tensor as an array."""
         import torch
 
-        interpreter: Any = torch.fx.Interpreter(module)
+        interpreter = torch.fx.Interpreter(module)
         run_node = interpreter.run_node
 
-        def run_and_record(node: Any) -> Any:
+        def run_and_record(node: fx.Node) -> object:
             value = run_node(node)
             if node.op == "call_function" and isinstance(value, torch.Tensor):
                 args, _ = interpreter.fetch_args_kwargs_from_env(node)
@@ -135,7 +143,7 @@ class PyTorchProgram:
         return interpreter
 
 
-def _stored(program: Any, source: str) -> Any:
+def _stored(program: ExportedProgram, source: str) -> Tensor:
     """Return a copy of a parameter, buffer or constant, which a run may change."""
     table = program.state_dict if source in program.state_dict else program.constants
     return table[source].detach().clone()

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 
 
@@ -40,9 +40,7 @@ class SampleInput:
         raise UsageError(what, hint="pass your own inputs with --input.")
 
 
-def make_sample(
-    inputs: Sequence[SampleInput], index: int, seed: int = 0
-) -> dict[str, NDArray[np.generic]]:
+def make_sample(inputs: Sequence[SampleInput], index: int, seed: int = 0) -> dict[str, Array]:
     if index < 0 or seed < 0:
         raise UsageError(f"sample {index} of seed {seed}: neither may be negative.")
     rng = np.random.Generator(np.random.PCG64([seed, index]))
@@ -51,11 +49,11 @@ def make_sample(
 
 def make_samples(
     inputs: Sequence[SampleInput], count: int, seed: int = 0
-) -> Iterator[dict[str, NDArray[np.generic]]]:
+) -> Iterator[dict[str, Array]]:
     return (make_sample(inputs, index, seed) for index in range(count))
 
 
-def _draw(spec: SampleInput, index: int, rng: np.random.Generator) -> NDArray[np.generic]:
+def _draw(spec: SampleInput, index: int, rng: np.random.Generator) -> Array:
     low, high = spec.extremes()
     fixed = (min(max(spec.zero_point, low), high), high, low)
     if index < len(fixed):

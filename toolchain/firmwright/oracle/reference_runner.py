@@ -6,12 +6,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from firmwright.base.array_files import write_npz
 from firmwright.base.child_process import python_command, run_program
+from firmwright.base.dtypes import Array
 from firmwright.base.errors import (
     InternalError,
     ReferenceRefusalError,
@@ -19,12 +20,21 @@ from firmwright.base.errors import (
     ToolMissingError,
     UsageError,
 )
+from firmwright.base.json_input import (
+    Json,
+    JsonObject,
+    as_integer,
+    as_list,
+    as_object,
+    as_text,
+    as_texts,
+    parse_json,
+)
 
 Numerics = Literal["litert", "tflm"]
 RuntimeName = Literal[
     "litert", "tflm", "litert-optimized", "litert-xnnpack", "onnxruntime", "pytorch"
 ]
-Array = NDArray[np.generic]
 
 RUNTIME_TITLES: Mapping[str, str] = {
     "litert": "LiteRT BUILTIN_REF",
@@ -88,7 +98,7 @@ def run_reference(
         raise UsageError("the reference needs at least one sample.")
     with tempfile.TemporaryDirectory(prefix="firmwright-oracle-") as name:
         folder = Path(name)
-        request: dict[str, Any] = {
+        request: dict[str, Json] = {
             "numerics": numerics,
             "layers": layers,
             "subgraph": subgraph,
@@ -96,56 +106,65 @@ def run_reference(
         }
         if integers:
             arrays = {f"i{k}": value for k, value in enumerate(integers.values())}
-            np.savez(folder / "integers.npz", **arrays)  # type: ignore[arg-type]  # its stub
+            write_npz(folder / "integers.npz", arrays)
         write_request(folder, model, inputs, request)
         answer = run_worker(folder, "reference_worker", RUNTIME_TITLES[numerics], timeout_s)
         if "error" in answer:
             raise InternalError(f"the reference worker answered {answer['error']!r}.")
         with np.load(folder / "outputs.npz") as archive:
             arrays = dict(archive)
-    layer_names = {int(index): str(name) for index, name in answer["layers"].items()}
-    samples = range(len(inputs)) if layer_names else ()
+    layer_names: dict[int, str] = {}
+    for index, layer in as_object(answer["layers"]).items():
+        layer_names[int(index)] = as_text(layer)
+    outputs: list[Mapping[str, Array]] = []
+    layer_results: list[Mapping[int, Array]] = []
+    for sample in range(len(inputs)):
+        by_name: dict[str, Array] = {}
+        for position, output in enumerate(as_texts(answer["outputs"])):
+            by_name[output] = arrays[f"o{position}"][sample]
+        outputs.append(by_name)
+        if layer_names:
+            layer_results.append({index: arrays[f"t{index}"][sample] for index in layer_names})
+    changed, rounded = map(as_integer, as_list(answer["rounding"]))
     return ReferenceResult(
         RUNTIME_TITLES[numerics],
-        answer["version"],
-        tuple(
-            {name: arrays[f"o{position}"][k] for position, name in enumerate(answer["outputs"])}
-            for k in range(len(inputs))
-        ),
-        tuple({index: arrays[f"t{index}"][k] for index in layer_names} for k in samples),
+        as_text(answer["version"]),
+        tuple(outputs),
+        tuple(layer_results),
         layer_names,
-        tuple(answer["rounding"]),
+        (changed, rounded),
     )
 
 
 def write_request(
-    folder: Path, model: bytes, inputs: Sequence[Mapping[str, Array]], more: Mapping[str, Any]
+    folder: Path, model: bytes, inputs: Sequence[Mapping[str, Array]], more: JsonObject
 ) -> None:
     names = list(inputs[0])
     if any(set(sample) != set(names) for sample in inputs):
         raise UsageError("the samples do not all name the same inputs.")
-    stacked: dict[str, Any] = {
-        f"i{k}": np.stack([sample[name] for sample in inputs]) for k, name in enumerate(names)
-    }
-    np.savez(folder / "inputs.npz", **stacked)
+    stacked: dict[str, Array] = {}
+    for k, name in enumerate(names):
+        stacked[f"i{k}"] = np.stack([sample[name] for sample in inputs])
+    write_npz(folder / "inputs.npz", stacked)
     (folder / "model").write_bytes(model)
     request = {**more, "inputs": names, "samples": len(inputs)}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8", newline="\n")
 
 
-def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> dict[str, Any]:
+def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> JsonObject:
     _run_worker_process(folder, module, tool, timeout_s)
-    answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    answer = as_object(parse_json((folder / "answer.json").read_text(encoding="utf-8")))
+    reason = as_text(answer.get("what", ""))
     match answer.get("error"):
         case "missing":
-            extra = answer["what"] if answer["what"] == "torch" else "verify"
-            what = f"{tool} needs the Python package {answer['what']}, which is not installed."
+            extra = reason if reason == "torch" else "verify"
+            what = f"{tool} needs the Python package {reason}, which is not installed."
             raise ToolMissingError(what, hint=f"pip install 'firmwright[{extra}]'.")
         case "inputs":
-            raise UsageError(f"the samples name the inputs {answer['what']}.")
+            raise UsageError(f"the samples name the inputs {reason}.")
         case "refused":
             what = f"{tool} refuses this model or its inputs."
-            raise ReferenceRefusalError(what, output=answer["what"], hint=_other_profile(tool))
+            raise ReferenceRefusalError(what, output=reason, hint=_other_profile(tool))
     return answer
 
 

@@ -16,6 +16,8 @@ refuses because of its pools (`with_scalar_pools`), and products on a CPU whose 
 are those of the graph that ONNX Runtime has optimized.
 """
 
+from __future__ import annotations
+
 import importlib.metadata
 import json
 import struct
@@ -23,18 +25,32 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from firmwright.base.array_files import write_npz
+from firmwright.base.dtypes import Array
+from firmwright.base.json_input import (
+    Json,
+    JsonObject,
+    as_integer,
+    as_object,
+    as_text,
+    as_texts,
+    parse_json,
+)
 from firmwright.oracle.onnx_rewriting import with_scalar_pools, with_unsigned_weights
-from firmwright.oracle.pytorch_program import Array, PyTorchProgram
+from firmwright.oracle.pytorch_program import PyTorchProgram
 from firmwright.oracle.tflite_interpreters import (
     RESOLVERS,
     LiteRtRuntime,
     TflmRuntime,
     swap_entry_subgraph,
 )
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 
 class RequestError(Exception):
@@ -124,7 +140,7 @@ class OnnxRuntimeSession:
         return [results[name] for name in self.layer_names.values()]
 
 
-def _run(session: Any, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def _run(session: InferenceSession, feeds: Mapping[str, Array]) -> dict[str, Array]:
     try:
         results = session.run(None, dict(feeds))
     except Exception as error:  # its own exceptions have no common base
@@ -133,7 +149,7 @@ def _run(session: Any, feeds: Mapping[str, Array]) -> dict[str, Array]:
     return dict(zip(names, map(np.asarray, results), strict=True))
 
 
-def _open_as_it_is(model: bytes) -> tuple[Any, bytes]:
+def _open_as_it_is(model: bytes) -> tuple[InferenceSession, bytes]:
     """Return a session of the model and its optimized graph."""
     if not is_quantized(model):
         return _open(model, is_optimized=False)
@@ -153,7 +169,7 @@ def _open_as_it_is(model: bytes) -> tuple[Any, bytes]:
     return replaced if is_proved else opened
 
 
-def _open(model: bytes, *, is_optimized: bool) -> tuple[Any, bytes]:
+def _open(model: bytes, *, is_optimized: bool) -> tuple[InferenceSession, bytes]:
     """Return a session and the model that it runs; RuntimeError if it is refused."""
     import onnxruntime
 
@@ -246,16 +262,29 @@ def products_saturate() -> bool:
 def open_runtime(
     numerics: str, model: bytes, *, layers: bool, integers: Mapping[str, Array] | None = None
 ) -> ReferenceRuntime:
-    others = {"tflm": TflmRuntime, "onnxruntime": OnnxRuntimeSession, "pytorch": PyTorchProgram}
-    kind: Any = others.get(numerics, LiteRtRuntime)
-    more: dict[str, Any] = {"integers": integers} if numerics == "pytorch" else {}
-    if kind is LiteRtRuntime:
-        more = {"resolver": RESOLVERS[numerics]}
+    """Return the runtime of a name; RequestError if its package is missing."""
     try:
-        runtime: ReferenceRuntime = kind(model, layers=layers, **more)
+        match numerics:
+            case "tflm":
+                return TflmRuntime(model, layers=layers)
+            case "onnxruntime":
+                return OnnxRuntimeSession(model, layers=layers)
+            case "pytorch":
+                return PyTorchProgram(model, layers=layers, integers=integers)
+            case _:
+                return LiteRtRuntime(model, layers=layers, resolver=RESOLVERS[numerics])
     except ImportError as error:
-        raise RequestError("missing", kind.package) from error
-    return runtime
+        raise RequestError("missing", _package(numerics)) from error
+
+
+def _package(numerics: str) -> str:
+    """Return the name of the Python package of a runtime."""
+    packages = {
+        "tflm": TflmRuntime.package,
+        "onnxruntime": OnnxRuntimeSession.package,
+        "pytorch": PyTorchProgram.package,
+    }
+    return packages.get(numerics, LiteRtRuntime.package)
 
 
 def order_inputs(
@@ -268,39 +297,40 @@ def order_inputs(
     return [by_name[name] for name in runtime.input_names]
 
 
-def read_request(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+def read_request(folder: Path) -> tuple[JsonObject, dict[str, Array]]:
     """Return request.json, and the inputs by name with samples on the leading axis."""
-    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    request = as_object(parse_json((folder / "request.json").read_text(encoding="utf-8")))
     return request, read_arrays(folder, request, "inputs")
 
 
-def read_arrays(folder: Path, request: Mapping[str, Any], kind: str) -> dict[str, Array]:
+def read_arrays(folder: Path, request: JsonObject, kind: str) -> dict[str, Array]:
     """Return the arrays of `inputs` or `integers` by name."""
     with np.load(folder / f"{kind}.npz") as archive:
-        return {name: archive[f"i{k}"] for k, name in enumerate(request[kind])}
+        return {name: archive[f"i{k}"] for k, name in enumerate(as_texts(request[kind]))}
 
 
-def run_request(folder: Path) -> dict[str, Any]:
+def run_request(folder: Path) -> dict[str, Json]:
     request, arrays = read_request(folder)
     model = (folder / "model").read_bytes()
-    if request.get("subgraph"):
+    numerics, subgraph = as_text(request["numerics"]), as_integer(request["subgraph"])
+    if subgraph:
         try:
-            model = swap_entry_subgraph(request["subgraph"], model, request["numerics"])
+            model = swap_entry_subgraph(subgraph, model, numerics)
         except ImportError as error:
-            kind = TflmRuntime if request["numerics"] == "tflm" else LiteRtRuntime
-            raise RequestError("missing", kind.package) from error
+            raise RequestError("missing", _package(numerics)) from error
     integers = read_arrays(folder, request, "integers") if request.get("integers") else None
-    runtime = open_runtime(request["numerics"], model, layers=request["layers"], integers=integers)
+    has_layers = request["layers"] is True
+    runtime = open_runtime(numerics, model, layers=has_layers, integers=integers)
     inputs = order_inputs(runtime, list(arrays), list(arrays.values()))
     keys = [f"o{position}" for position in range(len(runtime.output_names))]
     keys += [f"t{tensor}" for tensor in runtime.layer_names]
     recorded: list[list[Array]] = [[] for _ in keys]
-    for index in range(request["samples"]):
+    for index in range(as_integer(request["samples"])):
         results = runtime.run([np.array(value[index], order="C") for value in inputs])
         for arrays_of_key, array in zip(recorded, results, strict=True):
             arrays_of_key.append(np.array(array))
-    stacked: dict[str, Any] = dict(zip(keys, map(np.stack, recorded), strict=True))
-    np.savez(folder / "outputs.npz", **stacked)
+    stacked = dict(zip(keys, map(np.stack, recorded), strict=True))
+    write_npz(folder / "outputs.npz", stacked)
     return {
         "version": importlib.metadata.version(runtime.package),
         "outputs": list(runtime.output_names),
@@ -309,7 +339,7 @@ def run_request(folder: Path) -> dict[str, Any]:
     }
 
 
-def write_answer(folder: Path, work: Callable[[Path], dict[str, Any]]) -> int:
+def write_answer(folder: Path, work: Callable[[Path], dict[str, Json]]) -> int:
     """Run `work` and write its answer or an `error` to answer.json; return the exit status 0."""
     try:
         answer = work(folder)

@@ -1,11 +1,16 @@
 """Execution of .tflite files by LiteRT and by TFLM, in the worker process."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firmwright.oracle.pytorch_program import Array
+from firmwright.base.dtypes import Array
+
+if TYPE_CHECKING:
+    from ai_edge_litert.schema_py_generated import ModelT, SubGraphT
 
 RESOURCE = 13  # the schema's element type of a variable's handle, which has no value
 TFLM_ARENA_BYTES = 64 << 20  # the system allocates only pages that the model touches
@@ -57,7 +62,7 @@ class LiteRtRuntime:
         return results
 
 
-def check_reference_kernels(model: Any) -> None:
+def check_reference_kernels(model: ModelT) -> None:
     """Raise ValueError if a SUM has int8 or int16 inputs.
 
     LiteRT's reference kernel gives other numbers than their sums, of int16 in each run others.
@@ -76,7 +81,7 @@ def check_reference_kernels(model: Any) -> None:
                 )
 
 
-def detection_outputs(model: Any) -> dict[int, int]:
+def detection_outputs(model: ModelT) -> dict[int, int]:
     """Return the index of the number of boxes for each list that a detection operator writes.
 
     The operator leaves entries beyond that number as they were before the run.
@@ -128,7 +133,7 @@ class TflmRuntime:
         return np.full(details["shape"], points[0] if is_int8 else 0, details["dtype"])
 
 
-def tensor_names(graph: Any, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
+def tensor_names(graph: SubGraphT, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
     """Return input names, output names and, with `layers`, all result names by tensor index."""
     names = [
         (tensor.name or b"").decode("utf-8", "replace") or f"tensor_{index}"  # as the importer
@@ -159,7 +164,7 @@ def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
     return bytes(builder.Output())
 
 
-def _parse_flatbuffer(model: bytes, numerics: str) -> Any:
+def _parse_flatbuffer(model: bytes, numerics: str) -> ModelT:
     if numerics == "tflm":
         from tflite_micro.python.tflite_micro import runtime
 

@@ -4,6 +4,8 @@ It writes FOLDER/model.tflite and FOLDER/answer.json: the `status` ("converted",
 what belongs to it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import json
@@ -12,9 +14,12 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from firmwright.frontends.keras.config_check import find_foreign_classes
+
+if TYPE_CHECKING:
+    from h5py import Group
 
 OLDEST_KERAS = (3, 11, 3)
 """The first version that refuses code in .h5 files, too, with `safe_mode`."""
@@ -61,7 +66,7 @@ def _check_hdf5(source: Path) -> dict[str, object] | None:
 
     with h5py.File(source, "r") as file:
         config = file.attrs.get("model_config")
-        outside = next(_links_out(h5py, file), "")
+        outside = next(_links_out(file), "")
     if config is None:
         return {"status": "weights"}
     if outside:
@@ -80,19 +85,21 @@ def _check_weights(source: Path) -> dict[str, object] | None:
     with zipfile.ZipFile(source) as archive:
         weights = io.BytesIO(archive.read("model.weights.h5"))
     with h5py.File(weights, "r") as file:
-        outside = next(_links_out(h5py, file), "")
+        outside = next(_links_out(file), "")
     return {"status": "outside", "what": outside} if outside else None
 
 
-def _links_out(h5py: Any, group: Any) -> Iterator[str]:
+def _links_out(group: Group) -> Iterator[str]:
     """Yield the names of objects whose contents are in other files."""
+    import h5py
+
     for name in group:
         if isinstance(group.get(name, getlink=True), h5py.ExternalLink):
             yield name
             continue
         item = group.get(name)
         if isinstance(item, h5py.Group):
-            yield from _links_out(h5py, item)
+            yield from _links_out(item)
         elif isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
             yield name
 

@@ -6,11 +6,10 @@ names of its own classes that execute nothing from the file are accepted (classe
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import Json, JsonObject, parse_json
 
 _OWN_MODULE = re.compile(r"keras(\.\w+)*")
 _TRAINING = "compile_config"
@@ -32,19 +31,19 @@ def find_foreign_classes(text: str) -> str:
     return ", ".join([*list(found)[:_SHOWN_MAX], *more])
 
 
-def _objects(value: Any) -> Iterator[Mapping[str, object]]:
+def _objects(value: Json) -> Iterator[JsonObject]:
     waiting = [value]
     while waiting:
         item = waiting.pop()
         if isinstance(item, dict):
-            waiting += reversed(item.values())
+            waiting += reversed(list(item.values()))
             if not item.keys().isdisjoint(("class_name", "registered_name")):
                 yield item
         elif isinstance(item, list):
             waiting += reversed(item)
 
 
-def _foreign_name(item: Mapping[str, object]) -> str:
+def _foreign_name(item: JsonObject) -> str:
     """Return the name of the object's class, "" if it is one of Keras's own."""
     name, module = item.get("class_name"), item.get("module")
     registered = item.get("registered_name")

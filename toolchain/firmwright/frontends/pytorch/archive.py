@@ -6,13 +6,12 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, NotSupportedError
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import JsonObject, as_integer, as_object, as_objects, parse_json
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX, constant_budget
 from firmwright.frontends.keras import KERAS_HINT
 from firmwright.frontends.pytorch.trust import check_members, check_program
@@ -53,7 +52,7 @@ def is_pytorch(data: bytes, file: str = "") -> bool:
 class ProgramArchive:
     """The decoded program (`root`, parsed JSON) and the tensors by their names."""
 
-    root: Mapping[str, Any]
+    root: JsonObject
     tensors: Mapping[str, Array]
 
 
@@ -108,7 +107,8 @@ class _Archive:
         for kind, folder in (("weights", "weights"), ("constants", "constants")):
             config = f"data/{folder}/{name}_{kind}_config.json"
             rows = self.json(config)["config"] if config in self.members else {}
-            for key, row in rows.items():
+            for key, value in as_object(rows).items():
+                row = as_object(value)
                 tensors[key] = self.tensor(key, f"data/{folder}/{row['path_name']}", row)
         return ProgramArchive(root, tensors)
 
@@ -126,32 +126,35 @@ class _Archive:
         with self.zip.open(info) as stream:
             return stream.read(info.file_size)
 
-    def json(self, name: str) -> Any:
+    def json(self, name: str) -> JsonObject:
         value = parse_json(self.bytes(name).decode("utf-8"))
-        if not isinstance(value, dict):
+        if not isinstance(value, Mapping):
             raise ModelError.broken(f"{name!r} is not an object.", self.file)
         return value
 
-    def tensor(self, key: str, path: str, row: Mapping[str, Any]) -> Array:
+    def tensor(self, key: str, path: str, row: JsonObject) -> Array:
         where = f"{self.file}: tensor {key!r}"
         if row.get("use_pickle") or not row.get("tensor_meta"):
             what = "its data are a Python object, which only torch can read."
             hint = "call torchao.utils.unwrap_tensor_subclass(model) before torch.export."
             raise ModelError(what, where=where, hint=hint)
-        meta = row["tensor_meta"]
-        dtype = DTYPES.get(meta["dtype"])
+        meta = as_object(row["tensor_meta"])
+        dtype = DTYPES.get(as_integer(meta["dtype"]))
         if dtype is None:
             raise ModelError(f"element type {meta['dtype']} of PyTorch.", where=where)
-        sizes, strides = ([int(item["as_int"]) for item in meta[k]] for k in ("sizes", "strides"))
         view = _strided(
             np.frombuffer(self.bytes(path), np.dtype(dtype).newbyteorder("<")),
-            sizes,
-            strides,
-            int(meta["storage_offset"]["as_int"]),
+            list(map(_size, as_objects(meta["sizes"]))),
+            list(map(_size, as_objects(meta["strides"]))),
+            _size(as_object(meta["storage_offset"])),
             where,
         )
         self.expanded.spend(max(0, view.nbytes - self.members[path].file_size))
         return np.array(view, dtype=view.dtype.newbyteorder("="))
+
+
+def _size(item: JsonObject) -> int:
+    return as_integer(item["as_int"])
 
 
 def _strided(

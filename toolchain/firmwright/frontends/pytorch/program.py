@@ -3,10 +3,20 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError
+from firmwright.base.json_input import (
+    Json,
+    JsonObject,
+    as_integer,
+    as_list,
+    as_number,
+    as_object,
+    as_objects,
+    as_text,
+)
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX
 from firmwright.frontends.pytorch.archive import DTYPES, ProgramArchive, read_archive
 
@@ -27,7 +37,7 @@ class Unreadable:
     kind: str
 
 
-Argument: TypeAlias = Ref | Unreadable | int | float | bool | str | list[Any] | None
+Argument: TypeAlias = "Ref | Unreadable | int | float | bool | str | list[Argument] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +88,25 @@ def read_program(data: bytes, file: str) -> ExportedProgram:
 
 
 def _decode(archive: ProgramArchive, file: str) -> ExportedProgram:
-    module = archive.root["graph_module"]
-    graph, signature = module["graph"], module["signature"]
-    types = {name: _type(name, meta, file) for name, meta in graph["tensor_values"].items()}
-    inputs, outputs, updates = [], [], {}
+    module = as_object(archive.root["graph_module"])
+    graph, signature = as_object(module["graph"]), as_object(module["signature"])
+    types: dict[str, ProgramType] = {}
+    for name, meta in as_object(graph["tensor_values"]).items():
+        types[name] = _type(name, as_object(meta), file)
+    inputs: list[str] = []
+    outputs: list[str] = []
+    updates: dict[str, str] = {}
     constants: dict[str, Array] = {}
     buffers: dict[str, str] = {}
-    for spec in signature["input_specs"]:
-        ((kind, row),) = spec.items()
+    for spec in as_objects(signature["input_specs"]):
+        ((kind, value),) = spec.items()
+        row = as_object(value)
         match kind:
             case "user_input":
-                inputs.append(_input_name(row["arg"], file))
+                inputs.append(_input_name(as_object(row["arg"]), file))
             case "parameter" | "buffer" | "tensor_constant":
-                name = _text(row["arg"]["name"])
-                source = row[f"{kind}_name"]
+                name = _name(row["arg"])
+                source = as_text(row[f"{kind}_name"])
                 if source not in archive.tensors:
                     raise ModelError.broken(f"the tensor {source!r} is missing.", file)
                 constants[name] = archive.tensors[source]
@@ -100,44 +115,44 @@ def _decode(archive: ProgramArchive, file: str) -> ExportedProgram:
                 pass  # a number or text of the call, which the graph contains
             case _:
                 raise ModelError(f"the program has an input of the kind {kind}.", where=file)
-    for spec in signature["output_specs"]:
-        ((kind, row),) = spec.items()
+    for spec in as_objects(signature["output_specs"]):
+        ((kind, value),) = spec.items()
+        row = as_object(value)
         match kind:
             case "user_output":
-                outputs += _output_names(row["arg"], file)
+                outputs += _output_names(as_object(row["arg"]), file)
             case "buffer_mutation":
-                updates[buffers[row["buffer_name"]]] = _text(row["arg"]["name"])
+                updates[buffers[as_text(row["buffer_name"])]] = _name(row["arg"])
             case _:
                 what = f"the program has a result of the kind {kind}."
                 raise ModelError(what, where=file, hint="return tensors and update buffers only.")
-    nodes = tuple(_node(item) for item in graph["nodes"])
+    nodes = tuple(map(_node, as_objects(graph["nodes"])))
     return ExportedProgram(tuple(inputs), tuple(outputs), constants, nodes, types, updates)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a name that is not text")
-    return value
+def _name(value: Json) -> str:
+    return as_text(as_object(value)["name"])
 
 
-def _type(name: str, meta: Mapping[str, Any], file: str) -> ProgramType:
-    dtype = DTYPES.get(meta["dtype"], f"type {meta['dtype']}")
-    shape = tuple(_size(item) for item in meta["sizes"])
+def _type(name: str, meta: JsonObject, file: str) -> ProgramType:
+    code = as_integer(meta["dtype"])
+    dtype = DTYPES.get(code, f"type {code}")
+    shape = tuple(map(_size, as_objects(meta["sizes"])))
     if 4 * math.prod(n for n in shape if isinstance(n, int)) > TENSOR_BYTES_MAX:
         raise ModelError.broken(f"{name!r} has the shape {list(shape)}.", file)
     return ProgramType(dtype, shape)
 
 
-def _size(item: Mapping[str, Any]) -> int | str:
+def _size(item: JsonObject) -> int | str:
     if "as_int" not in item:
-        return str(item["as_expr"]["expr_str"])
-    size = int(item["as_int"])
+        return str(as_object(item["as_expr"])["expr_str"])
+    size = as_integer(item["as_int"])
     if size < 0:
         raise ValueError("a negative size")
     return size
 
 
-def _input_name(arg: Mapping[str, Any], file: str) -> str:
+def _input_name(arg: JsonObject, file: str) -> str:
     value = _argument(arg)
     if not isinstance(value, Ref):
         what = "the program has an input that is not a tensor."
@@ -145,7 +160,7 @@ def _input_name(arg: Mapping[str, Any], file: str) -> str:
     return value.name
 
 
-def _output_names(arg: Mapping[str, Any], file: str) -> list[str]:
+def _output_names(arg: JsonObject, file: str) -> list[str]:
     value = _argument(arg)
     if isinstance(value, Ref):
         return [value.name]
@@ -154,52 +169,59 @@ def _output_names(arg: Mapping[str, Any], file: str) -> list[str]:
     raise ModelError("the program has a result that is not a tensor.", where=file)
 
 
-def _node(item: Mapping[str, Any]) -> ProgramNode:
-    args = {_text(row["name"]): _argument(row["arg"]) for row in item["inputs"]}
+def _node(item: JsonObject) -> ProgramNode:
+    args: dict[str, Argument] = {}
+    for row in as_objects(item["inputs"]):
+        args[as_text(row["name"])] = _argument(row["arg"])
     outputs: list[str | None] = []
-    for row in item["outputs"]:
+    for row in as_objects(item["outputs"]):
         value = _argument(row)
         for part in value if isinstance(value, list) else [value]:
             outputs.append(part.name if isinstance(part, Ref) else None)
-    target = _text(item["target"]).removeprefix("torch.ops.")
+    target = as_text(item["target"]).removeprefix("torch.ops.")
     return ProgramNode(target, args, tuple(outputs))
 
 
-def _argument(row: Mapping[str, Any]) -> Argument:
-    ((kind, value),) = row.items()
+def _argument(row: Json) -> Argument:
+    ((kind, value),) = as_object(row).items()
     match kind:
         case "as_tensor":
-            return Ref(_text(value["name"]))
+            return Ref(_name(value))
         case "as_tensors":
-            return [Ref(_text(item["name"])) for item in value]
+            return [Ref(_name(item)) for item in as_list(value)]
         case "as_optional_tensors":
-            return [_argument(item) for item in value]
+            return [_argument(item) for item in as_list(value)]
         case "as_none":
             return None
         case "as_int" | "as_scalar_type":
-            return int(value)
+            return as_integer(value)
         case "as_float":
-            return float(value)
+            return _float(value)
         case "as_bool":
             return bool(value)
         case "as_string":
             return str(value)
         case "as_ints":
-            return [int(item) for item in value]
+            return list(map(as_integer, as_list(value)))
         case "as_floats":
-            return [float(item) for item in value]
+            return list(map(_float, as_list(value)))
         case "as_bools":
-            return [bool(item) for item in value]
+            return list(map(bool, as_list(value)))
         case "as_sym_int" | "as_sym_float" | "as_sym_bool":
             return _symbolic(value)
         case "as_sym_ints" | "as_sym_floats" | "as_sym_bools":
-            return [_symbolic(item) for item in value]
+            return [_symbolic(item) for item in as_list(value)]
     return Unreadable(str(kind).removeprefix("as_"))
 
 
-def _symbolic(value: Mapping[str, Any]) -> Argument:
-    ((kind, item),) = value.items()
-    return Ref(_text(item)) if kind == "as_name" else _argument({kind: item})
+def _float(value: Json) -> float:
+    """Return a float, which the format may write as text: `NaN`, `Infinity`."""
+    return float(value if isinstance(value, str) else as_number(value))
+
+
+def _symbolic(value: Json) -> Argument:
+    ((kind, item),) = as_object(value).items()
+    return Ref(as_text(item)) if kind == "as_name" else _argument({kind: item})
 
 
 def refs_in(value: Argument) -> Iterator[str]:

@@ -7,9 +7,10 @@ unpickles some members. It looks members up without regard to case.
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from firmwright.base.errors import ModelError
+from firmwright.base.json_input import Json
 
 _MEMBERS: Final = re.compile(
     r"models/\w+\.json|data/(weights|constants)/\w+_(weights|constants)_config\.json|"
@@ -38,9 +39,9 @@ def check_members(names: Iterable[str], file: str) -> None:
             raise ModelError(what, where=file, hint=hint)
 
 
-def check_program(root: Any, file: str) -> None:
+def check_program(root: Json, file: str) -> None:
     """Raise ModelError for names and expressions that are more than operators and arithmetic."""
-    waiting = [root]
+    waiting: list[Json] = [root]
     while waiting:
         item = waiting.pop()
         if isinstance(item, list):
