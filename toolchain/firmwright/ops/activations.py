@@ -12,7 +12,6 @@ Semantics: the reference kernels of TFLite and TFLM.
 
 import math
 import operator
-from typing import Any
 
 import numpy as np
 
@@ -108,7 +107,7 @@ def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]
     return quantize_multiplier(float(x / y)), quantize_multiplier(float(below))
 
 
-def _leaky_relu(call: OpCall, x: Any) -> Any:
+def _leaky_relu(call: OpCall, x: requantize.ArrayOrExpr) -> requantize.ArrayOrExpr:
     kind, (value,) = call.output.dtype, elementwise.subtract_zero_points(call, x)
     scaled = elementwise.choose(
         value >= 0, *(requantize.requantize_twice(value, *f) for f in _requantize_factors(call))
@@ -154,7 +153,7 @@ def _lower_relu(call: OpCall, b: Kernel) -> None:
             store(params.lower(offset, kind.dtype))
 
 
-def _relu_float32(call: OpCall, x: Any) -> Any:
+def _relu_float32(call: OpCall, x: requantize.ArrayOrExpr) -> requantize.ArrayOrExpr:
     return requantize.apply_activation(x, call.op)
 
 

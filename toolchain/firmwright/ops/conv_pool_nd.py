@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import mul
-from typing import Any
+from types import EllipsisType
 
 import numpy as np
 
@@ -150,7 +150,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     total: Array = np.zeros((n, groups, filters, *window.outputs))
     for tap, patch in window.patches(x, 0):
         part = patch.reshape(n, groups, count, *window.outputs)
-        at: tuple[Any, ...] = (..., *tap)
+        at: tuple[EllipsisType | int, ...] = (..., *tap)
         total += np.einsum(product, part, weights[at])
     bias = (
         arrays[2].reshape(groups, filters, *(1,) * len(window.outputs)) if call.has_input(2) else 0

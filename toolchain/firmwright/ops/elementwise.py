@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, as_expr, select
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import DefinedIn, OpDef
-from firmwright.ops.requantize import check_zero_points, per_tensor_quant
+from firmwright.ops.requantize import ArrayOrExpr, check_zero_points, per_tensor_quant
 from firmwright.ops.row_windows import elementwise_row_window
 
 ElementLoop = tuple[list[ArithExpr], Callable[[ArithExpr], None]]
@@ -104,7 +103,8 @@ def constant_scalar(call: OpCall, index: int) -> float | None:
     constant = call.constant(index)
     if constant is None or constant.array().size != 1:
         return None
-    return constant.array().reshape(-1)[0].item()  # type: ignore[no-any-return]  # numpy returns Any
+    value: float = constant.array().reshape(-1)[0].item()
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +154,19 @@ def compute_float32(
     return compute_elements(reference, lambda call, x: value(x))
 
 
-def subtract_zero_points(call: OpCall, *values: Any) -> tuple[Any, ...]:
+def subtract_zero_points(call: OpCall, *values: ArrayOrExpr) -> tuple[ArrayOrExpr, ...]:
     """Subtract the inputs' zero points from arrays (as int64) or expressions (as int32)."""
-    return tuple(
-        (x.cast(INT32) if isinstance(x, ArithExpr) else x.astype(np.int64))
-        - per_tensor_quant(call.input(index)).zero_point
-        for index, x in enumerate(values)
-    )
+    differences: list[ArrayOrExpr] = []
+    for index, x in enumerate(values):
+        zero_point = per_tensor_quant(call.input(index)).zero_point
+        if isinstance(x, ArithExpr):
+            differences.append(x.cast(INT32) - zero_point)
+        else:
+            differences.append(x.astype(np.int64) - zero_point)
+    return tuple(differences)
 
 
-def choose(condition: Any, a: Any, b: Any) -> Any:
+def choose(condition: ArrayOrExpr, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrExpr:
     """Return `a` where the condition holds, else `b`: int32 expressions or arrays."""
     if isinstance(condition, ArithExpr):
         return select(condition, *(ArithExpr(as_expr(value, INT32)) for value in (a, b)))

@@ -18,7 +18,7 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -31,11 +31,23 @@ from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and, maxim
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum
 from firmwright.ops.elementwise import ElementwiseKernel, binary_op, compute_elements
+from firmwright.ops.elementwise_binary import ArrayFunction
 from firmwright.ops.intrinsics import leading_zeros, power, reciprocal
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.opdef import OpDef
-from firmwright.ops.requantize import Requantization, make_requantization, requant_by_scales
+from firmwright.ops.requantize import (
+    ArrayOrExpr,
+    Requantization,
+    make_requantization,
+    requant_by_scales,
+)
+
+
+class ArithmeticFunction(Protocol):
+    """A function of Python's operators, for arrays and for expressions."""
+
+    def __call__(self, a: ArrayOrExpr, b: ArrayOrExpr, /) -> ArrayOrExpr: ...
 
 
 def _check_no_activation(call: OpCall) -> None:
@@ -43,7 +55,7 @@ def _check_no_activation(call: OpCall) -> None:
         raise NotSupportedError("int32 with an activation")
 
 
-def _float32(function: Any) -> Callable[[OpCall, Array, Array], Array]:
+def _float32(function: ArrayFunction) -> Callable[[OpCall, Array, Array], Array]:
     def run(call: OpCall, a: Array, b: Array) -> Array:
         with np.errstate(all="ignore"):
             return np.asarray(function(a, b), np.float32)
@@ -51,10 +63,10 @@ def _float32(function: Any) -> Callable[[OpCall, Array, Array], Array]:
     return run
 
 
-def _activated_float32(function: Any) -> ElementwiseKernel:
+def _activated_float32(function: ArithmeticFunction) -> ElementwiseKernel:
     """Apply `function` to arrays and expressions, then clamp to the activation."""
 
-    def run(call: OpCall, a: Any, b: Any) -> Any:
+    def run(call: OpCall, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrExpr:
         attrs = call.attributes(ActivationAttrs)
         with np.errstate(all="ignore"):
             return requantize.apply_activation(function(a, b), attrs.activation)
@@ -190,7 +202,7 @@ def _lower_floor_mod_f32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     return select(logical_and(binary_expr("ne", left, 0.0), opposite), left + b, left)
 
 
-def _integer(function: Any) -> Callable[[OpCall, Array, Array], Array]:
+def _integer(function: ArrayFunction) -> Callable[[OpCall, Array, Array], Array]:
     def run(call: OpCall, a: Array, b: Array) -> Array:
         divisor = np.where(b == 0, 1, b.astype(np.int64))
         return np.asarray(function(a.astype(np.int64), divisor)).astype(call.output.dtype.np)
@@ -217,7 +229,9 @@ _CHECKS = elementwise.check_per_tensor, elementwise.check_symmetric_int16
 _BITS = ("int8", "uint8", "int16", "int32")
 
 
-def _arithmetic_op(name: str, function: Any, quantized: Iterable[ElementwiseKernel]) -> OpDef:
+def _arithmetic_op(
+    name: str, function: ArithmeticFunction, quantized: Iterable[ElementwiseKernel]
+) -> OpDef:
     int8, int16 = quantized
     return binary_op(
         name,
@@ -232,12 +246,14 @@ def _arithmetic_op(name: str, function: Any, quantized: Iterable[ElementwiseKern
     )
 
 
-def _integer_op(name: str, exact: Any, value: Any, float32: ElementwiseKernel) -> OpDef:
+def _integer_op(
+    name: str, exact: ArrayFunction, value: Callable[..., ArithExpr], float32: ElementwiseKernel
+) -> OpDef:
     integers = dict.fromkeys(("int8", "int16", "int32"), compute_elements(_integer(exact), value))
     return binary_op(name, **integers, float32=float32)
 
 
-def _libm_op(name: str, function: Any) -> ElementwiseKernel:
+def _libm_op(name: str, function: ArrayFunction) -> ElementwiseKernel:
     return compute_elements(
         _float32(lambda a, b: function(a.astype(np.float64), b.astype(np.float64))),
         lambda call, a, b: intrinsic(f"{name}_f32", [a, b], FLOAT32),

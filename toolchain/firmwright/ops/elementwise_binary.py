@@ -13,11 +13,11 @@ Semantics: TFLite's reference operators of these names.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, INT8, INT16, INT32, UINT32
+from firmwright.base.dtypes import BOOL, INT8, INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import quantize_multiplier
 from firmwright.ir import tir
@@ -33,10 +33,18 @@ from firmwright.ops.elementwise import (
     subtract_zero_points,
 )
 from firmwright.ops.opdef import OpDef
-from firmwright.ops.requantize import clamp, per_tensor_quant, requantize_twice, tensor_scales
+from firmwright.ops.requantize import (
+    ArrayOrExpr,
+    clamp,
+    per_tensor_quant,
+    requantize_twice,
+    tensor_scales,
+)
+
+ArrayFunction: TypeAlias = Callable[[Array, Array], Array]
 
 
-def _scaled(x: Any, real: float) -> Any:
+def _scaled(x: ArrayOrExpr, real: float) -> ArrayOrExpr:
     return requantize_twice(x, *quantize_multiplier(real))
 
 
@@ -52,7 +60,7 @@ def _check_same_quantization(call: OpCall) -> None:
 
 
 def _extreme(
-    pick: Any, value: Callable[[ArithExpr, ArithExpr], ArithExpr]
+    pick: ArrayFunction, value: Callable[[ArithExpr, ArithExpr], ArithExpr]
 ) -> Mapping[str, ElementwiseKernel]:
     meaning = compute_elements(
         lambda call, a, b: pick(a, b), lambda call, a, b: value(a, b), _check_same_quantization
@@ -60,7 +68,7 @@ def _extreme(
     return dict.fromkeys(("int8", "uint8", "int16", "int32", "float32"), meaning)
 
 
-def _logical(op: tir.BinaryOp, pick: Any) -> ElementwiseKernel:
+def _logical(op: tir.BinaryOp, pick: ArrayFunction) -> ElementwiseKernel:
     return compute_elements(lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b))
 
 
@@ -73,8 +81,8 @@ def _check_scales_below_one(call: OpCall) -> None:
         raise NotSupportedError("a comparison of quantized values with a scale of 1 or more")
 
 
-def _comparison(op: tir.BinaryOp, pick: Any) -> Mapping[str, ElementwiseKernel]:
-    def compared(call: OpCall, a: Any, b: Any) -> list[Any]:
+def _comparison(op: tir.BinaryOp, pick: ArrayFunction) -> Mapping[str, ElementwiseKernel]:
+    def compared(call: OpCall, a: ArrayOrExpr, b: ArrayOrExpr) -> list[ArrayOrExpr]:
         return [
             _scaled(x * (1 << _COMPARED_BITS), per_tensor_quant(call.input(index)).scale)
             for index, x in enumerate(subtract_zero_points(call, a, b))
@@ -101,7 +109,7 @@ def _square_factors(call: OpCall) -> tuple[float, float, float]:
     return a / twice, b / twice, twice * twice / ((1 << (2 * bits)) * y)
 
 
-def _squared_quantized(call: OpCall, a: Any, b: Any) -> Any:
+def _squared_quantized(call: OpCall, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrExpr:
     first, second, last = _square_factors(call)
     kind = call.output.dtype
     left, right = (
@@ -112,8 +120,9 @@ def _squared_quantized(call: OpCall, a: Any, b: Any) -> Any:
     return clamp(total, kind.min, kind.max, kind)
 
 
-def _squared(call: OpCall, a: Any, b: Any) -> Any:
-    return (a - b) * (a - b)
+def _squared(call: OpCall, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrExpr:
+    difference: ArrayOrExpr = a - b
+    return difference * difference
 
 
 def _squared_int32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
@@ -126,14 +135,14 @@ def _prelu_factors(call: OpCall) -> tuple[float, float]:
     return x / y, x * alpha / y
 
 
-def _prelu_int8(call: OpCall, x: Any, alpha: Any) -> Any:
+def _prelu_int8(call: OpCall, x: ArrayOrExpr, alpha: ArrayOrExpr) -> ArrayOrExpr:
     value, slope = subtract_zero_points(call, x, alpha)
     above, below = _prelu_factors(call)
     scaled = choose(value >= 0, _scaled(value, above), _scaled(value * slope, below))
     return clamp(scaled + per_tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8)
 
 
-_COMPARISONS: tuple[tuple[str, tir.BinaryOp, Any], ...] = (
+_COMPARISONS: tuple[tuple[str, tir.BinaryOp, ArrayFunction], ...] = (
     ("equal", "eq", np.equal),
     ("greater", "gt", np.greater),
     ("greater_equal", "ge", np.greater_equal),

@@ -12,7 +12,6 @@ sums run in axis order from the neutral element.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -126,7 +125,7 @@ def row_window(call: OpCall) -> RowWindow | None:
     return None if has_permuted_inputs(call) else elementwise_row_window(call)
 
 
-_STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
+_STEPS: Mapping[str, tuple[tir.BinaryOp, np.ufunc]] = {
     "add": ("add", np.add),
     "mul": ("mul", np.multiply),
     "min": ("min", np.minimum),

@@ -10,7 +10,6 @@ coefficients (attributes) to a definition in floats (frontends/onnx/qdq_arithmet
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.ops.elementwise import broadcast_shape, loop_over_elements, subtract_zero_points
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
-from firmwright.ops.requantize import clamp
+from firmwright.ops.requantize import ArrayOrExpr, clamp
 from firmwright.ops.row_windows import elementwise_row_window
 
 
@@ -34,13 +33,13 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(shape, INT8, call.output.quantization),)
 
 
-def _narrowed(call: OpCall, v: Any, dtype: DType) -> Any:
+def _narrowed(call: OpCall, v: ArrayOrExpr, dtype: DType) -> ArrayOrExpr:
     attrs = call.attributes(FittedAttrs)
     shift, window = attrs.shift, attrs.window
     low, high = attrs.low, attrs.high
     if not isinstance(v, ArithExpr):
         whole = (v + window * ((v >> shift) & 1)) >> shift
-        return np.clip(whole, low, high).astype(np.int8)
+        return np.asarray(np.clip(whole, low, high), np.int8)
     if window:
         v = v + ((v >> shift) & 1) * ArithExpr(immediate(window, dtype))
     return clamp((v >> shift).cast(INT32), low, high, INT8)
@@ -83,7 +82,7 @@ def lower_fitted_product(call: OpCall, b: Kernel) -> None:
 def _opdef(
     name: str,
     reference: Callable[[OpCall, Sequence[Array]], tuple[Array, ...]],
-    lower: Callable[[OpCall, Any], None],
+    lower: Callable[[OpCall, Kernel], None],
 ) -> OpDef:
     return OpDef(name, infer, reference, lower, row_access=elementwise_row_window)
 

@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ _PACKET = 4
 _MIN_SHIFT, _MAX_SHIFT = 4, 21
 
 
-def _packet_sum(terms: Array, skipped: int) -> Any:
+def _packet_sum(terms: Array, skipped: int) -> Array:
     whole = max(len(terms) - skipped, 0) // _PACKET
     even, end = whole // 2 * 2, skipped + whole * _PACKET
     packets = terms[skipped:end].reshape(whole, _PACKET, *terms.shape[1:])
@@ -50,12 +49,20 @@ def _packet_sum(terms: Array, skipped: int) -> Any:
 
 
 def _add_run(
-    total: Any, x: Any, stride: Any, count: Any, block: Any, skipped: Any, zero: Any, scale: Any
-) -> Any:
+    total: Array,
+    x: Array,
+    stride: int | Array,
+    count: int | Array,
+    block: int | Array,
+    skipped: int | Array,
+    zero: int | Array,
+    scale: float | Array,
+) -> Array:
     offsets = np.asarray(x)[:: int(np.max(stride))].astype(np.int32) - zero
     terms, size = offsets.astype(np.float32) * np.float32(scale), int(np.max(block))
     if not size:
-        return total + np.choose(skipped, [_packet_sum(terms, k) for k in range(_PACKET)])
+        sums: Array = np.choose(skipped, [_packet_sum(terms, k) for k in range(_PACKET)])
+        return np.asarray(total + sums)
     while len(terms):
         size = min(size, 1 << len(terms).bit_length() - 1)
         total, terms = reduce(np.add, terms[:size]) + total, terms[size:]

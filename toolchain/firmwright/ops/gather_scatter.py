@@ -17,7 +17,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import quantization_of
 from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies, lower_fill
 
-_STEPS: Mapping[str, tuple[tir.BinaryOp, Any]] = {
+_STEPS: Mapping[str, tuple[tir.BinaryOp, np.ufunc]] = {
     "add": ("add", np.add),
     "mul": ("mul", np.multiply),
     "min": ("min", np.minimum),
@@ -118,9 +118,13 @@ def infer_write(call: OpCall) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, x.dtype, call.output.quantization),)
 
 
+Index = TypeVar("Index")
+"""An index of the reference, an array, or of the kernel, an expression."""
+
+
 def _coordinates(
-    call: OpCall, at: Sequence[Any], look_up: Callable[[str, Sequence[Any], int], Any]
-) -> list[Any]:
+    call: OpCall, at: Sequence[Index], look_up: Callable[[str, Sequence[Index | int], int], Index]
+) -> list[Index]:
     """Return the coordinates in x of result `at`; `look_up` reads an index for an axis."""
     attrs = call.attributes(DynamicGatherAttrs)
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
@@ -139,7 +143,7 @@ def _coordinates(
 def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
     """Return the coordinates in x of all results, one array per axis."""
 
-    def look_up(name: str, at: Sequence[Any], size: int) -> Array:
+    def look_up(name: str, at: Sequence[Array | int], size: int) -> Array:
         indices = places[tuple(at)].astype(np.int32)
         return np.asarray(np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1))
 

@@ -7,7 +7,6 @@ Semantics: TFLite's reference pooling.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -69,7 +68,7 @@ def lower_pool(
         b.store(b.y, [at.n, at.oy, at.ox, c], narrow_to_output(call, finish(at, acc.value)))
 
 
-def narrow_to_output(call: OpCall, value: Any) -> Any:
+def narrow_to_output(call: OpCall, value: requantize.ArrayOrExpr) -> requantize.ArrayOrExpr:
     """Clamp wide values, arrays or expressions, to the activation and convert them."""
     activation, y = call.attributes(ActivationAttrs).activation, call.output
     if y.dtype == FLOAT32:
@@ -185,7 +184,7 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _lower_l2(call: OpCall, b: Kernel) -> None:
     window = pool_window(call)
 
-    def finish(at: Any, total: ArithExpr) -> ArithExpr:
+    def finish(at: conv_window.OutputPosition, total: ArithExpr) -> ArithExpr:
         return libm_function("sqrt")(rounded_mean(total, tap_count(window, at)))
 
     lower_pool(call, b, 0, lambda acc, x: acc + x * x, finish)

@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT32, Array, DType
 from firmwright.base.errors import NotSupportedError
@@ -219,7 +219,7 @@ def _greatest(kind: DType) -> float:
 def reduction_op(
     name: str,
     dtypes: Sequence[DType],
-    meaning: Any,
+    meaning: Callable[..., ArrayLike],
     start: Callable[[DType], float],
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
 ) -> OpDef:

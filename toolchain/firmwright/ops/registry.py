@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import TypedDict, get_args
 
 import firmwright.ops as package
 from firmwright.base.errors import InternalError
 from firmwright.base.extensions import defined_twice, door_modules
 from firmwright.base.package_modules import package_modules
 from firmwright.base.text_sections import read_sections
-from firmwright.ops.opdef import OpDef
+from firmwright.ops.opdef import DefinedIn, OpDef
 from firmwright.ops.strided_copy import DTYPES
 
 _TYPE_GROUPS = {
@@ -24,15 +24,31 @@ _TYPE_GROUPS = {
 }
 
 
-def _read_facts() -> dict[str, dict[str, Any]]:
+class _OperatorFacts(TypedDict, total=False):
+    """The fields of `OpDef` that registry.txt sets."""
+
+    numerics: DefinedIn
+    dtypes: tuple[str, ...]
+    restrictions: str
+    inputs: tuple[str, ...]
+
+
+_NUMERICS: dict[str, DefinedIn] = {name: name for name in get_args(DefinedIn)}
+
+
+def _read_facts() -> dict[str, _OperatorFacts]:
     """Return the fields of `OpDef` that registry.txt sets, by operator."""
-    facts: dict[str, dict[str, Any]] = {}
+    facts: dict[str, _OperatorFacts] = {}
     sections = read_sections(__file__, ".txt")
     for line in sections["operators"].splitlines():
         name, _, fields = line.partition(": ")
         numerics, types, *limits = (field.strip() for field in fields.split("|"))
         dtypes = _TYPE_GROUPS.get(types) or tuple(filter(None, types.split(", ")))
-        facts[name] = {"numerics": numerics, "dtypes": dtypes, "restrictions": "".join(limits)}
+        facts[name] = {
+            "numerics": _NUMERICS[numerics],
+            "dtypes": dtypes,
+            "restrictions": "".join(limits),
+        }
     for line in sections["inputs"].splitlines():
         inputs, _, operators = line.partition(": ")
         names = () if inputs == "none" else tuple(inputs.split(", "))

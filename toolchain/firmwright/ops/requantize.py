@@ -26,7 +26,8 @@ from firmwright.ir.graph.attributes.layers import ActivationAttrs, Conv2DAttrs, 
 from firmwright.ir.tir.builder import ArithExpr, ExprLike, call_intrinsic, maximum, minimum
 from firmwright.ir.tir.intrinsic import Meaning
 
-_Value = TypeVar("_Value", ArithExpr, Array)
+ArrayOrExpr = TypeVar("ArrayOrExpr", ArithExpr, Array)
+"""An array of the reference, or an expression of the kernel: one formula is both."""
 
 
 def quantization_of(kind: TensorType) -> Quantization:
@@ -57,7 +58,7 @@ def float_activation_range(activation: str) -> tuple[float, float]:
     return (-np.inf if low is None else low, np.inf if high is None else high)
 
 
-def apply_activation(value: _Value, activation: str) -> _Value:
+def apply_activation(value: ArrayOrExpr, activation: str) -> ArrayOrExpr:
     """Clamp a float expression, or an array, which becomes float32."""
     low, high = float_activation_range(activation)
     if not isinstance(value, ArithExpr):
@@ -188,14 +189,14 @@ def requant_by_scales(call: OpCall, factor: Meaning, activation: str) -> Requant
     return make_requantization([real], Rounding.TWICE, call.output, activation)
 
 
-def clamp(value: _Value, low: int, high: int, dtype: DType) -> _Value:
+def clamp(value: ArrayOrExpr, low: int, high: int, dtype: DType) -> ArrayOrExpr:
     """Clamp an expression or an array and convert it to `dtype`."""
     if isinstance(value, ArithExpr):
         return minimum(maximum(value, low), high).cast(dtype)
     return np.asarray(np.clip(value, low, high), dtype.np)
 
 
-def requantize_twice(x: _Value, multiplier: int, shift: int) -> _Value:
+def requantize_twice(x: ArrayOrExpr, multiplier: int, shift: int) -> ArrayOrExpr:
     """Requantize an expression or an array of int32, rounding twice."""
     if isinstance(x, ArithExpr):
         return call_intrinsic("requantize_twice", [x, multiplier, shift], INT32)
