@@ -39,6 +39,8 @@ BANNED = re.compile(
 )
 MODULE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 60
+ANY_PER_1000_LINES_MAX = 3
+"""Most that remain are arguments of numpy functions, and objects of packages without types."""
 
 
 @cache
@@ -149,6 +151,13 @@ def test_modules_and_functions_are_small():
         and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
     ]
     assert long_functions == []
+
+
+def test_few_types_are_any():
+    texts = [file.read_text(encoding="utf-8") for file in MODULES]
+    uses = sum(len(re.findall(r"\bAny\b", text)) for text in texts)
+    lines = sum(text.count("\n") for text in texts)
+    assert 1000 * uses <= ANY_PER_1000_LINES_MAX * lines
 
 
 def test_no_line_is_exempt_from_the_formatter():

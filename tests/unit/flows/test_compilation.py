@@ -1,6 +1,6 @@
 """Options: given ones take precedence over the module's; those used by a pass are fixed."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from firmwright.flows.model.compilation import (
     pass_names,
     verify_after_pass,
 )
+from firmwright.flows.model.given_options import GivenOptions, OptionValues
 from firmwright.flows.model.model import Model, load_model, partition
 from firmwright.ir.module import IRModule
 from firmwright.pipeline import Options
@@ -28,6 +29,11 @@ def test_plain_model_gets_the_default_options(digits: Model):
     options = options_for(digits.module, {})
     assert options == Options()
     assert (options.board, options.numerics, options.optimize) == ("host", "litert", "balanced")
+
+
+def test_given_options_are_those_of_a_compilation():
+    assert set(OptionValues.__annotations__) == {field.name for field in fields(Options)}
+    assert set(GivenOptions.__annotations__) == set(OptionValues.__annotations__) - {"board"}
 
 
 def test_unknown_option_error_lists_the_options(digits: Model):

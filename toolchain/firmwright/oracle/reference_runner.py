@@ -113,12 +113,19 @@ def run_reference(
             raise InternalError(f"the reference worker answered {answer['error']!r}.")
         with np.load(folder / "outputs.npz") as archive:
             arrays = dict(archive)
+    return _reference_result(RUNTIME_TITLES[numerics], answer, arrays, len(inputs))
+
+
+def _reference_result(
+    title: str, answer: JsonObject, arrays: Mapping[str, Array], samples: int
+) -> ReferenceResult:
+    """Return the worker's answer, with its arrays by tensor name and by layer."""
     layer_names: dict[int, str] = {}
     for index, layer in as_object(answer["layers"]).items():
         layer_names[int(index)] = as_text(layer)
     outputs: list[Mapping[str, Array]] = []
     layer_results: list[Mapping[int, Array]] = []
-    for sample in range(len(inputs)):
+    for sample in range(samples):
         by_name: dict[str, Array] = {}
         for position, output in enumerate(as_texts(answer["outputs"])):
             by_name[output] = arrays[f"o{position}"][sample]
@@ -127,7 +134,7 @@ def run_reference(
             layer_results.append({index: arrays[f"t{index}"][sample] for index in layer_names})
     changed, rounded = map(as_integer, as_list(answer["rounding"]))
     return ReferenceResult(
-        RUNTIME_TITLES[numerics],
+        title,
         as_text(answer["version"]),
         tuple(outputs),
         tuple(layer_results),
