@@ -49,7 +49,7 @@ def test_a_program_that_no_option_makes_small_enough_is_compiled_twice(
 ):
     compiled: list[dict[str, Any]] = []
 
-    def compile_for(model: None, **options: Any):
+    def compile_for(model: None, watch: None = None, stopwatch: None = None, **options: Any):
         compiled.append(options)
         raise DoesNotFitError("", lowest_bytes=2000 - len(options), hint="more RAM.")
 
