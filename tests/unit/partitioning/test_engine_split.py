@@ -14,6 +14,7 @@ import pytest
 import firmwright as fw
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
+from firmwright.extensions.vanilla.accelerator import VanillaAccelerator
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for
@@ -33,7 +34,6 @@ from firmwright.ir.tir.verify_plan import diagnose_devices
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
 from firmwright.targets.backend import PatternEntry
-from firmwright.targets.vanilla import VanillaAccelerator
 
 BANK = (PoolInfo("sram"), PoolInfo("bank", targets=("vanilla",)))
 SHARED = ("cpu0", "vanilla0")

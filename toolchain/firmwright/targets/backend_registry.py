@@ -14,10 +14,9 @@ from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, check_backend
 from firmwright.targets.cmsis_nn import CmsisNn
 from firmwright.targets.ethos_u import ETHOS_U_BACKENDS
-from firmwright.targets.vanilla import VanillaAccelerator
 
 ENTRY_POINT_GROUP = "firmwright.backends"
-_BUILTIN: tuple[Backend | type[Backend], ...] = (CmsisNn, *ETHOS_U_BACKENDS, VanillaAccelerator)
+_BUILTIN: tuple[Backend | type[Backend], ...] = (CmsisNn, *ETHOS_U_BACKENDS)
 BUILTIN_BACKENDS = {backend.name: backend for backend in _BUILTIN}
 """Backends of this package."""
 RegisteredBackend = TypeVar("RegisteredBackend", bound=Backend | type[Backend])

@@ -1,0 +1,1 @@
+"""An example accelerator that works concurrently with the core: the backend `vanilla`."""
