@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from firmwright.cli.main import _parser, verbs
-from firmwright.cli.project_file import CODE_KEYS
+from firmwright.cli.project_file import code_keys
 
 CODE = "open('PWNED', 'w')\nCUSTOM_OPS = []\ndef f(m=None):\n    return m or []\n"
 CODE_OPTIONS = {
@@ -116,6 +116,6 @@ def test_every_option_is_known_to_run_code_or_not() -> None:
     actions = [action for verb in parser.verbs.values() for action in verb._actions]
     options = {word[2:] for action in actions for word in action.option_strings}
     options = {option for option in options if len(option) > 1 and not option.startswith("-")}
-    known = {*DATA_OPTIONS.split()} | set(CODE_KEYS) | OUTPUTS.keys() | {"data", "port", "trust"}
+    known = {*DATA_OPTIONS.split()} | code_keys() | OUTPUTS.keys() | {"data", "port", "trust"}
     assert options == known
-    assert {key for key, _ in CODE_OPTIONS} == {*CODE_KEYS, "data", "port"}
+    assert {key for key, _ in CODE_OPTIONS} == {*code_keys(), "data", "port"}

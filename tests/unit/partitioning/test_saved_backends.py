@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import ModelError, PluginError, UsageError
+from firmwright.extensions.cmsis_nn.backend import PATH_VARIABLE
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model, save_module
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.module import IRModule, Pass
 from firmwright.targets.backend_registry import BACKENDS
-from firmwright.targets.cmsis_nn import PATH_VARIABLE
 from firmwright.targets.target_kind import PassSelection
 from tests.backends.toy_backends import Toy, chain
 
@@ -81,7 +81,7 @@ def test_devices_and_visible_pools_are_recorded(
 def test_library_of_a_saved_module_is_not_needed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv(PATH_VARIABLE, str(ROOT / "tests" / "backends" / "cmsis_nn"))
+    monkeypatch.setenv(PATH_VARIABLE, str(ROOT / "tests" / "extensions" / "cmsis_nn" / "stand_in"))
     given = {"target": "cmsis-nn", "numerics": "tflm", "board": "mps2-an386"}
     paths, files = saved(load_model(DIGITS), tmp_path, **given)
     monkeypatch.delenv(PATH_VARIABLE)

@@ -11,6 +11,7 @@ import pytest
 from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.cli.main import main
+from firmwright.extensions.cmsis_nn.backend import PATH_VARIABLE
 from firmwright.flows.model.compilation import compile_for, options_for
 from firmwright.flows.model.model import Model, load_model, save_module
 from firmwright.ir.core import PoolInfo
@@ -18,7 +19,6 @@ from firmwright.ir.graph.patterns import op
 from firmwright.partitioning.collage import RegionCost
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
-from firmwright.targets.cmsis_nn import PATH_VARIABLE
 from firmwright.tune import collage_search as collage_module
 from firmwright.tune.kernel_measurement import measurement_context
 from firmwright.tune.log_writer import RegionCostLog
@@ -27,7 +27,7 @@ from firmwright.tune.region_costs import RegionCostEstimator
 from tests.backends.toy_backends import chain
 
 ROOT = Path(__file__).resolve().parents[3]
-STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
+STAND_IN = ROOT / "tests" / "extensions" / "cmsis_nn" / "stand_in"
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 MODELS = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
 NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_model", "ad01_int8")

@@ -3,7 +3,8 @@
 A program is sought in the absolute folders of PATH, never in the current folder. It runs in the
 folder that the caller names, or in an empty one, so no configuration file that happens to be near a
 model is read. Paths in a command are therefore `Path`s, which become absolute. The environment is
-explicit (child_environment.txt). Python runs isolated, with the import path of this process.
+explicit: the variables in child_environment.txt and those that extensions name. Python runs
+isolated, with the import path of this process.
 
 On POSIX, a child leads its own process group, which is killed with it, unless it has the terminal.
 On Linux, the kernel also kills the child when this process dies. Output is kept up to a limit.
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import IO, Final, TypeAlias, TypedDict
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
+from firmwright.base.extensions import extensions
 from firmwright.base.import_path import python_path, trusted_import_path
 from firmwright.base.resource_limits import RAISED_BY, scaled_limit
 
@@ -264,7 +266,9 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 def _passed() -> tuple[str, ...]:
     text = Path(__file__).with_name("child_environment.txt").read_text(encoding="utf-8")
     lines = (line for line in text.splitlines() if not line.startswith("#"))
-    return tuple(word for line in lines for word in line.split())
+    own = (word for line in lines for word in line.split())
+    added = (name for extension in extensions() for name in extension.passed_variables)
+    return (*own, *added)
 
 
 def _absolute_elements(paths: str) -> list[str]:

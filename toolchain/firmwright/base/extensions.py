@@ -50,6 +50,10 @@ class Extension:
     """Modules with `FIRMWARE_MAINS`: value of --firmware -> function that makes a main program."""
     command_line: ModuleNames = ()
     """Packages with the layout of `firmwright.cli`: verbs, help.toml and options.txt."""
+    passed_variables: tuple[str, ...] = ()
+    """Environment variables that child processes receive, such as the path of a library."""
+    code_options: tuple[str, ...] = ()
+    """Options of its command line that name programs or code: `firmwright.toml` needs trust."""
 
 
 Door: TypeAlias = Callable[[Extension], Sequence[str]]

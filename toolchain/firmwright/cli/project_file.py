@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from firmwright.base.errors import UsageError
+from firmwright.base.extensions import extensions
 from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import Json, JsonObject, as_object
 from firmwright.base.suggestions import suggest_name
@@ -37,9 +38,8 @@ _PATHS = (
     "PATH",
 )
 """The placeholders of values that are paths."""
-CODE_KEYS = (
+_CODE_KEYS = (
     "address",
-    "cmsis-nn",
     "custom-op",
     "ethos-u-driver",
     "flash-command",
@@ -48,7 +48,7 @@ CODE_KEYS = (
     "pass",
     "scheduler",
 )
-"""Options that name programs, code that becomes part of one, or their arguments."""
+"""Those of the core; extensions name theirs."""
 _GENERATOR = ".py:"
 """A part of the value of --data that names a Python function."""
 _OUTPUT_KEYS = (
@@ -69,6 +69,12 @@ _HINTS = {
     "trust": "give it on the command line, since a folder must not trust itself.",
     "output": "put it into the table of a verb, such as [compile].",
 }
+
+
+def code_keys() -> frozenset[str]:
+    """Return the options that name programs, code that becomes part of one, or their arguments."""
+    added = (name for extension in extensions() for name in extension.code_options)
+    return frozenset((*_CODE_KEYS, *added))
 
 
 def find_project_file(folder: Path) -> Path | None:
@@ -132,7 +138,7 @@ def _check_trust(file: Path, values: JsonObject, applied: Collection[str]) -> No
 
 def _trust_problem(file: Path, key: str, value: str) -> str:
     """Return what requires trust in the option, or ""."""
-    if key in CODE_KEYS or (key == "data" and _GENERATOR in value):
+    if key in code_keys() or (key == "data" and _GENERATOR in value):
         return "runs code or programs"
     if key == "port" and "://" in value:
         return "connects to other places than a serial port"

@@ -12,11 +12,10 @@ from firmwright.base.errors import UsageError
 from firmwright.base.plugin_calls import entry_points, plugin_call
 from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, check_backend
-from firmwright.targets.cmsis_nn import CmsisNn
 from firmwright.targets.ethos_u import ETHOS_U_BACKENDS
 
 ENTRY_POINT_GROUP = "firmwright.backends"
-_BUILTIN: tuple[Backend | type[Backend], ...] = (CmsisNn, *ETHOS_U_BACKENDS)
+_BUILTIN: tuple[Backend | type[Backend], ...] = ETHOS_U_BACKENDS
 BUILTIN_BACKENDS = {backend.name: backend for backend in _BUILTIN}
 """Backends of this package."""
 RegisteredBackend = TypeVar("RegisteredBackend", bound=Backend | type[Backend])

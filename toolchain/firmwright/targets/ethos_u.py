@@ -26,7 +26,7 @@ from firmwright.ir.graph.patterns import Match, op
 from firmwright.ir.module import IRModule
 from firmwright.targets import vela
 from firmwright.targets.backend import Backend, PatternEntry
-from firmwright.targets.cmsis_nn_codegen import c_function_head
+from firmwright.targets.c_text import c_function_head
 from firmwright.targets.ethos_u_numerics import check_npu_numerics
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.target_kind import TargetAttribute

@@ -20,7 +20,7 @@ from firmwright.ops.requantize import (
     quantization_of,
     weight_zero_point,
 )
-from firmwright.targets.cmsis_nn_weighted import requantize_step
+from firmwright.targets.layer_requantization import requantize_step
 
 _WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv")
 _ONLY_MOVED = ("reshape", "concatenation", "split", "strided_slice", "transpose", "pad")

@@ -111,21 +111,25 @@ typedef struct {
     void *temp1, *temp2, *cell_state, *hidden_state;
 } cmsis_nn_lstm_context;
 
-arm_cmsis_nn_status arm_convolve_wrapper_s8(
-    const cmsis_nn_context *context, const cmsis_nn_conv_params *params,
-    const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
-    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
-    const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
+arm_cmsis_nn_status arm_convolve_wrapper_s8(const cmsis_nn_context *context,
+                                            const cmsis_nn_conv_params *params,
+                                            const cmsis_nn_per_channel_quant_params *quant,
+                                            const cmsis_nn_dims *input, const int8_t *x,
+                                            const cmsis_nn_dims *filter, const int8_t *w,
+                                            const cmsis_nn_dims *channels, const int32_t *bias,
+                                            const cmsis_nn_dims *output, int8_t *y);
 arm_cmsis_nn_status arm_depthwise_conv_wrapper_s8(
     const cmsis_nn_context *context, const cmsis_nn_dw_conv_params *params,
     const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
     const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
     const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
-arm_cmsis_nn_status arm_fully_connected_s8(
-    const cmsis_nn_context *context, const cmsis_nn_fc_params *params,
-    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
-    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
-    const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
+arm_cmsis_nn_status arm_fully_connected_s8(const cmsis_nn_context *context,
+                                           const cmsis_nn_fc_params *params,
+                                           const cmsis_nn_per_tensor_quant_params *quant,
+                                           const cmsis_nn_dims *input, const int8_t *x,
+                                           const cmsis_nn_dims *filter, const int8_t *w,
+                                           const cmsis_nn_dims *channels, const int32_t *bias,
+                                           const cmsis_nn_dims *output, int8_t *y);
 arm_cmsis_nn_status arm_max_pool_s8(const cmsis_nn_context *context,
                                     const cmsis_nn_pool_params *params, const cmsis_nn_dims *input,
                                     const int8_t *x, const cmsis_nn_dims *filter,
@@ -135,20 +139,22 @@ arm_cmsis_nn_status arm_avgpool_s8(const cmsis_nn_context *context,
                                    const int8_t *x, const cmsis_nn_dims *filter,
                                    const cmsis_nn_dims *output, int8_t *y);
 void arm_softmax_s8(const int8_t *x, const int32_t rows, const int32_t depth,
-                    const int32_t multiplier, const int32_t shift, const int32_t least,
-                    int8_t *y);
-arm_cmsis_nn_status arm_elementwise_add_s8(
-    const int8_t *a, const int8_t *b, const int32_t a_offset, const int32_t a_multiplier,
-    const int32_t a_shift, const int32_t b_offset, const int32_t b_multiplier,
-    const int32_t b_shift, const int32_t left_shift, int8_t *y, const int32_t y_offset,
-    const int32_t y_multiplier, const int32_t y_shift, const int32_t low, const int32_t high,
-    const int32_t count);
+                    const int32_t multiplier, const int32_t shift, const int32_t least, int8_t *y);
+arm_cmsis_nn_status arm_elementwise_add_s8(const int8_t *a, const int8_t *b, const int32_t a_offset,
+                                           const int32_t a_multiplier, const int32_t a_shift,
+                                           const int32_t b_offset, const int32_t b_multiplier,
+                                           const int32_t b_shift, const int32_t left_shift,
+                                           int8_t *y, const int32_t y_offset,
+                                           const int32_t y_multiplier, const int32_t y_shift,
+                                           const int32_t low, const int32_t high,
+                                           const int32_t count);
 
-arm_cmsis_nn_status arm_convolve_wrapper_s16(
-    const cmsis_nn_context *context, const cmsis_nn_conv_params *params,
-    const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int16_t *x,
-    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
-    const cmsis_nn_bias_data *bias, const cmsis_nn_dims *output, int16_t *y);
+arm_cmsis_nn_status
+arm_convolve_wrapper_s16(const cmsis_nn_context *context, const cmsis_nn_conv_params *params,
+                         const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input,
+                         const int16_t *x, const cmsis_nn_dims *filter, const int8_t *w,
+                         const cmsis_nn_dims *channels, const cmsis_nn_bias_data *bias,
+                         const cmsis_nn_dims *output, int16_t *y);
 arm_cmsis_nn_status arm_depthwise_conv_wrapper_s16(
     const cmsis_nn_context *context, const cmsis_nn_dw_conv_params *params,
     const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int16_t *x,
@@ -164,11 +170,13 @@ arm_cmsis_nn_status arm_fully_connected_per_channel_s8(
     const cmsis_nn_per_channel_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
     const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
     const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
-arm_cmsis_nn_status arm_fully_connected_s16(
-    const cmsis_nn_context *context, const cmsis_nn_fc_params *params,
-    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *input, const int16_t *x,
-    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
-    const int64_t *bias, const cmsis_nn_dims *output, int16_t *y);
+arm_cmsis_nn_status arm_fully_connected_s16(const cmsis_nn_context *context,
+                                            const cmsis_nn_fc_params *params,
+                                            const cmsis_nn_per_tensor_quant_params *quant,
+                                            const cmsis_nn_dims *input, const int16_t *x,
+                                            const cmsis_nn_dims *filter, const int8_t *w,
+                                            const cmsis_nn_dims *channels, const int64_t *bias,
+                                            const cmsis_nn_dims *output, int16_t *y);
 arm_cmsis_nn_status arm_max_pool_s16(const cmsis_nn_context *context,
                                      const cmsis_nn_pool_params *params, const cmsis_nn_dims *input,
                                      const int16_t *x, const cmsis_nn_dims *filter,
@@ -180,12 +188,14 @@ arm_cmsis_nn_status arm_avgpool_s16(const cmsis_nn_context *context,
 arm_cmsis_nn_status arm_softmax_s16(const int16_t *x, const int32_t rows, const int32_t depth,
                                     const int32_t multiplier, const int32_t shift,
                                     const cmsis_nn_softmax_lut_s16 *tables, int16_t *y);
-arm_cmsis_nn_status arm_elementwise_add_s16(
-    const int16_t *a, const int16_t *b, const int32_t a_offset, const int32_t a_multiplier,
-    const int32_t a_shift, const int32_t b_offset, const int32_t b_multiplier,
-    const int32_t b_shift, const int32_t left_shift, int16_t *y, const int32_t y_offset,
-    const int32_t y_multiplier, const int32_t y_shift, const int32_t low, const int32_t high,
-    const int32_t count);
+arm_cmsis_nn_status arm_elementwise_add_s16(const int16_t *a, const int16_t *b,
+                                            const int32_t a_offset, const int32_t a_multiplier,
+                                            const int32_t a_shift, const int32_t b_offset,
+                                            const int32_t b_multiplier, const int32_t b_shift,
+                                            const int32_t left_shift, int16_t *y,
+                                            const int32_t y_offset, const int32_t y_multiplier,
+                                            const int32_t y_shift, const int32_t low,
+                                            const int32_t high, const int32_t count);
 arm_cmsis_nn_status arm_elementwise_mul_s8(const int8_t *a, const int8_t *b, const int32_t a_offset,
                                            const int32_t b_offset, int8_t *y,
                                            const int32_t y_offset, const int32_t y_multiplier,
@@ -197,21 +207,25 @@ arm_cmsis_nn_status arm_elementwise_mul_s16(const int16_t *a, const int16_t *b,
                                             const int32_t y_multiplier, const int32_t y_shift,
                                             const int32_t low, const int32_t high,
                                             const int32_t count);
-arm_cmsis_nn_status arm_batch_matmul_s8(
-    const cmsis_nn_context *context, const cmsis_nn_bmm_params *params,
-    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *left, const int8_t *a,
-    const cmsis_nn_dims *right, const int8_t *b, const cmsis_nn_dims *output, int8_t *y);
-arm_cmsis_nn_status arm_batch_matmul_s16(
-    const cmsis_nn_context *context, const cmsis_nn_bmm_params *params,
-    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *left, const int16_t *a,
-    const cmsis_nn_dims *right, const int16_t *b, const cmsis_nn_dims *output, int16_t *y);
+arm_cmsis_nn_status arm_batch_matmul_s8(const cmsis_nn_context *context,
+                                        const cmsis_nn_bmm_params *params,
+                                        const cmsis_nn_per_tensor_quant_params *quant,
+                                        const cmsis_nn_dims *left, const int8_t *a,
+                                        const cmsis_nn_dims *right, const int8_t *b,
+                                        const cmsis_nn_dims *output, int8_t *y);
+arm_cmsis_nn_status arm_batch_matmul_s16(const cmsis_nn_context *context,
+                                         const cmsis_nn_bmm_params *params,
+                                         const cmsis_nn_per_tensor_quant_params *quant,
+                                         const cmsis_nn_dims *left, const int16_t *a,
+                                         const cmsis_nn_dims *right, const int16_t *b,
+                                         const cmsis_nn_dims *output, int16_t *y);
 arm_cmsis_nn_status arm_svdf_state_s16_s8(
     const cmsis_nn_context *first, const cmsis_nn_context *second,
     const cmsis_nn_svdf_params *params, const cmsis_nn_per_tensor_quant_params *in,
     const cmsis_nn_per_tensor_quant_params *out, const cmsis_nn_dims *input, const int8_t *x,
-    const cmsis_nn_dims *kept, int16_t *state, const cmsis_nn_dims *features,
-    const int8_t *feature, const cmsis_nn_dims *times, const int16_t *time,
-    const cmsis_nn_dims *sums, const int32_t *bias, const cmsis_nn_dims *output, int8_t *y);
+    const cmsis_nn_dims *kept, int16_t *state, const cmsis_nn_dims *features, const int8_t *feature,
+    const cmsis_nn_dims *times, const int16_t *time, const cmsis_nn_dims *sums, const int32_t *bias,
+    const cmsis_nn_dims *output, int8_t *y);
 
 arm_cmsis_nn_status arm_lstm_unidirectional_s8(const int8_t *x, int8_t *y,
                                                const cmsis_nn_lstm_params *params,

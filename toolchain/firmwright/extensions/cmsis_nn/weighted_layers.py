@@ -13,14 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, INT64
 from firmwright.base.quant import quantize_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir import tir
-from firmwright.ir.graph.attributes.layers import TransposeConvAttrs, WindowAttrs
-from firmwright.ir.graph.attributes.recurrent import LstmAttrs, SvdfAttrs
-from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops import conv2d, fully_connected, lstm_layer, svdf
-from firmwright.ops.int16x8 import has_int64_sum, is_int16x8
-from firmwright.ops.requantize import Requantization, per_tensor_quant, quantization_of
-from firmwright.targets.cmsis_nn_codegen import (
+from firmwright.extensions.cmsis_nn.c_calls import (
     activation_pointer_type,
     c_shape,
     c_tile,
@@ -33,20 +26,17 @@ from firmwright.targets.cmsis_nn_codegen import (
     workspace_context,
     write_wrapper_function,
 )
+from firmwright.ir import tir
+from firmwright.ir.graph.attributes.layers import TransposeConvAttrs, WindowAttrs
+from firmwright.ir.graph.attributes.recurrent import LstmAttrs, SvdfAttrs
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops import conv2d, lstm_layer, svdf
+from firmwright.ops.int16x8 import has_int64_sum, is_int16x8
+from firmwright.ops.requantize import Requantization, per_tensor_quant, quantization_of
 from firmwright.targets.kernel_builder import BackendKernel
+from firmwright.targets.layer_requantization import requantize_step
 
 _C = read_sections(__file__)
-
-
-def requantize_step(call: OpCall) -> Requantization | None:
-    """Return the requantization of a layer, or None if it is not a multiplier and shift."""
-    if call.op != "fully_connected":
-        return conv2d.requantization_of(call)
-    if is_int16x8(call):
-        step = fully_connected.defined_requantization(call)
-        return step if isinstance(step, Requantization) else None
-    is_plain = fully_connected.has_int32_multiplier(call)
-    return fully_connected.requantization_of(call) if is_plain else None
 
 
 def weight_scales(call: OpCall) -> tuple[float, ...]:

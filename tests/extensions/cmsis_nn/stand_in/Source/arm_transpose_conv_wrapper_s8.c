@@ -13,8 +13,8 @@ arm_cmsis_nn_status arm_transpose_conv_wrapper_s8(
     for (int32_t at = 0; at < output->n * output->h * output->w * output->c; ++at) {
         const int32_t c = at % output->c, ox = at / output->c % output->w;
         const int32_t oy = at / output->c / output->w % output->h;
-        const int8_t *image = x + at / output->c / output->w / output->h * input->h * input->w *
-                                      input->c;
+        const int8_t *image =
+            x + at / output->c / output->w / output->h * input->h * input->w * input->c;
         int32_t sum = bias[c];
         for (int32_t tap = 0; tap < filter->h * filter->w; ++tap) {
             const int32_t down = oy + params->padding.h - tap / filter->w;

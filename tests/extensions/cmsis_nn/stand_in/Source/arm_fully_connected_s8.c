@@ -20,11 +20,13 @@ static arm_cmsis_nn_status connected(const int32_t *sums, const cmsis_nn_fc_para
     return ARM_CMSIS_NN_SUCCESS;
 }
 
-arm_cmsis_nn_status arm_fully_connected_s8(
-    const cmsis_nn_context *context, const cmsis_nn_fc_params *params,
-    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *input, const int8_t *x,
-    const cmsis_nn_dims *filter, const int8_t *w, const cmsis_nn_dims *channels,
-    const int32_t *bias, const cmsis_nn_dims *output, int8_t *y)
+arm_cmsis_nn_status arm_fully_connected_s8(const cmsis_nn_context *context,
+                                           const cmsis_nn_fc_params *params,
+                                           const cmsis_nn_per_tensor_quant_params *quant,
+                                           const cmsis_nn_dims *input, const int8_t *x,
+                                           const cmsis_nn_dims *filter, const int8_t *w,
+                                           const cmsis_nn_dims *channels, const int32_t *bias,
+                                           const cmsis_nn_dims *output, int8_t *y)
 {
     (void)channels;
     return connected(context->buf, params, &quant->multiplier, &quant->shift, 0, input, x, filter,

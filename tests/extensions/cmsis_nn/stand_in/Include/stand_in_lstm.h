@@ -13,8 +13,8 @@ static const cmsis_nn_activation whole = {INT16_MIN, INT16_MAX};
 
 static int32_t entry(int32_t index)
 {
-    static const uint8_t above[] = {4,  8,  12, 14, 15, 16, 17, 19, 20, 21, 22,  25,  27,  28, 29,
-                                    30, 31, 33, 34, 35, 37, 39, 40, 41, 43, 44,  45,  46,  49, 50,
+    static const uint8_t above[] = {4,  8,  12, 14, 15, 16, 17, 19, 20,  21,  22,  25,  27,  28, 29,
+                                    30, 31, 33, 34, 35, 37, 39, 40, 41,  43,  44,  45,  46,  49, 50,
                                     54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255};
     const int32_t at = index > 255 ? 255 : index;
     const int32_t nearest = (int32_t)floor(65536.0 / (1.0 + exp(-at / 24.0)) + 0.5);
@@ -36,8 +36,8 @@ static int32_t activated(int32_t value, int32_t factor, arm_nn_activation_type t
     return (scaled < 0 ? (1 << 25) - found + (1 << 9) - 1 : found + (1 << 9)) >> 10;
 }
 
-static int32_t side(const VALUE *x, const int8_t *w, int32_t count, const SUM *bias,
-                    int32_t unit, int32_t multiplier, int32_t shift)
+static int32_t side(const VALUE *x, const int8_t *w, int32_t count, const SUM *bias, int32_t unit,
+                    int32_t multiplier, int32_t shift)
 {
     SUM sum = bias[unit];
     for (int32_t i = 0; i < count; ++i) {
@@ -49,12 +49,11 @@ static int32_t side(const VALUE *x, const int8_t *w, int32_t count, const SUM *b
 static int32_t gate_of(const cmsis_nn_lstm_params *params, const cmsis_nn_lstm_gate *gate,
                        const VALUE *x, const VALUE *hidden, int32_t unit)
 {
-    const int32_t own = side(x, gate->input_weights, params->input_size,
-                             gate->input_effective_bias, unit, gate->input_multiplier,
-                             gate->input_shift);
-    const int32_t recurrent = side(hidden, gate->hidden_weights, params->hidden_size,
-                                   gate->hidden_effective_bias, unit, gate->hidden_multiplier,
-                                   gate->hidden_shift);
+    const int32_t own = side(x, gate->input_weights, params->input_size, gate->input_effective_bias,
+                             unit, gate->input_multiplier, gate->input_shift);
+    const int32_t recurrent =
+        side(hidden, gate->hidden_weights, params->hidden_size, gate->hidden_effective_bias, unit,
+             gate->hidden_multiplier, gate->hidden_shift);
     return activated(stand_in_clipped(own + recurrent, whole), 3, gate->activation_type);
 }
 

@@ -12,6 +12,14 @@ from firmwright.base.dtypes import INT8, INT16, DType
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Quantization
 from firmwright.conformance.case_tables import conformance_cases
+from firmwright.extensions.cmsis_nn.backend import HEADER, PATH_VARIABLE
+from firmwright.extensions.cmsis_nn.c_calls import (
+    average_pool_workspace_bytes,
+    conv_workspace_bytes,
+    depthwise_workspace_bytes,
+    reversed_weights_bytes,
+    transpose_conv_workspace_bytes,
+)
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model, partition
@@ -29,19 +37,11 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.oracle.random_samples import make_samples
 from firmwright.pipeline import Options, compile_model
-from firmwright.targets.cmsis_nn import HEADER, PATH_VARIABLE
-from firmwright.targets.cmsis_nn_codegen import (
-    average_pool_workspace_bytes,
-    conv_workspace_bytes,
-    depthwise_workspace_bytes,
-    reversed_weights_bytes,
-    transpose_conv_workspace_bytes,
-)
 from firmwright.targets.library_sources import collect_needed_files
 from firmwright.tune.region_costs import run_passes_before_reordering
 
 ROOT = Path(__file__).resolve().parents[3]
-STAND_IN = ROOT / "tests" / "backends" / "cmsis_nn"
+STAND_IN = ROOT / "tests" / "extensions" / "cmsis_nn" / "stand_in"
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 MODELS = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
 REAL = os.environ.get(PATH_VARIABLE, "")

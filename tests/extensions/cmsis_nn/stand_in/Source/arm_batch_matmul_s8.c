@@ -1,10 +1,12 @@
 /* Products of matrices of int8, the second one transposed. */
 #include "arm_nnfunctions.h"
 
-arm_cmsis_nn_status arm_batch_matmul_s8(
-    const cmsis_nn_context *context, const cmsis_nn_bmm_params *params,
-    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *left, const int8_t *a,
-    const cmsis_nn_dims *right, const int8_t *b, const cmsis_nn_dims *output, int8_t *y)
+arm_cmsis_nn_status arm_batch_matmul_s8(const cmsis_nn_context *context,
+                                        const cmsis_nn_bmm_params *params,
+                                        const cmsis_nn_per_tensor_quant_params *quant,
+                                        const cmsis_nn_dims *left, const int8_t *a,
+                                        const cmsis_nn_dims *right, const int8_t *b,
+                                        const cmsis_nn_dims *output, int8_t *y)
 {
     (void)context;
     for (int32_t n = 0; n < output->n * output->h; ++n, b += right->w * right->c) {

@@ -10,10 +10,12 @@ static int64_t product(const int16_t *a, const int16_t *b, int32_t count)
     return sum;
 }
 
-arm_cmsis_nn_status arm_batch_matmul_s16(
-    const cmsis_nn_context *context, const cmsis_nn_bmm_params *params,
-    const cmsis_nn_per_tensor_quant_params *quant, const cmsis_nn_dims *left, const int16_t *a,
-    const cmsis_nn_dims *right, const int16_t *b, const cmsis_nn_dims *output, int16_t *y)
+arm_cmsis_nn_status arm_batch_matmul_s16(const cmsis_nn_context *context,
+                                         const cmsis_nn_bmm_params *params,
+                                         const cmsis_nn_per_tensor_quant_params *quant,
+                                         const cmsis_nn_dims *left, const int16_t *a,
+                                         const cmsis_nn_dims *right, const int16_t *b,
+                                         const cmsis_nn_dims *output, int16_t *y)
 {
     const int32_t rows = output->n * output->h * left->w;
     (void)context;

@@ -45,11 +45,10 @@ static arm_cmsis_nn_status run(const struct layer *layer, const VALUE *x, const 
                 const int32_t multiplier = quant->multiplier[c], shift = quant->shift[c];
                 const SUM sum = sum_at(layer, x, w, oy, ox, c);
                 const int32_t scaled =
-                    is_narrow
-                        ? stand_in_requantized((int32_t)sum + ((const int32_t *)bias)[c],
-                                               multiplier, shift)
-                        : stand_in_requantized_wide(sum + ((const int64_t *)bias)[c], multiplier,
-                                                    shift);
+                    is_narrow ? stand_in_requantized((int32_t)sum + ((const int32_t *)bias)[c],
+                                                     multiplier, shift)
+                              : stand_in_requantized_wide(sum + ((const int64_t *)bias)[c],
+                                                          multiplier, shift);
                 *y++ = (VALUE)stand_in_clipped(scaled + offset, range);
             }
         }

@@ -15,10 +15,9 @@ from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph.attributes.layers import TransposeConvAttrs, WindowAttrs
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.targets.c_text import LINE_COLUMNS, c_function_head
 from firmwright.targets.cores import CORE_KINDS
 from firmwright.targets.kernel_builder import BackendKernel
-
-_COLUMNS = 100
 
 
 def core_features(kernel: BackendKernel) -> frozenset[str]:
@@ -49,25 +48,13 @@ def write_wrapper_function(
     kernel: BackendKernel, params: Sequence[str], statements: str, arguments: Sequence[tir.Buffer]
 ) -> None:
     head = c_function_head(f"void {kernel.symbol}(", params)
-    wrap = partial(textwrap.fill, width=_COLUMNS, initial_indent=" " * 4)
+    wrap = partial(textwrap.fill, width=LINE_COLUMNS, initial_indent=" " * 4)
     lines = (" ".join(line.split()) for line in re.split(r"(?<=;)\n", statements))
     body = "\n".join(wrap(line, subsequent_indent=" " * 8) for line in lines if line)
     headers = "#include <string.h>\n\n" if "mem" in statements else ""
     text = f'{headers}#include "arm_nnfunctions.h"\n\n{head}\n{{\n{body}\n}}\n'
     kernel.file(f"{kernel.symbol}.c", text)
     kernel.extern(kernel.symbol, list(arguments))
-
-
-def c_function_head(start: str, params: Sequence[str]) -> str:
-    """Return a function head with line breaks between parameters."""
-    lines = [start]
-    for index, param in enumerate(params):
-        word = param + (", " if index + 1 < len(params) else ")")
-        if len(lines[-1]) + len(word.rstrip()) > _COLUMNS:
-            lines[-1] = lines[-1].rstrip()
-            lines.append("    ")
-        lines[-1] += word
-    return "\n".join(lines)
 
 
 def workspace_context(

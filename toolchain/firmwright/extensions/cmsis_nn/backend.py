@@ -21,6 +21,17 @@ from firmwright.base.dtypes import INT8, INT16
 from firmwright.base.errors import UsageError
 from firmwright.base.quant import Rounding
 from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.extensions.cmsis_nn import weighted_layers as layers
+from firmwright.extensions.cmsis_nn.c_calls import (
+    activation_pointer_type,
+    average_pool_workspace_bytes,
+    c_shape,
+    c_tile,
+    core_features,
+    dtype_suffix,
+    workspace_context,
+    write_wrapper_function,
+)
 from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph.attributes.layers import (
@@ -40,19 +51,9 @@ from firmwright.ops.requantize import (
     quantized_activation_range,
 )
 from firmwright.ops.rescaled_sum import rescaled_sum
-from firmwright.targets import cmsis_nn_weighted as layers
 from firmwright.targets.backend import Backend, PatternEntry
-from firmwright.targets.cmsis_nn_codegen import (
-    activation_pointer_type,
-    average_pool_workspace_bytes,
-    c_shape,
-    c_tile,
-    core_features,
-    dtype_suffix,
-    workspace_context,
-    write_wrapper_function,
-)
 from firmwright.targets.kernel_builder import BackendKernel
+from firmwright.targets.layer_requantization import requantize_step
 from firmwright.targets.library_sources import collect_needed_files
 
 _C = read_sections(__file__)
@@ -278,7 +279,7 @@ def _supports_weighted_layer(match: Match) -> bool:
         return False
     if has_weight_zero_point(call):
         return False
-    step = layers.requantize_step(call)
+    step = requantize_step(call)
     if step is None or (x.dtype == INT16 and not _supports_int16_layer(call)):
         return False
     narrow = not has_int64_sum(call)
