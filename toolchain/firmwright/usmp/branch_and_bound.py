@@ -79,6 +79,7 @@ def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layo
     if start.cost <= (0, problem.lower_bound_bytes) or not _is_supported(problem):
         return start
     bracket = _Bracket(problem, start)
+    # A success at the lower bound ends the search at once; a refutation raises the bound.
     bracket.attempt(bracket.lower, work // 3)
     while bracket.is_open and bracket.attempt(bracket.upper - 1, work // 3):
         continue
@@ -152,16 +153,22 @@ def _solve(
     """
     if bounds.work > work or depth > _DEPTH_MAX:
         raise _OutOfWorkError
+    # Twice the middle of each buffer's range, as integers. Buffers that propagation has pushed
+    # upwards come late in the first fit, as they do in a solution.
     middle = bounds.low + bounds.high + bounds.sizes
     order = np.lexsort((-bounds.sizes, middle)).tolist()
     layout = place_first_fit(bounds.problem, order)
     bounds.work += len(bounds.sizes) // 2
     if layout.cost <= (0, height_bytes):
         return layout.offsets
+    # Deeper decisions only narrow the bounds: what can no longer be violated is never looked at
+    # again below this node.
     numbers = numbers[bounds.is_open(numbers)]
     if not bounds.is_violated_at_lowest(numbers).any():
         return tuple(bounds.low.tolist())
     branch = _choose(bounds, numbers)
+    # b is above a or below it: the two ways exclude each other and leave nothing out, so a
+    # failure of both refutes the height.
     for way in branch.ways:
         mark = bounds.mark()
         if bounds.decide(branch.number, way.least, way.greatest):

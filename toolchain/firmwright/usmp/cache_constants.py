@@ -192,6 +192,7 @@ def _candidates(
             gain_cycles = program_cycles - transfer_cycles(moved, pool)
             if gain_cycles > 0:
                 candidates.append(_Candidate(name, size_bytes, pool.name, gain_cycles))
+    # The usual order for a knapsack that is filled greedily.
     return sorted(candidates, key=lambda copy: -copy.gain_cycles / copy.size_bytes)
 
 
@@ -254,6 +255,7 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
     body = substitute(body, {}, {copy.node.buffer.name: copy.target for copy in copies})
     calls = [copy.call for copy in copies]
     body = tir.Seq((*calls, body))
+    # From the inside out: the first copy becomes the outermost pair of allocations.
     for copy in reversed(copies):
         allocate = tir.Allocate(copy.target, body, "const")
         body = tir.AllocateConst(copy.node.buffer, copy.node.constant, allocate)

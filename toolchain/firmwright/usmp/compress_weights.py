@@ -143,6 +143,8 @@ def _worthwhile_part(
     """
     saving = [layer for layer in able if layer.saved_bytes > 0]
     gain = _saved_bytes(saving)
+    # The layers that stay uncoded keep the old code, the coded ones get their own: one more
+    # copy of it in flash.
     if saving != group and not is_for_speed:
         gain -= price(group[0].kernel, {}).code_bytes
     if able == group and _saved_bytes(group) > max(gain, 0):
@@ -221,6 +223,8 @@ class _CodedLayer:
         if any(param.role == "inout" for param in self.kernel.params):
             return False
         rest = rewrite_stmt(self.kernel.body, lambda node: EMPTY_STMT if node is loop else None)
+        # In parts, the whole body runs once for each block, the rest of it included. That rest may
+        # not depend on the loop: in the second block, it would see what the first one left.
         effects = MemoryEffectAnalysis(self.kernel, {})
         written = {effect.root for effect in effects.effects_of(loop) if effect.written}
         used: set[str] = set()
@@ -265,6 +269,7 @@ class _CodedLayer:
 
         def rule(node: Node) -> Node | None:
             if isinstance(node, tir.For) and node.var == loop.var:
+                # for row in block: let i = block * rows + row: body(i), weights at row
                 inner = tir.Let(loop.var, number, node.body)
                 return replace(node, var=row, extent=tir.IntImm(rows, INDEX), body=inner)
             if isinstance(node, _ACCESSES) and node.buffer.name == self.node.buffer.name:

@@ -118,6 +118,7 @@ class DifferenceBounds:
         return self._least.copy()
 
     def undo(self, mark: IntArray) -> None:
+        # Nothing else refers to the copy, as each decision makes a mark of its own.
         self._least = mark
         self._seen = (self.low.copy(), self.high.copy())
 
@@ -168,9 +169,13 @@ class DifferenceBounds:
         matrix = self._least
         if least <= matrix[i, j]:
             return True
+        # A positive cycle i -> j -> i would require that an offset is greater than itself.
         if least + matrix[j, i] > 0:
             return False
         self.work += 1 + self._origin * self._origin // 4000
+        # In longest-path form: D[k, l] = max(D[k, l], D[k, i] + least + D[j, l]) for all k and l.
+        #
+        #     k ----> i --least--> j ----> l
         np.maximum(matrix, (matrix[:, i] + least)[:, None] + matrix[j], out=matrix)
         return True
 
@@ -260,12 +265,15 @@ class DifferenceBounds:
             rows.append((end, int(low[index]), round_up(size, step), index))
         rows.sort()
         self.work += 1 + len(rows)
+        # Energetic reasoning, as in scheduling: buffers confined to an interval of addresses must
+        # fit into it. The buffers above a bottom only change at lowest offsets.
         for bottom in sorted({lowest for _, lowest, _, _ in rows}):
             inside: dict[int, int] = {}
             filled = bottom
             for end, lowest, size, index in rows:
                 if lowest < bottom:
                     continue
+                # The second of a pair adds only what the two cover beyond the first one.
                 other, together = joint.get(index, _ALONE)
                 if other in inside:
                     filled += together - inside[other]
@@ -288,6 +296,7 @@ class DifferenceBounds:
         for pair in live_set.shared:
             a, b = pair.a, pair.b
             b_above_a, a_above_b = int(self._least[a, b]), int(self._least[b, a])
+            # a is below b: whatever b overlaps of a, the bytes of a below b are its own.
             if b_above_a > 0:
                 own_bytes[a] = min(own_bytes[a], b_above_a)
             elif a_above_b > 0:
@@ -338,6 +347,7 @@ def _restrict_to_multiples(
     """
     lo = constraint.lo // step * step
     hi = round_up(constraint.hi, step)
+    # The interval is open: between two neighboring multiples, it forbids none.
     if hi - lo <= step:
         return None
     common = math.gcd(step, constraint.modulus)
@@ -346,6 +356,8 @@ def _restrict_to_multiples(
     period = constraint.modulus // common
     if period == 1:
         return None
+    # Solve step * t = residue modulo the period: division by `common` makes the factor of t
+    # invertible.
     times = constraint.residue // common * pow(step // common, -1, period)
     residue = step * times % (period * step)
     return replace(constraint, lo=lo, hi=hi, modulus=period * step, residue=residue)

@@ -83,6 +83,7 @@ def best_first_fit_planner(problem: PlanningProblem) -> Layout:
 
 def best_first_fit_order(problem: PlanningProblem) -> tuple[list[int], Layout]:
     """Return the order with the lowest first fit, and this; stop at the lower bound."""
+    # A layout without an unplaced buffer that is as high as the bound is optimal.
     goal = (0, problem.lower_bound_bytes)
     orders = candidate_orders(problem)
     best_order = next(orders)
@@ -195,6 +196,8 @@ def improve_order(
     random = Xorshift32()
     order, current = list(best_order), best
     idle_moves = 0
+    # A move costs a first fit, and a first fit places every buffer: of a large model, fewer moves
+    # are affordable.
     affordable = _PLACEMENTS_MAX // max(1, len(order))
     for _ in range(min(moves, affordable)):
         if best.cost <= goal:
@@ -202,11 +205,13 @@ def improve_order(
         moved = _move_forward(problem, current, order, random)
         layout = place_first_fit(problem, moved)
         idle_moves += 1
+        # Equal layouts are accepted, too: a sequence of them crosses a plateau to a lower layout.
         if layout.cost <= current.cost or _is_tolerable(layout, best, random):
             order, current = moved, layout
         if layout.cost < best.cost:
             best_order, best = moved, layout
             idle_moves = 0
+        # The tolerated detours have led nowhere: the search goes on from the best order.
         if idle_moves == _RESTART_AFTER:
             order, current = list(best_order), best
             idle_moves = 0
@@ -252,6 +257,7 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
     for index in order:
         buffer = problem.buffers[index]
         for pool in buffer.pools:
+            # Buffers that are placed later have no say yet, and those in other pools none at all.
             active = [c for c in problem.constraints[index] if pools[c.a] == pool]
             offset = lowest_offset(active, offsets, buffer.alignment) if active else 0
             end = offset + buffer.size_bytes

@@ -101,6 +101,8 @@ class _ScratchHoister:
         for buffer in own:
             args.append(tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.span_elements, "rw"))
         call = replace(part, args=tuple(args))
+        # The Allocate of a synchronous call encloses the call alone, so that other calls can use
+        # its bytes. That of an asynchronous one encloses the main: start and wait are apart.
         return _allocate_around(call, own) if part.phase == "call" else call
 
     def _scratch_of_call(self, call: tir.PrimFuncCall) -> tuple[tir.Buffer, ...]:

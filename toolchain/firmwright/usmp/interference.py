@@ -52,6 +52,8 @@ class InplaceCache:
 
     def constraints(self, func: tir.PrimFunc, source: str, result: str) -> Constraints | None:
         """Return constraints on the offsets of two parameters; None if they must be disjoint."""
+        # Bodies are compared by identity, which costs nothing. The entry keeps the body alive, so
+        # that no other one gets its id.
         key = (id(func.body), source, result)
         if key not in self.entries:
             constraints = find_offset_constraints(func, source, result)
@@ -72,6 +74,7 @@ def build_interference(
     constraints: list[OffsetConstraint[str]] = []
     for i, j in sorted(_pairs_alive_together(buffers)):
         a, b = buffers[i], buffers[j]
+        # Constraints of a pair are about b - a with a the input, whichever has the lower position.
         if (b.name, a.name) in shared:
             a, b = b, a
         pair = shared.get((a.name, b.name))
@@ -91,6 +94,8 @@ def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> set[tuple[int, int]]
     previous: frozenset[int] = frozenset()
     for alive in live_sets(buffers):
         current = frozenset(alive)
+        # Of two buffers that were both live before, the pair is known already. This makes the work
+        # proportional to the pairs instead of times * pairs.
         for new in current - previous:
             for other in alive:
                 if other < new:

@@ -127,6 +127,8 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
     def peak(order: tuple[int, ...]) -> int:
         worst = 0
         for turn, index in enumerate(order):
+            # While a model runs, inputs of later ones wait already, and outputs of earlier ones are
+            # still to be read.
             later = sum(before[other] for other in order[turn + 1 :])
             earlier = sum(after[other] for other in order[:turn])
             worst = max(worst, plans[index].workspace_bytes + later + earlier)
@@ -201,6 +203,10 @@ def _shift_live_ranges(buffer: BufferInfo, begin: int, end: int, total: int) -> 
 
     Its model's run begins at time `begin` and takes `end` times.
     """
+    # own time      0 ---- end
+    # joint time    0 ... begin ---- begin + end ... total
+    #
+    # An input exists from 0 on, an output remains until the total.
     live = [LiveRange(begin + part.first, begin + part.end) for part in buffer.live]
     if _is_live_before_run(buffer):
         live[0] = LiveRange(0, live[0].end)

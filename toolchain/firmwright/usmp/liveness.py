@@ -104,8 +104,12 @@ def compute_live_ranges(
     for index, node in enumerate(flow.nodes):
         if node.time < 0:
             continue
+        # A buffer that may be defined but is not read any more is dead, and one that is read later
+        # but is not defined yet has nothing to keep. An access itself needs the memory in any case:
+        # of a result that is never read, too.
         occupied = (defined[index] & live_out[index]) | _mask(bit, node.accessed)
         while occupied:
+            # x & -x is the lowest bit of x that is set: the loop visits the set bits only.
             lowest = occupied & -occupied
             times[names[lowest.bit_length() - 1]].append(node.time)
             occupied ^= lowest
@@ -216,6 +220,8 @@ def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> l
         node = flow.nodes[index]
         return (leaving & _survivors(node, bit)) | _mask(bit, node.reads)
 
+    # Reversed edges in reversed order: a sweep goes from the end of the text to its start, as
+    # the sets do.
     edges = [(target, source) for source, target in reversed(flow.edges)]
     state = [0] * len(flow.nodes)
     for index in flow.exits:
@@ -239,6 +245,7 @@ def _solve_dataflow(
     while changed:
         changed = False
         for source, target in edges:
+            # The sets only grow, within finitely many buffers, so the sweeps end: a fixed point.
             moved = transfer(source, state[source])
             if moved & ~state[target]:
                 state[target] |= moved
@@ -278,6 +285,7 @@ class _CfgBuilder:
             case tir.If(cond, then, orelse):
                 head = [self._touching(before, cond)]
                 after_then = self.walk(then, head)
+                # Without an else, the condition itself is the other predecessor of what follows.
                 after_else = self.walk(orelse, head) if orelse else head
                 return after_then + after_else
             case tir.For(_, start, extent, body, _):
@@ -285,6 +293,8 @@ class _CfgBuilder:
                 first = self.time
                 after = self._loop(head_index, body)
                 if not self.loop_depth and self.time > first:
+                    # Overlaps are found in outermost loops only (planning_input.py), and only in
+                    # those that access memory.
                     self.loops.append(CfgLoop(stmt, LiveRange(first, self.time)))
                 return after
             case tir.While(cond, body):
@@ -346,6 +356,12 @@ class _CfgBuilder:
                     reads.add(root)
                 if param.role in _WRITING_ROLES:
                     writes.add(root)
+        # Between its start and its wait, an asynchronous call reads and writes whenever it likes:
+        # each of the two counts as a read and a write of all its buffers, so that their lives span
+        # the time in between.
+        #
+        #     start(a -> b)    kernel(c -> d)    wait(a -> b)
+        #     a, b ------------------------------------->
         if call.phase != "call":
             reads = writes = reads | writes
         node = CfgNode(self._tick(), frozenset(reads), frozenset(writes), call=call)

@@ -41,6 +41,7 @@ def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -
     for buffer in buffers:
         if len(buffer.pools) == 1:
             pinned.setdefault(buffer.pools[0], []).append(buffer)
+    # Pools add up: what can only be in one pool gains nothing from free bytes in another.
     bound = _peak_bytes(buffers, joint)
     if len(pinned) > 1:
         bound = max(bound, sum(_peak_bytes(mine, joint) for mine in pinned.values()))
@@ -89,6 +90,7 @@ def _joint_by_pair(buffers: Sequence[BufferInfo], constraints: Constraints) -> _
     for c in constraints:
         a, b = by_name[c.a], by_name[c.b]
         pair = (min(c.a, c.b), max(c.a, c.b))
+        # The forbidden interval reaches from "b ends where a begins" to "b begins where a ends".
         if c.modulus < 2 and c.lo <= -b.size_bytes and c.hi >= a.size_bytes:
             disjoint.add(pair)
         else:
@@ -129,6 +131,9 @@ def _min_bytes(alive: Sequence[BufferInfo], joint: _JointByPair) -> int:
     Two buffers that overlap with no third one count as one buffer with the bytes of the pair. Of
     all other pairs that may overlap, only the larger buffer counts.
     """
+    # A chain of pairs, a-b-c, must not count as two pairs: b would be in both. Therefore only
+    # isolated pairs are merged; of a chain, dropping the smaller buffer of each pair keeps a set
+    # without pairs, whose bytes are needed in any case.
     remaining = {buffer.name: buffer for buffer in alive}
     pairs = _pairs_among(remaining, joint)
     pair_counts: Counter[str] = Counter()
@@ -173,6 +178,10 @@ def _min_height(alive: Sequence[BufferInfo]) -> int:
         pools: set[str] = set()
         for buffer in group:
             pools.update(buffer.pools)
+        # Each pool has one topmost buffer, after which no padding is needed. The bound assumes that
+        # these are the buffers with the most padding:
+        #
+        #     |aaaaaaa.|bbbbb...|ccc     a and b are padded to the step, c is the topmost one
         padding = sorted((-buffer.size_bytes % step for buffer in group), reverse=True)
         unavoidable = padding[max(len(pools), 1) :]
         group_bytes = sum(buffer.size_bytes for buffer in group)

@@ -59,6 +59,11 @@ def collect_planning_input(
         candidates = _candidates(name, pools, users[name])
         size_bytes = allocate.buffer.span_bytes
         alignment = max(allocate.buffer.alignment, allocate.buffer.dtype.size_bytes)
+        # Another master does not see the cache: its writes are lost if the core writes back a line
+        # that they share, so a buffer that it accesses has its cache lines for itself.
+        #
+        #     |  line 0  |  line 1  |        a line with two buffers: one is written by the DMA,
+        #     |aaaaaaaaaa|aaa. bbbb |        the other by the core
         if name in shared:
             cache_line = max(cache_lines[pool] for pool in candidates)
             if cache_line:  # no other buffer may be in its cache lines
@@ -236,6 +241,7 @@ def _pairs_in_call(
     for param, arg, root in zip(kernel.params, call.args, roots, strict=True):
         if root is None or roots.count(root) > 1 or not _is_whole_buffer(flow, arg):
             continue
+        # Only a value that is dead after the call may be overwritten during it.
         if param.role == "in" and root in last:
             source_roots[param.name] = root
         elif param.role == "out":
@@ -276,6 +282,11 @@ def _pairs_in_loop(
             viewed.add(root)
     sources: list[str] = []
     for name in sorted(reads - writes - viewed):
+        # The source is read for the last time in the loop, the result written for the first time:
+        #
+        #     source  ------------|          both are live together only between the start and
+        #     result         |------------   the end of the loop
+        #              loop  |----|
         if any(live_range.end == loop.live.end for live_range in live[name]):
             sources.append(name)
     results: list[str] = []
@@ -379,9 +390,11 @@ class _Overlays:
             else:
                 outputs.append(argument.root)
             area = args[workspace].buffer
+            # Overlapping the workspace is forbidden except at one difference: the kernel's offset.
             lo, hi = -argument.buffer.span_bytes, area.span_bytes
             at_offset = OffsetConstraint(area.name, argument.root, lo, hi, _ONE_PLACE, offset)
             yield InplacePair(self.span, (at_offset,))
+        # Their places in the workspace are the kernel's own: it knows if they overlap.
         for a, b in product(inputs, outputs):
             yield InplacePair(self.span, (OffsetConstraint(a, b, 0, 0),))
 

@@ -268,12 +268,16 @@ class _Packing:
             waste_before = ((free - beam.slack) @ weight)[steps.parents]
             waste = waste_before + steps.depths * weight[steps.columns]
             area = beam.area[steps.parents] + self._areas[steps.buffers]
+            # Waste and area of a successor are known before it is computed, so the costly arrays
+            # are only made for those that have a chance.
             promising = _rank(waste, area, rule.power)[: 2 * width]
             steps = steps.at(promising)
             children = self._successors(beam, steps, area[promising])
             is_possible = self._rise(children)
             ranked = _rank((free - children.slack) @ weight, children.area, rule.power)
             ranked = ranked[is_possible[ranked]]
+            # Two orders of the same placements lead to one state. A weighted sum of its levels and
+            # remaining kinds, with random weights, is equal for these, and hardly for others.
             keys = children.remaining @ self._hash + children.top @ self._column_hash
             first_of_equal = np.unique(keys[ranked], return_index=True)[1]
             kept = ranked[np.sort(first_of_equal)[:width]]
@@ -281,6 +285,7 @@ class _Packing:
                 return None
             beam = children.rows(kept)
             history.append(steps.at(kept))
+        # The loop has ended because a state has no remaining buffer: its order is the result.
         complete = int(beam.remaining.any(1).argmin())
         return self._trace(history, complete)
 
@@ -324,10 +329,13 @@ class _Packing:
             rank = width
         else:
             rank = beam.top[row, valleys.first].astype(np.int64)
+        # lexsort sorts by its last key first: by state, then by the measure, then by width. The
+        # first of each state is the valley to fill.
         order = np.lexsort((width, rank, row))
         first_of_row = np.unique(row[order], return_index=True)[1]
         chosen = valleys.at(order[first_of_row])
         fitting = self._fitting(beam, chosen)
+        # Fewer choices at an end mean fewer successors, and an earlier end of a hopeless state.
         goes_right = fitting.is_right.sum(1) < fitting.is_left.sum(1)
         column = np.where(goes_right, chosen.end - 1, chosen.first)
         left_row, left_slot = np.nonzero(fitting.is_left & ~goes_right[:, None])
@@ -362,6 +370,7 @@ class _Packing:
             valleys = _valleys(beam.top[rows], beam.slack[rows])
             valleys = replace(valleys, row=rows[valleys.row])
             fitting = self._fitting(beam, valleys)
+            # A valley one column wide has the same column at both ends.
             is_single = valleys.end - valleys.first == 1
             is_left = ~fitting.is_left.any(1)
             is_right = ~fitting.is_right.any(1) & ~(is_left & is_single)  # both ends: raise once
