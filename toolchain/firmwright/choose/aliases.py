@@ -91,6 +91,7 @@ def find_state_aliases(
     begins = list(range(len(entry.body)))
     ends = list(begins)
     for first, end in spans:
+        # Fused calls run interleaved: each reads until the segment ends and writes from its start.
         begins[first:end] = [first] * (end - first)
         ends[first:end] = [end - 1] * (end - first)
     last_read = _last_reads(entry, views, ends)
@@ -105,6 +106,10 @@ def find_state_aliases(
         if name in results:
             continue
         read_at, made_at = last_read.get(state.value.name, -1), maker.get(name, -1)
+        # calls            0    1    2    3    4
+        # state is read    x         x
+        # next is made                    x             after the last read: no copy is needed
+        # next is made               x                  with it: if the kernel updates in place
         is_update = made_at >= 0 and read_at == made_at and updates(made_at, state.value)
         if read_at < made_at or is_update:
             aliases.setdefault(name, state.value.name)
@@ -147,6 +152,7 @@ def in_place_kernel(kernel: tir.PrimFunc, call: Call, state: Value) -> tir.PrimF
     body = _without_self_copies(kernel.body, memory)
     if source.name in traversal.used_buffers(body):
         limits = find_offset_constraints(kernel, source.name, result.name)
+        # Source and result at the same address are a difference of 0.
         if limits is None or any(limit.lo < 0 < limit.hi for limit in limits):
             return None
     params: list[tir.Param] = []

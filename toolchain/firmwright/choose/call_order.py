@@ -123,6 +123,7 @@ class ScheduleGraph:
             if not self.before[follower] & ~done:
                 ready |= 1 << follower
         surviving_bytes = state.live_bytes - dying
+        # While the call runs, what dies with it is still live, beside all that it defines.
         apart = max(state.peak.apart, state.live_bytes + defined_bytes)
         shared = max(state.peak.shared, surviving_bytes + max(dying, defined_bytes))
         return ScheduleState(
@@ -192,6 +193,8 @@ def _moves(
         move = graph.after(state, call)
         if move.peak.apart > limits.apart or move.peak.shared > limits.shared:
             continue
+        # Any order can be changed to run this call now, without loss: all calls before its old
+        # place then see as few live bytes or fewer. The other moves need not be tried.
         if move.live_bytes <= state.live_bytes and move.peak[figure] == state.peak[figure]:
             return [move]
         moves.append(move)
@@ -252,6 +255,7 @@ def _search_exactly(
     graph: ScheduleGraph, peak: PeakBytes, states_max: int
 ) -> tuple[int, ...] | None:
     """Minimize the peak without overlap, then that with overlap; return None if neither falls."""
+    # A limit below the present peak: the search finds an improvement or nothing.
     best, left = min_peak_order(graph, PeakBytes(peak.apart - 1, peak.shared), 0, states_max)
     if best is not None:
         peak = graph.peak(best)
@@ -275,6 +279,8 @@ def beam_search_order(graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH) 
             tried_max = 1 if moves > 10 * thresholds.BEAM_MOVES_MAX else None
             for call in islice(_bits(state.ready), tried_max):
                 move = graph.after(state, call)
+                # Orders of the same calls have the same continuations: of each set, the best one is
+                # kept.
                 known = longer.get(move.done)
                 if known is None or move.peak < known.state.peak:
                     longer[move.done] = _PartialOrder(move, (*partial.calls, call))
@@ -325,6 +331,7 @@ class _ScheduleGraphBuilder:
         readers = [0] * len(self.tensors)
         for index, numbers in enumerate(reads):
             for number in numbers:
+                # A reader of a view reads its source: both have one number.
                 readers[number] |= 1 << index
         tensors_with_readers: list[ScheduledTensor] = []
         for tensor, mask in zip(self.tensors, readers, strict=True):

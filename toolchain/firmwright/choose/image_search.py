@@ -101,6 +101,7 @@ class ImageSearch:
             time = best.time
             for picks in self._neighbors(best.picks):
                 image = self._image(picks)
+                # The descents leave bytes of the budget unused between two neighboring weights.
                 if image.size_bytes <= bytes_max and image.time < best.time:
                     best = image
             has_changed = best.time != time
@@ -142,6 +143,14 @@ class ImageSearch:
     def _descend(self, weight: int) -> tuple[int, ...]:
         """Return a choice of low bytes + `weight` * time, starting from the fastest candidates."""
 
+        # A Lagrangian: minimizing bytes + weight * time for many weights gives the images on the
+        # convex front of both, the small ones for small weights.
+        #
+        #     bytes |x
+        #           | x            each x is the best image for a range of weights, the slope there
+        #           |   x
+        #           |        x
+        #           +----------- time
         def cost(item: LoweringCandidate) -> int:
             return item.flash_bytes * _UNIT + item.time * weight
 
@@ -156,6 +165,8 @@ class ImageSearch:
         for _ in range(_ROUNDS_MAX):
             before = picks
             for code in self._codes:
+                # One call alone never leaves a code that others use: its new code would be one
+                # more. All calls change to a code together, so that it is paid once.
                 moved = self._moved(picks, code, cost)
                 if total(moved) < total(picks):
                     picks = moved

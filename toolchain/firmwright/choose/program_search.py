@@ -138,6 +138,9 @@ class ProgramSearch:
         needs = memory_need_per_candidate(widths, lambda picks: self._estimate_plan(picks, ()))
         regions = self._regions(widths, needs)
         for _ in range(thresholds.PRICE_CORRECTIONS_MAX):
+            # The bytes of a region are an estimate for itself alone. A plan of a whole program
+            # shows where more are needed; with these bytes, the search runs again, and may then
+            # prefer other regions. Bytes only grow, so few rounds are enough.
             programs = pareto_front(regions, len(self.ordered))
             estimates: list[PlanEstimate] = []
             for program in programs:
@@ -202,6 +205,7 @@ class ProgramSearch:
         image_bytes: list[int] = []
         if self.streamed_percent is not None:
             for _, candidates in self.ordered:
+                # The first candidate is the cheapest: a segment must not take more flash than it.
                 image_bytes.append(candidates[0].image_bytes if candidates else 0)
         entry = self.module.entry_graph
         builder = SegmentBuilder(entry, self.rows_of, requested_tensors(self.module))
@@ -231,6 +235,8 @@ class ProgramSearch:
                 last_reader = index
         regions = [region for region in singles if region.first]
         for region in self._segment_candidates().regions(self._streamed_calls(singles)):
+            # Fed rows are gone after their step, so nothing after the first segment may read the
+            # input.
             if region.first or region.end > last_reader:
                 regions.append(region)
         return regions
@@ -276,6 +282,7 @@ class ProgramSearch:
                 calls.append(region.first)
         allowed: list[Sequence[int]] = []
         for own_needs, width, pick in zip(needs, widths, picks, strict=True):
+            # The present choice stays among the allowed ones, even if it is slower than the limit.
             allowed.append(own_needs[: max(width, pick + 1)])
         refined = refine_choice(picks, peak_bytes, allowed, calls, estimate_plan)
         variants.append(self._candidate(program, refined, estimate_plan(refined)))

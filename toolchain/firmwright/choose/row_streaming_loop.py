@@ -143,6 +143,9 @@ class _RowStreamingLoopBuilder:
             stmts.append(self._stage(index, step))
             results.append(stage.result)
         body: list[tir.Stmt] = []
+        # row = feed; [ a = stage 0; [ b = stage 1; stage 2 ] ]    a bracket is an Allocate
+        #
+        # The life of b begins where it is written, so that it may take the memory of what is dead.
         for stmt, result in zip(reversed(stmts), reversed(results), strict=True):
             body.insert(0, stmt)
             transient = self._transient_buffer(result)
@@ -186,6 +189,7 @@ class _RowStreamingLoopBuilder:
         args.append(self._output_pointer(stage, band))
         name = self._function(pick.function)
         kernel_call = tir.PrimFuncCall(name, tuple(args), call.span, segment.first + index)
+        # The stage could fire this often, but only `height` of the turns are bands of the tensor.
         turns = divide_up(segment.plan.steps, period)  # the last may not be complete
         stmt = self._guard_band(stage.result, band, stage.height, turns, lag, kernel_call)
         stmt = tir.Let(row, as_expr(ArithExpr(step) / period - lag), stmt)
@@ -209,6 +213,7 @@ class _RowStreamingLoopBuilder:
         shift: list[tir.Stmt] = []
         if row_buffer is not None and not row_buffer.is_transient:
             shift.append(self._shift(name, row_buffer))
+        # Conditions that always hold are left out: most kernels of a segment then have no If.
         conditions: list[ArithExpr] = []
         if lag > 0:
             conditions.append(row >= 0)

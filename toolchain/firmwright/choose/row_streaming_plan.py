@@ -136,6 +136,8 @@ class _RowStreamingPlanner:
             for name in stage.sources:
                 if name in period_of_tensor:
                     steps = period_of_tensor[name] * stage.rows.stride
+                    # A stage that reads two tensors needs their rows in step: a sum of a branch
+                    # with stride 2 and one with stride 1 has no period.
                     ratios.add(Fraction(steps, self.tensors[name].band))
             period = 0
             if len(ratios) == 1:
@@ -210,6 +212,8 @@ class _RowStreamingPlanner:
     def _least_lag(self, stage: RowStage) -> int:
         """Return the least lag at which the last row of a window is available."""
         rows = stage.rows
+        # With the rows counted in `_depth`: the last row of the window, stride * b - pad_before +
+        # window_height - 1, must not be after the newest one.
         ahead = rows.window_height - rows.pad_before - rows.stride
         lags: list[int] = []
         for name in stage.sources:
@@ -223,6 +227,8 @@ class _RowStreamingPlanner:
         delays: list[int] = []
         for user in self._users(result):
             rows = self.stages[user].rows
+            # The same inequality as in `_least_lag`, solved for the delay of the rows that are
+            # read.
             delays.append(
                 rows.stride * (self.lags[user] + 1) - rows.window_height + rows.pad_before
             )
@@ -238,6 +244,8 @@ class _RowStreamingPlanner:
         changed = True
         while changed:
             changed = False
+            # A later stage first: its change leaves room for those before it. Each change saves
+            # bytes, so the loop ends.
             for index in reversed(range(len(self.stages) - 1)):
                 best = self.lags[index]
                 best_bytes = self._bytes_at(index, best)
@@ -273,6 +281,12 @@ class _RowStreamingPlanner:
 
         `lag` is the stage's; the rows are counted when it fires.
         """
+        # When the stage computes band b, the buffer ends with the newest row of the tensor:
+        #
+        #     rows of x   ... |--- window of band b ---| not yet needed |
+        #                     |----------------- depth -----------------|
+        #     first row       b * stride - pad_before
+        #     after the last  (b + 1 + lag) * stride - delay
         return stage.rows.stride * (1 + lag) - self._delay(name) + stage.rows.pad_before
 
     def _depth_of(self, name: str) -> int:
@@ -311,6 +325,8 @@ class _RowStreamingPlanner:
         newest = max(newest_rows)
         tensor, depth = self.tensors[name], self._depth_of(name)
         padding_bands = 0
+        # Rows below the tensor are needed by windows that end there, but only in a buffer that
+        # holds older rows as well.
         if depth > tensor.band:
             missing = max(0, newest - self._delay(name) - tensor.height + 1)
             padding_bands = divide_up(missing, tensor.band)

@@ -58,6 +58,7 @@ def overhead_instructions(segment: FusedSegment, types: Mapping[str, TensorType]
     for name, row_buffer in segment.plan.row_buffers.items():
         size_bytes = types[name].size_bytes
         kept_rows = row_buffer.rows - row_buffer.band
+        # Each band shifts the kept rows by one band, and a tensor arrives in size / band bands.
         moved_bytes += kept_rows * size_bytes // row_buffer.band
         if name == segment.plan.source:
             moved_bytes += size_bytes
@@ -84,6 +85,8 @@ def overlapped_bytes(segment: FusedSegment, source: TensorType, result: TensorTy
         if access.is_write:
             written_bytes = (access.row + 1) * row_out
         elif written_bytes:
+            # Written so far, minus the position of the row that is read now: if the result began
+            # less far below, it would overwrite this row.
             ahead_bytes = max(ahead_bytes, written_bytes - access.row * row_in)
     below = max(source.size_bytes + align_up(ahead_bytes), result.size_bytes)
     return min(source.size_bytes + result.size_bytes, below)

@@ -128,6 +128,7 @@ class _Folding:
         periods, rest = divmod(channels, len(x.low))
         if rest:
             x, periods = _unknown(channels), 1
+        # Offsets are added with weights, so the zero point is taken off first: padding is then 0.
         low = np.tile(x.low, periods) - _zero_point(source)
         high = np.tile(x.high, periods) - _zero_point(source)
         if _is_padded(call):
@@ -154,9 +155,13 @@ class _Folding:
         bounds = self._bounds[value.name]
         if weights.shape[-1] % channels:
             return np.zeros(channels, bool)
+        # A channel c of x adds sum(w[.., c]) * x[c] to each output. If x[c] is constant, that is a
+        # constant, too, unless part of the window is padding, where x is the zero point instead:
+        # then it must be the zero point everywhere, which adds nothing.
         is_constant = bounds.low == bounds.high
         if _is_padded(call):
             is_constant &= bounds.low == _zero_point(value)
+        # Weights of zero read a channel without effect, whatever its values are.
         is_unread = ~weights.reshape(-1, channels).any(axis=0)
         return np.asarray(is_constant | is_unread)
 
@@ -169,11 +174,13 @@ class _Folding:
         """
         channels = self._body[index].outputs[0].shape[-1]
         changed = [index]
+        # The list grows while it is walked: the readers that are appended are visited, too.
         for at in changed:
             call = self._body[at]
             if call.op in _OUTPUT_CHANNELS:
                 self._body[at] = self._with_outputs(call, live)
             value = call.outputs[0]
+            # After a flatten, the last axis has each channel several times: c, c + channels, ...
             elements = np.arange(value.shape[-1]).reshape(-1, channels)
             self.live[value.name] = tuple(elements[:, live].ravel().tolist())
             for reader in self._readers[value.name]:
@@ -214,6 +221,7 @@ class _Folding:
         offsets = conv2d.weight_offsets(layer).astype(np.int64)
         sums = offsets.reshape(len(offsets), -1, channels).sum(axis=1)
         constants = self._bounds[value.name].low - _zero_point(value)
+        # The live channels remain inputs of the layer; only the others become part of the bias.
         constants[list(live)] = 0
         added = sums @ constants
         if added.any():

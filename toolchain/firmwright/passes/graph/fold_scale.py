@@ -87,6 +87,10 @@ def _with_late_reshapes(
     function: Function, constants: Mapping[str, Constant], *, any_bias: bool
 ) -> Function:
     """Move the reshape of a convolution's result behind a scale and shift of its channels."""
+    # conv -> reshape -> a * b + c     becomes     conv -> a * b + c -> reshape
+    #
+    # The reshape keeps the channels last, so b and c mean the same before it, and the scale is then
+    # next to the convolution.
     uses, body = count_uses(function), list(function.body)
     producers = producer_places(body)
     for index, call in enumerate(function.body):

@@ -174,6 +174,8 @@ class _TransposeSinker:
         if x is None or x.constant is not None:
             return False
         inner = self.moved.get(x.name, TransposedValue(x, tuple(range(len(perm)))))
+        # y[i] = x axis perm[i], and x[j] = source axis inner[j], so y[i] = source axis
+        # inner[perm[i]].
         composed = tuple(inner.perm[axis] for axis in perm)
         self.moved[call.outputs[0].name] = TransposedValue(inner.source, composed)
         return True
@@ -236,6 +238,11 @@ class _TransposeSinker:
         outputs, inputs = w.type.shape
         if inputs != math.prod(flat.shape[1:]):
             return False
+        # Column k of the weights belongs to element k of the flattened transpose. Read as an array
+        # of the shape before the flatten, the columns are transposed back to the source's order:
+        #
+        #     source NCHW --transpose--> NHWC --flatten--> n x (h w c)   weights o x (h w c)
+        #     source NCHW -----------------------flatten-> n x (c h w)   weights o x (c h w)
         back = _inverse(flat.moved.perm)
         columns = self.array(w).reshape(outputs, *flat.shape[1:]).transpose(back)
         weights = self.constant(w, np.ascontiguousarray(columns).reshape(outputs, inputs))
@@ -258,6 +265,7 @@ class _TransposeSinker:
         sources = [self._source(v, perm, call) for v in inputs]
         if any(v is None for v in sources):
             return False
+        # Softmax works along the last axis, which must be the last one of the source as well.
         if call.op == "softmax" and perm[-1] != rank - 1:
             return False
         attrs = _ATTRS[call.op](call, perm)
@@ -267,6 +275,8 @@ class _TransposeSinker:
             if has_order and not _keeps_order(axes, perm):
                 return False
             if not call.attrs.keep_dims:
+                # Without the reduced axes, the others are numbered anew, in the order of the
+                # source.
                 left = [perm[axis] for axis in range(rank) if axis not in axes]
                 perm = tuple(sorted(left).index(axis) for axis in left)
         self._emit(call, perm, (*sources, *call.inputs[count:]), attrs)
@@ -294,6 +304,7 @@ class _TransposeSinker:
             return self.constant(value, self.array(value).reshape(wide).transpose(back))
         if value.type.elements != 1 and not is_view_transpose(wide, back):
             return None
+        # The value exists in another layout than the sources have, and nothing has computed it yet.
         is_pending = transposed is not None and value.name not in self.emitted
         if is_pending and call.op in EXPRESSION_OPS:
             return None  # expressions read it through a permutation
@@ -423,6 +434,7 @@ def _best(
     for strategy in get_args(ReshapeStrategy):
         sinker = _TransposeSinker(dict(constants), set(names), strategy)
         sunk = sinker.run(function)
+        # Adjacent transposes cancel or become one only in the next pass: what it leaves counts.
         moved_elements = 0
         for call in fold_transposes(sunk).body:
             if call.op == "transpose":

@@ -59,6 +59,11 @@ class _CallScheduler:
             regions = self.analysis.effects_of(stmt)
             self._await(regions, device)
             if isinstance(stmt, tir.PrimFuncCall) and device:
+                # The start moves up as far as nothing before it conflicts: the earlier it is, the
+                # longer the device and the core work at the same time.
+                #
+                #     core     a | b | c | wait d          start d has passed b and c
+                #     device       d --------->
                 position = len(self.done)
                 while position and self._may_pass(self.done[position - 1], device, regions):
                     position -= 1
@@ -85,6 +90,7 @@ class _CallScheduler:
             if not in_order and find_conflict(self.analysis.effects_of(call), regions):
                 due[_queue(call)] = position
         for position, call in enumerate(tuple(self.in_flight)):
+            # A queue works in order: what was started before an awaited call has ended with it.
             if position <= due.get(_queue(call), -1):
                 self.done.append(replace(call, phase="wait"))
                 self.in_flight.remove(call)

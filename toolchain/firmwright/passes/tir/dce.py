@@ -57,6 +57,7 @@ def _register(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> _Register:
 
 def _is_read(buffer: tir.Buffer, indices: tuple[tir.Expr, ...], read: set[_Register]) -> bool:
     name, place = _register(buffer, indices)
+    # An index that is not constant may select any element of the register.
     if place is None:
         return any(other == name for other, _ in read)
     return (name, place) in read or (name, None) in read

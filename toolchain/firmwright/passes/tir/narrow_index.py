@@ -34,6 +34,8 @@ class _Narrower:
     def expr(self, node: tir.Expr) -> tir.Expr:
         match node:
             case tir.Var(name, dtype) if name in self.narrow:
+                # The variable is narrow, but this expression is not: it sees the old type through a
+                # cast.
                 return tir.Cast(dtype, tir.Var(name, INT32))
             case tir.Binary(op, a, b) if op in tir.COMPARISONS:
                 return with_children(node, self.pair(a, b))
@@ -106,6 +108,7 @@ class _Narrower:
 
     def _for(self, node: tir.For) -> tir.Stmt:
         inner = self.bounds.with_loop(node.var, node.start, node.extent)
+        # The generated loop compares the variable with start + extent, which must fit as well.
         end = self.bounds.interval_of(tir.Binary("add", node.start, node.extent))
         if node.var.dtype == INT64 and _fits(end) and _fits(inner.interval_of(node.var)):
             start, extent = self.narrowed(node.start), self.narrowed(node.extent)

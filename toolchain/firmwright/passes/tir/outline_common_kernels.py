@@ -121,11 +121,13 @@ class _OutlinedGroup:
         def uses(values: tuple[tir.IntImm, ...]) -> int:
             return sum(numbers[place].runs for place in self.places[values])
 
+        # To split the group by this number makes it a constant again where it costs the most.
         return max(self.places, key=uses)
 
     @property
     def saved_bytes(self) -> int:
         """Code bytes saved, minus those added at the call sites."""
+        # Kernels with equal numbers share their code already, without parameters.
         distinct = {member.skeleton.values: member.cost.code_bytes for member in self.members}
         added = _ARGUMENT_BYTES * len(self.scalars) * len(self.members)
         return sum(distinct.values()) - max(cost.code_bytes for cost in self._costs) - added

@@ -120,6 +120,8 @@ class _TemplateBuilder:
         if isinstance(node, tir.BufferStore):
             visits[-1] = _Visit(node.value, "number", runs, node.value.dtype.is_int)
         elif isinstance(node, tir.For) and isinstance(node.extent, tir.IntImm):
+            # Numbers in the body run once for each iteration: a number of an inner loop is
+            # expensive as a variable, one of the outermost hardly costs time.
             visits[-1] = _Visit(node.body, "number", runs * node.extent.value, stored=False)
         return visits
 
@@ -148,6 +150,7 @@ class _TemplateBuilder:
                     return [""] * len(args)
                 return ["" if operand.kind == "imm" else "number" for operand in intrinsic.operands]
             case tir.Binary(op):
+                # The role becomes the name of a parameter in C, such as `stride` for a factor.
                 below = "limit" if op in tir.COMPARISONS else _ROLES.get(op, "number")
                 return [below if role else ""] * 2
         return [role] * count
@@ -205,6 +208,7 @@ def _is_value(node: Node) -> bool:
 
 def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimFunc:
     """Return the kernel with other expressions in the place of literals, by `Hole.place`."""
+    # A rewrite visits the literals in the order in which the builder has counted them.
     places = itertools.count()
 
     def rule(node: Node) -> Node | None:
@@ -219,6 +223,7 @@ def flatten_buffers(func: tir.PrimFunc) -> tir.PrimFunc | None:
 
     def flat(indices: tuple[tir.Expr, ...], buffer: tir.Buffer) -> tuple[tir.Expr, ...]:
         nonlocal mixed
+        # A flat index adds up its parts, which must therefore have one type.
         mixed = mixed or len({index.dtype for index in indices}) > 1
         return (flat_index(buffer, indices),)
 

@@ -161,6 +161,7 @@ def _decided(node: tir.Binary, bounds: Bounds) -> tir.Expr | None:
         return None
     if node.op in ("div", "mod") and isinstance(node.b, tir.IntImm) and node.b.value > 0:
         limits = bounds.interval_of(node.a)
+        # Division truncates toward zero: below the divisor, on both sides of zero, it gives zero.
         if limits is not None and -node.b.value < limits[0] and limits[1] < node.b.value:
             return tir.IntImm(0, node.dtype) if node.op == "div" else node.a
     return None
@@ -200,6 +201,7 @@ def _select(node: tir.Select, bounds: Bounds) -> tir.Expr:
 
 
 def assuming(bounds: Bounds, cond: tir.Expr, holds: bool = True) -> Bounds:
+    # a and b: both hold. not (a or b): neither holds. The two other cases tell nothing of a.
     joint = "and" if holds else "or"
     if isinstance(cond, tir.Binary) and cond.op == joint and cond.a.dtype == BOOL:
         return assuming(assuming(bounds, cond.a, holds), cond.b, holds)
@@ -263,6 +265,7 @@ def _for(node: tir.For, bounds: Bounds) -> tir.Stmt:
 
 def _let(node: tir.Let, bounds: Bounds) -> tir.Stmt:
     value = simplify_expr(node.value, bounds)
+    # A name for a number or for another variable hides what is known of it: it is replaced.
     if isinstance(value, tir.IntImm | tir.Var):
         return simplify_stmt(substitute(node.body, {node.var.name: value}), bounds)
     body = simplify_stmt(node.body, bounds.with_let(node.var, value))
@@ -276,6 +279,7 @@ def _if(node: tir.If, bounds: Bounds) -> tir.Stmt:
     orelse = EMPTY_STMT if node.orelse is None else node.orelse
     if isinstance(cond, tir.IntImm):
         return simplify_stmt(node.then if cond.value else orelse, bounds)
+    # Each branch knows its condition: nested guards against the same limit disappear.
     then = simplify_stmt(node.then, assuming(bounds, cond))
     other = simplify_stmt(orelse, assuming(bounds, cond, False))
     if then == EMPTY_STMT:

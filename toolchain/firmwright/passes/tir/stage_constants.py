@@ -160,6 +160,11 @@ class _ConstantStager:
 
     def _step(self, step: tir.Stmt, position: int) -> tir.Stmt:
         """Return the step with its loads and with the load of the next step in parallel."""
+        # position   k - 1               k                    k + 1
+        # CPU        step k - 1 | wait   step k     | wait    step k + 1
+        # copy       block k ----        block k + 1 ----     ...
+        #
+        # The copy for a step is started before the step that precedes it, and awaited after that.
         now, following = self.steps[position], self.steps[position + 1 : position + 2]
         ahead = [load for loads in following for load in loads if load.block.is_async]
         not_ahead = [load for load in now if position == 0 or not load.block.is_async]
