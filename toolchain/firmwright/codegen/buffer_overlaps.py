@@ -65,6 +65,8 @@ class OverlapComments:
     def __init__(self, main: tir.PrimFunc, kernels: Mapping[str, tir.PrimFunc]) -> None:
         ranges = _pool_ranges(main)
         calls = (node for node in statements(main.body) if isinstance(node, tir.PrimFuncCall))
+        # Several calls may share one C function, each with buffers at other places: the comment of
+        # the function has all of them.
         self._calls = group_pairs(
             (kernels[call.callee].code, (overlap, call.op))
             for call in calls
@@ -117,6 +119,10 @@ def _overlaps(
                 continue
             roles = params[written].role in _WRITTEN_ROLES and params[read].role in _READ_ROLES
             if roles and target.overlaps(source):
+                # Distance -64: y is written below x, over what has been read already.
+                #
+                #     y |------------------|
+                #     x     |----------------|
                 is_fixed = target.exact and source.exact
                 distance = target.start - source.start if is_fixed else None
                 yield _Overlap(written, read, distance)

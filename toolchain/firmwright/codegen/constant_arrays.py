@@ -75,6 +75,7 @@ def collect_linked_constants(
             constant = module.constants[node.constant]
             key = key_of(constant)
             used[node.constant] = None
+            # One array serves all its readers, so it has the strictest of their alignments.
             alignment = max(node.buffer.alignment, constant.dtype.size_bytes)
             widest[key] = max(alignment, widest.get(key, 1))
     supply = UniqueNamer((*RESERVED_NAMES, *(function.name for function in functions)))
@@ -147,6 +148,7 @@ def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
     for index, module in enumerate(modules):
         for constant in module.constants.values():
             key = array_key(constant)
+            # The first module with a constant claims it; another one that has it makes it shared.
             if first_module.setdefault(key, index) != index:
                 shared[key] = constant
     return dict(sorted(shared.items()))

@@ -114,7 +114,10 @@ class ExprPrinter:
             return CExpr(f"{inner.within(SUM)} != {zero}", INT32, c_expr.EQUALITY)
         if source.is_float or target.is_float:
             return cast_to(inner, target)
+        # C has converted the text already, by promotion or in an operator: both its type and that
+        # of the node must fit, or the cast would change what it reads.
         held = [source] if inner.literal else [source, inner.ctype]
+        # Widening needs no cast in C: the next operator or assignment converts without loss.
         if any(c_expr.represents_all_values(target, dtype) for dtype in held):
             return inner
         return cast_to(inner, target)
@@ -144,6 +147,8 @@ class ExprPrinter:
         if (short := self._plain_sum(node)) is not None:
             return short
         a, b = self._operands(node)
+        # gcc warns where an operand with the bits of a signed value meets one of an alias type:
+        # then both sides get the standard type.
         extended = not node.dtype.signed and (a.sign_extended or b.sign_extended)
         if extended and node.op in ("and", "or", "xor"):
             a, b = (c_expr.strip_alias_type(side, node.dtype) for side in (a, b))
@@ -164,6 +169,8 @@ class ExprPrinter:
         if node.op in tir.COMPARISONS:
             return a, b
         shift = node.op == "shr"
+        # C computes in the wider of the two operands: a 64-bit product of two 32-bit operands would
+        # overflow first and be widened then. A shift computes in the type of its left operand.
         narrow = a.ctype.bits < dtype.bits and (shift or b.ctype.bits < dtype.bits)
         unsigned = dtype == UINT32 and UINT32 not in ((a.ctype,) if shift else (a.ctype, b.ctype))
         if dtype.is_int and ((dtype.bits > 32 and narrow) or unsigned):
@@ -204,6 +211,7 @@ class ExprPrinter:
         return None
 
     def _wrapped(self, node: tir.Binary) -> CExpr:
+        # uint8_t and uint16_t are promoted to int, in which 65535 * 65535 overflows.
         wide = tuple(cast_to(self.value(side), UINT32) for side in (node.a, node.b))
         symbol, precedence, least = c_expr.C_OPERATORS[node.op]
         text = f"{wide[0].within(least)} {symbol} {wide[1].within(max(least, precedence + 1))}"
@@ -212,9 +220,11 @@ class ExprPrinter:
     def _signed_shl(self, node: tir.Binary) -> CExpr:
         dtype = node.a.dtype
         if isinstance(node.b, tir.IntImm) and 0 <= node.b.value < dtype.bits - 1:
+            # A product is defined for negative values, too, and compilers shift for it.
             return self._binary(tir.Binary("mul", node.a, tir.IntImm(1 << node.b.value, dtype)))
         computed = dtype if dtype.bits >= 32 else INT32
         unsigned = UINT32 if computed == INT32 else dtypes.UINT64
+        # Shifting a negative value to the left is undefined in C; its bits as unsigned are shifted.
         bits = cast_to(self.value(node.a), unsigned)
         amount = self.value(node.b).within(UNARY)
         return cast_to(CExpr(f"{bits.text} << {amount}", unsigned, c_expr.SHIFT), computed)
@@ -234,6 +244,7 @@ class ExprPrinter:
         limit = node.b.value
         if low < 0 or high > limit:
             return False
+        # limit & (limit + 1) is 0 for 2^n - 1 only: a mask of the low bits keeps what is below it.
         return node.op == "min" or (node.op == "and" and limit & (limit + 1) == 0)
 
     def _extreme(self, node: tir.Binary) -> CExpr:
@@ -252,6 +263,7 @@ class ExprPrinter:
         if not isinstance(inner, tir.Binary) or {node.op, inner.op} != {"min", "max"}:
             return None
         outer_limit, inner_limit = node.b, inner.b
+        # min(max(x, low), high) and max(min(x, high), low) are the same clamp, if low <= high.
         low, high = (inner_limit, outer_limit) if node.op == "min" else (outer_limit, inner_limit)
         literal = (tir.IntImm, tir.FloatImm)
         if not (isinstance(low, literal) and isinstance(high, literal) and low.value <= high.value):
@@ -377,6 +389,7 @@ class ExprPrinter:
         if self.element_type(place) == pointee:
             return inner
         qualifier = "const " if const else ""
+        # By way of void *, the cast raises the alignment without a warning of -Wcast-align.
         through = "" if cast_type(pointee) == pointee else f"({qualifier}void *)"
         return CExpr(f"({qualifier}{pointee} *){through}{inner.within(UNARY)}", BOOL, UNARY)
 

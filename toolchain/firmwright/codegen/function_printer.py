@@ -101,6 +101,7 @@ def _print_kernel(context: EmitContext, function: tir.PrimFunc, comment: Sequenc
         with printer.scope.block():
             printer.body(function.body)
         for name in names:
+            # A shared C function has the parameters of all its kernels: this one may not need each.
             if name not in printer.used_names:
                 out.line(f"(void){names[name]};")
     return out.text()
@@ -217,6 +218,7 @@ class AotMainPrinter(StmtPrinter):
         if io.has_probe_callback and not mapping:
             self.out.line("(void)probe;")
         checks = () if mapping else backend_version_checks(self.context.module)
+        # Null pointers come first: the other checks read through them.
         self.refuse([f"{pointer} == NULL" for pointer in required], "e_null")
         self.refuse([f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align")
         if io.pools:
@@ -355,6 +357,7 @@ class AotMainPrinter(StmtPrinter):
         pool, offset = self.sources[source.buffer.name]
         if name == CONST_LOAD_START.name:
             self.waits[target.buffer.name] = pool
+        # Offset in the pool's file, plus the offset in the constant.
         position = fold_index("add", tir.IntImm(offset, source.offset.dtype), source.offset)
         arguments = (
             self.exprs.as_type(position, UINT32).text,

@@ -24,18 +24,13 @@ from firmwright.ir.settings import Minimize
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.cost_model import GENERIC_WEIGHTS, CostWeights, estimate_cost
 from firmwright.ir.tir.intrinsic import IntrinsicTable
-from firmwright.ir.tir.memory_traffic import (
-    NO_TRAFFIC,
-    count_traffic,
-    has_known_speed,
-    transfer_cycles,
-)
 from firmwright.ir.tir.traversal import statements
 from firmwright.ir.weight_stand_ins import StandIn, with_stand_ins
 from firmwright.lower.kernel_texts import format_schedule, format_shapes, words_of
 from firmwright.lower.layer_measurements import LayerMeasurements
 from firmwright.lower.recorded_kernels import difference_error, missing_kernel_error
 from firmwright.lower.rounding_sensitivity import has_discontinuity
+from firmwright.lower.stall_cycles import flash_stall_cycles, pool_stall_cycles
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.opdef import OpTable, RowReduction, RowWindow
 from firmwright.ops.requantize import has_weight_zero_point
@@ -68,10 +63,6 @@ class LoweredCall(NamedTuple):
 
     call: Call
     candidates: tuple[LoweringCandidate, ...]
-
-
-_CACHED_BYTES = 256
-"""Constants up to this size are assumed to stay in the data cache of flash."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +215,8 @@ class Lowering:
             return ()
         settings = replace(self.module.settings, all_channels=True)
         wide = replace(self, module=replace(self.module, settings=settings))
+        # The record may come from weights with constant channels, or from a compilation for all
+        # weights, whose kernels skip none: the form with the recorded code is the one.
         forms = [one.built(name, call, whole, kernel.schedule) for one in (self, wide)]
         built = [form for form in forms if form is not None]
         if not built:
@@ -251,6 +244,8 @@ class Lowering:
         for schedule in self._fitting(call):
             for config in tuned.configs(schedule, op_call):
                 candidate = self._scheduled(name, call, schedule, config, whole)
+                # A schedule that trades time for bytes is offered only within its limit, in
+                # multiples of the time of the default kernel.
                 if not schedule.time_max or candidate.instructions <= schedule.time_max * most:
                     offered.append(candidate)
         measured = tuned.with_measured_costs(offered)
@@ -290,6 +285,9 @@ class Lowering:
         The first schedule that can accumulate rows builds it, else the operator's definition.
         """
         op_call = make_op_call(call, self.module)
+        # A reduction over rows is a loop of this kernel over bands, then one call of the finish:
+        #
+        #     sums = 0; for each band: sums += rows of the band; y = finish(sums)
         schedule_name, accumulate = DEFAULT_SCHEDULE, rows.accumulate
         for schedule in self._fitting(call):
             if schedule.fold and schedule.configs(op_call):
@@ -314,6 +312,7 @@ class Lowering:
 
     def _fitting(self, call: Call) -> list[Schedule[ScheduleConfig]]:
         objective = self.module.settings.objective
+        # With a RAM budget, kernels that save RAM compete, too, whatever the goal is.
         goals = {"", objective.minimize} | (set() if objective.has_free_ram else {Minimize.RAM})
         return [schedule for schedule in self._available(call) if schedule.goal in goals]
 
@@ -328,6 +327,8 @@ class Lowering:
             schedules = [schedule.with_short_loops(only=False) for schedule in schedules]
         if has_weight_zero_point(make_op_call(call, self.module)):
             schedules = [s for s in schedules if s.takes_weight_zero_point]
+        # A fused float operation rounds once instead of twice. Before a rounding to integers, that
+        # last bit may decide between two results, so such graphs get the exact kernels.
         if any(s.fuses for s in schedules) and has_discontinuity(self.entry):
             return [s for s in schedules if not s.fuses]
         return schedules
@@ -386,37 +387,16 @@ class Lowering:
             code_bytes=price.code_bytes,
             instructions=price.instructions,
             cycles=price.cycles,
-            stall_cycles=self._stalls(func, call) + self._flash_stalls(func, kernel.constants),
+            stall_cycles=self._stall_cycles(func, call, kernel.constants),
         )
 
-    def _flash_stalls(self, func: tir.PrimFunc, constants: Mapping[str, Constant]) -> int:
-        """Return the cycles that reads of constants wait for flash, except of small ones."""
+    def _stall_cycles(
+        self, func: tir.PrimFunc, call: Call, constants: Mapping[str, Constant]
+    ) -> int:
+        """Return the cycles that a kernel waits for assigned pools and for flash."""
         per_byte = self.module.settings.flash.stalls_per_byte
-        if not per_byte:
-            return 0
-        moved = count_traffic(func, {})
-        stalls = 0.0
-        for name, constant in constants.items():
-            if constant.size_bytes > _CACHED_BYTES:
-                buffer_name = name.rpartition(".")[2]
-                stalls += per_byte * moved.get(buffer_name, NO_TRAFFIC).read_bytes
-        return round(stalls)
-
-    def _stalls(self, func: tir.PrimFunc, call: Call) -> int:
-        """Return the cycles that the pools assigned to the call's tensors add."""
-        pools = {pool.name: pool for pool in self.module.pools if has_known_speed(pool)}
-        values = [*call.variables, *call.outputs]
-        assigned = [pools.get(value.virtual_device.memory_scope) for value in values]
-        if not any(assigned) or len(func.params) != len(values):
-            return 0
-        moved = count_traffic(func, {})
-        stalls = 0.0
-        for param, pool in zip(func.params, assigned, strict=True):
-            if pool is not None:
-                traffic = moved.get(param.name, NO_TRAFFIC)
-                fastest = min(transfer_cycles(traffic, other) for other in pools.values())
-                stalls += transfer_cycles(traffic, pool) - fastest
-        return round(stalls)
+        in_pools = pool_stall_cycles(func, call, self.module.pools)
+        return in_pools + flash_stall_cycles(func, constants, per_byte)
 
 
 def has_same_code(one: LoweringCandidate, other: LoweringCandidate) -> bool:

@@ -1,0 +1,49 @@
+"""Cycles that a kernel waits for memory: flash, and pools that the user assigned to tensors."""
+
+from collections.abc import Mapping, Sequence
+
+from firmwright.ir import tir
+from firmwright.ir.core import Constant, PoolInfo
+from firmwright.ir.graph.nodes import Call
+from firmwright.ir.tir.memory_traffic import (
+    NO_TRAFFIC,
+    count_traffic,
+    has_known_speed,
+    transfer_cycles,
+)
+
+_CACHED_BYTES = 256
+"""Constants up to this size are assumed to stay in the data cache of flash."""
+
+
+def flash_stall_cycles(
+    func: tir.PrimFunc, constants: Mapping[str, Constant], per_byte: float
+) -> int:
+    """Return the cycles that reads of constants wait for flash, except of small ones."""
+    if not per_byte:
+        return 0
+    moved = count_traffic(func, {})
+    stalls = 0.0
+    for name, constant in constants.items():
+        if constant.size_bytes > _CACHED_BYTES:
+            buffer_name = name.rpartition(".")[2]
+            stalls += per_byte * moved.get(buffer_name, NO_TRAFFIC).read_bytes
+    return round(stalls)
+
+
+def pool_stall_cycles(func: tir.PrimFunc, call: Call, pools: Sequence[PoolInfo]) -> int:
+    """Return the cycles that the pools assigned to the call's tensors add to the fastest pool."""
+    known = {pool.name: pool for pool in pools if has_known_speed(pool)}
+    values = [*call.variables, *call.outputs]
+    assigned = [known.get(value.virtual_device.memory_scope) for value in values]
+    if not any(assigned) or len(func.params) != len(values):
+        return 0
+    moved = count_traffic(func, {})
+    stalls = 0.0
+    for param, pool in zip(func.params, assigned, strict=True):
+        if pool is not None:
+            traffic = moved.get(param.name, NO_TRAFFIC)
+            # Only the difference counts: the kernel's own price assumes the fastest pool.
+            fastest = min(transfer_cycles(traffic, other) for other in known.values())
+            stalls += transfer_cycles(traffic, pool) - fastest
+    return round(stalls)
