@@ -64,7 +64,7 @@ def random_combination(seed: int, board: str = "", models: int = 0) -> Combinati
     is_divided = board == TWO_CORES or (board == "host" and rng.random() < 0.2)
     if is_divided and models <= BOARDS.get(board, 1):
         models = 1
-        for name in ("io_buffers", "emit_step_api"):
+        for name in ("io_buffers", "emit_step_api", "emit_probe_callback"):
             options.pop(name, None)
         options |= _draw_devices(rng)
     elif models == 1:

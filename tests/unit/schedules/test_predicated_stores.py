@@ -1,0 +1,40 @@
+"""No store before a predicated store is lost, although gcc 12.2 takes that for a whole one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import firmwright
+from tests.fuzz.option_combinations import Combination
+from tests.fuzz.test_option_combinations import differing, random_model, run_image
+
+SCHEDULES = Path(firmwright.__file__).parent / "schedules"
+STORE = re.compile(r"(?:vst[a-z0-9]*(?:\$\{\w+\})?q|\$\{store\}q)_p_\w+\(([^,]+),")
+
+
+def test_every_predicated_store_comes_after_keep_stores() -> None:
+    found = 0
+    for file in sorted(SCHEDULES.rglob("*.c.in")):
+        lines = file.read_text().splitlines()
+        for before, line in itertools.pairwise(lines):
+            store = STORE.search(line)
+            if store is not None:
+                assert before.strip() == f"KEEP_STORES({store[1]});", f"{file.name}: {line}"
+                found += 1
+    assert found >= 14
+    assert not [file for file in SCHEDULES.rglob("*.py") if STORE.search(file.read_text())]
+
+
+@pytest.mark.qemu
+def test_a_border_that_is_filled_before_a_predicated_store_stays() -> None:
+    """The padding of ten bytes of a row band, the first three of which are stored again."""
+    model = random_model(2801, "uint8")
+    assert model is not None
+    outputs = run_image([model], Combination("mps3-an547", "gcc", 1, False, {"optimize": "ram"}))
+    assert differing([model], outputs) == []
+    assert all(np.size(value) for value in outputs[0][0].values())
