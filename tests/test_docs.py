@@ -60,6 +60,7 @@ GENERATED = {
     "build/stack.json",
     "my_boards/small-m4/board.toml",
     "firmwright_weigh/__init__.py",
+    "firmwright_weigh/bazel.py",
     "firmwright_weigh/help.toml",
     "firmwright_weigh/weigh.py",
     "npu1/__init__.py",

@@ -22,7 +22,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILE.findall(PAGE.read_text(encoding="utf-8")):
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        with file.open("a", encoding="utf-8") as part:
+            part.write(text)
     install(tmp_path, "weigh", "firmwright_weigh")
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in sys.modules if name.startswith("firmwright_weigh")]:
@@ -57,6 +58,25 @@ def test_the_verb_is_listed_described_and_run(fw: Callable[..., Any], digits_pat
     )
     wrong = fw("weigh", digits_path, "--largest", "0")
     assert (wrong.status, "argument --largest" in wrong.err) == (2, True)
+
+
+@pytest.mark.usefixtures("site")
+def test_the_export_format_makes_a_package_with_license_readme_and_build_file(
+    fw: Callable[..., Any], digits_path: Path, tmp_path: Path
+) -> None:
+    assert "cmake" in fw("export", "--help").out
+    output = tmp_path / "package"
+    said = fw("export", digits_path, "--format", "bazel", "-o", output, "--json").json
+    assert (said["ok"], said["format"]) == (True, "bazel")
+    assert (output / "LICENSE").is_file()
+    assert (
+        "Add `//path/to/digits` to the deps of your target." in (output / "README.md").read_text()
+    )
+    build = (output / "BUILD.bazel").read_text()
+    for words in ('name = "digits"', '"src/digits.h", ', 'glob(["src/*.c"])'):
+        assert words in build
+    assert (output / "src" / "digits.c").is_file()
+    assert "'bazle' is not one of" in fw("export", digits_path, "--format", "bazle").err
 
 
 def test_a_defect_of_the_verb_is_one_of_the_extension(

@@ -22,7 +22,7 @@ from firmwright.cli.reproduce import reproduce
 from firmwright.flows.export.package_export import export_model
 from firmwright.flows.samples.sample_batches import npz_bytes
 from firmwright.ir.printer import parse_module, print_module
-from firmwright.package.export_formats import ARCHIVES, FORMATS
+from firmwright.package.export_format import export_formats
 from firmwright.pipeline import Compilation, Options, compile_model, load_module_bytes
 from firmwright.report.html_page import render_page
 from tests.state.model_writer import ModelFile
@@ -128,7 +128,7 @@ def test_module_text_with_a_hostile_name_round_trips(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SHARED)
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", export_formats())
 def test_a_package_cannot_escape_its_folder(form: str, kind: str, tmp_path: Path) -> None:
     output = tmp_path / "inner" / "package"
     output.parent.mkdir()
@@ -138,7 +138,7 @@ def test_a_package_cannot_escape_its_folder(form: str, kind: str, tmp_path: Path
     if form == "mlf":
         with tarfile.open(output) as archive:
             assert_inside([name.removeprefix("./") for name in archive.getnames()])
-    elif form in ARCHIVES:
+    elif export_formats()[form].archive:
         with zipfile.ZipFile(output) as archive:
             assert_inside(archive.namelist())
     found = [path for path in tmp_path.rglob("*") if path.is_file()]

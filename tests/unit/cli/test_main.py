@@ -36,7 +36,8 @@ from firmwright.device.serial_port import DEFAULT_BAUD
 from firmwright.extensions.mlperf.firmware import TASKS
 from firmwright.flows.measure.profiling import RUNS
 from firmwright.flows.verify.evaluation import LAYERS_COMPARED
-from firmwright.package.export_formats import FORMATS, NO_METADATA
+from firmwright.package.export_format import export_formats
+from firmwright.package.export_input import NO_METADATA
 from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS
 from firmwright.pipeline.user_passes import IMPORT_STAGE
 from firmwright.report.evaluation import METRICS
@@ -101,7 +102,7 @@ def test_choices_and_defaults_of_options_are_those_of_the_code():
         ("compile", "optimize"): OPTIMIZE_GOALS,
         ("erase", "runner"): FLASH_RUNNERS,
         ("evaluate", "metric"): METRICS,
-        ("export", "format"): (*FORMATS, MCUBOOT),
+        ("export", "format"): (*export_formats(), MCUBOOT),
         ("flash", "runner"): (*FLASH_RUNNERS, MCUBOOT),
         ("mlperf", "task"): [task.name for task in TASKS],
         ("partition", "optimize"): OPTIMIZE_GOALS,

@@ -46,6 +46,8 @@ class Extension:
     schedules: ModuleNames = ()
     """Modules with `SCHEDULES`, `INTRINSICS` or `INTRINSIC_MAKERS`; tried after those of the core.
     """
+    export_formats: ModuleNames = ()
+    """Modules with `EXPORT_FORMATS`: value of export --format -> `ExportFormat`."""
     firmware_mains: ModuleNames = ()
     """Modules with `FIRMWARE_MAINS`: value of --firmware -> function that makes a main program."""
     command_line: ModuleNames = ()

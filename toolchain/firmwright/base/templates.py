@@ -2,15 +2,18 @@
 
 from functools import cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from jinja2 import UndefinedError as UndefinedError
 
 
 @cache
-def template_environment(package: str, *, autoescape: bool = False) -> Environment:
-    """Return the settings; filter `n` groups the digits of a number, `signed` also has its sign."""
+def template_environment(*packages: str, autoescape: bool = False) -> Environment:
+    """Return the settings for the templates of packages; the first with a template provides it.
+
+    The filter `n` groups the digits of a number, `signed` also has its sign.
+    """
     environment = Environment(
-        loader=PackageLoader(package, "templates"),
+        loader=ChoiceLoader([PackageLoader(package, "templates") for package in packages]),
         autoescape=autoescape,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -23,8 +23,8 @@ from firmwright.flows.model.given_options import OptionValues
 from firmwright.flows.model.model import Model, write_file
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module
-from firmwright.package.export_formats import zip_tree
 from firmwright.package.option_serialization import serialize_options
+from firmwright.package.zip_archive import zip_tree
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -13,7 +13,7 @@ from firmwright.cli.text_table import format_pairs
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.mcuboot import export_update
 from firmwright.flows.export.package_export import export_model, read_text_argument
-from firmwright.package.export_formats import NO_METADATA, PackageMetadata
+from firmwright.package.export_input import NO_METADATA, PackageMetadata
 from firmwright.package.mcuboot_update import ImageSigning
 from firmwright.pipeline import Bundle, Compilation, bundle
 

@@ -124,9 +124,10 @@ def _add_argument(group: _Group, line: str) -> None:
         settings |= {} if flags else {"nargs": "?"}
     if choices := re.fullmatch(r"{(.*)}", placeholder):
         names = choices[1].split(",")
-        if names[-1] == _MORE:
+        if _MORE in names:
             added = _added_choices(flags[0])
-            names = [*names[:-1], *added]
+            at = names.index(_MORE)
+            names[at : at + 1] = added
             others = dict.fromkeys(f", or {text}" for text in added.values() if text)
             description = description.replace(_MORE, "".join(others))
         settings |= {"choices": names, "metavar": None}

@@ -19,10 +19,14 @@ from firmwright.flows.model.model import write_file
 from firmwright.flows.samples.reference_outputs import compute_reference, reference_runtime
 from firmwright.flows.samples.sample_batches import Tensors, generate_samples, npz_bytes
 from firmwright.ir.printer import print_module
-from firmwright.package import export_formats
 from firmwright.package.custom_main import use_custom_main
-from firmwright.package.export_formats import NO_METADATA, ExportInput, PackageMetadata
-from firmwright.package.model_library_format import tar_tree
+from firmwright.package.export_format import export_package, find_export_format, package_path
+from firmwright.package.export_input import (
+    NO_METADATA,
+    ExportInput,
+    PackageMetadata,
+    PackageTests,
+)
 from firmwright.package.option_serialization import serialize_options
 from firmwright.package.package_files import collect_package_files
 from firmwright.package.project_writer import write_project
@@ -48,19 +52,19 @@ def export_model(
         parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
         headers = dict(map(_header_with_stack_size, parts))
         exported = replace(exported, tree=SourceTree({**exported.tree.files, **headers}))
-    option = "--with-tests" if with_tests else "--format mlf"
-    if isinstance(compiled, Bundle) and (with_tests or form == "mlf"):
+    chosen = find_export_format(form)
+    option = "--with-tests" if with_tests else f"--format {form}"
+    if isinstance(compiled, Bundle) and (with_tests or not chosen.takes_several_models):
         what = f"{option} accepts a single model; {len(compiled.parts)} were given."
         raise UsageError(what, hint="export the models separately with it.")
-    if with_tests and form == "mlf":
-        raise UsageError("the library format cannot contain tests.", hint="--format cmake.")
+    if with_tests and not chosen.takes_tests:
+        what = f"a package in the format {form} cannot contain tests."
+        raise UsageError(what, hint="omit --with-tests, or give another --format.")
     tests = _tests(compiled) if with_tests and isinstance(compiled, Compilation) else None
-    tree = export_formats.export_package(exported, form, tests)
-    path = Path(output or export_formats.archive_name(exported, form))
-    if form == "mlf":
-        write_file(path, tar_tree(tree))
-    elif form in export_formats.ARCHIVES:
-        write_file(path, export_formats.zip_tree(tree))
+    tree = export_package(exported, chosen, tests)
+    path = Path(output or package_path(exported, chosen))
+    if chosen.archive is not None:
+        write_file(path, chosen.archive.pack(tree))
     else:
         write_project(tree, path)
     return tree, path
@@ -114,14 +118,14 @@ def read_text_argument(file: str | Path, subject: str, usage: str) -> str:
         raise UsageError(what, where=str(file), hint=f"give {usage}.") from error
 
 
-def _tests(compiled: Compilation) -> export_formats.PackageTests:
+def _tests(compiled: Compilation) -> PackageTests:
     if compiled.source is None:
         what = "a package's tests include the model file, which is not known for this module."
         hint = "export the model file, or give --reference-model FILE."
         raise UsageError(what, where=compiled.module.name, hint=hint)
     suffixes = {"onnxruntime": "onnx", "pytorch": "pt2"}
     suffix = suffixes.get(reference_runtime(compiled), "tflite")
-    return export_formats.PackageTests(
+    return PackageTests(
         model_file=f"{compiled.module.name}.{suffix}",
         model=compiled.source,
         known_answers=known_answers(compiled, KNOWN_ANSWER_COUNT),

@@ -17,7 +17,7 @@ from firmwright.flows.samples.sample_batches import Tensors
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor
 from firmwright.oracle.compare import WHOLE_MODEL
-from firmwright.package.export_formats import model_values
+from firmwright.package.template_values import model_values
 from firmwright.pipeline import Compilation
 
 SAMPLES = 2

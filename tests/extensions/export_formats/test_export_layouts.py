@@ -11,10 +11,11 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.flows.export.package_export import export_model
-from firmwright.package.export_formats import FORMATS, PackageMetadata
+from firmwright.package.export_format import export_formats
+from firmwright.package.export_input import PackageMetadata
 from firmwright.pipeline import Compilation
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_platformio_manifest_lists_existing_files(digits: Compilation, tmp_path: Path):
@@ -81,7 +82,7 @@ FACTS = PackageMetadata(
 )
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", export_formats())
 def test_packages_state_what_their_owner_gave(form: str, digits: Compilation, tmp_path: Path):
     owned = replace(digits, options=replace(digits.options, license="MIT"))
     files, path = export_model(owned, form, tmp_path / "x", metadata=FACTS)
@@ -124,6 +125,6 @@ def test_wrong_facts_about_a_package_are_refused(facts: dict[str, str], problem:
 
 
 def test_every_format_has_its_guide():
-    for form in FORMATS:
+    for form in export_formats():
         page = ROOT / "docs" / "integration" / f"{form}.md"
         assert f"--format {form}" in page.read_text(encoding="utf-8")

@@ -17,10 +17,10 @@ import pytest
 from firmwright.flows.export.package_export import export_model
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
-from firmwright.package.export_formats import PackageMetadata
+from firmwright.package.export_input import PackageMetadata
 from firmwright.pipeline import Bundle, bundle
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SCHEMA = Path(os.environ.get("CMSIS_PACK_SPEC_PATH", "-")) / "schema/PACK.xsd"
 FACTS = PackageMetadata(
     name="sensing",

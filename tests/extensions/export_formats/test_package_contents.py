@@ -23,14 +23,14 @@ from firmwright.flows.model.model import load_model
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.patterns import custom_op, wildcard
 from firmwright.ops.custom import CUSTOM_OPS, CustomOp
-from firmwright.package.export_formats import FOLDERS, FORMATS
+from firmwright.package.export_format import export_formats
 from firmwright.package.package_files import collect_package_files
 from firmwright.pipeline import Bundle, Compilation, bundle
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
 from tests.state.model_writer import ModelFile
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples/01_digits/digits.tflite"
 KEYWORD = ROOT / "examples/02_keyword/keyword.tflite"
 Exported = Compilation | Bundle
@@ -149,7 +149,7 @@ GRID = [
         id=f"{case}-{form}",
     )
     for case in CASES
-    for form in FORMATS
+    for form in export_formats()
     if not (case == "two models" and form == "mlf")
     and not (case == "backend" and form in ("arduino", "cmsis-pack"))
 ]
@@ -192,7 +192,7 @@ def listed_sources(form: str, folder: Path) -> list[Path]:
             named = re.findall(r"src/\w+\.c(?= PROPERTIES|[\"\n])", text)
             named = list(dict.fromkeys(named))
         case _:  # the tool compiles the folder
-            return sorted(folder.glob(f"{FOLDERS[form]}/*.c"))
+            return sorted(folder.glob(f"{export_formats()[form].sources_folder}/*.c"))
     return [folder / name for name in named]
 
 
@@ -254,7 +254,7 @@ def build_by_hand(form: str, folder: Path, compiled: Exported, tmp_path: Path) -
     return run(program, folder=tmp_path)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", export_formats())
 def test_every_format_has_the_wrapper_for_microtvm(form: str, tmp_path: Path) -> None:
     compiled = compile_for(load_model(DIGITS), c_api="tvm")
     files, _ = export_model(compiled, form, tmp_path / "package")

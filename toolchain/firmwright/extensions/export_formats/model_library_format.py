@@ -3,40 +3,20 @@
 import io
 import json
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from firmwright.artifacts import SourceTree
+from firmwright.artifacts import MARKER, SourceTree
 from firmwright.compilation_summary import CompilationSummary, TensorSummary
-from firmwright.package.package_files import PackageFile
+from firmwright.package.export_format import Archive, Content, ExportFormat
+from firmwright.package.export_input import ExportInput
 
 VERSION: Final = 7
 _DATE: Final = "1970-01-01 00:00:00Z"
 """A constant date, as equal inputs give equal archives."""
 _DEVICE_CPU: Final = 1
 """The number of the device type `cpu` in TVM."""
-
-
-def build_mlf(
-    name: str,
-    files: Iterable[PackageFile],
-    summary: CompilationSummary,
-    text: str,
-    record: str | bytes,
-) -> SourceTree:
-    """Return the contents of the archive.
-
-    `text` is the module's IR text, `record` the metadata.json of the compilation.
-    """
-    content: dict[str, str | bytes] = {}
-    for file in files:
-        kind = "include" if file.is_public else "src"
-        content[f"codegen/host/{kind}/{file.name}"] = file.data
-    content[f"src/{name}.fwir"] = text
-    content[f"parameters/{name}.params"] = b""
-    content["firmwright.json"] = record
-    content["metadata.json"] = _metadata(name, summary)
-    return SourceTree(content)
 
 
 def tar_tree(tree: SourceTree) -> bytes:
@@ -50,6 +30,27 @@ def tar_tree(tree: SourceTree) -> bytes:
             info.mtime = 0
             archive.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLibraryFormat(ExportFormat):
+    """The archive's contents; metadata.json is in TVM's form, firmwright.json in the project's."""
+
+    takes_tests: bool = False
+    takes_several_models: bool = False
+
+    def make_files(self, exported: ExportInput) -> Content:
+        name = exported.name
+        content: Content = {}
+        for file in exported.files:
+            kind = "include" if file.is_public else "src"
+            content[f"codegen/host/{kind}/{file.name}"] = file.data
+        content[f"src/{name}.fwir"] = exported.text
+        content[f"parameters/{name}.params"] = b""
+        content["firmwright.json"] = exported.tree.files[MARKER]
+        (model,) = exported.models
+        content["metadata.json"] = _metadata(name, model)
+        return content
 
 
 def _metadata(name: str, summary: CompilationSummary) -> str:
@@ -90,3 +91,7 @@ def _functions(summary: CompilationSummary) -> dict[str, object]:
 
 def _tensor(tensor: TensorSummary) -> dict[str, object]:
     return {"size": tensor.size_bytes, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+
+
+_MLF = ModelLibraryFormat(name="mlf", package=__package__, archive=Archive("{name}.tar", tar_tree))
+EXPORT_FORMATS: Mapping[str, ExportFormat] = {_MLF.name: _MLF}

@@ -26,7 +26,7 @@ from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.ir.core import PoolInfo
 from firmwright.pipeline import Compilation, bundle
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples/01_digits/digits.tflite"
 KEYWORD = ROOT / "examples/02_keyword/keyword.tflite"
 Compile = Callable[..., Compilation]

@@ -1,0 +1,159 @@
+"""The names that the templates of packages know: about the models, their memory and their files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from firmwright.base.c_identifiers import to_c_identifier
+from firmwright.base.dtypes import get_dtype
+from firmwright.compilation_summary import BundleSummary, CompilationSummary, TensorSummary
+from firmwright.package.export_input import ExportInput
+
+
+def template_values(exported: ExportInput) -> dict[str, object]:
+    """Return the names that the templates of all formats know."""
+    summary = exported.summary
+    files = exported.files
+    models = [model_values(model, exported.devices) for model in exported.models]
+    sources = [file for file in files if file.is_source]
+    compiler = exported.models[0].compiler
+    library_flags: dict[str, None] = {}
+    for file in sources:
+        library_flags |= dict.fromkeys(file.flags)
+    pool_names: dict[str, None] = {}
+    prints_floats = False
+    for model in models:
+        pool_names |= dict.fromkeys(pool.name for pool in model.pools)
+        prints_floats = prints_floats or any(tensor.is_float for tensor in model.outputs)
+    return {
+        "name": exported.name,
+        "NAME": exported.name.upper(),
+        "title": " and ".join(model.name for model in models),
+        "noun": "network" if len(models) == 1 else "networks",
+        "package": exported.metadata,
+        "models": models,
+        "summary": summary,
+        "tool_version": exported.models[0].tool_version,
+        "compiler": " ".join([compiler.tool, *compiler.flags]),
+        "sources": sources,
+        "objects": [file for file in files if file.is_object],
+        "needs_math": any("#include <math.h>" in file.text for file in sources),
+        "library_flags": list(library_flags),
+        "headers": [file for file in files if file.is_header],
+        "prints_floats": prints_floats,
+        "pool_names": list(pool_names),
+        "shares_memory": isinstance(summary, BundleSummary) and not summary.concurrent,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PoolValues:
+    """A pool for templates: its name, the prefix of its macros, and how constants are read."""
+
+    name: str
+    macro: str
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValues:
+    """An input or output for templates: its field in C, the prefix of its macros, its C type."""
+
+    field: str
+    macro: str
+    c_type: str
+    is_float: bool
+    summary: TensorSummary
+
+
+@dataclass(frozen=True, slots=True)
+class ModelValues:
+    """The names, memory and calls of one model for templates.
+
+    `buffers` are those that the caller provides, `rows` is the input that is streamed by rows,
+    and `more_arguments` are the optional ones of a run. `NAME` is the prefix of the macros.
+    """
+
+    name: str
+    NAME: str
+    summary: CompilationSummary
+    pools: Sequence[PoolValues]
+    const_pools: Sequence[PoolValues]
+    inputs: Sequence[TensorValues]
+    outputs: Sequence[TensorValues]
+    in_pools: bool
+    buffers: Sequence[TensorValues]
+    rows: TensorValues | None
+    is_linked: bool
+    more_arguments: str
+    has_init: bool
+    has_state: bool
+    is_pipelined: bool
+    needs_preparation: bool
+    devices: Mapping[str, str]
+
+
+def model_values(summary: CompilationSummary, devices: Mapping[str, str]) -> ModelValues:
+    """Return the values of one model; `devices` as in ExportInput."""
+    name = to_c_identifier(summary.model)
+    upper = name.upper()
+    io = summary.io
+    pools: list[PoolValues] = []
+    const_pools: list[PoolValues] = []
+    for pool, facts in summary.pools.items():
+        macro = f"{upper}_{pool.upper()}"
+        if facts.bytes and facts.scope is None:
+            pools.append(PoolValues(pool, macro))
+        elif facts.bytes and facts.scope in ("external", "port", "async"):
+            const_pools.append(PoolValues(pool, macro, facts.scope))
+    inputs = [_tensor(upper, tensor) for tensor in io.inputs]
+    outputs = [_tensor(upper, tensor) for tensor in io.outputs]
+    # The buffers that the caller provides: none in the arena, and no whole input that is streamed.
+    buffers: list[TensorValues] = []
+    if io.mode != "arena":
+        buffers = outputs if io.stream_input_rows else inputs + outputs
+    is_linked = summary.options.get("link_params", True) is True
+    has_init = False
+    if summary.plan is not None:
+        has_init = any(buffer.kind == "const" for buffer in summary.plan.buffers)
+    return ModelValues(
+        name=name,
+        NAME=upper,
+        summary=summary,
+        pools=pools,
+        const_pools=const_pools,
+        inputs=inputs,
+        outputs=outputs,
+        in_pools=io.mode == "arena",
+        buffers=buffers,
+        rows=inputs[0] if io.stream_input_rows else None,
+        is_linked=is_linked,
+        more_arguments=_more_arguments(name, summary, devices),
+        has_init=has_init,
+        has_state=bool(io.state),
+        is_pipelined=bool(io.pipeline_runs),
+        needs_preparation=has_init or bool(io.state) or not is_linked,
+        devices=devices,
+    )
+
+
+def _more_arguments(name: str, summary: CompilationSummary, devices: Mapping[str, str]) -> str:
+    """Return the optional arguments of a run, each after a comma: parameters, devices, probe."""
+    arguments = ""
+    if not summary.options.get("link_params", True):
+        arguments += f", &{name}_params"
+    if devices:
+        arguments += f", &{name}_devices"
+    if summary.options.get("emit_probe_callback"):
+        arguments += ", NULL"
+    return arguments
+
+
+def _tensor(prefix: str, tensor: TensorSummary) -> TensorValues:
+    dtype = get_dtype(tensor.dtype)
+    return TensorValues(
+        field=tensor.field,
+        macro=f"{prefix}_{tensor.field.upper()}",
+        c_type=dtype.c_type,
+        is_float=dtype.is_float,
+        summary=tensor,
+    )
