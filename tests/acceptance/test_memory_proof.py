@@ -19,7 +19,7 @@ from firmwright.codegen.emit_options import DEFAULT_EMIT_OPTIONS
 from firmwright.codegen.model_interface import PlacedBuffer, find_placed_buffers
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.board.model_session import ModelSession, c_prefix
+from firmwright.flows.board.model_session import ModelSession
 from firmwright.flows.samples.reference_outputs import run_oracle_reference
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.access_checking import open_checked_session
@@ -94,7 +94,7 @@ def test_every_byte_read_belongs_to_its_buffer(
 
 def poisoned(done: Compilation, folder: Path, *, planted: str = "") -> Path:
     """Firmware in which an operator may touch its arguments alone; `planted` begins a kernel."""
-    name = c_prefix(done)
+    name = done.c_prefix
     done.save(folder)
     (folder / "model" / f"{name}_poison.h").write_text(format_poison_header(done.module, name))
     source = folder / "model" / f"{name}.c"

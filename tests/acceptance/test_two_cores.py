@@ -18,7 +18,7 @@ from firmwright.base.errors import DeviceError, UsageError
 from firmwright.codegen.multi_model_firmware import check_models_combine
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
-from firmwright.flows.board.model_session import ModelSession, c_prefix
+from firmwright.flows.board.model_session import ModelSession
 from firmwright.flows.export.package_export import export_model
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.predict.run_schedule import parallel_calls
@@ -37,7 +37,7 @@ HARNESS = Path(__file__).parents[1] / "devices" / "second_core.c"
 def stand_in(done: Compilation, folder: Path, *flags: str) -> Callable[[str], str]:
     """Build the harness for a model; return a function that runs it in a mode."""
     done.save(folder)
-    name, io = c_prefix(done), done.module.io
+    name, io = done.c_prefix, done.module.io
     assert done.module.plan is not None
     macros = {
         "NAME": name,
@@ -172,7 +172,7 @@ def test_core_and_accelerator_are_faster_than_one_of_them(
 
 def test_single_core_model_has_no_multi_core_code(compiled: Compile) -> None:
     done = compiled("digits", board="host")
-    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
+    text = str(done.tree.files[f"model/{done.c_prefix}.c"])
     assert "device" not in text
 
 
@@ -182,7 +182,7 @@ def test_a_fault_of_the_second_core_ends_the_run_with_a_status(
 ) -> None:
     done = compiled("digits", board="mps2-an521", devices=CORES)
     done.save(tmp_path)
-    source = tmp_path / "model" / f"{c_prefix(done)}.c"
+    source = tmp_path / "model" / f"{done.c_prefix}.c"
     text = source.read_text(encoding="utf-8")
     planted = text.replace("switch (call) {", '__asm__ volatile("udf #0");\n    switch (call) {')
     assert planted.count("udf") == 1
@@ -211,7 +211,7 @@ def test_second_core_simulates_an_accelerator(compiled: Compile) -> None:
 def test_dma_transfers_tiles_to_the_accelerator(compiled: Compile) -> None:
     """On mps2-an521 a PL081 is the only way from SSRAM 2 to SSRAM 3, where the engine works."""
     done = compiled("kws", board="mps2-an521", target="vanilla")
-    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
+    text = str(done.tree.files[f"model/{done.c_prefix}.c"])
     assert "device_copy_" not in text
     assert verify(done, samples=2).mismatches == 0
     line = measure_instructions(done).timeline

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-EXPORTING = ("frontends.onnx", "frontends.pytorch", "pipeline")
+EXPORTING = ("build", "frontends.onnx", "frontends.pytorch", "pipeline")
 LISTING = "import sys, {}; print(*(name for name in sys.modules if name.startswith('firmwright.')))"
 
 
@@ -28,6 +28,12 @@ def test_a_verb_that_reads_does_not_load_the_compiler(verb: str) -> None:
     assert names & stages == set()
     assert "pipeline.compilation" not in names
     assert not [name for name in names if name.startswith("schedules.helium.")]
+
+
+def test_a_compilation_does_not_load_what_builds_and_runs_firmware() -> None:
+    names = modules_of("compile")
+    assert names & {"conformance", "device", "flows.samples", "oracle", "tune"} == set()
+    assert names & {"build.scons_runner", "flows.board.model_session"} == set()
 
 
 @pytest.mark.parametrize("package", EXPORTING)

@@ -142,7 +142,7 @@ def compilation_of(body: tir.Stmt) -> SimpleNamespace:
     main = tir.PrimFunc("run", (), body, {"aot_main": True})
     kernels = {call.callee: tir.PrimFunc(call.callee, (), tir.Seq(())) for call in prim_calls(body)}
     module = IRModule("net", {**kernels, "run": main}, entry_name="run")
-    return SimpleNamespace(module=module)
+    return SimpleNamespace(module=module, c_prefix="net")
 
 
 def branch(*names: str) -> SimpleNamespace:
@@ -153,8 +153,7 @@ def branch(*names: str) -> SimpleNamespace:
     return compilation_of(tir.Seq((other, tir.If(test, a, b))))
 
 
-def test_the_branch_that_ran_is_counted(monkeypatch):
-    monkeypatch.setattr(instruction_counts, "c_prefix", lambda compiled: "net")
+def test_the_branch_that_ran_is_counted():
     names = {64: "start_npu0", 256: "net_b"}
     code = SimpleNamespace(name_at=names.__getitem__)
     sites = {4: [InstructionCount(64, 4, 9, 0)], 8: [InstructionCount(256, 8, 5, 0)]}
@@ -190,8 +189,7 @@ def test_calls_of_merged_functions_are_attributed():
     }
 
 
-def test_duplicated_calls_of_a_shared_kernel_are_attributed_by_their_lines(monkeypatch):
-    monkeypatch.setattr(instruction_counts, "c_prefix", lambda compiled: "net")
+def test_duplicated_calls_of_a_shared_kernel_are_attributed_by_their_lines():
     row = tir.Var("row", INDEX)
     calls = tir.Seq(tuple(tir.PrimFuncCall("add", (), op=op) for op in (3, 7)))
     loop = tir.For(row, tir.IntImm(0, INDEX), tir.IntImm(4, INDEX), calls)

@@ -13,7 +13,7 @@ from firmwright.device import instruction_counter
 from firmwright.device.instruction_counter import check_plugin_support
 from firmwright.flows.board.emulated_board import emulate
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.board.model_session import c_prefix, open_session
+from firmwright.flows.board.model_session import open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.measure.time_bound import TimeBound, bound_time
 from firmwright.flows.model.compilation import compile_for
@@ -51,7 +51,7 @@ def check_runs(compiled: Compilation, bound: TimeBound, runs: int, folder: Path)
     callers = [symbols[name] for name in names if name in symbols]
     places = {
         "file": build_plugin(folder),
-        "from": symbols[f"{c_prefix(compiled)}_run"].address & ~1,
+        "from": symbols[f"{compiled.c_prefix}_run"].address & ~1,
         "out": counts,
         "caller": ":".join(f"{s.address & ~1}:{s.size_bytes}" for s in callers),
     }

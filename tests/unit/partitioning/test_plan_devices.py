@@ -12,7 +12,7 @@ import pytest
 
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import UsageError
-from firmwright.flows.board.model_session import c_prefix, open_session
+from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.ir import tir
 from firmwright.ir.core import Constant, PoolInfo, Target
@@ -90,7 +90,7 @@ def test_tensor_between_engines_with_common_memory_is_not_copied() -> None:
     assert done.module.plan is not None
     places = done.module.plan.placements
     assert {places[name].pool for name in "abcz"} == {"npu_sram"}
-    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
+    text = str(done.tree.files[f"model/{done.c_prefix}.c"])
     run = text[text.index("int32_t toy_run(") :]
     between = run[run.index("npu0.start") : run.index("npu1.start")]
     assert "toy_tanh" not in between
@@ -127,7 +127,7 @@ def test_weights_are_copied_once_before_the_first_run(by: str) -> None:
     else:
         places = (("w", "cpu0", "npu_sram"),)
         done = compile_for(module, pools=POOLS, device_assignments=places)
-    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
+    text = str(done.tree.files[f"model/{done.c_prefix}.c"])
     start, run = text.index("void toy_init("), text.index("int32_t toy_run(")
     assert len(re.findall(r"memcpy\(pools->npu_sram", text[start:run])) == 1
     assert "memcpy" not in text[run:]

@@ -11,7 +11,7 @@ import pytest
 
 from firmwright.base.dtypes import INT8, INT32
 from firmwright.base.errors import InternalError, UsageError
-from firmwright.flows.board.model_session import c_prefix, open_session
+from firmwright.flows.board.model_session import open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.predict.run_schedule import (
@@ -114,7 +114,7 @@ def test_copy_device_transfers_tensors_of_private_memory() -> None:
     done = compiled(module)
     assert is_right(done, module)
     assert places(done)["vanilla0"] == {"bank"}
-    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
+    text = str(done.tree.files[f"model/{done.c_prefix}.c"])
     copies = text[text.index("_transfer_of_dma0(") : text.index("_on_dma0(")]
     assert copies.count("{pools->bank") == copies.count("{pools->sram") == 2
     assert "device_copy_" not in text, "no core has a copy to do"
@@ -168,7 +168,7 @@ def test_tensors_between_calls_of_one_engine_are_not_transferred() -> None:
 
 def test_weights_are_in_the_bank_before_the_first_run() -> None:
     done = compiled(chain("conv2d", "conv2d"))
-    text = str(done.tree.files[f"model/{c_prefix(done)}.c"])
+    text = str(done.tree.files[f"model/{done.c_prefix}.c"])
     head, run = text[: text.index("int32_t net_run(")], text[text.index("int32_t net_run(") :]
     assert head.count("memcpy(pools->bank") == 6, "weights and biases of two, tables of both"
     assert "memcpy" not in run

@@ -1,4 +1,4 @@
-"""Models, compilations and sessions from the arguments that several verbs share.
+"""Models and compilations from the arguments that several verbs share.
 
 Options that set a field of `pipeline.Options` are stored under its name. An omitted one is None,
 an empty list, or the default of a flag.
@@ -7,17 +7,9 @@ an empty list, or the default of a flag.
 import argparse
 from dataclasses import fields
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING
 
-from firmwright.artifacts import Variant
-from firmwright.base.errors import UsageError
 from firmwright.cli.model_argument import model_overrides
-from firmwright.flows.board.model_session import (
-    ModelSession,
-    SessionOpener,
-    SessionOptions,
-    open_session,
-)
 from firmwright.flows.model.earlier_program import options_of_program, read_program
 from firmwright.flows.model.given_options import OptionValues, to_option_values
 from firmwright.flows.model.memory_advice import compile_or_advise
@@ -25,7 +17,9 @@ from firmwright.flows.model.model import Model, load_model
 from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.partitioning.custom_ops import load_custom_ops
 from firmwright.pipeline import Compilation, Options
-from firmwright.tune.partition_methods import PartitionRequest, partition_model
+
+if TYPE_CHECKING:
+    from firmwright.tune.partition_methods import PartitionRequest
 
 
 def load_model_argument(args: argparse.Namespace) -> Model:
@@ -62,12 +56,18 @@ def given_options(args: argparse.Namespace) -> set[str]:
 
 def prepare_compilation(args: argparse.Namespace) -> tuple[Model, OptionValues]:
     """Return the model, partitioned according to --partition, and the compile options."""
-    return partition_model(
-        load_model_argument(args), compile_options(args), partition_request(args)
-    )
+    model, options = load_model_argument(args), compile_options(args)
+    if args.partition == "eager":
+        return model, options
+    # This module loads everything that measures kernels on boards.
+    from firmwright.tune.partition_methods import partition_model
+
+    return partition_model(model, options, partition_request(args))
 
 
-def partition_request(args: argparse.Namespace) -> PartitionRequest:
+def partition_request(args: argparse.Namespace) -> "PartitionRequest":
+    from firmwright.tune.partition_methods import PartitionRequest
+
     port, flash = (getattr(args, name, "") or "" for name in ("port", "flash_command"))
     timeout_s = getattr(args, "timeout", None)
     return PartitionRequest(args.partition, args.partition_log, port, flash, timeout_s)
@@ -76,26 +76,3 @@ def partition_request(args: argparse.Namespace) -> PartitionRequest:
 def compile_from_args(args: argparse.Namespace) -> Compilation:
     model, options = prepare_compilation(args)
     return compile_or_advise(model, options)
-
-
-def make_session_opener(args: argparse.Namespace) -> SessionOpener:
-    variant: Variant = getattr(args, "variant", "release")
-    if args.in_process and variant != "release":
-        raise UsageError(
-            f"a library in this process has no {variant} image.", hint="no --in-process."
-        )
-
-    def open_it(compiled: Compilation, /, **more: Unpack[SessionOptions]) -> ModelSession:
-        in_process = args.in_process and more.get("variant", "release") == "release"
-        settings: SessionOptions = {
-            "in_process": in_process,
-            "port": args.port,
-            "timeout_s": args.timeout,
-            "compiler": args.compiler,
-            "variant": variant,
-            "baud": args.baud,
-        }
-        settings.update(more)
-        return open_session(compiled, **settings)
-
-    return open_it

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 
 from firmwright.base.errors import MismatchError
-from firmwright.cli import arguments
+from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.verify.backend_conformance import BackendTestResult, run_backend_test
@@ -17,7 +17,7 @@ def run(args: argparse.Namespace) -> Outcome:
         args.target,
         board,
         sample_count=args.samples,
-        open_with=arguments.make_session_opener(args),
+        open_with=make_session_opener(args),
         numerics=args.numerics,
     )
     wrong = {case for entry in result.entries for case, _ in entry.differing}

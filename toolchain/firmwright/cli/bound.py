@@ -8,6 +8,7 @@ from firmwright.base.json_input import Json, JsonObject
 from firmwright.base.templates import render_template
 from firmwright.boards import load_board
 from firmwright.cli import arguments
+from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.measure.instruction_counts import InstructionShare, measure_instructions
@@ -26,7 +27,7 @@ def run(args: argparse.Namespace) -> Outcome:
         write_project(with_bound(compiled, data), Path(args.output))
     measured: InstructionShare | None = None
     if args.measure:
-        opener = arguments.make_session_opener(args)
+        opener = make_session_opener(args)
         measured = measure_instructions(
             compiled, open_with=opener, compiler=args.compiler, timing_board=timing_board
         ).total

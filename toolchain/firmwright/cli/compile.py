@@ -12,8 +12,7 @@ from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
 from firmwright.flows.board.firmware_mains import SERIAL, with_firmware_main
-from firmwright.flows.board.model_session import c_prefix
-from firmwright.flows.export.package_export import save_with_main
+from firmwright.flows.export.text_arguments import save_with_main
 from firmwright.flows.model.compilation import options_for, pass_names, verify_after_pass
 from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import save_module
@@ -172,7 +171,7 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
     constants = f"{summary.constants_bytes:,} bytes{const_pools and f' ({const_pools})'}"
     buffers = summary.plan.buffers if summary.plan else ()
     copied = sum(buffer.size_bytes for buffer in buffers if buffer.kind == "const")
-    constants += f", of which {c_prefix(compiled)}_init copies {copied:,} to RAM" if copied else ""
+    constants += f", of which {compiled.c_prefix}_init copies {copied:,} to RAM" if copied else ""
     saved = summary.compressed_bytes
     constants += f", {saved:,} saved by coding" if saved else ""
     views = summary.operator_count - len(summary.operators)

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from firmwright.cli import arguments
+from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model import write_file
@@ -26,7 +27,7 @@ def evaluate_from_args(args: argparse.Namespace, compiled: Compilation) -> Evalu
         output=args.output_name,
         samples=args.samples,
         compared=args.compare,
-        open_with=arguments.make_session_opener(args),
+        open_with=make_session_opener(args),
     )
 
 

@@ -12,7 +12,8 @@ from firmwright.cli.model_list import check_several_models, compile_several_from
 from firmwright.cli.text_table import format_pairs
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.mcuboot import export_update
-from firmwright.flows.export.package_export import export_model, read_text_argument
+from firmwright.flows.export.package_export import export_model
+from firmwright.flows.export.text_arguments import read_text_argument
 from firmwright.package.export_input import NO_METADATA, PackageMetadata
 from firmwright.package.mcuboot_update import ImageSigning
 from firmwright.pipeline import Bundle, Compilation, bundle

@@ -11,6 +11,7 @@ from firmwright.base.json_input import Json, JsonObject, as_objects, parse_json
 from firmwright.base.value_kinds import OBJECTS
 from firmwright.boards import load_board
 from firmwright.cli import arguments
+from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome, counts_by_unit
 from firmwright.flows.measure.core_timeline import CoreTimeline
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> Outcome:
     compiled = arguments.compile_from_args(args)
     measured = profile(
         compiled,
-        open_with=arguments.make_session_opener(args),
+        open_with=make_session_opener(args),
         count_instructions=args.count_instructions,
         timing_board=load_board(args.timing_board) if args.timing_board else None,
         compiler=args.compiler,

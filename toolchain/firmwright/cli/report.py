@@ -6,6 +6,7 @@ from dataclasses import replace
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
 from firmwright.cli.evaluate import evaluate_from_args
+from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
 from firmwright.flows.measure.build_report import build_report, read_report
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> Outcome:
     compiled, partition = _compiled(args)
     report = build_report(
         compiled,
-        open_with=arguments.make_session_opener(args),
+        open_with=make_session_opener(args),
         count_instructions=args.count_instructions,
         compiler=args.compiler,
         tradeoffs=not args.no_tradeoffs,

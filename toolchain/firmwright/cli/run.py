@@ -4,6 +4,7 @@ import argparse
 
 from firmwright.base.errors import UsageError
 from firmwright.cli import arguments
+from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import format_shape, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.samples import sample_batches
@@ -16,7 +17,7 @@ _VALUES_SHOWN = 12
 def run(args: argparse.Namespace) -> Outcome:
     compiled = arguments.compile_from_args(args)
     batch = batch_from_args(args, compiled)
-    with arguments.make_session_opener(args)(compiled) as session:
+    with make_session_opener(args)(compiled) as session:
         outputs = sample_batches.stack_outputs(session.run_all(batch.samples), batch)
     if args.output:
         sample_batches.write_npz(args.output, outputs)

@@ -5,6 +5,7 @@ from collections import Counter
 
 from firmwright.base.errors import MismatchError
 from firmwright.cli import arguments
+from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model.given_options import GivenOptions
@@ -20,7 +21,7 @@ def run(args: argparse.Namespace) -> Outcome:
         ops=args.op,
         sample_count=args.samples,
         one_each=args.one_each,
-        open_with=arguments.make_session_opener(args),
+        open_with=make_session_opener(args),
         **given,
     )
     data: dict[str, object] = {

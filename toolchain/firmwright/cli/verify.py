@@ -6,6 +6,7 @@ from functools import partial
 from firmwright.base.array_files import read_npz
 from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli import arguments
+from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.model_session import SessionOpener, SessionOptions, open_session
 from firmwright.flows.executors import open_executor
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> Outcome:
         with open_executor(1, args.scheduler) as executor:
             result = verify_in_parts(executor, compiled, batch, expected, opener)
     else:
-        opener = open_checked_session if args.check_plan else arguments.make_session_opener(args)
+        opener = open_checked_session if args.check_plan else make_session_opener(args)
         result = verify(
             compiled,
             batch=batch,

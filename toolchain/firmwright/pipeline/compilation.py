@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firmwright.artifacts import SourceTree
-from firmwright.base.errors import UsageError
+from firmwright.base.errors import InternalError, UsageError
 from firmwright.base.json_input import JsonObject
 from firmwright.base.recursion import call_with_stack, raise_recursion_limit
 from firmwright.base.version import VERSION
@@ -85,6 +85,15 @@ class Compilation:
     def model_id(self) -> str:
         """The 32 hex digits by which the firmware identifies itself."""
         return self.summary.model_id
+
+    @property
+    def c_prefix(self) -> str:
+        """The prefix of the model's C functions, which is the name of its C file."""
+        files = [path for path in self.tree.files if path.startswith("model/")]
+        sources = [path for path in files if path.endswith(".c")]
+        if len(sources) != 1:
+            raise InternalError(f"the compilation has {len(sources)} model files, not one.")
+        return Path(sources[0]).stem
 
     @property
     def recorded_tree(self) -> SourceTree:

@@ -172,7 +172,7 @@ def open_session(
     elf = image.elf if image is not None else Path()
     loads = () if image is None else constant_memory_files(compiled, image)
     transport = open_transport(compiled.board, elf, port=port, plugin=plugin, loads=loads)
-    prefix = c_prefix(compiled)
+    prefix = compiled.c_prefix
     explain = None if image is None else make_fault_explainer(compiled, image, prefix)
     model_id = bytes.fromhex(compiled.model_id)
     session = Session(transport, model_id=model_id, timeouts=timeouts, explain=explain)
@@ -215,16 +215,7 @@ def _prepare(compiled: Compilation, session: Session, baud: int) -> None:
 
 def params_block(compiled: Compilation) -> bytes | None:
     """Return the constants of a model that does not link them, in the firmware's format."""
-    return compiled.tree.encoded().get(f"model/{c_prefix(compiled)}.params.bin")
-
-
-def c_prefix(compiled: Compilation) -> str:
-    """Return the prefix of the model's C functions, which is the name of its C file."""
-    files = [path for path in compiled.tree.files if path.startswith("model/")]
-    sources = [path for path in files if path.endswith(".c")]
-    if len(sources) != 1:
-        raise InternalError(f"the compilation has {len(sources)} model files, not one.")
-    return Path(sources[0]).stem
+    return compiled.tree.encoded().get(f"model/{compiled.c_prefix}.params.bin")
 
 
 def constant_memory_files(compiled: Compilation, image: Image) -> tuple[PreloadedMemory, ...]:
@@ -232,7 +223,7 @@ def constant_memory_files(compiled: Compilation, image: Image) -> tuple[Preloade
     symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
     files = []
     for pool in unlinked_pool_images(compiled.module):
-        file = image.directory / "model" / f"{c_prefix(compiled)}_{pool.pool.name}.bin"
+        file = image.directory / "model" / f"{compiled.c_prefix}_{pool.pool.name}.bin"
         region = compiled.board.external
         if pool.pool.scope in UNADDRESSABLE_SCOPES:
             files.append(PreloadedMemory(file, 0 if region is None else region.start))
@@ -244,7 +235,7 @@ def constant_memory_files(compiled: Compilation, image: Image) -> tuple[Preloade
 def make_library_model(compiled: Compilation) -> LibraryModel:
     """Return the facts with which the library of a compilation is called in this process."""
     module = compiled.module
-    name = c_prefix(compiled)
+    name = compiled.c_prefix
     buffers = () if module.plan is None else module.plan.buffers
     pool_bytes = {} if module.plan is None else module.plan.pool_bytes
     index = compiled.tree.files.get(f"model/{name}.params.json")

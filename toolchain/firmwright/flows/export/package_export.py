@@ -9,17 +9,14 @@ from firmwright.artifacts import SourceTree
 from firmwright.base.array_files import read_npz_bytes
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import InternalError, UsageError
-from firmwright.base.input_files import read_input_text
 from firmwright.codegen.emit_options import DEFAULT_LICENSE
 from firmwright.codegen.model_interface import collect_device_calls
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.board.model_session import c_prefix
 from firmwright.flows.export.package_selftest import selftest_sources
 from firmwright.flows.model.model import write_file
 from firmwright.flows.samples.reference_outputs import compute_reference, reference_runtime
 from firmwright.flows.samples.sample_batches import Tensors, generate_samples, npz_bytes
 from firmwright.ir.printer import print_module
-from firmwright.package.custom_main import use_custom_main
 from firmwright.package.export_format import export_package, find_export_format, package_path
 from firmwright.package.export_input import (
     NO_METADATA,
@@ -88,7 +85,7 @@ def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> 
 
 def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
     """Return the path and the text of the model's header with the stack that a run needs."""
-    image, name = build_image(compiled), c_prefix(compiled)
+    image, name = build_image(compiled), compiled.c_prefix
     if not image.stack_is_known:
         what = "the stack of a run is not known."
         raise UsageError(what, where=name, hint="omit --measure-stack.")
@@ -102,20 +99,6 @@ def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
     note = "/* The stack of a run in bytes, with the compiler and flags named above. */\n"
     macro = f"#define {name.upper()}_STACK_BYTES {image.stack.size_bytes}\n\n"
     return path, "".join((head, note, macro, mark, rest))
-
-
-def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str | Path) -> None:
-    text = read_text_argument(main, "main program", "the path of a C file with --main")
-    write_project(use_custom_main(compiled.project(), text), Path(output))
-
-
-def read_text_argument(file: str | Path, subject: str, usage: str) -> str:
-    """Return the text of a file that an option names; raise UsageError if it cannot be read."""
-    try:
-        return read_input_text(file)
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"the {subject} cannot be read: {error}."
-        raise UsageError(what, where=str(file), hint=f"give {usage}.") from error
 
 
 def _tests(compiled: Compilation) -> PackageTests:

@@ -15,7 +15,7 @@ from firmwright.boards import Compiler
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.compilation_summary import MemoryTradeoff
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.board.model_session import SessionOpener, c_prefix, open_session
+from firmwright.flows.board.model_session import SessionOpener, open_session
 from firmwright.flows.measure.profiling import OperatorCost, Profile, profile
 from firmwright.flows.predict.pareto_rows import pareto_rows
 from firmwright.ir.graph.nodes import Function
@@ -156,7 +156,7 @@ def _operators(
 
 def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
     """Return the code bytes by operator; shared kernels are divided among their operators."""
-    prefix = f"{c_prefix(compiled)}_"
+    prefix = f"{compiled.c_prefix}_"
     users = group_pairs(
         (operator.kernel, operator.index) for operator in compiled.summary.operators
     )

@@ -16,7 +16,6 @@ from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.errors import UsageError
 from firmwright.codegen.function_printer import without_constant_copies
 from firmwright.device.instruction_counter import FunctionEntry
-from firmwright.flows.board.model_session import c_prefix
 from firmwright.flows.predict import run_schedule
 from firmwright.flows.predict.run_schedule import ModeledTimes, RunSchedule, ScheduledCall
 from firmwright.ir import tir
@@ -62,7 +61,7 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
         what = "exact counts of calls on accelerators need a board with two cores."
         hint = "use --board mps2-an521, or profile without --count-instructions."
         raise UsageError(what, where=compiled.board.name, hint=hint)
-    model = f"{c_prefix(compiled)}_"
+    model = f"{compiled.c_prefix}_"
     return tuple(
         symbol
         for symbol in image.sizes.symbols
@@ -91,7 +90,7 @@ def build_emulated_timeline(
 def build_timeline(
     compiled: Compilation, functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry]
 ) -> CoreTimeline:
-    spans = [list(_core_intervals(functions, steps, core, c_prefix(compiled))) for core in (0, 1)]
+    spans = [list(_core_intervals(functions, steps, core, compiled.c_prefix)) for core in (0, 1)]
     remote = [span.instructions for span in spans[1] if not span.name]
     path = _executed_path(compiled, functions, spans[0])
     starts = [call for call in path or () if call.phase == "start"]
@@ -124,7 +123,7 @@ def build_timeline(
 def _executed_path(
     compiled: Compilation, functions: Sequence[SymbolSize], spans: Sequence[_CoreInterval]
 ) -> tuple[tir.PrimFuncCall, ...] | None:
-    prefix = c_prefix(compiled)
+    prefix = compiled.c_prefix
     # A compiler's copy of a function has a suffix; of equal functions, only one may remain.
     addresses = {function.name.partition(".")[0]: function.address for function in functions}
 

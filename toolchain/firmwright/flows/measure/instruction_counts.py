@@ -26,7 +26,7 @@ from firmwright.device.instruction_counter import (
 )
 from firmwright.flows.board.emulated_board import emulate
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.board.model_session import ModelSession, SessionOpener, c_prefix, open_session
+from firmwright.flows.board.model_session import ModelSession, SessionOpener, open_session
 from firmwright.flows.measure.core_timeline import (
     CoreTimeline,
     build_emulated_timeline,
@@ -161,7 +161,7 @@ def measure_instructions(
     image = image or build_image(compiled, compiler=compiler)
     _check_timing_board(timed, board)
     code = _CodeIndex(image, disassemble(board, image.elf))
-    root = code.function(f"{c_prefix(compiled)}_run")
+    root = code.function(f"{compiled.c_prefix}_run")
     plugin = build_counter_plugin(cache_root() / "plugins")
     if sample is None:
         sample = measured_sample(compiled.module.io.inputs)
@@ -343,7 +343,7 @@ def _by_operator(
     for (op, callee), count in count_kernel_calls(body).items():
         kernel = compiled.module.functions[callee]
         served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
-        waiting.setdefault(f"{c_prefix(compiled)}_{served}", []).append((op, count))
+        waiting.setdefault(f"{compiled.c_prefix}_{served}", []).append((op, count))
     cells_by_op = {call.op: [] for call in prim_calls(main.body)}
     moving = _moving_functions(waiting)
     has_devices = any(call.device for call in prim_calls(main.body))

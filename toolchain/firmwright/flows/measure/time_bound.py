@@ -13,7 +13,6 @@ from firmwright.build.disassembler import disassemble
 from firmwright.build.elf_reader import read_contents
 from firmwright.codegen.function_printer import without_calls, without_constant_copies
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.board.model_session import c_prefix
 from firmwright.flows.measure.instruction_counts import straight_calls
 from firmwright.pipeline import Compilation
 from firmwright.targets.block_cycle_bound import CycleBound
@@ -68,7 +67,7 @@ def bound_time(
     is_arm = board.core.startswith("cortex-m")
     code = MachineCode(is_arm, disassemble(board, image.elf), read_contents(image.elf), functions)
     cycles = _cycle_bound(code, timing_board or board, board)
-    path = PathAnalysis(cycles).run(starts["run"], starts[f"{c_prefix(compiled)}_run"])
+    path = PathAnalysis(cycles).run(starts["run"], starts[f"{compiled.c_prefix}_run"])
     body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
     indices = straight_calls(without_calls(body, lambda call: bool(call.device)))
     names = {operator.index: operator.name for operator in compiled.summary.operators}

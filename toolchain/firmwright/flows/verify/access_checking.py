@@ -20,7 +20,6 @@ from firmwright.device.instrumented_library import AccessTracingSession
 from firmwright.flows.board.model_session import (
     ModelSession,
     SessionOptions,
-    c_prefix,
     make_library_model,
 )
 from firmwright.ir.constant_pools import UNADDRESSABLE_SCOPES, constant_pools
@@ -75,7 +74,7 @@ def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary
         what = "memory accesses cannot be checked in C that is not generated."
         raise UsageError(what, where=compiled.module.name, hint="use a --target without backends.")
     module, moved = insert_redzones(compiled.module)
-    name = c_prefix(compiled)
+    name = compiled.c_prefix
     tree = emit_model(
         module,
         collect_intrinsics(module, INTRINSICS),
