@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from firmwright.flows.verify.operator_catalog import onnx_operators
+from firmwright.flows.verify.operator_names import onnx_operators
 from tests.onnx.backend import (
     ROWS,
     SupportedTest,

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from firmwright.base.errors import UnsupportedError
-from firmwright.flows.verify.operator_catalog import onnx_operators
+from firmwright.flows.verify.operator_names import onnx_operators
 from firmwright.oracle.reference_runner import run_reference
 from tests.onnx.onnx_models import Net
 from tests.onnx.test_nets import entry_of, imported, results

@@ -9,9 +9,9 @@ from firmwright.conformance.case_tables import EMULATED_BOARDS
 from firmwright.flows.verify.operator_catalog import (
     SupportedAttribute,
     SupportedOperator,
-    onnx_operators,
     supported_operators,
 )
+from firmwright.flows.verify.operator_names import onnx_operators
 from firmwright.ir.core import Attr
 from firmwright.ir.syntax import format_attr
 from firmwright.ops.opdef import OpTable

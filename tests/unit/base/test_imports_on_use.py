@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-EXPORTING = ("build", "frontends.onnx", "frontends.pytorch", "pipeline")
+EXPORTING = ("build", "frontends.onnx", "frontends.pytorch", "frontends.tflite", "pipeline")
 LISTING = "import sys, {}; print(*(name for name in sys.modules if name.startswith('firmwright.')))"
 
 
@@ -28,6 +28,11 @@ def test_a_verb_that_reads_does_not_load_the_compiler(verb: str) -> None:
     assert names & stages == set()
     assert "pipeline.compilation" not in names
     assert not [name for name in names if name.startswith("schedules.helium.")]
+
+
+def test_the_list_of_operators_loads_no_reader_and_no_conformance_cases() -> None:
+    names = modules_of("ops")
+    assert names & {"conformance", "frontends.tflite.reader", "schedules"} == set()
 
 
 def test_a_compilation_does_not_load_what_builds_and_runs_firmware() -> None:

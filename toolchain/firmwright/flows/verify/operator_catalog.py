@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firmwright.conformance.case_tables import EMULATED_BOARDS, conformance_cases
-from firmwright.frontends.onnx.contrib_expansion import EXPANDED_OPERATORS
-from firmwright.frontends.onnx.operators.registry import onnx_importers
-from firmwright.frontends.tflite.operators.registry import tflite_names
+from firmwright.flows.verify.operator_names import listed_operators, tflite_names
 from firmwright.ir.core import Attr
 from firmwright.ir.graph.attributes import attributes_class
 from firmwright.ir.graph.attributes.base import attribute_specs
@@ -46,8 +44,7 @@ def supported_operators(
     ops: OpTable, rules: Sequence[Schedule[ScheduleConfig]]
 ) -> list[SupportedOperator]:
     """Return all operators except `custom`, in order of their names."""
-    ordered = sorted(ops.items())
-    return [_operator(opdef, rules) for _, opdef in ordered if opdef.dtypes]
+    return [_operator(opdef, rules) for opdef in listed_operators(ops)]
 
 
 def _operator(opdef: OpDef, rules: Sequence[Schedule[ScheduleConfig]]) -> SupportedOperator:
@@ -79,7 +76,3 @@ def _attributes(op: str) -> tuple[SupportedAttribute, ...]:
         )
         for spec in attribute_specs(attributes).values()
     )
-
-
-def onnx_operators() -> tuple[str, ...]:
-    return tuple(sorted({*onnx_importers(), *EXPANDED_OPERATORS}))

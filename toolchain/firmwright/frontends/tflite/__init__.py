@@ -1,10 +1,24 @@
 """The TFLite container: `read_tflite` turns the bytes of a .tflite file into a `RawModel`.
 
-`read_c_array` finds such a file in C source text, `preprocess_tflite` completes it.
+`read_c_array` finds such a file in C source text, `preprocess_tflite` completes it. Names are
+imported when they are first used, since those of the operators alone need no reader.
 """
 
-from firmwright.frontends.tflite.c_array import is_c_source, read_c_array
-from firmwright.frontends.tflite.preprocess import preprocess_tflite
-from firmwright.frontends.tflite.reader import read_tflite
+from typing import TYPE_CHECKING
 
-__all__ = ["is_c_source", "preprocess_tflite", "read_c_array", "read_tflite"]
+from firmwright.base.package_modules import export_on_use
+
+if TYPE_CHECKING:
+    from firmwright.frontends.tflite.c_array import is_c_source as is_c_source
+    from firmwright.frontends.tflite.c_array import read_c_array as read_c_array
+    from firmwright.frontends.tflite.preprocess import preprocess_tflite as preprocess_tflite
+    from firmwright.frontends.tflite.reader import read_tflite as read_tflite
+
+__getattr__ = export_on_use(
+    __name__,
+    {
+        "c_array": ["is_c_source", "read_c_array"],
+        "preprocess": ["preprocess_tflite"],
+        "reader": ["read_tflite"],
+    },
+)
