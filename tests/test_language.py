@@ -39,7 +39,7 @@ BANNED = re.compile(
 )
 MODULE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 60
-ANY_PER_1000_LINES_MAX = 3
+ANY_PER_1000_LINES_MAX = 2.5
 """Most that remain are arguments of numpy functions, and objects of packages without types."""
 
 

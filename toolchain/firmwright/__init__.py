@@ -19,9 +19,8 @@ from firmwright.base.version import VERSION as __version__  # noqa: F401 - for u
 # until then, only modules that Python has already loaded may be imported.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from firmwright.base.errors import FirmwrightError
+    from firmwright.cli.progress import NotebookShell
     from firmwright.flows.board.firmware_images import build_image
     from firmwright.flows.board.model_session import open_session as session
     from firmwright.flows.model.compilation import compile_for as compile  # noqa: A004 - as fw.compile
@@ -64,7 +63,7 @@ _DEFINITIONS = {
 """The definition of each public name; names are imported on first use to keep imports fast."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _DEFINITIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import_module(f"{__name__}.base.html_views").provide_views(f"{__name__}.notebook.html")
@@ -72,7 +71,7 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.{module}"), attribute)
 
 
-def load_ipython_extension(ipython: Any) -> None:
+def load_ipython_extension(ipython: NotebookShell) -> None:
     """Show progress below running cells: `%load_ext firmwright`."""
     from firmwright.cli.progress import attach_progress, ipython_display
 

@@ -7,12 +7,19 @@ pytest.ini provides `fw_model`, `fw_sources` and `fw_known_answers`, relative pa
 `fw_known_answers`; firmwright is imported when one is used.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from configparser import ConfigParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from firmwright.boards import Board
+    from firmwright.flows.board.model_session import ModelSession
+    from firmwright.flows.samples.sample_batches import Tensors
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def fw_board(pytestconfig: pytest.Config) -> Any:
+def fw_board(pytestconfig: pytest.Config) -> Board:
     """The board of --fw-board."""
     from firmwright.boards import load_board
 
@@ -37,16 +44,21 @@ def fw_board(pytestconfig: pytest.Config) -> Any:
 
 
 @pytest.fixture(scope="session")
-def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
+def fw_session(pytestconfig: pytest.Config, fw_board: Board) -> Iterator[ModelSession]:
     """The model `fw_model`, compiled, built and started on the board, for all tests."""
     from firmwright.flows.board.model_session import open_session
     from firmwright.flows.export.package_export import with_package_sources
     from firmwright.flows.model.compilation import compile_for
+    from firmwright.flows.model.given_options import OptionValues, to_option_values
     from firmwright.flows.model.model import load_model
 
-    options = dict(_option(line) for line in _lines(pytestconfig, "fw_options") if line)
-    model, board_dirs = load_model(_path(pytestconfig, "fw_model")), _folders(pytestconfig)
-    compiled = compile_for(model, fw_board.name, board_dirs=board_dirs, **options)
+    given = dict(_option(line) for line in _lines(pytestconfig, "fw_options") if line)
+    options: OptionValues = {
+        **to_option_values(given),
+        "board": fw_board.name,
+        "board_dirs": _folders(pytestconfig),
+    }
+    compiled = compile_for(load_model(_path(pytestconfig, "fw_model")), **options)
     if any(_lines(pytestconfig, "fw_sources")):
         compiled = with_package_sources(compiled, _path(pytestconfig, "fw_sources"))
     with open_session(compiled, port=pytestconfig.getoption("--fw-port")) as session:
@@ -54,7 +66,7 @@ def fw_session(pytestconfig: pytest.Config, fw_board: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def fw_known_answers(pytestconfig: pytest.Config) -> Any:
+def fw_known_answers(pytestconfig: pytest.Config) -> Sequence[tuple[Tensors, Tensors]]:
     """Pairs of inputs and outputs by tensor name, from `fw_known_answers`."""
     from firmwright.flows.export.package_export import read_known_answers
 
@@ -86,7 +98,7 @@ def _root(config: pytest.Config) -> Path:
     return config.invocation_params.dir if config.inipath is None else config.rootpath
 
 
-def _option(line: str) -> tuple[str, Any]:
+def _option(line: str) -> tuple[str, str | bool]:
     name, equals, value = (part.strip() for part in line.partition("="))
     if not equals:
         raise pytest.UsageError(f"fw_options: {line!r} is not NAME=VALUE")

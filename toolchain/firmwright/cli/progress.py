@@ -147,6 +147,12 @@ class CellEvents(Protocol):
     def register(self, event: str, function: Callable[..., None], /) -> None: ...
 
 
+class NotebookShell(Protocol):
+    """IPython's shell, as a notebook passes it to an extension."""
+
+    events: CellEvents
+
+
 def attach_progress(events: CellEvents, new_place: Callable[[], Show]) -> CellProgress:
     """Show progress between IPython's events before and after a cell."""
     progress = CellProgress(new_place)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from firmwright.base.errors import ModelError, PluginError
 from firmwright.base.source_paths import BACKEND_FILES_DIR, BUILD_FLAGS_FILE
@@ -120,7 +120,7 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
         else:
             operands.append(Operand(f"n{index}", "in", arg.dtype))
 
-    def meaning(*values: Any) -> NoReturn:
+    def meaning(*values: object) -> NoReturn:
         what = f"the C function {call.name} cannot be evaluated here."
         hint = "verify against the model file (--reference-model), or with --expect OUT.npz."
         raise ModelError(what, hint=hint)

@@ -9,11 +9,17 @@ FirmwrightFirmware the ELF. Generated files depend on the model, the options, th
 runtime and the boards.
 """
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from SCons.Script import Action
+
+if TYPE_CHECKING:
+    from SCons.Environment import Base as Environment
+    from SCons.Node import NodeList
 
 _SOURCE_ROOT = str(Path(__file__).resolve().parents[2])
 if _SOURCE_ROOT not in sys.path:  # SCons loads this file by its path, without the package
@@ -27,17 +33,17 @@ from firmwright.base.resources import boards_dir, runtime_dir  # noqa: E402
 from firmwright.build import build_project  # noqa: E402
 
 
-def generate(env: Any) -> None:
+def generate(env: Environment) -> None:
     """Add the two methods to `env`; called by SCons."""
     env.AddMethod(_firmwright_model, "FirmwrightModel")
     env.AddMethod(_firmwright_firmware, "FirmwrightFirmware")
 
 
-def exists(env: Any) -> bool:
+def exists(env: Environment) -> bool:
     return True
 
 
-def _firmwright_model(env: Any, directory: str, model: str, **options: Any) -> Any:
+def _firmwright_model(env: Environment, directory: str, model: str, **options: object) -> NodeList:
     name = options.setdefault("name", to_c_identifier(Path(str(model)).stem))
     files = (f"model/{name}.c", f"model/{name}.h", "firmware/fwr_app.c", MARKER)
     nodes = env.Command(
@@ -52,7 +58,9 @@ def _firmwright_model(env: Any, directory: str, model: str, **options: Any) -> A
     return nodes
 
 
-def _firmwright_firmware(env: Any, directory: str, sources: Any, variant: str = "release") -> Any:
+def _firmwright_firmware(
+    env: Environment, directory: str, sources: NodeList, variant: str = "release"
+) -> NodeList:
     elf = env.Command(
         f"{directory}/build/{variant}/firmware.elf",
         sources,
@@ -72,7 +80,7 @@ def _generator_files() -> list[Path]:
     return sorted(file for file in files if file.is_file())
 
 
-def _compile(target: list[Any], source: list[Any], env: Any) -> int:
+def _compile(target: NodeList, source: NodeList, env: Environment) -> int:
     directory = Path(env["FIRMWRIGHT_DIRECTORY"].get_abspath())
     options = pipeline.Options(**env["FIRMWRIGHT_OPTIONS"])
     _remove_empty_folders(directory)
@@ -92,7 +100,7 @@ def _remove_empty_folders(directory: Path) -> None:
             folder.rmdir()
 
 
-def _build(target: list[Any], source: list[Any], env: Any) -> int:
+def _build(target: NodeList, source: NodeList, env: Environment) -> int:
     directory = Path(env["FIRMWRIGHT_DIRECTORY"].get_abspath())
     try:
         image = build_project(directory, env["FIRMWRIGHT_VARIANT"])

@@ -6,10 +6,9 @@ in backend_registry.py.
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from firmwright.base.errors import UsageError
-from firmwright.base.json_input import parse_json
+from firmwright.base.json_input import Json, parse_json
 from firmwright.base.suggestions import suggest_name
 from firmwright.ir.core import Target
 from firmwright.targets.backend import Backend
@@ -112,7 +111,7 @@ def target_to_json(target: Target) -> dict[str, object]:
     return {"kind": target.kind, "attrs": dict(target.attrs)}
 
 
-def target_from_json(data: Any, known: Sequence[Target] = ()) -> Target:
+def target_from_json(data: Json, known: Sequence[Target] = ()) -> Target:
     """Check and return the target of a JSON object."""
     if not isinstance(data, dict) or set(data) - {"kind", "attrs"} or "kind" not in data:
         what = f"the target {json.dumps(data)} is not an object with kind and attrs."
@@ -129,7 +128,7 @@ def target_from_json(data: Any, known: Sequence[Target] = ()) -> Target:
     return Target(kind.name, tuple(sorted(attrs.items())))
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> Json:
     try:
         return parse_json(text)
     except ValueError as error:

@@ -83,7 +83,7 @@ class SavedBackend(Backend):
         return Intrinsic(meaning=self._missing(what), **{**data, **own})
 
     def _missing(self, problem: str) -> Callable[..., NoReturn]:
-        def run(*values: Any) -> NoReturn:
+        def run(*values: object) -> NoReturn:
             message = f"{problem}: the backend {self.name} is not installed."
             raise PluginError(message, hint="install the package of this backend.")
 

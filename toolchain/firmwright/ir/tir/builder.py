@@ -18,12 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT16, INT32, INT64, DType
+from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT16, INT32, INT64, Array, DType
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
@@ -207,7 +206,7 @@ class Builder:
         return buffer
 
     def constant(
-        self, name: str, values: npt.NDArray[Any], dtype: DType, alignment: int | None = None
+        self, name: str, values: Array, dtype: DType, alignment: int | None = None
     ) -> tir.Buffer:
         """Add a linked constant (an `allocate_const` around the whole body)."""
         array = np.asarray(values)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from firmwright.base.dtypes import BOOL
 from firmwright.ir import tir
@@ -74,7 +74,7 @@ def _in_range(value: LaneValue, least: int, most: int) -> LaneValue:
     return None if value is None or np.any((value < least) | (value > most)) else value
 
 
-def _bools_to_ints(value: Any) -> int | Ints:
+def _bools_to_ints(value: ArrayLike) -> int | Ints:
     array = np.asarray(value, np.int64)
     return array if array.ndim else int(array)
 

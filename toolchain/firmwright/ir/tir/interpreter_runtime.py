@@ -18,12 +18,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from firmwright.base.dtypes import Array as Array
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
 from firmwright.base.rounding import round_up
 from firmwright.ir import tir
 
-Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = Any
 Bytes: TypeAlias = NDArray[np.uint8]
 Mask: TypeAlias = "NDArray[np.bool_] | None"

@@ -12,19 +12,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from firmwright.base.dtypes import INT16
+from firmwright.base.dtypes import INT16, Array
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.tir.expr_evaluation import LaneValue, evaluate_lanes
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.traversal import Node, child_statements, children, walk
 
-Samples: TypeAlias = NDArray[Any]
+Samples: TypeAlias = Array
 
 _SAMPLE_COUNT = 128
 """Number of sample points that represent an iteration space."""

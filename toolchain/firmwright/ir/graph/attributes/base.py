@@ -9,7 +9,7 @@ docs/operators.md shows these descriptions.
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.base.value_kinds import TEXT, TRUTH, Kind
@@ -74,22 +74,24 @@ def _specs(attributes: type[OpAttrs]) -> Iterator[AttributeSpec]:
     hints = get_type_hints(attributes)
     for field in fields(attributes):
         hint = hints[field.name]
-        default: Any = field.default
-        is_required = default is MISSING
+        is_required = field.default is MISSING
+        default: Attr | None = None
+        if field.default is not MISSING:
+            default = field.default
         yield AttributeSpec(
             name=field.name.removesuffix("_"),
             field=field.name,
             kind=_kind_of(hint),
             is_required=is_required,
-            default=None if is_required else default,
+            default=default,
             is_real=_is_real(hint),
         )
 
 
-def _kind_of(hint: Any) -> Kind:
+def _kind_of(hint: object) -> Kind:
     """Return the kind of the values with the type `hint`; None is the absence of a value."""
     simple = {int: INT, bool: TRUTH, float: NUMBER, str: TEXT}
-    if hint in simple:
+    if isinstance(hint, type) and hint in simple:
         return simple[hint]
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
@@ -113,7 +115,7 @@ def _kind_of_literals(choices: tuple[str | int, ...]) -> Kind:
     )
 
 
-def _is_real(hint: Any) -> bool:
+def _is_real(hint: object) -> bool:
     """Return whether the type holds floats and no other numbers."""
     parts = {hint} if get_origin(hint) is None else set(get_args(hint))
     return float in parts and int not in parts
