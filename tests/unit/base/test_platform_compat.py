@@ -14,7 +14,7 @@ from firmwright.artifacts import SourceTree
 from firmwright.base import platform_compat
 from firmwright.base.errors import InternalError
 from firmwright.base.platform_compat import current_user_tag, lock_file
-from firmwright.cli import main
+from firmwright.cli.verb_texts import command_packages
 
 PACKAGE = Path(platform_compat.__file__).resolve().parents[1]
 POSIX_ALONE = ("fcntl", "termios", "tty", "pty", "pwd", "grp", "resource")
@@ -79,8 +79,11 @@ def test_posix_modules_are_not_imported_with_the_package() -> None:
     """Import the command line and all device modules without POSIX modules, as on Windows."""
     hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in POSIX_ALONE)
     others = "import multiprocessing, serial, subprocess, sys\n"  # they know their systems
-    modules = "firmwright.cli.main, firmwright.flows.verify.mlperf, firmwright.device.serial_port"
-    verbs = ", ".join(f"firmwright.cli.{verb}" for verb in main.verbs())
+    modules = (
+        "firmwright.cli.main, firmwright.extensions.mlperf.session, firmwright.device.serial_port"
+    )
+    packages = command_packages().items()
+    verbs = ", ".join(f"{package.name}.{verb}" for verb, package in packages)
     code = f"{others}{hidden}import {modules}, {verbs}\n"
     environment = {"PYTHONPATH": str(PACKAGE.parent)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)

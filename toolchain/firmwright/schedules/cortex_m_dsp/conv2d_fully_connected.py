@@ -52,7 +52,7 @@ class Im2colConfig(ScheduleConfig):
     order: Literal["forward", "backward"] = "forward"
     weights: Literal["int8", "int4"] = "int8"
     steps: int | None = None
-    """The steps of a micro-kernel call, by default as many as the layer permits."""
+    """The steps of a micro-kernel call, by default the most that the layer permits."""
     code: Literal["own", "shared"] = "own"
 
 
@@ -63,7 +63,7 @@ class RowsConfig(ScheduleConfig):
     rows: int
     input: Literal["int16", "bytes"] = "int16"
     steps: int | None = None
-    """The steps of a micro-kernel call, by default as many as the layer permits."""
+    """The steps of a micro-kernel call, by default the most that the layer permits."""
 
 
 def _configs(op: OpCall) -> Sequence[Im2colConfig]:
