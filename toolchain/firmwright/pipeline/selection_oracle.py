@@ -20,7 +20,7 @@ from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.passes.tir.shape_abstraction import flatten_buffers, make_template
 from firmwright.passes.tir.simplify import simplify
 from firmwright.pipeline.options import Options
-from firmwright.schedules.registry import INTRINSICS, SCHEDULES
+from firmwright.schedules.registry import INTRINSICS, schedules_for
 from firmwright.targets.cost_weights import cost_weights_for
 from firmwright.targets.registry import target_features
 from firmwright.usmp.heuristics import best_first_fit_planner
@@ -49,10 +49,11 @@ def make_lowering(
     With a `record` each call has the recorded kernel only.
     """
     tuning = options.tuning if options.inline_asm else NO_TUNING_RECORDS
+    features = frozenset[str]().union(*map(target_features, module.targets.values()))
     return Lowering(
         module,
         op_table(),
-        SCHEDULES,
+        schedules_for(features),
         INTRINSICS,
         target_features,
         tuning,

@@ -8,7 +8,6 @@ lanes.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from firmwright.base.dtypes import FLOAT32, INT32, INT64, UINT32, UINT64, DType
@@ -98,39 +97,45 @@ class IntrinsicFamilies(NamedTuple):
 
 
 class IntrinsicsOnUse(IntrinsicTable):
-    """The intrinsics that `load` returns when the table is first used.
+    """A table of intrinsics in parts, which are read in their order until a name is found.
 
-    Those with a maker are made when they are first used. A program uses a few of the many sizes of
-    a micro-kernel, and to write the assembly of them all would take about as long as to compile a
-    small model.
+    A part is a function that returns its intrinsics. Those with a maker are made when they are
+    first used. A program uses a few of the many sizes of a micro-kernel, and to write the assembly
+    of them all would take about as long as to compile a small model.
     """
 
-    def __init__(self, load: Callable[[], IntrinsicFamilies]) -> None:
-        self._load = load
-        self._made = dict[str, Intrinsic]()
+    def __init__(self, *parts: Callable[[], IntrinsicFamilies]) -> None:
+        self._unread = list(parts)
+        self._ready = dict[str, Intrinsic]()
+        self._makers = dict[str, Callable[[], Intrinsic]]()
 
-    @cached_property
-    def _families(self) -> IntrinsicFamilies:
-        return self._load()
+    def _read_part(self) -> None:
+        ready, makers = self._unread.pop(0)()
+        self._ready |= ready
+        self._makers |= makers
 
-    @cached_property
-    def _names(self) -> Mapping[str, None]:
-        return dict.fromkeys([*self._families.ready, *self._families.makers])
+    def _knows(self, name: object) -> bool:
+        return name in self._ready or name in self._makers
 
     def __getitem__(self, name: str) -> Intrinsic:
-        if name not in self._made:
-            ready, makers = self._families
-            self._made[name] = ready[name] if name in ready else makers[name]()
-        return self._made[name]
+        if name not in self:
+            raise KeyError(name)
+        if name not in self._ready:
+            self._ready[name] = self._makers[name]()
+        return self._ready[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        while self._unread and not self._knows(name):
+            self._read_part()
+        return self._knows(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        while self._unread:
+            self._read_part()
+        return iter(dict.fromkeys([*self._ready, *self._makers]))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return sum(1 for _ in self)
 
 
 _FEATURES = ("dsp", "fpu", "mla")
