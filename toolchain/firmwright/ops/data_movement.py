@@ -12,7 +12,6 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.ir.core import Attr
 from firmwright.ir.graph import OpCall
 from firmwright.ir.graph.attributes.movement import (
     AxisAttrs,
@@ -50,19 +49,17 @@ def checked_slice(
     strides: Sequence[int],
     counts: Sequence[int],
     shrunk: Sequence[int],
-) -> dict[str, Attr]:
+) -> StridedSliceAttrs:
+    """Return the attributes of a slice; NotSupportedError if it is not within the shape."""
     if not len(begin) == len(strides) == len(counts) == len(shape):
         raise NotSupportedError(f"a slice along {len(begin)} of {len(shape)} axes")
     for n, first, step, count in zip(shape, begin, strides, counts, strict=True):
         last = first + step * (count - 1)
         if count < 1 or not (0 <= first < n and 0 <= last < n):
             raise NotSupportedError(f"a slice of {count} elements from {first} in an axis of {n}")
-    return {
-        "begin": tuple(begin),
-        "strides": tuple(strides),
-        "counts": tuple(counts),
-        "shrunk": tuple(shrunk),
-    }
+    return StridedSliceAttrs(
+        begin=tuple(begin), strides=tuple(strides), counts=tuple(counts), shrunk=tuple(shrunk)
+    )
 
 
 def _slice_shape(call: OpCall) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from firmwright.base.errors import NotSupportedError
+from firmwright.extensions.detection.attributes import DetectionsAttrs, DetectionsByClassAttrs
 from firmwright.frontends.tflite.node_context import ImportContext, ImportedCall, Importer
-from firmwright.ir.core import Attr
 
 _EACH_CLASS = 100
 
@@ -23,22 +23,29 @@ def _detections(context: ImportContext) -> ImportedCall:
             raise NotSupportedError(f"detections without the option {name}")
         return float(value)
 
-    attrs: dict[str, Attr] = {
-        "scales": tuple(option(f"{axis}_scale") for axis in "yxhw"),
-        "score_threshold": option("nms_score_threshold"),
-        "iou_threshold": option("nms_iou_threshold"),
-        "num_classes": int(option("num_classes")),
-        "max_detections": int(option("max_detections")),
-    }
-    if min(option(f"{axis}_scale") for axis in "yxhw") <= 0 or option("max_detections") < 1:
+    attrs = DetectionsAttrs(
+        scales=(option("y_scale"), option("x_scale"), option("h_scale"), option("w_scale")),
+        score_threshold=option("nms_score_threshold"),
+        iou_threshold=option("nms_iou_threshold"),
+        num_classes=int(option("num_classes")),
+        max_detections=int(option("max_detections")),
+    )
+    if min(attrs.scales) <= 0 or attrs.max_detections < 1:
         raise NotSupportedError("detections with nonpositive scales or max_detections")
     if not by_class:
         return ImportedCall("detections", attrs, (0, 1, 2))
     each = options.get("detections_per_class", _EACH_CLASS)
     if not isinstance(each, int) or each < 1:
         raise NotSupportedError(f"detections with {each} per class")
-    attrs["detections_per_class"] = each
-    return ImportedCall("detections_by_class", attrs, (0, 1, 2))
+    limited = DetectionsByClassAttrs(
+        scales=attrs.scales,
+        score_threshold=attrs.score_threshold,
+        iou_threshold=attrs.iou_threshold,
+        num_classes=attrs.num_classes,
+        max_detections=attrs.max_detections,
+        detections_per_class=each,
+    )
+    return ImportedCall("detections_by_class", limited, (0, 1, 2))
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -5,6 +5,19 @@ from collections.abc import Mapping
 from firmwright.base.dtypes import INT16, INT32
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.rounding import round_up
+from firmwright.extensions.tflm_signal.attributes import (
+    CircularBufferAttrs,
+    FftAttrs,
+    FilterBankAttrs,
+    FilterBankLogAttrs,
+    FramerAttrs,
+    OverlapAddAttrs,
+    PcanAttrs,
+    SpectralSubtractionAttrs,
+    SpectrumEnergyAttrs,
+    StackerAttrs,
+    WindowFunctionAttrs,
+)
 from firmwright.extensions.tflm_signal.framing import streams
 from firmwright.frontends.tflite.node_context import (
     ImplicitState,
@@ -13,53 +26,56 @@ from firmwright.frontends.tflite.node_context import (
     Importer,
     input_type,
     int_option,
-    int_options,
-    options_importer,
     plain_importer,
     require_tensors,
 )
-from firmwright.ir.core import Attrs
 from firmwright.ir.graph import TensorType
+from firmwright.ir.graph.attributes.base import NO_ATTRS
 
 _ELEMENT_TYPE_CODES = {"int16": 7, "int32": 2, "float32": 0}
 """Element type -> its code in the model file."""
 
 
-def _transform_attrs(context: ImportContext) -> Attrs:
+def _transform_attrs(context: ImportContext) -> FftAttrs:
     type_number = context.node.options.get("T")
     if type_number != _ELEMENT_TYPE_CODES.get(input_type(context).dtype.name):
         raise NotSupportedError(f"a transform with element type number {type_number}")
-    return {"length": int_option(context, "fft_length")}
+    return FftAttrs(length=int_option(context, "fft_length"))
 
 
-_SUBTRACTION_OPTIONS = (
-    "alternate_one_minus_smoothing",
-    "alternate_smoothing",
-    "clamping",
-    "min_signal_remaining",
-    "num_channels",
-    "one_minus_smoothing",
-    "smoothing",
-    "smoothing_bits",
-    "spectral_subtraction_bits",
-)
+def _energy_attrs(context: ImportContext) -> SpectrumEnergyAttrs:
+    return SpectrumEnergyAttrs(
+        start_index=int_option(context, "start_index"), end_index=int_option(context, "end_index")
+    )
+
+
+def _log_attrs(context: ImportContext) -> FilterBankLogAttrs:
+    return FilterBankLogAttrs(
+        input_correction_bits=int_option(context, "input_correction_bits"),
+        output_scale=int_option(context, "output_scale"),
+    )
 
 
 def _spectral_subtraction(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1, outputs=2)
     state = ImplicitState("estimate", context.outputs[1], next_output=1)
-    return ImportedCall(
-        "spectral_subtraction",
-        int_options(context, *_SUBTRACTION_OPTIONS),
-        (0,),
-        implicit_state=(state,),
+    attrs = SpectralSubtractionAttrs(
+        alternate_one_minus_smoothing=int_option(context, "alternate_one_minus_smoothing"),
+        alternate_smoothing=int_option(context, "alternate_smoothing"),
+        clamping=1 if int_option(context, "clamping") else 0,
+        min_signal_remaining=int_option(context, "min_signal_remaining"),
+        num_channels=int_option(context, "num_channels"),
+        one_minus_smoothing=int_option(context, "one_minus_smoothing"),
+        smoothing=int_option(context, "smoothing"),
+        smoothing_bits=int_option(context, "smoothing_bits"),
+        spectral_subtraction_bits=int_option(context, "spectral_subtraction_bits"),
     )
+    return ImportedCall("spectral_subtraction", attrs, (0,), implicit_state=(state,))
 
 
 def _framer(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1, outputs=2)
-    attrs = int_options(context, "frame_size", "frame_step")
-    size, step = attrs["frame_size"], attrs["frame_step"]
+    size, step = int_option(context, "frame_size"), int_option(context, "frame_step")
     x = context.inputs[0]
     if x is None or not 0 < step <= size or not x.shape or x.shape[-1] % step:
         raise NotSupportedError(f"frames of {size} samples with a step of {step}")
@@ -71,6 +87,7 @@ def _framer(context: ImportContext) -> ImportedCall:
         memory.append(ImplicitState("past", TensorType((streams(x)[0], reach), INT16)))
     if reach and not prefill:
         memory.append(ImplicitState("missing", TensorType((1,), INT32), reach // step))
+    attrs = FramerAttrs(frame_size=size, frame_step=step)
     return ImportedCall("framer", attrs, (0,), implicit_state=tuple(memory))
 
 
@@ -85,7 +102,7 @@ def _stacker(context: ImportContext) -> ImportedCall:
     memory = [ImplicitState("wait", TensorType((1,), INT32), -1)]
     if left + right:
         memory.append(ImplicitState("past", TensorType((1, (left + right) * channels), INT16)))
-    attrs = {"num_channels": channels, "left": left, "right": right, "step": step}
+    attrs = StackerAttrs(num_channels=channels, left=left, right=right, step=step)
     return ImportedCall("stacker", attrs, (0,), implicit_state=tuple(memory))
 
 
@@ -95,7 +112,7 @@ def _delay(context: ImportContext) -> ImportedCall:
     if x is None or length < 0:
         raise NotSupportedError(f"a delay of {length} samples")
     state = (ImplicitState("past", TensorType((streams(x)[0], length), INT16)),) if length else ()
-    return ImportedCall("delay", {}, (0,), implicit_state=state)
+    return ImportedCall("delay", NO_ATTRS, (0,), implicit_state=state)
 
 
 def _overlap_add(context: ImportContext) -> ImportedCall:
@@ -105,7 +122,8 @@ def _overlap_add(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(f"frames with a step of {step} samples")
     rows, left = x.elements // (x.shape[-1] * x.shape[-2]), x.shape[-1] - step
     state = (ImplicitState("left", TensorType((rows, left), x.dtype)),) if left else ()
-    return ImportedCall("overlap_add", {"frame_step": step}, (0,), implicit_state=state)
+    attrs = OverlapAddAttrs(frame_step=step)
+    return ImportedCall("overlap_add", attrs, (0,), implicit_state=state)
 
 
 _SLOTS_FOR_EVERY_RUN = (5, 13, 25)
@@ -118,8 +136,7 @@ def _circular_buffer(context: ImportContext) -> ImportedCall:
     cycles = _runs_per_execution(context, y.shape)
     zero = y.quantization.zero_points[0] if y.quantization else 0
     state = (ImplicitState("before", y, zero, next_output=0),)
-    attrs = {"cycles": cycles} if cycles > 1 else {}
-    return ImportedCall("circular_buffer", attrs, (0,), (), state)
+    return ImportedCall("circular_buffer", CircularBufferAttrs(cycles=cycles), (0,), (), state)
 
 
 def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:
@@ -133,24 +150,34 @@ def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:
     return 2
 
 
+def _bank_attrs(context: ImportContext) -> FilterBankAttrs:
+    return FilterBankAttrs(num_channels=int_option(context, "num_channels"))
+
+
+def _pcan_attrs(context: ImportContext) -> PcanAttrs:
+    return PcanAttrs(snr_shift=int_option(context, "snr_shift"))
+
+
+def _window_attrs(context: ImportContext) -> WindowFunctionAttrs:
+    return WindowFunctionAttrs(shift=int_option(context, "shift"))
+
+
 IMPORTERS: Mapping[str, Importer] = {
     "custom:CIRCULAR_BUFFER": Importer("circular_buffer", _circular_buffer),
     "custom:SignalDelay": Importer("delay", _delay),
-    "custom:SignalEnergy": options_importer("spectrum_energy", 1, "start_index", "end_index"),
-    "custom:SignalFftAutoScale": options_importer("fft_auto_scale", 1, outputs=2),
-    "custom:SignalFilterBank": options_importer("filter_bank", 6, "num_channels"),
-    "custom:SignalFilterBankLog": options_importer(
-        "filter_bank_log", 1, "input_correction_bits", "output_scale"
-    ),
+    "custom:SignalEnergy": plain_importer("spectrum_energy", 1, _energy_attrs),
+    "custom:SignalFftAutoScale": plain_importer("fft_auto_scale", outputs=2),
+    "custom:SignalFilterBank": plain_importer("filter_bank", 6, _bank_attrs),
+    "custom:SignalFilterBankLog": plain_importer("filter_bank_log", 1, _log_attrs),
     "custom:SignalFilterBankSpectralSubtraction": Importer(
         "spectral_subtraction", _spectral_subtraction
     ),
-    "custom:SignalFilterBankSquareRoot": options_importer("filter_bank_square_root", 2),
+    "custom:SignalFilterBankSquareRoot": plain_importer("filter_bank_square_root", 2),
     "custom:SignalFramer": Importer("framer", _framer),
     "custom:SignalIrfft": plain_importer("irfft", 1, _transform_attrs),
     "custom:SignalOverlapAdd": Importer("overlap_add", _overlap_add),
-    "custom:SignalPCAN": options_importer("pcan", 3, "snr_shift"),
+    "custom:SignalPCAN": plain_importer("pcan", 3, _pcan_attrs),
     "custom:SignalRfft": plain_importer("rfft", 1, _transform_attrs),
     "custom:SignalStacker": Importer("stacker", _stacker),
-    "custom:SignalWindow": options_importer("window", 2, "shift"),
+    "custom:SignalWindow": plain_importer("window", 2, _window_attrs),
 }

@@ -31,8 +31,9 @@ from firmwright.frontends.tflite.rewrites import function_rewrites
 from firmwright.frontends.tflite.signed_tensors import make_signed
 from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
 from firmwright.frontends.tflite.widen_constants import widen_constants
-from firmwright.ir.core import Attr, Constant
-from firmwright.ir.graph.attributes import attrs_from_mapping
+from firmwright.ir.core import Constant
+from firmwright.ir.graph.attributes.base import OpAttrs, check_attrs
+from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 from firmwright.ir.graph.evaluate import evaluate_graph, next_state
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value, unique_name
 from firmwright.ir.graph.op_call import CustomOpPredicate, OpCall, accept_no_custom_op
@@ -240,6 +241,7 @@ class _SubgraphImporter:
             )
         results = tuple(self._type(tensors[i]) for i in node.outputs)
         imported = importer.run(ImportContext(node, kinds, results, arrays))
+        check_attrs(imported.op, imported.attrs)
         indices = [node.inputs[position] for position in imported.inputs]
         inputs = tuple(None if i == NO_TENSOR else self._value(i) for i in indices)
         if not imported.updated_inputs and not imported.implicit_state:
@@ -253,8 +255,7 @@ class _SubgraphImporter:
         becoming = [(t.index, t.name, self._type(t)) for t in updated]
         becoming += [(name, name, item.type) for name, item in memory if item.next_output is None]
         nexts = [Value(unique_name(f"{name}/next", self.names), kind) for _, name, kind in becoming]
-        attrs = attrs_from_mapping(imported.op, imported.attrs)
-        call = Call(imported.op, inputs, (*outputs, *nexts), attrs, node.span)
+        call = Call(imported.op, inputs, (*outputs, *nexts), imported.attrs, node.span)
         self._check_result_types(call)
         for (key, name, _), value in zip(becoming, nexts, strict=True):
             self.variables.assign(key, name, value)
@@ -268,8 +269,7 @@ class _SubgraphImporter:
     ) -> None:
         """Replace the file's shapes of the node's outputs by those that the operator computes."""
         outputs = tuple(Value("", self._type(self.graph.tensors[index])) for index in node.outputs)
-        attrs = attrs_from_mapping(imported.op, imported.attrs)
-        call = Call(imported.op, inputs, outputs, attrs, node.span)
+        call = Call(imported.op, inputs, outputs, imported.attrs, node.span)
         inferred = self.session.ops[call.op].infer(self._describe(call))
         for index, kind in zip(node.outputs, inferred, strict=False):
             if kind.size_bytes > TENSOR_BYTES_MAX:
@@ -349,7 +349,7 @@ class _SubgraphImporter:
         )
         if op == "while":  # a loop passes its operands on to the next iteration
             changed = list(variables)
-        attrs: dict[str, Attr] = {
+        runs = {
             attr: self._branch_function(attr, index, variables, [] if attr == "cond" else changed)
             for attr, index in indices.items()
         }
@@ -364,8 +364,12 @@ class _SubgraphImporter:
             for key, name in names.items()
         }
         outputs = (*(self._value(i) for i in node.outputs), *after.values())
-        typed = attrs_from_mapping(op, attrs)
-        self.calls.append(Call(op, inputs, outputs, typed, node.span))
+        attrs: OpAttrs
+        if op == "if":
+            attrs = IfAttrs(then=runs["then"], else_=runs["else"])
+        else:
+            attrs = WhileAttrs(cond=runs["cond"], body=runs["body"])
+        self.calls.append(Call(op, inputs, outputs, attrs, node.span))
         for key, value in after.items():
             self.variables.assign(key, names[key], value)
 

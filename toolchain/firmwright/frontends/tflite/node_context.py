@@ -3,15 +3,16 @@
 The reader guarantees neither inputs of operators nor options of custom operators.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from firmwright.base.dtypes import INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.tflite.decoded_model import RawNode
-from firmwright.ir.attribute_kinds import ACTIVATIONS
-from firmwright.ir.core import Attr, Attrs
+from firmwright.ir.core import Attr
 from firmwright.ir.graph import TensorType
+from firmwright.ir.graph.attributes.base import NO_ATTRS, OpAttrs
+from firmwright.ir.graph.attributes.layers import Activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class ImportedCall:
     """
 
     op: str
-    attrs: Attrs
+    attrs: OpAttrs
     inputs: tuple[int, ...]
     updated_inputs: tuple[int, ...] = ()
     implicit_state: tuple[ImplicitState, ...] = ()
@@ -132,13 +133,20 @@ def checked_int_option(option: Attr) -> int:
     return option
 
 
-def bool_options(context: ImportContext, *names: str) -> dict[str, bool]:
-    return {name: bool(context.node.options[name]) for name in names}
+def bool_option(context: ImportContext, name: str) -> bool:
+    return bool(context.node.options[name])
 
 
-def unsigned_attr(context: ImportContext) -> dict[str, Attr]:
-    """Return the attribute of a node with uint8 operands in the model; see signed_tensors.py."""
-    return {"unsigned": True} if context.node.options.get("unsigned") else {}
+def float_option(context: ImportContext, name: str) -> float:
+    """Return an option that the reader has decoded as a number."""
+    value = context.node.options[name]
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def is_unsigned(context: ImportContext) -> bool:
+    """Return whether the node has uint8 operands in the model; see signed_tensors.py."""
+    return bool(context.node.options.get("unsigned"))
 
 
 def int_option(context: ImportContext, name: str) -> int:
@@ -149,34 +157,43 @@ def int_option(context: ImportContext, name: str) -> int:
     return int(value)
 
 
-def int_options(context: ImportContext, *names: str) -> dict[str, int]:
-    return {name: int_option(context, name) for name in names}
+_ACTIVATIONS: Mapping[str, Activation] = {
+    "NONE": "none",
+    "RELU": "relu",
+    "RELU6": "relu6",
+    "RELU_N1_TO_1": "relu_n1_to_1",
+    "SIGN_BIT": "none",
+    "TANH": "none",
+}
+"""Our activation of each one of TFLite, which is a range of values.
+
+The reference kernels take TANH and SIGN_BIT, which are none, for no activation.
+"""
 
 
-def import_activation(value: object) -> str:
-    """Return our name of TFLite's activation, which is a range of values.
-
-    The reference kernels take TANH and SIGN_BIT, which are none, for no activation.
-    """
-    name = str(value).lower()
-    if name in ("tanh", "sign_bit"):
-        return "none"
-    if name not in ACTIVATIONS:
+def import_activation(value: object) -> Activation:
+    activation = _ACTIVATIONS.get(str(value))
+    if activation is None:
         raise NotSupportedError(f"fused activation {value}")
-    return name
+    return activation
+
+
+def fused_activation(context: ImportContext) -> Activation:
+    """Return the activation in the node's options."""
+    return import_activation(context.node.options["fused_activation_function"])
 
 
 # ---- plain importers ---------------------------------------------------------------------------
 
 
-def _no_attrs(context: ImportContext) -> Attrs:
-    return {}
+def _no_attrs(context: ImportContext) -> OpAttrs:
+    return NO_ATTRS
 
 
 def plain_importer(
     op: str,
     inputs: int = 1,
-    attrs: Callable[[ImportContext], Attrs] = _no_attrs,
+    attrs: Callable[[ImportContext], OpAttrs] = _no_attrs,
     keep: tuple[int, ...] | None = None,
     *,
     outputs: int | None = 1,
@@ -190,15 +207,6 @@ def plain_importer(
     return Importer(op, run)
 
 
-def copy_importer(op: str, inputs: int, attrs: Callable[[ImportContext], Attrs]) -> Importer:
+def copy_importer(op: str, inputs: int, attrs: Callable[[ImportContext], OpAttrs]) -> Importer:
     """Return an importer of a data movement: `attrs` replaces all inputs but the first."""
     return plain_importer(op, inputs, attrs, (0,), outputs=None)
-
-
-def options_importer(op: str, inputs: int, *options: str, outputs: int = 1) -> Importer:
-    """Return an importer that keeps all inputs and turns integer `options` into attributes."""
-
-    def attrs(context: ImportContext) -> Attrs:
-        return {**int_options(context, *options)}
-
-    return plain_importer(op, inputs, attrs, outputs=outputs)

@@ -14,16 +14,16 @@ from firmwright.frontends.tflite.node_context import (
     input_type,
     plain_importer,
 )
-from firmwright.ir.core import Attrs
+from firmwright.ir.graph.attributes.movement import ConstantAttrs, ShapeAttrs
 
 _MOST_NUMBERS = 1 << 16
 
 
-def _vector(values: Sequence[float]) -> Attrs:
-    return {"values": tuple(values), "shape": (len(values),)}
+def _vector(values: Sequence[float]) -> ConstantAttrs:
+    return ConstantAttrs(values=tuple(values), shape=(len(values),))
 
 
-def _broadcast_args_attrs(context: ImportContext) -> Attrs:
+def _broadcast_args_attrs(context: ImportContext) -> ConstantAttrs:
     first, second = (constant_ints(context, k, "shapes") for k in (0, 1))
     try:
         return _vector(np.broadcast_shapes(first, second))
@@ -31,7 +31,7 @@ def _broadcast_args_attrs(context: ImportContext) -> Attrs:
         raise NotSupportedError(f"shapes {list(first)} and {list(second)}") from error
 
 
-def _range_attrs(context: ImportContext) -> Attrs:
+def _range_attrs(context: ImportContext) -> ConstantAttrs:
     numbers: list[float] = []
     for array in context.constants[:3]:
         if array is None or array.size != 1:
@@ -44,17 +44,21 @@ def _range_attrs(context: ImportContext) -> Attrs:
     return _vector([start + k * step for k in range(count)])
 
 
+def _fill_attrs(context: ImportContext) -> ShapeAttrs:
+    return ShapeAttrs(shape=constant_ints(context, 0, "dimensions"))
+
+
+def _rank_attrs(context: ImportContext) -> ConstantAttrs:
+    return ConstantAttrs(values=(input_rank(context),), shape=())
+
+
 IMPORTERS: Mapping[str, Importer] = {
     "BROADCAST_ARGS": plain_importer("constant", 2, _broadcast_args_attrs, ()),
-    "FILL": plain_importer(
-        "fill", 2, lambda context: {"shape": constant_ints(context, 0, "dimensions")}, (1,)
-    ),
+    "FILL": plain_importer("fill", 2, _fill_attrs, (1,)),
     "RANGE": plain_importer("constant", 3, _range_attrs, ()),
-    "RANK": plain_importer(
-        "constant", 1, lambda context: {"values": (input_rank(context),), "shape": ()}, ()
-    ),
+    "RANK": plain_importer("constant", 1, _rank_attrs, ()),
     "SHAPE": plain_importer("constant", 1, lambda context: _vector(input_type(context).shape), ()),
     "ZEROS_LIKE": plain_importer(
-        "fill", 1, lambda context: {"shape": input_type(context).shape}, ()
+        "fill", 1, lambda context: ShapeAttrs(shape=input_type(context).shape), ()
     ),
 }

@@ -1,6 +1,7 @@
 """Convolutions and pools: SAME and VALID padding become explicit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import NotSupportedError
@@ -10,18 +11,31 @@ from firmwright.frontends.tflite.node_context import (
     Importer,
     check_bias_type,
     checked_int_option,
-    import_activation,
+    fused_activation,
     input_type,
+    is_unsigned,
     plain_importer,
     require_tensors,
-    unsigned_attr,
 )
-from firmwright.ir.core import Attr, Attrs
+from firmwright.ir.graph.attributes.layers import (
+    AveragePoolAttrs,
+    Conv2DAttrs,
+    PoolAttrs,
+    TransposeConvAttrs,
+)
 from firmwright.ops.conv_window import same_padding
 
 
-def _window(context: ImportContext, size: Sequence[int]) -> dict[str, Attr]:
-    """Return the attributes `stride`, `dilation` and `padding` for TFLite options."""
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Where the windows of a node are, as `WindowAttrs` describe it."""
+
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int, int, int]
+
+
+def _window(context: ImportContext, size: tuple[int, int]) -> _Window:
     options, x = context.node.options, context.inputs[0]
     if x is None or len(x.shape) != 4:
         raise NotSupportedError("an input without four dimensions")
@@ -30,11 +44,11 @@ def _window(context: ImportContext, size: Sequence[int]) -> dict[str, Attr]:
         checked_int_option(options.get("dilation_h_factor", 1)),
         checked_int_option(options.get("dilation_w_factor", 1)),
     )
-    padding: tuple[int, ...] = (0, 0, 0, 0)
+    padding = (0, 0, 0, 0)
     if min(*stride, *dilation) > 0 and options["padding"] == "SAME":
         rows = same_padding(x.shape[1], size[0], stride[0], dilation[0])
         padding = (*rows, *same_padding(x.shape[2], size[1], stride[1], dilation[1]))
-    return {"stride": stride, "dilation": dilation, "padding": padding}
+    return _Window(stride, dilation, padding)
 
 
 def _convolution(context: ImportContext) -> ImportedCall:
@@ -42,9 +56,15 @@ def _convolution(context: ImportContext) -> ImportedCall:
     x, kernel = input_type(context), input_type(context, 1)
     if len(kernel.shape) != 4:
         raise NotSupportedError("weights without four dimensions")
-    activation = import_activation(context.node.options["fused_activation_function"])
-    window = _window(context, kernel.shape[1:3])
-    attrs = {**window, "activation": activation, **unsigned_attr(context)}
+    activation = fused_activation(context)
+    window = _window(context, (kernel.shape[1], kernel.shape[2]))
+    attrs = Conv2DAttrs(
+        stride=window.stride,
+        dilation=window.dilation,
+        padding=window.padding,
+        activation=activation,
+        unsigned=is_unsigned(context),
+    )
     op = "conv2d" if context.node.op == "CONV_2D" else "depthwise_conv2d"
     if op == "conv2d":
         check_bias_type(context, x, 2)
@@ -71,21 +91,42 @@ def _transposed_convolution(context: ImportContext) -> ImportedCall:
         sizes = zip(x.shape[1:3], w.shape[1:3], context.outputs[0].shape[1:3], stride, strict=True)
         over = [max((length - 1) * step + size - out, 0) for length, size, out, step in sizes]
         before = (over[0] // 2, over[1] // 2)
-    activation = import_activation(options["fused_activation_function"])
-    attrs: dict[str, Attr] = {"stride": stride, "before": before, "activation": activation}
-    attrs |= unsigned_attr(context)
+    attrs = TransposeConvAttrs(
+        stride=stride,
+        before=before,
+        activation=fused_activation(context),
+        unsigned=is_unsigned(context),
+    )
     return ImportedCall("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
 
 
-def _pool_attrs(context: ImportContext) -> Attrs:
+def _pool_attrs(context: ImportContext) -> PoolAttrs:
     options = context.node.options
-    size = tuple(checked_int_option(options[f"filter_{axis}"]) for axis in ("height", "width"))
-    activation = import_activation(options["fused_activation_function"])
-    return {"size": size, **_window(context, size), "activation": activation}
+    size = (
+        checked_int_option(options["filter_height"]),
+        checked_int_option(options["filter_width"]),
+    )
+    activation = fused_activation(context)
+    window = _window(context, size)
+    return PoolAttrs(
+        size=size,
+        stride=window.stride,
+        dilation=window.dilation,
+        padding=window.padding,
+        activation=activation,
+    )
 
 
-def _average_pool_attrs(context: ImportContext) -> Attrs:
-    return {**_pool_attrs(context), **unsigned_attr(context)}
+def _average_pool_attrs(context: ImportContext) -> AveragePoolAttrs:
+    pool = _pool_attrs(context)
+    return AveragePoolAttrs(
+        size=pool.size,
+        stride=pool.stride,
+        dilation=pool.dilation,
+        padding=pool.padding,
+        activation=pool.activation,
+        unsigned=is_unsigned(context),
+    )
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -1,6 +1,7 @@
 """Operators that reorder, select or repeat elements; their constant inputs become attributes."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.axes import normalize_axis
@@ -11,26 +12,37 @@ from firmwright.frontends.tflite.node_context import (
     constant_int,
     constant_ints,
     copy_importer,
-    import_activation,
+    fused_activation,
     input_rank,
     input_type,
     plain_importer,
     require_tensors,
 )
-from firmwright.ir.core import Attr, Attrs
+from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes.movement import (
+    AxisAttrs,
+    BroadcastAttrs,
+    MirrorPadAttrs,
+    PadAttrs,
+    ReverseAttrs,
+    SplitAttrs,
+    StridedSliceAttrs,
+    TileAttrs,
+    TransposeAttrs,
+)
 from firmwright.ops.data_movement import checked_slice
 
 
-def _transpose_attrs(context: ImportContext) -> dict[str, Attr]:
+def _transpose_attrs(context: ImportContext) -> TransposeAttrs:
     perm = constant_ints(context, 1, "axes")
     rank = input_rank(context)
     axes = tuple(normalize_axis(axis, rank) for axis in perm)
     if sorted(axes) != list(range(rank)):
         raise NotSupportedError(f"the permutation {list(perm)} of {rank} dimensions")
-    return {"perm": axes}
+    return TransposeAttrs(perm=axes)
 
 
-def _slice_attrs(context: ImportContext) -> dict[str, Attr]:
+def _slice_attrs(context: ImportContext) -> StridedSliceAttrs:
     begin, size = (constant_ints(context, k, "begins or sizes") for k in (1, 2))
     x = input_type(context)
     if not len(begin) == len(size) == len(x.shape):
@@ -39,7 +51,7 @@ def _slice_attrs(context: ImportContext) -> dict[str, Attr]:
     return checked_slice(x.shape, begin, (1,) * len(begin), counts, ())
 
 
-def _strided_slice_attrs(context: ImportContext) -> dict[str, Attr]:
+def _strided_slice_attrs(context: ImportContext) -> StridedSliceAttrs:
     begin, end, strides = (constant_ints(context, k, "begins, ends or strides") for k in (1, 2, 3))
     x, options = input_type(context), context.node.options
     if options["ellipsis_mask"] or options["new_axis_mask"] or options.get("offset"):
@@ -83,57 +95,65 @@ def _split(context: ImportContext) -> ImportedCall:
         sizes = tuple(remainder if n == -1 else n for n in sizes)
     if sum(sizes) != x.shape[axis] or len(sizes) != parts or min(sizes) < 1:
         raise NotSupportedError(f"{x.shape[axis]} elements split into {list(sizes)}")
-    return ImportedCall("split", {"axis": axis, "sizes": sizes}, (position,))
+    return ImportedCall("split", SplitAttrs(axis=axis, sizes=sizes), (position,))
 
 
 def _pack(context: ImportContext) -> ImportedCall:
     require_tensors(context, max(1, len(context.inputs)))
     axis = normalize_axis(context.node.options["axis"], input_rank(context) + 1)
-    return ImportedCall("pack", {"axis": axis}, tuple(range(len(context.inputs))))
+    return ImportedCall("pack", AxisAttrs(axis=axis), tuple(range(len(context.inputs))))
 
 
-def _unpack_attrs(context: ImportContext) -> Attrs:
-    return {"axis": normalize_axis(context.node.options["axis"], input_rank(context))}
+def _unpack_attrs(context: ImportContext) -> AxisAttrs:
+    return AxisAttrs(axis=normalize_axis(context.node.options["axis"], input_rank(context)))
 
 
 def _concatenation(context: ImportContext) -> ImportedCall:
     require_tensors(context, max(1, len(context.inputs)))
-    if import_activation(context.node.options["fused_activation_function"]) != "none":
+    if fused_activation(context) != "none":
         raise NotSupportedError("a concatenation with an activation")
     axis = context.node.options["axis"]
     assert isinstance(axis, int)
     if axis < 0:
         axis += input_rank(context)
-    return ImportedCall("concatenation", {"axis": axis}, tuple(range(len(context.inputs))))
+    positions = tuple(range(len(context.inputs)))
+    return ImportedCall("concatenation", AxisAttrs(axis=axis), positions)
 
 
-def _reverse_attrs(context: ImportContext) -> dict[str, Attr]:
-    rank = input_rank(context)
-    return {"axes": tuple(normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes"))}
+def _reverse_attrs(context: ImportContext) -> ReverseAttrs:
+    rank, axes = input_rank(context), constant_ints(context, 1, "axes")
+    return ReverseAttrs(axes=tuple(normalize_axis(axis, rank) for axis in axes))
 
 
 def _pad(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     positions = (0, 2) if len(context.inputs) > 2 else (0,)
-    return ImportedCall("pad", {"paddings": constant_ints(context, 1, "paddings")}, positions)
+    attrs = PadAttrs(paddings=constant_ints(context, 1, "paddings"))
+    return ImportedCall("pad", attrs, positions)
 
 
-def _mirror_pad_attrs(context: ImportContext) -> dict[str, Attr]:
+def _mirror_pad_attrs(context: ImportContext) -> MirrorPadAttrs:
     x = input_type(context)
     flat = constant_ints(context, 1, "paddings")
-    skip = int(context.node.options["mode"] == "REFLECT")
+    skip: Literal[0, 1] = 1 if context.node.options["mode"] == "REFLECT" else 0
     pairs = list(zip(flat[::2], flat[1::2], strict=False))
     if len(flat) != 2 * len(x.shape) or any(
         not 0 <= p <= n - skip for pair, n in zip(pairs, x.shape, strict=True) for p in pair
     ):
         raise NotSupportedError("a mirrored margin wider than the input")
-    return {"paddings": flat, "skip": skip}
+    return MirrorPadAttrs(paddings=flat, skip=skip)
+
+
+def _broadcast_attrs(context: ImportContext) -> BroadcastAttrs:
+    return BroadcastAttrs(shape=constant_ints(context, 1, "shapes"))
+
+
+def _tile_attrs(context: ImportContext) -> TileAttrs:
+    return TileAttrs(multiples=constant_ints(context, 1, "multiples"))
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "BROADCAST_TO": copy_importer(
-        "broadcast_to", 2, lambda context: {"shape": constant_ints(context, 1, "shapes")}
-    ),
+    "BROADCAST_TO": copy_importer("broadcast_to", 2, _broadcast_attrs),
     "CONCATENATION": Importer("concatenation", _concatenation),
     "EXPAND_DIMS": plain_importer("reshape"),
     "MIRROR_PAD": copy_importer("mirror_pad", 2, _mirror_pad_attrs),
@@ -147,9 +167,7 @@ IMPORTERS: Mapping[str, Importer] = {
     "SPLIT_V": Importer("split", _split),
     "SQUEEZE": plain_importer("reshape"),
     "STRIDED_SLICE": copy_importer("strided_slice", 4, _strided_slice_attrs),
-    "TILE": copy_importer(
-        "tile", 2, lambda context: {"multiples": constant_ints(context, 1, "multiples")}
-    ),
+    "TILE": copy_importer("tile", 2, _tile_attrs),
     "TRANSPOSE": copy_importer("transpose", 2, _transpose_attrs),
     "UNPACK": copy_importer("unpack", 1, _unpack_attrs),
 }

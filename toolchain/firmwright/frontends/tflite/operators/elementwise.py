@@ -8,13 +8,16 @@ from firmwright.frontends.tflite.node_context import (
     ImportContext,
     ImportedCall,
     Importer,
-    bool_options,
-    import_activation,
+    bool_option,
+    float_option,
+    fused_activation,
     input_type,
     plain_importer,
     require_tensors,
 )
-from firmwright.ir.core import Attrs
+from firmwright.ir.graph.attributes.base import NO_ATTRS
+from firmwright.ir.graph.attributes.layers import ActivationAttrs
+from firmwright.ir.graph.attributes.values import GeluAttrs, LeakyReluAttrs
 
 _UNARY = (
     "abs",
@@ -68,19 +71,19 @@ _BINARY = (
 _ACTIVATED = ("add", "div", "mul", "sub")
 
 
-def _activation_attrs(context: ImportContext) -> Attrs:
+def _activation_attrs(context: ImportContext) -> ActivationAttrs:
     options = context.node.options
     if context.outputs[0].dtype == INT16 and options.get("pot_scale_int16"):
         raise NotSupportedError("int16 with power-of-two scales")
-    return {"activation": import_activation(options["fused_activation_function"])}
+    return ActivationAttrs(activation=fused_activation(context))
 
 
-def _gelu_attrs(context: ImportContext) -> Attrs:
-    return {**bool_options(context, "approximate")}
+def _gelu_attrs(context: ImportContext) -> GeluAttrs:
+    return GeluAttrs(approximate=bool_option(context, "approximate"))
 
 
-def _leaky_relu_attrs(context: ImportContext) -> Attrs:
-    return {"alpha": float(context.node.options["alpha"])}  # type: ignore[arg-type]  # a number
+def _leaky_relu_attrs(context: ImportContext) -> LeakyReluAttrs:
+    return LeakyReluAttrs(alpha=float_option(context, "alpha"))
 
 
 def _select(context: ImportContext) -> ImportedCall:
@@ -91,12 +94,12 @@ def _select(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(
             f"a SELECT by {list(condition.shape)} of {list(x.shape)}; use SELECT_V2"
         )
-    return ImportedCall("select", {}, (0, 1, 2))
+    return ImportedCall("select", NO_ATTRS, (0, 1, 2))
 
 
 def _add_n(context: ImportContext) -> ImportedCall:
     require_tensors(context, max(1, len(context.inputs)))
-    return ImportedCall("add_n", {}, tuple(range(len(context.inputs))))
+    return ImportedCall("add_n", NO_ATTRS, tuple(range(len(context.inputs))))
 
 
 IMPORTERS: Mapping[str, Importer] = {

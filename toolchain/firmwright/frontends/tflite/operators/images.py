@@ -6,37 +6,43 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.tflite.node_context import (
     ImportContext,
     Importer,
-    bool_options,
+    bool_option,
     constant_ints,
     copy_importer,
     input_rank,
     plain_importer,
 )
-from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes.movement import BatchSpaceAttrs, DepthSpaceAttrs, ResizeAttrs
 
 
-def _block_attrs(context: ImportContext) -> dict[str, Attr]:
+def _block_attrs(context: ImportContext) -> DepthSpaceAttrs:
     block = context.node.options["block_size"]
     if input_rank(context) != 4 or not isinstance(block, int) or block < 1:
         raise NotSupportedError(f"blocks of size {block} in {input_rank(context)} dimensions")
-    return {"block": block}
+    return DepthSpaceAttrs(block=block)
 
 
-def _space_attrs(context: ImportContext) -> dict[str, Attr]:
+def _space_attrs(context: ImportContext) -> BatchSpaceAttrs:
     block, margins = (constant_ints(context, k, "blocks or margins") for k in (1, 2))
     rank = input_rank(context)
     if not 1 <= len(block) < rank or len(margins) != 2 * len(block):
         raise NotSupportedError(f"{len(block)} block sizes for {rank} dimensions")
     if any(size < 1 for size in block) or any(size < 0 for size in margins):
         raise NotSupportedError(f"blocks {list(block)} with margins {list(margins)}")
-    return {"block": block, "margins": margins}
+    return BatchSpaceAttrs(block=block, margins=margins)
 
 
-def _resize_attrs(context: ImportContext) -> dict[str, Attr]:
+def _resize_attrs(context: ImportContext) -> ResizeAttrs:
     if input_rank(context) != 4:
         raise NotSupportedError(f"an image of {input_rank(context)} dimensions")
-    flags = bool_options(context, "align_corners", "half_pixel_centers")
-    return {"size": constant_ints(context, 1, "sizes"), **flags}
+    size = constant_ints(context, 1, "sizes")
+    if len(size) != 2:
+        raise NotSupportedError(f"{len(size)} sizes, expected height and width")
+    return ResizeAttrs(
+        size=(size[0], size[1]),
+        align_corners=bool_option(context, "align_corners"),
+        half_pixel_centers=bool_option(context, "half_pixel_centers"),
+    )
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -8,13 +8,18 @@ from firmwright.frontends.tflite.node_context import (
     ImportContext,
     ImportedCall,
     Importer,
-    bool_options,
+    bool_option,
     check_bias_type,
-    import_activation,
+    fused_activation,
     input_type,
     require_tensors,
 )
-from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes.layers import (
+    BatchMatmulAttrs,
+    FullyConnectedAttrs,
+    HybridBatchMatmulAttrs,
+    HybridFullyConnectedAttrs,
+)
 
 
 def _fully_connected(context: ImportContext) -> ImportedCall:
@@ -22,31 +27,34 @@ def _fully_connected(context: ImportContext) -> ImportedCall:
     options = context.node.options
     if options["weights_format"] != "DEFAULT":
         raise NotSupportedError(f"weights format {options['weights_format']}")
-    attrs: dict[str, Attr] = {
-        "activation": import_activation(options["fused_activation_function"]),
-        "keep_dims": bool(options["keep_num_dims"]),
-    }
+    activation, keep_dims = fused_activation(context), bool_option(context, "keep_num_dims")
     positions = tuple(range(len(context.inputs)))
     check_bias_type(context, input_type(context), 2)
     if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
-        attrs["asymmetric"] = bool(options.get("asymmetric_quantize_inputs", False))
-        return ImportedCall("hybrid_fully_connected", attrs, positions)
+        hybrid = HybridFullyConnectedAttrs(
+            activation=activation,
+            keep_dims=keep_dims,
+            asymmetric=bool(options.get("asymmetric_quantize_inputs", False)),
+        )
+        return ImportedCall("hybrid_fully_connected", hybrid, positions)
     is_constant = all(
         constant is not None
         for kind, constant in list(zip(context.inputs, context.constants, strict=True))[1:3]
         if kind is not None
     )
     op = "fully_connected" if is_constant else "variable_fully_connected"
+    attrs = FullyConnectedAttrs(activation=activation, keep_dims=keep_dims)
     return ImportedCall(op, attrs, positions)
 
 
 def _batch_matmul(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
-    flags: dict[str, Attr] = {**bool_options(context, "adj_x", "adj_y")}
+    adj_x, adj_y = bool_option(context, "adj_x"), bool_option(context, "adj_y")
     if (input_type(context).dtype, input_type(context, 1).dtype) == (FLOAT32, INT8):
-        flags |= {"asymmetric": bool(context.node.options["asymmetric_quantize_inputs"])}
-        return ImportedCall("hybrid_batch_matmul", flags, (0, 1))
-    return ImportedCall("batch_matmul", flags, (0, 1))
+        asymmetric = bool_option(context, "asymmetric_quantize_inputs")
+        hybrid = HybridBatchMatmulAttrs(adj_x=adj_x, adj_y=adj_y, asymmetric=asymmetric)
+        return ImportedCall("hybrid_batch_matmul", hybrid, (0, 1))
+    return ImportedCall("batch_matmul", BatchMatmulAttrs(adj_x=adj_x, adj_y=adj_y), (0, 1))
 
 
 IMPORTERS: Mapping[str, Importer] = {

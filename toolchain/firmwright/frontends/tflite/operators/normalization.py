@@ -8,35 +8,43 @@ from firmwright.frontends.tflite.node_context import (
     ImportContext,
     ImportedCall,
     Importer,
-    import_activation,
+    float_option,
+    fused_activation,
+    is_unsigned,
     plain_importer,
     require_tensors,
-    unsigned_attr,
 )
-from firmwright.ir.core import Attrs
+from firmwright.ir.graph.attributes.values import (
+    L2NormalizationAttrs,
+    LocalResponseNormalizationAttrs,
+    SoftmaxAttrs,
+)
 
 
 def _softmax(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1)
-    beta = float(context.node.options["beta"])  # type: ignore[arg-type]  # a number by the schema
+    beta = float_option(context, "beta")
     if not (math.isfinite(beta) and beta > 0):
         raise NotSupportedError(f"a beta of {beta}")
-    return ImportedCall("softmax", {"beta": beta}, (0,))
+    return ImportedCall("softmax", SoftmaxAttrs(beta=beta), (0,))
 
 
-def _local_response_attrs(context: ImportContext) -> Attrs:
-    options = context.node.options
-    radius = options["radius"]
+def _local_response_attrs(context: ImportContext) -> LocalResponseNormalizationAttrs:
+    radius = context.node.options["radius"]
     if not isinstance(radius, int) or radius < 0:
         raise NotSupportedError(f"a radius of {radius}")
-    numbers = {name: float(options[name]) for name in ("bias", "alpha", "beta")}  # type: ignore[arg-type]  # ensured by the schema
-    return {"radius": radius, **numbers}
+    return LocalResponseNormalizationAttrs(
+        radius=radius,
+        bias=float_option(context, "bias"),
+        alpha=float_option(context, "alpha"),
+        beta=float_option(context, "beta"),
+    )
 
 
-def _l2_attrs(context: ImportContext) -> Attrs:
-    if import_activation(context.node.options["fused_activation_function"]) != "none":
+def _l2_attrs(context: ImportContext) -> L2NormalizationAttrs:
+    if fused_activation(context) != "none":
         raise NotSupportedError("an L2 normalization with an activation")
-    return unsigned_attr(context)
+    return L2NormalizationAttrs(unsigned=is_unsigned(context))
 
 
 IMPORTERS: Mapping[str, Importer] = {
@@ -44,6 +52,6 @@ IMPORTERS: Mapping[str, Importer] = {
     "LOCAL_RESPONSE_NORMALIZATION": plain_importer(
         "local_response_normalization", 1, _local_response_attrs
     ),
-    "LOG_SOFTMAX": plain_importer("log_softmax", 1, lambda context: {"beta": 1.0}),
+    "LOG_SOFTMAX": plain_importer("log_softmax", 1, lambda context: SoftmaxAttrs(beta=1.0)),
     "SOFTMAX": Importer("softmax", _softmax),
 }

@@ -8,10 +8,12 @@ from firmwright.frontends.tflite.node_context import (
     ImportContext,
     ImportedCall,
     Importer,
-    import_activation,
+    bool_option,
+    float_option,
+    fused_activation,
     input_type,
 )
-from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes.recurrent import HybridLstmAttrs, LstmAttrs, SvdfAttrs
 
 _UNSUPPORTED_POSITIONS = (*range(9, 12), 16, 17, *range(20, 24))
 """Input positions of peephole weights, projection and layer normalization."""
@@ -29,13 +31,15 @@ def _lstm(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(f"an LSTM activation {options['fused_activation_function']}")
     if options["diagonal_recurrent_tensors"]:
         raise NotSupportedError("an LSTM with diagonal recurrent weights")
-    attrs: dict[str, Attr] = {
-        "time_major": bool(options["time_major"]),
-        "cell_clip": float(options["cell_clip"]),  # type: ignore[arg-type]  # a number by the schema
-    }
+    time_major, cell_clip = bool_option(context, "time_major"), float_option(context, "cell_clip")
     if (input_type(context).dtype, input_type(context, 2).dtype) == (FLOAT32, INT8):
-        attrs["asymmetric"] = bool(options["asymmetric_quantize_inputs"])
-        return ImportedCall("hybrid_lstm", attrs, _POSITIONS, (18, 19))
+        hybrid = HybridLstmAttrs(
+            time_major=time_major,
+            cell_clip=cell_clip,
+            asymmetric=bool_option(context, "asymmetric_quantize_inputs"),
+        )
+        return ImportedCall("hybrid_lstm", hybrid, _POSITIONS, (18, 19))
+    attrs = LstmAttrs(time_major=time_major, cell_clip=cell_clip)
     return ImportedCall("lstm", attrs, _POSITIONS, (18, 19))
 
 
@@ -49,10 +53,12 @@ def _svdf(context: ImportContext) -> ImportedCall:
         raise NotSupportedError(f"a rank of {rank}")
     if options["fused_activation_function"] in ("TANH", "SIGN_BIT"):
         raise NotSupportedError(f"fused activation {options['fused_activation_function']}")
-    activation = import_activation(options["fused_activation_function"])
-    attrs: dict[str, Attr] = {"rank": rank, "activation": activation}
-    if input_type(context, 1).dtype == INT8 and input_type(context).dtype == FLOAT32:
-        attrs["asymmetric"] = bool(options["asymmetric_quantize_inputs"])
+    is_hybrid = input_type(context, 1).dtype == INT8 and input_type(context).dtype == FLOAT32
+    attrs = SvdfAttrs(
+        rank=rank,
+        activation=fused_activation(context),
+        asymmetric=bool_option(context, "asymmetric_quantize_inputs") if is_hybrid else None,
+    )
     return ImportedCall("svdf", attrs, (0, 1, 2, 3, 4), (4,))
 
 

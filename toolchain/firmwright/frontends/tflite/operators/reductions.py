@@ -6,13 +6,18 @@ from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.tflite.node_context import (
     ImportContext,
     Importer,
-    bool_options,
+    bool_option,
     constant_int,
     constant_ints,
     input_rank,
     plain_importer,
 )
-from firmwright.ir.core import Attrs
+from firmwright.ir.graph.attributes.values import (
+    ArgMinMaxAttrs,
+    AxesAttrs,
+    CumulativeAttrs,
+    TopKAttrs,
+)
 
 _REDUCTIONS = (
     "mean",
@@ -25,29 +30,30 @@ _REDUCTIONS = (
 )
 
 
-def _reduction_attrs(context: ImportContext) -> Attrs:
+def _reduction_attrs(context: ImportContext) -> AxesAttrs:
     rank = input_rank(context)
     axes = {normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes")}
-    return {"axes": tuple(sorted(axes)), **bool_options(context, "keep_dims")}
+    return AxesAttrs(axes=tuple(sorted(axes)), keep_dims=bool_option(context, "keep_dims"))
 
 
-def _arg_attrs(context: ImportContext) -> Attrs:
+def _arg_attrs(context: ImportContext) -> ArgMinMaxAttrs:
     axis = normalize_axis(constant_int(context, 1, "axes"), input_rank(context))
-    return {"axis": axis, "least": context.node.op == "ARG_MIN", "last": False}
+    return ArgMinMaxAttrs(axis=axis, least=context.node.op == "ARG_MIN", last=False)
 
 
-def _top_attrs(context: ImportContext) -> Attrs:
+def _top_attrs(context: ImportContext) -> TopKAttrs:
     axis = normalize_axis(-1, input_rank(context))
-    return {"axis": axis, "k": constant_int(context, 1, "values of k"), "least": False}
+    return TopKAttrs(axis=axis, k=constant_int(context, 1, "values of k"), least=False)
 
 
-def _cumsum_attrs(context: ImportContext) -> Attrs:
+def _cumsum_attrs(context: ImportContext) -> CumulativeAttrs:
     axis = normalize_axis(constant_int(context, 1, "axes"), input_rank(context))
-    return {
-        "axis": axis,
-        "step": "add",
-        **bool_options(context, "exclusive", "reverse"),
-    }
+    return CumulativeAttrs(
+        axis=axis,
+        step="add",
+        exclusive=bool_option(context, "exclusive"),
+        reverse=bool_option(context, "reverse"),
+    )
 
 
 IMPORTERS: Mapping[str, Importer] = {

@@ -156,6 +156,15 @@ def make_attrs(op: str, attributes: type[OpAttrs], values: Attrs) -> OpAttrs:
     return attributes(**{specs[k].field: specs[k].converted(v) for k, v in values.items()})
 
 
+def check_attrs(op: str, attrs: OpAttrs) -> None:
+    """Raise ModelError if a value that was read from a file is not of its attribute's kind."""
+    specs = attribute_specs(type(attrs))
+    for name, spec in specs.items():
+        value = getattr(attrs, spec.field)
+        if value is not None or spec.is_required:
+            check_attribute(op, specs, name, value)
+
+
 def check_attribute(op: str, specs: Mapping[str, AttributeSpec], name: str, value: Attr) -> None:
     """Raise ModelError if one attribute of `op` is unknown or of another kind."""
     if name not in specs:
