@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
+from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
 from firmwright.extensions.tree_ensemble.operator import quantize_leaves
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, Results
 from firmwright.frontends.onnx.operators.classifier_outputs import (
@@ -170,8 +171,8 @@ def _emit_tree_ensemble(
         ("leaves", leaves, np.int32),
     )
     tables = [c.emit.const(np.asarray(data, kind), name) for name, data, kind in parts]
-    start_values = tuple(int(base) for base in whole)
-    return c.emit.call("tree_ensemble", x, *tables, exponent=exponent, bases=start_values)
+    attrs = TreeEnsembleAttrs(exponent=exponent, bases=tuple(int(base) for base in whole))
+    return c.emit.call("tree_ensemble", x, *tables, attrs=attrs)
 
 
 def _bases(c: NodeContext) -> tuple[float, ...]:

@@ -16,9 +16,11 @@ from firmwright.frontends.onnx.qdq import (
     QdqValue,
     QuantizedValue,
 )
-from firmwright.ir.attribute_kinds import ACTIVATIONS
+from firmwright.ir.graph.attributes.layers import Activation
 from firmwright.ir.graph.nodes import Value
 from firmwright.ops.requantize import quantized_activation_range
+
+_ACTIVATIONS: tuple[Activation, ...] = ("none", "relu", "relu6", "relu_n1_to_1", "relu_0_to_1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,12 @@ class Fusion:
         return low, high
 
     @property
-    def activation(self) -> str:
-        """Return the fused activation with these limits, or "" if there is none."""
-        kind, limits = self.target.type, self.limits
-        return next((n for n in ACTIVATIONS if quantized_activation_range(n, kind) == limits), "")
+    def activation(self) -> Activation | None:
+        """Return the fused activation with these limits, or None if there is none."""
+        for activation in _ACTIVATIONS:
+            if quantized_activation_range(activation, self.target.type) == self.limits:
+                return activation
+        return None
 
     @property
     def uses_integer_kernel(self) -> bool:

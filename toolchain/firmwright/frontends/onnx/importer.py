@@ -40,6 +40,7 @@ from firmwright.frontends.onnx.qdq_lookup_tables import (
 from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx, unneeded_results
 from firmwright.ir.core import Span
+from firmwright.ir.graph.attributes.control import CustomAttrs
 from firmwright.ir.graph.attributes.movement import TransposeAttrs
 from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value, unique_name
 from firmwright.ir.graph.op_call import CustomOpPredicate, accept_no_custom_op
@@ -296,13 +297,16 @@ class _OnnxImporter:
         """Emit a call of `custom`; its type rule or the file determines the result types."""
         value_infos = {item.name: item for item in self.model.values}
         declared = [value_infos[y].declared_type if y in value_infos else None for y in c.outputs]
+        attrs = CustomAttrs(
+            domain=c.node.domain,
+            name=c.node.op_type,
+            data=json.dumps(c.attrs, sort_keys=True, default=str).encode().hex(),
+        )
         results = self.emitter.multi_call(
             "custom",
             *c.inputs,
             declared=tuple(kind for kind in declared if kind is not None),
-            domain=c.node.domain,
-            name=c.node.op_type,
-            data=json.dumps(c.attrs, sort_keys=True, default=str).encode().hex(),
+            attrs=attrs,
         )
         if len(results) != len(c.outputs):
             raise NotSupportedError("neither the file nor a type rule determines its result types")

@@ -1,6 +1,6 @@
 """The interface of operator importers: a node, and calls, evaluated if all inputs are constant."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -11,10 +11,19 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.protobuf import Message
-from firmwright.ir.core import Attr, Constant, Span
+from firmwright.ir.core import Constant, Span
 from firmwright.ir.graph import Call, OpCall, TensorType, Value, unique_name
-from firmwright.ir.graph.attributes import attrs_from_mapping
-from firmwright.ir.graph.attributes.base import NO_ATTRS
+from firmwright.ir.graph.attributes.base import NO_ATTRS, OpAttrs, check_attrs
+from firmwright.ir.graph.attributes.movement import (
+    AxisAttrs,
+    BroadcastAttrs,
+    DynamicGatherAttrs,
+    GatherAttrs,
+    SplitAttrs,
+    StridedSliceAttrs,
+    TransposeAttrs,
+)
+from firmwright.ir.graph.attributes.values import ExpressionAttrs, ReductionAttrs, ReductionStep
 from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
 from firmwright.ops.opdef import OpTable
 
@@ -97,8 +106,8 @@ class CallEmitter:
         op: str,
         /,
         *inputs: OnnxValue | None,
+        attrs: OpAttrs = NO_ATTRS,
         result: TensorType | DType | None = None,
-        **attrs: Attr,
     ) -> OnnxValue:
         """Emit a call of `op` with one result.
 
@@ -109,17 +118,21 @@ class CallEmitter:
             result = replace(next(item for item in inputs if item is not None).type, shape=())
         elif isinstance(result, DType):
             result = TensorType((), result)
-        return self.multi_call(op, *inputs, declared=(result,), **attrs)[0]
+        return self.multi_call(op, *inputs, declared=(result,), attrs=attrs)[0]
 
     def multi_call(
-        self, op: str, /, *inputs: OnnxValue | None, declared: Sequence[TensorType], **attrs: Attr
+        self,
+        op: str,
+        /,
+        *inputs: OnnxValue | None,
+        declared: Sequence[TensorType],
+        attrs: OpAttrs = NO_ATTRS,
     ) -> tuple[OnnxValue, ...]:
         """Emit a call and return all results; `declared` holds types that are not inferred."""
-        plain = {name: _plain(value) for name, value in attrs.items()}
-        typed = attrs_from_mapping(op, plain)
+        check_attrs(op, attrs)
         constants = tuple(self._constant(item) for item in inputs)
         types = tuple(None if item is None else item.type for item in inputs)
-        described = OpCall(op, types, tuple(declared), typed, constants)
+        described = OpCall(op, types, tuple(declared), attrs, constants)
         inferred = self.ops[op].infer(described)
         if any(kind.elements == 0 for kind in (*(t for t in types if t), *inferred)):
             raise NotSupportedError("a tensor without elements")
@@ -129,7 +142,7 @@ class CallEmitter:
         outputs = tuple(
             Value(unique_name(f"{self.stem}/{op}", self.names), kind) for kind in inferred
         )
-        self.calls.append(Call(op, operands, outputs, typed, self.span))
+        self.calls.append(Call(op, operands, outputs, attrs, self.span))
         return outputs
 
     def _evaluate(self, call: OpCall, inputs: Sequence[OnnxValue | None]) -> tuple[OnnxValue, ...]:
@@ -160,7 +173,8 @@ class CallEmitter:
                     operands.append(tensor)
                 names[name] = INPUT_NAMES[position]
         text = substitute_names(formula, names)
-        return self.call("expression", *operands, formula=text, result=operands[0].type.dtype)
+        attrs = ExpressionAttrs(formula=text)
+        return self.call("expression", *operands, attrs=attrs, result=operands[0].type.dtype)
 
     def _literal(self, tensor: OnnxValue, inputs: Sequence[OnnxValue]) -> str | None:
         if not isinstance(tensor, ConstantValue) or tensor.array.size != 1:
@@ -171,28 +185,33 @@ class CallEmitter:
         return f"{tensor.type.dtype.name}({tensor.array.item()!r})"
 
     def reduction(
-        self, formula: str, step: str, axes: Sequence[int], *inputs: OnnxValue, keep: bool = True
+        self,
+        formula: str,
+        step: ReductionStep,
+        axes: Sequence[int],
+        *inputs: OnnxValue,
+        keep: bool = True,
     ) -> OnnxValue:
         """Emit a reduction by `step` of an expression over the inputs a, b, ..."""
-        return self.call(
-            "reduction", *inputs, formula=formula, step=step, axes=tuple(axes), keep_dims=keep
-        )
+        attrs = ReductionAttrs(formula=formula, step=step, axes=_ints(axes), keep_dims=keep)
+        return self.call("reduction", *inputs, attrs=attrs)
 
     def gather(self, x: OnnxValue, axis: int, indices: Array) -> OnnxValue:
-        places = tuple(int(n) for n in indices.reshape(-1))
-        return self.call("gather", x, axis=axis, indices=places, shape=tuple(indices.shape))
+        places = _ints(indices.reshape(-1).tolist())
+        attrs = GatherAttrs(axis=axis, indices=places, shape=_ints(indices.shape))
+        return self.call("gather", x, attrs=attrs)
 
     def transpose(self, x: OnnxValue, perm: Sequence[int]) -> OnnxValue:
         if list(perm) == list(range(len(perm))):
             return x
-        return self.call("transpose", x, perm=tuple(perm))
+        return self.call("transpose", x, attrs=TransposeAttrs(perm=_ints(perm)))
 
     def reshape(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
         if tuple(shape) == x.shape:
             return x
         if isinstance(x, ConstantValue):
             return replace(x, array=x.array.reshape(tuple(shape)))
-        return self.call("reshape", x, result=replace(x.type, shape=tuple(int(n) for n in shape)))
+        return self.call("reshape", x, result=replace(x.type, shape=_ints(shape)))
 
     def copy(self, x: OnnxValue) -> Value:
         source = self.value(x)
@@ -209,7 +228,7 @@ class CallEmitter:
     def broadcast(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
         if x.shape == tuple(shape):
             return x
-        return self.call("broadcast_to", x, shape=tuple(shape))
+        return self.call("broadcast_to", x, attrs=BroadcastAttrs(shape=_ints(shape)))
 
     def slice(
         self, x: OnnxValue, begin: Sequence[int], counts: Sequence[int], steps: Sequence[int] = ()
@@ -217,9 +236,22 @@ class CallEmitter:
         strides = tuple(steps) or (1,) * len(begin)
         if tuple(counts) == x.shape and all(step == 1 for step in strides):
             return x
-        return self.call(
-            "strided_slice", x, begin=tuple(begin), strides=strides, counts=tuple(counts), shrunk=()
+        attrs = StridedSliceAttrs(
+            begin=_ints(begin), strides=_ints(strides), counts=_ints(counts), shrunk=()
         )
+        return self.call("strided_slice", x, attrs=attrs)
+
+    def split(
+        self, x: OnnxValue, axis: int, sizes: Sequence[int], declared: Sequence[TensorType]
+    ) -> tuple[OnnxValue, ...]:
+        """Emit a split along `axis`; `declared` are the types of the parts."""
+        attrs = SplitAttrs(axis=axis, sizes=_ints(sizes))
+        return self.multi_call("split", x, declared=declared, attrs=attrs)
+
+    def gather_along(self, x: OnnxValue, axis: int, places: OnnxValue) -> OnnxValue:
+        """Emit a gather of the elements along `axis` at places that are computed at run time."""
+        attrs = DynamicGatherAttrs(mode="along", axis=axis)
+        return self.call("dynamic_gather", x, places, attrs=attrs)
 
     def slice_axis(self, x: OnnxValue, axis: int, first: int, count: int) -> OnnxValue:
         begin, counts = [0] * len(x.shape), list(x.shape)
@@ -238,15 +270,14 @@ class CallEmitter:
                 self.call("reshape", part, result=replace(part.type, quantization=None))
                 for part in parts
             ]
-        return parts[0] if len(parts) == 1 else self.call("concatenation", *parts, axis=axis)
+        if len(parts) == 1:
+            return parts[0]
+        return self.call("concatenation", *parts, attrs=AxisAttrs(axis=axis))
 
 
-def _plain(value: Any) -> Attr:
-    """Return an attribute's value without numpy's types, which computations on arrays leave."""
-    if isinstance(value, tuple | list | np.ndarray):
-        return tuple(map(_plain, value))
-    plain: Attr = value.item() if isinstance(value, np.generic) else value
-    return plain
+def _ints(values: Iterable[int]) -> tuple[int, ...]:
+    """Return the values without numpy's types, which computations on arrays leave."""
+    return tuple(int(value) for value in values)
 
 
 Results: TypeAlias = Sequence[OnnxValue]

@@ -208,7 +208,9 @@ def materialize_value(emit: CallEmitter, value: QdqValue) -> OnnxValue:
 def as_quantized(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> QuantizedValue:
     if scaling.is_unsigned:
         formula = f"int8(int32(a) - {UNSIGNED_OFFSET})"
-        result = emit.call("expression", x, formula=formula, result=scaling.type)
+        result = emit.call(
+            "expression", x, attrs=ExpressionAttrs(formula=formula), result=scaling.type
+        )
     else:
         result = emit.call("reshape", x, result=replace(scaling.type, shape=x.shape))
     return QuantizedValue(emit.value(result), scaling.is_unsigned)
@@ -230,5 +232,6 @@ def emit_quantize(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> Qu
     made_by = maker.formula if isinstance(maker, ExpressionAttrs) else ""
     if any(operation in made_by for operation in _NAN_MAKERS):
         limited = f"where(a == a, {limited}, {lowest!r})"
-    result = emit.call("expression", x, formula=f"int8({limited})", result=scaling.type)
+    attrs = ExpressionAttrs(formula=f"int8({limited})")
+    result = emit.call("expression", x, attrs=attrs, result=scaling.type)
     return QuantizedValue(emit.value(result), scaling.is_unsigned)

@@ -15,7 +15,7 @@ from firmwright.base.dtypes import INT8, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.frontends.onnx.qdq import UNSIGNED_OFFSET, QdqParameters
-from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes.values import FittedProductAttrs, TableSumAttrs
 from firmwright.ops.expression_language import evaluate_in_numpy
 
 _INT8 = np.arange(INT8.min, INT8.max + 1)
@@ -173,7 +173,7 @@ def product_formula(x: BinaryOperands) -> str | None:
     return x.rounded(f"float32({product}) * {float(factor)!r} + {float(zero)!r}")
 
 
-def fit_table_sum(x: BinaryOperands, results: Array, sign: int = 1) -> dict[str, Attr] | None:
+def fit_table_sum(x: BinaryOperands, results: Array, sign: int = 1) -> TableSumAttrs | None:
     """Return the attributes of a `table_sum` with these `results`, near a + `sign` b, or None."""
     a_scale, b_scale, y_scale = map(float, x.scales)
     a = (_INT8 - x.a.zero_point) * (a_scale / y_scale)
@@ -190,14 +190,14 @@ def fit_table_sum(x: BinaryOperands, results: Array, sign: int = 1) -> dict[str,
             least, most = _addends(x, results, _INT8[:, None] * multiplier, shift, window)
             if (least <= most).all():
                 table = tuple(np.clip(ideal, least, most).tolist())
-                return {
-                    "multiplier": multiplier,
-                    "table": table,
-                    "shift": shift,
-                    "window": window,
-                    "low": x.low,
-                    "high": x.high,
-                }
+                return TableSumAttrs(
+                    multiplier=multiplier,
+                    table=table,
+                    shift=shift,
+                    window=window,
+                    low=x.low,
+                    high=x.high,
+                )
     return None
 
 
@@ -214,7 +214,7 @@ def _addends(
     return least, np.where(results < x.high, below_next, _BEYOND).min(axis=0)
 
 
-def fit_product(x: BinaryOperands, results: Array) -> dict[str, Attr] | None:
+def fit_product(x: BinaryOperands, results: Array) -> FittedProductAttrs | None:
     """Return the attributes of a `fitted_product` that gives `results` [a, b], or None."""
     a_scale, b_scale, y_scale = map(float, x.scales)
     factor = a_scale * b_scale / y_scale
@@ -226,14 +226,14 @@ def fit_product(x: BinaryOperands, results: Array) -> dict[str, Attr] | None:
             least, most = _addends(x, results, values * (usual + change), shift, window)
             lowest, highest = int(least.max()), int(most.min())
             if lowest <= highest:
-                return {
-                    "multiplier": usual + change,
-                    "addend": min(max(ideal, lowest), highest),
-                    "shift": shift,
-                    "window": window,
-                    "low": x.low,
-                    "high": x.high,
-                }
+                return FittedProductAttrs(
+                    multiplier=usual + change,
+                    addend=min(max(ideal, lowest), highest),
+                    shift=shift,
+                    window=window,
+                    low=x.low,
+                    high=x.high,
+                )
     return None
 
 

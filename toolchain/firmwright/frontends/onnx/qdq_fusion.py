@@ -38,6 +38,9 @@ from firmwright.frontends.onnx.qdq_arithmetic import (
     sums,
 )
 from firmwright.frontends.onnx.qdq_lookup_tables import every_value, requantize_by_lut
+from firmwright.ir.graph.attributes.layers import BatchMatmulAttrs, FullyConnectedAttrs
+from firmwright.ir.graph.attributes.movement import AxisAttrs
+from firmwright.ir.graph.attributes.values import AxesAttrs, ExpressionAttrs
 from firmwright.ir.graph.nodes import Value
 
 _BIAS_ERROR_MAX = 1 / 128
@@ -61,13 +64,13 @@ def _fuse_conv(axis: int, f: Fusion) -> OnnxValue | None:
     bias = _int32_bias(f, x, w, axis)
     if bias is None:
         return None
-    constants, result = ConstantFilters(w, bias), (f.target.type, f.activation or "none")
+    constants, activation = ConstantFilters(w, bias), f.activation or "none"
     if axis == 1:
-        return conv.emit_transpose_conv2d(f.c, x, constants, *result)
+        return conv.emit_transpose_conv2d(f.c, x, constants, f.target.type, activation)
     window = conv.window_geometry(f.c, w.shape[2:], x.type.shape[2:])
     if w.array.ndim > 4:
         return _fuse_conv_nd(f, window, x, w, bias)
-    return conv.emit_conv2d(f.c, x, constants, window, *result)
+    return conv.emit_conv2d(f.c, x, constants, window, f.target.type, activation)
 
 
 def _fuse_conv_nd(
@@ -89,7 +92,8 @@ def _fuse_conv_nd(
     low, high = f.limits
     rounded = f"rint(float32(a) * b) + {float(target.zero_point)!r}"
     formula = f"int8(min(max({rounded}, {float(low)!r}), {float(high)!r}))"
-    return emit.call("expression", total, factors, formula=formula, result=target.type)
+    attrs = ExpressionAttrs(formula=formula)
+    return emit.call("expression", total, factors, attrs=attrs, result=target.type)
 
 
 def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> ConstantValue | None:
@@ -147,23 +151,16 @@ def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
     bias = _int32_bias(f, x, weights)
     if bias is None:
         return None
-    return f.c.emit.call(
-        "fully_connected",
-        x,
-        weights,
-        bias,
-        activation=f.activation or "none",
-        keep_dims=True,
-        result=f.target.type,
-    )
+    attrs = FullyConnectedAttrs(activation=f.activation or "none", keep_dims=True)
+    return f.c.emit.call("fully_connected", x, weights, bias, attrs=attrs, result=f.target.type)
 
 
 def _fuse_variable_product(f: Fusion, x: Value, transposed: bool) -> OnnxValue | None:
     y: OnnxValue | None = quantized_input(f.operands[1]) or _int8_weights(f.operands[1], -1)
     if y is None or len(y.shape) < 2 or len(f.operands) > 2:
         return None
-    flags = {"adj_x": False, "adj_y": transposed}
-    return f.c.emit.call("batch_matmul", x, y, result=f.target.type, **flags)
+    attrs = BatchMatmulAttrs(adj_x=False, adj_y=transposed)
+    return f.c.emit.call("batch_matmul", x, y, attrs=attrs, result=f.target.type)
 
 
 def _fuse_binary(f: Fusion) -> OnnxValue | None:
@@ -189,7 +186,8 @@ def _fuse_binary(f: Fusion) -> OnnxValue | None:
     formula = product_formula(pair) if is_product else sum_formula(pair, sums(pair))
     if formula is None:
         raise IntegerKernelError("scales whose ratio exceeds the range of float32")
-    return f.c.emit.call("expression", a, b, formula=formula, result=f.target.type)
+    attrs = ExpressionAttrs(formula=formula)
+    return f.c.emit.call("expression", a, b, attrs=attrs, result=f.target.type)
 
 
 def _fit_binary(
@@ -199,8 +197,10 @@ def _fit_binary(
     op, result = f.c.node.op_type, f.target.type
     if op == "Mul":
         results = products(pair) if f.uses_scalar_integer_kernel else in_floats(pair, np.multiply)
-        attrs = fit_product(pair, results)
-        return f.c.emit.call("fitted_product", a, b, **attrs, result=result) if attrs else None
+        product = fit_product(pair, results)
+        if product is None:
+            return None
+        return f.c.emit.call("fitted_product", a, b, attrs=product, result=result)
     if op == "Sub" or not f.uses_scalar_integer_kernel:
         results = in_floats(pair, np.subtract if op == "Sub" else np.add)
     else:
@@ -209,14 +209,16 @@ def _fit_binary(
     if attrs is None and op == "Add":
         a, b = b, a
         attrs = fit_table_sum(replace(pair, a=pair.b, b=pair.a), results.T)
-    return f.c.emit.call("table_sum", a, b, **attrs, result=result) if attrs else None
+    if attrs is None:
+        return None
+    return f.c.emit.call("table_sum", a, b, attrs=attrs, result=result)
 
 
 def _fuse_mean(f: Fusion) -> OnnxValue | None:
     if f.x is None:
         return None
-    axes = tuple(range(2, len(f.x.type.shape)))
-    return f.c.emit.call("mean", f.x, axes=axes, keep_dims=True, result=f.target.type)
+    attrs = AxesAttrs(axes=tuple(range(2, len(f.x.type.shape))), keep_dims=True)
+    return f.c.emit.call("mean", f.x, attrs=attrs, result=f.target.type)
 
 
 def _fuse_reduction(op: str, f: Fusion) -> OnnxValue | None:
@@ -225,8 +227,8 @@ def _fuse_reduction(op: str, f: Fusion) -> OnnxValue | None:
     if x is None or not axes:
         return None
     order = () if f.target.by_reciprocal else tuple(range(len(x.type.shape)))
-    keep = bool(f.c.attr("keepdims", 1))
-    return f.c.emit.call(op, x, axes=axes, keep_dims=keep, float_order=order, result=f.target.type)
+    attrs = AxesAttrs(axes=axes, keep_dims=bool(f.c.attr("keepdims", 1)), float_order=order)
+    return f.c.emit.call(op, x, attrs=attrs, result=f.target.type)
 
 
 def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
@@ -270,7 +272,7 @@ def _fuse_concat(f: Fusion) -> OnnxValue | None:
         return None
     axis = int(f.c.attr("axis")) % len(values[0].type.shape)
     same = [requantize_by_lut(f.c, value, f.target) for value in values]
-    return f.c.emit.call("concatenation", *same, axis=axis, result=f.target.type)
+    return f.c.emit.call("concatenation", *same, attrs=AxisAttrs(axis=axis), result=f.target.type)
 
 
 def _fuse_softmax(f: Fusion) -> OnnxValue | None:
@@ -282,12 +284,13 @@ def _fuse_softmax(f: Fusion) -> OnnxValue | None:
     axis = int(f.c.attr("axis", -1)) % rank
     perm, inverse = axis_last(axis, rank)
     rows = emit.transpose(x, perm)
-    highest = emit.call("reduce_max", rows, axes=(rank - 1,), keep_dims=True, result=x.type)
+    last = AxesAttrs(axes=(rank - 1,), keep_dims=True)
+    highest = emit.call("reduce_max", rows, attrs=last, result=x.type)
     place = emit.expression("int32(a) - int32(b) + 255", rows, highest)
     count = x.type.shape[axis]
     entries = exponentials(quantization_of(x).scale, count)
     table = emit.const(entries, "exponentials")
-    powers = emit.call("dynamic_gather", table, place, mode="along", axis=0)
+    powers = emit.gather_along(table, 0, place)
     total = emit.reduction("a", "add", (rank - 1,), powers)
     high, zero = float(INT8.max), float(target.zero_point)
     if target.by_reciprocal:
@@ -296,7 +299,8 @@ def _fuse_softmax(f: Fusion) -> OnnxValue | None:
         steps = softmax_steps(target.scale, float(entries[-1]), count)
     *named, whole = steps.split("; ")
     formula = "; ".join([*named, f"int8(min({whole} + {zero!r}, {high!r}))"])
-    y = emit.call("expression", powers, total, formula=formula, result=target.type)
+    attrs = ExpressionAttrs(formula=formula)
+    y = emit.call("expression", powers, total, attrs=attrs, result=target.type)
     return emit.transpose(y, inverse)
 
 

@@ -17,6 +17,7 @@ from firmwright.frontends.onnx.node_context import (
     OnnxValue,
 )
 from firmwright.frontends.onnx.operators.elementwise import require_float32
+from firmwright.ir.graph.attributes.layers import AttentionAttrs
 from firmwright.ir.graph.attributes.values import ExpressionAttrs
 
 _DEQUANTIZED = (
@@ -52,12 +53,14 @@ def emit_attention(
         h.key,
         h.value,
         keys_in_use,
-        heads=heads,
-        kv_heads=h.key.shape[1],
-        scale=scale,
-        causal=causal,
-        offset=offset,
-        heads_first=True,
+        attrs=AttentionAttrs(
+            heads=heads,
+            kv_heads=h.key.shape[1],
+            scale=scale,
+            causal=causal,
+            offset=offset,
+            heads_first=True,
+        ),
     )
 
 
@@ -80,12 +83,14 @@ def _attention(c: NodeContext) -> Sequence[OnnxValue]:
             key,
             value,
             c.optional(6),
-            heads=heads,
-            kv_heads=int(c.attr("kv_num_heads")),
-            scale=scale,
-            causal=causal,
-            offset=offset,
-            heads_first=False,
+            attrs=AttentionAttrs(
+                heads=heads,
+                kv_heads=int(c.attr("kv_num_heads")),
+                scale=scale,
+                causal=causal,
+                offset=offset,
+                heads_first=False,
+            ),
         )
     else:
         parts = ([x for x in (before, c.input(k)) if x] for k, before in enumerate(past, 1))
@@ -168,7 +173,7 @@ def _rotate(c: NodeContext, cosine: OnnxValue, sine: OnnxValue) -> OnnxValue:
 def _rows(c: NodeContext, table: OnnxValue, places: OnnxValue) -> OnnxValue:
     if isinstance(places, ConstantValue):
         return c.emit.gather(table, 0, places.array)
-    return c.emit.call("dynamic_gather", table, places, mode="along", axis=0)
+    return c.emit.gather_along(table, 0, places)
 
 
 IMPORTERS: Mapping[str, Importer] = {

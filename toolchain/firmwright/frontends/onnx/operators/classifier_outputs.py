@@ -11,6 +11,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, INT64
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, Results
+from firmwright.ir.graph.attributes.values import ArgMinMaxAttrs
 
 _LOGISTIC = "1.0 / (1.0 + exp(-a))"
 _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
@@ -73,7 +74,7 @@ def _gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
     if labels == tuple(range(len(labels))):
         return places
     table = c.emit.const(np.array(labels, np.int64), "labels")
-    return c.emit.call("dynamic_gather", table, places, mode="along", axis=0)
+    return c.emit.gather_along(table, 0, places)
 
 
 def labels_and_scores(c: NodeContext, scores: OnnxValue, is_positive: bool = False) -> Results:
@@ -83,7 +84,8 @@ def labels_and_scores(c: NodeContext, scores: OnnxValue, is_positive: bool = Fal
     """
     rows, count = scores.shape
     if count > 1:
-        places = c.emit.call("arg_min_max", scores, axis=1, least=False, last=False, result=INT64)
+        first_best = ArgMinMaxAttrs(axis=1, least=False, last=False)
+        places = c.emit.call("arg_min_max", scores, attrs=first_best, result=INT64)
         return _gather_labels(c, places), apply_post_transform(c, scores)
     second = c.emit.reshape(scores, (rows,))
     limit = 0.5 if is_positive else 0.0

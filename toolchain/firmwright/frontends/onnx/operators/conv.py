@@ -14,6 +14,7 @@ from firmwright.base.dtypes import FLOAT32, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Quantization
 from firmwright.base.rounding import divide_up
+from firmwright.frontends.image_window import ImageWindow
 from firmwright.frontends.onnx.node_context import (
     CallEmitter,
     ConstantValue,
@@ -21,7 +22,7 @@ from firmwright.frontends.onnx.node_context import (
     NodeContext,
     OnnxValue,
 )
-from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes.layers import Activation, ConvNdAttrs, TransposeConvAttrs
 from firmwright.ir.graph.nodes import TensorType, Value
 
 
@@ -46,14 +47,20 @@ class Window:
         return tuple((n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in rows)
 
     @property
-    def image_attrs(self) -> dict[str, Attr]:
-        rows = (1,) if len(self.size) == 1 else ()
-        none = (0, 0) if rows else (self.before[0], self.after[0])
-        return {
-            "stride": (*rows, *self.stride),
-            "dilation": (*rows, *self.dilation),
-            "padding": (*none, self.before[-1], self.after[-1]),
-        }
+    def of_image(self) -> ImageWindow:
+        """Return the window of an image; that of a single axis has one row."""
+        top, left = rows_and_columns(self.before, 0)
+        bottom, right = rows_and_columns(self.after, 0)
+        return ImageWindow(
+            rows_and_columns(self.stride, 1),
+            rows_and_columns(self.dilation, 1),
+            (top, bottom, left, right),
+        )
+
+
+def rows_and_columns(numbers: tuple[int, ...], of_row: int) -> tuple[int, int]:
+    """Return the numbers of an image's axes; a single axis is that of columns in one row."""
+    return (of_row, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
 def window_geometry(
@@ -183,11 +190,17 @@ def emit_conv_nd(c: NodeContext, window: Window, *inputs: OnnxValue) -> OnnxValu
     return c.emit.call(
         "conv_nd",
         *inputs,
+        attrs=_conv_nd_attrs(c, window, window.outputs(inputs[0].shape[2:])),
+    )
+
+
+def _conv_nd_attrs(c: NodeContext, window: Window, outputs: tuple[int, ...]) -> ConvNdAttrs:
+    return ConvNdAttrs(
         stride=window.stride,
         dilation=window.dilation,
         before=window.before,
         groups=int(c.attr("group", 1)),
-        outputs=window.outputs(inputs[0].shape[2:]),
+        outputs=outputs,
     )
 
 
@@ -197,31 +210,29 @@ def emit_conv2d(
     constants: ConstantFilters,
     window: Window,
     result: TensorType | None = None,
-    activation: str = "none",
+    activation: Activation = "none",
 ) -> OnnxValue:
     """Emit conv2d or depthwise_conv2d calls; `result` is the type of a quantized result."""
     emit, groups = c.emit, int(c.attr("group", 1))
     image, filters = to_nhwc(emit, x), _filters_to_ohwi(constants.w.array)
-    attrs = {**window.image_attrs, "activation": activation}
+    attrs = window.of_image.conv2d_attrs(activation)
     if groups == 1:
         operands = constants.operands(image, filters)
-        y = emit.call("conv2d", *operands, result=result, **attrs)
+        y = emit.call("conv2d", *operands, attrs=attrs, result=result)
     elif filters.shape[3] == 1:
         # One or more filters per channel: the weights are [1, h, w, m].
         depthwise = np.ascontiguousarray(filters.transpose(3, 1, 2, 0))
         operands = constants.operands(image, depthwise, 3)
-        y = emit.call("depthwise_conv2d", *operands, result=result, **attrs)
+        y = emit.call("depthwise_conv2d", *operands, attrs=attrs, result=result)
     else:
         channels, count = image.shape[3] // groups, filters.shape[0] // groups
         part = replace(emit.value(image).type, shape=(*image.shape[:3], channels))
-        images = emit.multi_call(
-            "split", image, axis=3, sizes=(channels,) * groups, declared=(part,) * groups
-        )
+        images = emit.split(image, 3, (channels,) * groups, (part,) * groups)
         results = []
         for group, source in enumerate(images):
             rows = slice(group * count, (group + 1) * count)
             operands = constants.operands(source, filters[rows], 0, rows)
-            results.append(emit.call("conv2d", *operands, result=result, **attrs))
+            results.append(emit.call("conv2d", *operands, attrs=attrs, result=result))
         y = emit.concat(results, 3)
     return to_nchw(emit, y, len(x.shape))
 
@@ -257,11 +268,7 @@ def _conv_transpose(c: NodeContext) -> OnnxValue:
         c.input(0),
         c.input(1),
         *bias,
-        stride=window.stride,
-        dilation=window.dilation,
-        before=window.before,
-        groups=int(c.attr("group", 1)),
-        outputs=outputs,
+        attrs=_conv_nd_attrs(c, window, outputs),
     )
 
 
@@ -270,7 +277,7 @@ def emit_transpose_conv2d(
     x: OnnxValue,
     constants: ConstantFilters,
     result: TensorType,
-    activation: str = "none",
+    activation: Activation = "none",
 ) -> OnnxValue | None:
     """Emit transpose_conv; return None if it does not have the node's form."""
     w, inputs = constants.w, x.shape[2:]
@@ -289,9 +296,11 @@ def emit_transpose_conv2d(
         "transpose_conv",
         *first.operands(to_nhwc(c.emit, x), filters),
         result=replace(result, shape=(x.shape[0], *rows, *outputs, filters.shape[0])),
-        stride=(*rows, *window.stride),
-        before=(*((0,) * len(rows)), *window.before),
-        activation=activation,
+        attrs=TransposeConvAttrs(
+            stride=rows_and_columns(window.stride, 1),
+            before=rows_and_columns(window.before, 0),
+            activation=activation,
+        ),
     )
     return to_nchw(c.emit, y, len(x.shape))
 

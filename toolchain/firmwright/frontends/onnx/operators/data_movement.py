@@ -20,6 +20,7 @@ from firmwright.frontends.onnx.node_context import (
     vector_shape,
 )
 from firmwright.frontends.onnx.protobuf import dtype_name
+from firmwright.ir.graph.attributes.movement import PadAttrs, TileAttrs
 
 
 def _reshape(c: NodeContext) -> OnnxValue:
@@ -122,7 +123,7 @@ def _split(c: NodeContext) -> Results:
         return _split_with_empty_parts(c, axis, sizes)
     whole = c.emit.value(c.input(0)).type
     kinds = [replace(whole, shape=(*shape[:axis], n, *shape[axis + 1 :])) for n in sizes]
-    return c.emit.multi_call("split", c.input(0), axis=axis, sizes=sizes, declared=kinds)
+    return c.emit.split(c.input(0), axis, sizes, kinds)
 
 
 def _empty_tensor(c: NodeContext, shape: Sequence[int]) -> OnnxValue:
@@ -160,7 +161,7 @@ def _tile(c: NodeContext) -> OnnxValue:
         raise NotSupportedError("a tensor without elements")
     if all(n == 1 for n in repeats):
         return c.input(0)
-    return c.emit.call("tile", c.input(0), multiples=repeats)
+    return c.emit.call("tile", c.input(0), attrs=TileAttrs(multiples=repeats))
 
 
 def _move_blocks(is_spread: bool, c: NodeContext) -> OnnxValue:
@@ -211,11 +212,12 @@ def _pad(c: NodeContext) -> OnnxValue:
     margins = tuple(n for pair in pairs for n in pair)
     if not any(margins):
         return x
+    attrs = PadAttrs(paddings=margins)
     value = c.input(2) if c.has(2) and 0 not in c.shape(2) else None
     if isinstance(value, ConstantValue):
         filler = c.emit.const(value.array.reshape(1), "padding")
-        return c.emit.call("pad", x, filler, paddings=margins)
-    padded = c.emit.call("pad", x, paddings=margins)
+        return c.emit.call("pad", x, filler, attrs=attrs)
+    padded = c.emit.call("pad", x, attrs=attrs)
     if value is None:
         return padded
     # The margin is where a padded tensor of ones is zero.

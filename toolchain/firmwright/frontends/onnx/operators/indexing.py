@@ -10,14 +10,20 @@ from firmwright.base.dtypes import INT64
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.axes import normalize_axis
 from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
-from firmwright.ir.core import Attr
+from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs, DynamicScatterAttrs
+from firmwright.ir.graph.attributes.values import (
+    ArgMinMaxAttrs,
+    CumulativeAttrs,
+    CumulativeStep,
+    TopKAttrs,
+)
 from firmwright.ir.graph.nodes import TensorType
 
 
 def _gather(c: NodeContext) -> OnnxValue:
     x, axis, shape, places = c.input(0), c.axis(0), c.shape(0), c.input(1)
     if not isinstance(places, ConstantValue):
-        return c.emit.call("dynamic_gather", x, places, mode="along", axis=axis)
+        return c.emit.gather_along(x, axis, places)
     size = shape[axis]
     if not places.array.size:
         empty = np.zeros((*shape[:axis], *places.shape, *shape[axis + 1 :]), c.dtype(0).np)
@@ -34,17 +40,26 @@ def _gather(c: NodeContext) -> OnnxValue:
     return c.emit.gather(x, axis, indices)
 
 
-def _dynamic(op: str, mode: str, c: NodeContext) -> OnnxValue:
-    """Emit `dynamic_gather` or `dynamic_scatter` of elements or slices."""
-    attrs: dict[str, Attr] = {"mode": mode}
-    if mode == "elements":
-        attrs["axis"] = c.axis(0)
-    else:
-        attrs["batch_dims"] = int(c.attr("batch_dims", 0))
-    if op == "dynamic_scatter":
-        attrs["step"] = c.attr("reduction", "none")
-    inputs = (c.input(k) for k in range(3 if "step" in attrs else 2))
-    return c.emit.call(op, *inputs, result=None, **attrs)
+def _gather_elements(c: NodeContext) -> OnnxValue:
+    attrs = DynamicGatherAttrs(mode="elements", axis=c.axis(0))
+    return c.emit.call("dynamic_gather", c.input(0), c.input(1), attrs=attrs)
+
+
+def _gather_slices(c: NodeContext) -> OnnxValue:
+    attrs = DynamicGatherAttrs(mode="slices", batch_dims=int(c.attr("batch_dims", 0)))
+    return c.emit.call("dynamic_gather", c.input(0), c.input(1), attrs=attrs)
+
+
+def _scatter_elements(c: NodeContext) -> OnnxValue:
+    step = c.attr("reduction", "none")
+    attrs = DynamicScatterAttrs(mode="elements", axis=c.axis(0), step=step)
+    return c.emit.call("dynamic_scatter", c.input(0), c.input(1), c.input(2), attrs=attrs)
+
+
+def _scatter_slices(c: NodeContext) -> OnnxValue:
+    step, batch_dims = c.attr("reduction", "none"), int(c.attr("batch_dims", 0))
+    attrs = DynamicScatterAttrs(mode="slices", batch_dims=batch_dims, step=step)
+    return c.emit.call("dynamic_scatter", c.input(0), c.input(1), c.input(2), attrs=attrs)
 
 
 def _compress(c: NodeContext) -> OnnxValue:
@@ -61,7 +76,8 @@ def _compress(c: NodeContext) -> OnnxValue:
 
 def _arg_min_max(least: bool, c: NodeContext) -> OnnxValue:
     axis, shape, last = c.axis(0), c.shape(0), bool(c.attr("select_last_index", 0))
-    y = c.emit.call("arg_min_max", c.input(0), axis=axis, least=least, last=last, result=INT64)
+    attrs = ArgMinMaxAttrs(axis=axis, least=least, last=last)
+    y = c.emit.call("arg_min_max", c.input(0), attrs=attrs, result=INT64)
     if not c.attr("keepdims", 1):
         return y
     return c.emit.reshape(y, (*shape[:axis], 1, *shape[axis + 1 :]))
@@ -71,16 +87,15 @@ def _top_k(c: NodeContext) -> Sequence[OnnxValue]:
     axis, shape, k = c.axis(-1), c.shape(0), int(c.scalar(1, "counts"))
     result_shape = (*shape[:axis], k, *shape[axis + 1 :])
     kinds = (TensorType(result_shape, c.dtype(0)), TensorType(result_shape, INT64))
-    least = not c.attr("largest", 1)
-    return c.emit.multi_call("top_k", c.input(0), axis=axis, k=k, least=least, declared=kinds)
+    attrs = TopKAttrs(axis=axis, k=k, least=not c.attr("largest", 1))
+    return c.emit.multi_call("top_k", c.input(0), declared=kinds, attrs=attrs)
 
 
-def _cumulative(step: str, c: NodeContext) -> OnnxValue:
+def _cumulative(step: CumulativeStep, c: NodeContext) -> OnnxValue:
     axis = normalize_axis(int(c.scalar(1, "axes")), c.rank)
     exclusive, reverse = (bool(c.attr(name, 0)) for name in ("exclusive", "reverse"))
-    return c.emit.call(
-        "cumulative", c.input(0), axis=axis, step=step, exclusive=exclusive, reverse=reverse
-    )
+    attrs = CumulativeAttrs(axis=axis, step=step, exclusive=exclusive, reverse=reverse)
+    return c.emit.call("cumulative", c.input(0), attrs=attrs)
 
 
 def _tensor_scatter(c: NodeContext) -> OnnxValue:
@@ -98,7 +113,8 @@ def _tensor_scatter(c: NodeContext) -> OnnxValue:
     line[axis] = new
     places = c.emit.reshape(c.emit.expression(formula, start, steps), line)
     inputs = (cache, c.emit.broadcast(places, c.shape(1)), update)
-    return c.emit.call("dynamic_scatter", *inputs, mode="elements", axis=axis, step="none")
+    attrs = DynamicScatterAttrs(mode="elements", axis=axis, step="none")
+    return c.emit.call("dynamic_scatter", *inputs, attrs=attrs)
 
 
 IMPORTERS: Mapping[str, Importer] = {
@@ -108,11 +124,11 @@ IMPORTERS: Mapping[str, Importer] = {
     "CumProd": partial(_cumulative, "mul"),
     "CumSum": partial(_cumulative, "add"),
     "Gather": _gather,
-    "GatherElements": partial(_dynamic, "dynamic_gather", "elements"),
-    "GatherND": partial(_dynamic, "dynamic_gather", "slices"),
-    "Scatter": partial(_dynamic, "dynamic_scatter", "elements"),
-    "ScatterElements": partial(_dynamic, "dynamic_scatter", "elements"),
-    "ScatterND": partial(_dynamic, "dynamic_scatter", "slices"),
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_slices,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_slices,
     "TensorScatter": _tensor_scatter,
     "TopK": _top_k,
 }

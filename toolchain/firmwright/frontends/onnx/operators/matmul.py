@@ -17,6 +17,7 @@ from firmwright.frontends.onnx.node_context import (
 )
 from firmwright.frontends.onnx.operators.conv import subtract_zero_point
 from firmwright.frontends.onnx.operators.elementwise import float32_literal
+from firmwright.ir.graph.attributes.layers import FullyConnectedAttrs, HybridFullyConnectedAttrs
 from firmwright.ir.graph.nodes import Value
 
 
@@ -26,7 +27,8 @@ def emit_fully_connected(
     """Emit the product of x [..., i] and the transpose of w [o, i], plus bias [o]."""
     weights = ConstantValue(np.ascontiguousarray(w), name)
     operands = (x, weights) if bias is None else (x, weights, bias)
-    return emit.call("fully_connected", *operands, activation="none", keep_dims=True)
+    attrs = FullyConnectedAttrs(activation="none", keep_dims=True)
+    return emit.call("fully_connected", *operands, attrs=attrs)
 
 
 def _gemm(c: NodeContext) -> OnnxValue:
@@ -106,16 +108,10 @@ def _dynamic_quantize_matmul(c: NodeContext) -> OnnxValue:
         tuple(map(float, scales)), (0,) * len(scales), 0 if len(scales) > 1 else None
     )
     weights = ConstantValue(np.ascontiguousarray(w.T), f"{c.emit.stem}/weights", quantization)
-    return c.emit.call(
-        "hybrid_fully_connected",
-        c.input(0),
-        weights,
-        activation="none",
-        keep_dims=True,
-        asymmetric=True,
-        whole=True,
-        result=FLOAT32,
+    attrs = HybridFullyConnectedAttrs(
+        activation="none", keep_dims=True, asymmetric=True, whole=True
     )
+    return c.emit.call("hybrid_fully_connected", c.input(0), weights, attrs=attrs, result=FLOAT32)
 
 
 def _parse_equation(c: NodeContext) -> tuple[list[str], str]:

@@ -13,6 +13,7 @@ from firmwright.frontends.onnx.operators.elementwise import float32_literal, req
 from firmwright.frontends.onnx.operators.matmul import emit_matmul, import_matmul
 from firmwright.frontends.onnx.operators.quantization import import_dequantize, import_quantize
 from firmwright.frontends.onnx.operators.reductions import import_rms_normalization
+from firmwright.ir.graph.attributes.values import SoftmaxAttrs
 
 _HIDDEN = float32_literal(float(np.finfo(np.float32).min))
 """Logit of a key that a query must not use."""
@@ -56,7 +57,7 @@ def _attend(c: NodeContext, h: Heads, mask: OnnxValue | None, bias: OnnxValue | 
         past = np.tri(length, total, total - length, dtype=np.int32)
         causal = emit.const(past, "causal")
         logits = emit.expression(f"where(b > 0, a, {_HIDDEN})", logits, causal)
-    weights = emit.call("softmax", logits, beta=1.0)
+    weights = emit.call("softmax", logits, attrs=SoftmaxAttrs(beta=1.0))
     y = emit.transpose(emit_matmul(emit, weights, h.value), (0, 2, 1, 3))
     return emit.reshape(y, (batch, length, heads * h.value.shape[3]))
 

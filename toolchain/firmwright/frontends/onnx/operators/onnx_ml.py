@@ -17,6 +17,7 @@ from firmwright.frontends.onnx.operators.classifier_outputs import (
     labels_and_scores,
     ml_importers,
 )
+from firmwright.ir.graph.attributes.layers import FullyConnectedAttrs
 
 
 def _float_attr(c: NodeContext, name: str) -> Array:
@@ -26,7 +27,8 @@ def _float_attr(c: NodeContext, name: str) -> Array:
 def _product(c: NodeContext, x: OnnxValue, weights: Array, bias: Array) -> OnnxValue:
     w = c.emit.const(weights.astype(np.float32), "weights")
     b = c.emit.const(bias.astype(np.float32), "bias") if bias.size else None
-    return c.emit.call("fully_connected", x, w, b, activation="none", keep_dims=False)
+    attrs = FullyConnectedAttrs(activation="none", keep_dims=False)
+    return c.emit.call("fully_connected", x, w, b, attrs=attrs)
 
 
 def _linear(c: NodeContext, outputs: int) -> OnnxValue:
@@ -136,7 +138,7 @@ def _extractor(c: NodeContext) -> OnnxValue:
     if len(shape) == 1:
         x, shape = c.emit.reshape(x, (1, *shape)), (1, *shape)
     places = c.emit.reshape(c.input(1), (math.prod(c.shape(1)),))
-    return c.emit.call("dynamic_gather", x, places, mode="along", axis=len(shape) - 1)
+    return c.emit.gather_along(x, len(shape) - 1, places)
 
 
 def _imputer(c: NodeContext) -> OnnxValue:

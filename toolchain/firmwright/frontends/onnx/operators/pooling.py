@@ -8,8 +8,15 @@ from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.rounding import divide_up
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
-from firmwright.frontends.onnx.operators.conv import Window, to_nchw, to_nhwc, window_geometry
-from firmwright.ir.core import Attr
+from firmwright.frontends.onnx.operators.conv import (
+    Window,
+    rows_and_columns,
+    to_nchw,
+    to_nhwc,
+    window_geometry,
+)
+from firmwright.ir.graph.attributes.layers import PoolAttrs, PoolKind, PoolNdAttrs
+from firmwright.ir.graph.attributes.values import AxesAttrs
 from firmwright.ir.graph.nodes import TensorType
 
 
@@ -34,7 +41,7 @@ def pool_window(c: NodeContext) -> Window:
     return window_geometry(c, tuple(size), shape[2:])
 
 
-def _pool(kind: str, c: NodeContext) -> OnnxValue:
+def _pool(kind: PoolKind, c: NodeContext) -> OnnxValue:
     window = pool_window(c)
     if _is_image_pool(c, kind, window, _output_sizes(c, window)):
         return _image_pool(c, kind, window)
@@ -42,9 +49,15 @@ def _pool(kind: str, c: NodeContext) -> OnnxValue:
 
 
 def emit_pool(
-    kind: str, c: NodeContext, window: Window, result: TensorType | None = None, **formulas: str
+    kind: PoolKind,
+    c: NodeContext,
+    window: Window,
+    result: TensorType | None = None,
+    *,
+    term: str | None = None,
+    final: str | None = None,
 ) -> OnnxValue:
-    """Emit a pool over any number of axes; `formulas` are its attributes `term` and `final`.
+    """Emit a pool over any number of axes; `term` and `final` are the formulas of `PoolNdAttrs`.
 
     If `count_include_pad` is set, quantized results count elements beyond the padding too.
     """
@@ -58,19 +71,23 @@ def emit_pool(
             is_defined = True
     if not is_defined and _covers_padding_only(window, c.shape(0)[2:], outputs):
         raise NotSupportedError("a window that covers padding only")
-    attrs: dict[str, Attr] = {
-        "kind": kind,
-        "size": window.size,
-        "stride": window.stride,
-        "dilation": window.dilation,
-        "before": window.before,
-        "outputs": outputs,
-    }
+    padded: tuple[int, ...] | None = None
     if kind == "average":
         pairs = zip(window.before, window.size if result else window.after, strict=True)
         counts = c.attr("count_include_pad", 0)
-        attrs["padded"] = tuple(n for pair in pairs for n in pair) if counts else ()
-    return c.emit.call("pool_nd", c.input(0), result=result, **attrs, **formulas)
+        padded = tuple(n for pair in pairs for n in pair) if counts else ()
+    attrs = PoolNdAttrs(
+        kind=kind,
+        size=window.size,
+        stride=window.stride,
+        dilation=window.dilation,
+        before=window.before,
+        outputs=outputs,
+        padded=padded,
+        term=term,
+        final=final,
+    )
+    return c.emit.call("pool_nd", c.input(0), attrs=attrs, result=result)
 
 
 def _covers_padding_only(window: Window, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> bool:
@@ -113,9 +130,13 @@ def _is_image_pool(c: NodeContext, kind: str, window: Window, outputs: tuple[int
 
 
 def _image_pool(c: NodeContext, kind: str, window: Window) -> OnnxValue:
-    rows = (1,) if len(window.size) == 1 else ()
-    attrs = {"size": (*rows, *window.size), "activation": "none", **window.image_attrs}
-    y = c.emit.call(f"{kind}_pool2d", to_nhwc(c.emit, c.input(0)), result=None, **attrs)
+    size, image = rows_and_columns(window.size, 1), window.of_image
+    attrs: PoolAttrs
+    if kind == "average":
+        attrs = image.average_pool_attrs(size, "none")
+    else:
+        attrs = image.pool_attrs(size, "none")
+    y = c.emit.call(f"{kind}_pool2d", to_nhwc(c.emit, c.input(0)), attrs=attrs)
     return to_nchw(c.emit, y, c.rank)
 
 
@@ -128,7 +149,8 @@ def _max_pool(c: NodeContext) -> OnnxValue:
 def _global_pool(op: str, result: str, c: NodeContext) -> OnnxValue:
     if c.dtype(0) != FLOAT32:
         raise NotSupportedError(f"{result} of {c.dtype(0).name}")
-    return c.emit.call(op, c.input(0), axes=tuple(range(2, c.rank)), keep_dims=True)
+    attrs = AxesAttrs(axes=tuple(range(2, c.rank)), keep_dims=True)
+    return c.emit.call(op, c.input(0), attrs=attrs)
 
 
 def _global_norm(c: NodeContext) -> OnnxValue:
@@ -141,9 +163,7 @@ def _local_response(c: NodeContext) -> OnnxValue:
     x, size, shape = c.input(0), int(c.attr("size")), c.shape(0)
     before, extents = (size - 1) // 2, (shape[1], math.prod(shape[2:]))
     square = c.emit.expression("a * a", c.emit.reshape(x, (shape[0], 1, *extents)))
-    mean = c.emit.call(
-        "pool_nd",
-        square,
+    attrs = PoolNdAttrs(
         kind="average",
         size=(size, 1),
         stride=(1, 1),
@@ -152,6 +172,7 @@ def _local_response(c: NodeContext) -> OnnxValue:
         outputs=extents,
         padded=(before, size - 1 - before, 0, 0),
     )
+    mean = c.emit.call("pool_nd", square, attrs=attrs)
     alpha, beta, bias = (
         float(c.attr(name, default))
         for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))

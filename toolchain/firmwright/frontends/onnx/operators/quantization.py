@@ -13,6 +13,7 @@ from firmwright.frontends.onnx.operators import conv
 from firmwright.frontends.onnx.operators.matmul import emit_matmul
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.frontends.onnx.qdq import BY_RECIPROCAL
+from firmwright.ir.graph.attributes.values import AxesAttrs
 
 
 def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
@@ -100,10 +101,8 @@ def _qlinear_matmul(c: NodeContext) -> OnnxValue:
 def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
     """Return uint8 values, scale and zero point; the represented range includes 0."""
     x = c.input(0)
-    axes = tuple(range(c.rank))
-    low, high = (
-        c.emit.call(op, x, axes=axes, keep_dims=False) for op in ("reduce_min", "reduce_max")
-    )
+    attrs = AxesAttrs(axes=tuple(range(c.rank)), keep_dims=False)
+    low, high = (c.emit.call(op, x, attrs=attrs) for op in ("reduce_min", "reduce_max"))
     extent = "extent = max(b, 0.0) - min(a, 0.0)"
     # ONNX Runtime's scale of a tensor of zeros is 1.
     scale = c.emit.expression(f"{extent}; where(extent == 0.0, 1.0, extent / 255.0)", low, high)

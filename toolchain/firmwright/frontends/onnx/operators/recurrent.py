@@ -196,7 +196,7 @@ def _recurrence(c: NodeContext) -> _Recurrence:
 def _gates(c: NodeContext, z: OnnxValue, count: int) -> tuple[OnnxValue, ...]:
     rows, hidden = z.shape[0], z.shape[1] // count
     kinds = (TensorType((rows, hidden), FLOAT32),) * count
-    return c.emit.multi_call("split", z, axis=1, sizes=(hidden,) * count, declared=kinds)
+    return c.emit.split(z, 1, (hidden,) * count, kinds)
 
 
 def _rnn(c: NodeContext) -> list[OnnxValue]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +19,12 @@ from firmwright.frontends.onnx.node_context import (
     vector_shape,
 )
 from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
+from firmwright.ir.graph.attributes.values import (
+    ArgMinMaxAttrs,
+    AxesAttrs,
+    ReductionStep,
+    SoftmaxAttrs,
+)
 
 
 def reduction_axes(c: NodeContext) -> tuple[int, ...] | None:
@@ -31,7 +38,7 @@ def reduction_axes(c: NodeContext) -> tuple[int, ...] | None:
     return tuple(sorted({axis % rank for axis in axes}))
 
 
-def _reduce(formula: str, step: str, last: str, c: NodeContext) -> OnnxValue:
+def _reduce(formula: str, step: ReductionStep, last: str, c: NodeContext) -> OnnxValue:
     axes, x = reduction_axes(c), c.input(0)
     keep = bool(c.attr("keepdims", 1))
     if last != "a":
@@ -43,14 +50,15 @@ def _reduce(formula: str, step: str, last: str, c: NodeContext) -> OnnxValue:
     return y if last == "a" else c.emit.expression(last, y)
 
 
-def _reduce_min_max(step: str, c: NodeContext) -> OnnxValue:
+def _reduce_min_max(step: Literal["min", "max"], c: NodeContext) -> OnnxValue:
     axes, keep, x = reduction_axes(c), bool(c.attr("keepdims", 1)), c.input(0)
     if axes is None:
         return x
+    combine: ReductionStep = step
     if x.type.dtype == BOOL:
-        step = {"max": "or", "min": "and"}[step]
+        combine = "or" if step == "max" else "and"
     # Unlike reduce_max of TFLite, this starts from -inf, not from the least finite number.
-    return c.emit.reduction("a", step, axes, x, keep=keep)
+    return c.emit.reduction("a", combine, axes, x, keep=keep)
 
 
 def _mean(c: NodeContext) -> OnnxValue:
@@ -60,7 +68,7 @@ def _mean(c: NodeContext) -> OnnxValue:
 
 def _emit_mean(c: NodeContext, x: OnnxValue, axes: Sequence[int], keep: bool = True) -> OnnxValue:
     if x.type.dtype in (FLOAT32, INT32):
-        return c.emit.call("mean", x, axes=tuple(axes), keep_dims=keep)
+        return c.emit.call("mean", x, attrs=AxesAttrs(axes=tuple(axes), keep_dims=keep))
     total = c.emit.reduction("a", "add", axes, x, keep=keep)
     return c.emit.expression(f"a / {_count(x, axes)}", total)
 
@@ -89,7 +97,8 @@ def _softmax(c: NodeContext) -> OnnxValue:
 
 def emit_softmax(emit: CallEmitter, x: OnnxValue, axis: int) -> OnnxValue:
     perm, inverse = axis_last(axis, len(x.shape))
-    return emit.transpose(emit.call("softmax", emit.transpose(x, perm), beta=1.0), inverse)
+    y = emit.call("softmax", emit.transpose(x, perm), attrs=SoftmaxAttrs(beta=1.0))
+    return emit.transpose(y, inverse)
 
 
 def axis_last(axis: int, rank: int) -> tuple[list[int], list[int]]:
@@ -109,7 +118,8 @@ def _log_softmax(c: NodeContext) -> OnnxValue:
 def _hardmax(c: NodeContext) -> OnnxValue:
     require_float32(c)
     x, axis, shape = c.input(0), c.axis(-1), c.shape(0)
-    place = c.emit.call("arg_min_max", x, axis=axis, least=False, last=False, result=INT32)
+    attrs = ArgMinMaxAttrs(axis=axis, least=False, last=False)
+    place = c.emit.call("arg_min_max", x, attrs=attrs, result=INT32)
     line = np.arange(shape[axis], dtype=np.int32).reshape(vector_shape(shape[axis], axis, c.rank))
     spread = c.emit.reshape(place, (*shape[:axis], 1, *shape[axis + 1 :]))
     return c.emit.expression("where(a == b, 1.0, 0.0)", spread, c.emit.const(line, "places"))

@@ -13,6 +13,7 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, vector_shape
+from firmwright.ir.graph.attributes.movement import ResampleAttrs
 
 _TIE_WIDTH = np.float32(1e-6)
 """The distance from half way between two inputs within which ONNX Runtime sees a tie."""
@@ -170,7 +171,7 @@ def _emit_interpolation(c: NodeContext, x: OnnxValue, mode: str, axis: _ResizedA
         weights = weights / np.where(totals == 0, np.float32(1), totals)
     taps = emit.const(weights, f"weights{number}")
     places = emit.const(at.astype(np.uint16), f"places{number}")
-    return emit.call("resample", x, places, taps, axis=number)
+    return emit.call("resample", x, places, taps, attrs=ResampleAttrs(axis=number))
 
 
 def _emit_mean(
@@ -285,7 +286,7 @@ def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
         c.emit.reshape(x, (math.prod(before), elements, math.prod(after))),
         c.emit.const(places.astype(np.uint16), "places"),
         c.emit.const(weights, "weights"),
-        axis=1,
+        attrs=ResampleAttrs(axis=1),
     )
     y = c.emit.reshape(y, [axis.outputs for axis in axes])
     return _fill_outside(c, y, spatial)

@@ -1,10 +1,10 @@
 """Convolutions and pools: SAME and VALID padding become explicit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from firmwright.base.dtypes import FLOAT32, INT8
 from firmwright.base.errors import NotSupportedError
+from firmwright.frontends.image_window import ImageWindow
 from firmwright.frontends.tflite.node_context import (
     ImportContext,
     ImportedCall,
@@ -19,23 +19,13 @@ from firmwright.frontends.tflite.node_context import (
 )
 from firmwright.ir.graph.attributes.layers import (
     AveragePoolAttrs,
-    Conv2DAttrs,
     PoolAttrs,
     TransposeConvAttrs,
 )
 from firmwright.ops.conv_window import same_padding
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """Where the windows of a node are, as `WindowAttrs` describe it."""
-
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    padding: tuple[int, int, int, int]
-
-
-def _window(context: ImportContext, size: tuple[int, int]) -> _Window:
+def _window(context: ImportContext, size: tuple[int, int]) -> ImageWindow:
     options, x = context.node.options, context.inputs[0]
     if x is None or len(x.shape) != 4:
         raise NotSupportedError("an input without four dimensions")
@@ -48,7 +38,7 @@ def _window(context: ImportContext, size: tuple[int, int]) -> _Window:
     if min(*stride, *dilation) > 0 and options["padding"] == "SAME":
         rows = same_padding(x.shape[1], size[0], stride[0], dilation[0])
         padding = (*rows, *same_padding(x.shape[2], size[1], stride[1], dilation[1]))
-    return _Window(stride, dilation, padding)
+    return ImageWindow(stride, dilation, padding)
 
 
 def _convolution(context: ImportContext) -> ImportedCall:
@@ -58,13 +48,7 @@ def _convolution(context: ImportContext) -> ImportedCall:
         raise NotSupportedError("weights without four dimensions")
     activation = fused_activation(context)
     window = _window(context, (kernel.shape[1], kernel.shape[2]))
-    attrs = Conv2DAttrs(
-        stride=window.stride,
-        dilation=window.dilation,
-        padding=window.padding,
-        activation=activation,
-        unsigned=is_unsigned(context),
-    )
+    attrs = window.conv2d_attrs(activation, unsigned=is_unsigned(context))
     op = "conv2d" if context.node.op == "CONV_2D" else "depthwise_conv2d"
     if op == "conv2d":
         check_bias_type(context, x, 2)
@@ -100,33 +84,21 @@ def _transposed_convolution(context: ImportContext) -> ImportedCall:
     return ImportedCall("transpose_conv", attrs, (2, 1, *range(3, len(context.inputs))))
 
 
-def _pool_attrs(context: ImportContext) -> PoolAttrs:
+def _pool_size(context: ImportContext) -> tuple[int, int]:
     options = context.node.options
-    size = (
-        checked_int_option(options["filter_height"]),
-        checked_int_option(options["filter_width"]),
-    )
-    activation = fused_activation(context)
-    window = _window(context, size)
-    return PoolAttrs(
-        size=size,
-        stride=window.stride,
-        dilation=window.dilation,
-        padding=window.padding,
-        activation=activation,
-    )
+    height, width = options["filter_height"], options["filter_width"]
+    return checked_int_option(height), checked_int_option(width)
+
+
+def _pool_attrs(context: ImportContext) -> PoolAttrs:
+    size, activation = _pool_size(context), fused_activation(context)
+    return _window(context, size).pool_attrs(size, activation)
 
 
 def _average_pool_attrs(context: ImportContext) -> AveragePoolAttrs:
-    pool = _pool_attrs(context)
-    return AveragePoolAttrs(
-        size=pool.size,
-        stride=pool.stride,
-        dilation=pool.dilation,
-        padding=pool.padding,
-        activation=pool.activation,
-        unsigned=is_unsigned(context),
-    )
+    size, activation = _pool_size(context), fused_activation(context)
+    window = _window(context, size)
+    return window.average_pool_attrs(size, activation, unsigned=is_unsigned(context))
 
 
 IMPORTERS: Mapping[str, Importer] = {

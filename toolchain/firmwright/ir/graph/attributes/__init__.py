@@ -92,7 +92,7 @@ def attributes_class(op: str) -> type[OpAttrs]:
 
 
 def attrs_from_mapping(op: str, values: Attrs) -> OpAttrs:
-    """Return the attributes of `op`; raise ModelError if `values` do not fit.
+    """Return the attributes of `op` that a text names; raise ModelError if `values` do not fit.
 
     Those of operators without attributes are kept as they are; the verifier reports them.
     """

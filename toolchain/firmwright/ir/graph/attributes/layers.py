@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 from firmwright.ir.graph.attributes.base import OpAttrs
 
 Activation: TypeAlias = Literal["none", "relu", "relu6", "relu_n1_to_1", "relu_0_to_1"]
+PoolKind: TypeAlias = Literal["max", "average", "sum"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ class ConvNdAttrs(WindowNdAttrs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolNdAttrs(WindowNdAttrs):
-    kind: Literal["max", "average", "sum"]
+    kind: PoolKind
     """What a window gives."""
     size: tuple[int, ...]
     """Lengths of the window."""

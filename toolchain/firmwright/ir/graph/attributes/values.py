@@ -1,9 +1,12 @@
 """Attributes of operators that compute each value by itself, of reductions, and of orders."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from firmwright.ir.graph.attributes.base import OpAttrs
+
+ReductionStep: TypeAlias = Literal["add", "mul", "min", "max", "and", "or"]
+CumulativeStep: TypeAlias = Literal["add", "mul"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class ExpressionAttrs(OpAttrs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReductionAttrs(ExpressionAttrs):
-    step: Literal["add", "mul", "min", "max", "and", "or"]
+    step: ReductionStep
     """How the values of the formula are combined."""
     axes: tuple[int, ...]
     """Axes of the formula's values that are combined."""
@@ -78,7 +81,7 @@ class AxesAttrs(OpAttrs):
 class CumulativeAttrs(OpAttrs):
     axis: int
     """Axis along which the values are combined."""
-    step: Literal["add", "mul"]
+    step: CumulativeStep
     """How two values are combined."""
     exclusive: bool
     """A result lacks the value at its own position."""
