@@ -249,17 +249,20 @@ def empty_folder() -> Path:
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables that a child receives: those of the list, and `more`."""
     named = os.environ.get(PASSED_VARIABLES, "").split(os.pathsep)
-    passed = {
-        name: value
-        for name, value in os.environ.items()
-        if name in named or any(fnmatch.fnmatchcase(name, pattern) for pattern in _passed())
-    }
+    passed: dict[str, str] = {}
+    for name, value in os.environ.items():
+        if name in named or _is_passed(name):
+            passed[name] = value
     for name in passed.keys() & {*_PATHS}:
         passed[name] = os.pathsep.join(_absolute_elements(passed[name]))
     if folders := python_path():
         passed["PYTHONPATH"] = os.pathsep.join(folders)
     passed[IMPORT_PATH_VARIABLE] = os.pathsep.join(trusted_import_path())
     return passed | dict(more or {})
+
+
+def _is_passed(variable: str) -> bool:
+    return any(fnmatch.fnmatchcase(variable, pattern) for pattern in _passed())
 
 
 @functools.lru_cache(maxsize=1)

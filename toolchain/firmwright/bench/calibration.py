@@ -121,9 +121,12 @@ def _explain(
 
 def _flash_difference(points: Sequence[CalibrationPoint]) -> float:
     """Return the difference of the mean ratios of programs that wait for flash and of others."""
-    ratios = [(point.name.startswith("flash"), math.log(point.ratio)) for point in points]
-    waiting, others = (fmean(r for in_flash, r in ratios if in_flash is k) for k in (True, False))
-    return abs(waiting - others)
+    waiting: list[float] = []
+    others: list[float] = []
+    for point in points:
+        group = waiting if point.name.startswith("flash") else others
+        group.append(math.log(point.ratio))
+    return abs(fmean(waiting) - fmean(others))
 
 
 def _with_wait_states(board: Board, waits: int | None) -> Board:

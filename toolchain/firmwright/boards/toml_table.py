@@ -188,10 +188,12 @@ def check_keys(table: TomlTable, cls: type, more_keys: Sequence[str] = ()) -> No
 
 
 def _toml_keys(cls: type) -> dict[str, TomlKey]:
-    return {
-        name: next((arg for arg in get_args(hint)[1:] if isinstance(arg, TomlKey)), TomlKey())
-        for name, hint in get_type_hints(cls, include_extras=True).items()
-    }
+    """Return the key of each field: that of its annotation, or the default."""
+    keys: dict[str, TomlKey] = {}
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        annotated = [arg for arg in get_args(hint)[1:] if isinstance(arg, TomlKey)]
+        keys[name] = annotated[0] if annotated else TomlKey()
+    return keys
 
 
 def _read_key(

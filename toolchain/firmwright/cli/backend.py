@@ -8,7 +8,11 @@ from firmwright.base.errors import MismatchError
 from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.verify.backend_conformance import BackendTestResult, run_backend_test
+from firmwright.flows.verify.backend_conformance import (
+    BackendTestResult,
+    CaseDifference,
+    run_backend_test,
+)
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -28,28 +32,31 @@ def run(args: argparse.Namespace) -> Outcome:
     return Outcome(_to_json(result), _format_result(result), error)
 
 
+def _difference_to_json(case: str, difference: CaseDifference) -> dict[str, object]:
+    return {
+        "case": case,
+        "check": difference.check,
+        "sample": difference.first.sample,
+        "tensor": difference.first.tensor,
+        "index": difference.first.index,
+        "expected": difference.first.expected,
+        "actual": difference.first.actual,
+    }
+
+
 def _to_json(result: BackendTestResult) -> dict[str, object]:
-    patterns = [
-        {
-            "name": entry.name,
-            "rejected": entry.rejected,
-            "cases": len(entry.outcomes),
-            "taken": entry.matched,
-            "differing": [
-                {
-                    "case": case,
-                    "check": item.check,
-                    "sample": item.first.sample,
-                    "tensor": item.first.tensor,
-                    "index": item.first.index,
-                    "expected": item.first.expected,
-                    "actual": item.first.actual,
-                }
-                for case, item in entry.differing
-            ],
-        }
-        for entry in result.entries
-    ]
+    patterns: list[dict[str, object]] = []
+    for entry in result.entries:
+        differing = [_difference_to_json(case, item) for case, item in entry.differing]
+        patterns.append(
+            {
+                "name": entry.name,
+                "rejected": entry.rejected,
+                "cases": len(entry.outcomes),
+                "taken": entry.matched,
+                "differing": differing,
+            }
+        )
     return {
         "target": result.target,
         "board": result.board,

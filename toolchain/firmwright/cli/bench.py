@@ -50,11 +50,13 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _compile_costs(rows: Sequence[CompileCost]) -> Outcome:
-    ratios = "seconds_per_operator memory_ratio"
-    data = [
-        {**asdict(row), **{key: round(getattr(row, key), 4) for key in ratios.split()}}
-        for row in rows
-    ]
+    data: list[dict[str, object]] = []
+    for row in rows:
+        ratios = {
+            "seconds_per_operator": round(row.seconds_per_operator, 4),
+            "memory_ratio": round(row.memory_ratio, 4),
+        }
+        data.append({**asdict(row), **ratios})
     head = ["model", "board", "operators", "bytes", "CPU s", "ms/operator", "peak bytes", "ratio"]
     cells: list[Sequence[Cell]] = [
         (

@@ -20,10 +20,17 @@ _FAULT_REGISTERS = {
     4: ["below", "distance", "changed", "address"],
 }
 
-_CFSR_BITS, _MCAUSES = (
-    {int(code): cause for code, cause in (line.split(" ", 1) for line in text.splitlines())}
-    for text in read_sections(__file__, ".txt").values()
-)
+
+def _causes(text: str) -> dict[int, str]:
+    """Return the causes of a section by their code."""
+    causes: dict[int, str] = {}
+    for line in text.splitlines():
+        code, cause = line.split(" ", 1)
+        causes[int(code)] = cause
+    return causes
+
+
+_CFSR_BITS, _MCAUSES = map(_causes, read_sections(__file__, ".txt").values())
 _SIGNALS = {4: "illegal instruction", 7: "bus error", 8: "division by zero", 11: "bad address"}
 _STACK_FAULTS = {3, 4, 11, 12, 20}
 _ADDRESS_VALID = {"mmfar": 7, "bfar": 15}

@@ -18,11 +18,10 @@ _render = partial(render_notebook_item, "firmwright.notebook")
 def model_html(model: Model) -> str:
     inspection, rows = inspect_module(model.module), []
     for op in inspection.operators:
-        shapes = (
-            ", ".join(format_shape(t.shape) for t in side) for side in (op.inputs, op.outputs)
-        )
+        inputs = ", ".join(format_shape(tensor.shape) for tensor in op.inputs)
+        outputs = ", ".join(format_shape(tensor.shape) for tensor in op.outputs)
         dtypes = ", ".join(sorted({tensor.dtype for tensor in op.outputs}))
-        rows.append((op.index, op.kind, *shapes, dtypes, op.macs or None))
+        rows.append((op.index, op.kind, inputs, outputs, dtypes, op.macs or None))
     return _render("model.html.j2", model=model, inspection=inspection, rows=rows)
 
 

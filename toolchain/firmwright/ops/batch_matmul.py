@@ -118,7 +118,7 @@ def lower(call: OpCall, b: Kernel, block: Sequence[int] = (1, 1)) -> None:
             finish = int16x8.requantize_epilogue(b, step, wide, call.output.dtype)
         x, y, z = (index_by_batch(b, loops, index) for index in (0, 1, 2))
         at = [enter(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
-        own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
+        own = [_indices_of_input(at, loops, 0), _indices_of_input(at, loops, 1)]
         sizes = zip(("row", "column"), (rows, columns), block, strict=True)
         first = [enter(b.for_(name, count // step)) * step for name, count, step in sizes]
         i, j = ([start + k for k in range(step)] for start, step in zip(first, block, strict=True))
@@ -137,6 +137,17 @@ def lower(call: OpCall, b: Kernel, block: Sequence[int] = (1, 1)) -> None:
         for total, place in zip(acc, product(i, j), strict=True):
             value = total.value if finish is None else finish(total.value, place[0])
             b.store(z, [*at, *place], value)
+
+
+def _indices_of_input(
+    at: Sequence[ArithExpr], loops: Sequence[tuple[int, set[int]]], index: int
+) -> list[ArithExpr]:
+    """Return the variables of the batch loops in which an input advances."""
+    own: list[ArithExpr] = []
+    for variable, (_, moving) in zip(at, loops, strict=True):
+        if index in moving:
+            own.append(variable)
+    return own
 
 
 def index_by_batch(b: Kernel, loops: Sequence[tuple[int, set[int]]], index: int) -> tir.Buffer:
@@ -179,7 +190,7 @@ def lower_hybrid(call: OpCall, b: Kernel) -> None:
     with Nest() as enter:
         x, y, z = (index_by_batch(b, loops, index) for index in (0, 1, 2))
         at = [enter(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
-        own = [[i for i, (_, moving) in zip(at, loops, strict=True) if k in moving] for k in (0, 1)]
+        own = [_indices_of_input(at, loops, 0), _indices_of_input(at, loops, 1)]
         i = enter(b.for_("row", rows))
         values = b.allocate("values", FLOAT32, (depth,))
         quantized = b.allocate("quantized", INT8, (depth,))

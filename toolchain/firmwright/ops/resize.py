@@ -133,11 +133,10 @@ def lower(call: OpCall, b: Kernel, lanes: int = 1, *, by_rows: bool = False) -> 
         ox = stack.enter_context(b.for_("ox", cols))
         left, right, *shares = load_neighbors(b, 1, ox, last)
         c = stack.enter_context(b.for_("c", depth))
-        terms = [
-            value.cast(last) * share
-            for ix, share in zip((left, right), shares, strict=True)
-            for value in ([b.load(stored, [ix, c, k]) for k in parts] if stored else column(ix, c))
-        ]
+        terms: list[ArithExpr] = []
+        for ix, share in zip((left, right), shares, strict=True):
+            values = [b.load(stored, [ix, c, k]) for k in parts] if stored else column(ix, c)
+            terms += [value.cast(last) * share for value in values]
         b.store(y, [n, oy, ox, c], _narrowed(b, terms).cast(y.dtype))
 
 

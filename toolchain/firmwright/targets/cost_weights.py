@@ -57,10 +57,12 @@ def _with_fpu(weights: CostWeights, column: str) -> CostWeights:
 def _columns(text: str) -> dict[str, dict[str, float]]:
     """Return a table by column and kind of work."""
     (_, *names), *rows = (line.split() for line in text.splitlines())
-    return {
-        name: {kind: float(row[index]) for kind, *row in rows if row[index] != "-"}
-        for index, name in enumerate(names)
-    }
+    columns: dict[str, dict[str, float]] = {name: {} for name in names}
+    for kind, *cells in rows:
+        for name, cell in zip(names, cells, strict=True):
+            if cell != "-":
+                columns[name][kind] = float(cell)
+    return columns
 
 
 _TEXT = read_sections(__file__, ".txt")

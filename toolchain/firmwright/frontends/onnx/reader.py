@@ -187,11 +187,12 @@ def _array(tensor: Message, file: str) -> Array:
 
 def _ordered_nodes(graph: Message) -> list[Message]:
     """Return the nodes, each after those that compute its inputs, as ONNX Runtime orders them."""
-    makers = {name: index for index, node in enumerate(graph.node) for name in node.output}
-    before = {
-        index: {makers[name] for name in _names_read(node) if name in makers}
-        for index, node in enumerate(graph.node)
-    }
+    makers: dict[str, int] = {}
+    for index, node in enumerate(graph.node):
+        makers |= dict.fromkeys(node.output, index)
+    before: dict[int, set[int]] = {}
+    for index, node in enumerate(graph.node):
+        before[index] = {makers[name] for name in _names_read(node) if name in makers}
     order = list(before)
     if any(max(earlier, default=-1) >= index for index, earlier in before.items()):
         with contextlib.suppress(graphlib.CycleError):

@@ -209,11 +209,10 @@ class _SubgraphImporter:
     def _advice(self, node: RawNode) -> str:
         if node.op not in imported_operators():
             return ""
-        inputs, outputs = (
-            [self.graph.tensors[index] for index in places if index != NO_TENSOR]
-            for places in (node.inputs, node.outputs)
-        )
-        return dtype_advice(inputs, outputs)
+        return dtype_advice(self._tensors_at(node.inputs), self._tensors_at(node.outputs))
+
+    def _tensors_at(self, places: Sequence[int]) -> list[RawTensor]:
+        return [self.graph.tensors[index] for index in places if index != NO_TENSOR]
 
     def _import_operator(self, node: RawNode, bad: set[int]) -> None:
         operands = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]

@@ -100,12 +100,17 @@ def _opcode(table: FlatbufferTable) -> tuple[str, int]:
 
 
 def _signature(table: FlatbufferTable) -> RawSignature:
-    inputs, outputs = (
-        tuple((t.text("name"), t.integer("tensor_index")) for t in table.tables(name))
-        for name in ("inputs", "outputs")
+    return RawSignature(
+        table.text("signature_key"),
+        table.integer("subgraph_index"),
+        _signature_tensors(table, "inputs"),
+        _signature_tensors(table, "outputs"),
     )
-    key, subgraph = table.text("signature_key"), table.integer("subgraph_index")
-    return RawSignature(key, subgraph, inputs, outputs)
+
+
+def _signature_tensors(table: FlatbufferTable, side: str) -> tuple[tuple[str, int], ...]:
+    """Return the names of a signature for its inputs or outputs, each with the tensor's index."""
+    return tuple((t.text("name"), t.integer("tensor_index")) for t in table.tables(side))
 
 
 def _subgraph(

@@ -94,10 +94,11 @@ def is_parallel(
     except _SerialError:
         return False
     shared = {root for root, _ in scope.places.values()} & {a.root for a in accesses if a.write}
-    return all(
-        _are_disjoint([access for access in accesses if access.root == root], loop, scope)
-        for root in sorted(shared - private)
-    )
+    for root in sorted(shared - private):
+        of_root = [access for access in accesses if access.root == root]
+        if not _are_disjoint(of_root, loop, scope):
+            return False
+    return True
 
 
 def private_bytes(node: tir.Stmt) -> int:

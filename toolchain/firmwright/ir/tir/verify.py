@@ -24,6 +24,7 @@
 * I/O: inputs and outputs name buffers of the AOT main.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from firmwright.base.dtypes import BOOL
@@ -52,11 +53,14 @@ _READ_ONLY_ROLES = ("in", "const")
 def verify_module(module: IRModule, ops: MeaningTable, intrinsics: IntrinsicTable) -> None:
     """Raise ModelError with the diagnostics if a function, a table or the plan is invalid."""
     graphs = [f for f in module.functions.values() if isinstance(f, Function)]
-    names = {f.name for f in graphs}
-    called = {
-        f.name: [n for c in f.body for n in called_functions(c) if n in names] for f in graphs
-    }
-    check_expansion({f.name: (len(f.body), called[f.name]) for f in graphs}, module.name)
+    names = {graph.name for graph in graphs}
+    sizes_and_callees: dict[str, tuple[int, list[str]]] = {}
+    for graph in graphs:
+        callees: list[str] = []
+        for call in graph.body:
+            callees += [name for name in called_functions(call) if name in names]
+        sizes_and_callees[graph.name] = (len(graph.body), callees)
+    check_expansion(sizes_and_callees, module.name)
     diagnostics = _diagnose_tables(module)
     for func in module.functions.values():
         if isinstance(func, Function):
@@ -337,10 +341,10 @@ def _diagnose_tables(module: IRModule) -> list[str]:
     if entry and entry not in module.functions:
         diagnostics.append(f"the entry {entry!r} is not a function of the module")
     diagnostics += _diagnose_io(module)
-    names = [pool.name for pool in module.pools]
-    diagnostics += [
-        f"pool {name} is declared twice" for name in {n for n in names if names.count(n) > 1}
-    ]
+    counts = Counter(pool.name for pool in module.pools)
+    for name, count in counts.items():
+        if count > 1:
+            diagnostics.append(f"pool {name} is declared twice")
     return diagnostics
 
 
