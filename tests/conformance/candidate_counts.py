@@ -11,6 +11,7 @@ from itertools import islice
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, DType
 from firmwright.base.errors import ToolFailedError
 from firmwright.boards import load_board
+from firmwright.extensions.tune.kernel_comparison import LOWERED_STAGE, layer_module, rename_kernel
 from firmwright.flows.measure.instruction_counts import InstructionShare, measure_instructions
 from firmwright.flows.model.compilation import compile_for
 from firmwright.ir import tir
@@ -25,7 +26,6 @@ from firmwright.pipeline import Compilation, Options, configure_module
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from firmwright.targets.cost_weights import cost_weights_for
 from firmwright.targets.registry import target_features
-from firmwright.tune.kernel_comparison import LOWERED_STAGE, layer_module, rename_kernel
 
 _CARRIED: Mapping[DType, str] = {INT8: "", INT16: "_wide", FLOAT32: "_real"}
 """Element types that kernels may read and write, and the suffixes of their buffers."""

@@ -34,6 +34,7 @@ import firmwright as fw
 from firmwright.base.dtypes import INT16, INT64
 from firmwright.base.quant import Rounding
 from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, float32
+from firmwright.extensions.tune.kernel_comparison import layer_module
 from firmwright.flows.measure.profiling import profile
 from firmwright.flows.model.compilation import compile_for
 from firmwright.ir.graph.evaluate import make_op_call
@@ -44,7 +45,6 @@ from firmwright.ops.fully_connected import defined_requantization
 from firmwright.ops.int16x8 import ExactScale, accumulator_dtype
 from firmwright.ops.registry import op_table
 from firmwright.ops.requantize import accumulator_bounds, scale_factors
-from firmwright.tune.kernel_comparison import layer_module
 from tests.conformance.generated_layers import generate_layers
 from tests.conformance.kernel_batches import import_cases
 from tests.conformance.layer_shapes import Shapes

@@ -1,5 +1,6 @@
-"""Fixtures of the tests of extensions, which compile the models of the acceptance tests."""
+"""Fixtures of the tests of extensions, which are those of the tests of the core."""
 
-from tests.acceptance.conftest import compiled, digits, model_file, quickly
+from tests.acceptance.conftest import compiled, digits, model_file, python, quickly
+from tests.unit.partitioning.conftest import no_backends
 
-__all__ = ["compiled", "digits", "model_file", "quickly"]
+__all__ = ["compiled", "digits", "model_file", "no_backends", "python", "quickly"]

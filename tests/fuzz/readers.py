@@ -26,6 +26,7 @@ from firmwright.boards.load import _read_board_file as read_board_file
 from firmwright.cli import reproduce
 from firmwright.cli.profile import read_profile
 from firmwright.conformance.case_tables import conformance_cases
+from firmwright.extensions.tune.log_writer import RegionCostLog
 from firmwright.flows.measure.build_report import read_report
 from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.flows.samples.labeled_data import read_dataset
@@ -46,7 +47,6 @@ from firmwright.pipeline import Options, compile_model, load_module_bytes
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets import backend_registry
 from firmwright.targets.registry import parse_target
-from firmwright.tune.log_writer import RegionCostLog
 from tests.fuzz.random_networks import random_network
 from tests.fuzz.replayed import answers_of_a_session, replay
 from tests.fuzz.structured_mutator import (

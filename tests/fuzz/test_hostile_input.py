@@ -17,7 +17,7 @@ from firmwright.base.array_files import read_npz
 from firmwright.base.errors import DeviceError, FirmwrightError, ModelError
 from firmwright.base.json_input import parse_json
 from firmwright.base.recursion import raise_recursion_limit
-from firmwright.tune.log_writer import RegionCostLog
+from firmwright.extensions.tune.log_writer import RegionCostLog
 from tests.fuzz import fuzz_corpus
 from tests.fuzz.readers import READERS, Reader
 

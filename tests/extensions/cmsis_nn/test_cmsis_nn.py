@@ -20,6 +20,7 @@ from firmwright.extensions.cmsis_nn.c_calls import (
     reversed_weights_bytes,
     transpose_conv_workspace_bytes,
 )
+from firmwright.extensions.tune.region_costs import run_passes_before_reordering
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model, partition
@@ -38,7 +39,6 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.oracle.random_samples import make_samples
 from firmwright.pipeline import Options, compile_model
 from firmwright.targets.library_sources import collect_needed_files
-from firmwright.tune.region_costs import run_passes_before_reordering
 
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "extensions" / "cmsis_nn" / "stand_in"

@@ -34,16 +34,16 @@ from firmwright.cli.verify import DEFAULT_SAMPLES
 from firmwright.codegen.emit_options import C_STANDARDS, DEFAULT_LICENSE
 from firmwright.device.serial_port import DEFAULT_BAUD
 from firmwright.extensions.mlperf.firmware import TASKS
+from firmwright.extensions.tune.schedule_search import SearchOptions
+from firmwright.extensions.tune.search_strategies import STRATEGIES
 from firmwright.flows.measure.profiling import RUNS
+from firmwright.flows.model.partition_methods import EAGER
 from firmwright.flows.verify.evaluation import LAYERS_COMPARED
 from firmwright.package.export_format import export_formats
 from firmwright.package.export_input import NO_METADATA
 from firmwright.pipeline import C_APIS, NUMERICS, OPTIMIZE_GOALS
 from firmwright.pipeline.user_passes import IMPORT_STAGE
 from firmwright.report.evaluation import METRICS
-from firmwright.tune.partition_methods import EAGER
-from firmwright.tune.schedule_search import SearchOptions
-from firmwright.tune.search_strategies import STRATEGIES
 from firmwright.usmp.planner_registry import DEFAULT_PLANNER
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(firmwright.__file__).parents[1])}

@@ -10,14 +10,18 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.cli.main import main
+from firmwright.extensions.tune.partition_search import search_partition
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model, partition, save_module
+from firmwright.flows.model.partition_methods import (
+    PartitionRequest,
+    partition_model,
+)
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op
 from firmwright.ir.module import IRModule, Pass
 from firmwright.partitioning.target_resolution import functions_on_target
 from firmwright.targets.backend_registry import BACKENDS
-from firmwright.tune.partition_methods import PartitionRequest, partition_model, search_partition
 from tests.backends.toy_backends import Toy, chain
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -100,11 +104,11 @@ def test_a_predicate_chooses_operators():
 )
 def test_offloaded_operators_precede_the_method(offload, how, expected, tmp_path: Path):
     given = {"target": "one, two", "offload": tuple(offload.items())}
-    model, options = partition_model(MODEL, given, PartitionRequest(how))
-    rows = compile_for(model, **options).metadata["operators"]
+    choice = partition_model(MODEL, given, PartitionRequest(how))
+    rows = compile_for(choice.model, **choice.options).metadata["operators"]
     assert [row["schedule"] == "toy" for row in rows] == ["_" in name for name in expected]
     if how == "none":
-        assert body_of(model.module) == expected
+        assert body_of(choice.model.module) == expected
     else:
         assert body_of(partition(MODEL, "one, two", offload=offload).module) == expected
 
@@ -145,9 +149,9 @@ def test_collage_searches_the_open_operators(monkeypatch: pytest.MonkeyPatch):
 def test_collage_respects_offloaded_operators(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Toy, "cost", lambda self, match: 10**9)
     given = {"target": "one, two", "offload": (("b", "two"), ("a", "cpu"))}
-    model, options = partition_model(MODEL, given, PartitionRequest("collage"))
-    assert body_of(model.module) == ["add", "two_relu", "tanh", "relu"]
-    rows = compile_for(model, **options).metadata["operators"]
+    choice = partition_model(MODEL, given, PartitionRequest("collage"))
+    assert body_of(choice.model.module) == ["add", "two_relu", "tanh", "relu"]
+    rows = compile_for(choice.model, **choice.options).metadata["operators"]
     assert [row["schedule"] == "toy" for row in rows] == [False, True, False, False]
 
 
@@ -159,7 +163,7 @@ def test_result_of_a_search_is_applied_to_the_partly_partitioned_module(
     result = search_partition(first, given, PartitionRequest("collage"))
     file = tmp_path / "found.json"
     file.write_text(result.partition.text())
-    applied, _ = partition_model(first, given, PartitionRequest(str(file)))
+    applied = partition_model(first, given, PartitionRequest(str(file))).model
     assert applied.module == result.model.module
     file.write_text(result.partition.text().replace('"target": "one"', '"target": "two"', 1))
     with pytest.raises(UsageError, match="the operator of a is assigned to one already"):

@@ -10,12 +10,12 @@ import pytest
 
 from firmwright.cli.report import format_summary
 from firmwright.compilation_summary import MemoryTradeoff
-from firmwright.partitioning.collage import RegionCost
 from firmwright.partitioning.partition_result import (
     PartitionedRegion,
     PartitionResult,
     ProgramCost,
     RegionAlternative,
+    RegionCost,
 )
 from firmwright.report.evaluation import (
     ChangedSample,

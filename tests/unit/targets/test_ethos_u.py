@@ -10,17 +10,18 @@ import pytest
 
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.cli.main import main
+from firmwright.extensions.tune.partition_search import search_partition
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model, partition
+from firmwright.flows.model.partition_methods import PartitionRequest
 from firmwright.flows.verify.verification import verify
 from firmwright.ir.parser import parse_module
 from firmwright.pipeline import Compilation
 from firmwright.targets import vela
 from firmwright.targets.ethos_u import DRIVER_OF_APPLICATION, PATH_VARIABLE
-from firmwright.tune.partition_methods import PartitionRequest, search_partition
 
 pytest.importorskip("ethosu.vela", reason="needs Vela (pip install 'firmwright[ethos-u]')")
 

@@ -46,6 +46,8 @@ class Extension:
     schedules: ModuleNames = ()
     """Modules with `SCHEDULES`, `INTRINSICS` or `INTRINSIC_MAKERS`; tried after those of the core.
     """
+    partition_methods: ModuleNames = ()
+    """Modules with `PARTITION_METHODS`: value of --partition -> `PartitionMethod`."""
     export_formats: ModuleNames = ()
     """Modules with `EXPORT_FORMATS`: value of export --format -> `ExportFormat`."""
     firmware_mains: ModuleNames = ()

@@ -7,19 +7,20 @@ an empty list, or the default of a flag.
 import argparse
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from firmwright.cli.model_argument import model_overrides
 from firmwright.flows.model.earlier_program import options_of_program, read_program
 from firmwright.flows.model.given_options import OptionValues, to_option_values
 from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import Model, load_model
+from firmwright.flows.model.partition_methods import (
+    PartitionChoice,
+    PartitionRequest,
+    partition_model,
+)
 from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.partitioning.custom_ops import load_custom_ops
 from firmwright.pipeline import Compilation, Options
-
-if TYPE_CHECKING:
-    from firmwright.tune.partition_methods import PartitionRequest
 
 
 def load_model_argument(args: argparse.Namespace) -> Model:
@@ -56,21 +57,16 @@ def given_options(args: argparse.Namespace) -> set[str]:
 
 def prepare_compilation(args: argparse.Namespace) -> tuple[Model, OptionValues]:
     """Return the model, partitioned according to --partition, and the compile options."""
-    model, options = load_model_argument(args), compile_options(args)
-    if args.partition == "eager":
-        return model, options
-    # This module loads everything that measures kernels on boards.
-    from firmwright.tune.partition_methods import partition_model
-
-    return partition_model(model, options, partition_request(args))
+    choice = choose_partition(args)
+    return choice.model, choice.options
 
 
-def partition_request(args: argparse.Namespace) -> "PartitionRequest":
-    from firmwright.tune.partition_methods import PartitionRequest
-
+def choose_partition(args: argparse.Namespace) -> PartitionChoice:
+    """Partition the model according to --partition."""
     port, flash = (getattr(args, name, "") or "" for name in ("port", "flash_command"))
     timeout_s = getattr(args, "timeout", None)
-    return PartitionRequest(args.partition, args.partition_log, port, flash, timeout_s)
+    request = PartitionRequest(args.partition, args.partition_log, port, flash, timeout_s)
+    return partition_model(load_model_argument(args), compile_options(args), request)
 
 
 def compile_from_args(args: argparse.Namespace) -> Compilation:

@@ -52,7 +52,9 @@ _GROUP = "== "
 _CHOICES = "choices"
 """The section of an extension's options.txt with choices for options of other packages."""
 _MORE = "..."
-"""The place of such choices, and of their descriptions."""
+"""The place of such choices."""
+_MORE_DESCRIBED = re.compile(r"\[([^][]*)\.\.\.\]")
+"""The place of their descriptions, with the text before each of them."""
 
 
 def describe_verb(verb: str) -> str:
@@ -125,12 +127,12 @@ def _add_argument(group: _Group, line: str) -> None:
     if choices := re.fullmatch(r"{(.*)}", placeholder):
         names = choices[1].split(",")
         if _MORE in names:
-            added = _added_choices(flags[0])
             at = names.index(_MORE)
-            names[at : at + 1] = added
-            others = dict.fromkeys(f", or {text}" for text in added.values() if text)
-            description = description.replace(_MORE, "".join(others))
+            names[at : at + 1] = _added_choices(flags[0])
         settings |= {"choices": names, "metavar": None}
+    if more := _MORE_DESCRIBED.search(description):
+        texts = dict.fromkeys(filter(None, _added_choices(flags[0]).values()))
+        description = description.replace(more[0], "".join(more[1] + text for text in texts))
     states_default = settings.keys() & {"action", "required", "nargs"} or "default:" in description
     shown = "" if states_default else f" (default: {settings.get('default') or 'none'})"
     group.add_argument(*flags, help=description + shown, **settings)

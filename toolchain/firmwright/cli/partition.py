@@ -9,28 +9,25 @@ from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model import Model, partition, save_module, write_file
+from firmwright.flows.model.partition_methods import EAGER, NONE, search_methods
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.collage import RegionCost
-from firmwright.partitioning.partition_result import PartitionResult
+from firmwright.partitioning.partition_result import PartitionResult, RegionCost
 from firmwright.partitioning.target_resolution import target_of
 from firmwright.targets.kernel_builder import flatten_calls
-from firmwright.tune import partition_methods
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    if args.save_partition and args.partition != partition_methods.COLLAGE:
-        raise UsageError("--save-partition needs a search.", hint="add --partition collage.")
+    searches = search_methods()
+    if args.save_partition and args.partition not in searches:
+        hint = f"add --partition {' or '.join(searches)}."
+        raise UsageError("--save-partition needs a search.", hint=hint)
     if not args.output and not args.save_partition:
         raise UsageError("no output was given.", hint="add -o FILE, or --save-partition FILE.")
     search_result: PartitionResult | None = None
-    if args.partition == partition_methods.COLLAGE:
-        result = partition_methods.search_partition(
-            arguments.load_model_argument(args),
-            arguments.compile_options(args),
-            arguments.partition_request(args),
-        )
-        search_result, model = result.partition, result.model
+    if args.partition in searches:
+        choice = arguments.choose_partition(args)
+        search_result, model = choice.partition, choice.model
     else:
         model = _partitioned_model(args)
     if args.save_partition and search_result is not None:
@@ -54,11 +51,11 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _partitioned_model(args: argparse.Namespace) -> Model:
-    if args.partition == partition_methods.EAGER:
+    if args.partition == EAGER:
         model = arguments.load_model_argument(args)
         return partition(model, args.target, args.numerics, offload=dict(args.offload))
     model, options = arguments.prepare_compilation(args)
-    if args.partition == partition_methods.NONE and options["target"] and not args.offload:
+    if args.partition == NONE and options["target"] and not args.offload:
         return partition(model, options["target"], args.numerics)
     return model
 

@@ -10,27 +10,25 @@ from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs
 from firmwright.cli.verb import Outcome
 from firmwright.flows.measure.build_report import build_report, read_report
-from firmwright.flows.model.compilation import compile_for
+from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import write_file
-from firmwright.partitioning.partition_result import PartitionResult
-from firmwright.pipeline import Compilation
 from firmwright.report.html_page import render_page
 from firmwright.report.model import BuildReport, occupied_bytes_by_time, peak_time
-from firmwright.tune.partition_methods import COLLAGE, search_partition
 
 
 def run(args: argparse.Namespace) -> Outcome:
     if args.in_process:
         raise UsageError("a library in this process has no counters.", hint="omit --in-process.")
     baseline = read_report(args.baseline) if args.baseline else None
-    compiled, partition = _compiled(args)
+    choice = arguments.choose_partition(args)
+    compiled = compile_or_advise(choice.model, choice.options)
     report = build_report(
         compiled,
         open_with=make_session_opener(args),
         count_instructions=args.count_instructions,
         compiler=args.compiler,
         tradeoffs=not args.no_tradeoffs,
-        partition=partition,
+        partition=choice.partition,
     )
     if args.data:
         report = replace(report, evaluation=evaluate_from_args(args, compiled))
@@ -38,17 +36,6 @@ def run(args: argparse.Namespace) -> Outcome:
         write_file(args.output, render_page(report, baseline).encode())
     data: dict[str, object] = {**report.as_json(), "html": args.output}
     return Outcome(data, format_summary(report, args.output))
-
-
-def _compiled(args: argparse.Namespace) -> tuple[Compilation, PartitionResult | None]:
-    """Compile the model; also return its partition if `collage` chose it."""
-    if args.partition != COLLAGE:
-        return arguments.compile_from_args(args), None
-    options = arguments.compile_options(args)
-    result = search_partition(
-        arguments.load_model_argument(args), options, arguments.partition_request(args)
-    )
-    return compile_for(result.model, **options), result.partition
 
 
 def format_summary(report: BuildReport, output: str | None) -> str:

@@ -6,18 +6,35 @@ Calls are identified by the tensors that they define. A result that is applied i
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Literal, TypeAlias
 
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import JsonObject, as_objects, as_text, as_texts, parse_json
 from firmwright.base.value_kinds import OBJECTS, TEXT, TEXTS, Kind, wrong_values
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.collage import PartitionCandidate, RegionCost
 from firmwright.partitioning.pattern_matching import ActiveBackend, PartitionStrategy, all_matches
 from firmwright.partitioning.regions import CallGroup
 from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, targets_by_tensor
 
 PARTITION_SCHEMA = 1
+CostStatus: TypeAlias = Literal["ok", "failed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCost:
+    """The cost of one run of a region; the figures are valid only with the status ok.
+
+    `how` is the origin of `count`: measured, modeled, or free (a view, or a part without a
+    choice). `scratch` is workspace and inner tensors by pool.
+    """
+
+    status: CostStatus
+    count: int = 0
+    how: str = "measured"
+    scratch: Mapping[str, int] = field(default_factory=dict)
+    constants_bytes: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,44 +99,6 @@ class PartitionResult:
 
     def text(self) -> str:
         return json.dumps(self.as_json(), indent=2) + "\n"
-
-
-def describe_regions(
-    function: Function,
-    program: Sequence[PartitionCandidate],
-    candidates: Sequence[PartitionCandidate],
-) -> tuple[PartitionedRegion, ...]:
-    """Return the regions of a program; their alternatives are the candidates with common calls."""
-    regions: list[PartitionedRegion] = []
-    for part in program:
-        own = _as_alternative(function, part)
-        others: list[RegionAlternative] = []
-        for candidate in candidates:
-            if _is_alternative(candidate.group, part.group):
-                others.append(_as_alternative(function, candidate))
-        region = PartitionedRegion(
-            target=own.target,
-            makes=own.makes,
-            ops=tuple(function.body[index].op for index in part.group.calls),
-            entries=own.entries,
-            cost=own.cost,
-            alternatives=tuple(others),
-        )
-        regions.append(region)
-    return tuple(regions)
-
-
-def _as_alternative(function: Function, candidate: PartitionCandidate) -> RegionAlternative:
-    group = candidate.group
-    makes = tuple(function.body[index].outputs[0].name for index in group.calls)
-    entries = tuple(covered.entry for covered in group.entries)
-    return RegionAlternative(group.target or CORE_TARGET_NAME, makes, entries, candidate.cost)
-
-
-def _is_alternative(other: CallGroup, group: CallGroup) -> bool:
-    """Return whether `other` has calls of `group` but is another region or has another target."""
-    is_same = (other.target, other.calls) == (group.target, group.calls)
-    return not is_same and not set(other.calls).isdisjoint(group.calls)
 
 
 # ---- a result that is applied --------------------------------------------------------------------

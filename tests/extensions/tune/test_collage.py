@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UsageError
+from firmwright.extensions.tune.collage import (
+    PartitionCandidate,
+    describe_regions,
+    restrict_to_known_costs,
+    search_partitions,
+)
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op, wildcard
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.byoc import partition_module, run_partition
-from firmwright.partitioning.collage import (
-    PartitionCandidate,
-    RegionCost,
-    restrict_to_known_costs,
-    search_partitions,
-)
-from firmwright.partitioning.partition_result import describe_regions, make_strategy, read_partition
+from firmwright.partitioning.partition_result import RegionCost, make_strategy, read_partition
 from firmwright.partitioning.pattern_matching import (
     active_backends,
     all_matches,

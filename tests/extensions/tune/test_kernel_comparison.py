@@ -9,6 +9,12 @@ import numpy as np
 import pytest
 
 from firmwright.boards import load_board
+from firmwright.extensions.tune.kernel_comparison import (
+    MISMATCH_COUNT_OUTPUT,
+    KernelComparison,
+    comparison_module,
+    layer_module,
+)
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import module_after
 from firmwright.flows.model.model import load_model
@@ -20,12 +26,6 @@ from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ops.schedule import LoweringCandidate
 from firmwright.ops.tuning_records import DEFAULT_CHOICE
 from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
-from firmwright.tune.kernel_comparison import (
-    MISMATCH_COUNT_OUTPUT,
-    KernelComparison,
-    comparison_module,
-    layer_module,
-)
 
 OPTIONS = Options(board="host")
 

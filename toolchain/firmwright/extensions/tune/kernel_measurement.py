@@ -16,6 +16,12 @@ from firmwright.base.version import VERSION
 from firmwright.boards import Board, load_board
 from firmwright.build import compiler_flags
 from firmwright.device.instruction_counter import check_plugin_support
+from firmwright.extensions.tune.kernel_comparison import (
+    MISMATCH_COUNT_OUTPUT,
+    KernelComparison,
+    comparison_module,
+    layer_module,
+)
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.flashing import run_flash_command
 from firmwright.flows.board.model_session import ModelSession, SessionOpener, open_session
@@ -29,12 +35,6 @@ from firmwright.ops.tuning_records import (
     Status,
 )
 from firmwright.pipeline import Compilation, Options, compile_model, configure_module, make_lowering
-from firmwright.tune.kernel_comparison import (
-    MISMATCH_COUNT_OUTPUT,
-    KernelComparison,
-    comparison_module,
-    layer_module,
-)
 
 log = logging.getLogger(__name__)
 EXACT, CYCLES, TIMER = "exact", "cycles", "timer"

@@ -24,7 +24,7 @@ from firmwright.flows.model.model import load_model
 from firmwright.pipeline import Compilation
 from tests.runtime.flashed_emulator import FLASH_PROGRAM
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BOARD = "mps2-an386"
 SEARCH = ("--per-image", 4, "--trials", 4)
 """Some kernels of two small layers in two firmware images."""

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from firmwright.boards import load_board
-from firmwright.flows.board.model_session import open_session
-from firmwright.flows.samples.sample_batches import generate_samples
-from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops.tuning_records import DEFAULT_CHOICE, configured_schedule
-from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
-from firmwright.tune.kernel_comparison import (
+from firmwright.extensions.tune.kernel_comparison import (
     MISMATCH_COUNT_OUTPUT,
     KernelComparison,
     comparison_module,
     layer_module,
 )
+from firmwright.flows.board.model_session import open_session
+from firmwright.flows.samples.sample_batches import generate_samples
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.tuning_records import DEFAULT_CHOICE, configured_schedule
+from firmwright.pipeline import Options, compile_model, configure_module, make_lowering
 from tests.conformance.generated_layers import generate_layers
 
 LAYERS = ("conv2d", "fully_connected")

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from firmwright.extensions.tune.search_strategies import STRATEGIES, SearchSpace
 from firmwright.ops.tuning_records import ConfiguredSchedule
-from firmwright.tune.search_strategies import STRATEGIES, SearchSpace
 
 CHOICES: tuple[ConfiguredSchedule, ...] = tuple(
     ConfiguredSchedule(rule, (("a", a), ("b", b)))

@@ -10,22 +10,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from firmwright.base.errors import DeviceError, DoesNotFitError, ToolFailedError, UsageError
+from firmwright.base.errors import DeviceError, DoesNotFitError, ToolFailedError
 from firmwright.boards import load_board
 from firmwright.boards.peripherals import DmaController
+from firmwright.extensions.tune import collage
+from firmwright.extensions.tune.collage import (
+    PartitionCandidate,
+    PartitionedProgram,
+    describe_regions,
+)
+from firmwright.extensions.tune.kernel_measurement import (
+    CYCLES,
+    TIMER,
+    MeasurementSetup,
+    session_opener,
+)
+from firmwright.extensions.tune.log_writer import RegionCostLog, RegionCostRecord
+from firmwright.extensions.tune.region_costs import RegionCostEstimator
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.flashing import run_flash_command
 from firmwright.flows.measure.instruction_counts import SharedKernelError, measure_instructions
 from firmwright.flows.model.model import Model
+from firmwright.flows.model.partition_methods import make_portable, prepare_module
 from firmwright.flows.samples.sample_batches import measured_sample
 from firmwright.ir.graph.devices import is_copy_device, is_core
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ops.tuning_records import MeasurementContext
-from firmwright.partitioning import collage, partition_result
-from firmwright.partitioning.byoc import run_partition, run_pre_partition
-from firmwright.partitioning.collage import PartitionCandidate, PartitionedProgram, RegionCost
+from firmwright.partitioning import partition_result
+from firmwright.partitioning.byoc import run_partition
 from firmwright.partitioning.device_map import DeviceMap
+from firmwright.partitioning.partition_result import RegionCost
 from firmwright.partitioning.pattern_matching import (
     ActiveBackend,
     PartitionStrategy,
@@ -38,17 +53,9 @@ from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup, with_unmatched
 from firmwright.partitioning.target_resolution import (
     CORE_TARGET_NAME,
-    find_core,
-    is_backend,
     target_of,
-    unique_target_names,
 )
-from firmwright.pipeline import Compilation, Options, compile_model, configure_module
-from firmwright.pipeline.pass_list import run_imported
-from firmwright.targets.registry import parse_targets
-from firmwright.tune.kernel_measurement import CYCLES, TIMER, MeasurementSetup, session_opener
-from firmwright.tune.log_writer import RegionCostLog, RegionCostRecord
-from firmwright.tune.region_costs import RegionCostEstimator
+from firmwright.pipeline import Compilation, Options, compile_model
 
 log = logging.getLogger(__name__)
 _TRIES = 4
@@ -91,7 +98,7 @@ def search_collage(
     """
     devices = tuple(name for name in options.devices if is_core(name) or is_copy_device(name))
     options = replace(options, pipeline_runs=False, devices=devices)
-    module = _prepare_module(model, options)
+    module = prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 
 
@@ -197,7 +204,7 @@ class _CollageSearch:
         regions: list[partition_result.PartitionedRegion] = []
         for item in searched:
             parts = programs[item.function.name].parts
-            regions += partition_result.describe_regions(item.function, parts, item.candidates)
+            regions += describe_regions(item.function, parts, item.candidates)
         return tuple(regions)
 
     # ---- whole programs ------------------------------------------------------------------------
@@ -258,63 +265,6 @@ class _CollageSearch:
         if self.setup is None:
             return "predicted instructions"
         return "cycles" if self.setup.port or self.setup.method == CYCLES else "instructions"
-
-
-def apply_partition(
-    model: Model, options: Options, parts: Sequence[partition_result.PartitionedRegion], where: str
-) -> Model:
-    """Return the model with the regions of a result from the file `where`."""
-    module = _prepare_module(model, options)
-    partition_result.check_tensors(parts, module, where)
-    divided = run_partition(module, PassTimer(), partition_result.make_strategy(parts, where))
-    return make_portable(model, divided, options)
-
-
-def offload_only(model: Model, options: Options) -> Model:
-    """Assign the operators that the user offloads, and leave the others open."""
-    divided = run_partition(_prepare_module(model, options), PassTimer(), annotated_cover)
-    return make_portable(model, divided, options)
-
-
-def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
-    """Return `model` with the functions of `divided`, but without the facts of one board."""
-    targets = parse_targets(options.target)
-    table = unique_target_names(filter(is_backend, targets))
-    core = find_core(targets)
-    if core:
-        table = {CORE_TARGET_NAME: core, **table}
-    module = model.module
-    results = replace(
-        module.results,
-        partitioned=divided.results.partitioned,
-        user_passes=divided.results.user_passes,
-    )
-    module = replace(
-        divided,
-        entry_name=module.entry_name,
-        origin=module.origin,
-        targets=table,
-        pools=module.pools,
-        io=module.io,
-        settings=module.with_numerics(options.numerics).settings,
-        results=results,
-        attrs=module.attrs,
-    )
-    return replace(model, module=module)
-
-
-def _prepare_module(model: Model, options: Options) -> IRModule:
-    """Return the module before partitioning; UsageError if it is lowered or has no backends."""
-    if model.module.is_started:
-        what = "the module is lowered already, so its target is fixed."
-        raise UsageError(what, where=model.file or model.name, hint="the model file itself.")
-    board = load_board(options.board, options.board_dirs)
-    module = configure_module(model.module, board, options)
-    active = active_backends(module)
-    if not active:
-        what = "there is nothing to choose: no backend is among the targets."
-        raise UsageError(what, hint="--target 'npu1, ...'; firmwright backends lists them.")
-    return run_pre_partition(run_imported(module, options), PassTimer(), active)
 
 
 _NO_ROOM = "it does not fit:"

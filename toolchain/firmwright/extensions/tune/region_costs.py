@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.errors import FirmwrightError, InternalError, ToolMissingError
 from firmwright.boards import load_board
+from firmwright.extensions.tune.kernel_measurement import MeasurementSetup, measure_operators
+from firmwright.extensions.tune.log_writer import RegionCostKey, RegionCostLog, RegionCostRecord
 from firmwright.flows.predict.cost_prediction import predict_instructions
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.operator_conformance import budget_bytes
@@ -28,7 +30,7 @@ from firmwright.ir.tir.traversal import prim_calls, used_constants
 from firmwright.ops.registry import op_table
 from firmwright.ops.tuning_records import MeasurementContext, layer_digest
 from firmwright.partitioning.byoc import run_partition
-from firmwright.partitioning.collage import RegionCost
+from firmwright.partitioning.partition_result import RegionCost
 from firmwright.partitioning.pattern_matching import ActiveBackend, active_backends, make_match
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup, CoveredCalls
@@ -41,8 +43,6 @@ from firmwright.pipeline import (
     remaining_passes,
 )
 from firmwright.targets.backend_calls import library_version, modeled_cost
-from firmwright.tune.kernel_measurement import MeasurementSetup, measure_operators
-from firmwright.tune.log_writer import RegionCostKey, RegionCostLog, RegionCostRecord
 
 log = logging.getLogger(__name__)
 REGIONS_PER_IMAGE = 48

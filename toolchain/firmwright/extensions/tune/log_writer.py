@@ -19,7 +19,7 @@ from firmwright.base.json_input import JsonObject, as_integer, as_object, as_tex
 from firmwright.base.platform_compat import lock_file
 from firmwright.flows.model.tuning_log import read_measurements
 from firmwright.ops.tuning_records import Measurement, MeasurementContext, MeasurementKey
-from firmwright.partitioning.collage import CostStatus, RegionCost
+from firmwright.partitioning.partition_result import CostStatus, RegionCost
 
 log = logging.getLogger(__name__)
 REGION_COST_SCHEMA = "part-1"

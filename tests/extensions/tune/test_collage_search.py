@@ -12,18 +12,23 @@ from firmwright.base.errors import UsageError
 from firmwright.boards import load_board
 from firmwright.cli.main import main
 from firmwright.extensions.cmsis_nn.backend import PATH_VARIABLE
+from firmwright.extensions.tune import collage_search as collage_module
+from firmwright.extensions.tune.kernel_measurement import measurement_context
+from firmwright.extensions.tune.log_writer import RegionCostLog
+from firmwright.extensions.tune.partition_search import search_partition
+from firmwright.extensions.tune.region_costs import RegionCostEstimator
 from firmwright.flows.model.compilation import compile_for, options_for
 from firmwright.flows.model.model import Model, load_model, save_module
+from firmwright.flows.model.partition_methods import (
+    PartitionRequest,
+    partition_model,
+    prepare_module,
+)
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.patterns import op
-from firmwright.partitioning.collage import RegionCost
+from firmwright.partitioning.partition_result import RegionCost
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.backend_registry import BACKENDS
-from firmwright.tune import collage_search as collage_module
-from firmwright.tune.kernel_measurement import measurement_context
-from firmwright.tune.log_writer import RegionCostLog
-from firmwright.tune.partition_methods import PartitionRequest, partition_model, search_partition
-from firmwright.tune.region_costs import RegionCostEstimator
 from tests.backends.toy_backends import chain
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -104,12 +109,12 @@ def test_collage_is_never_worse_than_eager_and_results_can_be_edited(
     saved = load_model((tmp_path / "it.fwir").rename(tmp_path / "elsewhere" / "it.fwir"))
     applied = partition_model(load_model(toy), TOY_GIVEN, PartitionRequest(str(result)))
     files = compile_for(saved, "mps2-an386", optimize="speed").tree.files
-    assert compile_for(applied[0], **applied[1]).tree.files == files
+    assert compile_for(applied.model, **applied.options).tree.files == files
     for expected in ("loud", "cpu"):
         actual["parts"][0]["target"] = expected
         result.write_text(json.dumps(actual))
         edited = partition_model(load_model(toy), TOY_GIVEN, PartitionRequest(str(result)))
-        rows = compile_for(edited[0], **edited[1]).metadata["operators"]
+        rows = compile_for(edited.model, **edited.options).metadata["operators"]
         assert (rows[0]["schedule"] == "loud") == (expected == "loud")
 
 
@@ -174,9 +179,9 @@ def test_order_of_preference_holds_without_measurements():
 
 
 def test_method_none_uses_the_core_and_invalid_methods_are_reported(tmp_path: Path):
-    model, options = partition_model(load_model(DIGITS), GIVEN, PartitionRequest("none"))
+    choice = partition_model(load_model(DIGITS), GIVEN, PartitionRequest("none"))
     alone = compile_for(load_model(DIGITS), "mps2-an386", numerics="tflm", optimize="speed")
-    assert compile_for(model, **options).tree.files == alone.tree.files
+    assert compile_for(choice.model, **choice.options).tree.files == alone.tree.files
     path = tmp_path / "it.fwir"
     words = ["partition", str(DIGITS), "--target", "cmsis-nn", "--partition", "none"]
     assert main([*words, "-o", str(path), "--numerics", "tflm"]) == 0
@@ -219,7 +224,7 @@ def test_goal_ram_chooses_the_program_with_least_workspace(
 
 def test_transfers_cost_what_the_dma_controller_takes() -> None:
     options = options_for(TOY, {"board": "mps2-an521", "target": "vanilla"})
-    module = collage_module._prepare_module(Model(TOY), options)
+    module = prepare_module(Model(TOY), options)
     search = collage_module._CollageSearch(
         Model(TOY), module, options, None, measurement_context(options, "modeled"), RegionCostLog()
     )

@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.extensions.tune.kernel_measurement import (
+    KernelResult,
+    MeasurementSetup,
+    MeasurementTask,
+)
+from firmwright.extensions.tune.log_writer import TuningLogWriter
+from firmwright.extensions.tune.schedule_search import SearchOptions, TuningResult, tune
 from firmwright.flows.model.model import Model, load_model
 from firmwright.ops.tuning_records import ConfiguredSchedule, MeasurementContext
 from firmwright.pipeline import Options, load_module_bytes
-from firmwright.tune.kernel_measurement import KernelResult, MeasurementSetup, MeasurementTask
-from firmwright.tune.log_writer import TuningLogWriter
-from firmwright.tune.schedule_search import SearchOptions, TuningResult, tune
 
 OPTIONS = Options(board="mps2-an386")
 TEXT = """firmwright ir 2

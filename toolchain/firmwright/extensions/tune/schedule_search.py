@@ -16,6 +16,15 @@ from itertools import accumulate
 import numpy as np
 
 from firmwright.boards import Board, load_board
+from firmwright.extensions.tune import kernel_measurement
+from firmwright.extensions.tune.kernel_comparison import LOWERED_STAGE, layer_module
+from firmwright.extensions.tune.kernel_measurement import (
+    KernelResult,
+    MeasurementSetup,
+    MeasurementTask,
+)
+from firmwright.extensions.tune.log_writer import TuningLogWriter
+from firmwright.extensions.tune.search_strategies import STRATEGIES, SearchSpace
 from firmwright.flows.executors import Executor
 from firmwright.flows.model.compilation import module_after, pass_names
 from firmwright.flows.model.model import Model
@@ -38,11 +47,6 @@ from firmwright.ops.tuning_records import (
     layer_digest,
 )
 from firmwright.pipeline import Options, configure_module, make_lowering
-from firmwright.tune import kernel_measurement
-from firmwright.tune.kernel_comparison import LOWERED_STAGE, layer_module
-from firmwright.tune.kernel_measurement import KernelResult, MeasurementSetup, MeasurementTask
-from firmwright.tune.log_writer import TuningLogWriter
-from firmwright.tune.search_strategies import STRATEGIES, SearchSpace
 
 log = logging.getLogger(__name__)
 PROPOSALS_PER_ROUND = 8

@@ -17,34 +17,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from firmwright.base.errors import UsageError
 from firmwright.ir.graph.nodes import Function
+from firmwright.partitioning.partition_result import (
+    PartitionedRegion,
+    RegionAlternative,
+    RegionCost,
+)
 from firmwright.partitioning.regions import CallGroup, calls_in
+from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
 
-CostStatus: TypeAlias = Literal["ok", "failed", "unknown"]
 TransferCost = Callable[[str, str, int], int]
 """Cost of a transfer, given source, destination and bytes; "" is the core."""
 _BEGINNINGS_MAX = 2048
 """Limit of partial programs with the same first uncovered call; the cheapest are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegionCost:
-    """The cost of one run of a region; the figures are valid only with the status ok.
-
-    `how` is the origin of `count`: measured, modeled, or free (a view, or a part without a
-    choice). `scratch` is workspace and inner tensors by pool.
-    """
-
-    status: CostStatus
-    count: int = 0
-    how: str = "measured"
-    scratch: Mapping[str, int] = field(default_factory=dict)
-    constants_bytes: int = 0
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +55,44 @@ class PartitionedProgram:
     @property
     def groups(self) -> list[CallGroup]:
         return [part.group for part in self.parts if part.group.target]
+
+
+def describe_regions(
+    function: Function,
+    program: Sequence[PartitionCandidate],
+    candidates: Sequence[PartitionCandidate],
+) -> tuple[PartitionedRegion, ...]:
+    """Return the regions of a program; their alternatives are the candidates with common calls."""
+    regions: list[PartitionedRegion] = []
+    for part in program:
+        own = _as_alternative(function, part)
+        others: list[RegionAlternative] = []
+        for candidate in candidates:
+            if _is_alternative(candidate.group, part.group):
+                others.append(_as_alternative(function, candidate))
+        region = PartitionedRegion(
+            target=own.target,
+            makes=own.makes,
+            ops=tuple(function.body[index].op for index in part.group.calls),
+            entries=own.entries,
+            cost=own.cost,
+            alternatives=tuple(others),
+        )
+        regions.append(region)
+    return tuple(regions)
+
+
+def _as_alternative(function: Function, candidate: PartitionCandidate) -> RegionAlternative:
+    group = candidate.group
+    makes = tuple(function.body[index].outputs[0].name for index in group.calls)
+    entries = tuple(covered.entry for covered in group.entries)
+    return RegionAlternative(group.target or CORE_TARGET_NAME, makes, entries, candidate.cost)
+
+
+def _is_alternative(other: CallGroup, group: CallGroup) -> bool:
+    """Return whether `other` has calls of `group` but is another region or has another target."""
+    is_same = (other.target, other.calls) == (group.target, group.calls)
+    return not is_same and not set(other.calls).isdisjoint(group.calls)
 
 
 def restrict_to_known_costs(

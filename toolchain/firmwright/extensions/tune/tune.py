@@ -9,12 +9,12 @@ from firmwright.boards import load_board
 from firmwright.cli import arguments
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
+from firmwright.extensions.tune.kernel_measurement import make_measurement_setup
+from firmwright.extensions.tune.log_writer import TuningLogWriter
+from firmwright.extensions.tune.schedule_search import SearchOptions, TuningResult, tune
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model.compilation import options_for
 from firmwright.ops.tuning_records import ConfiguredSchedule
-from firmwright.tune.kernel_measurement import make_measurement_setup
-from firmwright.tune.log_writer import TuningLogWriter
-from firmwright.tune.schedule_search import SearchOptions, TuningResult, tune
 
 
 def run(args: argparse.Namespace) -> Outcome:

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from firmwright.device.session import OperatorCount
+from firmwright.extensions.tune import kernel_measurement
+from firmwright.extensions.tune.kernel_measurement import TIMER, MeasurementSetup
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
-from firmwright.tune import kernel_measurement
-from firmwright.tune.kernel_measurement import TIMER, MeasurementSetup
 
 
 def test_counts_are_found_by_operator_index(digits: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UsageError
+from firmwright.extensions.tune.log_writer import TuningLogWriter
 from firmwright.ops.tuning_records import ConfiguredSchedule, Measurement, MeasurementContext
-from firmwright.tune.log_writer import TuningLogWriter
 
 AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")
 ITEMS = [

@@ -8,18 +8,18 @@ import pytest
 
 from firmwright.base.errors import DeviceError, FirmwrightError, ToolFailedError, UsageError
 from firmwright.boards import load_board
-from firmwright.flows.board.flashing import run_flash_command
-from firmwright.ir.graph.op_call import OpCall
-from firmwright.ops.tuning_records import ConfiguredSchedule
-from firmwright.pipeline import Options
-from firmwright.tune import kernel_measurement
-from firmwright.tune.kernel_measurement import (
+from firmwright.extensions.tune import kernel_measurement
+from firmwright.extensions.tune.kernel_measurement import (
     KernelResult,
     MeasurementSetup,
     MeasurementTask,
     make_measurement_setup,
     run_task,
 )
+from firmwright.flows.board.flashing import run_flash_command
+from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.tuning_records import ConfiguredSchedule
+from firmwright.pipeline import Options
 
 CHOICES: list[ConfiguredSchedule] = [ConfiguredSchedule(name) for name in "abcde"]
 FIRST, SECOND = OpCall("add", (), ()), OpCall("mul", (), ())
