@@ -159,7 +159,7 @@ SIBLINGS = {
     "0003-flatbuffer-reader.md": ("toolchain/firmwright/frontends/tflite/",),
     "0004-tir-interpreter.md": ("toolchain/firmwright/ir/tir/",),
     "CHANGELOG.md": ("runtime_c/",),
-    "ethos-u.md": ("runtime_c/",),
+    "ethos-u.md": ("toolchain/firmwright/extensions/ethos_u/c/",),
     "README.md": ("runtime_c/",),
 }
 """Folders that a page has named before it names a file in them alone."""

@@ -23,8 +23,9 @@ pytestmark = pytest.mark.host_c
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 RUNTIME = ROOT / "runtime_c"
-MLPERF = ROOT / "toolchain" / "firmwright" / "extensions" / "mlperf" / "c"
-INCLUDES = (TESTS / "runtime", RUNTIME, RUNTIME / "port", RUNTIME / "ethos_u", MLPERF)
+EXTENSIONS = ROOT / "toolchain" / "firmwright" / "extensions"
+ETHOS_U, MLPERF = EXTENSIONS / "ethos_u" / "c", EXTENSIONS / "mlperf" / "c"
+INCLUDES = (TESTS / "runtime", RUNTIME, RUNTIME / "port", ETHOS_U, MLPERF)
 SEED = os.environ.get("FIRMWRIGHT_FUZZ_SEED", "1")
 SANITIZERS = "address,undefined,float-cast-overflow"
 INPUT_BYTES = "1024"
@@ -51,7 +52,10 @@ SUBJECTS = {
     ),
     "commands of MLPerf Tiny": Subject("extensions/mlperf/fuzz_mlperf", cases_deep=1_000_000),
     "command streams of Ethos-U": Subject(
-        "runtime/fuzz_ethos_u", others="ethos_u/*.c", cases=10_000, cases_deep=2_000_000
+        "extensions/ethos_u/fuzz_ethos_u",
+        others="ethos_u/c/*.c",
+        cases=10_000,
+        cases_deep=2_000_000,
     ),
 }
 
@@ -70,7 +74,7 @@ def build(subject: Subject, folder: Path, *, with_fuzzer: bool) -> Path:
     """Compile a fuzz test with libFuzzer, or else with `fuzz_main.c` and any compiler."""
     source = TESTS / f"{subject.source}.c"
     program = folder / source.stem
-    sources = [source, *(RUNTIME.glob(subject.others or "none"))]
+    sources = [source, *(EXTENSIONS.glob(subject.others or "none"))]
     sanitizers = f"fuzzer,{SANITIZERS}" if with_fuzzer else SANITIZERS
     compiler = "clang" if with_fuzzer else shutil.which("gcc") or shutil.which("clang") or "cc"
     if not with_fuzzer:

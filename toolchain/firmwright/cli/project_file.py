@@ -41,7 +41,6 @@ _PATHS = (
 _CODE_KEYS = (
     "address",
     "custom-op",
-    "ethos-u-driver",
     "flash-command",
     "imgtool-args",
     "main",

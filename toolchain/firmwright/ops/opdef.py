@@ -77,7 +77,8 @@ class OpDef:
     unsupported uses; `inputs` are names, with `?` if one may be absent and `...` if it repeats.
     `is_audio_front_end` marks steps with which models take sound instead of features, and
     `calls_float_functions` operators of extensions whose loops call exp, floor and the like, which
-    schedules of FPUs compute in line.
+    schedules of FPUs compute in line. `is_precompiled` marks parts of a model that another compiler
+    has translated, so that the file differs from the source of the model.
     """
 
     name: str
@@ -94,6 +95,7 @@ class OpDef:
     restrictions: str = ""
     is_audio_front_end: bool = False
     calls_float_functions: bool = False
+    is_precompiled: bool = False
 
     @property
     def profiles(self) -> tuple[NumericsProfile, ...]:

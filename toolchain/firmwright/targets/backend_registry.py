@@ -1,9 +1,10 @@
-"""Registry of backends: built-in, from installed packages, and registered in this process.
+"""Registry of backends: of installed packages, and registered in this process.
 
-A package provides a subclass of `Backend` as an entry point in the group `firmwright.backends`. It
-is loaded when its name is looked up or all backends are listed.
+A package provides a subclass of `Backend`, or an instance of one, as an entry point in the group
+`firmwright.backends`. It is loaded when its name is looked up or all backends are listed.
 """
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import TypeVar
@@ -12,17 +13,13 @@ from firmwright.base.errors import UsageError
 from firmwright.base.plugin_calls import entry_points, plugin_call
 from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, check_backend
-from firmwright.targets.ethos_u import ETHOS_U_BACKENDS
 
 ENTRY_POINT_GROUP = "firmwright.backends"
-_BUILTIN: tuple[Backend | type[Backend], ...] = ETHOS_U_BACKENDS
-BUILTIN_BACKENDS = {backend.name: backend for backend in _BUILTIN}
-"""Backends of this package."""
 RegisteredBackend = TypeVar("RegisteredBackend", bound=Backend | type[Backend])
 
 
 class BackendRegistry:
-    """Backends by name, in order of registration."""
+    """Backends by name."""
 
     __slots__ = ("_known",)
 
@@ -46,8 +43,6 @@ class BackendRegistry:
         return instance
 
     def find(self, name: str) -> Backend | None:
-        if name in BUILTIN_BACKENDS and name not in self._known:
-            self.register(BUILTIN_BACKENDS[name])
         if name not in self._known:
             for point in entry_points(group=ENTRY_POINT_GROUP):
                 if point.name == name:
@@ -55,26 +50,29 @@ class BackendRegistry:
         return self._known.get(name)
 
     def all(self) -> Mapping[str, Backend]:
-        for name in BUILTIN_BACKENDS:
-            self.find(name)
         for point in entry_points(group=ENTRY_POINT_GROUP):
             if point.name not in self._known:
                 self._load(point)
-        return dict(self._known)
+        return {name: self._known[name] for name in sorted(self._known, key=_with_numbers)}
 
     def _load(self, point: EntryPoint) -> None:
         label = f"the import of {point.value}, the entry point of the backend {point.name},"
         with plugin_call(label):
             backend = point.load()
-        is_backend = isinstance(backend, type) and issubclass(backend, Backend)
-        if not is_backend or backend.name != point.name:
+        is_class = isinstance(backend, type) and issubclass(backend, Backend)
+        if not (is_class or isinstance(backend, Backend)) or backend.name != point.name:
             raise UsageError(
                 f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} "
                 "is not a backend of that name.",
                 where=point.value,
-                hint="a subclass of firmwright.targets.backend.Backend.",
+                hint="a subclass of firmwright.targets.backend.Backend, or an instance.",
             )
         self.register(backend)
+
+
+def _with_numbers(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts the numbers in names by their values."""
+    return [(int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
 BACKENDS = BackendRegistry()

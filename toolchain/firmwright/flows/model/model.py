@@ -19,6 +19,7 @@ from firmwright.ir.graph.nodes import Function, Value
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.printer import print_module
 from firmwright.ir.settings import NumericsProfile
+from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import with_backend_records
 from firmwright.partitioning.byoc import partition_module
 from firmwright.partitioning.pattern_matching import MatchCondition
@@ -187,14 +188,13 @@ def _read(file: Path) -> bytes:
 def _named_source(module: IRModule, file: Path) -> bytes:
     """Return the bytes of the model file that the user names; UsageError if it is another one.
 
-    The source of a model that Vela compiled has another hash than the compiled file.
+    The source of a model that another compiler has translated, such as Vela, has another hash.
     """
     data = _read(file)
     digest = module.origin.sha256
-    is_compiled_by_vela = any(
-        call.op == "ethos_u" for graph in module.graphs for call in graph.body
-    )
-    if digest not in ("", source_digest(data)) and not is_compiled_by_vela:
+    foreign = {op.name for op in op_table().values() if op.is_precompiled}
+    is_precompiled = any(call.op in foreign for graph in module.graphs for call in graph.body)
+    if digest not in ("", source_digest(data)) and not is_precompiled:
         what = "this is not the file that the module was made from: its hash differs."
         hint = "give the file with the sha256 in the module's attribute source_sha256."
         raise UsageError(what, where=str(file), hint=hint)

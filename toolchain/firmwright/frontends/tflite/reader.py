@@ -24,7 +24,7 @@ from firmwright.frontends.tflite.decoded_model import (
 )
 from firmwright.frontends.tflite.flatbuffer import Flatbuffer, FlatbufferTable
 from firmwright.frontends.tflite.flexbuffer import read_flexbuffer_map
-from firmwright.frontends.tflite.vela_output import describe_npu_memory
+from firmwright.frontends.tflite.rewrites import model_rewrites
 from firmwright.frontends.tflite.verify import verify_raw_model
 from firmwright.ir.core import Attrs, Span
 
@@ -63,7 +63,9 @@ def read_tflite(data: bytes, file: str) -> RawModel:
         },
     )
     valid = tuple(item for item in model.signatures if _is_valid_signature(model, item))
-    model = describe_npu_memory(replace(model, signatures=valid))
+    model = replace(model, signatures=valid)
+    for rewrite in model_rewrites():
+        model = rewrite(model)
     verify_raw_model(model)
     return model
 

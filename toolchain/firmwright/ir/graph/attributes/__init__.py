@@ -64,7 +64,6 @@ _OPERATORS: Mapping[str, str] = {
     "control.IfAttrs": "if",
     "control.WhileAttrs": "while",
     "control.CustomAttrs": "custom",
-    "control.EthosUAttrs": "ethos_u",
 }
 
 

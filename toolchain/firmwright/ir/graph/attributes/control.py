@@ -31,13 +31,3 @@ class CustomAttrs(OpAttrs):
     """Name of the operator."""
     data: str
     """Options in hexadecimal digits: their bytes (TFLite), or the attributes as JSON (ONNX)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EthosUAttrs(OpAttrs):
-    arena_bytes: int
-    """Size of the arena."""
-    fast_bytes: int
-    """Size of the fast memory, or 0 if it is the arena."""
-    offsets: tuple[int, ...]
-    """Places in the arena of the inputs after the second and of the outputs, in bytes."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from firmwright.base.errors import ToolFailedError
 from firmwright.oracle.random_samples import SampleInput, make_sample
 from firmwright.oracle.reference_runner import RuntimeName, run_reference
-from tests.runtime.ethos_u import (
+from tests.extensions.ethos_u.command_streams import (
     CODES,
     PAYLOAD_BIT,
     Job,
@@ -24,7 +24,7 @@ from tests.runtime.ethos_u import (
     find_commands,
     run,
 )
-from tests.runtime.npu_networks import random_npu_network
+from tests.extensions.ethos_u.npu_networks import random_npu_network
 
 pytestmark = pytest.mark.host_c
 

@@ -28,4 +28,13 @@ def lower(call: OpCall, kernel: object) -> NoReturn:
     raise NotSupportedError("only an NPU executes it: --target ethos-u55-128, for example")
 
 
-OPDEF = OpDef("ethos_u", infer, reference, lower)
+OPDEF = OpDef(
+    "ethos_u",
+    infer,
+    reference,
+    lower,
+    inputs=("commands", "weights", "x..."),
+    numerics="neither",
+    restrictions="on a target ethos-u*",
+    is_precompiled=True,
+)

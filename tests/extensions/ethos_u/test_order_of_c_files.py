@@ -6,7 +6,8 @@ import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "runtime_c" / "ethos_u"
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "toolchain" / "firmwright" / "extensions" / "ethos_u" / "c"
 _CALL = re.compile(r"\b((?:npu|ethosu)_[a-z0-9_]+)\(")
 _DEFINITION = re.compile(r"^\w[\w *]*?\b((?:npu|ethosu)_[a-z0-9_]+)\([^;]*?\)\n\{", re.MULTILINE)
 

@@ -3,7 +3,7 @@
 A region becomes one command stream. Its arena is a workspace of the memory plan, and the region's
 inputs and outputs are placed in it where that needs no other memory; `ethosu_call.c` copies the
 others. The driver is the user's copy of Arm's, located by `--ethos-u-driver PATH` or
-ETHOS_U_DRIVER_PATH, otherwise the functional model of the NPU in runtime_c/ethos_u.
+ETHOS_U_DRIVER_PATH, otherwise the functional model of the NPU in the folder c.
 """
 
 import os
@@ -15,27 +15,27 @@ import numpy as np
 
 from firmwright.base.dtypes import UINT8
 from firmwright.base.errors import NotSupportedError, ToolFailedError, UsageError
-from firmwright.base.resources import runtime_dir
 from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.extensions.ethos_u import vela
+from firmwright.extensions.ethos_u.attributes import EthosUAttrs
+from firmwright.extensions.ethos_u.numerics import check_npu_numerics
+from firmwright.extensions.ethos_u.tflite_writer import WRITABLE, write_tflite
+from firmwright.extensions.ethos_u.vela import NpuProgram, VelaOptions, VelaSurvey
 from firmwright.ir import tir
 from firmwright.ir.core import Target
 from firmwright.ir.graph import Call, Function, OpCall, Value
-from firmwright.ir.graph.attributes.control import EthosUAttrs
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.patterns import Match, op
 from firmwright.ir.module import IRModule
-from firmwright.targets import vela
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.c_text import c_function_head
-from firmwright.targets.ethos_u_numerics import check_npu_numerics
 from firmwright.targets.kernel_builder import BackendKernel
 from firmwright.targets.target_kind import TargetAttribute
-from firmwright.targets.tflite_writer import WRITABLE, write_tflite
-from firmwright.targets.vela import NpuProgram, VelaOptions, VelaSurvey
 
 PATH_VARIABLE = "ETHOS_U_DRIVER_PATH"
 DRIVER_OF_APPLICATION = "sdk"
 """Path of a driver that the application's build provides."""
+_C_FOLDER = Path(__file__).parent / "c"
 _TEXT = read_sections(__file__)
 _ALIGNMENT = 16
 _COMPILED = "ethos_u"
@@ -89,7 +89,7 @@ class EthosU(Backend):
             write_call(kernel, program)
 
     def c_files(self, target: Target, symbols: frozenset[str]) -> Mapping[str, bytes]:
-        files = [*runtime_dir().glob("ethos_u/ethosu_call.*"), *_driver_files()]
+        files = [*_C_FOLDER.glob("ethosu_call.*"), *_driver_files()]
         return {path.name: path.read_bytes() for path in sorted(files)}
 
     def c_flags(self, target: Target) -> Sequence[str]:
@@ -132,10 +132,13 @@ class EthosU(Backend):
         return vela.compile_region(model, self._options(target))
 
 
-ETHOS_U_BACKENDS = (
-    *(EthosU("u55", macs, "Ethos_U55_High_End_Embedded") for macs in (32, 64, 128, 256)),
-    *(EthosU("u65", macs, "Ethos_U65_Embedded") for macs in (256, 512)),
-)
+_U55_SYSTEM, _U65_SYSTEM = "Ethos_U55_High_End_Embedded", "Ethos_U65_Embedded"
+ETHOS_U55_32 = EthosU("u55", 32, _U55_SYSTEM)
+ETHOS_U55_64 = EthosU("u55", 64, _U55_SYSTEM)
+ETHOS_U55_128 = EthosU("u55", 128, _U55_SYSTEM)
+ETHOS_U55_256 = EthosU("u55", 256, _U55_SYSTEM)
+ETHOS_U65_256 = EthosU("u65", 256, _U65_SYSTEM)
+ETHOS_U65_512 = EthosU("u65", 512, _U65_SYSTEM)
 
 
 def _read_program(call: OpCall, target: Target) -> NpuProgram:
@@ -242,9 +245,9 @@ def write_call(kernel: BackendKernel, program: NpuProgram) -> None:
 
 def _driver_files() -> Iterable[Path]:
     """Return the sources of Arm's driver, none if the application has it, or the model's."""
-    path, own = os.environ.get(PATH_VARIABLE, ""), runtime_dir() / "ethos_u"
+    path = os.environ.get(PATH_VARIABLE, "")
     if not path:
-        return own.glob("*.[ch]")
+        return _C_FOLDER.glob("*.[ch]")
     if path == DRIVER_OF_APPLICATION:
         return ()
     root = Path(path)
@@ -253,4 +256,4 @@ def _driver_files() -> Iterable[Path]:
         hint = f"--ethos-u-driver PATH or {DRIVER_OF_APPLICATION}, or {PATH_VARIABLE}."
         raise UsageError(what, where=path, hint=hint)
     sources = [file for file in root.glob("src/*.[ch]") if file.stem != "ethosu_device_u85"]
-    return (*root.glob("include/*.h"), *sources, *own.glob("bare_metal/*"))
+    return (*root.glob("include/*.h"), *sources, *_C_FOLDER.glob("bare_metal/*"))

@@ -10,6 +10,8 @@ import pytest
 
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.cli.main import main
+from firmwright.extensions.ethos_u import vela
+from firmwright.extensions.ethos_u.backend import DRIVER_OF_APPLICATION, PATH_VARIABLE
 from firmwright.extensions.tune.partition_search import search_partition
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.model_session import open_session
@@ -20,8 +22,6 @@ from firmwright.flows.model.partition_methods import PartitionRequest
 from firmwright.flows.verify.verification import verify
 from firmwright.ir.parser import parse_module
 from firmwright.pipeline import Compilation
-from firmwright.targets import vela
-from firmwright.targets.ethos_u import DRIVER_OF_APPLICATION, PATH_VARIABLE
 
 pytest.importorskip("ethosu.vela", reason="needs Vela (pip install 'firmwright[ethos-u]')")
 

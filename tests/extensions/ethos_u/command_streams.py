@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.generic]
 
-ROOT = Path(__file__).parents[2]
-MODEL = ROOT / "runtime_c" / "ethos_u"
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+MODEL = ROOT / "toolchain" / "firmwright" / "extensions" / "ethos_u" / "c"
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Werror")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 PAYLOAD_BIT = 0x4000
@@ -49,7 +50,7 @@ def build(folder: Path) -> Path:
     """Compile the model with `run_ethos_u.c`."""
     program = folder / "run_ethos_u"
     compiler = shutil.which("gcc") or shutil.which("clang") or "cc"
-    files = [*sorted(MODEL.glob("*.c")), ROOT / "tests/runtime/run_ethos_u.c"]
+    files = [*sorted(MODEL.glob("*.c")), HERE / "run_ethos_u.c"]
     command = [compiler, "-std=c99", "-O1", *WARNINGS, *SANITIZERS, f"-I{MODEL}"]
     subprocess.run([*command, *map(str, files), "-o", str(program)], check=True)
     return program

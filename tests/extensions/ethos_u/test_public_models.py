@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from firmwright.extensions.ethos_u import vela
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.verify.verification import verify
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.devices import CYCLES_ATTR
-from firmwright.targets import vela
 from firmwright.targets.registry import parse_target
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 with (ROOT / "benchmarks" / "ethos_u.csv").open(encoding="utf-8", newline="") as file:
     ROWS = tuple(csv.DictReader(file))
 PAGE = ROOT / "docs" / "ethos-u.md"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.ethos_u import build
+from tests.extensions.ethos_u.command_streams import build
 
 
 @pytest.fixture(scope="session")

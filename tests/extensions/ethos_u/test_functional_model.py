@@ -10,7 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runtime.ethos_u import MODEL, WARNINGS, Job, JobResult, Stream, driver_payload, run
+from tests.extensions.ethos_u.command_streams import (
+    MODEL,
+    WARNINGS,
+    Job,
+    JobResult,
+    Stream,
+    driver_payload,
+    run,
+)
 
 pytestmark = pytest.mark.host_c
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.runtime.npu_values import SAME, VALID, NetworkWriter, Value
+from tests.extensions.ethos_u.npu_values import SAME, VALID, NetworkWriter, Value
 
 KINDS = (
     "conv",

@@ -12,6 +12,7 @@ import numpy as np
 
 from firmwright.base.errors import ModelError
 from firmwright.frontends.tflite.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.frontends.tflite.rewrites import ModelRewrite
 from firmwright.ir.core import Attrs
 
 ETHOS_U = "custom:ethos-u"
@@ -57,3 +58,6 @@ def _node(
         "offsets": tuple(offsets[index] for index in placed),
     }
     return replace(node, inputs=inputs, options=options)
+
+
+MODEL_REWRITES: tuple[ModelRewrite, ...] = (describe_npu_memory,)
