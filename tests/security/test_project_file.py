@@ -20,6 +20,7 @@ CODE_OPTIONS = {
     ("flash-command", "partition"): "touch PWNED",
     ("imgtool-args", "export"): "--encrypt x",
     ("main", "compile"): "evil.c",
+    ("other-version", "bench"): ".",
     ("pass", "verify"): "evil:f",
     ("port", "verify"): "spy://x?file=PWNED",
     ("scheduler", "verify"): "tcp://localhost:1",

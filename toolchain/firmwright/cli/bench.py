@@ -14,6 +14,7 @@ from firmwright.bench.model_benchmark import MODES, BenchmarkRow, find_models, m
 from firmwright.bench.peer_figures import REFERENCE_PEER, read_peers
 from firmwright.bench.prediction_accuracy import ModeledRun, Prediction, median_error, worst_error
 from firmwright.bench.silicon_accuracy import SiliconError, measure_silicon_errors
+from firmwright.bench.verb_cost import VerbCost, measure_verb_costs
 from firmwright.cli.text_table import Cell, format_table
 from firmwright.cli.verb import Outcome, counts_by_unit
 from firmwright.flows.executors import open_executor
@@ -30,7 +31,9 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.silicon:
         return _silicon_errors(measure_silicon_errors())
     if args.compile_time:
-        return _compile_costs(measure_compile_costs(models, boards))
+        other = Path(args.other_version) if args.other_version else None
+        commands = measure_verb_costs(models, boards, other)
+        return _compile_costs(measure_compile_costs(models, boards), commands)
     figures = read_peers(Path(args.peers) if args.peers else None)
     modes = [name.strip() for name in args.modes.split(",") if name.strip()]
     unknown = [mode for mode in modes if mode not in MODES]
@@ -49,7 +52,7 @@ def run(args: argparse.Namespace) -> Outcome:
     )
 
 
-def _compile_costs(rows: Sequence[CompileCost]) -> Outcome:
+def _compile_costs(rows: Sequence[CompileCost], commands: Sequence[VerbCost]) -> Outcome:
     data: list[dict[str, object]] = []
     for row in rows:
         ratios = {
@@ -66,7 +69,23 @@ def _compile_costs(rows: Sequence[CompileCost]) -> Outcome:
         for row in rows
     ]
     notes = [f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem]
-    return Outcome({"rows": data}, "\n".join([format_table(head, cells), *notes]))
+    text = "\n".join([format_table(head, cells), *notes, "", _format_verb_costs(commands)])
+    return Outcome({"rows": data, "commands": [_verb_cost_to_json(row) for row in commands]}, text)
+
+
+def _verb_cost_to_json(row: VerbCost) -> dict[str, object]:
+    return {**asdict(row), "ratio": None if row.ratio is None else round(row.ratio, 4)}
+
+
+def _format_verb_costs(rows: Sequence[VerbCost]) -> str:
+    cells: list[Sequence[Cell]] = []
+    for row in rows:
+        cells.append(
+            (row.verb, row.model, row.board, row.cpu_seconds, row.other_seconds, row.ratio)
+        )
+    head = ["command", "model", "board", "CPU s", "other version", "ratio"]
+    notes = [f"{row.verb} {row.model}: {row.problem}" for row in rows if row.problem]
+    return "\n".join([format_table(head, cells), *notes])
 
 
 def _modeled_cycles(rows: Sequence[ModeledRun]) -> Outcome:

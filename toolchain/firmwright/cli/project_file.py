@@ -44,6 +44,7 @@ _CODE_KEYS = (
     "flash-command",
     "imgtool-args",
     "main",
+    "other-version",
     "pass",
     "scheduler",
 )
