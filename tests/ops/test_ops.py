@@ -28,7 +28,7 @@ from firmwright.ops.intrinsics import BASE_INTRINSICS
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule
 from firmwright.schedules.scalar import unrolled_loops
 from tests.ops.float_bounds import float_bound
 from tests.ops.generated_c import run_in_c
@@ -198,7 +198,7 @@ def test_unrolled_loops_equal_the_default_ones(
 ) -> None:
     for case in islice(conformance_cases(schedule.op), None if deep else 2):
         call, state = call_of(case, "litert")
-        runs = interpreted(call), interpreted(call, lambda op, b: schedule.build(op, {}, b))
+        runs = interpreted(call), interpreted(call, lambda op, b: schedule.build(op, NO_CONFIG, b))
         for arrays, _ in run_samples(call, state, draw(case)[3:4]):
             expected, got = (run(variable_arrays(call, arrays)) for run in runs)
             for theirs, ours in zip(expected, got, strict=True):

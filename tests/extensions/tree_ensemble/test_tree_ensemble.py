@@ -21,6 +21,7 @@ from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.lower.lowering import make_op_call
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import NO_CONFIG
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.schedules.registry import INTRINSICS
 from onnx import TensorProto, helper, numpy_helper
@@ -138,7 +139,10 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
         described, [x, *(c.array() for c in constants if c is not None)]
     )
     (rule,) = SCHEDULES
-    for build in (op_table()["tree_ensemble"].lower, lambda call, b: rule.build(call, {}, b)):
+    for build in (
+        op_table()["tree_ensemble"].lower,
+        lambda call, b: rule.build(call, NO_CONFIG, b),
+    ):
         kernel = Kernel("k", described)
         build(described, kernel)
         function = kernel.build()

@@ -20,6 +20,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import NO_CONFIG
 from firmwright.schedules.fpu.expressions import INTRINSICS as OWN
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
@@ -124,7 +125,7 @@ def test_a_search_quantizes_every_kind_of_float_as_division_does(dtype, zero_poi
     call = OpCall("quantize", (TensorType(x.shape, FLOAT32),), (result,), NO_ATTRS)
     kernel = Kernel("kernel", call)
     (schedule,) = (item for item in SCHEDULES if item.name == "scalar.quantize.search")
-    schedule.build(call, {}, kernel)
+    schedule.build(call, NO_CONFIG, kernel)
     (expected,) = op_table()["quantize"].reference(call, [x])
     np.testing.assert_array_equal(executed(kernel, [x]), expected)
     assert len(np.unique(expected)) == 256

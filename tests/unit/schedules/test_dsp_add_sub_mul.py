@@ -15,7 +15,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule
 from firmwright.schedules.dsp_and_scalar import mul
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from tests.unit.ir.verified import verify_prim_func
@@ -55,7 +55,7 @@ def check(call: OpCall, schedule: Schedule) -> None:
     (expected,) = op_table()[call.op].reference(call, [a, b])
     y = np.zeros(call.output.shape, np.int8)
     kernel = Kernel("kernel", call)
-    schedule.build(call, {}, kernel)
+    schedule.build(call, NO_CONFIG, kernel)
     func = kernel.build()
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     interpret(func, arrays | {"y": y}, INTRINSICS, constants=kernel.constants)

@@ -18,6 +18,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.schedules.fpu.conv2d_fully_connected import FpuConfig
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from tests.unit.ir.verified import verify_prim_func
 
@@ -207,9 +208,9 @@ def test_tiles_match_the_default_loops_in_place_and_packed(call, style) -> None:
     (schedule,) = (each for each in FLOAT if each.name == f"fpu.conv2d.{style}")
     x = drawn(call, 0)
     expected = by_default(call, x)
-    for pixels, packed in ((2, {}), (3, {}), (4, {}), (3, {"packed": 1}), (1, {"packed": 1})):
+    for pixels, packed in ((2, False), (3, False), (4, False), (3, True), (1, True)):
         kernel = Kernel("kernel", call)
-        schedule.build(call, {"lanes": 4, "pixels": pixels, **packed}, kernel)
+        schedule.build(call, FpuConfig(4, pixels, packed), kernel)
         np.testing.assert_array_equal(executed(call, kernel, x), expected)
 
 

@@ -16,6 +16,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import NO_CONFIG
 from firmwright.schedules.fpu.logistic_tanh_softmax import INTRINSICS as OWN
 from firmwright.schedules.fpu.logistic_tanh_softmax import SCHEDULES
 from firmwright.schedules.registry import INTRINSICS
@@ -31,7 +32,7 @@ def test_values_are_within_four_units_in_the_last_place(schedule) -> None:
     kind = TensorType(x.shape, FLOAT32)
     call = OpCall(schedule.op, (kind,), (kind,), attrs_from_mapping(schedule.op, {"beta": 1.0}))
     kernel, y = Kernel("kernel", call), np.zeros_like(x)
-    schedule.build(call, {}, kernel)
+    schedule.build(call, NO_CONFIG, kernel)
     interpret(kernel.build(), {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
     (expected,) = op_table()[schedule.op].reference(call, [x])
     units = 4 * np.spacing(np.maximum(np.abs(expected), np.float32(1e-44)))

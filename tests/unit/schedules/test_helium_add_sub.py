@@ -15,7 +15,7 @@ from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule
 from firmwright.schedules.helium import add_sub, average_pool2d
 from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
@@ -68,7 +68,7 @@ def check(call: OpCall, schedule: Schedule) -> None:
     (expected,) = op_table()[call.op].reference(call, arrays)
     y = np.zeros(call.output.shape, dtype.np)
     kernel = Kernel("kernel", call)
-    schedule.build(call, {}, kernel)
+    schedule.build(call, NO_CONFIG, kernel)
     func = kernel.build()
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     named = dict(zip(("x", "x_1"), arrays, strict=False))

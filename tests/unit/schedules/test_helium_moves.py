@@ -20,6 +20,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import NO_CONFIG
 from firmwright.schedules.helium import logistic_tanh, moves
 from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
@@ -38,7 +39,7 @@ def run(name: str, call: OpCall, *arrays: np.ndarray) -> list[str]:
     expected = op_table()[call.op].reference(call, arrays)
     outputs = [np.zeros(kind.shape, kind.dtype.np) for kind in call.outputs]
     kernel = Kernel("kernel", call)
-    schedule.build(call, {}, kernel)
+    schedule.build(call, NO_CONFIG, kernel)
     func = kernel.build()
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     memory = dict(zip([param.name for param in func.params], [*arrays, *outputs], strict=True))

@@ -17,6 +17,7 @@ from firmwright.ir.graph.attributes import attrs_from_mapping
 from firmwright.ir.graph.attributes.layers import AveragePoolAttrs
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.ops.schedule import NO_CONFIG
 from firmwright.schedules.dsp_and_scalar import pool2d
 from firmwright.schedules.registry import INTRINSICS
 
@@ -60,7 +61,7 @@ def test_windows_of_a_power_of_two_match_the_reference(schedule, is_unsigned, ju
         attrs = call.attributes(AveragePoolAttrs)
         one = replace(call, attrs=replace(attrs, unsigned=is_unsigned, activation="none"))
         assert schedule.configs(one)
-        judge(one, schedule, {})
+        judge(one, schedule, NO_CONFIG)
 
 
 @pytest.mark.parametrize("schedule", pool2d.SCHEDULES, ids=lambda schedule: schedule.name)

@@ -18,6 +18,7 @@ from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.traversal import declared_buffers, walk
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
+from firmwright.ops.schedule import NO_CONFIG
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 from tests.unit.ir.verified import verify_prim_func
 
@@ -71,7 +72,7 @@ def check(call: OpCall, name: str) -> tir.PrimFunc:
     arrays = [array.astype(kind.np) for array in arrays[: len(call.inputs)]]
     (schedule,) = (each for each in SCHEDULES if each.name == name)
     kernel = Kernel("kernel", call)
-    schedule.build(call, {}, kernel)
+    schedule.build(call, NO_CONFIG, kernel)
     func = kernel.build()
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     y = np.zeros(call.output.shape, call.output.dtype.np)

@@ -15,6 +15,7 @@ from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.ops.resize import HALF_BITS, share_bits
+from firmwright.ops.schedule import NO_CONFIG
 from firmwright.schedules.dsp_and_scalar import resize_bilinear as rows
 from firmwright.schedules.helium import resize_bilinear as helium
 from firmwright.schedules.registry import INTRINSICS
@@ -40,7 +41,7 @@ def resize(
 
 def run(schedule, call: OpCall, x: np.ndarray) -> None:
     kernel = Kernel("kernel", call)
-    schedule.build(call, {}, kernel)
+    schedule.build(call, NO_CONFIG, kernel)
     func = kernel.build()
     verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
     y = np.zeros(call.output.shape, call.output.dtype.np)

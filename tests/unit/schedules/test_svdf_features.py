@@ -14,7 +14,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import Schedule
+from firmwright.ops.schedule import NO_CONFIG, Schedule
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
 FEATURES = [item for item in SCHEDULES if item.name.endswith("svdf.features")]
@@ -59,7 +59,7 @@ def test_svdf_matches_the_reference(
     )
     expected = op_table()["svdf"].reference(call, [x, *weights, history])
     kernel, y, after = Kernel("kernel", call), np.zeros((BATCH, units), np.int8), history * 0
-    schedule.build(call, {}, kernel)
+    schedule.build(call, NO_CONFIG, kernel)
     arrays = {"x": x, "x_1": history, "y": y, "y_1": after}
     interpret(kernel.build(), arrays, INTRINSICS, constants=kernel.constants)
     np.testing.assert_array_equal(y, expected[0])

@@ -17,7 +17,7 @@ from firmwright.ir.tir.cost_model import estimate_cost
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
-from firmwright.ops.schedule import DEFAULT_SCHEDULE
+from firmwright.ops.schedule import DEFAULT_SCHEDULE, NO_CONFIG
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.registry import SCHEDULES as EVERY_SCHEDULE
 from firmwright.schedules.scalar.unrolled_loops import SCHEDULES
@@ -43,7 +43,7 @@ def test_unrolled_loops_take_fewer_instructions(call: OpCall, bar: float) -> Non
     (schedule,) = (item for item in SCHEDULES if item.name == f"scalar.{call.op}.unrolled")
     default, unrolled = Kernel("kernel", call), Kernel("kernel", call)
     op_table()[call.op].lower(call, default)
-    schedule.build(call, {}, unrolled)
+    schedule.build(call, NO_CONFIG, unrolled)
     weights = cost_weights_for(Target("cortex-m", (("mcpu", "cortex-m4"),)))
     before, after = (
         estimate_cost(kernel.build(), INTRINSICS, weights).instructions
