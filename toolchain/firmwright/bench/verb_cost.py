@@ -18,7 +18,7 @@ from firmwright.base.errors import UsageError
 from firmwright.base.import_path import trusted_import_path
 
 RUNS = 7
-"""Each command runs so many times; its least time is the one that other programs disturb least."""
+"""The runs of each command; the least time is the one that other programs disturb least."""
 _TIMEOUT_S = 600.0
 
 
