@@ -1,17 +1,23 @@
-"""The settings of all Jinja2 templates, which are in the folder `templates` of a package."""
+"""The settings of all Jinja2 templates, which are in the folder `templates` of a package.
+
+Jinja2 is imported when a template is rendered, since few verbs do that.
+"""
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from jinja2 import UndefinedError as UndefinedError
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 @cache
-def template_environment(*packages: str, autoescape: bool = False) -> Environment:
+def template_environment(*packages: str, autoescape: bool = False) -> "Environment":
     """Return the settings for the templates of packages; the first with a template provides it.
 
     The filter `n` groups the digits of a number, `signed` also has its sign.
     """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "templates") for package in packages]),
         autoescape=autoescape,
@@ -27,6 +33,13 @@ def template_environment(*packages: str, autoescape: bool = False) -> Environmen
 
 def render_template(package: str, template: str, **values: object) -> str:
     return template_environment(package).get_template(template).render(**values)
+
+
+def template_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of values that do not suit a template."""
+    from jinja2 import UndefinedError
+
+    return TypeError, UndefinedError
 
 
 def to_unicode(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from firmwright.artifacts import MARKER
 from firmwright.base.errors import MismatchError, ModelError, UsageError
 from firmwright.base.json_input import Json, JsonObject, as_object, as_objects, as_text
-from firmwright.base.templates import UndefinedError
+from firmwright.base.templates import template_errors
 from firmwright.base.version import VERSION
 from firmwright.cli.bound import with_bound
 from firmwright.cli.verb import Outcome
@@ -117,7 +117,7 @@ def reproduce(
     if "bound" in facts:
         try:
             tree = with_bound(compilations[0], as_object(facts["bound"]))
-        except (TypeError, UndefinedError) as error:
+        except template_errors() as error:
             what = "metadata.json has a bound that cannot be read."
             raise ModelError(what, where=str(folder), hint="run bound again.") from error
     return _compare(folder, tree.encoded(), as_text(facts["model"]))

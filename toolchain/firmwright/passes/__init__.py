@@ -1,13 +1,13 @@
-"""Passes `IRModule -> IRModule`, one per file; they share unchanged nodes, or the whole module."""
+"""Passes `IRModule -> IRModule`, one per file; they share unchanged nodes, or the whole module.
 
-from collections.abc import Mapping
+The table is made when it is first used, since other packages need single modules of this one.
+"""
 
-from firmwright.base.package_modules import package_modules
-from firmwright.ir.module import Pass
-from firmwright.passes import graph, tir
+from typing import TYPE_CHECKING
 
-_MODULES = [module for package in (graph, tir) for module in package_modules(package)]
-BY_NAME: Mapping[str, Pass] = {
-    module.PASS.name: module.PASS for module in _MODULES if hasattr(module, "PASS")
-}
-"""The passes that need only the module; `ir/pass_catalog.txt` gives their order."""
+from firmwright.base.package_modules import export_on_use
+
+if TYPE_CHECKING:
+    from firmwright.passes.registry import BY_NAME as BY_NAME
+
+__getattr__ = export_on_use(__name__, {"registry": ["BY_NAME"]})
