@@ -23,8 +23,8 @@ from firmwright.base.errors import (
 from firmwright.bench.model_benchmark import BALANCED
 from firmwright.boards import Compiler
 from firmwright.boards.flash_tools import FLASH_RUNNERS
-from firmwright.boards.mcuboot import MCUBOOT
 from firmwright.cli import boards
+from firmwright.cli.boot_loaders import boot_loaders
 from firmwright.cli.demo import EMULATED_BOARD
 from firmwright.cli.main import _parser, error_object, to_json_value, verbs
 from firmwright.cli.options import describe_verb
@@ -102,8 +102,8 @@ def test_choices_and_defaults_of_options_are_those_of_the_code():
         ("compile", "optimize"): OPTIMIZE_GOALS,
         ("erase", "runner"): FLASH_RUNNERS,
         ("evaluate", "metric"): METRICS,
-        ("export", "format"): (*export_formats(), MCUBOOT),
-        ("flash", "runner"): (*FLASH_RUNNERS, MCUBOOT),
+        ("export", "format"): (*export_formats(), *boot_loaders()),
+        ("flash", "runner"): (*FLASH_RUNNERS, *boot_loaders()),
         ("mlperf", "task"): [task.name for task in TASKS],
         ("partition", "optimize"): OPTIMIZE_GOALS,
         ("quantize", "activations"): ACTIVATIONS,

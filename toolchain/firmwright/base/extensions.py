@@ -52,6 +52,10 @@ class Extension:
     """Modules with `EXPORT_FORMATS`: value of export --format -> `ExportFormat`."""
     firmware_mains: ModuleNames = ()
     """Modules with `FIRMWARE_MAINS`: value of --firmware -> function that makes a main program."""
+    board_tables: ModuleNames = ()
+    """Modules with `BOARD_TABLES`: table of a board file -> function that reads it."""
+    boot_loaders: ModuleNames = ()
+    """Modules with `BOOT_LOADERS`: value of export --format and flash --runner -> `BootLoader`."""
     command_line: ModuleNames = ()
     """Packages with the layout of `firmwright.cli`: verbs, help.toml and options.txt."""
     passed_variables: tuple[str, ...] = ()

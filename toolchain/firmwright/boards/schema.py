@@ -8,8 +8,8 @@ from firmwright.base.errors import BoardError
 from firmwright.base.rounding import round_up
 from firmwright.boards import peripherals, trust
 from firmwright.boards.clock import Clock, read_clock
+from firmwright.boards.extension_tables import read_extension_tables, table_readers
 from firmwright.boards.flash_tools import FlashTools, read_flash_tools
-from firmwright.boards.mcuboot import McubootSlots, read_mcuboot
 from firmwright.boards.memory import BANDWIDTH, MemoryKind, MemoryRegion, read_memory_regions
 from firmwright.boards.toml_table import TomlKey, TomlTable, check_keys, read_table
 from firmwright.ir.core import PoolInfo
@@ -111,12 +111,17 @@ class Board:
     """The boot ROM that requires a header before the program; "" for none."""
     flash_tools: Annotated[FlashTools, TomlKey("flash")]
     watchdog: peripherals.Watchdog | None = None
-    mcuboot: McubootSlots | None = None
     targets: tuple[str, ...] = ()
     """Accelerators with their attributes on this board, in the form of --target."""
     cores: peripherals.Cores | None = None
     dma: peripherals.DmaController | None = None
     calibration: Calibration | None = None
+    tables: Annotated[tuple[object, ...], TomlKey(has_key=False)] = ()
+    """What extensions read from their tables; see `table`."""
+
+    def table(self, kind: type[T]) -> T | None:
+        """Return what an extension read from its table, by its type; None without the table."""
+        return next((value for value in self.tables if isinstance(value, kind)), None)
 
     @property
     def is_host(self) -> bool:
@@ -240,7 +245,8 @@ def with_memory_of(board: Board, chip: Board) -> Board:
 
 def read_board(table: TomlTable, name: str) -> Board:
     """Read the board of the folder `name`; BoardError if the file violates the schema."""
-    check_keys(table, Board, ("soc",))
+    more_keys = ("soc", *table_readers())
+    check_keys(table, Board, more_keys)
     if table.text("name") != name:
         what = f"the name is {table.text('name')!r}, but the folder is called {name!r}."
         raise table.error("name", what, "give both the same name.")
@@ -262,7 +268,7 @@ def read_board(table: TomlTable, name: str) -> Board:
         table,
         Board,
         port,
-        more_keys=("soc",),
+        more_keys=more_keys,
         memory=memory,
         clock=clock,
         console=peripherals.read_console(table.subtable("console"), port, clock),
@@ -272,10 +278,10 @@ def read_board(table: TomlTable, name: str) -> Board:
         boot=table.choice("boot", peripherals.BOOTS.get(port, ())) if table.has("boot") else "",
         flash_tools=read_flash_tools(table.subtable("flash")),
         watchdog=optional("watchdog", lambda own: peripherals.read_watchdog(own, port, clock_hz)),
-        mcuboot=optional("mcuboot", lambda own: read_mcuboot(own, memory)),
         cores=optional("cores", lambda own: read_table(own, peripherals.Cores, port)),
         dma=optional("dma", lambda own: read_table(own, peripherals.DmaController, port)),
         calibration=calibration,
+        tables=read_extension_tables(table, memory),
     )
 
 

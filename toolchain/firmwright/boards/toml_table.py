@@ -153,9 +153,13 @@ class TomlTable:
 
 @dataclass(frozen=True, slots=True)
 class TomlKey:
-    """The key of a dataclass field, by default its name, and the limits or reader of its value."""
+    """The key of a dataclass field, by default its name, and the limits or reader of its value.
+
+    A field without a key (`has_key`) gets its value from the caller.
+    """
 
     key: str = ""
+    has_key: bool = True
     choices: Choices = ()
     minimum: int = 0
     maximum: int | None = None
@@ -183,7 +187,7 @@ def read_table(
 def check_keys(table: TomlTable, cls: type, more_keys: Sequence[str] = ()) -> None:
     """Reject keys that are neither fields of the dataclass `cls` nor `more_keys`."""
     specs = _toml_keys(cls).items()
-    keys = [spec.key or name for name, spec in specs]
+    keys = [spec.key or name for name, spec in specs if spec.has_key]
     table.expect_keys((*keys, *more_keys))
 
 

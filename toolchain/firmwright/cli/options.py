@@ -131,7 +131,8 @@ def _add_argument(group: _Group, line: str) -> None:
             names[at : at + 1] = _added_choices(flags[0])
         settings |= {"choices": names, "metavar": None}
     if more := _MORE_DESCRIBED.search(description):
-        texts = dict.fromkeys(filter(None, _added_choices(flags[0]).values()))
+        added = _added_choices(flags[0] if flags else placeholder)
+        texts = dict.fromkeys(filter(None, added.values()))
         description = description.replace(more[0], "".join(more[1] + text for text in texts))
     states_default = settings.keys() & {"action", "required", "nargs"} or "default:" in description
     shown = "" if states_default else f" (default: {settings.get('default') or 'none'})"

@@ -42,7 +42,6 @@ _CODE_KEYS = (
     "address",
     "custom-op",
     "flash-command",
-    "imgtool-args",
     "main",
     "other-version",
     "pass",

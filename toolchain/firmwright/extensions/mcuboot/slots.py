@@ -1,14 +1,13 @@
 """The slots of a board's MCUboot, as imgtool and SMP servers need them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
+from firmwright.boards.extension_tables import TableReader
 from firmwright.boards.memory import MemoryRegion
 from firmwright.boards.toml_table import TomlKey, TomlTable, read_table
 
-MCUBOOT: Final = "mcuboot"
-"""The name of MCUboot as a package format and as a runner."""
 HEADER_BYTES_MIN: Final = 32
 ALIGNMENTS: Final = (1, 2, 4, 8, 16, 32)
 
@@ -46,3 +45,6 @@ def read_mcuboot(table: TomlTable, memory: Sequence[MemoryRegion]) -> McubootSlo
         if need > slot_bytes:
             raise rows.error(name, f"header and region have {need} bytes, the slot {slot_bytes}.")
     return read
+
+
+BOARD_TABLES: Mapping[str, TableReader] = {"mcuboot": read_mcuboot}

@@ -16,7 +16,7 @@ from firmwright.artifacts import MARKER, SourceTree
 from firmwright.base.child_process import Word, python_command, run_program
 from firmwright.base.errors import ToolMissingError, UsageError
 from firmwright.boards import Board
-from firmwright.boards.mcuboot import McubootSlots
+from firmwright.extensions.mcuboot.slots import McubootSlots
 
 MANIFEST: Final = "manifest.json"
 SIGN_TIMEOUT_S: Final = 60.0
@@ -41,7 +41,7 @@ def sign_update(
     if not signing.key.is_file():
         hint = f"create one: imgtool keygen -k {signing.key} -t ecdsa-p256."
         raise UsageError("there is no such key file.", where=str(signing.key), hint=hint)
-    slots = board.mcuboot
+    slots = board.table(McubootSlots)
     assert slots is not None  # the caller selected payloads by its slots
     content: dict[str, str | bytes] = {MARKER: metadata}
     entries = []

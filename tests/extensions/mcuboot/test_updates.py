@@ -19,8 +19,8 @@ import pytest
 
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.cli.main import main
-from firmwright.device.smp_update import send_update
-from firmwright.flows.board.mcuboot import read_update
+from firmwright.extensions.mcuboot.smp_update import send_update
+from firmwright.extensions.mcuboot.update import read_update
 
 pytest.importorskip("imgtool", reason="needs the extra mcuboot")
 packet = pytest.importorskip("smp.packet", reason="needs the extra mcuboot")

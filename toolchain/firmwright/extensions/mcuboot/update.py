@@ -9,11 +9,11 @@ from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
 from firmwright.base.json_input import JsonObject, as_object, as_objects, as_text, parse_json
 from firmwright.boards import Board
-from firmwright.boards.mcuboot import McubootSlots
 from firmwright.build import build_project
-from firmwright.device.smp_update import SignedImage, read_signed_image
+from firmwright.extensions.mcuboot.signing import MANIFEST, ImageSigning, sign_update
+from firmwright.extensions.mcuboot.slots import McubootSlots
+from firmwright.extensions.mcuboot.smp_update import SignedImage, read_signed_image
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.package.mcuboot_update import MANIFEST, ImageSigning, sign_update
 from firmwright.package.metadata_reader import parse_metadata
 from firmwright.package.project_writer import write_project
 from firmwright.pipeline import Bundle, Compilation
@@ -37,7 +37,7 @@ def export_update(
     only: int | None = None,
 ) -> tuple[str, ...]:
     """Write the signed images, or `only` the one with that number; return the file names."""
-    slots = board.mcuboot
+    slots = board.table(McubootSlots)
     if slots is None:
         what = "the board's file does not describe the slots of an MCUboot."
         hint = "add a table [mcuboot] to it, as in examples/mcuboot/boards."

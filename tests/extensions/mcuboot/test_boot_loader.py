@@ -22,18 +22,19 @@ import numpy as np
 import pytest
 
 from firmwright.cli.option_values import const_pool
-from firmwright.device.smp_update import _await_server
+from firmwright.extensions.mcuboot.smp_update import _await_server
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.samples.reference_outputs import compute_reference
 from firmwright.pipeline import Compilation
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PATH_VARIABLE = "MCUBOOT_PATH"
 CHECKOUT = os.environ.get(PATH_VARIABLE, "")
 RUN_HERE = re.compile(
-    r"<!-- not run: run by tests/acceptance/test_mcuboot.py -->\n```sh\n(.*?)```", re.DOTALL
+    r"<!-- not run: run by tests/extensions/mcuboot/test_boot_loader.py -->\n```sh\n(.*?)```",
+    re.DOTALL,
 )
 PORT = "/dev/pts/3"
 """The port in the guide."""
