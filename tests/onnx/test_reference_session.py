@@ -200,3 +200,23 @@ def test_weights_are_changed_only_on_a_cpu_that_saturates(
     assert len(calls) == saturates
     sums = (value.astype(int) - 3).sum(axis=1, keepdims=True) * 100
     np.testing.assert_array_equal(y[:, :1], np.clip(np.rint(sums * 0.01) + 3, 0, 255))
+
+
+def test_weights_are_changed_in_models_without_quantize_linear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net, calls = Net(), []
+    x = net.input("x", (2, 8), TensorProto.UINT8)
+    weights = net.weight(np.full((8, 4), 100, np.int8))
+    model = net.model(net.node("MatMulInteger", x, weights))
+
+    def changed(data: bytes) -> bytes:
+        calls.append(with_unsigned_weights(data))
+        return calls[-1]
+
+    monkeypatch.setattr(reference_worker, "products_saturate", lambda: True)
+    monkeypatch.setattr(reference_worker, "with_unsigned_weights", changed)
+    value = np.full((2, 8), 255, np.uint8)
+    (y,) = OnnxRuntimeSession(model, layers=False).run([value])
+    assert calls != [model]
+    np.testing.assert_array_equal(y, np.full((2, 4), 8 * 255 * 100))

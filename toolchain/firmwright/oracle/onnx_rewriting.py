@@ -118,15 +118,16 @@ def _integer_weights(
 
     kinds = onnx.TensorProto
     makers = {name: node for node in graph.node for name in node.output}
+    types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
+    types |= {name: tensor.data_type for name, tensor in tensors.items()}
     for node in graph.node:
         found = _weights_of(node, makers, tensors)
         if found is None:
             continue
-        source = tensors.get(found.activations)
         maker = makers.get(found.activations)
         # The operators named Dynamic... quantize activations to uint8 themselves.
         is_unsigned = "Dynamic" in node.op_type or (maker and "Dynamic" in maker.op_type)
-        if source is not None and source.data_type == kinds.UINT8:
+        if types.get(found.activations) == kinds.UINT8:
             is_unsigned = True
         weights = tensors.get(found.node.input[found.weights])
         if is_unsigned and weights is not None and weights.data_type == kinds.INT8:
@@ -141,7 +142,7 @@ def _weights_of(
     """Return the weights of a product, None for every other operator."""
     operands = _OPERANDS.get(node.op_type)
     if operands is not None:
-        activations = _input(node, operands.activations_zero_point)
+        activations = _input(node, operands.activations_zero_point) or _input(node, 0)
         return _IntegerWeights(node, operands.weights, operands.weights_zero_point, activations, ())
     if node.op_type not in _REAL_PRODUCTS:
         return None

@@ -150,20 +150,22 @@ def _run(session: InferenceSession, feeds: Mapping[str, Array]) -> dict[str, Arr
 
 
 def _open_as_it_is(model: bytes) -> tuple[InferenceSession, bytes]:
-    """Return a session of the model and its optimized graph."""
-    if not is_quantized(model):
-        return _open(model, is_optimized=False)
+    """Return a session of the model and its graph, which is optimized if the model is quantized.
+
+    Operators of integers are also in models that are not, such as QGemm and MatMulInteger.
+    """
+    is_optimized = is_quantized(model)
     try:
-        opened = _open(model, is_optimized=True)
+        opened = _open(model, is_optimized=is_optimized)
     except RuntimeError:
         other = with_scalar_pools(model)
         if other == model:
             raise
-        model, opened = other, _open(other, is_optimized=True)
+        model, opened = other, _open(other, is_optimized=is_optimized)
     exact = with_unsigned_weights(model) if products_saturate() else model
     if exact == model:
         return opened
-    replaced = _open(exact, is_optimized=True)
+    replaced = _open(exact, is_optimized=is_optimized)
     # The same operators compute the same products, without saturation.
     is_proved = _operators(replaced[1]) == _operators(opened[1])
     return replaced if is_proved else opened
