@@ -95,7 +95,8 @@ def grouped_verbs() -> Mapping[str, tuple[str, ...]]:
 
 
 def format_examples(verb: str) -> str:
-    text = command_packages()[verb].examples.get(verb, "")
+    packages = dict.fromkeys((command_packages()[verb], *extension_packages()))
+    text = "\n".join(package.examples[verb] for package in packages if verb in package.examples)
     return f"examples:\n{textwrap.indent(text, '  ')}" if text else ""
 
 
