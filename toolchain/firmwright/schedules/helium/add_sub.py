@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from functools import partial
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, DType
+from firmwright.base.dtypes import INT8, INT16, Array, DType
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
@@ -33,10 +32,10 @@ _TERMS = ("zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_
 _OUTPUT = ("multiplier", "shift", "zero_point", "low", "high", "rounding", "count")
 
 
-def _meaning(sign: int, dtype: DType, a: Any, b: Any, y: Any, *rest: Any) -> Any:
+def _meaning(sign: int, dtype: DType, a: Array, b: Array, y: Array, *rest: int) -> Array:
     *terms, multiplier, shift, zero_point, low, high, _, count = rest
 
-    def term(x: Any, zero: int, factor: int = 0, by: int = 0) -> Any:
+    def term(x: Array, zero: int, factor: int = 0, by: int = 0) -> Array:
         wide = (np.asarray(x)[:count].astype(np.int64) - zero) << (left_shift(dtype) if sign else 0)
         return multiply_by_quantized_multiplier(wide, factor, by, Rounding.TWICE) if sign else wide
 

@@ -1,11 +1,10 @@
 """average_pool2d on Helium: sums of eight channels in int16 lanes."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT32
+from firmwright.base.dtypes import INT8, INT32, Array
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import read_sections
 from firmwright.ir import tir
@@ -33,7 +32,7 @@ _PORTABLE = "\n".join([_C["portable"], *(f"c{i} = sums[{i}];" for i in range(_CH
 _TEXT = "\n".join([_C["text"], *(f"c{i} = vgetq_lane_s16(sums, {i});" for i in range(_CHANNELS))])
 
 
-def _meaning(x: Any, rows: Any, columns: Any, row_step: Any, step: Any) -> tuple[Any, ...]:
+def _meaning(x: Array, rows: int, columns: int, row_step: int, step: int) -> tuple[Array, ...]:
     at = (np.arange(rows)[:, None] * row_step + np.arange(columns) * step).reshape(-1)
     values = np.asarray(x, np.int64)
     return tuple(values[at + c].sum(axis=0).astype(np.int32) for c in range(_CHANNELS))
@@ -55,9 +54,10 @@ WINDOW_SUM = Intrinsic(
 )
 
 
-def _add_meaning(acc: Any, x: Any, pixels: Any, channels: Any) -> Any:
+def _add_meaning(acc: Array, x: Array, pixels: int, channels: int) -> Array:
     values = np.asarray(x, np.int64)[: pixels * channels]
-    total = np.asarray(acc, np.int64) + values.reshape(pixels, channels, *values.shape[1:]).sum(0)
+    sums = values.reshape(pixels, channels, *values.shape[1:]).sum(axis=0)
+    total: Array = np.asarray(acc, np.int64) + sums
     return total.astype(np.int32)
 
 

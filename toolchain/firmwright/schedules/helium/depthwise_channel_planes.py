@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
@@ -63,8 +63,9 @@ def window_instructions(
 # ---- the plane ----------------------------------------------------------------------------------
 
 
-def _plane_meaning(plane: Any, x: Any, *rest: Any) -> Any:
-    rows, columns, row_step, column_step, pitch = rest
+def _plane_meaning(
+    plane: Array, x: Array, rows: int, columns: int, row_step: int, column_step: int, pitch: int
+) -> Array:
     i, j = np.arange(rows)[:, None], np.arange(columns)
     result = np.array(plane)
     result[i * pitch + j] = np.asarray(x)[i * row_step + j * column_step]
@@ -124,8 +125,17 @@ def block_starts(count: int, block: int) -> Array:
     return np.minimum(np.arange(0, count, block), count - block)
 
 
-def _meaning(groups: int, *args: Any) -> Any:
-    plane, w, table, places, q, y, zero_point, low, high, rounding, lanes, *geometry = args
+def _meaning(
+    groups: int,
+    plane: Array,
+    w: Array,
+    table: Array,
+    places: Array,
+    q: Array,
+    y: Array,
+    *rest: int,
+) -> Array:
+    zero_point, low, high, rounding, lanes, *geometry = rest
     outer, inner, b_out, b_in, p_out, p_in, y_out, y_in, *group = geometry
     x, filters, output = (np.asarray(a).reshape(len(a), -1)[:, 0] for a in (plane, w, y))
     lane_table = np.asarray(table).reshape(-1, LANES).astype(np.int64)
@@ -158,7 +168,7 @@ def _window(groups: int) -> Intrinsic:
             *vector_requantize.EPILOGUE_OPERANDS,
             *immediates(*geometry),
         ),
-        meaning=lambda *args: _meaning(groups, *args),
+        meaning=partial(_meaning, groups),
         portable=_portable(groups),
         doc="All outputs of one filter from its channel's plane.",
         requires="mve",

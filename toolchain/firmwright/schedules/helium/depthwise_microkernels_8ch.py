@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from functools import partial
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, DType
+from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.schedules.helium import int16_dot, vector_requantize
@@ -133,17 +132,19 @@ def _portable(pixels: int, columns: int, dtype: DType) -> str:
     )
 
 
-def _finished(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
+def _finished(sums: Array, multiplier: Array, shift: Array, settings: Sequence[int]) -> Array:
     """Return the requantized sums (bias included); int8 settings begin with a zero point."""
     if len(settings) == len(_WIDE_ENDING) - 1:
         return int16_dot.requantize_to_int16(sums, multiplier, shift, settings)
     zero_point, low, high, rounding = settings
     scaled = vector_requantize.scale_lanes(sums, multiplier, shift, rounding)
-    return np.clip(scaled + zero_point, low, high).astype(np.int8)
+    results: Array = np.clip(scaled + zero_point, low, high)
+    return results.astype(np.int8)
 
 
-def _meaning(pixels: int, columns: int, *args: Any) -> tuple[Any, ...]:
-    x, w, bias, q, *rest = args
+def _meaning(
+    pixels: int, columns: int, x: Array, w: Array, bias: Array, q: Array, *rest: int
+) -> tuple[Array, ...]:
     *settings, lanes = rest[pixels : -len(_GEOMETRY)]
     x_row, x_column, x_pixel, w_row, w_column, rows = rest[-len(_GEOMETRY) :]
     i, j = np.arange(rows)[:, None, None], np.arange(columns)[:, None]
@@ -180,7 +181,7 @@ def _channels(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> I
             *ending,
             *immediates(*_GEOMETRY),
         ),
-        meaning=lambda *args: _meaning(pixels, columns, *args),
+        meaning=partial(_meaning, pixels, columns),
         portable=_portable(pixels, columns, dtype),
         doc=f"Windows of {columns} columns, {pixels} pixels of eight channels.",
         requires="mve",

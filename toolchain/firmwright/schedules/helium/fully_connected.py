@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import minimum
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, Operand, immediates, pointers
 from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
@@ -80,7 +79,7 @@ def _channels_text(loop: DotProductLoop) -> str:
     return fill_text(_C["channels"], frame=loop.frame(("x",)), first=first, second=second)
 
 
-def _channels_meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
+def _channels_meaning(w: Array, x: Array, q: Array, y: Array, *rest: int) -> Array:
     *settings, lanes, taps = rest
     products = dot_product_loop.unpack_weights(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
     total, half = products.sum(axis=1), vector_requantize.CHANNELS
@@ -91,13 +90,16 @@ def _channels_meaning(w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
     return np.concatenate(halves)[:lanes]
 
 
-def _meaning(unpack: Callable[..., Any], w: Any, x: Any, q: Any, y: Any, *rest: Any) -> Any:
+def _meaning(
+    unpack: Callable[[Array, int, int], Array], w: Array, x: Array, q: Array, y: Array, *rest: int
+) -> Array:
     multiplier, left, addend, sign, shift, low, high, lanes, taps = rest
     products = unpack(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
     total = products.sum(axis=1) + np.asarray(q, np.int64)
     scaled = ((total << left) * multiplier) >> 32
     moved = (scaled + addend + np.where(total < 0, sign, 0)) >> shift
-    return np.clip(moved, low, high).astype(INT8.np)[:lanes]
+    results: Array = np.clip(moved, low, high).astype(INT8.np)
+    return results[:lanes]
 
 
 def matvec_microkernel_name(taps: int, kind: str = "int8") -> str:
@@ -127,7 +129,7 @@ class _RowsKind:
     weight_rows: int
     parameters: int
     settings: tuple[Operand, ...]
-    meaning: Callable[..., Any]
+    meaning: Meaning
     portable: str
     doc: str
     text: Callable[[DotProductLoop], str]
@@ -137,7 +139,7 @@ class _RowsKind:
         steps = loop.head + loop.tail
         weight_bytes = steps * dot_product_loop.BYTES_PER_STEP * self.weight_rows
 
-        def count(args: Sequence[Any]) -> int:
+        def count(args: Sequence[int]) -> int:
             return loop.instructions(("x",), args[-1], self.lanes) + self.epilogue_instructions
 
         return Intrinsic(

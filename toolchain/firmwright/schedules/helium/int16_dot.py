@@ -8,11 +8,10 @@ import enum
 from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32
+from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
@@ -76,21 +75,26 @@ def _product_text(loop: DotProductLoop) -> str:
     )
 
 
-def unpack_int16_column(column: Any) -> Any:
+def unpack_int16_column(column: Array) -> Array:
     """Convert bytes [2 n, lanes...] to their int16 values, as int64."""
     raw = np.asarray(column, np.int64)
-    return (raw[0::2] & 0xFF) | (raw[1::2] << 8)
+    values: Array = (raw[0::2] & 0xFF) | (raw[1::2] << 8)
+    return values
 
 
-def _sums(w: Any, x: Any, rows: int, taps: int) -> Any:
+def _sums(w: Array, x: Array, rows: int, taps: int) -> Array:
     """Return sums [row, lanes...] of weights [step, row, eight] times a column of `taps` bytes."""
     weights = np.asarray(w, np.int64)
     lanes = weights.shape[1:]
     by_row = weights.reshape(-1, rows, WIDTH, *lanes).swapaxes(0, 1).reshape(rows, -1, *lanes)
-    return (by_row[:, : taps // 2] * unpack_int16_column(x)[None, : taps // 2]).sum(axis=1)
+    products = by_row[:, : taps // 2] * unpack_int16_column(x)[None, : taps // 2]
+    sums: Array = products.sum(axis=1)
+    return sums
 
 
-def requantize_to_int16(sums: Any, multiplier: Any, shift: Any, settings: Sequence[int]) -> Any:
+def requantize_to_int16(
+    sums: Array, multiplier: Array, shift: Array, settings: Sequence[int]
+) -> Array:
     """Requantize sums with bias; `settings` are low, high, rounding."""
     low, high, rounding = settings
     if rounding == Int16LaneRounding.ONCE:
@@ -99,10 +103,13 @@ def requantize_to_int16(sums: Any, multiplier: Any, shift: Any, settings: Sequen
         results = (moved + (np.int64(1) << (right - 1))) >> right
     else:
         results = multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
-    return np.clip(results, low, high).astype(np.int16)
+    clamped: Array = np.clip(results, low, high)
+    return clamped.astype(np.int16)
 
 
-def _product_meaning(w: Any, x0: Any, x1: Any, q: Any, y0: Any, y1: Any, *rest: Any) -> Any:
+def _product_meaning(
+    w: Array, x0: Array, x1: Array, q: Array, y0: Array, y1: Array, *rest: int
+) -> tuple[Array, ...]:
     *settings, lanes, taps = rest
     table = np.asarray(q, np.int64)
     return tuple(

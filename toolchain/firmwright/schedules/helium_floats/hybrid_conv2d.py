@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from textwrap import indent
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ _C = read_sections(__file__)
 _NEGATIVE_ZERO = 0x80000000
 
 
-def _ends_meaning(x: Any, count: Any, *_: Any) -> tuple[Any, Any]:
+def _ends_meaning(x: Array, count: int, *_: int) -> tuple[Array, Array]:
     bits = np.ascontiguousarray(np.asarray(x, np.float32)[:count])
     least = np.maximum(bits.view(np.uint32).max(axis=0), np.uint32(_NEGATIVE_ZERO))
     return least, np.maximum(bits.view(np.int32).max(axis=0), 0)
@@ -67,11 +66,14 @@ _WHOLE, _REST = (
 )
 
 
-def _quantize_meaning(y: Any, x: Any, inverse: Any, offset: Any, moves: Any, count: Any) -> Any:
+def _quantize_meaning(
+    y: Array, x: Array, inverse: float, offset: int, moves: int, count: int
+) -> Array:
     with np.errstate(all="ignore"):
         wide = (np.asarray(x, np.float32)[:count] * inverse).astype(np.float64)
     nearest = np.sign(wide) * np.floor(np.abs(wide) + 0.5)
-    return np.clip(nearest + (offset if moves else 0), INT8.min, INT8.max).astype(np.int8)
+    results: Array = np.clip(nearest + (offset if moves else 0), INT8.min, INT8.max)
+    return results.astype(np.int8)
 
 
 QUANTIZE = Intrinsic(
@@ -149,8 +151,20 @@ def _text(loop: DotProductLoop) -> str:
     return "\n".join(lines)
 
 
-def _meaning(w: Any, x0: Any, x1: Any, totals: Any, q: Any, *rest: Any) -> tuple[Any, ...]:
-    _, _, scale, zero_point, activation, lanes, taps = rest
+def _meaning(
+    w: Array,
+    x0: Array,
+    x1: Array,
+    totals: Array,
+    q: Array,
+    y0: Array,
+    y1: Array,
+    scale: float,
+    zero_point: int,
+    activation: int,
+    lanes: int,
+    taps: int,
+) -> tuple[Array, ...]:
     weights = dot_product_loop.unpack_weights(w, CHANNELS, taps)
     table = np.asarray(q, np.float32)
     share = np.asarray(totals, np.int64) * zero_point
