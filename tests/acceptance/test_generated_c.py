@@ -149,9 +149,9 @@ def test_the_softmax_of_ten_classes_is_three_loops(compiled: Compile) -> None:
 @pytest.mark.parametrize(
     ("model", "board"),
     [
-        ("digits", "microbit"),
+        pytest.param("digits", "microbit", marks=pytest.mark.deep),
         ("digits", "mps2-an386"),
-        ("digits", "mps2-an505"),
+        pytest.param("digits", "mps2-an505", marks=pytest.mark.deep),
         ("kws_float", "mps2-an386"),
     ],
 )

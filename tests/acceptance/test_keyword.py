@@ -40,6 +40,7 @@ def _module(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.deep
 @pytest.mark.qemu
 def test_words_in_a_wav_are_recognized(
     example: tuple[ModuleType, ModuleType], tmp_path: Path

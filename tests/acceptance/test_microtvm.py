@@ -19,7 +19,10 @@ SAMPLES = 40
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize("own_stack", [False, True], ids=["static", "stack"])
+@pytest.mark.parametrize(
+    "own_stack",
+    [pytest.param(False, id="static"), pytest.param(True, id="stack", marks=pytest.mark.deep)],
+)
 def test_microtvm_program_links_and_is_bit_exact(own_stack: bool, tmp_path: Path) -> None:
     compiled = fw.compile(fw.load(EXAMPLE / "digits.tflite", name="default"), c_api="tvm")
     compiled.tree.write(tmp_path)

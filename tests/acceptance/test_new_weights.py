@@ -99,6 +99,7 @@ def test_weight_independent_code_equals_litert(
         assert verify(compiled(file, board, weight_independent=True), samples=4).exact, name
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["digits_float.tflite", "int4"])
 def test_weight_independent_code_of_floats_and_int4(
     name: str, digits_path: Path, tmp_path: Path, deep: bool

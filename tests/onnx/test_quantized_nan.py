@@ -32,8 +32,8 @@ PARAMETERS = ((1.0, 3), (0.3, 0))
 BOARDS = [
     pytest.param("host", marks=pytest.mark.host_c),
     pytest.param("mps2-an386", marks=pytest.mark.qemu),
-    pytest.param("mps3-an547", marks=pytest.mark.qemu),
-    pytest.param("microbit", marks=pytest.mark.qemu),
+    pytest.param("mps3-an547", marks=[pytest.mark.qemu, pytest.mark.deep]),
+    pytest.param("microbit", marks=[pytest.mark.qemu, pytest.mark.deep]),
 ]
 CAST_VALUES = np.array(
     [*VALUES, 300.7, -300.7, -0.9, 127.9, -129.0, 70000.5, 4e9, 1e10, -(2.0**31) - 256, 2.0**63],

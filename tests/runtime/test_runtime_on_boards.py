@@ -43,13 +43,12 @@ RUNTIME_RAM_MAX_BYTES = 512
 
 ARM_BOARDS = [
     "microbit",
-    "mps2-an385",
     "mps2-an505",
     "mps3-an547",
     "netduinoplus2",
     "stm32vldiscovery",
 ]
-DEEP_ARM_BOARDS = ["mps2-an386", "mps2-an500", "mps2-an521", "mps3-an524"]
+DEEP_ARM_BOARDS = ["mps2-an385", "mps2-an386", "mps2-an500", "mps2-an521", "mps3-an524"]
 """Boards that share drivers and fault registers with one of ARM_BOARDS."""
 BOARDS = [
     *(pytest.param(name, marks=pytest.mark.qemu) for name in ARM_BOARDS),
