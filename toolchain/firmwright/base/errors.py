@@ -65,7 +65,8 @@ class UnsupportedItem:
 OPERATOR_IS_UNSUPPORTED = "this operator is not supported"
 _OPERATORS_HINT = (
     "other operators in the model before its export (`firmwright ops` lists the supported ones), "
-    "or a custom operator (docs/custom-operators.md)."
+    "an installed extension that adds them (docs/extensions.md), or a custom operator "
+    "(docs/custom-operators.md)."
 )
 
 
