@@ -18,7 +18,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -67,10 +68,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave the larger grids out unless they were asked for: to skip each test takes seconds."""
     if config.getoption("--deep"):
         return
-    larger = [item for item in items if item.get_closest_marker("deep")]
-    if len(larger) < len(items):  # a deep test that is run by itself says why it is skipped
-        config.hook.pytest_deselected(items=larger)
-        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    kept = sampled([item for item in items if not item.get_closest_marker("deep")])
+    if kept:  # a deep test that is run by itself says why it is skipped
+        chosen = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = kept
+
+
+def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the items without the variants that the marker `sampled(every)` leaves to --deep.
+
+    Of the variants of a function, in their order, those with a multiple of `every` as number stay.
+    """
+    kept = []
+    variants: Counter[str] = Counter()
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        if marker is None:
+            kept.append(item)
+            continue
+        function, _, _ = item.nodeid.partition("[")
+        if variants[function] % marker.args[0] == 0:
+            kept.append(item)
+        variants[function] += 1
+    return kept
 
 
 def pytest_collection_finish() -> None:

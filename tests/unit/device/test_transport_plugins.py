@@ -100,7 +100,7 @@ def test_a_port_of_an_installed_plugin_gets_the_image(
 def test_a_package_provides_a_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("acme", f"{__name__}:AcmeTransport", transport_plugins.ENTRY_POINT_GROUP)
     monkeypatch.setattr(transport_plugins, "entry_points", lambda group: [point])
-    monkeypatch.setattr(EntryPoint, "load", lambda self: AcmeTransport)
+    monkeypatch.setattr(transport_plugins, "load_entry_point", lambda point: AcmeTransport)
     request = plugin_request(tmp_path)
     by_board = open_transport(request.board, request.elf)
     assert isinstance(by_board, AcmeTransport)

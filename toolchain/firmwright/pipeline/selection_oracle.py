@@ -22,7 +22,7 @@ from firmwright.passes.tir.simplify import simplify
 from firmwright.pipeline.options import Options
 from firmwright.schedules.registry import INTRINSICS, schedules_for
 from firmwright.targets.cost_weights import cost_weights_for
-from firmwright.targets.registry import target_features
+from firmwright.targets.registry import features_of_known, target_features
 from firmwright.usmp.heuristics import best_first_fit_planner
 from firmwright.usmp.interference import InplaceCache
 from firmwright.usmp.lower_bound import min_bytes_by_time
@@ -49,7 +49,7 @@ def make_lowering(
     With a `record` each call has the recorded kernel only.
     """
     tuning = options.tuning if options.inline_asm else NO_TUNING_RECORDS
-    features = frozenset[str]().union(*map(target_features, module.targets.values()))
+    features = features_of_known(module.targets.values())
     return Lowering(
         module,
         op_table(),

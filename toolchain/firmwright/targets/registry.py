@@ -5,7 +5,7 @@ in backend_registry.py.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from firmwright.base.errors import UsageError
 from firmwright.base.json_input import Json, parse_json
@@ -39,6 +39,17 @@ def backend_of(target: Target) -> Backend | None:
 def target_features(target: Target) -> frozenset[str]:
     """Return the features of `target` that schedules and intrinsics may require."""
     return target_kind_of(target).features(target)
+
+
+def features_of_known(targets: Iterable[Target]) -> frozenset[str]:
+    """Return the features of the targets together.
+
+    A saved module may name a backend that is not installed, and has no calls left to lower for it.
+    """
+    known = (
+        target for target in targets if target.kind in CORE_KINDS or backend_of(target) is not None
+    )
+    return frozenset[str]().union(*map(target_features, known))
 
 
 def parse_targets(text: str, known: Sequence[Target] = ()) -> tuple[Target, ...]:
