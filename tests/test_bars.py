@@ -101,6 +101,7 @@ def _write_budget(costs: dict[str, str]) -> None:
         out.writerows(known[key] for key in sorted(known))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("model", "mode"), LIMITS)
 def test_int8_models_are_within_their_budgets(
     model: str,

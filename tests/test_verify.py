@@ -71,6 +71,7 @@ def assert_exact(found: Verification, board: str, count: int) -> None:
     assert found.reference.startswith(("LiteRT BUILTIN_REF", "TFLM"))
 
 
+@pytest.mark.sampled(2)
 @models
 @arm
 @pytest.mark.parametrize("model", INTEGER)
@@ -85,6 +86,7 @@ def test_integer_models_are_bit_exact_on_the_host(model: str, model_path: Callab
     assert_exact(verified(model_path(model), "host"), "host", SAMPLES)
 
 
+@pytest.mark.sampled(3)
 @models
 @host_c
 @pytest.mark.parametrize("model", small_first(FLOAT, "vww"))
@@ -95,6 +97,7 @@ def test_float_models_are_within_the_tolerance_on_the_host(
     assert (found.is_float, found.mismatches) == (True, 0)
 
 
+@pytest.mark.sampled(3)
 @models
 @arm
 @pytest.mark.parametrize("model", small_first(FLOAT, "vww", "pretrained"))
@@ -108,6 +111,7 @@ def test_float_models_are_within_the_tolerance_on_the_m4(
     assert (found.is_float, found.mismatches) == (True, 0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "board",
     [
@@ -122,12 +126,14 @@ def test_the_digits_are_bit_exact_on_every_board(board: str, digits_path: Path):
     assert_exact(verified(digits_path, board), board, SAMPLES)
 
 
+@pytest.mark.sampled(3)
 @arm
 @pytest.mark.parametrize("board", SMALL)
 def test_the_digits_fit_and_are_bit_exact_on_the_small_boards(board: str, digits_path: Path):
     assert_exact(verified(digits_path, board), board, SAMPLES)
 
 
+@pytest.mark.sampled(3)
 @models
 @arm
 @pytest.mark.parametrize(
@@ -145,6 +151,7 @@ def test_spoken_words_are_bit_exact_on_the_small_boards(
     assert_exact(verified(model_path(model), board), board, SAMPLES)
 
 
+@pytest.mark.sampled(3)
 @models
 @pytest.mark.parametrize("board", other_boards)
 def test_keyword_spotting_is_bit_exact_on_the_other_boards(
@@ -178,6 +185,7 @@ def test_every_planner_is_bit_exact(planner: str, digits_path: Path):
     assert_exact(verified(digits_path, "host", planner=planner), "host", SAMPLES)
 
 
+@pytest.mark.sampled(3)
 @host_c
 @pytest.mark.parametrize(
     "options",

@@ -67,6 +67,7 @@ def opener(image: Image, line: Callable[[ProcessTransport], Transport]) -> tuple
     return opened, pids
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("seed", "linked", "by_rows"),
     [
@@ -94,6 +95,7 @@ def test_flipped_bytes_on_the_link_never_change_results(
     assert lines[0].damaged_bytes >= (SAMPLES if linked else 100)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("frame", KILLED_AT.values(), ids=KILLED_AT)
 def test_a_killed_emulator_is_a_clear_error(frame: int, compiled: Compile) -> None:
     done = compiled("digits", board=BOARD)

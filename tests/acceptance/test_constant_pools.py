@@ -217,6 +217,7 @@ def test_run_fails_if_constants_cannot_be_read(compiled: Compile, tmp_path: Path
         session.run_all([sample])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("scope", SEPARATE)

@@ -35,6 +35,7 @@ def deep_but(kept: str) -> list[object]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.models
 @pytest.mark.parametrize("board", BOARDS)
 def test_kws_computes_the_same_with_constants_sent_over_the_link(

@@ -59,6 +59,7 @@ def each(names: tuple[str, ...], default: tuple[str, ...]) -> list[object]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize("name", each(INT8, ("kws", "ad", "ww")))
 def test_schedules_of_the_m4_are_bit_exact_on_the_host(
@@ -96,6 +97,7 @@ def test_a_run_is_clean_under_the_sanitizers(
         assert len(running.run_all(batch.samples)) == 4
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize("target", ["host", M4])
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])

@@ -30,6 +30,7 @@ HOUSES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize("house", HOUSES)
 def test_each_code_style_is_pedantic_and_bit_exact(

@@ -27,6 +27,7 @@ def constant_bytes(compiled: fw.Compilation) -> int:
     return sum(constant.size_bytes for constant in compiled.module.constants.values())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize("board", BOARDS)
 def test_int4_weights_are_exact(board: str, digits_path: Path, tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def test_damage_that_ended_in_a_traceback_is_an_error_of_the_text(part: str) -> 
     assert error.where
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "stage", ["import", *STAGES, *(f"{stage} of two cores" for stage in STAGES)]
 )

@@ -27,6 +27,7 @@ MODELS = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.models
 @pytest.mark.parametrize("name", MODELS)
 def test_damaged_mlperf_models_yield_a_value_or_an_error(

@@ -95,6 +95,7 @@ def run(program: Path, words: Sequence[str]) -> None:
     assert found.returncode == 0, f"in {program.parent}: {said[-6000:]}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_hostile_input_stays_within_the_memory(name: str, tmp_path: Path) -> None:
     subject = SUBJECTS[name]

@@ -100,6 +100,7 @@ def is_the_crash(name: str, image: Image, error: FaultError) -> bool:
     return "__asm__ volatile" in lines[places[0].line - 1] and places[-1].function == "run"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BOARDS)
 def test_the_tiny_model_runs_counts_faults_and_revives(name: str, build_tiny: Build) -> None:
     image = build_tiny(name)

@@ -109,6 +109,7 @@ def test_firmware_verifies_against_tflm():
     assert verify(compiled, samples=4).mismatches == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.qemu
 @pytest.mark.models

@@ -207,6 +207,7 @@ def declared_flags(form: str, folder: Path, source: str) -> list[str]:
     return re.findall(rf"{source}\b.*?(-D\w+=\w+)", text)[:1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("case", "form"), GRID)
 def test_a_package_builds_and_runs_from_its_own_files(
     case: str, form: str, network: Path, tmp_path: Path
@@ -254,6 +255,7 @@ def build_by_hand(form: str, folder: Path, compiled: Exported, tmp_path: Path) -
     return run(program, folder=tmp_path)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", export_formats())
 def test_every_format_has_the_wrapper_for_microtvm(form: str, tmp_path: Path) -> None:
     compiled = compile_for(load_model(DIGITS), c_api="tvm")

@@ -86,6 +86,7 @@ def ranks_area(values: np.ndarray[Any, Any], positive: np.ndarray[Any, Any]) -> 
     return float(np.mean([1.0 if a > b else 0.5 if a == b else 0.0 for a, b in pairs]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name",
     ["kws", "ad", *(pytest.param(name, marks=pytest.mark.deep) for name in ("ic", "vww", "ww"))],

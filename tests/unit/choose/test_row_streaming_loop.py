@@ -182,6 +182,7 @@ def _streamed(module: IRModule, rng: random.Random) -> tuple[IRModule, FusedSegm
     return built, segment
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 def test_streamed_random_networks_equal_the_graph(target: str, deep: bool) -> None:
     bands: set[int] = set()

@@ -19,6 +19,7 @@ from firmwright.flows.samples.reference_outputs import run_numpy_reference
 from firmwright.flows.samples.sample_batches import generate_samples
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize(
     "options", [{}, {"io_buffers": "caller"}, {"link_params": False}, {"preserve_input": True}]

@@ -97,6 +97,7 @@ def pip(home: Path, *words: str) -> None:
     command([sys.executable, "-m", "pip", "--python", python, "install", "-q", *words])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize("form", ["wheel", "sdist", "editable"])
 def test_pip_installs_the_package_of_the_page(

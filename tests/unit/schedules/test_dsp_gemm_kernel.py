@@ -48,6 +48,7 @@ def built(call: OpCall, config: ScheduleConfig) -> str:
     return str(kernel.build())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dead", [False, True])
 def test_convolutions_with_paired_channels_match_the_reference(
     dead, judge, random_convolution

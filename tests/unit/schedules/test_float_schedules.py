@@ -106,6 +106,7 @@ def allowed(call: OpCall, x: Array) -> Array:
     return np.asarray(2 * terms * np.finfo(np.float32).eps * reach)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("schedule", HYBRID, ids=lambda schedule: schedule.name)
 def test_hybrid_schedules_match_the_reference(schedule, random_convolution) -> None:
     judged = 0

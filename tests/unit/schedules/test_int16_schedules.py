@@ -79,6 +79,7 @@ def check(call: OpCall, schedule: Schedule) -> int:
     return len(configs)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.name)
 def test_int16_layers_match_the_reference(
     schedule: Schedule, random_convolution, random_row, random_fully_connected

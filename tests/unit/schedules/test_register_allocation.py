@@ -49,6 +49,7 @@ def _check(folder: Path, count: int, board: str, levels: tuple[str, ...]) -> Non
             assert not _complaints(folder / f"{start}", tree, board, level), (start, level)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize(("board", "level"), [("mps2-an386", "-Os"), ("mps3-an547", "-O2")])
 def test_kernels_of_random_layers_compile(board: str, level: str, tmp_path: Path):

@@ -39,6 +39,7 @@ def _rules(op: str):
     return [schedule for schedule in SCHEDULES if schedule.op == op]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("schedule", _rules("conv2d"), ids=lambda schedule: schedule.name)
 def test_convolution_schedules_match_the_reference(schedule, judge, random_convolution) -> None:
     for seed in SEEDS:
@@ -74,6 +75,7 @@ def test_long_windows_of_one_row_match_the_reference(size: int, judge, narrow_de
         judge(call, schedule, config)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "schedule", [*_rules("conv2d"), *_rules("depthwise_conv2d")], ids=lambda schedule: schedule.name
 )

@@ -107,6 +107,7 @@ def test_dot_products_have_the_bits_of_separate_operations() -> None:
     assert (same | (np.isnan(expected) & np.isnan(actual))).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize("board", ["mps2-an385", "host"])
 def test_operations_have_the_bits_of_numpy(board: str) -> None:

@@ -44,6 +44,7 @@ def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: in
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("size", "channels", "outputs"), [((6, 8), 8, 4), ((2, 16), 12, 4)])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.name)

@@ -78,6 +78,7 @@ def results_agree(done: Compilation) -> bool:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_are_equal_on_every_family_and_the_buffer_is_small(target: str) -> None:
