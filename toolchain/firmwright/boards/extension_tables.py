@@ -20,10 +20,12 @@ def table_readers() -> Mapping[str, TableReader]:
     return merge_tables(None, "BOARD_TABLES", lambda extension: extension.board_tables)
 
 
-def read_extension_tables(table: TomlTable, memory: Sequence[MemoryRegion]) -> tuple[object, ...]:
+def read_extension_tables(
+    table: TomlTable, memory: Sequence[MemoryRegion], readers: Mapping[str, TableReader]
+) -> tuple[object, ...]:
     """Return the values of the tables of extensions that the file has."""
     values: list[object] = []
-    for key, read in table_readers().items():
+    for key, read in readers.items():
         if table.has(key):
             with plugin_call(f"the reader of [{key}] in board files"):
                 values.append(read(table.subtable(key), memory))

@@ -245,7 +245,8 @@ def with_memory_of(board: Board, chip: Board) -> Board:
 
 def read_board(table: TomlTable, name: str) -> Board:
     """Read the board of the folder `name`; BoardError if the file violates the schema."""
-    more_keys = ("soc", *table_readers())
+    readers = table_readers()
+    more_keys = ("soc", *readers)
     check_keys(table, Board, more_keys)
     if table.text("name") != name:
         what = f"the name is {table.text('name')!r}, but the folder is called {name!r}."
@@ -281,7 +282,7 @@ def read_board(table: TomlTable, name: str) -> Board:
         cores=optional("cores", lambda own: read_table(own, peripherals.Cores, port)),
         dma=optional("dma", lambda own: read_table(own, peripherals.DmaController, port)),
         calibration=calibration,
-        tables=read_extension_tables(table, memory),
+        tables=read_extension_tables(table, memory, readers),
     )
 
 
