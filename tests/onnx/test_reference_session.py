@@ -220,3 +220,11 @@ def test_weights_are_changed_in_models_without_quantize_linear(
     (y,) = OnnxRuntimeSession(model, layers=False).run([value])
     assert calls != [model]
     np.testing.assert_array_equal(y, np.full((2, 4), 8 * 255 * 100))
+
+
+def test_a_model_without_such_weights_keeps_its_bytes() -> None:
+    net = Net()
+    x = net.input("x", (2, 8))
+    model = net.model(net.node("MatMul", x, net.random(8, 4)))
+    unusual = model + b"\xa2\x06\x00"  # an unknown field, which writing the model again might move
+    assert with_unsigned_weights(unusual) is unusual

@@ -92,12 +92,18 @@ def with_scalar_pools(model: bytes) -> bytes:
 
 
 def with_unsigned_weights(model: bytes) -> bytes:
-    """Store int8 weights of uint8 activations as uint8: the same products, exact on every CPU."""
+    """Store int8 weights of uint8 activations as uint8: the same products, exact on every CPU.
+
+    Return the same bytes if there are none.
+    """
     import onnx
 
     proto = onnx.ModelProto.FromString(model)
     tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
-    for found in list(_integer_weights(proto.graph, tensors)):
+    products = list(_integer_weights(proto.graph, tensors))
+    if not products:
+        return model
+    for found in products:
         inputs = found.node.input
         inputs.extend([""] * (found.zero_point + 1 - len(inputs)))
         no_offset = np.zeros(found.zero_point_shape, np.int8)
