@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import firmwright
+from firmwright.schedules.asm_macros import KEEP_STORES
+from firmwright.schedules.registry import INTRINSICS
 from tests.fuzz.option_combinations import Combination
 from tests.fuzz.test_option_combinations import differing, random_model, run_image
 
@@ -28,6 +30,12 @@ def test_every_predicated_store_comes_after_keep_stores() -> None:
                 found += 1
     assert found >= 14
     assert not [file for file in SCHEDULES.rglob("*.py") if STORE.search(file.read_text())]
+
+
+def test_an_intrinsic_defines_the_macro_if_its_assembly_uses_it() -> None:
+    for item in INTRINSICS.values():
+        is_used = "KEEP_STORES(" in item.text.get("gnu", "")
+        assert (KEEP_STORES in item.definitions) == is_used, item.name
 
 
 @pytest.mark.qemu

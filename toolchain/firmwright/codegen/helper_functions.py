@@ -86,7 +86,6 @@ def template_values(used: UsedHelpers, names: ModelNames, *, inline_asm: bool) -
         "features": used_features(used, inline_asm=inline_asm),
         "feature_tests": FEATURE_TESTS,
         "feature_headers": _FEATURE_HEADERS,
-        "keeps_stores": inline_asm and _has_predicated_stores(used),
         "saturating": _saturating(used),
         "names": names,
         "declaration": declaration,
@@ -96,12 +95,6 @@ def template_values(used: UsedHelpers, names: ModelNames, *, inline_asm: bool) -
         "c_comment": format_comment,
         "saturation_doc": _saturation_doc,
     }
-
-
-def _has_predicated_stores(used: UsedHelpers) -> bool:
-    """Return whether assembly has a store of some lanes, before which KEEP_STORES stands."""
-    texts = (body for item in used.intrinsics.values() for body in item.text.values())
-    return any("KEEP_STORES(" in body for body in texts)
 
 
 def _saturation_doc(dtype: DType, shift: int) -> list[str]:

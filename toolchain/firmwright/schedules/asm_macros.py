@@ -15,6 +15,11 @@ REGISTER_MACROS = """\
 #else
 #define FIXED_REGISTER(name) __asm__(name)
 #endif"""
+KEEP_STORES = """\
+/* gcc before 12.3 takes a predicated store for a store of all lanes, and drops earlier stores to
+ * the lanes that it leaves alone (GCC bug 108177), unless something reads them. */
+#define KEEP_STORES(to) __asm__ volatile("" : : "m"(*(const int8_t(*)[16])(to)))"""
+"""A statement that stands before each predicated store of Helium."""
 
 
 def string_lines(operations: Iterable[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """add, sub and mul of tensors of equal shape on vectors of int32; on Helium, four at a time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from textwrap import indent
 
@@ -17,6 +18,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.ops.rescaled_sum import left_shift, rescaled_sum
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import vector_requantize
 
 _C = read_sections(__file__)
@@ -81,7 +83,10 @@ def _text(name: str, sign: int, dtype: DType) -> str:
 
 
 INTRINSICS = tuple(
-    make_sum(name, sign, "mve", _text(name, sign, dtype), 4, dtype)
+    replace(
+        make_sum(name, sign, "mve", _text(name, sign, dtype), 4, dtype),
+        definitions=(KEEP_STORES,),
+    )
     for dtype in (INT8, INT16)
     for name, sign in (*OPERATORS, ("mul", 0))
 )

@@ -16,6 +16,7 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.asm_macros import KEEP_STORES
 
 _C = read_sections(__file__)
 
@@ -69,6 +70,7 @@ ADD_PIXEL_ROW = Intrinsic(
     "Adds pixels to one sum a channel.",
     requires="mve",
     text={"gnu": _C["add_text"]},
+    definitions=(KEEP_STORES,),
     count=lambda args: 6 + divide_up(args[3], 4) * (9 + 7 * args[2]),
 )
 

@@ -19,6 +19,7 @@ from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import im2col as vector_copy
 from firmwright.schedules.helium import vector_requantize
@@ -84,6 +85,7 @@ COPY_PLANE = Intrinsic(
     doc="Copies one channel to a plane.",
     requires="mve",
     text={"gnu": _C["plane_text"]},
+    definitions=(KEEP_STORES,),
     count=lambda args: plane_copy_instructions(args[2], args[3]),
 )
 

@@ -9,6 +9,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import int16_dot, vector_requantize
 from firmwright.schedules.helium.int16_dot import Int16LaneRounding
 from firmwright.schedules.helium.vector_requantize import LaneRounding
@@ -186,6 +187,7 @@ def _channels(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> I
         doc=f"Windows of {columns} columns, {pixels} pixels of eight channels.",
         requires="mve",
         text={"gnu": _text(pixels, columns, dtype, weight_dtype)},
+        definitions=(KEEP_STORES,),
         count=count,
     )
 

@@ -24,7 +24,7 @@ from firmwright.ir.tir.intrinsic import (
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import ScheduleConfig
-from firmwright.schedules.asm_macros import string_lines
+from firmwright.schedules.asm_macros import KEEP_STORES, string_lines
 from firmwright.schedules.helium import vector_requantize
 
 _C = read_sections(__file__)
@@ -345,6 +345,7 @@ def _product(
         doc="Four channels of two pixels: products over a column, requantised.",
         requires="mve",
         text={"gnu": _text(loop, lanes, has_shares=has_shares)},
+        definitions=(KEEP_STORES,),
         count=lambda args: (
             loop.instructions(PAIR, args[-1], lanes)
             + 2 * (8 + (0, 2, 3, 1)[args[9]])

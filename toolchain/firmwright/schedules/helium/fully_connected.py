@@ -21,6 +21,7 @@ from firmwright.ops.fully_connected import has_int32_multiplier, requantization_
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import weight_zero_point
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_into_bias
 from firmwright.schedules.folded_requantize import FoldedRequantize, fold_requantize
 from firmwright.schedules.helium import dot_product_loop, vector_requantize
@@ -155,6 +156,7 @@ class _RowsKind:
             doc=self.doc,
             requires="mve",
             text={"gnu": self.text(loop)},
+            definitions=(KEEP_STORES,),
             count=count,
         )
 

@@ -20,7 +20,7 @@ from firmwright.ir.tir.intrinsic import (
 )
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
-from firmwright.schedules.asm_macros import string_lines
+from firmwright.schedules.asm_macros import KEEP_STORES, string_lines
 from firmwright.schedules.helium.dot_product_loop import BYTES_PER_STEP, pad_tap_count
 from firmwright.schedules.row_band import RowMoves
 
@@ -116,6 +116,7 @@ def _move(
         f"{verb} {end} bytes; last is 1 to {_LANES[kind]}.",
         requires="mve",
         text={"gnu": _C[kind].replace("$block\n", f"{block}\n" if count else "")},
+        definitions=(KEEP_STORES,),
         instructions=len(lines) * vectors + (3 if kind == "fill" else 2),
     )
 

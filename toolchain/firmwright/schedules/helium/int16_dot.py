@@ -16,6 +16,7 @@ from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.requantize import Requantization
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import dot_product_loop, vector_requantize
 from firmwright.schedules.helium.dot_product_loop import DotProductLoop
 
@@ -138,6 +139,7 @@ def _product(loop: DotProductLoop, name: str) -> Intrinsic:
         "Four channels of two pixels: products over a column of int16, requantised.",
         requires="mve",
         text={"gnu": _product_text(loop)},
+        definitions=(KEEP_STORES,),
         count=lambda args: loop.instructions(dot_product_loop.PAIR, args[-1]) + 24,
     )
 

@@ -10,6 +10,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.logistic_tanh import lookup_sigmoid_array, sigmoid_table, step_multiplier
 from firmwright.ops.schedule import ScheduleConfig
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.schedule_factories import for_inputs_of, helium_schedule
 
 _C = read_sections(__file__)
@@ -39,6 +40,7 @@ def _lookup(op: str) -> Intrinsic:
         f"{op} of `count` values.",
         requires="mve",
         text={"gnu": fill_text(_C["text"], **_NUMBERS[op])},
+        definitions=(KEEP_STORES,),
         count=lambda args: 20 + divide_up(args[5], 4) * 22,
     )
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from firmwright.ops.quantize import flips_sign_bits
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.ops.strided_copy import CopyAxis
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium.im2col import MAX_UNROLLED_VECTORS, VECTOR_BYTES, copy_bytes
 from firmwright.schedules.schedule_factories import helium_schedule
 
@@ -146,14 +148,17 @@ INTRINSICS = (
         )
         for dtype, lanes, letter in ((UINT8, 8, "b"), (UINT16, 8, "h"), (UINT32, 4, "w"))
     ),
-    _move(
-        "flip_signs",
-        UINT8,
-        "count",
-        lambda y, x, count: np.asarray(x)[:count] ^ 0x80,
-        "Inverts the sign bits of `count` bytes.",
-        "flips",
-        0.25,
+    replace(
+        _move(
+            "flip_signs",
+            UINT8,
+            "count",
+            lambda y, x, count: np.asarray(x)[:count] ^ 0x80,
+            "Inverts the sign bits of `count` bytes.",
+            "flips",
+            0.25,
+        ),
+        definitions=(KEEP_STORES,),
     ),
     _move(
         name="gather_words",

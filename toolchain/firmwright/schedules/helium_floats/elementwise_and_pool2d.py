@@ -16,6 +16,7 @@ from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.pooling import pool_window
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import (
     ACTIVATION_CODES,
@@ -63,6 +64,7 @@ def _pairs(op: str) -> Intrinsic:
         f"{op} of `count` elements.",
         requires="mvefp",
         text={"gnu": fill_text(_C["pairs_text"], op=op, limit=vector)},
+        definitions=(KEEP_STORES,),
         count=lambda args: 10 + args[4] // 4 * (6 + activation_instructions(args[3])),
     )
 
@@ -106,6 +108,7 @@ def _pool(op: str) -> Intrinsic:
         f"The {'mean' if op == 'average' else 'greatest'} of a window, four channels.",
         requires="mvefp",
         text={"gnu": fill_text(_C[f"{op}_text"], limit=vector, stored=stored)},
+        definitions=(KEEP_STORES,),
         count=lambda args: 12 + args[2] * (3 + 5 * args[3]),
     )
 
@@ -154,6 +157,7 @@ _HARD_SWISH = Intrinsic(
     "hard_swish of `count` elements.",
     requires="mvefp",
     text={"gnu": _C["hard_swish_text"]},
+    definitions=(KEEP_STORES,),
     count=lambda args: 10 + divide_up(args[2], 4) * 23,
 )
 INTRINSICS = (*map(_pairs, _SIGNS), *map(_pool, _POOLS.values()), _HARD_SWISH)

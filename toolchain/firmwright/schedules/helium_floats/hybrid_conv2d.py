@@ -21,6 +21,7 @@ from firmwright.ops.hybrid_fully_connected import has_constant_operands, is_whol
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
+from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.helium import conv2d, dot_product_loop
 from firmwright.schedules.helium.conv2d import BlockGemm, ConvolutionInput
 from firmwright.schedules.helium.dot_product_loop import DotProductLoop
@@ -90,6 +91,7 @@ QUANTIZE = Intrinsic(
     "The int8 nearest to each of `count` values, times `inverse`, plus `offset`.",
     requires="mvefp",
     text={"gnu": fill_text(_C["quantize_text"], whole=_WHOLE, rest=_REST)},
+    definitions=(KEEP_STORES,),
     count=lambda args: 12 + args[-1] // 4 * 10,
 )
 
@@ -198,6 +200,7 @@ def _scaled(loop: DotProductLoop, name: str) -> Intrinsic:
         "Four channels of two pixels: products over a column, as floats.",
         requires="mvefp",
         text={"gnu": _text(loop)},
+        definitions=(KEEP_STORES,),
         count=lambda args: (
             loop.instructions(dot_product_loop.PAIR, args[-1])
             + 2 * (6 + accumulate_f32.activation_instructions(args[-3]))

@@ -11,7 +11,7 @@ from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.schedule import ScheduleConfig
-from firmwright.schedules.asm_macros import string_lines, wrap_assembly
+from firmwright.schedules.asm_macros import KEEP_STORES, string_lines, wrap_assembly
 from firmwright.schedules.helium_floats import accumulate_f32
 from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
 
@@ -182,6 +182,7 @@ def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
         f"Products of {tile.lanes} channels times {tile.pixels} pixels, biased and cut.",
         requires="mvefp",
         text={"gnu": _text(style, tile)},
+        definitions=(KEEP_STORES,),
         count=lambda args: microkernel_instructions(style, tile, args[-1], args[-3]),
     )
 
