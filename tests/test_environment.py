@@ -39,6 +39,30 @@ case "$*" in
 esac
 """
 
+INSTALLS_PACKAGES = """\
+#!/bin/sh
+[ "$1" != install ] || echo "$*" >>"$CALLS.apt"
+exit "$APT_STATUS"
+"""
+# What ./fw itself uses, so that it finds no compiler.
+SYSTEM_PROGRAMS = [
+    "sh",
+    "cat",
+    "cksum",
+    "cmp",
+    "cp",
+    "dirname",
+    "flock",
+    "grep",
+    "mkdir",
+    "mktemp",
+    "mv",
+    "readlink",
+    "rm",
+    "tail",
+    "tr",
+]
+
 
 def requirements(python: str) -> dict[str, Requirement]:
     """The entries of the lock file for a version of Python on Linux, by canonical name."""
@@ -98,16 +122,30 @@ class Checkout:
         self.script("python-stand-in", MAKES_ENVIRONMENTS)
         self.script("installer", INSTALLS)
         self.calls = folder / "calls"
+        self.path = os.environ["PATH"]
 
     def script(self, name: str, text: str) -> None:
         file = self.tools / name
         file.write_text(text, encoding="utf-8")
         file.chmod(0o755)
 
-    def fw(self, lock_error: str = "", other_error: str = "") -> subprocess.CompletedProcess[str]:
+    def hide_system_packages(self) -> None:
+        """Leave no program to ./fw but the stand-ins and SYSTEM_PROGRAMS."""
+        programs = self.folder.parent / "programs"
+        programs.mkdir()
+        for name in SYSTEM_PROGRAMS:
+            (programs / name).symlink_to(str(shutil.which(name)))
+        self.path = str(programs)
+        self.script("id", "#!/bin/sh\necho 0\n")
+        self.script("apt-get", INSTALLS_PACKAGES)
+
+    def fw(
+        self, lock_error: str = "", other_error: str = "", apt_status: int = 0
+    ) -> subprocess.CompletedProcess[str]:
         self.calls.write_text("", encoding="utf-8")
         environment = {
-            "PATH": f"{self.tools}:{os.environ['PATH']}",
+            "PATH": f"{self.tools}:{self.path}",
+            "APT_STATUS": str(apt_status),
             "FW_PYTHON": "python-stand-in",
             "STAND_IN": str(self.tools / "installer"),
             "CALLS": str(self.calls),
@@ -175,3 +213,24 @@ def test_fw_shows_the_error_of_pip_if_nothing_can_be_installed(checkout: Checkou
     assert checkout.installations() == [True, False]
     assert "No space left on device" in done.stderr
     assert "Run ./fw again" in done.stderr
+
+
+def test_fw_installs_system_and_python_packages(checkout: Checkout) -> None:
+    checkout.hide_system_packages()
+    done = checkout.fw()
+    assert (done.returncode, done.stdout) == (0, "the verb runs\n")
+    assert checkout.installations() == [True]
+    (call,) = Path(f"{checkout.calls}.apt").read_text("utf-8").splitlines()
+    assert "gcc-arm-none-eabi" in call.split()
+    assert "going on without" not in done.stderr
+
+
+@pytest.mark.parametrize("pip_error", ["", "ERROR: No space left on device"])
+def test_fw_explains_that_system_packages_cannot_be_installed(
+    checkout: Checkout, pip_error: str
+) -> None:
+    checkout.hide_system_packages()
+    done = checkout.fw(pip_error, pip_error, apt_status=100)
+    assert "apt-get failed (above; whole log: " in done.stderr
+    assert "going on without: " in done.stderr
+    assert done.returncode == bool(pip_error)
