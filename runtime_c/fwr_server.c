@@ -8,114 +8,16 @@
  */
 #include "fwr_server.h"
 
-#include <string.h>
-
 #include "fwr.h"
 #include "fwr_guard.h"
 #include "fwr_link.h"
-#include "fwr_probe.h"
 #include "fwr_server_internal.h"
 #include "fwr_server_watchdog.h"
 #include "fwr_stack.h"
 #include "port/fwr_port.h"
 
-/* After this many bytes without a valid frame, assume the host left and restore the default baud
- * rate. */
-#define BAUD_FALLBACK_BYTES (FWR_LINK_FRAME_MAX + 256u)
-
 /* Upper bound for requests of any size. */
 #define ANY 0xffu
-
-struct fwr_server fwr_server;
-
-/* ---- Sending ------------------------------------------------------------------------------- */
-
-/* Sends a frame without payload, with the session and sequence that begin `header`. */
-static void send_short(const uint8_t *header, uint8_t kind, enum fwr_status status)
-{
-    uint8_t frame[FWR_LINK_HEADER + FWR_LINK_CRC];
-    memcpy(frame, header, FWR_LINK_KIND);
-    frame[FWR_LINK_KIND] = kind;
-    frame[FWR_LINK_STATUS] = (uint8_t)status;
-    fwr_link_close(frame, FWR_LINK_HEADER);
-    fwr_link_send(frame, FWR_LINK_HEADER);
-}
-
-static void send_unasked(uint8_t kind)
-{
-    static const uint8_t no_session[FWR_LINK_KIND] = {0};
-    send_short(no_session, kind, FWR_OK);
-}
-
-void fwr_server_send_busy(void)
-{
-    send_short(fwr_server.link.rx, FWR_RUN | FWR_KIND_ANSWER, FWR_BUSY);
-}
-
-void fwr_server_reply(uint8_t kind, int32_t status, uint32_t size)
-{
-    uint8_t *frame = fwr_server.link.rx;
-    uint32_t end = FWR_LINK_HEADER + size;
-    frame[FWR_LINK_KIND] = kind;
-    frame[FWR_LINK_STATUS] = (uint8_t)status;
-    fwr_server.link.done = true; /* the answer has overwritten any partial frame */
-    fwr_link_put(&frame[FWR_LINK_SESSION], fwr_server.session, 2);
-    fwr_link_put(&frame[FWR_LINK_SEQUENCE], fwr_server.sequence, 2);
-    fwr_link_close(frame, end);
-    fwr_link_send(frame, end);
-}
-
-/* ---- Frame classification -------------------------------------------------------------------- */
-
-bool fwr_server_receive_byte(uint8_t byte)
-{
-    enum fwr_link_event event = fwr_link_feed(&fwr_server.link, byte);
-    if (event == FWR_LINK_FRAME) {
-        fwr_server.bytes_since_frame = 0;
-        return true;
-    }
-    if (fwr_server.bytes_since_frame < BAUD_FALLBACK_BYTES) {
-        fwr_server.bytes_since_frame++;
-    } else if (fwr_server.baud_changed) {
-        fwr_server.baud_changed = false;
-        (void)fwr_port_set_baud(0, 1);
-    }
-    if (event == FWR_LINK_DAMAGED) {
-        send_unasked(FWR_KIND_DAMAGED);
-    }
-    return false;
-}
-
-enum fwr_frame_class fwr_server_classify_frame(void)
-{
-    const uint8_t *frame = fwr_server.link.rx;
-    uint8_t kind = frame[FWR_LINK_KIND];
-    uint16_t session = (uint16_t)fwr_link_get(&frame[FWR_LINK_SESSION], 2);
-    uint16_t sequence = (uint16_t)fwr_link_get(&frame[FWR_LINK_SEQUENCE], 2);
-    uint16_t ahead = (uint16_t)(sequence - fwr_server.sequence);
-    if (kind & FWR_KIND_ANSWER) {
-        return FWR_FRAME_STALE;
-    }
-    if (session == 0 || session != fwr_server.session) {
-        if (kind == FWR_HELLO && session != 0) {
-            return FWR_FRAME_NEW_SESSION;
-        }
-        send_short(frame, (uint8_t)(kind | FWR_KIND_ANSWER), FWR_E_SESSION);
-        return FWR_FRAME_WRONG_SESSION;
-    }
-    if (ahead >= 0x8000u) {
-        return FWR_FRAME_STALE;
-    }
-    return ahead == 0 ? FWR_FRAME_RETRANSMIT : FWR_FRAME_NEXT;
-}
-
-/* Uses the frame's session and sequence for the following answers. */
-static void adopt_sequence(void)
-{
-    const uint8_t *frame = fwr_server.link.rx;
-    fwr_server.session = (uint16_t)fwr_link_get(&frame[FWR_LINK_SESSION], 2);
-    fwr_server.sequence = (uint16_t)fwr_link_get(&frame[FWR_LINK_SEQUENCE], 2);
-}
 
 /* ---- Requests ------------------------------------------------------------------------------ */
 
@@ -229,7 +131,7 @@ static void handle_frame(void)
         }
         break;
     }
-    adopt_sequence();
+    fwr_server_adopt_sequence();
     answer_request();
 }
 
@@ -263,7 +165,7 @@ void fwr_server_start(const struct fwr_model *model)
     fwr_server_invalidate_inputs();
     fwr_server_calibrate();
     fwr_server_report_watchdog();
-    send_unasked(FWR_KIND_STARTED);
+    fwr_server_send_unasked(FWR_KIND_STARTED);
 }
 
 void fwr_serve(const struct fwr_model *model)
@@ -273,47 +175,6 @@ void fwr_serve(const struct fwr_model *model)
         int32_t byte = fwr_server_poll_byte();
         if (byte >= 0) {
             fwr_server_feed((uint8_t)byte);
-        }
-    }
-}
-
-/* ---- Faults -------------------------------------------------------------------------------- */
-
-/* Sends a fault report with the session and sequence of the current request. */
-static void send_fault(const struct fwr_fault *fault)
-{
-    uint8_t *payload = &fwr_server.link.rx[FWR_LINK_HEADER];
-    fwr_link_put(&payload[0], fault->family, 2);
-    fwr_link_put(&payload[2], fwr_probe_current(), 2);
-    fwr_link_put(&payload[4], fwr_server_stack_used(), 4);
-    fwr_link_put_all(&payload[8], fault->words, FWR_FAULT_WORDS, 4);
-    fwr_server_reply(FWR_KIND_FAULT, FWR_E_FAULT, 8u + 4u * FWR_FAULT_WORDS);
-}
-
-#if FWR_WATCHDOG
-void fwr_server_send_fault(const struct fwr_fault *fault)
-{
-    send_fault(fault);
-}
-#endif
-
-static void await_frame(void)
-{
-    int32_t byte;
-    do {
-        byte = fwr_server_poll_byte();
-    } while (byte < 0 || fwr_link_feed(&fwr_server.link, (uint8_t)byte) != FWR_LINK_FRAME);
-}
-
-FWR_NORETURN void fwr_fault(const struct fwr_fault *fault)
-{
-    for (;;) {
-        send_fault(fault);
-        await_frame();
-        adopt_sequence();
-        if (fwr_server.link.rx[FWR_LINK_KIND] == FWR_RESET) {
-            fwr_server_reply(FWR_RESET | FWR_KIND_ANSWER, FWR_OK, 0);
-            fwr_port_reset();
         }
     }
 }

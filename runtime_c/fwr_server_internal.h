@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fwr_server_internal.h: declarations shared by the server's source files.
  *
- * fwr_server.c       frame classification, dispatch, fault reports
- * fwr_server_info.c  descriptions of model and board
- * fwr_server_data.c  inputs, parameters, outputs
- * fwr_server_run.c   runs, measurement, pauses after operators
+ * A file calls those above it in this list, never one below.
+ *
+ * fwr_server_frames.c    state, receiving, classifying and sending frames
+ * fwr_server_info.c      descriptions of model and board
+ * fwr_server_fault.c     fault reports
+ * fwr_server_watchdog.c  the report after the watchdog expired
+ * fwr_server_data.c      inputs, parameters, outputs
+ * fwr_server_run.c       runs, measurement, pauses after operators
+ * fwr_server.c           dispatch of requests, main loop
  */
 #ifndef FWR_SERVER_INTERNAL_H
 #define FWR_SERVER_INTERNAL_H
@@ -74,7 +79,7 @@ static inline uint32_t fwr_server_request_size(void)
     return fwr_server.link.length - FWR_LINK_HEADER;
 }
 
-/* ---- Frames (fwr_server.c) ------------------------------------------------------------------- */
+/* ---- Frames (fwr_server_frames.c) ------------------------------------------------------------ */
 
 enum fwr_frame_class {
     FWR_FRAME_RETRANSMIT,    /* the last request, repeated */
@@ -89,6 +94,12 @@ bool fwr_server_receive_byte(uint8_t byte);
 
 /* Classifies the frame in `link`. Answers FWR_FRAME_WRONG_SESSION with an error. */
 enum fwr_frame_class fwr_server_classify_frame(void);
+
+/* Uses the session and sequence of the frame in `link` for the following answers. */
+void fwr_server_adopt_sequence(void);
+
+/* Sends a frame without session and payload. */
+void fwr_server_send_unasked(uint8_t kind);
 
 /* Sends `size` bytes of payload in `link` as an answer to the current request. */
 void fwr_server_reply(uint8_t kind, int32_t status, uint32_t size);

@@ -24,7 +24,9 @@ VALIDATE = "tests/unit/usmp/test_plan_validator.py tests/unit/usmp/test_pitfalls
 VERIFY = "tests/test_filetests.py tests/unit/ir/test_async_calls.py tests/unit/ir/test_verify.py"
 TUNING = "tests/unit/ops/test_tuning_records.py tests/unit/lower/test_layer_measurements.py"
 STACK = "tests/unit/build/test_stack_analysis.py"
-C_LINK, C_DATA, C_SERVER = (f"runtime_c/fwr_{name}.c" for name in ("link", "server_data", "server"))
+C_LINK = "runtime_c/fwr_link.c"
+C_DATA = "runtime_c/fwr_server_data.c"
+C_FRAMES = "runtime_c/fwr_server_frames.c"
 C_RUN = "runtime_c/fwr_server_run.c"
 STATE = "tests/state/test_variables.py"
 SPANS = "tests/unit/passes/test_devices_and_spans.py tests/unit/passes/test_multi_core_split.py"
@@ -75,19 +77,19 @@ EDITS = (
     Edit("damage of a frame forgotten", C_LINK, "        link->broken = true;\n", "", FRAMES),
     Edit(
         "request carried out twice",
-        C_SERVER,
+        C_FRAMES,
         "return ahead == 0 ? FWR_FRAME_RETRANSMIT : FWR_FRAME_NEXT;",
         "return FWR_FRAME_NEXT;",
         LINES,
     ),
     Edit(
         "request of another session taken",
-        C_SERVER,
+        C_FRAMES,
         "session != fwr_server.session",
         "session == 0xffffu",
         LINES,
     ),
-    Edit("old request taken", C_SERVER, "if (ahead >= 0x8000u)", "if (ahead >= 0xffffu)", LINES),
+    Edit("old request taken", C_FRAMES, "if (ahead >= 0x8000u)", "if (ahead >= 0xffffu)", LINES),
     Edit(
         "place in an input off by one",
         C_DATA,

@@ -17,6 +17,8 @@
 #include "fwr_probe.c"
 #include "fwr_server.c"
 #include "fwr_server_data.c"
+#include "fwr_server_fault.c"
+#include "fwr_server_frames.c"
 #include "fwr_server_info.c"
 #include "fwr_server_run.c"
 #include "fwr_server_watchdog.c"
