@@ -1,9 +1,11 @@
-"""Check the subject of a commit message: `area: Imperative summary`, at most 72 characters.
+"""Check the subject of a commit message: `area: Imperative summary`, 72 characters.
 
-    python .ci/commit_subject.py FILE       the commit-msg hook of pre-commit; FILE has the message
+    python .ci/commit_subject.py FILE   the commit-msg hook of pre-commit
 
-Areas are packages or folders, separated by commas: `usmp, ir: ...`. The exit status is 1 for a
-wrong subject.
+FILE contains the message.
+
+Areas are packages or folders, separated by commas: `usmp, ir: ...`. The exit status is
+1 for a wrong subject.
 """
 
 from __future__ import annotations
@@ -25,14 +27,18 @@ def subject_problems(subject: str) -> list[str]:
     if len(subject) > LENGTH_MAX:
         problems.append(f"it has {len(subject)} characters; {LENGTH_MAX} are allowed")
     if not FORM.match(subject):
-        problems.append("its form is not `area: Imperative summary`, as in `usmp: Plan pools once`")
+        problems.append(
+            "its form is not `area: Imperative summary`, as in `usmp: Plan pools once`"
+        )
     return problems
 
 
 def main(file: Path) -> int:
     """Check the message in a file; return the exit status."""
     lines = file.read_text(encoding="utf-8").splitlines()
-    subject = next((line for line in lines if line.strip() and not line.startswith("#")), "")
+    subject = next(
+        (line for line in lines if line.strip() and not line.startswith("#")), ""
+    )
     problems = subject_problems(subject)
     for problem in problems:
         print(f"the commit's subject {subject!r}: {problem}", file=sys.stderr)

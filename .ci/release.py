@@ -1,10 +1,12 @@
-"""Check a release: version, changelog, contents of wheel and sdist, reproducible builds.
+"""Check a release: version, changelog, contents of wheel and sdist, reproducible
+builds.
 
-    python .ci/release.py              check the last commit and print the text of the tag
-    python .ci/release.py -o dist      keep wheel, sdist and their SHA-256 sums there, too
-    python .ci/release.py --tag        check, then make the annotated tag; nothing is pushed
+    python .ci/release.py           check the last commit, print the tag's text
+    python .ci/release.py -o dist   keep wheel, sdist and SHA-256 sums there
+    python .ci/release.py --tag     check, then make the annotated tag (not pushed)
 
-docs/releasing.md describes the whole procedure. Exit status: 1 if something hinders the release.
+docs/releasing.md describes the whole procedure. Exit status: 1 if something hinders the
+release.
 """
 
 from __future__ import annotations
@@ -45,17 +47,21 @@ class Release:
     text: str
 
 
-def run(*command: str, cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> str:
+def run(
+    *command: str, cwd: Path = ROOT, environment: Mapping[str, str] | None = None
+) -> str:
     """Run a program and return its standard output without the last line end."""
     done = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise ReleaseError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}".rstrip())
+        raise ReleaseError(
+            f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}".rstrip()
+        )
     return done.stdout.rstrip("\n")
 
 
-# ---- version and changelog -----------------------------------------------------------------------
+# ---- version and changelog -----------------------------------------------------------
 
 
 def version_of(text: str) -> str:
@@ -76,7 +82,10 @@ def check_version(version: str, tags: Iterable[str]) -> list[str]:
     newest = max(released, key=_numbers, default=None)
     if newest is None or _numbers(version) > _numbers(newest):
         return []
-    return [f"{VERSION_FILE}: {version} is not above {newest}, which is tagged: raise VERSION"]
+    return [
+        f"{VERSION_FILE}: {version} is not above {newest}, which is tagged: raise "
+        "VERSION"
+    ]
 
 
 def releases(changelog: str) -> list[Release]:
@@ -93,23 +102,34 @@ def check_changelog(changelog: str, version: str, today: datetime.date) -> list[
     """Return the problems of the changelog as the one of release `version`."""
     sections = releases(changelog)
     if len(sections) < 2 or f"[{sections[0].version}]" != UNRELEASED:
-        return [f"CHANGELOG.md: the first section must be {UNRELEASED}, the second the release"]
+        return [
+            f"CHANGELOG.md: the first section must be {UNRELEASED}, the second the "
+            "release"
+        ]
     unreleased, release = sections[:2]
     problems = []
     if unreleased.text:
-        problems.append(f"CHANGELOG.md: move the entries of {UNRELEASED} to the release")
+        problems.append(
+            f"CHANGELOG.md: move the entries of {UNRELEASED} to the release"
+        )
     if release.version != version:
-        problems.append(f"CHANGELOG.md: the newest release is {release.version}, not {version}")
+        problems.append(
+            f"CHANGELOG.md: the newest release is {release.version}, not {version}"
+        )
     problems += _check_date(release.date, today)
     for kind in re.findall(r"^### (.*)$", release.text, re.MULTILINE):
         if kind not in SECTIONS:
-            problems.append(f"CHANGELOG.md: {kind!r} is none of the headings {', '.join(SECTIONS)}")
+            problems.append(
+                f"CHANGELOG.md: {kind!r} is none of the headings {', '.join(SECTIONS)}"
+            )
     return problems
 
 
 def _check_date(date: str, today: datetime.date) -> list[str]:
     if date == UNDATED:
-        return [f"CHANGELOG.md: replace {UNDATED!r} by the date of the release ({today})"]
+        return [
+            f"CHANGELOG.md: replace {UNDATED!r} by the date of the release ({today})"
+        ]
     try:
         dated = datetime.date.fromisoformat(date)
     except ValueError:
@@ -122,17 +142,22 @@ def check_citation(citation: str, version: str) -> list[str]:
     stated = re.search(r"^version: (.*)$", citation, re.MULTILINE)
     if stated and stated[1] == version:
         return []
-    return [f"CITATION.cff: the version is {stated[1] if stated else 'missing'}, not {version}"]
+    return [
+        f"CITATION.cff: the version is {stated[1] if stated else 'missing'}, not "
+        f"{version}"
+    ]
 
 
 def tag_text(release: Release) -> str:
-    """Return the annotation of a release's tag: a subject, and the section as plain text."""
+    """Return the annotation of a release's tag: a subject, and the section as plain
+    text.
+    """
     text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", release.text)
     text = re.sub(r"^### (.*)$", r"\1:", text, flags=re.MULTILINE)
     return f"Firmwright {release.version}\n\n{text}\n"
 
 
-# ---- archives ------------------------------------------------------------------------------------
+# ---- archives ------------------------------------------------------------------------
 
 
 def wheel_files(tracked: Iterable[str], settings: Mapping[str, dict]) -> set[str]:
@@ -152,7 +177,9 @@ def check_names(archive: str, names: Iterable[str], expected: set[str]) -> list[
     """Return one problem for each file that an archive lacks, or has without need."""
     found = set(names)
     missing = [f"{archive}: {name} is missing" for name in sorted(expected - found)]
-    surplus = [f"{archive}: {name} does not belong there" for name in sorted(found - expected)]
+    surplus = [
+        f"{archive}: {name} does not belong there" for name in sorted(found - expected)
+    ]
     return missing + surplus
 
 
@@ -179,11 +206,13 @@ def check_sdist(path: Path, tracked: set[str], version: str) -> list[str]:
     return check_names(path.name, names, expected)
 
 
-# ---- builds --------------------------------------------------------------------------------------
+# ---- builds --------------------------------------------------------------------------
 
 
 def build(source: Path, target: Path, epoch: str) -> dict[str, str]:
-    """Build wheel and sdist of the folder `source`; return their SHA-256 sums by name."""
+    """Build wheel and sdist of the folder `source`; return their SHA-256 sums by
+    name.
+    """
     environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
     command = (sys.executable, "-m", "hatchling", "build", "-d", str(target))
     run(*command, cwd=source, environment=environment)
@@ -200,20 +229,29 @@ def export_commit(root: Path, folder: Path) -> None:
 
 
 def check_builds(root: Path, work: Path, version: str) -> list[str]:
-    """Build twice, in `work/one` and `work/two`; return the problems of the archives."""
+    """Build twice, in `work/one` and `work/two`; return the problems of the
+    archives.
+    """
     epoch = run("git", "log", "-1", "--format=%ct", cwd=root)
     sums = []
     for name in ("one", "two"):
         export_commit(root, work / f"source of {name}")
         sums.append(build(work / f"source of {name}", work / name, epoch))
-    problems = [f"{name}: two builds differ" for name in sums[0] if sums[0][name] != sums[1][name]]
+    problems = [
+        f"{name}: two builds differ"
+        for name in sums[0]
+        if sums[0][name] != sums[1][name]
+    ]
     listing = run("git", "ls-tree", "-r", "-z", "--name-only", "HEAD", cwd=root)
     tracked = set(listing.strip("\0").split("\0"))
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     base = work / "one" / f"firmwright-{version}"
     wheel, sdist = Path(f"{base}-py3-none-any.whl"), Path(f"{base}.tar.gz")
     if set(sums[0]) != {wheel.name, sdist.name}:
-        return [*problems, f"the build made {', '.join(sums[0])}, not {wheel.name}, {sdist.name}"]
+        return [
+            *problems,
+            f"the build made {', '.join(sums[0])}, not {wheel.name}, {sdist.name}",
+        ]
     problems += check_wheel(wheel, wheel_files(tracked, settings), version)
     return problems + check_sdist(sdist, tracked, version)
 
@@ -228,19 +266,27 @@ def keep(built: Path, target: Path) -> None:
     (target / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
 
 
-# ---- the command ---------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------
 
 
 def check_all(root: Path, output: Path | None) -> tuple[str, str, list[str]]:
     """Return the version, the text of the tag, and all problems of a repository."""
     problems = []
     if run("git", "status", "--porcelain", cwd=root):
-        problems.append("the work tree has changes, which a release would not contain: commit them")
+        problems.append(
+            "the work tree has changes, which a release would not contain: commit them"
+        )
     version = version_of((root / VERSION_FILE).read_text(encoding="utf-8"))
-    problems += check_version(version, run("git", "tag", "--list", "v*", cwd=root).split())
+    problems += check_version(
+        version, run("git", "tag", "--list", "v*", cwd=root).split()
+    )
     changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    problems += check_changelog(changelog, version, datetime.datetime.now(datetime.UTC).date())
-    problems += check_citation((root / "CITATION.cff").read_text(encoding="utf-8"), version)
+    problems += check_changelog(
+        changelog, version, datetime.datetime.now(datetime.UTC).date()
+    )
+    problems += check_citation(
+        (root / "CITATION.cff").read_text(encoding="utf-8"), version
+    )
     with tempfile.TemporaryDirectory(prefix="firmwright-release-") as folder:
         problems += check_builds(root, Path(folder), version)
         if output:
@@ -255,9 +301,15 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         prog="release.py", description="Check a release (docs/releasing.md)."
     )
     action = parser.add_mutually_exclusive_group()
-    action.add_argument("--dry-run", action="store_true", help="change nothing (the default)")
-    action.add_argument("--tag", action="store_true", help="make the annotated tag; do not push it")
-    parser.add_argument("-o", "--output", type=Path, help="keep the archives in this folder")
+    action.add_argument(
+        "--dry-run", action="store_true", help="change nothing (the default)"
+    )
+    action.add_argument(
+        "--tag", action="store_true", help="make the annotated tag; do not push it"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, help="keep the archives in this folder"
+    )
     options = parser.parse_args(arguments)
     try:
         version, text, problems = check_all(root, options.output)
@@ -268,7 +320,16 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         if problems:
             return 1
         if options.tag:
-            run("git", "tag", "-a", "--cleanup=verbatim", "-m", text, f"v{version}", cwd=root)
+            run(
+                "git",
+                "tag",
+                "-a",
+                "--cleanup=verbatim",
+                "-m",
+                text,
+                f"v{version}",
+                cwd=root,
+            )
             print(f"tagged v{version}; `git push origin v{version}` publishes it")
         else:
             print(f"release: {version} can be tagged (--tag)")

@@ -1,11 +1,13 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Count one call of a function of a bare-metal image in QEMU, for a point of silicon.csv.
+"""Count one call of a function of a bare-metal image in QEMU, for a point of
+silicon.csv.
 
     python benchmarks/count_elf.py IMAGE.elf --flash 5:8:1024:256:0:0:0 -o POINT.csv.gz
 
-Writes the most frequent instructions with their executions. Prints all executions, the stalls of
-fetches and of data (--flash takes the numbers of the plugin) and the unaligned accesses. The image
-must run on the board's QEMU machine, call FUNCTION at least once, and exit.
+Writes the most frequent instructions with their executions. Prints all executions, the
+stalls of fetches and of data (--flash takes the numbers of the plugin) and the
+unaligned accesses. The image must run on the board's QEMU machine, call FUNCTION at
+least once, and exit.
 """
 
 import argparse
@@ -43,20 +45,37 @@ def main() -> None:
     instructions = disassemble(board, args.elf)
     _, symbols = read_sections_and_symbols(args.elf)
     root = next(symbol for symbol in symbols if symbol.name == args.root)
-    flash = (board.flash.start, board.flash.size_bytes, *map(int, args.flash.split(":")))
+    flash = (
+        board.flash.start,
+        board.flash.size_bytes,
+        *map(int, args.flash.split(":")),
+    )
     plugin = build_counter_plugin(cache_root() / "plugins")
-    with InstructionCounter(plugin, root.address & ~1, root.size_bytes, (), flash) as counter:
-        machine = [board.run.program, "-M", board.run.machine, "-nographic", "-semihosting"]
+    with InstructionCounter(
+        plugin, root.address & ~1, root.size_bytes, (), flash
+    ) as counter:
+        machine = [
+            board.run.program,
+            "-M",
+            board.run.machine,
+            "-nographic",
+            "-semihosting",
+        ]
         command = [*machine, "-kernel", str(args.elf), "-plugin", counter.argument]
         subprocess.run(command, stdin=subprocess.DEVNULL, check=False, timeout=600)
         cells = counter.read()
     total = sum(cell.count for cell in cells)
     write_counts(args.output, ((c, instructions[c.address]) for c in cells))
-    sums = [sum(getattr(c, n) for c in cells) for n in ("fetch_stalls", "data_stalls", "unaligned")]
+    sums = [
+        sum(getattr(c, n) for c in cells)
+        for n in ("fetch_stalls", "data_stalls", "unaligned")
+    ]
     print(args.output.name, total, *sums, sep=",")
 
 
-def write_counts(file: Path, executed: Iterable[tuple[InstructionCount, Instruction]]) -> None:
+def write_counts(
+    file: Path, executed: Iterable[tuple[InstructionCount, Instruction]]
+) -> None:
     """Write the most frequent instructions with their executions."""
     rows = sorted(executed, key=lambda row: row[0].address)
     total, least, seen = sum(cell.count for cell, _ in rows), 0, 0

@@ -1,11 +1,13 @@
 # ruff: noqa: INP001  # a script, not a package
 """Write the models of a calibration as points of silicon.csv.
 
-    firmwright calibrate kws.tflite vww.tflite --board B --port P --json > calibration.json
-    python benchmarks/silicon_points.py calibration.json kws.tflite vww.tflite --board B
+    firmwright calibrate kws.tflite vww.tflite --board B --port P --json >
+    calibration.json python benchmarks/silicon_points.py calibration.json kws.tflite
+    vww.tflite --board B
 
-Counts the same kernels in QEMU. Writes silicon/NAME.csv.gz, and appends rows to silicon.csv, in
-the folder of this script or in --output. Settings and source are for the contributor to complete.
+Counts the same kernels in QEMU. Writes silicon/NAME.csv.gz, and appends rows to
+silicon.csv, in the folder of this script or in --output. Settings and source are for
+the contributor to complete.
 """
 
 import argparse
@@ -49,13 +51,23 @@ def main() -> None:
             cells = [cell for cell, _ in counts.executed]
             events = ("count", "fetch_stalls", "data_stalls", "unaligned")
             sums = [sum(getattr(cell, name) for cell in cells) for name in events]
-            write_counts(args.output / "silicon" / f"{model.name}.csv.gz", counts.executed)
+            write_counts(
+                args.output / "silicon" / f"{model.name}.csv.gz", counts.executed
+            )
             core, mhz = board.pipeline or board.core, round(board.run_hz / 1e6)
             flash = ":".join(map(str, board.flash.read_model))
-            head = (f"Firmwright {model.name}", f"{model.name}.csv.gz", core, board.name, mhz)
+            head = (
+                f"Firmwright {model.name}",
+                f"{model.name}.csv.gz",
+                core,
+                board.name,
+                mhz,
+            )
             source = f"firmwright calibrate, {date.today()}"
             settings = "those of the board file"
-            writer.writerow((*head, flash, *sums, measured[model.name], settings, source))
+            writer.writerow(
+                (*head, flash, *sums, measured[model.name], settings, source)
+            )
 
 
 if __name__ == "__main__":

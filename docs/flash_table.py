@@ -1,4 +1,5 @@
-"""Print the table of docs/less-ram-flash-time.md: the parts of models' flash on the Cortex-M4.
+"""Print the table of docs/less-ram-flash-time.md: the parts of models' flash on the
+Cortex-M4.
 
 python docs/flash_table.py MODELS     # the folder of the MLPerf Tiny models
 """
@@ -41,9 +42,9 @@ LAYERS = ("conv2d", "depthwise_conv2d", "fully_connected")
 class FlashParts:
     """The model's flash in bytes.
 
-    `raw` are the weights and biases of the channels that are computed, as wide as in the model
-    file; `tables` the other constants, or what packing adds; `padding` the rest, such as alignment
-    and functions of the C library.
+    `raw` are the weights and biases of the channels that are computed, as wide as in
+    the model file; `tables` the other constants, or what packing adds; `padding` the
+    rest, such as alignment and functions of the C library.
     """
 
     raw: int
@@ -57,9 +58,13 @@ def flash_parts(compiled: Compilation, image: Image) -> FlashParts:
     graph, constants = module.entry, module.constants
     assert isinstance(graph, Function)
     layers = (call for call in graph.body if call.op in LAYERS)
-    weights = (value for call in layers for value in call.inputs[1:] if value is not None)
+    weights = (
+        value for call in layers for value in call.inputs[1:] if value is not None
+    )
     raw = sum(constants[str(value.constant)].size_bytes for value in weights)
-    own = [s for s in image.sizes.symbols if s.name.startswith(f"{compiled.module.name}_")]
+    own = [
+        s for s in image.sizes.symbols if s.name.startswith(f"{compiled.module.name}_")
+    ]
     code = sum(symbol.size_bytes for symbol in own if symbol.kind == "text")
     tables = sum(symbol.size_bytes for symbol in own if symbol.kind == "rodata") - raw
     return FlashParts(raw, code, tables, image.model_flash_bytes - raw - code - tables)
@@ -77,9 +82,18 @@ def main() -> None:
             ("`--optimize size`", {"optimize": "size"}),
         ):
             compiled = compile_for(model, BOARD, **given)  # type: ignore[arg-type]
-            image, count = build_image(compiled), measure_instructions(compiled).total.instructions
+            image, count = (
+                build_image(compiled),
+                measure_instructions(compiled).total.instructions,
+            )
             parts = flash_parts(compiled, image)
-            figures = (parts.raw, parts.code, parts.tables, parts.padding, image.model_flash_bytes)
+            figures = (
+                parts.raw,
+                parts.code,
+                parts.tables,
+                parts.padding,
+                image.model_flash_bytes,
+            )
             cells = " | ".join(f"{figure:,}" for figure in (*figures, count))
             print(f"| {short} | {options} | {cells} |")
 

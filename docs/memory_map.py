@@ -3,7 +3,8 @@
     python docs/memory_map.py MODEL -o plan.svg [--board B] [--optimize speed]
         [--pool sram] [--title TEXT]
 
-The output is deterministic. The page of `firmwright report` has the same map with tooltips.
+The output is deterministic. The page of `firmwright report` has the same map with
+tooltips.
 """
 
 from __future__ import annotations
@@ -29,10 +30,14 @@ def main() -> None:
     parser.add_argument("--pool", default="")
     parser.add_argument("--title", default="")
     args = parser.parse_args()
-    summary = compile_for(load_model(args.model), args.board, optimize=args.optimize).summary
+    summary = compile_for(
+        load_model(args.model), args.board, optimize=args.optimize
+    ).summary
     pool = args.pool or next(name for name, pool in summary.pools.items() if pool.bytes)
     title = args.title or f"{summary.model} on {summary.board}, pool {pool}"
-    args.output.write_text(render_svg(make_memory_map(summary, pool, title)), encoding="utf-8")
+    args.output.write_text(
+        render_svg(make_memory_map(summary, pool, title)), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
     python docs/readme_figures.py MODELS     # the folder of the MLPerf Tiny models
 
-Each block follows a marker, `<!-- session: demo -->`, and ends at the next blank line (the
-session's at its fence). A figure is between two comments; the first has a command and a key of its
-`--json` output: `<!-- figure: compile kws_ref_model.tflite: workspace_bytes -->8,576<!-- end -->`.
-Review the diff before you commit it; `tests/test_docs.py` compares.
+Each block follows a marker, `<!-- session: demo -->`, and ends at the next blank line
+(the session's at its fence). A figure is between two comments; the first has a command
+and a key of its `--json` output: `<!-- figure: compile kws_ref_model.tflite:
+workspace_bytes -->8,576<!-- end -->`. Review the diff before you commit it;
+`tests/test_docs.py` compares.
 """
 
 from __future__ import annotations
@@ -49,14 +50,20 @@ def firmwright(*words: str) -> str:
 
 def rows(*words: str) -> list[Mapping[str, Any]]:
     """Return the rows of `bench`."""
-    found: list[Mapping[str, Any]] = json.loads(firmwright("bench", *words, "--json"))["rows"]
+    found: list[Mapping[str, Any]] = json.loads(firmwright("bench", *words, "--json"))[
+        "rows"
+    ]
     return found
 
 
 def table(head: tuple[str, ...], words: int, cells: list[tuple[str | int, ...]]) -> str:
-    """Return a Markdown table whose first `words` columns are text, the others figures."""
+    """Return a Markdown table whose first `words` columns are text, the others
+    figures.
+    """
     lines = [head, tuple("---" if n < words else "--:" for n in range(len(head)))]
-    lines += [tuple(f"{c:,}" if isinstance(c, int) else c for c in row) for row in cells]
+    lines += [
+        tuple(f"{c:,}" if isinstance(c, int) else c for c in row) for row in cells
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -82,7 +89,16 @@ def beside_the_rival(models: Path) -> str:
                 rival["flash_bytes"],
             )
         )
-    head = ("model", "instructions", "TFLM", "ratio", "workspace", "TFLM", "flash", "TFLM")
+    head = (
+        "model",
+        "instructions",
+        "TFLM",
+        "ratio",
+        "workspace",
+        "TFLM",
+        "flash",
+        "TFLM",
+    )
     return table(head, 1, cells)
 
 
@@ -98,7 +114,16 @@ def memory(models: Path) -> str:
         missing = [] if streams else ["–", "–"]
         figures = [figure for pair in pairs for figure in pair]
         cells.append((f"`{name}`", arena, *figures, *missing))
-    head = ("model", "TFLM", "balanced", "instr.", "`ram`", "instr.", "`ram`, by rows", "instr.")
+    head = (
+        "model",
+        "TFLM",
+        "balanced",
+        "instr.",
+        "`ram`",
+        "instr.",
+        "`ram`, by rows",
+        "instr.",
+    )
     return table(head, 1, cells)
 
 
@@ -118,12 +143,16 @@ def on_other_boards(models: Path) -> str:
 
 
 def known_boards() -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = json.loads(firmwright("boards", "--json"))["boards"]
+    found: list[Mapping[str, Any]] = json.loads(firmwright("boards", "--json"))[
+        "boards"
+    ]
     return found
 
 
 def boards() -> str:
-    return "\n".join(f"- `{board['name']}`: {board['description']}" for board in known_boards())
+    return "\n".join(
+        f"- `{board['name']}`: {board['description']}" for board in known_boards()
+    )
 
 
 def replaced(text: str, marker: str, block: str) -> str:
@@ -144,7 +173,9 @@ def with_figures(text: str, models: Path) -> str:
     """Fill in the figures of a page; names of model files are those in `models`."""
 
     def figure(match: re.Match[str]) -> str:
-        words = [str(models / w) if w.endswith(".tflite") else w for w in match[1].split()]
+        words = [
+            str(models / w) if w.endswith(".tflite") else w for w in match[1].split()
+        ]
         value = json.loads(firmwright(*words, "--json"))
         for key in match[2].split("."):
             value = value[key]

@@ -1,1 +1,3 @@
-"""The tests; the modules whose names do not begin with `test_` are what several tests share."""
+"""The tests; the modules whose names do not begin with `test_` are what several tests
+share.
+"""

@@ -1,8 +1,9 @@
 """Shared fixtures: required tools, golden texts and reference models.
 
-Rings: unit tests run everywhere; `host_c`, `qemu` and `board` need tools and skip with the reason
-where those are absent. With --require-tools (CI) a missing tool fails instead. Tests marked
-`models` skip where the models are absent, `deep` ones unless --deep is given.
+Rings: unit tests run everywhere; `host_c`, `qemu` and `board` need tools and skip with
+the reason where those are absent. With --require-tools (CI) a missing tool fails
+instead. Tests marked `models` skip where the models are absent, `deep` ones unless
+--deep is given.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ GOLDEN_LINES_MAX = 150  # longer texts are not read in review: assert properties
 OWN_SLACK = 1.02
 """The factor that a figure may grow by without a new record."""
 OTHER_SLACK = 1.05
-"""The same for other versions of compiler and emulator; gcc 14.2 differs by 0.5 % from 12.2."""
+"""The same for other versions of compiler and emulator; gcc 14.2 differs by 0.5 % from
+12.2.
+"""
 
 HOST_COMPILERS = ("gcc", "clang", "cc")
 QEMU_TOOLS = {
@@ -45,10 +48,16 @@ QEMU_TOOLS = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("firmwright")
-    group.addoption("--update-golden", action="store_true", help="rewrite the golden texts")
+    group.addoption(
+        "--update-golden", action="store_true", help="rewrite the golden texts"
+    )
     group.addoption("--deep", action="store_true", help="run the larger grids too")
-    group.addoption("--require-tools", action="store_true", help="a missing tool fails, not skips")
-    group.addoption("--board", default=None, help="run the tests of physical board NAME")
+    group.addoption(
+        "--require-tools", action="store_true", help="a missing tool fails, not skips"
+    )
+    group.addoption(
+        "--board", default=None, help="run the tests of physical board NAME"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,26 +68,36 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(folder.cleanup)
     program = Path(folder.name) / "cc"
     command = f"{shlex.quote(sys.executable)} -m ziglang cc -mcpu=baseline"
-    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8", newline="\n")
+    program.write_text(
+        f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8", newline="\n"
+    )
     program.chmod(0o755)
     os.environ["PATH"] = f"{folder.name}{os.pathsep}{os.environ['PATH']}"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the larger grids out unless they were asked for: to skip each test takes seconds."""
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave the larger grids out unless they were asked for: to skip each test takes
+    seconds.
+    """
     if config.getoption("--deep"):
         return
     kept = sampled([item for item in items if not item.get_closest_marker("deep")])
     if kept:  # a deep test that is run by itself says why it is skipped
         chosen = set(kept)
-        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        config.hook.pytest_deselected(
+            items=[item for item in items if item not in chosen]
+        )
         items[:] = kept
 
 
 def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the items without the variants that the marker `sampled(every)` leaves to --deep.
+    """Return the items without the variants that the marker `sampled(every)` leaves to
+    --deep.
 
-    Of the variants of a function, in their order, those with a multiple of `every` as number stay.
+    Of the variants of a function, in their order, those with a multiple of `every` as
+    number stay.
     """
     kept = []
     variants: Counter[str] = Counter()
@@ -95,7 +114,9 @@ def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def pytest_collection_finish() -> None:
-    """Keep modules and ten thousand collected tests out of every later garbage collection."""
+    """Keep modules and ten thousand collected tests out of every later garbage
+    collection.
+    """
     gc.collect()
     gc.freeze()
 
@@ -132,10 +153,17 @@ def missing_tools(item: pytest.Item) -> list[str]:
 
 @pytest.fixture(scope="session")
 def measuring_tools() -> str:
-    """The compiler and the emulator that figures are measured with here, with their versions."""
+    """The compiler and the emulator that figures are measured with here, with their
+    versions.
+    """
     versions = []
-    for name, program in (("arm-none-eabi-gcc", "arm-none-eabi-gcc"), ("QEMU", "qemu-system-arm")):
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    for name, program in (
+        ("arm-none-eabi-gcc", "arm-none-eabi-gcc"),
+        ("QEMU", "qemu-system-arm"),
+    ):
+        said = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, check=True
+        )
         (number,) = re.findall(r"\b(\d+\.\d+)\.\d+", said.stdout)[:1]
         versions.append(f"{name} {number}")
     return ", ".join(versions)
@@ -144,7 +172,9 @@ def measuring_tools() -> str:
 @pytest.fixture(scope="session")
 def recorded_tools() -> str:
     """What the figures of the repository were measured with, as `measuring_tools`."""
-    with (ROOT / "benchmarks" / "budgets.csv").open(encoding="utf-8", newline="") as file:
+    with (ROOT / "benchmarks" / "budgets.csv").open(
+        encoding="utf-8", newline=""
+    ) as file:
         (tools,) = {row["measured_with"] for row in csv.DictReader(file)}
     return tools
 
@@ -170,13 +200,16 @@ def no_models_reason() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_build_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """All workers of one run share images and objects; none of an earlier run is met."""
+    """All workers of one run share images and objects; none of an earlier run is
+    met.
+    """
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     cache = shared / "firmwright-cache"
     cache.mkdir(exist_ok=True)
     os.environ["FIRMWRIGHT_CACHE"] = str(cache)
-    # Many tests start a Python of their own: compiled once, our modules load in half the time.
+    # Many tests start a Python of their own: compiled once, our modules load in half
+    # the time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(shared / "bytecode"))
     os.environ["FIRMWRIGHT_OBJECTS"] = str(cache / "objects")
@@ -216,7 +249,8 @@ def deep(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """`golden(text)` compares with tests/golden/<module>/<test><suffix>; a missing file fails.
+    """`golden(text)` compares with tests/golden/<module>/<test><suffix>; a missing file
+    fails.
 
     `pytest --update-golden` writes the file instead; the diff is read in review.
     """
@@ -228,13 +262,17 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
         path = ROOT / "tests" / "golden" / module / f"{test}{suffix}"
         text = text if text.endswith("\n") else text + "\n"
         lines = text.count("\n")
-        assert lines <= GOLDEN_LINES_MAX, f"{lines} lines are too many to review: assert properties"
+        assert lines <= GOLDEN_LINES_MAX, (
+            f"{lines} lines are too many to review: assert properties"
+        )
         if update:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
             return
         assert path.is_file(), f"no {path.relative_to(ROOT)}; --update-golden writes it"
-        assert text == path.read_text(encoding="utf-8"), "differs; --update-golden accepts it"
+        assert text == path.read_text(encoding="utf-8"), (
+            "differs; --update-golden accepts it"
+        )
 
     return check
 

@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_public_names_are_few_and_importable():
-    assert len(fw.__all__) <= 11  # values, steps, and one function for extensions in notebooks
+    assert (
+        len(fw.__all__) <= 11
+    )  # values, steps, and one function for extensions in notebooks
     assert all(getattr(fw, name) is not None for name in fw.__all__)
     assert set(fw.__all__) <= set(dir(fw))
 

@@ -1,9 +1,9 @@
 """Upper bounds on a model's cost: bars relative to the peer's figures, and budgets.
 
-`benchmarks/budgets.csv` has the cost of each int8 model, and names the compiler and the emulator
-that it was measured with. A change that increases one fails here; a decrease is recorded with
-`--update-golden`, so that it is visible in review. Other versions are compared with a wider
-tolerance (`figure_slack`) and record nothing.
+`benchmarks/budgets.csv` has the cost of each int8 model, and names the compiler and the
+emulator that it was measured with. A change that increases one fails here; a decrease
+is recorded with `--update-golden`, so that it is visible in review. Other versions are
+compared with a wider tolerance (`figure_slack`) and record nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ SIZE_LIMITS = {
     "str_ww_ref_model.tflite": (49_412 + 7_000, 1.15),
     "pretrainedResnet_quant.tflite": (78_744 + 6_000, 1.20),
 }
-"""With `size`: most bytes (those of weights and biases in the file, and more), and instructions.
+"""With `size`: most bytes (those of weights and biases in the file, and more), and
+instructions.
 
 The instructions are relative to the budget of `balanced`.
 """
@@ -69,7 +70,9 @@ FLASH_BUDGETS = {
     "str_ww_ref_model.tflite": (49_412 + 10_000, 1.10),
     "pretrainedResnet_quant.tflite": (78_744 + 10_000, 1.10),
 }
-"""The same for balanced programs within a budget of flash, which the linked images keep."""
+"""The same for balanced programs within a budget of flash, which the linked images
+keep.
+"""
 RAM_INSTRUCTIONS = 1.5
 """The mode `ram` executes at most that many times the instructions of `balanced`."""
 ALWAYS = ("kws_ref_model.tflite", "ram")
@@ -129,7 +132,9 @@ def test_int8_models_are_within_their_budgets(
     costs = _costs(row, measuring_tools)
     if request.config.getoption("--update-golden"):
         if measuring_tools != recorded_tools:
-            pytest.skip(f"figures are recorded with {recorded_tools}, not {measuring_tools}")
+            pytest.skip(
+                f"figures are recorded with {recorded_tools}, not {measuring_tools}"
+            )
         _write_budget(costs)
     budgets = _budgets()
     budget = budgets[_key(costs)]

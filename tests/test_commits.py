@@ -23,16 +23,22 @@ def commit_subject(ci_script: Callable[[str], ModuleType]) -> ModuleType:
 
 
 def git(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
 
 
-def test_subjects_of_commits_have_the_form_and_length(commit_subject: ModuleType) -> None:
+def test_subjects_of_commits_have_the_form_and_length(
+    commit_subject: ModuleType,
+) -> None:
     if not shutil.which("git") or not (ROOT / ".git").exists():
         pytest.skip("needs git, and the repository that the files belong to")
     if git("merge-base", "--is-ancestor", CHECKED_FROM, "HEAD").returncode:
         pytest.skip(f"needs the history since {CHECKED_FROM}, which this clone lacks")
     subjects = git("log", "--no-merges", "--format=%s", f"{CHECKED_FROM}..HEAD").stdout
-    wrong = {line: commit_subject.subject_problems(line) for line in subjects.splitlines()}
+    wrong = {
+        line: commit_subject.subject_problems(line) for line in subjects.splitlines()
+    }
     assert {line: problems for line, problems in wrong.items() if problems} == {}
 
 
@@ -48,7 +54,9 @@ def test_subjects_of_commits_have_the_form_and_length(commit_subject: ModuleType
         f"usmp: P{'x' * 65}",
     ],
 )
-def test_subjects_of_the_form_are_accepted(commit_subject: ModuleType, subject: str) -> None:
+def test_subjects_of_the_form_are_accepted(
+    commit_subject: ModuleType, subject: str
+) -> None:
     assert commit_subject.subject_problems(subject) == []
 
 
@@ -68,7 +76,9 @@ def test_other_subjects_are_refused(
     (found,) = commit_subject.subject_problems(subject)
     assert problem in found
     message = tmp_path / "COMMIT_EDITMSG"
-    message.write_text(f"# a comment of the editor\n\n{subject}\n\nText.\n", encoding="utf-8")
+    message.write_text(
+        f"# a comment of the editor\n\n{subject}\n\nText.\n", encoding="utf-8"
+    )
     assert commit_subject.main(message) == 1
 
 
@@ -83,6 +93,8 @@ def test_hooks_run_programs_of_the_environment_on_existing_files() -> None:
         assert hook["language"] == "system"
         program, *words = hook["entry"].split()
         assert program.startswith(".venv/bin/")
-        assert [w for w in words if w.endswith(".py") and not (ROOT / w).is_file()] == []
+        assert [
+            w for w in words if w.endswith(".py") and not (ROOT / w).is_file()
+        ] == []
         chosen = re.compile(hook.get("files", ""))
         assert any(chosen.search(file) for file in files)

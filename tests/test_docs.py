@@ -1,8 +1,9 @@
 """Compare the documentation with the code: quotations, links, names and figures.
 
-Fences state their contents: `fwir` and `c` of architecture.md are parts of the digits example's
-module and C (with "..." for omissions), `bytes FILE OFFSET` are a file's bytes, `python FILE` and
-`c FILE` a part of that file, `toml` a whole board. tests/test_docs_run.py runs the commands.
+Fences state their contents: `fwir` and `c` of architecture.md are parts of the digits
+example's module and C (with "..." for omissions), `bytes FILE OFFSET` are a file's
+bytes, `python FILE` and `c FILE` a part of that file, `toml` a whole board.
+tests/test_docs_run.py runs the commands.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ GENERATED = {
     "test_firmware.py",
     "firmwright_model.h",
 }
-"""Files of a project that `compile` writes, and those that readers of the guides write."""
+"""Files of a project that `compile` writes, and those that readers of the guides
+write.
+"""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def pieces(text: str) -> Iterator[str]:
             yield piece
 
 
-# ---- links and names ----------------------------------------------------------------------------
+# ---- links and names -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -140,8 +143,14 @@ def anchors(page: Path) -> set[str]:
 def test_every_file_named_exists(page: Path) -> None:
     """Words in code font that look like paths: `ir/tir/verify.py`, `boards/`."""
     words = re.findall(r"`([A-Za-z0-9_./-]+)`", prose(page))
-    paths = [w for w in words if re.search(r"\w\.(py|md|toml|h|c|csv|json|ld|fwir)$|\w/$", w)]
-    nearby = (*IN_FOLDERS, f"{page.parent.relative_to(ROOT)}/", *SIBLINGS.get(page.name, ()))
+    paths = [
+        w for w in words if re.search(r"\w\.(py|md|toml|h|c|csv|json|ld|fwir)$|\w/$", w)
+    ]
+    nearby = (
+        *IN_FOLDERS,
+        f"{page.parent.relative_to(ROOT)}/",
+        *SIBLINGS.get(page.name, ()),
+    )
     missing = [
         path
         for path in paths
@@ -170,12 +179,13 @@ SIBLINGS = {
 """Folders that a page has named before it names a file in them alone."""
 
 
-# ---- quotations ---------------------------------------------------------------------------------
+# ---- quotations ----------------------------------------------------------------------
 
 
 @cache
 def digits_everywhere() -> str:
-    """The digits example's module after every pass, and its generated files, in one text.
+    """The digits example's module after every pass, and its generated files, in one
+    text.
 
     Twice: with its constants linked, and with constants that are read by a function.
     """
@@ -222,9 +232,13 @@ def test_quoted_code_is_in_its_file(fence: Fence) -> None:
 
 def test_the_import_contract_is_quoted_in_full() -> None:
     (fence,) = fences("imports")
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
+        "importlinter"
+    ]
     layers = next(c["layers"] for c in contracts["contracts"] if c["type"] == "layers")
-    assert [_names(line) for line in fence.text.splitlines()] == [_names(line) for line in layers]
+    assert [_names(line) for line in fence.text.splitlines()] == [
+        _names(line) for line in layers
+    ]
 
 
 def _names(layer: str) -> list[str]:
@@ -243,7 +257,7 @@ def test_every_package_is_described() -> None:
     assert packages <= described
 
 
-# ---- examples -----------------------------------------------------------------------------------
+# ---- examples ------------------------------------------------------------------------
 
 
 def test_the_board_of_the_guide_is_a_board(tmp_path: Path) -> None:
@@ -258,12 +272,17 @@ def test_the_board_of_the_guide_is_a_board(tmp_path: Path) -> None:
 @pytest.mark.host_c
 def test_the_c_example_compiles(tmp_path: Path) -> None:
     (fence,) = (f for f in fences("c") if f.page.name == "README.md")
-    compiled = compile_model(load_module(ROOT / "examples/01_digits/digits.tflite"), Options())
+    compiled = compile_model(
+        load_module(ROOT / "examples/01_digits/digits.tflite"), Options()
+    )
     compiled.tree.write(tmp_path)
     (tmp_path / "example.c").write_text(fence.text)
     flags = "-std=c99 -Wall -Wextra -Wconversion -Wshadow -Wdouble-promotion -Werror -c -Imodel"
     done = subprocess.run(
-        ["gcc", *flags.split(), "example.c"], cwd=tmp_path, capture_output=True, text=True
+        ["gcc", *flags.split(), "example.c"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
 
@@ -275,24 +294,35 @@ def test_the_python_example_runs(tmp_path: Path) -> None:
     script.write_text(fence.text.replace('"out"', repr(str(tmp_path / "out"))))
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
     done = subprocess.run(
-        [sys.executable, script], cwd=ROOT, env=environment, capture_output=True, text=True
+        [sys.executable, script],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
 
 
-# ---- lists and figures --------------------------------------------------------------------------
+# ---- lists and figures ---------------------------------------------------------------
 
 
 def test_operator_page_is_current(request: pytest.FixtureRequest) -> None:
-    page, current = ROOT / "docs" / "operators.md", render_operator_page(op_table(), SCHEDULES)
+    page, current = (
+        ROOT / "docs" / "operators.md",
+        render_operator_page(op_table(), SCHEDULES),
+    )
     if request.config.getoption("--update-golden"):
         page.write_text(current, encoding="utf-8")
-    assert page.read_text(encoding="utf-8") == current, "--update-golden rewrites the page"
+    assert page.read_text(encoding="utf-8") == current, (
+        "--update-golden rewrites the page"
+    )
 
 
 def test_the_readme_lists_every_board() -> None:
     readme = ROOT / "README.md"
-    boards = re.findall(r"^- `([\w-]+)`", after_marker(readme, "list: boards"), re.MULTILINE)
+    boards = re.findall(
+        r"^- `([\w-]+)`", after_marker(readme, "list: boards"), re.MULTILINE
+    )
     assert boards == sorted(board.name for board in list_boards())
 
 
@@ -300,7 +330,9 @@ def test_the_readme_lists_every_board() -> None:
 def test_readme_session_equals_the_output_of_demo(
     deep: bool, measuring_tools: str, recorded_tools: str
 ) -> None:
-    """Word for word; with --deep the figures, too, if they were recorded with these tools."""
+    """Word for word; with --deep the figures, too, if they were recorded with these
+    tools.
+    """
     exact = deep and measuring_tools == recorded_tools
     with contextlib.redirect_stdout(io.StringIO()) as spoken:
         assert main(["demo"]) == 0
@@ -313,7 +345,9 @@ def test_readme_session_equals_the_output_of_demo(
 
 
 def _form(text: str, exact: bool) -> list[list[str]]:
-    """Words by line; unless `exact`, without figures and the bars and digits drawn from them."""
+    """Words by line; unless `exact`, without figures and the bars and digits drawn from
+    them.
+    """
     lines = [line.split() for line in text.strip().splitlines()]
     if exact:
         return lines
@@ -331,7 +365,9 @@ def _figure(cell: str) -> int:
 
 
 def figures_script() -> Any:
-    spec = importlib.util.spec_from_file_location("figures", ROOT / "docs" / "readme_figures.py")
+    spec = importlib.util.spec_from_file_location(
+        "figures", ROOT / "docs" / "readme_figures.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
@@ -340,7 +376,9 @@ def figures_script() -> Any:
 
 
 @pytest.mark.models
-def test_figures_of_pages_equal_their_commands(model_path: Callable[[str], Path]) -> None:
+def test_figures_of_pages_equal_their_commands(
+    model_path: Callable[[str], Path],
+) -> None:
     script, count = figures_script(), 0
     for page in sorted((ROOT / "docs").glob("*.md")):
         text = page.read_text(encoding="utf-8")
@@ -354,7 +392,11 @@ def test_figures_of_pages_equal_their_commands(model_path: Callable[[str], Path]
 def test_readme_figures_equal_the_budgets() -> None:
     """Which tests/test_bars.py measures."""
     with (ROOT / "benchmarks/budgets.csv").open(encoding="utf-8") as file:
-        budgets = {row["model"]: row for row in csv.DictReader(file) if row["mode"] == "balanced"}
+        budgets = {
+            row["model"]: row
+            for row in csv.DictReader(file)
+            if row["mode"] == "balanced"
+        }
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     for row in _table("figures: mps2-an386"):
         (name,) = re.findall(r"`(\w+)`", row[0])
@@ -382,14 +424,20 @@ def test_readme_peer_figures_equal_the_table() -> None:
         assert _figure(row[7]) == code + model
         assert row[3] == f"{100 * _figure(row[1]) / _figure(row[2]):.0f} %"
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (on_m55,) = re.findall(r"takes ([\d,]+) instructions on that core", text.replace("\n", " "))
-    assert _figure(on_m55) == peers["cortex-m55", "kws_ref_model.tflite", "instructions"]
+    (on_m55,) = re.findall(
+        r"takes ([\d,]+) instructions on that core", text.replace("\n", " ")
+    )
+    assert (
+        _figure(on_m55) == peers["cortex-m55", "kws_ref_model.tflite", "instructions"]
+    )
 
 
 @pytest.mark.deep
 @pytest.mark.models
 @pytest.mark.qemu
-@pytest.mark.parametrize("row", _table("figures: mps2-an386"), ids=lambda row: row[0].split(",")[0])
+@pytest.mark.parametrize(
+    "row", _table("figures: mps2-an386"), ids=lambda row: row[0].split(",")[0]
+)
 def test_the_instructions_in_the_readme_are_measured(
     row: list[str],
     model_path: Callable[[str], Path],
@@ -421,5 +469,7 @@ def test_pictures_show_the_current_plans(
     (title,) = re.findall(r'font-weight="600">(.*?)</text>', committed)
     drawn = tmp_path / "drawn.svg"
     script, source = ROOT / "docs/memory_map.py", model_path(f"{name}.tflite")
-    subprocess.run([sys.executable, script, source, "-o", drawn, "--title", title], check=True)
+    subprocess.run(
+        [sys.executable, script, source, "-o", drawn, "--title", title], check=True
+    )
     assert drawn.read_text(encoding="utf-8") == committed

@@ -1,8 +1,8 @@
 """Run every documented command and program, page by page, in order.
 
-Blocks are fenced `sh` or `python`, or text that begins with a command. Each page runs in a separate
-folder with the example folders and models under the names that pages use. A comment before a block
-marks exceptions:
+Blocks are fenced `sh` or `python`, or text that begins with a command. Each page runs
+in a separate folder with the example folders and models under the names that pages use.
+A comment before a block marks exceptions:
 
     <!-- run: deep -->           takes long: run with --deep only, else its options are parsed
     <!-- not run: REASON -->     cannot be run here; REASON is one of REASONS, or `run by FILE`
@@ -115,10 +115,16 @@ class Block:
     def reason(self) -> str:
         if self.mark.startswith("session: "):
             return "run by tests/test_docs.py"
-        return self.mark.removeprefix("not run: ") if self.mark.startswith("not run: ") else ""
+        return (
+            self.mark.removeprefix("not run: ")
+            if self.mark.startswith("not run: ")
+            else ""
+        )
 
     def commands(self) -> tuple[str, ...]:
-        """Return the commands, without prompts, output and comments; continued lines are joined."""
+        """Return the commands, without prompts, output and comments; continued lines
+        are joined.
+        """
         lines = self.text.replace("\\\n", " ").splitlines()
         if any(line.startswith("$ ") for line in lines):
             return tuple(line[2:] for line in lines if line.startswith("$ "))
@@ -140,8 +146,12 @@ def _logical(lines: list[str]) -> Iterator[str]:
 
 
 def _is_command(words: list[str]) -> bool:
-    program = next((word for word in words if not re.fullmatch(r"[A-Z_]+=\S*", word)), "")
-    return program in PROGRAMS and not any(word.endswith(":") for word in words)  # no message
+    program = next(
+        (word for word in words if not re.fullmatch(r"[A-Z_]+=\S*", word)), ""
+    )
+    return program in PROGRAMS and not any(
+        word.endswith(":") for word in words
+    )  # no message
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -151,8 +161,12 @@ def blocks_of(page: Path) -> list[Block]:
         kind, *rest = words.split() or [""]
         block = Block(page, mark, kind, text)
         is_program = (kind == "python" and not rest) or kind == "py"
-        first = shlex.split(re.split(r"['\"]", text)[0].removeprefix("$ "), comments=True)
-        is_shell = kind == "sh" or (kind == "text" and bool(first) and _is_command(first))
+        first = shlex.split(
+            re.split(r"['\"]", text)[0].removeprefix("$ "), comments=True
+        )
+        is_shell = kind == "sh" or (
+            kind == "text" and bool(first) and _is_command(first)
+        )
         if mark or is_program or (is_shell and block.commands()):
             found.append(block)
     return found
@@ -162,29 +176,45 @@ WITH_BLOCKS = {page: blocks for page in PAGES if (blocks := blocks_of(page))}
 ALL = [block for blocks in WITH_BLOCKS.values() for block in blocks]
 
 
-# ---- the marks ----------------------------------------------------------------------------------
+# ---- the marks -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_blocks_that_are_not_run_have_a_reason(page: Path) -> None:
     for block in WITH_BLOCKS[page]:
-        assert not block.mark or block.is_deep or block.reason, f"unknown mark {block.mark!r}"
-        assert block.reason in REASONS or not block.reason or block.reason.startswith("run by ")
+        assert not block.mark or block.is_deep or block.reason, (
+            f"unknown mark {block.mark!r}"
+        )
+        assert (
+            block.reason in REASONS
+            or not block.reason
+            or block.reason.startswith("run by ")
+        )
         if block.reason.startswith("run by "):
             judge = ROOT / block.reason.removeprefix("run by ")
-            assert page.name in judge.read_text(encoding="utf-8"), "the file no longer reads it"
+            assert page.name in judge.read_text(encoding="utf-8"), (
+                "the file no longer reads it"
+            )
         elif block.reason:
-            assert re.search(REASONS[block.reason], block.text, re.MULTILINE), block.reason
+            assert re.search(REASONS[block.reason], block.text, re.MULTILINE), (
+                block.reason
+            )
 
 
 def test_every_reason_is_still_needed() -> None:
-    assert set(REASONS) == {b.reason for b in ALL if b.reason and "run by" not in b.reason}
+    assert set(REASONS) == {
+        b.reason for b in ALL if b.reason and "run by" not in b.reason
+    }
 
 
 def test_marks_precede_blocks_only() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        marks = re.findall(r"^<!-- (?:(?:not )?run|session): .* -->$", text, re.MULTILINE)
+        marks = re.findall(
+            r"^<!-- (?:(?:not )?run|session): .* -->$", text, re.MULTILINE
+        )
         assert len(marks) == sum(1 for mark, _, _ in BLOCK.findall(text) if mark), page
 
 
@@ -198,19 +228,23 @@ def test_indented_blocks_have_no_commands() -> None:
     assert not hidden
 
 
-# ---- running them -------------------------------------------------------------------------------
+# ---- running them --------------------------------------------------------------------
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.host_c
-@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_documented_commands_work(
     page: Path, deep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = prepared(page, deep, tmp_path)
     monkeypatch.chdir(folder)
     if any("cache clear" in block.text for block in WITH_BLOCKS[page]):
-        monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path / "cache"))  # not that of other tests
+        monkeypatch.setenv(
+            "FIRMWRIGHT_CACHE", str(tmp_path / "cache")
+        )  # not that of other tests
     for block in WITH_BLOCKS[page]:
         if block.reason or (block.is_deep and not deep):
             parse(block)
@@ -251,7 +285,11 @@ def bash(base: Path, script: str) -> None:
     tools = base / "tools"
     if not tools.is_dir():
         tools.mkdir()
-        for name, module in (("firmwright", " -m firmwright"), ("python", ""), ("python3", "")):
+        for name, module in (
+            ("firmwright", " -m firmwright"),
+            ("python", ""),
+            ("python3", ""),
+        ):
             tool = tools / name
             tool.write_text(f'#!/bin/sh\nexec "{sys.executable}"{module} "$@"\n')
             tool.chmod(0o755)
@@ -275,11 +313,15 @@ def prepared(page: Path, deep: bool, base: Path) -> Path:
     """A folder like the page's own: the project's root, or an example's."""
     root = base / "project"
     root.mkdir()
-    shutil.copytree(ROOT / "examples", root / "examples", ignore=shutil.ignore_patterns("models"))
+    shutil.copytree(
+        ROOT / "examples", root / "examples", ignore=shutil.ignore_patterns("models")
+    )
     for name in ("tests", "toolchain", "boards", "runtime_c", "docs", "pyproject.toml"):
         (root / name).symlink_to(ROOT / name)
     examples = root / "examples"
-    folder = examples / page.parent.name if page.parent.parent.name == "examples" else root
+    folder = (
+        examples / page.parent.name if page.parent.parent.name == "examples" else root
+    )
     if folder is root:
         shutil.copy(examples / "01_digits/digits.tflite", root)
         shutil.copy(examples / "02_keyword/keyword.tflite", root)
@@ -295,7 +337,7 @@ def _models() -> Path:
     return Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared/models"))
 
 
-# ---- files that a page takes for granted --------------------------------------------------------
+# ---- files that a page takes for granted ---------------------------------------------
 
 
 def images(folder: Path) -> None:

@@ -1,4 +1,6 @@
-"""The development environment: the lock file, how ./fw installs it, and where CI runs."""
+"""The development environment: the lock file, how ./fw installs it, and where CI
+runs.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ SYSTEM_PROGRAMS = [
 
 
 def requirements(python: str) -> dict[str, Requirement]:
-    """The entries of the lock file for a version of Python on Linux, by canonical name."""
+    """The entries of the lock file for a version of Python on Linux, by canonical
+    name.
+    """
     environment = {
         "python_full_version": f"{python}.9",
         "python_version": python,
@@ -73,9 +77,13 @@ def requirements(python: str) -> dict[str, Requirement]:
         "implementation_name": "cpython",
         "platform_python_implementation": "CPython",
     }
-    lines = [line.partition("#")[0].strip() for line in LOCK.read_text("utf-8").splitlines()]
+    lines = [
+        line.partition("#")[0].strip() for line in LOCK.read_text("utf-8").splitlines()
+    ]
     entries = [Requirement(line) for line in lines if line]
-    valid = [item for item in entries if not item.marker or item.marker.evaluate(environment)]
+    valid = [
+        item for item in entries if not item.marker or item.marker.evaluate(environment)
+    ]
     names = [canonicalize_name(item.name) for item in valid]
     assert len(names) == len(set(names))
     return dict(zip(names, valid, strict=True))
@@ -83,7 +91,9 @@ def requirements(python: str) -> dict[str, Requirement]:
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_lock_file_has_an_allowed_version_of_each_package(python: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     extras = project["optional-dependencies"]
     todo, wanted = [*project["dependencies"], *extras["dev"], *extras["verify"]], []
     while todo:
@@ -118,7 +128,9 @@ class Checkout:
             shutil.copy(ROOT / name, self.folder / name)
         self.tools = folder / "tools"
         self.tools.mkdir()
-        self.script("id", "#!/bin/sh\necho 1000\n")  # root without a terminal would install
+        self.script(
+            "id", "#!/bin/sh\necho 1000\n"
+        )  # root without a terminal would install
         self.script("python-stand-in", MAKES_ENVIRONMENTS)
         self.script("installer", INSTALLS)
         self.calls = folder / "calls"
@@ -164,7 +176,10 @@ class Checkout:
 
     def installations(self) -> list[bool]:
         """Whether each call of pip used the lock file."""
-        return ["--constraint" in line for line in self.calls.read_text("utf-8").splitlines()]
+        return [
+            "--constraint" in line
+            for line in self.calls.read_text("utf-8").splitlines()
+        ]
 
 
 @pytest.fixture
@@ -188,7 +203,9 @@ def test_fw_installs_anew_after_a_change_of_the_lock_file(checkout: Checkout) ->
     assert checkout.installations() == [True]
 
 
-def test_fw_explains_that_locked_versions_are_unavailable_and_goes_on(checkout: Checkout) -> None:
+def test_fw_explains_that_locked_versions_are_unavailable_and_goes_on(
+    checkout: Checkout,
+) -> None:
     done = checkout.fw(
         "ERROR: ResolutionImpossible\n  The user requested (constraint) numpy==2.4.6"
     )
@@ -201,13 +218,17 @@ def test_fw_explains_that_locked_versions_are_unavailable_and_goes_on(checkout: 
 
 
 def test_fw_does_not_try_again_without_a_network(checkout: Checkout) -> None:
-    done = checkout.fw(lock_error="WARNING: NewConnectionError\nERROR: No matching distribution")
+    done = checkout.fw(
+        lock_error="WARNING: NewConnectionError\nERROR: No matching distribution"
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert checkout.installations() == [True]
     assert "network that cannot be reached" in done.stderr
 
 
-def test_fw_shows_the_error_of_pip_if_nothing_can_be_installed(checkout: Checkout) -> None:
+def test_fw_shows_the_error_of_pip_if_nothing_can_be_installed(
+    checkout: Checkout,
+) -> None:
     done = checkout.fw("ERROR: a first error", "ERROR: No space left on device")
     assert done.returncode == 1
     assert checkout.installations() == [True, False]

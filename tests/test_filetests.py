@@ -39,14 +39,21 @@ def infer_relu(call: OpCall) -> tuple[TensorType, ...]:
 
 
 OPS = {
-    name: OpDef(name, infer_relu, lambda c, x: (), lambda c, k: None, {}, lambda: iter(()), ())
+    name: OpDef(
+        name, infer_relu, lambda c, x: (), lambda c, k: None, {}, lambda: iter(()), ()
+    )
     for name in ("relu", "expression")
 }
 INTRINSICS = {
     row.name: row
     for row in (
         Intrinsic(
-            "twice", (Operand("x", "in", INT32), Operand("n", "imm", INT32)), max, "", "", INT32
+            "twice",
+            (Operand("x", "in", INT32), Operand("n", "imm", INT32)),
+            max,
+            "",
+            "",
+            INT32,
         ),
         Intrinsic(
             "load4",
@@ -67,7 +74,9 @@ def verify(module: IRModule) -> None:
 def transformed(module: IRModule, steps: list[str]) -> IRModule:
     for step in steps:
         if step.startswith("pass="):
-            module = importlib.import_module("firmwright.passes").BY_NAME[step[5:]](module)
+            module = importlib.import_module("firmwright.passes").BY_NAME[step[5:]](
+                module
+            )
         elif step == "verify":
             verify(module)
         elif step.startswith("plan="):
@@ -98,7 +107,9 @@ def test_file(path: Path, request: pytest.FixtureRequest) -> None:
             assert any(error in line for line in found), f"no {error!r} among {found}"
         assert len(found) == len(errors), "\n".join(found)
         return
-    result = print_module(transformed(module, steps), elide_constants=True, fragment=True).strip()
+    result = print_module(
+        transformed(module, steps), elide_constants=True, fragment=True
+    ).strip()
     if request.config.getoption("--update-golden") and LINE in text:
         path.write_text(source + LINE + result + "\n", encoding="utf-8")
     elif LINE in text:

@@ -1,7 +1,8 @@
-"""Checks the language of the project: glossary, names, docstrings, comments, messages and pages.
+"""Checks the language of the project: glossary, names, docstrings, comments, messages
+and pages.
 
-The limits are rates per 1,000 words, because a few uses of a word such as "what" are good
-English. Words that are never needed in a technical text have no allowance.
+The limits are rates per 1,000 words, because a few uses of a word such as "what" are
+good English. Words that are never needed in a technical text have no allowance.
 """
 
 from __future__ import annotations
@@ -30,7 +31,12 @@ RATED = {
     "say, tell": r"\b(say|says|said|told|tells)\b",
     "behind, beside": r"\b(behind|beside)\b",
 }
-DOCSTRING_LIMITS = {"what": 1.0, "lie, stand": 0.3, "say, tell": 0.3, "behind, beside": 0.2}
+DOCSTRING_LIMITS = {
+    "what": 1.0,
+    "lie, stand": 0.3,
+    "say, tell": 0.3,
+    "behind, beside": 0.2,
+}
 """Uses per 1,000 words of docstrings; pages may have three times as many."""
 BANNED = re.compile(
     r"\b(nobody|somebody|everybody|so many|so much|as many as|none but|nothing but|all that is|"
@@ -40,7 +46,9 @@ BANNED = re.compile(
 MODULE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 60
 ANY_PER_1000_LINES_MAX = 2.5
-"""Most that remain are arguments of numpy functions, and objects of packages without types."""
+"""Most that remain are arguments of numpy functions, and objects of packages without
+types.
+"""
 
 
 @cache
@@ -57,7 +65,11 @@ def definitions(file: Path) -> tuple[ast.AST, ...]:
         node = rest.pop()
         if isinstance(node, kinds):
             found.append(node)
-        rest += (part for part in ast.iter_child_nodes(node) if not isinstance(part, ast.expr))
+        rest += (
+            part
+            for part in ast.iter_child_nodes(node)
+            if not isinstance(part, ast.expr)
+        )
     return tuple(found)
 
 
@@ -77,21 +89,27 @@ def pages() -> tuple[tuple[str, str], ...]:
     """Name and prose of every page, without code."""
     result = []
     for file in PAGES:
-        text = re.sub(r"```.*?```", " ", file.read_text(encoding="utf-8"), flags=re.DOTALL)
+        text = re.sub(
+            r"```.*?```", " ", file.read_text(encoding="utf-8"), flags=re.DOTALL
+        )
         text = re.sub(r"`[^`]*`|<!--.*?-->|\|", " ", text, flags=re.DOTALL)
         result.append((str(file.relative_to(ROOT)), text))
     return tuple(result)
 
 
 def messages(file: Path) -> Iterator[tuple[str, str]]:
-    """Place and text of the comments, and of the strings with several words, of a module."""
+    """Place and text of the comments, and of the strings with several words, of a
+    module.
+    """
     documented = {
         line
         for node in definitions(file)
         if ast.get_docstring(node)
         for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
     }
-    for token in tokenize.generate_tokens(io.StringIO(file.read_text(encoding="utf-8")).readline):
+    for token in tokenize.generate_tokens(
+        io.StringIO(file.read_text(encoding="utf-8")).readline
+    ):
         is_text = token.type in (tokenize.COMMENT, tokenize.STRING)
         if is_text and token.start[0] not in documented and token.string.count(" ") > 1:
             yield f"{file.relative_to(ROOT)}:{token.start[0]}", token.string
@@ -107,7 +125,11 @@ def over_limit(texts: tuple[tuple[str, str], ...], factor: int) -> dict[str, flo
         name: 1000 * sum(len(re.findall(rule, text, re.I)) for _, text in texts) / words
         for name, rule in RATED.items()
     }
-    return {name: rate for name, rate in rates.items() if rate > factor * DOCSTRING_LIMITS[name]}
+    return {
+        name: rate
+        for name, rate in rates.items()
+        if rate > factor * DOCSTRING_LIMITS[name]
+    }
 
 
 def test_docstrings_use_plain_sentences():
@@ -119,15 +141,30 @@ def test_pages_use_plain_sentences():
 
 
 def test_no_text_has_a_banned_phrase():
-    suspects = [file for file in MODULES if BANNED.search(file.read_text(encoding="utf-8"))]
-    texts = [*docstrings(), *pages(), *(text for file in suspects for text in messages(file))]
-    texts += [(str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")) for file in C_FILES]
-    hits = [f"{place}: {match[0]}" for place, text in texts for match in BANNED.finditer(text)]
+    suspects = [
+        file for file in MODULES if BANNED.search(file.read_text(encoding="utf-8"))
+    ]
+    texts = [
+        *docstrings(),
+        *pages(),
+        *(text for file in suspects for text in messages(file)),
+    ]
+    texts += [
+        (str(file.relative_to(ROOT)), file.read_text(encoding="utf-8"))
+        for file in C_FILES
+    ]
+    hits = [
+        f"{place}: {match[0]}"
+        for place, text in texts
+        for match in BANNED.finditer(text)
+    ]
     assert hits == []
 
 
 def test_no_page_has_a_paragraph_twice():
-    """A superseded paragraph that remains after its replacement shares most of its words."""
+    """A superseded paragraph that remains after its replacement shares most of its
+    words.
+    """
     twice = []
     for name, page in pages():
         paragraphs = [text for text in page.split("\n\n") if "---" not in text]
@@ -142,7 +179,9 @@ def test_no_page_has_a_paragraph_twice():
 
 def test_modules_and_functions_are_small():
     lines = {file: file.read_text(encoding="utf-8").count("\n") for file in MODULES}
-    assert [file.name for file, count in lines.items() if count > MODULE_LINES_MAX] == []
+    assert [
+        file.name for file, count in lines.items() if count > MODULE_LINES_MAX
+    ] == []
     long_functions = [
         f"{file.name}:{node.name}"
         for file in MODULES
@@ -163,9 +202,14 @@ def test_few_types_are_any():
 def test_no_line_is_exempt_from_the_formatter():
     mark = "fmt: " + "skip"
     files = subprocess.run(
-        ["git", "ls-files", "*.py", "*SConstruct"], cwd=ROOT, capture_output=True, text=True
+        ["git", "ls-files", "*.py", "*SConstruct"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     ).stdout.split()
-    assert [name for name in files if mark in (ROOT / name).read_text(encoding="utf-8")] == []
+    assert [
+        name for name in files if mark in (ROOT / name).read_text(encoding="utf-8")
+    ] == []
 
 
 def test_a_public_class_name_occurs_once():
@@ -180,7 +224,9 @@ def test_a_public_class_name_occurs_once():
 
 @cache
 def glossary() -> list[list[str]]:
-    """The cells of each row: term, definition, equivalent, Python, C and JSON and command line."""
+    """The cells of each row: term, definition, equivalent, Python, C and JSON and
+    command line.
+    """
     text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -210,5 +256,9 @@ def test_the_glossary_names_what_exists():
 def test_the_glossary_names_existing_options():
     golden = (ROOT / "tests" / "golden" / "test_public_surface").glob("*.txt")
     surface = "\n".join(file.read_text(encoding="utf-8") for file in golden)
-    named = {option for row in glossary() for option in re.findall(r"`(--[\w-]+)", row[4])}
-    assert {option for option in named if not re.search(rf"(?<![\w-]){option}\b", surface)} == set()
+    named = {
+        option for row in glossary() for option in re.findall(r"`(--[\w-]+)", row[4])
+    }
+    assert {
+        option for option in named if not re.search(rf"(?<![\w-]){option}\b", surface)
+    } == set()

@@ -1,7 +1,7 @@
 """Golden texts of the public interfaces, so that changes are visible.
 
-A change needs a line in CHANGELOG.md and, if it breaks users, a new version of the surface
-(docs/stability.md). `--update-golden` then writes the new text.
+A change needs a line in CHANGELOG.md and, if it breaks users, a new version of the
+surface (docs/stability.md). `--update-golden` then writes the new text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ Check = Callable[[Iterator[str]], None]
 
 @pytest.fixture
 def announced(golden: Callable[..., None]) -> Check:
-    """Return a function that compares lines with the golden text and explains how to change it."""
+    """Return a function that compares lines with the golden text and explains how to
+    change it.
+    """
 
     def check(lines: Iterator[str]) -> None:
         try:
@@ -49,7 +51,7 @@ def announced(golden: Callable[..., None]) -> Check:
     return check
 
 
-# ---- the command line ----------------------------------------------------------------------------
+# ---- the command line ----------------------------------------------------------------
 
 
 def actions_of(verb: str) -> Iterator[argparse.Action]:
@@ -60,7 +62,11 @@ def actions_of(verb: str) -> Iterator[argparse.Action]:
 
 def spelled(action: argparse.Action) -> str:
     """Format an option with its values; positional arguments are in angle brackets."""
-    values = "|".join(map(str, action.choices)) if action.choices else str(action.metavar or "")
+    values = (
+        "|".join(map(str, action.choices))
+        if action.choices
+        else str(action.metavar or "")
+    )
     taken = "" if action.nargs == 0 else values or action.dest.upper()
     count = {None: "", 0: ""}.get(action.nargs, str(action.nargs))
     if not action.option_strings:
@@ -72,13 +78,21 @@ def test_verbs_and_their_arguments(announced: Check) -> None:
     shared = options_by_verb()
     lines = []
     for name in verbs():
-        own = [text for action in actions_of(name) if len(shared[text := spelled(action)]) == 1]
-        lines.append(" ".join([name, *(text if text[0] == "<" else f"[{text}]" for text in own)]))
+        own = [
+            text
+            for action in actions_of(name)
+            if len(shared[text := spelled(action)]) == 1
+        ]
+        lines.append(
+            " ".join([name, *(text if text[0] == "<" else f"[{text}]" for text in own)])
+        )
     announced(iter(lines))
 
 
 def test_shared_options(announced: Check) -> None:
-    shared = {text: names for text, names in options_by_verb().items() if len(names) > 1}
+    shared = {
+        text: names for text, names in options_by_verb().items() if len(names) > 1
+    }
     announced(f"{text}: {', '.join(names)}" for text, names in sorted(shared.items()))
 
 
@@ -90,7 +104,7 @@ def options_by_verb() -> dict[str, list[str]]:
     return found
 
 
-# ---- JSON ----------------------------------------------------------------------------------------
+# ---- JSON ----------------------------------------------------------------------------
 
 
 def keys_of(value: Any, path: str = "") -> Iterator[str]:
@@ -111,7 +125,9 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.host_c
-def test_json_keys(announced: Check, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_json_keys(
+    announced: Check, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     digits, out = str(DIGITS), str(tmp_path / "out")
     runs: dict[str, tuple[str, ...]] = {
         "compile": (digits, "--board", "host", "-o", out),
@@ -135,14 +151,16 @@ def test_json_keys(announced: Check, capsys: pytest.CaptureFixture[str], tmp_pat
     for verb, words in runs.items():
         answer = said(capsys, verb, *words)
         assert answer["ok"], answer
-        keys = dict.fromkeys(keys_of({k: v for k, v in answer.items() if k != volatile.get(verb)}))
+        keys = dict.fromkeys(
+            keys_of({k: v for k, v in answer.items() if k != volatile.get(verb)})
+        )
         lines.append(f"{verb}: {' '.join(sorted(keys))}")
     error = said(capsys, "inspect", str(tmp_path / "absent.tflite"))
     lines.append(f"an error: {' '.join(sorted(dict.fromkeys(keys_of(error))))}")
     announced(iter(lines))
 
 
-# ---- Python --------------------------------------------------------------------------------------
+# ---- Python --------------------------------------------------------------------------
 
 
 def members(value: Any) -> Iterator[str]:
@@ -170,7 +188,9 @@ def described(name: str, value: Any) -> Iterator[str]:
 
 
 def test_python_interface(announced: Check) -> None:
-    named = {name: getattr(fw, name) for name in fw.__all__} | {"ModelSession": ModelSession}
+    named = {name: getattr(fw, name) for name in fw.__all__} | {
+        "ModelSession": ModelSession
+    }
     announced(line for name, value in named.items() for line in described(name, value))
 
 
@@ -179,7 +199,7 @@ def test_vendor_interfaces(announced: Check) -> None:
     announced(line for kind in kinds for line in described(kind.__name__, kind))
 
 
-# ---- C -------------------------------------------------------------------------------------------
+# ---- C -------------------------------------------------------------------------------
 
 
 def declarations(text: str) -> Iterator[str]:
@@ -199,19 +219,29 @@ def declarations(text: str) -> Iterator[str]:
 
 def test_runtime_c_interface(announced: Check) -> None:
     files = ("fwr.h", "port/fwr_port.h")
-    texts = {file: (ROOT / "runtime_c" / file).read_text(encoding="utf-8") for file in files}
-    announced(f"{file}: {line}" for file, text in texts.items() for line in declarations(text))
+    texts = {
+        file: (ROOT / "runtime_c" / file).read_text(encoding="utf-8") for file in files
+    }
+    announced(
+        f"{file}: {line}" for file, text in texts.items() for line in declarations(text)
+    )
 
 
 def test_generated_header(announced: Check) -> None:
-    plain = fw.compile(fw.load(DIGITS), board="mps2-an386", c_api="tvm", emit_step_api=True)
+    plain = fw.compile(
+        fw.load(DIGITS), board="mps2-an386", c_api="tvm", emit_step_api=True
+    )
     headers = ("model/digits.h", "tvm/tvmgen_digits.h")
-    lines = (f"{h}: {line}" for h in headers for line in declarations(str(plain.tree.files[h])))
+    lines = (
+        f"{h}: {line}"
+        for h in headers
+        for line in declarations(str(plain.tree.files[h]))
+    )
     lines = [re.sub(r"_abi_[0-9a-f]{8}", "_abi_HASH", line) for line in lines]
     announced(re.sub(r"(_(?:SIZE|OFFSET)) \d+$", r"\1 N", line) for line in lines)
 
 
-# ---- boards and versions -------------------------------------------------------------------------
+# ---- boards and versions -------------------------------------------------------------
 
 
 def test_board_keys(announced: Check, monkeypatch: pytest.MonkeyPatch) -> None:

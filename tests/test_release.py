@@ -1,4 +1,6 @@
-"""The checks of a release (.ci/release.py), on this repository and on faults made for them."""
+"""The checks of a release (.ci/release.py), on this repository and on faults made for
+them.
+"""
 
 from __future__ import annotations
 
@@ -157,9 +159,20 @@ def small_repository(folder: Path) -> None:
 
 
 def git(folder: Path, *words: str) -> str:
-    settings = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "tag.gpgSign=false")
+    settings = (
+        "-c",
+        "user.name=A",
+        "-c",
+        "user.email=a@example.org",
+        "-c",
+        "tag.gpgSign=false",
+    )
     done = subprocess.run(
-        ["git", *settings, *words], cwd=folder, capture_output=True, text=True, check=True
+        ["git", *settings, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout
 
@@ -184,6 +197,10 @@ def test_a_dry_run_changes_nothing_and_tag_makes_the_tag(
     assert release.main(["--tag", "-o", str(tmp_path / "dist")], folder) == 0
     assert "- One fault." in git(folder, "tag", "-n99", "v0.2.0")
     kept = {file.name for file in (tmp_path / "dist").iterdir()}
-    assert kept == {"firmwright-0.2.0-py3-none-any.whl", "firmwright-0.2.0.tar.gz", "SHA256SUMS"}
+    assert kept == {
+        "firmwright-0.2.0-py3-none-any.whl",
+        "firmwright-0.2.0.tar.gz",
+        "SHA256SUMS",
+    }
     assert release.main(["--tag"], folder) == 1
     assert "0.2.0 is not above 0.2.0, which is tagged" in capsys.readouterr().err

@@ -18,13 +18,17 @@ from firmwright.cli.main import verbs
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILDING = ROOT / "docs/building"
-LOADED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=["'](https?:|//)[^>]*>""")
+LOADED = re.compile(
+    r"""<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=["'](https?:|//)[^>]*>"""
+)
 
 
 @pytest.fixture(scope="module")
 def sphinx(pytestconfig: pytest.Config) -> None:
     missing = [
-        name for name in ("sphinx", "myst_parser", "furo") if not importlib.util.find_spec(name)
+        name
+        for name in ("sphinx", "myst_parser", "furo")
+        if not importlib.util.find_spec(name)
     ]
     if missing:
         reason = f"needs {', '.join(missing)}: pip install '.[docs]'"
@@ -38,7 +42,11 @@ def python(
 ) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(path)}
     return subprocess.run(
-        [sys.executable, *words], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -53,7 +61,11 @@ def site(sphinx: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_page_is_in_the_site(site: Path) -> None:
     inside = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
-    missing = [page for page in inside if not (site / "site" / page.with_suffix(".html")).is_file()]
+    missing = [
+        page
+        for page in inside
+        if not (site / "site" / page.with_suffix(".html")).is_file()
+    ]
     assert not missing
     assert "<h1>Firmwright" in (site / "site/index.html").read_text(encoding="utf-8")
 
@@ -62,7 +74,11 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     files = [*(site / "site").rglob("*.html"), *(site / "site/_static").rglob("*.css")]
     texts = {file.name: file.read_text(encoding="utf-8") for file in files}
     pages = {name: text for name, text in texts.items() if LOADED.search(text)}
-    styles = {name for name, text in texts.items() if re.search(r"(@import|url\()\W*https?:", text)}
+    styles = {
+        name
+        for name, text in texts.items()
+        if re.search(r"(@import|url\()\W*https?:", text)
+    }
     assert not pages
     assert not styles
 
@@ -87,7 +103,9 @@ def test_every_benchmark_figure_is_on_its_page_and_in_a_drawing(site: Path) -> N
     page = (site / "pages/benchmarks.md").read_text(encoding="utf-8")
     drawn = {
         name: "".join(
-            ElementTree.parse(site / f"pages/images/bench_{name}.svg").getroot().itertext()
+            ElementTree.parse(site / f"pages/images/bench_{name}.svg")
+            .getroot()
+            .itertext()
         )
         for name in ("time", "memory", "flash", "plan")
     }

@@ -1,7 +1,7 @@
 """Models x boards: outputs on the board equal those of the reference.
 
-Every model on the host and the Cortex-M4, keyword spotting on every board, both profiles. `--deep`
-runs the whole grid with more samples.
+Every model on the host and the Cortex-M4, keyword spotting on every board, both
+profiles. `--deep` runs the whole grid with more samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,7 +60,9 @@ def small_first(names: Sequence[str], *large: str) -> list[object]:
     ]
 
 
-def verified(path: Path, board: str, count: int = SAMPLES, **options: object) -> Verification:
+def verified(
+    path: Path, board: str, count: int = SAMPLES, **options: object
+) -> Verification:
     return verify(compile_for(load_model(path), board, **options), samples=count)
 
 
@@ -75,14 +77,18 @@ def assert_exact(found: Verification, board: str, count: int) -> None:
 @models
 @arm
 @pytest.mark.parametrize("model", INTEGER)
-def test_integer_models_are_bit_exact_on_the_m4(model: str, model_path: Callable[[str], Path]):
+def test_integer_models_are_bit_exact_on_the_m4(
+    model: str, model_path: Callable[[str], Path]
+):
     assert_exact(verified(model_path(model), M4), M4, SAMPLES)
 
 
 @models
 @host_c
 @pytest.mark.parametrize("model", small_first(INTEGER, "vww", "pretrained", "ad01"))
-def test_integer_models_are_bit_exact_on_the_host(model: str, model_path: Callable[[str], Path]):
+def test_integer_models_are_bit_exact_on_the_host(
+    model: str, model_path: Callable[[str], Path]
+):
     assert_exact(verified(model_path(model), "host"), "host", SAMPLES)
 
 
@@ -105,8 +111,11 @@ def test_float_models_are_within_the_tolerance_on_the_m4(
     model: str, model_path: Callable[[str], Path], deep: bool
 ):
     compiled = compile_for(load_model(model_path(model)), M4)
-    # The emulated floating point takes seconds a run: one sample of random values by default.
-    samples = generate_samples(compiled.module.io.inputs, SAMPLES_DEEP if deep else SAMPLES).samples
+    # The emulated floating point takes seconds a run: one sample of random values by
+    # default.
+    samples = generate_samples(
+        compiled.module.io.inputs, SAMPLES_DEEP if deep else SAMPLES
+    ).samples
     found = verify(compiled, batch=SampleBatch(samples if deep else samples[-1:]))
     assert (found.is_float, found.mismatches) == (True, 0)
 
@@ -117,7 +126,10 @@ def test_float_models_are_within_the_tolerance_on_the_m4(
     [
         pytest.param("host", marks=host_c),
         pytest.param(M4, marks=arm),
-        *(pytest.param(board, marks=(arm, pytest.mark.deep)) for board in OTHER_ARM + OTHER_DEEP),
+        *(
+            pytest.param(board, marks=(arm, pytest.mark.deep))
+            for board in OTHER_ARM + OTHER_DEEP
+        ),
         pytest.param(RISCV, marks=(riscv, pytest.mark.deep)),
         pytest.param(SMALL_RISCV, marks=riscv),
     ],
@@ -129,7 +141,9 @@ def test_the_digits_are_bit_exact_on_every_board(board: str, digits_path: Path):
 @pytest.mark.sampled(3)
 @arm
 @pytest.mark.parametrize("board", SMALL)
-def test_the_digits_fit_and_are_bit_exact_on_the_small_boards(board: str, digits_path: Path):
+def test_the_digits_fit_and_are_bit_exact_on_the_small_boards(
+    board: str, digits_path: Path
+):
     assert_exact(verified(digits_path, board), board, SAMPLES)
 
 
@@ -176,11 +190,15 @@ def test_the_other_profile_is_bit_exact_against_its_own_reference(
 def test_the_other_profile_is_bit_exact_on_the_m4_where_the_two_differ(
     model_path: Callable[[str], Path],
 ):
-    assert_exact(verified(model_path("ad01_int8.tflite"), M4, numerics="tflm"), M4, SAMPLES)
+    assert_exact(
+        verified(model_path("ad01_int8.tflite"), M4, numerics="tflm"), M4, SAMPLES
+    )
 
 
 @host_c
-@pytest.mark.parametrize("planner", ["greedy_by_size", "greedy_by_conflicts", "hill_climb"])
+@pytest.mark.parametrize(
+    "planner", ["greedy_by_size", "greedy_by_conflicts", "hill_climb"]
+)
 def test_every_planner_is_bit_exact(planner: str, digits_path: Path):
     assert_exact(verified(digits_path, "host", planner=planner), "host", SAMPLES)
 
@@ -214,7 +232,9 @@ def test_the_whole_grid_is_bit_exact(
 
 @models
 @pytest.mark.deep
-@pytest.mark.parametrize("model", ["pretrainedResnet_quant.tflite", "vww_96_int8.tflite"])
+@pytest.mark.parametrize(
+    "model", ["pretrainedResnet_quant.tflite", "vww_96_int8.tflite"]
+)
 def test_model_too_large_for_the_smallest_board_is_reported(
     model: str, model_path: Callable[[str], Path]
 ):

@@ -1,17 +1,20 @@
 # ruff: noqa: INP001  # a script, not a package
-r"""Count the instructions of an inference of another system's image, and write a row of peers.csv.
+r"""Count the instructions of another system's image, and write a row of peers.csv.
 
     python benchmarks/peers/measure_image.py IMAGE.elf --peer microTVM --core cortex-m4 \
-        --model kws_ref_model.tflite --source mlcommons/tiny_results_v1.0 --commit ... --how ...
+        --model kws_ref_model.tflite --source mlcommons/tiny_results_v1.0 \
+        --commit ... --how ...
 
-Build the image as its project describes, for the machine of --board (bare-metal, ends by
-semihosting) or, with --user, as a static Linux program for QEMU's user mode. It must call FUNCTION
-(by default `root`, not inlined) for each inference; the last call counts, as in Firmwright's own
-figures. The column `obtained` states compiler and options of each image, and `root` calls
+Build the image as its project describes, for the machine of --board (bare-metal, ends
+by semihosting) or, with --user, as a static Linux program for QEMU's user mode. It must
+call FUNCTION (by default `root`, not inlined) for each inference; the last call counts,
+as in Firmwright's own figures. The column `obtained` states compiler and options of
+each image, and `root` calls
 
-- TFLM: `MicroInterpreter::Invoke`, with the int8 variants of the model's operators registered;
-- microTVM: `tvmgen_default_run` of the generated C, with an allocator for its workspace;
-- muRISCV-NN: as TFLM, with `--user qemu-riscv32` (for vectors also `-cpu rv32,v=true,vlen=128`).
+- TFLM: `MicroInterpreter::Invoke`, with the model's operators registered as int8;
+- microTVM: `tvmgen_default_run` of the generated C, with an allocator for its memory;
+- muRISCV-NN: as TFLM, with `--user qemu-riscv32` (for vectors also
+  `-cpu rv32,v=true,vlen=128`).
 """
 
 import argparse
@@ -22,7 +25,10 @@ from pathlib import Path
 
 from firmwright.boards import load_board
 from firmwright.build.elf_reader import read_sections_and_symbols
-from firmwright.device.instruction_counter import InstructionCounter, build_counter_plugin
+from firmwright.device.instruction_counter import (
+    InstructionCounter,
+    build_counter_plugin,
+)
 from firmwright.flows.board.build_cache import cache_root
 
 TABLE = Path(__file__).parent.parent / "peers.csv"
@@ -45,7 +51,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("elf", type=Path)
     parser.add_argument("--board", default="mps2-an386")
-    parser.add_argument("--user", default="", help="such as qemu-riscv32 -cpu rv32,v=true,vlen=128")
+    parser.add_argument(
+        "--user", default="", help="such as qemu-riscv32 -cpu rv32,v=true,vlen=128"
+    )
     parser.add_argument("--function", default="root")
     parser.add_argument("--table", type=Path, default=TABLE)
     for name in ("peer", "core", "model", "source", "commit", "how"):
@@ -55,8 +63,15 @@ def main() -> None:
     machine = [run.program, "-M", run.machine, "-nographic", "-semihosting", "-kernel"]
     instructions = count(args.elf, args.user.split() or machine, args.function)
     row = {
-        **{key: getattr(args, key) for key in ("peer", "core", "model", "source", "commit")},
-        **{"metric": "instructions", "value": str(instructions), "unit": "instructions"},
+        **{
+            key: getattr(args, key)
+            for key in ("peer", "core", "model", "source", "commit")
+        },
+        **{
+            "metric": "instructions",
+            "value": str(instructions),
+            "unit": "instructions",
+        },
         **{"obtained": args.how, "script": SCRIPT, "date": str(date.today())},
     }
     with args.table.open(encoding="utf-8", newline="") as text:

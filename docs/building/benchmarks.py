@@ -1,6 +1,8 @@
-"""The benchmark page, from `benchmarks/budgets.csv` (Firmwright) and `benchmarks/peers.csv`.
+"""The benchmark page, from `benchmarks/budgets.csv` (Firmwright) and
+`benchmarks/peers.csv`.
 
-`tests/test_bars.py` compares Firmwright's figures with QEMU and rewrites them with --update-golden.
+`tests/test_bars.py` compares Firmwright's figures with QEMU and rewrites them with
+--update-golden.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ CORE: Final = "cortex-m4"
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart: the names of the systems, and the value of each for a model (None: no value)."""
+    """A chart: the names of the systems, and the value of each for a model (None: no
+    value).
+    """
 
     place: str
     title: str
@@ -57,7 +61,11 @@ class Chart:
         return Group(
             model,
             tuple(
-                Bar(n, value, f"{value:,}" + ("" if n == 0 else f" ({value / ours:.2f} ×)"))
+                Bar(
+                    n,
+                    value,
+                    f"{value:,}" + ("" if n == 0 else f" ({value / ours:.2f} ×)"),
+                )
                 for n, value in found
                 if value is not None
             ),
@@ -68,7 +76,9 @@ class Chart:
             (f"`{model}`", *(_shown(self.value(model, name)) for name in self.systems))
             for model in MODELS
         )
-        heads = (f"`{name}`" if name.startswith("--") else name for name in self.systems)
+        heads = (
+            f"`{name}`" if name.startswith("--") else name for name in self.systems
+        )
         return table(("model", *heads), rows)
 
 
@@ -82,7 +92,9 @@ def _rows(name: str) -> tuple[dict[str, str], ...]:
         return tuple(csv.DictReader(file))
 
 
-def ours(column: str, modes: Sequence[str] = ("balanced",)) -> dict[tuple[str, str], int]:
+def ours(
+    column: str, modes: Sequence[str] = ("balanced",)
+) -> dict[tuple[str, str], int]:
     """Return Firmwright's figures for the emulated Cortex-M4."""
     return {
         (row["model"].removesuffix(".tflite"), OURS[row["mode"]]): int(row[column])
@@ -93,10 +105,14 @@ def ours(column: str, modes: Sequence[str] = ("balanced",)) -> dict[tuple[str, s
 
 def measured_with() -> str:
     """Return the versions of compiler and emulator behind Firmwright's figures."""
-    return "; ".join(dict.fromkeys(row["measured_with"] for row in _rows("budgets.csv")))
+    return "; ".join(
+        dict.fromkeys(row["measured_with"] for row in _rows("budgets.csv"))
+    )
 
 
-def theirs(peers: Sequence[str], *metrics: str, core: str = CORE) -> dict[tuple[str, str], int]:
+def theirs(
+    peers: Sequence[str], *metrics: str, core: str = CORE
+) -> dict[tuple[str, str], int]:
     """Return the peers' figures; several metrics of one system are added."""
     found: dict[tuple[str, str], int] = {}
     for row in _rows("peers.csv"):
@@ -123,7 +139,10 @@ def charts() -> tuple[Chart, ...]:
             "Workspace in bytes, Cortex-M4",
             (*OURS.values(), CMSIS, TINY),
             "bytes",
-            {**ours("workspace_bytes", memory), **theirs((CMSIS, TINY), "workspace_bytes")},
+            {
+                **ours("workspace_bytes", memory),
+                **theirs((CMSIS, TINY), "workspace_bytes"),
+            },
         ),
         Chart(
             "images/bench_flash.svg",
@@ -146,15 +165,24 @@ def charts() -> tuple[Chart, ...]:
 
 
 _ABOUT: Final = {
-    "images/bench_time.svg": "Executed instructions, not cycles: QEMU has no pipeline "
-    "([what that means](instructions-and-cycles.md)).",
-    "images/bench_memory.svg": "All memory that a model needs besides its stack: activations, "
-    "scratch, inputs and outputs; of TFLM its arena, of TinyEngine its static buffer.",
-    "images/bench_flash.svg": "Of ours what the model's kernels and constants take in the image. "
-    "Of TFLM its code with the int8 kernels registered, and the model file.",
-    "images/bench_plan.svg": "TVM's planners over the same tensors, and the most bytes that are "
-    "alive at once if no two tensors may share. Ours has kernels' scratch, inputs and outputs too, "
-    "and may put an output over the input that it is computed from: so it can lie below that.",
+    "images/bench_time.svg": (
+        "Executed instructions, not cycles: QEMU has no pipeline "
+        "([what that means](instructions-and-cycles.md))."
+    ),
+    "images/bench_memory.svg": (
+        "All memory that a model needs besides its stack: activations, scratch, inputs "
+        "and outputs; of TFLM its arena, of TinyEngine its static buffer."
+    ),
+    "images/bench_flash.svg": (
+        "Of ours what the model's kernels and constants take in the image. "
+        "Of TFLM its code with the int8 kernels registered, and the model file."
+    ),
+    "images/bench_plan.svg": (
+        "TVM's planners over the same tensors, and the most bytes that are alive at "
+        "once if no two tensors may share. Ours has kernels' scratch, inputs and "
+        "outputs too, and may put an output over the input that it is computed from: "
+        "so it can lie below that."
+    ),
 }
 
 
@@ -163,22 +191,24 @@ def benchmarks_page() -> str:
     return page(
         "Benchmarks",
         "`benchmarks/budgets.csv` and `benchmarks/peers.csv`",
-        "The five int8 models of MLPerf Tiny. Every figure is from one of the two tables; how each "
-        "came about stands at the end of this page. Where a system has no figure for a model, "
-        "there is no bar.",
+        "The five int8 models of MLPerf Tiny. Every figure is from one of the two "
+        "tables; how each came about stands at the end of this page. Where a system "
+        "has no figure for a model, there is no bar.",
         *(part for chart in charts() for part in _section(chart)),
         "## Cycles on silicon, as published",
-        "By others, on a NUCLEO-L4R5ZI. We have not measured on silicon, so nothing of ours stands "
-        "beside them, and instructions must not be compared with them.",
+        "By others, on a NUCLEO-L4R5ZI. We have not measured on silicon, so nothing of "
+        "ours stands beside them, and instructions must not be compared with them.",
         table(("model", *PUBLISHED), _published()),
         "## How each figure was obtained",
-        f"Ours: measured by us on `mps2-an386` with {measured_with()} and `-O2`, each model as "
-        "`firmwright compile MODEL --board mps2-an386` makes it, in the mode that stands beside. A "
-        "test of the project measures them again and fails where one became worse. This measures "
-        "and prints them:",
-        fence("text", "firmwright bench --models DIR\npytest tests/test_bars.py --deep"),
-        "`--update-golden` behind the second writes them to `benchmarks/budgets.csv`; `scons docs` "
-        "draws this page anew. Others':",
+        f"Ours: measured by us on `mps2-an386` with {measured_with()} and `-O2`, each "
+        "model as `firmwright compile MODEL --board mps2-an386` makes it, in the mode "
+        "that stands beside. A test of the project measures them again and fails "
+        "where one became worse. This measures and prints them:",
+        fence(
+            "text", "firmwright bench --models DIR\npytest tests/test_bars.py --deep"
+        ),
+        "`--update-golden` behind the second writes them to `benchmarks/budgets.csv`; "
+        "`scons docs` draws this page anew. Others':",
         table(("system", "core", "figure", "how"), _provenance()),
     )
 
@@ -201,7 +231,12 @@ def _published() -> Iterator[tuple[str, ...]]:
 def _provenance() -> Iterator[tuple[str, ...]]:
     """List each measurement method once, in the order of the table."""
     known = {
-        (row["peer"], row["core"], row["metric"].replace("_", " "), row["obtained"]): None
+        (
+            row["peer"],
+            row["core"],
+            row["metric"].replace("_", " "),
+            row["obtained"],
+        ): None
         for row in _rows("peers.csv")
     }
     yield from known

@@ -1,6 +1,6 @@
 """Build the documentation site; a warning is an error.
 
-    python docs/building/make.py [FOLDER]       # default build/docs; the site is FOLDER/site
+    python docs/building/make.py [FOLDER]   # default build/docs; the site is in site/
 
 The staged Markdown pages are in FOLDER/pages. Needs the extra `docs`.
 """
@@ -15,9 +15,20 @@ HERE = Path(__file__).resolve().parent
 
 
 def render(pages: Path, site: Path) -> None:
-    """Render a folder of pages as HTML; raise SystemExit with Sphinx's warnings and errors."""
+    """Render a folder of pages as HTML; raise SystemExit with Sphinx's warnings and
+    errors.
+    """
     options = ["--quiet", "--nitpicky", "--fail-on-warning", "--keep-going"]
-    command = [sys.executable, "-m", "sphinx", *options, "-c", str(HERE), str(pages), str(site)]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        *options,
+        "-c",
+        str(HERE),
+        str(pages),
+        str(site),
+    ]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(f"the site cannot be made:\n{done.stderr.strip()}")

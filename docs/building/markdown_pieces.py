@@ -25,4 +25,6 @@ def fence(language: str, text: str) -> str:
 def page(title: str, source: str, *parts: str) -> str:
     """Return a generated page with a note about its source."""
     said = f"*Made from {source} when the site is built.*"
-    return "\n\n".join((f"# {title}", said, *(part.strip("\n") for part in parts))) + "\n"
+    return (
+        "\n\n".join((f"# {title}", said, *(part.strip("\n") for part in parts))) + "\n"
+    )

@@ -1,7 +1,7 @@
 """The navigation of the site.
 
-Pages that no section names are in the last section, by name. Decisions are listed on their own page
-only.
+Pages that no section names are in the last section, by name. Decisions are listed on
+their own page only.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def lists() -> dict[str, str]:
     examples = [page.place for page in example_pages()]
     sections = {**SECTIONS, "Further pages": _unnamed()}
     return {
-        "index.md": "".join(_toctree(pages, title) for title, pages in sections.items() if pages),
+        "index.md": "".join(
+            _toctree(pages, title) for title, pages in sections.items() if pages
+        ),
         "integration/README.md": _toctree(INTEGRATION),
         "examples/index.md": _toctree(examples),
     }
@@ -108,7 +110,9 @@ def lists() -> dict[str, str]:
 def _unnamed() -> tuple[str, ...]:
     """Return the pages that no section names."""
     named = {page for pages in (*SECTIONS.values(), INTEGRATION) for page in pages}
-    found = {page.place for page in inside_pages() if not page.place.startswith("decisions/")}
+    found = {
+        page.place for page in inside_pages() if not page.place.startswith("decisions/")
+    }
     return tuple(sorted(found - named))
 
 

@@ -1,8 +1,8 @@
 """The pages of the site, and the conversion of their links.
 
-Links in the project's Markdown are relative paths. A link to a page becomes a link within the
-site; a link to
-another file refers to a copy below `source/`. Paths are relative to the project, with slashes.
+Links in the project's Markdown are relative paths. A link to a page becomes a link
+within the site; a link to another file refers to a copy below `source/`. Paths are
+relative to the project, with slashes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def example_pages() -> tuple[SourcePage, ...]:
     """Return the pages of the examples in order."""
     found = sorted((ROOT / "examples").glob("*/README.md"))
     return tuple(
-        SourcePage(f"examples/{page.parent.name}/README.md", f"examples/{page.parent.name}.md")
+        SourcePage(
+            f"examples/{page.parent.name}/README.md", f"examples/{page.parent.name}.md"
+        )
         for page in found
     )
 
@@ -79,19 +81,26 @@ def decision_pages() -> tuple[SourcePage, ...]:
     """Return the decisions by number."""
     found = sorted((ROOT / "docs/decisions").glob("*.md"))
     return tuple(
-        SourcePage(f"docs/decisions/{page.name}", f"decisions/{page.name}") for page in found
+        SourcePage(f"docs/decisions/{page.name}", f"decisions/{page.name}")
+        for page in found
     )
 
 
 def inside_pages() -> tuple[SourcePage, ...]:
     """Return the pages in docs/ by name."""
-    found = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md"))
+    found = sorted(
+        page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")
+    )
     return tuple(SourcePage(page, page.removeprefix("docs/")) for page in found)
 
 
 def outside_pages() -> tuple[SourcePage, ...]:
     """Return the pages outside docs/."""
-    named = (SourcePage(file, place) for file, place in OUTSIDE.items() if file.endswith(".md"))
+    named = (
+        SourcePage(file, place)
+        for file, place in OUTSIDE.items()
+        if file.endswith(".md")
+    )
     return (*named, *example_pages())
 
 
@@ -136,7 +145,9 @@ def rewritten(text: str, file: str, place: str, known: Mapping[str, str]) -> Rew
 
 
 def _highlighted(fence: re.Match[str]) -> str:
-    """Return the code block with its language only, and the name of the quoted file above it."""
+    """Return the code block with its language only, and the name of the quoted file
+    above it.
+    """
     first, *rest = fence[1].split() or [""]
     language = LANGUAGES.get(first, "text")
     file = next((word for word in rest if (ROOT / word).is_file()), "")
@@ -148,6 +159,8 @@ def _highlighted(fence: re.Match[str]) -> str:
 
 
 def copy_place(path: str) -> str:
-    """Return the location of a copied file; files that a browser displays keep their name."""
+    """Return the location of a copied file; files that a browser displays keep their
+    name.
+    """
     shown = os.path.splitext(path)[1] in {".svg", ".png", ".html", ".json"}
     return f"source/{path}" if shown else f"source/{path}.txt"

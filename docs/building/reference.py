@@ -1,7 +1,7 @@
 """Pages and pictures generated for the site.
 
-`GENERATED` maps each location to the function that writes its text; links are relative to
-`docs/<place>`. The output is deterministic.
+`GENERATED` maps each location to the function that writes its text; links are relative
+to `docs/<place>`. The output is deterministic.
 """
 
 from __future__ import annotations

@@ -11,20 +11,29 @@ from pages import ROOT
 
 import firmwright as fw
 
-HEADERS: Final = ("runtime_c/fwr.h", "runtime_c/fwr_config.h", "runtime_c/port/fwr_port.h")
-SECTION: Final = re.compile(r"^/\* ---- (.*?) -{2,}(.*?)\*/\n", re.DOTALL | re.MULTILINE)
+HEADERS: Final = (
+    "runtime_c/fwr.h",
+    "runtime_c/fwr_config.h",
+    "runtime_c/port/fwr_port.h",
+)
+SECTION: Final = re.compile(
+    r"^/\* ---- (.*?) -{2,}(.*?)\*/\n", re.DOTALL | re.MULTILINE
+)
 NOISE: Final = re.compile(r"^#(ifndef|define) \w+_H$\n|^#endif\n\Z", re.MULTILINE)
 
 
 def c_page() -> str:
     """Return the interface of a model (the example's) and of the runtime."""
-    compiled = fw.compile(fw.load(ROOT / "examples/01_digits/digits.tflite"), board="mps2-an386")
+    compiled = fw.compile(
+        fw.load(ROOT / "examples/01_digits/digits.tflite"), board="mps2-an386"
+    )
     return page(
         "C",
         "the headers",
         "## A model",
-        "This is the header of the bundled digits example on `mps2-an386`. Of another model the "
-        "names, tensors and pools are others; what an option adds says the page about it.",
+        "This is the header of the bundled digits example on `mps2-an386`. Of another "
+        "model the names, tensors and pools are others; what an option adds says the "
+        "page about it.",
         *_header(str(compiled.tree.files["model/digits.h"])),
         *(part for name in HEADERS for part in _titled(name)),
     )

@@ -21,16 +21,21 @@ def commands_page() -> str:
     known = parsers_of(parser)
     summary = table(
         ("verb", "what it does"),
-        ((f"[`{name}`](#{name})", sub.description or "") for name, sub in known.items()),
+        (
+            (f"[`{name}`](#{name})", sub.description or "")
+            for name, sub in known.items()
+        ),
     )
     return page(
         "Commands",
         "the parsers of `toolchain/firmwright/cli`",
-        "`./fw VERB` is the same in a clone. Every verb takes `--json`, which prints one object "
-        "with `schema`, `verb`, `ok` and the verb's own keys; a failure is in `error`.",
+        "`./fw VERB` is the same in a clone. Every verb takes `--json`, which prints "
+        "one object with `schema`, `verb`, `ok` and the verb's own keys; a failure is "
+        "in `error`.",
         summary,
         "## Failures",
-        "0 is success. A failure is one of these; `error.code` in `--json` is its name.",
+        "0 is success. A failure is one of these; `error.code` in `--json` is its "
+        "name.",
         table(("name", "exit code", "means"), _failures()),
         *(part for name, sub in known.items() for part in _verb(name, sub)),
     )
@@ -92,7 +97,9 @@ def _spelled(action: argparse.Action) -> str:
     value = ""
     if action.nargs != 0:
         choices = "{" + ",".join(map(str, action.choices or ())) + "}"
-        value = " " + str(action.metavar or (choices if action.choices else action.dest.upper()))
+        value = " " + str(
+            action.metavar or (choices if action.choices else action.dest.upper())
+        )
     return ", ".join(f"`{option}{value}`" for option in action.option_strings)
 
 

@@ -1,4 +1,6 @@
-"""The reference of the Python interface: the public names and the classes of their results."""
+"""The reference of the Python interface: the public names and the classes of their
+results.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,30 @@ VALUES = (Verification, ModelSession, Options, PoolInfo)
 
 def python_page() -> str:
     """Return the public names in their order, then the classes."""
-    public = [(name, getattr(firmwright, name)) for name in firmwright.__all__ if name[0] != "_"]
+    public = [
+        (name, getattr(firmwright, name))
+        for name in firmwright.__all__
+        if name[0] != "_"
+    ]
     return page(
         "Python",
         "the docstrings of `firmwright`",
         fence("python", inspect.getdoc(firmwright).partition("\n\n")[2]),  # type: ignore[union-attr]
-        "In a notebook these objects show themselves as tables and drawings, and `%load_ext "
-        "firmwright` shows progress ([example](../../examples/10_notebook/README.md)).",
+        "In a notebook these objects show themselves as tables and drawings, and "
+        "`%load_ext firmwright` shows progress "
+        "([example](../../examples/10_notebook/README.md)).",
         "## Public names",
-        *(part for name, thing in public for part in _entry(f"firmwright.{name}", name, thing)),
+        *(
+            part
+            for name, thing in public
+            for part in _entry(f"firmwright.{name}", name, thing)
+        ),
         "## Values",
-        *(part for kind in VALUES for part in _entry(kind.__name__, kind.__name__, kind)),
+        *(
+            part
+            for kind in VALUES
+            for part in _entry(kind.__name__, kind.__name__, kind)
+        ),
     )
 
 
@@ -57,7 +72,10 @@ def _class(kind: type) -> Iterator[str]:
         if name.startswith("_"):
             continue
         if isinstance(member, property):
-            yield f"**`{name}`** (property): {_prose(member) or _first_line_of_source(member)}"
+            yield (
+                f"**`{name}`** (property): "
+                f"{_prose(member) or _first_line_of_source(member)}"
+            )
         elif inspect.isfunction(member):
             yield fence("python", _signature(name, member))
             yield _prose(member)
@@ -74,10 +92,17 @@ def _fields(kind: Any) -> Iterator[tuple[str, str, str]]:
 
 def _options() -> Iterator[tuple[str, str, str, str]]:
     """Yield the fields of `Options` with the help texts of the options of `compile`."""
-    meanings = {a.dest: a.help or "" for a in parsers_of(_parser(verbs()))["compile"]._actions}
+    meanings = {
+        a.dest: a.help or "" for a in parsers_of(_parser(verbs()))["compile"]._actions
+    }
     for item in dataclasses.fields(Options):
         text = meanings.get(item.name, "")
-        yield f"`{item.name}`", f"`{item.type}`", _default(item), cell(text.replace("<", "&lt;"))
+        yield (
+            f"`{item.name}`",
+            f"`{item.type}`",
+            _default(item),
+            cell(text.replace("<", "&lt;")),
+        )
 
 
 def _default(item: dataclasses.Field[Any]) -> str:
@@ -109,14 +134,21 @@ def _parameters(said: inspect.Signature) -> Iterator[str]:
             yield "*"
         prefix = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else ""
         known = parameter.annotation is not inspect.Parameter.empty
-        text = f"{prefix}{parameter.name}" + (f": {parameter.annotation}" if known else "")
+        text = f"{prefix}{parameter.name}" + (
+            f": {parameter.annotation}" if known else ""
+        )
         default = parameter.default
         if default is not inspect.Parameter.empty:
-            text += f" = {default.__name__ if inspect.isroutine(default) else repr(default)}"
+            shown = default.__name__ if inspect.isroutine(default) else repr(default)
+            text += f" = {shown}"
         yield text
 
 
 def _prose(thing: Any) -> str:
     """Return a docstring as paragraphs; empty for a generated dataclass docstring."""
     said = inspect.getdoc(thing) or ""
-    return "" if said.startswith(f"{getattr(thing, '__name__', '')}(") else textwrap.dedent(said)
+    return (
+        ""
+        if said.startswith(f"{getattr(thing, '__name__', '')}(")
+        else textwrap.dedent(said)
+    )

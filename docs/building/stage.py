@@ -2,8 +2,9 @@
 
     python docs/building/stage.py FOLDER
 
-The folder receives the pages below docs/, pages elsewhere in the project and generated pages, with
-adapted links, pictures, and copies of linked files. The output is deterministic.
+The folder receives the pages below docs/, pages elsewhere in the project and generated
+pages, with adapted links, pictures, and copies of linked files. The output is
+deterministic.
 """
 
 from __future__ import annotations

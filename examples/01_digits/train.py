@@ -1,13 +1,14 @@
-"""Train the digits example and write its two TFLite files, its held-out set and its figures.
+"""Train the digits example and write its two TFLite files, its held-out set and its
+figures.
 
-The data are scikit-learn's bundled 8x8 handwritten digits (1797 images, no download). The script
-writes, next to this file: digits.tflite (int8 in, int8 out), digits_float.tflite (the same network,
-float32), digits_test.npz (the held-out images as int8 tensors under the key
-`input_1`, for `firmwright run --input`), digits_labels.npy (their classes) and
-accuracy.json.
+The data are scikit-learn's bundled 8x8 handwritten digits (1797 images, no download).
+The script writes, next to this file: digits.tflite (int8 in, int8 out),
+digits_float.tflite (the same network, float32), digits_test.npz (the held-out images as
+int8 tensors under the key `input_1`, for `firmwright run --input`), digits_labels.npy
+(their classes) and accuracy.json.
 
-All seeds are fixed and one thread computes, so a second run with the same versions gives
-the same network. Training and calibration do not use the held-out fifth.
+All seeds are fixed and one thread computes, so a second run with the same versions
+gives the same network. Training and calibration do not use the held-out fifth.
 
 Needs the extra `examples` (TensorFlow and scikit-learn):  pip install -e '.[examples]'
 """
@@ -49,15 +50,24 @@ def load_split() -> Split:
     digits = load_digits()
     images = (digits.images / PIXEL_MAX).astype(np.float32)[..., np.newaxis]
     parts = train_test_split(
-        images, digits.target, test_size=HELD_OUT_SHARE, random_state=SEED, stratify=digits.target
+        images,
+        digits.target,
+        test_size=HELD_OUT_SHARE,
+        random_state=SEED,
+        stratify=digits.target,
     )
     return Split(
-        train_images=parts[0], train_labels=parts[2], test_images=parts[1], test_labels=parts[3]
+        train_images=parts[0],
+        train_labels=parts[2],
+        test_images=parts[1],
+        test_labels=parts[3],
     )
 
 
 def build_network(batch: int | None = None) -> tf.keras.Model:
-    """Convolution, two depthwise-separable blocks, pooling, a dense layer: about 3,600 weights."""
+    """Convolution, two depthwise-separable blocks, pooling, a dense layer: about 3,600
+    weights.
+    """
     layers = tf.keras.layers
     inputs = tf.keras.Input(shape=(8, 8, 1), batch_size=batch, name="image")
     x = layers.Conv2D(16, 3, padding="same", use_bias=False)(inputs)
@@ -69,11 +79,15 @@ def build_network(batch: int | None = None) -> tf.keras.Model:
         x = layers.ReLU()(layers.BatchNormalization()(x))
         x = layers.MaxPooling2D(2)(x)
     x = layers.Dropout(0.2)(layers.Flatten()(x))
-    return tf.keras.Model(inputs, layers.Dense(10, activation="softmax", name="digit")(x))
+    return tf.keras.Model(
+        inputs, layers.Dense(10, activation="softmax", name="digit")(x)
+    )
 
 
 def augment(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Shift each image by at most one pixel in each direction and add a little noise."""
+    """Shift each image by at most one pixel in each direction and add a little
+    noise.
+    """
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     rows, columns = rng.choice(3, size=(2, len(images)), p=(0.15, 0.7, 0.15))
     moved = np.stack(
@@ -87,7 +101,9 @@ def augment(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def train(network: tf.keras.Model, split: Split, epochs: int) -> None:
-    """Adam with a cosine-decayed rate; fresh augmentation each epoch from one seeded generator."""
+    """Adam with a cosine-decayed rate; fresh augmentation each epoch from one seeded
+    generator.
+    """
     batch = 32
     steps = epochs * (-(-len(split.train_images) // batch))
     rate = tf.keras.optimizers.schedules.CosineDecay(4e-3, steps)
@@ -97,13 +113,16 @@ def train(network: tf.keras.Model, split: Split, epochs: int) -> None:
     rng = np.random.default_rng(SEED)
     for _ in range(epochs):
         network.fit(
-            augment(split.train_images, rng), split.train_labels, batch_size=batch, verbose=0
+            augment(split.train_images, rng),
+            split.train_labels,
+            batch_size=batch,
+            verbose=0,
         )
 
 
 def convert(network: tf.keras.Model, calibration: np.ndarray | None) -> bytes:
-    """Convert to a TFLite flatbuffer of batch 1: int8 with calibration images, otherwise
-    float32.
+    """Convert to a TFLite flatbuffer of batch 1: int8 with calibration images,
+    otherwise float32.
     """
     single = build_network(batch=1)
     single.set_weights(network.get_weights())
@@ -131,20 +150,24 @@ def with_short_names(model: bytes) -> bytes:
     seen: Counter[str] = Counter()
     for operator in graph.operators:
         code = content.operatorCodes[operator.opcodeIndex].builtinCode
-        kind = flatbuffer_utils.opcode_to_name(content, operator.opcodeIndex) or str(code)
+        kind = flatbuffer_utils.opcode_to_name(content, operator.opcodeIndex) or str(
+            code
+        )
         seen[kind] += 1
         name = f"{kind.lower()}_{seen[kind]}"
         graph.tensors[operator.outputs[0]].name = name
         for tensor, role in zip(operator.inputs[1:], ("weights", "bias"), strict=False):
-            graph.tensors[tensor].name = f"{name}/{role}" if kind != "RESHAPE" else f"{name}/shape"
+            graph.tensors[tensor].name = (
+                f"{name}/{role}" if kind != "RESHAPE" else f"{name}/shape"
+            )
     graph.tensors[graph.inputs[0]].name = "image"
     graph.tensors[graph.outputs[0]].name = "digit"
     return bytes(flatbuffer_utils.convert_object_to_bytearray(content))
 
 
 def reference_interpreter(model: bytes) -> tf.lite.Interpreter:
-    """Return an interpreter with the reference kernels, whose results the firmware equals bit
-    for bit.
+    """Return an interpreter with the reference kernels, whose results the firmware
+    equals bit for bit.
     """
     interpreter = tf.lite.Interpreter(
         model_content=model,
@@ -159,7 +182,9 @@ def quantize_images(images: np.ndarray, scale: float, zero_point: int) -> np.nda
     return np.clip(np.round(images / scale) + zero_point, -128, 127).astype(np.int8)
 
 
-def accuracy(interpreter: tf.lite.Interpreter, images: np.ndarray, labels: np.ndarray) -> float:
+def accuracy(
+    interpreter: tf.lite.Interpreter, images: np.ndarray, labels: np.ndarray
+) -> float:
     """Return the share of images whose largest output is their class."""
     source = interpreter.get_input_details()[0]["index"]
     result = interpreter.get_output_details()[0]["index"]
@@ -210,7 +235,9 @@ def main() -> None:
     # One leading axis more than the tensor: many samples.
     np.savez_compressed(output / "digits_test.npz", input_1=test_int8[:, np.newaxis])
     np.save(output / "digits_labels.npy", split.test_labels.astype(np.uint8))
-    (output / "accuracy.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    (output / "accuracy.json").write_text(
+        json.dumps(figures, indent=2) + "\n", encoding="utf-8"
+    )
     print(json.dumps(figures, indent=2))
 
 

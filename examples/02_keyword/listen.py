@@ -1,7 +1,7 @@
 """Print the keywords in a .wav file: the keyword model as firmware, run hop by hop.
 
     python listen.py [--board mps2-an386] SPEECH.wav
-    python listen.py --make SPEECH.wav          (write one: "up" after 0.6 s, "down" after 1.7 s)
+    python listen.py --make SPEECH.wav   (one with "up" at 0.6 s, "down" at 1.7 s)
 
 Each output line has the time in seconds and the keyword.
 """
@@ -41,7 +41,10 @@ def main() -> None:
     parser.add_argument("--make", action="store_true")
     asked = parser.parse_args()
     if asked.make:
-        write_wav(asked.wav, scene([(0.6, "up"), (1.7, "down")], 2.8, np.random.default_rng(99)))
+        write_wav(
+            asked.wav,
+            scene([(0.6, "up"), (1.7, "down")], 2.8, np.random.default_rng(99)),
+        )
         return
     compiled = fw.compile(fw.load(MODEL), board=asked.board, numerics="tflm")
     with fw.session(compiled) as session:

@@ -1,10 +1,13 @@
-"""The model file: TFLM's signal operators, a history of their features, a small network.
+"""The model file: TFLM's signal operators, a history of their features, a small
+network.
 
-`build` takes quantized layers (none for the features only) and returns a .tflite file with one
-input, the 320 samples of a hop. The history is a variable, so a run needs only new samples.
+`build` takes quantized layers (none for the features only) and returns a .tflite file
+with one input, the 320 samples of a hop. The history is a variable, so a run needs only
+new samples.
 
-    samples -> frame -> window -> scale -> spectrum -> energy -> mel bank -> root -> less noise
-        -> gain -> logarithm -> int8 -> history of 24 -> dense, relu -> dense -> softmax
+    samples -> frame -> window -> scale -> spectrum -> energy -> mel bank -> root ->
+        less noise -> gain -> logarithm -> int8 -> history of 24 -> dense, relu -> dense
+        -> softmax
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """An int8 layer: y's scale and zero point, weights [out, in] and their scale, bias."""
+    """An int8 layer: y's scale and zero point, weights [out, in] and their scale,
+    bias.
+    """
 
     weights: Table
     weight_scale: float
@@ -49,8 +54,8 @@ def hann() -> Table:
 
 
 def mel_bank() -> list[Table]:
-    """Return weights and unweights with 12 bits, and each band's first bin, first weight and
-    width.
+    """Return weights and unweights with 12 bits, and each band's first bin, first
+    weight and width.
     """
 
     def mel(hz: Any) -> Any:
@@ -72,7 +77,9 @@ def mel_bank() -> list[Table]:
 
 
 def gain_table() -> Table:
-    """Return (noise + 80)^-0.95 in TFLM's PCAN format: a value and two steps per bit width."""
+    """Return (noise + 80)^-0.95 in TFLM's PCAN format: a value and two steps per bit
+    width.
+    """
 
     def gain(noise: float) -> float:
         level = noise / (1 << (SMOOTHING_BITS - CORRECTION_BITS))
@@ -101,7 +108,12 @@ class _File:
         self.codes: dict[str, int] = {}
 
     def tensor(
-        self, name: str, dtype: str, shape: Sequence[int], scale: float = 0.0, zero: int = 0
+        self,
+        name: str,
+        dtype: str,
+        shape: Sequence[int],
+        scale: float = 0.0,
+        zero: int = 0,
     ) -> int:
         made = schema.TensorT()
         made.name, made.shape = name, list(shape)
@@ -158,7 +170,9 @@ class _File:
             number = getattr(schema.BuiltinOperator, "CUSTOM" if is_custom else name)
             made.builtinCode, made.deprecatedBuiltinCode = number, min(number, 127)
             made.customCode = name if is_custom else None
-            made.version = {"FULLY_CONNECTED": 4, "CONCATENATION": 2, "SOFTMAX": 2}.get(name, 1)
+            made.version = {"FULLY_CONNECTED": 4, "CONCATENATION": 2, "SOFTMAX": 2}.get(
+                name, 1
+            )
             self.codes[name] = len(self.model.operatorCodes)
             self.model.operatorCodes.append(made)
         return self.codes[name]
@@ -198,7 +212,9 @@ def _front_end(file: _File) -> int:
     options: dict[str, Any] = {"frame_size": FRAME, "frame_step": HOP, "prefill": True}
     file.op("SignalFramer", [samples], [frames, flag], **options)
     frame = made("frame", "int16", FRAME)
-    file.op("RESHAPE", [frames, file.constant("one", np.array([FRAME], np.int32))], [frame])
+    file.op(
+        "RESHAPE", [frames, file.constant("one", np.array([FRAME], np.int32))], [frame]
+    )
     faded, loud, bits = (
         made("faded", "int16", FRAME),
         made("loud", "int16", FRAME),
@@ -206,11 +222,17 @@ def _front_end(file: _File) -> int:
     )
     file.op("SignalWindow", [frame, file.constant("hann", hann())], [faded], shift=12)
     file.op("SignalFftAutoScale", [faded], [loud, bits])
-    spectrum, energy = made("spectrum", "int16", FFT + 2), made("energy", "uint32", bins)
+    spectrum, energy = (
+        made("spectrum", "int16", FFT + 2),
+        made("energy", "uint32", bins),
+    )
     file.op("SignalRfft", [loud], [spectrum], T=schema.TensorType.INT16, fft_length=FFT)
     file.op("SignalEnergy", [spectrum], [energy], start_index=0, end_index=bins)
     names = ("weights", "unweights", "bins", "places", "widths")
-    bank = [file.constant(name, table) for name, table in zip(names, mel_bank(), strict=True)]
+    bank = [
+        file.constant(name, table)
+        for name, table in zip(names, mel_bank(), strict=True)
+    ]
     sums, roots = made("sums", "uint64", CHANNELS), made("roots", "uint32", CHANNELS)
     file.op("SignalFilterBank", [energy, *bank], [sums], num_channels=CHANNELS)
     file.op("SignalFilterBankSquareRoot", [sums, bits], [roots])
@@ -250,7 +272,14 @@ def _history(file: _File, features: int) -> int:
     """Emit the features of the last FRAMES runs, stored in a variable."""
     whole, older = (1, FRAMES, CHANNELS), (1, FRAMES - 1, CHANNELS)
     handle = file.tensor("history", "resource", ())
-    file.op("VAR_HANDLE", [], [handle], "VarHandleOptions", container="", sharedName="history")
+    file.op(
+        "VAR_HANDLE",
+        [],
+        [handle],
+        "VarHandleOptions",
+        container="",
+        sharedName="history",
+    )
     before = file.tensor("before", "int8", whole, *FEATURE)
     file.op("READ_VARIABLE", [handle], [before])
     ends = (("from", (0, 1, 0)), ("to", whole), ("by", (1, 1, 1)))
@@ -269,8 +298,12 @@ def _dense(file: _File, number: int, layer: Dense, x: int, x_scale: float) -> in
     outputs, _ = layer.weights.shape
     weights = file.constant(f"weights_{number}", layer.weights, layer.weight_scale)
     bias = file.constant(f"bias_{number}", layer.bias, x_scale * layer.weight_scale)
-    y = file.tensor(f"dense_{number}", "int8", (1, outputs), layer.scale, layer.zero_point)
+    y = file.tensor(
+        f"dense_{number}", "int8", (1, outputs), layer.scale, layer.zero_point
+    )
     activation = schema.ActivationFunctionType.RELU if layer.relu else 0
     options = {"fusedActivationFunction": activation}
-    file.op("FULLY_CONNECTED", [x, weights, bias], [y], "FullyConnectedOptions", **options)
+    file.op(
+        "FULLY_CONNECTED", [x, weights, bias], [y], "FullyConnectedOptions", **options
+    )
     return y

@@ -1,7 +1,8 @@
-"""Two synthetic keywords with noise between them, and .wav files of 16 kHz, 16 bits, one channel.
+"""Two synthetic keywords with noise between them, and .wav files of 16 kHz, 16 bits,
+one channel.
 
-"up" is a voice whose pitch rises within a third of a
-second, "down" one whose pitch falls; strength, pitch, length and noise vary with the seed.
+"up" is a voice whose pitch rises within a third of a second, "down" one whose pitch
+falls; strength, pitch, length and noise vary with the seed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def word(name: str, rng: np.random.Generator) -> NDArray[np.float64]:
     return voice * shape / np.abs(voice).max()
 
 
-def scene(said: Sequence[tuple[float, str]], length_s: float, rng: np.random.Generator) -> Samples:
+def scene(
+    said: Sequence[tuple[float, str]], length_s: float, rng: np.random.Generator
+) -> Samples:
     """Return `length_s` seconds with keywords at the given times."""
     sound = rng.normal(0, rng.uniform(20, 120), int(length_s * RATE))
     sound += rng.uniform(0, 60) * np.sin(2 * np.pi * 100 * np.arange(len(sound)) / RATE)
@@ -62,5 +65,7 @@ def read_wav(path: str | Path) -> Samples:
     with wave.open(str(path), "rb") as file:
         kind = file.getnchannels(), file.getsampwidth(), file.getframerate()
         if kind != (1, 2, RATE):
-            raise SystemExit(f"{path}: {kind}, not one channel of 2 bytes at {RATE} Hz.")
+            raise SystemExit(
+                f"{path}: {kind}, not one channel of 2 bytes at {RATE} Hz."
+            )
         return np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.int16)

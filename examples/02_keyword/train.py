@@ -1,7 +1,8 @@
-"""Train the keyword example on speech.py's keywords and write keyword.tflite next to this file.
+"""Train the keyword example on speech.py's keywords and write keyword.tflite next to
+this file.
 
-TFLM runs the model's own front end to compute the features. The two dense layers are trained in
-numpy, seeded, and quantized to int8.
+TFLM runs the model's own front end to compute the features. The two dense layers are
+trained in numpy, seeded, and quantized to int8.
 
 Needs the extra `verify` (tflite-micro, ai-edge-litert):  pip install -e '.[verify]'
 """
@@ -19,7 +20,10 @@ from tflite_micro.python.tflite_micro import runtime
 
 SEED, SCENES, HIDDEN, STEPS, BATCH = 5, 240, 16, 4000, 128
 SCENE_S = 2.4
-FIRST_END, LAST_END = 0.34, 0.50  # seconds after a word's beginning at which it is to be heard
+FIRST_END, LAST_END = (
+    0.34,
+    0.50,
+)  # seconds after a word's beginning at which it is to be heard
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +34,9 @@ def examples(rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
     rows: list[NDArray[Any]] = []
     labels: list[int] = []
     for _ in range(SCENES):
-        said = [(t, str(rng.choice(WORDS[1:]))) for t in (0.5 + rng.uniform(0, 0.2), 1.5)]
+        said = [
+            (t, str(rng.choice(WORDS[1:]))) for t in (0.5 + rng.uniform(0, 0.2), 1.5)
+        ]
         front.reset()
         features = []
         for hop in hops(scene(said, SCENE_S, rng)):
@@ -56,10 +62,15 @@ def _label(now_s: float, said: list[tuple[float, str]]) -> int | None:
     return 0
 
 
-def train(x: Floats, labels: NDArray[np.int64], rng: np.random.Generator) -> list[Floats]:
+def train(
+    x: Floats, labels: NDArray[np.int64], rng: np.random.Generator
+) -> list[Floats]:
     """Train weights and biases of both layers, with Adam on the cross entropy."""
     sizes = [(HIDDEN, x.shape[1]), (HIDDEN,), (len(WORDS), HIDDEN), (len(WORDS),)]
-    values = [rng.normal(0, (2 / s[-1]) ** 0.5, s) if len(s) == 2 else np.zeros(s) for s in sizes]
+    values = [
+        rng.normal(0, (2 / s[-1]) ** 0.5, s) if len(s) == 2 else np.zeros(s)
+        for s in sizes
+    ]
     moments = [(np.zeros(s), np.zeros(s)) for s in sizes]
     for step in range(1, STEPS + 1):
         some = rng.integers(0, len(x), BATCH)
@@ -70,7 +81,11 @@ def train(x: Floats, labels: NDArray[np.int64], rng: np.random.Generator) -> lis
             mean += 0.1 * (slope - mean)
             square += 0.001 * (slope**2 - square)
             rate = 0.002 * (1 - step / STEPS)
-            value -= rate * (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)) ** 0.5 + 1e-8)
+            value -= (
+                rate
+                * (mean / (1 - 0.9**step))
+                / ((square / (1 - 0.999**step)) ** 0.5 + 1e-8)
+            )
     return values
 
 
@@ -83,7 +98,12 @@ def _slopes(values: list[Floats], x: Floats, labels: NDArray[np.int64]) -> list[
     error[np.arange(len(x)), labels] -= 1
     error /= len(x)
     back = (error @ w2) * (hidden > 0)
-    return [back.T @ x + 1e-4 * w1, back.sum(0), error.T @ hidden + 1e-4 * w2, error.sum(0)]
+    return [
+        back.T @ x + 1e-4 * w1,
+        back.sum(0),
+        error.T @ hidden + 1e-4 * w2,
+        error.sum(0),
+    ]
 
 
 def quantised(values: list[Floats], x: Floats) -> list[Dense]:
@@ -99,16 +119,23 @@ def quantised(values: list[Floats], x: Floats) -> list[Dense]:
     return [first, _layer(w2, b2, h_scale, (l_scale, l_zero), relu=False)]
 
 
-def _layer(w: Floats, b: Floats, x_scale: float, result: tuple[float, int], *, relu: bool) -> Dense:
+def _layer(
+    w: Floats, b: Floats, x_scale: float, result: tuple[float, int], *, relu: bool
+) -> Dense:
     scale = float(np.float32(np.abs(w).max() / 127))
     weights = np.round(w / scale).astype(np.int8)
-    return Dense(weights, scale, np.round(b / (scale * x_scale)).astype(np.int32), *result, relu)
+    return Dense(
+        weights, scale, np.round(b / (scale * x_scale)).astype(np.int32), *result, relu
+    )
 
 
 def main() -> None:
     rng = np.random.default_rng(SEED)
     x, labels = examples(rng)
-    print(f"{len(x)} histories: {dict(zip(WORDS, np.bincount(labels).tolist(), strict=True))}")
+    print(
+        f"{len(x)} histories: "
+        f"{dict(zip(WORDS, np.bincount(labels).tolist(), strict=True))}"
+    )
     values = train(x, labels, rng)
     w1, b1, w2, b2 = values
     found = (np.maximum(x @ w1.T + b1, 0) @ w2.T + b2).argmax(axis=1)

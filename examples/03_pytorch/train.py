@@ -1,15 +1,16 @@
 """Train a network in PyTorch and export it as ONNX with both exporters and with QAT.
 
-The data are scikit-learn's bundled 8x8 handwritten digits (no download). The script writes, next
-to this file:
-digits.onnx (float, the current torch.onnx exporter), digits_script.onnx (the same network, older
-exporter), digits_qat.onnx (quantization-aware training: QuantizeLinear and
-DequantizeLinear around each layer) and calibration.npz (32 images for `firmwright quantize`).
+The data are scikit-learn's bundled 8x8 handwritten digits (no download). The script
+writes, next to this file: digits.onnx (float, the current torch.onnx exporter),
+digits_script.onnx (the same network, older exporter), digits_qat.onnx
+(quantization-aware training: QuantizeLinear and DequantizeLinear around each layer) and
+calibration.npz (32 images for `firmwright quantize`).
 
-One seed and one thread, so a second run with the same versions gives the same networks. Training
-and calibration do not use the held-out fifth.
+One seed and one thread, so a second run with the same versions gives the same networks.
+Training and calibration do not use the held-out fifth.
 
-Needs PyTorch, scikit-learn and onnxscript:  pip install torch scikit-learn onnx onnxscript
+Needs PyTorch, scikit-learn and onnxscript:  pip install torch scikit-learn onnx
+onnxscript
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ EPOCHS, EPOCHS_QAT = 60, 8
 
 
 class Rounding(nn.Module):
-    """Rounding of an activation to int8; its scale follows the values seen in training."""
+    """Rounding of an activation to int8; its scale follows the values seen in
+    training.
+    """
 
     scale: Tensor
     zero_point: Tensor
@@ -48,7 +51,9 @@ class Rounding(nn.Module):
             self.high = max(self.high, float(x.max()))
             self.scale.fill_((self.high - self.low) / 255)
             self.zero_point.fill_(round(-128 - self.low / float(self.scale)))
-        return torch.fake_quantize_per_tensor_affine(x, self.scale, self.zero_point, -128, 127)
+        return torch.fake_quantize_per_tensor_affine(
+            x, self.scale, self.zero_point, -128, 127
+        )
 
 
 def rounded(weights: Tensor) -> Tensor:
@@ -61,7 +66,9 @@ def rounded(weights: Tensor) -> Tensor:
 class Layer(nn.Module):
     """Convolution, normalization, relu; after `fold`, without the normalization."""
 
-    def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1):
+    def __init__(
+        self, inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1
+    ):
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups)
         self.norm: nn.Module = nn.BatchNorm2d(outputs)
@@ -69,7 +76,9 @@ class Layer(nn.Module):
 
     def fold(self) -> None:
         """Fold the normalization into the weights, and round from now on."""
-        self.conv = nn.utils.fusion.fuse_conv_bn_eval(self.conv.eval(), self.norm.eval())
+        self.conv = nn.utils.fusion.fuse_conv_bn_eval(
+            self.conv.eval(), self.norm.eval()
+        )
         self.norm = nn.Identity()
         self.out.is_on = True
 
@@ -83,7 +92,9 @@ class Layer(nn.Module):
 
 
 class Digits(nn.Module):
-    """A convolution, two depthwise-separable blocks, a mean over the image, a dense layer."""
+    """A convolution, two depthwise-separable blocks, a mean over the image, a dense
+    layer.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +122,9 @@ class Digits(nn.Module):
         return self.digit(nn.functional.linear(x, weights, self.last.bias))
 
 
-def train(network: Digits, images: Tensor, labels: Tensor, epochs: int, rate: float) -> None:
+def train(
+    network: Digits, images: Tensor, labels: Tensor, epochs: int, rate: float
+) -> None:
     optimiser = torch.optim.Adam(network.parameters(), rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
     network.train()

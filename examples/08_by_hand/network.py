@@ -1,8 +1,10 @@
-"""A network without a framework: a filter with state, then a classifier; compiled and verified.
+"""A network without a framework: a filter with state, then a classifier; compiled and
+verified.
 
     python examples/08_by_hand/network.py [--board mps2-an386]
 
-Firmwright must be importable: `pip install .` in the project's root, or PYTHONPATH=toolchain.
+Firmwright must be importable: `pip install .` in the project's root, or
+PYTHONPATH=toolchain.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from firmwright.graph_builder import GraphBuilder
 
 
 def network() -> fw.Model:
-    """Smooth eight readings over time, y = previous y / 2 + x / 2, and classify them."""
+    """Smooth eight readings over time, y = previous y / 2 + x / 2, and classify
+    them.
+    """
     rng = np.random.default_rng(8)
     g = GraphBuilder("smooth")
     x = g.input("x", (1, 8), scale=0.1)
@@ -29,9 +33,17 @@ def network() -> fw.Model:
     weights = g.constant(rng.integers(-127, 128, (3, 8)).astype(np.int8), scale=0.01)
     bias = g.constant(rng.integers(-500, 500, 3).astype(np.int32))
     scores = g.call(
-        "fully_connected", smooth, weights, bias, scale=0.05, activation="none", keep_dims=False
+        "fully_connected",
+        smooth,
+        weights,
+        bias,
+        scale=0.05,
+        activation="none",
+        keep_dims=False,
     )
-    return g.model(g.call("softmax", scores, name="y", scale=1 / 256, zero_point=-128, beta=1.0))
+    return g.model(
+        g.call("softmax", scores, name="y", scale=1 / 256, zero_point=-128, beta=1.0)
+    )
 
 
 def main() -> None:
@@ -39,7 +51,10 @@ def main() -> None:
     parser.add_argument("--board", default="host")
     board = parser.parse_args().board
     found = fw.verify(fw.compile(network(), board=board), samples=20)
-    print(f"{found.model} on {found.board}: {found.values} values, {found.mismatches} differ from")
+    print(
+        f"{found.model} on {found.board}: {found.values} values, {found.mismatches} "
+        "differ from"
+    )
     print(f"what the {found.reference} give.")
 
 

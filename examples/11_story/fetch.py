@@ -1,7 +1,7 @@
 """Download the weights and the tokenizer of the story model into this folder.
 
-Source: huggingface.co/karpathy/tinyllamas (MIT). A file is stored only if its SHA-256 is the
-recorded one.
+Source: huggingface.co/karpathy/tinyllamas (MIT). A file is stored only if its SHA-256
+is the recorded one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from pathlib import Path
 
 URL = "https://huggingface.co/karpathy/tinyllamas/resolve/main/stories260K"
 SHA256 = {
-    "stories260K.bin": "b0a507e7ad0f626624f17112325e66691f9076d622e1d3274d103d00299f2696",
+    "stories260K.bin": (
+        "b0a507e7ad0f626624f17112325e66691f9076d622e1d3274d103d00299f2696"
+    ),
     "tok512.bin": "037cb335abb25d1fa9e8ecae30ed2a3a8ace9302862ebcdc05d51a6bbb10c312",
 }
 SIZE_MAX_BYTES = 4 << 20
@@ -30,7 +32,10 @@ def main() -> None:
         with urllib.request.urlopen(f"{URL}/{name}", timeout=TIMEOUT_S) as answer:
             data = answer.read(SIZE_MAX_BYTES)
         if (found := hashlib.sha256(data).hexdigest()) != digest:
-            sys.exit(f"{URL}/{name}: SHA-256 is {found}, expected {digest}; nothing was written")
+            sys.exit(
+                f"{URL}/{name}: SHA-256 is {found}, expected {digest}; nothing was "
+                "written"
+            )
         path.write_bytes(data)
         print(f"fetched {name}")
 

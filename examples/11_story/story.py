@@ -1,7 +1,9 @@
-"""Build story.onnx, one step of the story model with 260 K parameters, and words.h, its tokens.
+"""Build story.onnx, one step of the story model with 260 K parameters, and words.h, its
+tokens.
 
-A run takes a token and its position and returns the most likely next token. The weights are those
-of llama2.c (github.com/karpathy/llama2.c), as int8; the cache of keys and values is int8 and state.
+A run takes a token and its position and returns the most likely next token. The weights
+are those of llama2.c (github.com/karpathy/llama2.c), as int8; the cache of keys and
+values is int8 and state.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ EPSILON = 1e-5
 START = 1
 """The token before a story."""
 MARGIN = 1.1
-"""The range of the cache, relative to the keys and values of the story that calibrates it."""
+"""The range of the cache, relative to the keys and values of the story that calibrates
+it.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,9 @@ class Checkpoint:
     @classmethod
     def read(cls, path: Path) -> Checkpoint:
         data = path.read_bytes()
-        width, hidden, layers, heads, kv_heads, words, _ = struct.unpack("7i", data[:28])
+        width, hidden, layers, heads, kv_heads, words, _ = struct.unpack(
+            "7i", data[:28]
+        )
         cached = width // heads * kv_heads
         shapes = {
             "embedding": (words, width),
@@ -68,11 +74,15 @@ class Checkpoint:
     def angles(self) -> Array:
         """Return the angle of each position and pair of channels."""
         size = self.head_size
-        steps = 1 / np.power(np.float32(10000), np.arange(0, size, 2, np.float32) / size)
-        return np.arange(POSITIONS, dtype=np.float32)[:, None] * steps.astype(np.float32)
+        steps = 1 / np.power(
+            np.float32(10000), np.arange(0, size, 2, np.float32) / size
+        )
+        return np.arange(POSITIONS, dtype=np.float32)[:, None] * steps.astype(
+            np.float32
+        )
 
 
-# ---- the model in floats, which calibrates the cache -------------------------------------------
+# ---- the model in floats, which calibrates the cache ---------------------------------
 
 
 def normalize(x: Array, scale: Array) -> Array:
@@ -87,7 +97,9 @@ def rotate(x: Array, angles: Array) -> Array:
 
 
 def tell_story(model: Checkpoint, steps: int) -> tuple[list[int], Array]:
-    """Return the likeliest tokens, and the keys and values [layer, position, 2, channel]."""
+    """Return the likeliest tokens, and the keys and values [layer, position, 2,
+    channel].
+    """
     t, size, group = model.tensors, model.head_size, model.heads // model.kv_heads
     cache = np.zeros((model.layers, steps, 2, model.kv_heads * size), np.float32)
     token, tokens, angles = START, [], model.angles()
@@ -100,40 +112,53 @@ def tell_story(model: Checkpoint, steps: int) -> tuple[list[int], Array]:
             cache[layer, position, 1] = t["value"][layer] @ row
             seen = cache[layer, : position + 1].reshape(position + 1, 2, -1, size)
             seen = np.repeat(seen, group, 2)
-            scores = np.einsum("hd,phd->hp", query.reshape(-1, size), seen[:, 0]) / size**0.5
+            scores = (
+                np.einsum("hd,phd->hp", query.reshape(-1, size), seen[:, 0]) / size**0.5
+            )
             weights = np.exp(scores - scores.max(1, keepdims=True))
             weights /= weights.sum(1, keepdims=True)
             mixed = np.einsum("hp,phd->hd", weights, seen[:, 1]).reshape(-1)
             x = x + t["output"][layer] @ mixed
             row = normalize(x, t["forward_norm"][layer])
             gate = t["gate"][layer] @ row
-            x = x + t["down"][layer] @ (gate / (1 + np.exp(-gate)) * (t["up"][layer] @ row))
+            x = x + t["down"][layer] @ (
+                gate / (1 + np.exp(-gate)) * (t["up"][layer] @ row)
+            )
         token = int(np.argmax(t["embedding"] @ normalize(x, t["norm"])))
         tokens.append(token)
     return tokens, cache
 
 
-# ---- the model as ONNX --------------------------------------------------------------------------
+# ---- the model as ONNX ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """The int8 quantization of keys or values: a scale and a zero point for each channel."""
+    """The int8 quantization of keys or values: a scale and a zero point for each
+    channel.
+    """
 
     scales: Array
     points: Array
 
     @classmethod
     def of(cls, seen: Array) -> Scaling:
-        low, high = (np.minimum(seen.min(0), 0) * MARGIN, np.maximum(seen.max(0), 0) * MARGIN)
+        low, high = (
+            np.minimum(seen.min(0), 0) * MARGIN,
+            np.maximum(seen.max(0), 0) * MARGIN,
+        )
         scales = ((high - low) / 255).astype(np.float32)
-        return cls(scales, np.clip(np.rint(-low / scales) - 128, -128, 127).astype(np.int8))
+        return cls(
+            scales, np.clip(np.rint(-low / scales) - 128, -128, 127).astype(np.int8)
+        )
 
     def part(self, channels: slice) -> Scaling:
         return Scaling(self.scales[channels], self.points[channels])
 
     def quantize(self, reals: Array) -> Array:
-        return np.clip(np.rint(reals / self.scales) + self.points, -128, 127).astype(np.int8)
+        return np.clip(np.rint(reals / self.scales) + self.points, -128, 127).astype(
+            np.int8
+        )
 
 
 @dataclass(frozen=True)
@@ -150,13 +175,19 @@ class Graph:
         return name
 
     def node(self, op: str, inputs: Sequence[str], name: str, **attrs: Any) -> str:
-        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attrs))
+        self.nodes.append(
+            helper.make_node(op, list(inputs), [name], name=name, **attrs)
+        )
         return name
 
     def product(self, x: str, weights: Array, name: str) -> str:
-        """Multiply by weights [outputs, inputs]; quantize both to 8 bits, x when it runs."""
+        """Multiply by weights [outputs, inputs]; quantize both to 8 bits, x when it
+        runs.
+        """
         if self.is_float:
-            return self.node("MatMul", [x, self.constant(f"{name}.weights", weights.T)], name)
+            return self.node(
+                "MatMul", [x, self.constant(f"{name}.weights", weights.T)], name
+            )
         scales = (np.abs(weights).max(1) / 127).astype(np.float32)
         steps = np.rint(weights / scales[:, None]).astype(np.int8)
         parts = [f"{x}.int", f"{x}.scale", f"{x}.zero"]
@@ -173,7 +204,9 @@ class Graph:
         scale_name = self.constant(f"{name}.weights", scale)
         return self.node("RMSNormalization", [x, scale_name], name, epsilon=EPSILON)
 
-    def split(self, x: str, sizes: Sequence[int], names: Sequence[str]) -> Sequence[str]:
+    def split(
+        self, x: str, sizes: Sequence[int], names: Sequence[str]
+    ) -> Sequence[str]:
         counts = self.constant(f"{x}.sizes", np.array(sizes, np.int64))
         self.nodes.append(helper.make_node("Split", [x, counts], names, axis=2))
         return names
@@ -182,15 +215,21 @@ class Graph:
         """Write a row at the position into a state of POSITIONS rows like `rest`."""
         table = np.broadcast_to(rest, (1, POSITIONS, *np.shape(rest)))
         self.states[name] = (f"{name}.next", table)
-        return self.node("TensorScatter", [name, row, "position"], f"{name}.next", axis=1)
+        return self.node(
+            "TensorScatter", [name, row, "position"], f"{name}.next", axis=1
+        )
 
     def real(self, x: str, scaling: Scaling, name: str) -> str:
         operands = [x, *self._scaling(scaling, name)]
         return self.node("DequantizeLinear", operands, f"{name}.real", axis=2)
 
     def cached(self, x: str, scaling: Scaling, name: str) -> str:
-        """Return all rows so far of keys or values x, of which the state keeps 8 bits."""
-        row = self.node("QuantizeLinear", [x, *self._scaling(scaling, name)], f"{name}.row", axis=2)
+        """Return all rows so far of keys or values x, of which the state keeps 8
+        bits.
+        """
+        row = self.node(
+            "QuantizeLinear", [x, *self._scaling(scaling, name)], f"{name}.row", axis=2
+        )
         return self.real(self.remember(name, row, scaling.points), scaling, name)
 
     def _scaling(self, scaling: Scaling, name: str) -> Sequence[str]:
@@ -205,7 +244,9 @@ def rotary(g: Graph, x: str, heads: int, name: str) -> str:
     return g.node("RotaryEmbedding", operands, name, interleaved=1, num_heads=heads)
 
 
-def attend(g: Graph, operands: Sequence[str], heads: int, kv_heads: int, name: str) -> str:
+def attend(
+    g: Graph, operands: Sequence[str], heads: int, kv_heads: int, name: str
+) -> str:
     """Attend to the keys and values in use; the rest of the cache is ignored."""
     return g.node(
         "Attention",
@@ -217,19 +258,29 @@ def attend(g: Graph, operands: Sequence[str], heads: int, kv_heads: int, name: s
 
 
 def first_attention(
-    g: Graph, model: Checkpoint, query: str, key: str, scalings: Sequence[Scaling], name: str
+    g: Graph,
+    model: Checkpoint,
+    query: str,
+    key: str,
+    scalings: Sequence[Scaling],
+    name: str,
 ) -> str:
     """Attend in layer 0, one head of the cache at a time.
 
-    Its values depend on the token alone: the state keeps the tokens, and a table has their values.
+    Its values depend on the token alone: the state keeps the tokens, and a table has
+    their values.
     """
     t, size, group = model.tensors, model.head_size, model.heads // model.kv_heads
     rows = np.stack([normalize(x, t["attention_norm"][0]) for x in t["embedding"]])
     values = scalings[1].quantize(rows @ t["value"][0].T)
     history = g.remember("tokens", "token", np.zeros(1, np.int32))
-    history = g.node("Squeeze", [history, g.constant("last", np.array([2]))], f"{name}.tokens")
+    history = g.node(
+        "Squeeze", [history, g.constant("last", np.array([2]))], f"{name}.tokens"
+    )
     heads = range(model.kv_heads)
-    queries = g.split(query, [group * size for _ in heads], [f"{query}{h}" for h in heads])
+    queries = g.split(
+        query, [group * size for _ in heads], [f"{query}{h}" for h in heads]
+    )
     keys = g.split(key, [size for _ in heads], [f"{key}{h}" for h in heads])
     results = []
     for head in heads:
@@ -239,7 +290,9 @@ def first_attention(
         table = g.constant(f"{name}.values{head}", values[:, channels])
         value = g.node("Gather", [table, history], f"{name}.values{head}.rows")
         value = g.real(value, value_scaling, f"{name}.values{head}")
-        results.append(attend(g, [queries[head], cache, value], group, 1, f"{name}.{head}"))
+        results.append(
+            attend(g, [queries[head], cache, value], group, 1, f"{name}.{head}")
+        )
     return g.node("Concat", results, f"{name}.heads", axis=2)
 
 
@@ -255,35 +308,55 @@ def build(model: Checkpoint, is_float: bool, has_logits: bool) -> Any:
     g.node("Gather", [g.constant("embedding", t["embedding"]), "token"], "embedded")
     x = g.node("Squeeze", ["embedded", g.constant("third", np.array([2]))], "x")
     for layer in range(model.layers):
-        x = add_layer(g, model, layer, x, [Scaling.of(seen[layer, :, k]) for k in range(2)])
+        x = add_layer(
+            g, model, layer, x, [Scaling.of(seen[layer, :, k]) for k in range(2)]
+        )
     row = g.normalize(x, t["norm"], "norm")
     g.node("MatMul", [row, g.constant("classes", t["embedding"].T)], "logits")
     g.node("ArgMax", ["logits"], "next", axis=2, keepdims=0)
     return _model(g, model, has_logits)
 
 
-def add_layer(g: Graph, model: Checkpoint, layer: int, x: str, scalings: Sequence[Scaling]) -> str:
-    weights = {name: tensor[layer] for name, tensor in model.tensors.items() if tensor.ndim == 3}
+def add_layer(
+    g: Graph, model: Checkpoint, layer: int, x: str, scalings: Sequence[Scaling]
+) -> str:
+    weights = {
+        name: tensor[layer]
+        for name, tensor in model.tensors.items()
+        if tensor.ndim == 3
+    }
     t, width = model.tensors, model.tensors["embedding"].shape[1]
     cached, name = model.kv_heads * model.head_size, f"layer{layer}"
     row = g.normalize(x, t["attention_norm"][layer], f"{name}.attention.norm")
     used = ["query", "key", "value"] if layer else ["query", "key"]
-    joined = g.product(row, np.concatenate([weights[k] for k in used]), f"{name}.joined")
-    parts = g.split(joined, [width, cached, cached][: len(used)], [f"{name}.{k}" for k in used])
+    joined = g.product(
+        row, np.concatenate([weights[k] for k in used]), f"{name}.joined"
+    )
+    parts = g.split(
+        joined, [width, cached, cached][: len(used)], [f"{name}.{k}" for k in used]
+    )
     query = rotary(g, parts[0], model.heads, f"{name}.rotated_query")
     key = rotary(g, parts[1], model.kv_heads, f"{name}.rotated_key")
     if layer:
         key = g.cached(key, scalings[0], f"{name}.keys")
         value = g.cached(parts[2], scalings[1], f"{name}.values")
-        mixed = attend(g, [query, key, value], model.heads, model.kv_heads, f"{name}.attention")
+        mixed = attend(
+            g, [query, key, value], model.heads, model.kv_heads, f"{name}.attention"
+        )
     else:
         mixed = first_attention(g, model, query, key, scalings, f"{name}.attention")
-    x = g.node("Add", [x, g.product(mixed, weights["output"], f"{name}.output")], f"{name}.x")
+    x = g.node(
+        "Add", [x, g.product(mixed, weights["output"], f"{name}.output")], f"{name}.x"
+    )
     row = g.normalize(x, t["forward_norm"][layer], f"{name}.forward.norm")
-    joined = g.product(row, np.concatenate([weights["gate"], weights["up"]]), f"{name}.forward")
+    joined = g.product(
+        row, np.concatenate([weights["gate"], weights["up"]]), f"{name}.forward"
+    )
     hidden = len(weights["up"])
     gate, up = g.split(joined, [hidden, hidden], [f"{name}.gate", f"{name}.up"])
-    gated = g.node("Mul", [g.node("Swish", [gate], f"{name}.swish"), up], f"{name}.gated")
+    gated = g.node(
+        "Mul", [g.node("Swish", [gate], f"{name}.swish"), up], f"{name}.gated"
+    )
     down = g.product(gated, weights["down"], f"{name}.down")
     return g.node("Add", [x, down], f"{name}.result")
 
@@ -291,19 +364,34 @@ def add_layer(g: Graph, model: Checkpoint, layer: int, x: str, scalings: Sequenc
 def _model(g: Graph, model: Checkpoint, has_logits: bool) -> Any:
     info, words = helper.make_tensor_value_info, len(model.tensors["embedding"])
     states = {
-        name: helper.np_dtype_to_tensor_dtype(table.dtype) for name, (_, table) in g.states.items()
+        name: helper.np_dtype_to_tensor_dtype(table.dtype)
+        for name, (_, table) in g.states.items()
     }
-    inputs = [info("token", TensorProto.INT32, [1, 1, 1]), info("position", TensorProto.INT64, [1])]
-    inputs += [info(name, kind, g.states[name][1].shape) for name, kind in states.items()]
+    inputs = [
+        info("token", TensorProto.INT32, [1, 1, 1]),
+        info("position", TensorProto.INT64, [1]),
+    ]
+    inputs += [
+        info(name, kind, g.states[name][1].shape) for name, kind in states.items()
+    ]
     outputs = [info("next", TensorProto.INT64, [1, 1])]
     outputs += [info("logits", TensorProto.FLOAT, [1, 1, words])] * has_logits
-    outputs += [info(g.states[k][0], kind, g.states[k][1].shape) for k, kind in states.items()]
+    outputs += [
+        info(g.states[k][0], kind, g.states[k][1].shape) for k, kind in states.items()
+    ]
     tensors = g.constants | {name: table for name, (_, table) in g.states.items()}
-    constants = [numpy_helper.from_array(np.array(array), name) for name, array in tensors.items()]
+    constants = [
+        numpy_helper.from_array(np.array(array), name)
+        for name, array in tensors.items()
+    ]
     graph = helper.make_graph(g.nodes, "story", inputs, outputs, constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
+    made = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10
+    )
     # A state's input in the next run is its output in this one.
-    helper.set_model_props(made, {f"firmwright.state.{k}": v for k, (v, _) in g.states.items()})
+    helper.set_model_props(
+        made, {f"firmwright.state.{k}": v for k, (v, _) in g.states.items()}
+    )
     return made
 
 
@@ -338,22 +426,34 @@ def words_header(texts: list[str]) -> str:
 def as_c_string(text: str) -> str:
     plain = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\r\\n")
     return (
-        '"' + "".join(c if ord(c) < 127 else f"\\{b:03o}" for c in plain for b in c.encode()) + '"'
+        '"'
+        + "".join(
+            c if ord(c) < 127 else f"\\{b:03o}" for c in plain for b in c.encode()
+        )
+        + '"'
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     here = Path(__file__).resolve().parent
-    parser.add_argument("--weights", type=Path, default=here, help="folder of the weights")
-    parser.add_argument("--float", action="store_true", help="keep the weights in float32")
+    parser.add_argument(
+        "--weights", type=Path, default=here, help="folder of the weights"
+    )
+    parser.add_argument(
+        "--float", action="store_true", help="keep the weights in float32"
+    )
     parser.add_argument("--logits", action="store_true", help="return all logits too")
-    parser.add_argument("-o", "--output", type=Path, default=here, help="folder of the results")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=here, help="folder of the results"
+    )
     options = parser.parse_args()
     if not (options.weights / "stories260K.bin").is_file():
         sys.exit("the weights are missing; fetch.py downloads them")
     model = Checkpoint.read(options.weights / "stories260K.bin")
-    save_model(build(model, options.float, options.logits), options.output / "story.onnx")
+    save_model(
+        build(model, options.float, options.logits), options.output / "story.onnx"
+    )
     texts = token_texts(options.weights / "tok512.bin")
     (options.output / "words.h").write_text(words_header(texts), encoding="ascii")
     print(f"story.onnx and words.h are in {options.output}")

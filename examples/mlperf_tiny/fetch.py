@@ -1,4 +1,5 @@
-"""Download the nine MLPerf Tiny reference models that the larger tests and the benchmark use.
+"""Download the nine MLPerf Tiny reference models that the larger tests and the
+benchmark use.
 
 The files go to a folder (default: models/ next to this script) under the names
 that the tests expect. A file is stored only if its SHA-256 is the recorded
@@ -19,9 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 COMMIT = "1afd2c9"
-BASE_URL = f"https://raw.githubusercontent.com/mlcommons/tiny/{COMMIT}/benchmark/training"
+BASE_URL = (
+    f"https://raw.githubusercontent.com/mlcommons/tiny/{COMMIT}/benchmark/training"
+)
 TIMEOUT_S = 60.0
-SIZE_MAX_BYTES = 4 << 20  # the largest of the nine is 1 MiB; more than this is not a model
+SIZE_MAX_BYTES = (
+    4 << 20
+)  # the largest of the nine is 1 MiB; more than this is not a model
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,9 @@ class FetchError(Exception):
 
 def holds(path: Path, model: Model) -> bool:
     """Return whether the file exists with the recorded content."""
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256
+    return (
+        path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256
+    )
 
 
 def download(url: str) -> bytes:
@@ -97,15 +104,22 @@ def download(url: str) -> bytes:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
             body: bytes = answer.read(SIZE_MAX_BYTES + 1)
     except urllib.error.HTTPError as error:
-        raise FetchError(f"{url}: the server answered {error.code} {error.reason}") from error
+        raise FetchError(
+            f"{url}: the server answered {error.code} {error.reason}"
+        ) from error
     except urllib.error.URLError as error:
         raise FetchError(
-            f"{url}: {error.reason}. Try: check the network and the https_proxy variable."
+            f"{url}: {error.reason}. Try: check the network and the https_proxy "
+            "variable."
         ) from error
     except (OSError, http.client.HTTPException) as error:
-        raise FetchError(f"{url}: the connection broke: {error}. Try: run this again.") from error
+        raise FetchError(
+            f"{url}: the connection broke: {error}. Try: run this again."
+        ) from error
     if len(body) > SIZE_MAX_BYTES:
-        raise FetchError(f"{url}: the answer is larger than {SIZE_MAX_BYTES} bytes: not the model")
+        raise FetchError(
+            f"{url}: the answer is larger than {SIZE_MAX_BYTES} bytes: not the model"
+        )
     return body
 
 
@@ -118,7 +132,9 @@ def fetch(model: Model, folder: Path, base_url: str) -> str:
     body = download(url)
     found = hashlib.sha256(body).hexdigest()
     if found != model.sha256:
-        raise FetchError(f"{url}: SHA-256 is {found}, expected {model.sha256}; nothing was written")
+        raise FetchError(
+            f"{url}: SHA-256 is {found}, expected {model.sha256}; nothing was written"
+        )
     part = path.with_suffix(".part")
     part.write_bytes(body)
     os.replace(part, path)
@@ -129,9 +145,14 @@ def main() -> int:
     """Download missing files; return 0 if all nine are present, otherwise 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "folder", nargs="?", type=Path, default=Path(__file__).resolve().parent / "models"
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path(__file__).resolve().parent / "models",
     )
-    parser.add_argument("--base-url", default=BASE_URL, help="a mirror of benchmark/training")
+    parser.add_argument(
+        "--base-url", default=BASE_URL, help="a mirror of benchmark/training"
+    )
     options = parser.parse_args()
     failures = 0
     try:
@@ -148,7 +169,10 @@ def main() -> int:
     if failures:
         print(f"{failures} of {len(MODELS)} models are missing.", file=sys.stderr)
         return 1
-    print(f"all {len(MODELS)} are in {options.folder}; FIRMWRIGHT_MODELS may name that folder")
+    print(
+        f"all {len(MODELS)} are in {options.folder}; FIRMWRIGHT_MODELS may name that "
+        "folder"
+    )
     return 0
 
 

@@ -36,14 +36,20 @@ Compile = Callable[..., Compilation]
 
 
 @pytest.fixture
-def model_file(digits_path: Path, model_path: Callable[[str], Path]) -> Callable[[str], Path]:
-    """Path of `digits` or of an MLPerf Tiny model by its short name; skips where it is absent."""
+def model_file(
+    digits_path: Path, model_path: Callable[[str], Path]
+) -> Callable[[str], Path]:
+    """Path of `digits` or of an MLPerf Tiny model by its short name; skips where it is
+    absent.
+    """
     return lambda name: digits_path if name == DIGITS else model_path(FILES[name])
 
 
 @pytest.fixture
 def compiled(model_file: Callable[[str], Path]) -> Compile:
-    """`compiled("kws", board=...)`: that model compiled, once for all tests of a worker."""
+    """`compiled("kws", board=...)`: that model compiled, once for all tests of a
+    worker.
+    """
 
     def compile_once(model: str, /, **options: Any) -> Compilation:
         return _compiled(model_file(model), tuple(sorted(options.items())))
@@ -70,14 +76,22 @@ def _compiled(path: Path, options: tuple[tuple[str, Any], ...]) -> Compilation:
 
 @pytest.fixture
 def python() -> Callable[..., str]:
-    """`python(["-m", "firmwright", ...])`: stdout of a new Python that finds this checkout."""
+    """`python(["-m", "firmwright", ...])`: stdout of a new Python that finds this
+    checkout.
+    """
     return run_python
 
 
-def run_python(words: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> str:
+def run_python(
+    words: Sequence[str | Path], environment: Mapping[str, str] | None = None
+) -> str:
     done = subprocess.run(
         [sys.executable, *map(str, words)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain"), **(environment or {})},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "toolchain"),
+            **(environment or {}),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -88,16 +102,29 @@ def run_python(words: Sequence[str | Path], environment: Mapping[str, str] | Non
 
 @pytest.fixture
 def quickly(tmp_path: Path) -> Callable[[Compilation], ModelSession]:
-    """Opens the model's C as a library in this process, compiled in one go: a second or less."""
+    """Opens the model's C as a library in this process, compiled in one go: a second or
+    less.
+    """
 
     def opened(what: Compilation) -> ModelSession:
         folder = tmp_path / what.model_id
         what.tree.write(folder)
         library = folder / "libmodel.so"
         sources = sorted(str(file) for file in (folder / "model").glob("*.c"))
-        command = ["gcc", "-std=c99", "-O1", "-ffp-contract=off", "-fPIC", "-shared", *sources]
+        command = [
+            "gcc",
+            "-std=c99",
+            "-O1",
+            "-ffp-contract=off",
+            "-fPIC",
+            "-shared",
+            *sources,
+        ]
         done = subprocess.run(
-            [*command, "-o", str(library), "-lm"], capture_output=True, text=True, check=False
+            [*command, "-o", str(library), "-lm"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         none = StackUsage("", 0, ())

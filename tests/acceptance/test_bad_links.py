@@ -1,4 +1,6 @@
-"""Verifying over a bad line, or with the emulator killed: right or a clear error, never wrong."""
+"""Verifying over a bad line, or with the emulator killed: right or a clear error, never
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ Opener = Callable[[Compilation], ModelSession]
 BOARD = "mps2-an386"
 SAMPLES = 6
 KILLED_AT = {"hello": 1, "input": 10, "run": 11, "next_run": 14}
-"""When, by the number of the frame: nine greet the digits firmware, three are a sample."""
+"""When, by the number of the frame: nine greet the digits firmware, three are a
+sample.
+"""
 
 pytestmark = pytest.mark.qemu
 
@@ -49,8 +53,12 @@ class Killer:
             os.kill(self._inner.pid, signal.SIGKILL)
 
 
-def opener(image: Image, line: Callable[[ProcessTransport], Transport]) -> tuple[Opener, list[int]]:
-    """Return a session opener for `verify` that uses `line`, and the emulators' pids."""
+def opener(
+    image: Image, line: Callable[[ProcessTransport], Transport]
+) -> tuple[Opener, list[int]]:
+    """Return a session opener for `verify` that uses `line`, and the emulators'
+    pids.
+    """
     pids: list[int] = []
 
     def opened(compiled: Compilation) -> ModelSession:
@@ -58,7 +66,9 @@ def opener(image: Image, line: Callable[[ProcessTransport], Transport]) -> tuple
         assert isinstance(transport, ProcessTransport)
         pids.append(transport.pid)
         identity = bytes.fromhex(compiled.model_id)
-        session = Session(line(transport), model_id=identity, timeouts=Timeouts(run_s=30.0))
+        session = Session(
+            line(transport), model_id=identity, timeouts=Timeouts(run_s=30.0)
+        )
         block = params_block(compiled)
         if block is not None:
             session.write_params(block)
@@ -73,16 +83,27 @@ def opener(image: Image, line: Callable[[ProcessTransport], Transport]) -> tuple
     [
         (0, True, False),
         (0, True, True),
-        *(pytest.param(seed, True, False, marks=pytest.mark.deep) for seed in range(1, 10)),
-        *(pytest.param(seed, True, True, marks=pytest.mark.deep) for seed in range(1, 10)),
-        *(pytest.param(seed, False, False, marks=pytest.mark.deep) for seed in range(3)),
+        *(
+            pytest.param(seed, True, False, marks=pytest.mark.deep)
+            for seed in range(1, 10)
+        ),
+        *(
+            pytest.param(seed, True, True, marks=pytest.mark.deep)
+            for seed in range(1, 10)
+        ),
+        *(
+            pytest.param(seed, False, False, marks=pytest.mark.deep)
+            for seed in range(3)
+        ),
     ],
 )
 def test_flipped_bytes_on_the_link_never_change_results(
     seed: int, linked: bool, by_rows: bool, compiled: Compile
 ) -> None:
     """A row that is fed is fed once, however often its bytes are sent."""
-    done = compiled("digits", board=BOARD, link_params=linked, stream_input_rows=by_rows)
+    done = compiled(
+        "digits", board=BOARD, link_params=linked, stream_input_rows=by_rows
+    )
     lines: list[FaultyTransport] = []
 
     def bad_line(inner: ProcessTransport) -> Transport:

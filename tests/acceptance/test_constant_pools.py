@@ -1,4 +1,6 @@
-"""Constants outside of the image: results are bit-exact and the image does not contain them."""
+"""Constants outside of the image: results are bit-exact and the image does not contain
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,11 @@ from firmwright.base.resources import boards_dir
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.board.model_session import ModelSession, constant_memory_files, open_session
+from firmwright.flows.board.model_session import (
+    ModelSession,
+    constant_memory_files,
+    open_session,
+)
 from firmwright.flows.samples.reference_outputs import run_numpy_reference
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.access_checking import open_checked_session
@@ -31,7 +37,14 @@ Compile = Callable[..., Compilation]
 
 SCOPES = ("global", "external", "port", "async")
 SEPARATE = SCOPES[1:]
-WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+WARNINGS = [
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Wdouble-promotion",
+    "-Werror",
+]
 RAM_BYTES = 40 * 1024
 CHUNK_BYTES = 32
 M4 = "mps2-an386"
@@ -61,7 +74,8 @@ const_pool = "psram"
 def deep_but(*kept: str) -> list[object]:
     """The ways to constants, all but those `kept` with --deep only."""
     return [
-        pytest.param(scope, marks=[] if scope in kept else [pytest.mark.deep]) for scope in SCOPES
+        pytest.param(scope, marks=[] if scope in kept else [pytest.mark.deep])
+        for scope in SCOPES
     ]
 
 
@@ -71,7 +85,9 @@ def psram(scope: str) -> tuple[PoolInfo, ...]:
 
 @pytest.fixture
 def small_board(tmp_path: Path) -> tuple[Path, ...]:
-    """The M4 board with 40 KiB of RAM in all, 1.5 KiB of them for the stack: `small`."""
+    """The M4 board with 40 KiB of RAM in all, 1.5 KiB of them for the stack:
+    `small`.
+    """
     text = (boards_dir() / M4 / "board.toml").read_text(encoding="utf-8")
     text = text.replace(f'name = "{M4}"', 'name = "small"', 1)
     text = text.replace("stack = 4096", "stack = 1536\nruntime = 640")
@@ -81,7 +97,9 @@ def small_board(tmp_path: Path) -> tuple[Path, ...]:
 
 
 def loaded_bytes(elf: Path) -> bytes:
-    """The file's bytes of all segments that a loader puts into memory (ELF, 32 bits)."""
+    """The file's bytes of all segments that a loader puts into memory (ELF, 32
+    bits).
+    """
     data = elf.read_bytes()
     (table,), (size, count) = (
         struct.unpack_from("<I", data, 28),
@@ -114,10 +132,15 @@ def share_loaded(done: Compilation, image: Image) -> float:
 
 @pytest.mark.qemu
 @pytest.mark.models
-@pytest.mark.parametrize("numerics", ["litert", pytest.param("tflm", marks=pytest.mark.deep)])
-@pytest.mark.parametrize("scope", ["port", pytest.param("async", marks=pytest.mark.deep)])
 @pytest.mark.parametrize(
-    ("model", "least_bytes"), [("kws", 20_000), pytest.param("vww", 90_000, marks=pytest.mark.deep)]
+    "numerics", ["litert", pytest.param("tflm", marks=pytest.mark.deep)]
+)
+@pytest.mark.parametrize(
+    "scope", ["port", pytest.param("async", marks=pytest.mark.deep)]
+)
+@pytest.mark.parametrize(
+    ("model", "least_bytes"),
+    [("kws", 20_000), pytest.param("vww", 90_000, marks=pytest.mark.deep)],
 )
 def test_a_model_runs_in_40_kib_with_weights_read_by_a_function(
     model: str,
@@ -128,7 +151,11 @@ def test_a_model_runs_in_40_kib_with_weights_read_by_a_function(
     small_board: tuple[Path, ...],
 ) -> None:
     done = compiled(
-        model, board="small", board_dirs=small_board, const_pools=psram(scope), numerics=numerics
+        model,
+        board="small",
+        board_dirs=small_board,
+        const_pools=psram(scope),
+        numerics=numerics,
     )
     image = build_image(done)
     assert image.sizes.ram_bytes <= RAM_BYTES
@@ -156,7 +183,9 @@ def test_vww_runs_with_its_weights_in_other_addressable_memory(
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("scope", deep_but("port"))
-def test_digits_is_bit_exact_for_every_constant_pool(scope: str, compiled: Compile) -> None:
+def test_digits_is_bit_exact_for_every_constant_pool(
+    scope: str, compiled: Compile
+) -> None:
     done = compiled("digits", board=M4, const_pools=psram(scope))
     image = build_image(done)
     assert verify(done, samples=3).mismatches == 0
@@ -165,16 +194,21 @@ def test_digits_is_bit_exact_for_every_constant_pool(scope: str, compiled: Compi
     image_bytes = done.metadata["pools"]["psram"]["bytes"]
     assert used == 0 if scope in ("port", "async") else used >= image_bytes - 16
     assert image.bin is not None
-    assert image.bin.stat().st_size < 65_536, "external constants are not part of the .bin"
+    assert image.bin.stat().st_size < 65_536, (
+        "external constants are not part of the .bin"
+    )
 
 
 @pytest.mark.qemu
 @pytest.mark.deep
 def test_streamed_model_reads_its_constants(compiled: Compile) -> None:
-    done = compiled("digits", board=M4, const_pools=psram("port"), stream_input_rows=True)
+    done = compiled(
+        "digits", board=M4, const_pools=psram("port"), stream_input_rows=True
+    )
     assert verify(done, samples=3).mismatches == 0
     with pytest.raises(
-        UsageError, match="cannot be loaded asynchronously while the caller provides rows"
+        UsageError,
+        match="cannot be loaded asynchronously while the caller provides rows",
     ):
         compiled("digits", board=M4, const_pools=psram("async"), stream_input_rows=True)
 
@@ -207,13 +241,18 @@ def test_library_tolerates_late_asynchronous_reads(
 
 
 @pytest.mark.host_c
-def test_run_fails_if_constants_cannot_be_read(compiled: Compile, tmp_path: Path) -> None:
+def test_run_fails_if_constants_cannot_be_read(
+    compiled: Compile, tmp_path: Path
+) -> None:
     done = compiled("digits", board="host", const_pools=psram("port"))
     image = build_image(done, directory=tmp_path)
     (block,) = constant_memory_files(done, image)
     block.file.write_bytes(block.file.read_bytes()[:1000])
     (sample,) = generate_samples(done.module.io.inputs, 1).samples
-    with open_session(done, image=image) as session, pytest.raises(DeviceError, match="-4"):
+    with (
+        open_session(done, image=image) as session,
+        pytest.raises(DeviceError, match="-4"),
+    ):
         session.run_all([sample])
 
 
@@ -227,8 +266,19 @@ def test_external_constants_cause_no_compiler_warnings(
     if shutil.which(compiler) is None:
         pytest.skip(f"needs {compiler}, not found on PATH")
     compiled("digits", board=M4, const_pools=psram(scope)).tree.write(tmp_path)
-    command = [compiler, "-std=c99", "-O1", *WARNINGS, "-c", "model/digits.c", "-o", os.devnull]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [
+        compiler,
+        "-std=c99",
+        "-O1",
+        *WARNINGS,
+        "-c",
+        "model/digits.c",
+        "-o",
+        os.devnull,
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -239,7 +289,10 @@ def test_external_constants_are_clean_under_sanitizers(
     scope: str, compiled: Compile, tmp_path: Path
 ) -> None:
     done = compiled(
-        "digits", board="host", target="cortex-m -mcpu=cortex-m4", const_pools=psram(scope)
+        "digits",
+        board="host",
+        target="cortex-m -mcpu=cortex-m4",
+        const_pools=psram(scope),
     )
     done.save(tmp_path)
     extra = "extra=-fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -250,7 +303,8 @@ def test_external_constants_are_clean_under_sanitizers(
     file = tmp_path / "model" / "digits_psram.bin"
     loads = (PreloadedMemory(file, 0),)
     session = Session(
-        open_transport(done.board, elf, loads=loads), model_id=bytes.fromhex(done.model_id)
+        open_transport(done.board, elf, loads=loads),
+        model_id=bytes.fromhex(done.model_id),
     )
     with ModelSession(done, session, None) as running:
         batch = generate_samples(done.module.io.inputs, 3)
@@ -269,12 +323,18 @@ def test_unknown_pool_of_the_board_is_refused(compiled: Compile) -> None:
 
 def test_program_memory_cannot_be_read_by_a_function(compiled: Compile) -> None:
     with pytest.raises(UsageError, match=r"code is the program memory of board"):
-        compiled("digits", board=M4, const_pools=(PoolInfo("code", access="ro", scope="port"),))
+        compiled(
+            "digits",
+            board=M4,
+            const_pools=(PoolInfo("code", access="ro", scope="port"),),
+        )
 
 
 def test_function_reads_cannot_be_access_checked(compiled: Compile) -> None:
     done = compiled("digits", board="host", const_pools=psram("port"))
-    with pytest.raises(UsageError, match="memory that is filled by a function cannot be checked"):
+    with pytest.raises(
+        UsageError, match="memory that is filled by a function cannot be checked"
+    ):
         open_checked_session(done)
 
 

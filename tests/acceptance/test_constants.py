@@ -1,4 +1,6 @@
-"""Where constants end up: not in the image of --no-link-params, and equal ones only once."""
+"""Where constants end up: not in the image of --no-link-params, and equal ones only
+once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ BOARDS = [
 def deep_but(kept: str) -> list[object]:
     """The boards, all but `kept` with --deep only."""
     return [
-        pytest.param(*p.values, marks=(*p.marks, *[pytest.mark.deep] * (p.values != (kept,))))
+        pytest.param(
+            *p.values, marks=(*p.marks, *[pytest.mark.deep] * (p.values != (kept,)))
+        )
         for p in BOARDS
     ]
 
@@ -91,19 +95,27 @@ def test_two_functions_of_a_model_share_an_equal_constant(board: str) -> None:
     module = parse_module(TWO_FUNCTIONS, "twins.fwir")
     done = compile_model(module, Options(board=board))
     image = build_image(done)
-    arrays = [s for s in image.sizes.symbols if s.kind == "rodata" and s.name.startswith("twins_")]
+    arrays = [
+        s
+        for s in image.sizes.symbols
+        if s.kind == "rodata" and s.name.startswith("twins_")
+    ]
     assert [(s.name, s.size_bytes) for s in arrays] == [("twins_first", 16)]
     assert image.elf.read_bytes().count(bytes(range(1, 17))) == 1
     assert verify(done, samples=5).mismatches == 0
 
 
 @pytest.mark.parametrize("board", deep_but("mps2-an386"))
-def test_two_models_of_an_image_share_equal_constants(board: str, compiled: Compile) -> None:
+def test_two_models_of_an_image_share_equal_constants(
+    board: str, compiled: Compile
+) -> None:
     first = compiled("digits", board=board, name="first")
     second = compiled("digits", board=board, name="second")
     both = bundle([first, second])
     image, alone = build_image(both), build_image(first)
-    constants = [s for s in image.sizes.symbols if s.kind == "rodata" and s.size_bytes >= 16]
+    constants = [
+        s for s in image.sizes.symbols if s.kind == "rodata" and s.size_bytes >= 16
+    ]
     shared = [s.name for s in constants if s.name.startswith("shared_")]
     assert len(shared) == len(set(shared)) >= 12
     assert not [s.name for s in constants if s.name.startswith(("first_", "second_"))]
@@ -121,7 +133,9 @@ def test_different_models_run_in_one_image(board: str, compiled: Compile) -> Non
 
 def check_both(both: Bundle, image: Image) -> None:
     """Every model of the image gives its own reference's outputs, run together."""
-    batches = [generate_samples(part.module.io.inputs, 4).samples for part in both.parts]
+    batches = [
+        generate_samples(part.module.io.inputs, 4).samples for part in both.parts
+    ]
     references = [
         run_oracle_reference(part, samples, "litert").outputs
         for part, samples in zip(both.parts, batches, strict=True)
@@ -131,11 +145,18 @@ def check_both(both: Bundle, image: Image) -> None:
     with Session(open_transport(both.board, image.elf), model_id=identity) as session:
         for index, samples in enumerate(zip(*batches, strict=True)):
             pairs = zip(names, samples, strict=True)
-            given = {f"{name}/{key}": value for name, one in pairs for key, value in one.items()}
+            given = {
+                f"{name}/{key}": value
+                for name, one in pairs
+                for key, value in one.items()
+            }
             found = session.run(given)
             for name, reference in zip(names, references, strict=True):
                 for key, value in reference[index].items():
-                    assert np.array_equal(found[f"{name}/{key}"], value.reshape(-1)), (name, key)
+                    assert np.array_equal(found[f"{name}/{key}"], value.reshape(-1)), (
+                        name,
+                        key,
+                    )
 
 
 def test_models_that_cannot_be_in_one_image_are_refused(compiled: Compile) -> None:

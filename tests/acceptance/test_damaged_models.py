@@ -1,6 +1,7 @@
 """Damaged models through everything: import, compile, build, run, compare with LiteRT.
 
-Each model ends in a clear error or is bit-exact; nothing crashes, hangs or computes wrong values.
+Each model ends in a clear error or is bit-exact; nothing crashes, hangs or computes
+wrong values.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ Opener = Callable[[Compilation], ModelSession]
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(
-    "name", ["digits", pytest.param("kws", marks=[pytest.mark.models, pytest.mark.deep])]
+    "name",
+    ["digits", pytest.param("kws", marks=[pytest.mark.models, pytest.mark.deep])],
 )
 def test_damaged_model_ends_in_an_error_or_is_verified(
     name: str, model_file: Callable[[str], Path], quickly: Opener, deep: bool

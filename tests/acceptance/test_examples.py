@@ -24,10 +24,14 @@ KEYWORD = EXAMPLES / "02_keyword" / "keyword.tflite"
 TIMEOUT_S = 60.0
 
 
-def firmware(example: str, out: Path, *models: Path | str, source: str = "main.c") -> Transport:
+def firmware(
+    example: str, out: Path, *models: Path | str, source: str = "main.c"
+) -> Transport:
     """The example, compiled and built, running in QEMU."""
     words = ["compile", *map(str, models), "--board", BOARD, "--numerics", "tflm"]
-    assert main([*words, "--main", str(EXAMPLES / example / source), "-o", str(out)]) == 0
+    assert (
+        main([*words, "--main", str(EXAMPLES / example / source), "-o", str(out)]) == 0
+    )
     return open_transport(load_board(BOARD), build_project(out).elf)
 
 
@@ -50,11 +54,15 @@ def speech() -> bytes:
         "sys.stdout.buffer.write(said.astype('<i2').tobytes())"
     )
     folder = EXAMPLES / "02_keyword"
-    return subprocess.run([sys.executable, "-c", script], cwd=folder, stdout=-1, check=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, stdout=-1, check=True
+    ).stdout
 
 
 def held_out_images() -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
-    return np.asarray(np.load(EXAMPLES / "01_digits/digits_test.npz")["input_1"], np.int8)
+    return np.asarray(
+        np.load(EXAMPLES / "01_digits/digits_test.npz")["input_1"], np.int8
+    )
 
 
 def labels() -> list[int]:
@@ -79,8 +87,23 @@ def test_tutorial_led_blinks_on_words(tmp_path: Path):
     assert main([*words, "--main", str(source), "-o", str(tmp_path)]) == 0
     elf = build_project(tmp_path).elf
     (tmp_path / "speech.raw").write_bytes(speech())
-    command = ["qemu-system-arm", "-machine", BOARD, "-kernel", str(elf), "-display", "none"]
-    command += ["-monitor", "none", "-trace", "led_change_intensity", "-serial", "stdio"]
+    command = [
+        "qemu-system-arm",
+        "-machine",
+        BOARD,
+        "-kernel",
+        str(elf),
+        "-display",
+        "none",
+    ]
+    command += [
+        "-monitor",
+        "none",
+        "-trace",
+        "led_change_intensity",
+        "-serial",
+        "stdio",
+    ]
     with (
         (tmp_path / "speech.raw").open("rb") as sound,
         (tmp_path / "trace").open("wb") as trace,
@@ -103,12 +126,19 @@ def test_two_models_share_memory_in_turn(tmp_path: Path):
     transport = firmware("05_two_models", tmp_path, DIGITS, KEYWORD)
     audio, images, known = speech(), held_out_images(), labels()
     said = []
-    for run in range(46):  # up to the first word; a digit before each run disturbs nothing
-        transport.write(b"d" + images[run].tobytes() + b"a" + audio[640 * run : 640 * (run + 1)])
+    for run in range(
+        46
+    ):  # up to the first word; a digit before each run disturbs nothing
+        transport.write(
+            b"d" + images[run].tobytes() + b"a" + audio[640 * run : 640 * (run + 1)]
+        )
         said += lines(transport, 2)
     transport.close()
     digits = [int(line.split()[1]) for line in said[::2]]
-    known[6], known[22] = 5, 9  # the two that the network takes for another, in TFLM too
+    known[6], known[22] = (
+        5,
+        9,
+    )  # the two that the network takes for another, in TFLM too
     assert digits == known[:46]
     up = [int(line.split()[2]) for line in said[1::2]]
     assert up[44] >= 190 > max(up[:44])
@@ -119,7 +149,15 @@ def host_program(example: str, out: Path, *flags: str) -> Path:
     program = out / "program"
     sources = [EXAMPLES / example / "main.c", out / "out/model/digits.c"]
     warned = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
-    command = ["cc", "-std=c99", "-O2", *warned, f"-I{out}/out/model", *flags, *map(str, sources)]
+    command = [
+        "cc",
+        "-std=c99",
+        "-O2",
+        *warned,
+        f"-I{out}/out/model",
+        *flags,
+        *map(str, sources),
+    ]
     subprocess.run([*command, "-lm", "-o", str(program)], check=True)
     return program
 
@@ -130,11 +168,16 @@ def test_main_loop_runs_the_model_and_kicks_the_watchdog(tmp_path: Path):
     hooks = ("-DDIGITS_PROBE=APP_PROBE", '-DDIGITS_PROBE_HEADER="hooks.h"')
     program = host_program("06_main_loop", tmp_path, include, *hooks)
     images = held_out_images()
-    done = subprocess.run([program], input=images.tobytes(), capture_output=True, check=True)
+    done = subprocess.run(
+        [program], input=images.tobytes(), capture_output=True, check=True
+    )
     answers = [int(line) for line in done.stdout.split()]
     right = sum(a == b for a, b in zip(answers, labels(), strict=True))
     assert right >= 0.99 * len(answers)
-    assert done.stderr.decode() == f"{len(images)} images, the watchdog was fed {9 * 360} times\n"
+    assert (
+        done.stderr.decode()
+        == f"{len(images)} images, the watchdog was fed {9 * 360} times\n"
+    )
 
 
 @pytest.mark.host_c
@@ -152,7 +195,9 @@ def test_two_tasks_run_one_model_without_a_race(tmp_path: Path):
 
 @pytest.mark.qemu
 def test_two_tasks_alternate_after_each_operator(tmp_path: Path):
-    transport = firmware("07_tasks", tmp_path, DIGITS, "--emit-step-api", source="cooperative.c")
+    transport = firmware(
+        "07_tasks", tmp_path, DIGITS, "--emit-step-api", source="cooperative.c"
+    )
     try:
         transport.write(held_out_images()[:20].tobytes())
         answers = [int(line) for line in lines(transport, 20)]
@@ -166,6 +211,10 @@ def test_handwritten_network_is_verified() -> None:
     script = EXAMPLES / "08_by_hand" / "network.py"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
     done = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.startswith("smooth on host: 60 values, 0 differ from")

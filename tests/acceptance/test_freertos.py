@@ -1,4 +1,6 @@
-"""Example 12: on FreeRTOS in QEMU (FREERTOS_KERNEL_PATH), and on a stand-in for FreeRTOS."""
+"""Example 12: on FreeRTOS in QEMU (FREERTOS_KERNEL_PATH), and on a stand-in for
+FreeRTOS.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,17 @@ COUNT = 40
 
 
 def images() -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
-    return np.load(ROOT / "examples/01_digits/digits_test.npz")["input_1"][:COUNT].astype(np.int8)
+    return np.load(ROOT / "examples/01_digits/digits_test.npz")["input_1"][
+        :COUNT
+    ].astype(np.int8)
 
 
 def answers(command: Sequence[object]) -> list[list[str]]:
     """Return the words of the program's answers to all images."""
     words = [str(word) for word in command]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
         assert program.stdin is not None
         assert program.stdout is not None
         lines = []
@@ -55,7 +61,15 @@ def test_tasks_classify_images_on_a_stand_in_for_freertos(
     export_model(model, "makefile", tmp_path)
     sources = [EXAMPLE / "main.c", STAND_IN / "board.c", tmp_path / "model/digits.c"]
     includes = [f"-I{folder}" for folder in (STAND_IN, EXAMPLE, tmp_path / "model")]
-    warned = ["-O1", "-Wall", "-Wextra", "-Wconversion", "-Wno-unused-value", "-Werror", "-pthread"]
+    warned = [
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Wno-unused-value",
+        "-Werror",
+        "-pthread",
+    ]
     program = tmp_path / "program"
     subprocess.run(["cc", *warned, *includes, *sources, "-o", program], check=True)
     lines = answers(["timeout", "60", program])
@@ -64,7 +78,9 @@ def test_tasks_classify_images_on_a_stand_in_for_freertos(
 
 @pytest.mark.deep
 @pytest.mark.qemu
-@pytest.mark.skipif(not KERNEL, reason="needs FreeRTOS; FREERTOS_KERNEL_PATH names the kernel")
+@pytest.mark.skipif(
+    not KERNEL, reason="needs FreeRTOS; FREERTOS_KERNEL_PATH names the kernel"
+)
 def test_tasks_classify_images_on_freertos(
     compiled: Callable[..., Compilation], tmp_path: Path
 ) -> None:
@@ -73,9 +89,18 @@ def test_tasks_classify_images_on_freertos(
     model = compiled("digits", board="mps2-an386")
     export_model(model, "makefile", folder / "digits")
     command = ["make", "-s", f"FREERTOS_KERNEL_PATH={KERNEL}"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    emulator = ["timeout", "60", "qemu-system-arm", "-machine", "mps2-an386", "-nographic"]
+    emulator = [
+        "timeout",
+        "60",
+        "qemu-system-arm",
+        "-machine",
+        "mps2-an386",
+        "-nographic",
+    ]
     clock = ["-icount", "shift=6,align=off,sleep=off"]
     lines = answers([*emulator, *clock, "-kernel", folder / "firmware.elf"])
     assert [int(words[1]) for words in lines] == expected(model)

@@ -1,4 +1,6 @@
-"""The C of whole models: the same bytes every time, no warning, no undefined step, on its own."""
+"""The C of whole models: the same bytes every time, no warning, no undefined step, on
+its own.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ Run = Callable[..., str]
 INT8 = ("ad", "ic", "kws", "vww", "ww")
 FLOAT = ("ad_float", "ic_float", "kws_float", "vww_float")
 M4 = "cortex-m -mcpu=cortex-m4"
-WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+WARNINGS = [
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Wdouble-promotion",
+    "-Werror",
+]
 SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=all"
 DIGEST = """
 import hashlib, sys
@@ -66,14 +75,19 @@ def test_schedules_of_the_m4_are_bit_exact_on_the_host(
     name: str, compiled: Compile, quickly: Callable[[Compilation], ModelSession]
 ) -> None:
     done = compiled(name, board="host", target=M4)
-    assert sum(row["schedule"].startswith("dsp.") for row in done.metadata["operators"]) >= 3
+    assert (
+        sum(row["schedule"].startswith("dsp.") for row in done.metadata["operators"])
+        >= 3
+    )
     found = verify(done, samples=4, open_with=quickly)
     assert found.reference.startswith("LiteRT")
     assert (found.samples, found.mismatches) == (4, 0)
 
 
 @pytest.mark.parametrize("name", each(INT8 + FLOAT, ("digits",)))
-def test_two_processes_write_the_same_bytes(name: str, model_file: ModelFile, python: Run) -> None:
+def test_two_processes_write_the_same_bytes(
+    name: str, model_file: ModelFile, python: Run
+) -> None:
     words = ["-c", DIGEST, model_file(name)]
     digests = [python(words, {"PYTHONHASHSEED": seed}) for seed in ("1", "2")]
     assert len(digests[0].split()) == 1
@@ -91,7 +105,9 @@ def test_a_run_is_clean_under_the_sanitizers(
     scons(tmp_path, f"extra={SANITIZED}")
     elf = tmp_path / "build" / "release" / "firmware.elf"
     assert b"__asan_" in elf.read_bytes()
-    session = Session(open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id))
+    session = Session(
+        open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id)
+    )
     with ModelSession(done, session, None) as running:
         batch = generate_samples(done.module.io.inputs, 4)
         assert len(running.run_all(batch.samples)) == 4
@@ -110,24 +126,41 @@ def test_no_compiler_warns(
     done = compiled(name, board="host", target=target)
     done.tree.write(tmp_path)
     for file in sorted((tmp_path / "model").glob("*.c")):
-        command = [compiler, "-std=c99", "-O2", *WARNINGS, "-c", str(file), "-o", os.devnull]
+        command = [
+            compiler,
+            "-std=c99",
+            "-O2",
+            *WARNINGS,
+            "-c",
+            str(file),
+            "-o",
+            os.devnull,
+        ]
         completed = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (completed.returncode, completed.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", each(INT8, ("digits", "kws")))
-def test_kernels_say_where_an_output_overlaps_an_input(name: str, compiled: Compile) -> None:
+def test_kernels_say_where_an_output_overlaps_an_input(
+    name: str, compiled: Compile
+) -> None:
     """The comments are compared with the offsets and the calls in the same text."""
     done = compiled(name, board="mps2-an386")
     text = str(done.tree.files[f"model/{done.module.name}.c"])
     plan = {
         buffer: (int(offset), int(size))
-        for buffer, offset, size in re.findall(r"_IN_SRAM\((\w+), +(\d+), +(\d+), ", text)
+        for buffer, offset, size in re.findall(
+            r"_IN_SRAM\((\w+), +(\d+), +(\d+), ", text
+        )
     }
-    pointers = re.findall(r"\*(\w+) =\s*\(int8_t \*\)\(sram\s*\+ \w+?_OFFSET_(\w+)\);", text)
+    pointers = re.findall(
+        r"\*(\w+) =\s*\(int8_t \*\)\(sram\s*\+ \w+?_OFFSET_(\w+)\);", text
+    )
     places = {pointer: plan[buffer] for pointer, buffer in pointers}
     found = 0
-    for kernel, x, y in re.findall(r"_PROBE\(\d+, 0, .*\n +(\w+)\((\w+),\s+(\w+)", text):
+    for kernel, x, y in re.findall(
+        r"_PROBE\(\d+, 0, .*\n +(\w+)\((\w+),\s+(\w+)", text
+    ):
         if x not in places or y not in places:
             continue
         (x_at, x_size), (y_at, y_size) = places[x], places[y]
@@ -135,7 +168,10 @@ def test_kernels_say_where_an_output_overlaps_an_input(name: str, compiled: Comp
         distance = f"{abs(y_at - x_at)} bytes {'before' if y_at < x_at else 'after'} it"
         expected = distance if y_at != x_at else "at the same address"
         comment = text[: text.index(f"_KERNEL void {kernel}(")].rpartition("/*")[2]
-        assert (expected in comment.replace("\n *  ", "")) != is_apart, (kernel, comment)
+        assert (expected in comment.replace("\n *  ", "")) != is_apart, (
+            kernel,
+            comment,
+        )
         found += not is_apart
     assert found > 3
 
@@ -164,12 +200,19 @@ def test_assembly_compiles_with_a_frame_pointer(
     done.tree.write(tmp_path)
     name = done.module.name
     text = str(done.tree.files[f"model/{name}.c"])
-    own = [flag for line in re.findall(r"gcc flags:(.*)", text) for flag in line.split()]
+    own = [
+        flag for line in re.findall(r"gcc flags:(.*)", text) for flag in line.split()
+    ]
     without_assembly = [f"-D{name.upper()}_NO_INLINE_ASM"]
     assert "-fomit-frame-pointer" in own
     assert "optimize(" not in text
     for fallback in (own, without_assembly):
-        command = ["arm-none-eabi-gcc", *done.board.cpu_flags, "-O2", "-fno-omit-frame-pointer"]
+        command = [
+            "arm-none-eabi-gcc",
+            *done.board.cpu_flags,
+            "-O2",
+            "-fno-omit-frame-pointer",
+        ]
         command += ["-std=c99", *WARNINGS, "-Wcast-align", *fallback]
         command += ["-c", f"model/{name}.c", "-o", os.devnull]
         subprocess.run(command, cwd=tmp_path, check=True)
@@ -191,11 +234,15 @@ def test_a_saved_project_builds_by_scons_alone(
 
 
 def scons(folder: Path, *words: str) -> None:
-    """SCons in a Python that cannot import the project: nothing but SCons is on its path.
+    """SCons in a Python that cannot import the project: nothing but SCons is on its
+    path.
 
-    -I hides PYTHONPATH and the folder, -S the site packages, where the project may be installed.
+    -I hides PYTHONPATH and the folder, -S the site packages, where the project may be
+    installed.
     """
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    clean = {
+        key: value for key, value in os.environ.items() if not key.startswith("PYTHON")
+    }
     package = importlib.util.find_spec("SCons")
     assert package is not None
     assert package.origin is not None
@@ -209,7 +256,9 @@ def scons(folder: Path, *words: str) -> None:
         capture_output=True,
         check=False,
     )
-    assert seen.returncode != 0, "the project can be imported here: nothing would be shown"
+    assert seen.returncode != 0, (
+        "the project can be imported here: nothing would be shown"
+    )
     main = f"{path}from SCons.Script import main; sys.argv[0] = 'scons'; main()"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", main, "-Q", *words],

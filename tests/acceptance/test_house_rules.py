@@ -1,4 +1,6 @@
-"""Options for houses with rules of their own: the C looks otherwise and computes the same."""
+"""Options for houses with rules of their own: the C looks otherwise and computes the
+same.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ CODE, CONST = ".model_code", ".model_const"
 SECTIONS = (("code", CODE), ("const", CONST))
 HOUSES: dict[str, dict[str, Any]] = {
     "c99, portable": {"inline_asm": False},
-    "c11, sections": {"c_standard": "c11", "sections": SECTIONS, "constants_in_header": True},
+    "c11, sections": {
+        "c_standard": "c11",
+        "sections": SECTIONS,
+        "constants_in_header": True,
+    },
     "gnu17, a licence": {"c_standard": "gnu17", "license": "MIT OR Apache-2.0"},
 }
 
@@ -34,12 +40,18 @@ HOUSES: dict[str, dict[str, Any]] = {
 @pytest.mark.host_c
 @pytest.mark.parametrize("house", HOUSES)
 def test_each_code_style_is_pedantic_and_bit_exact(
-    house: str, compiled: Compile, quickly: Callable[[Compilation], ModelSession], tmp_path: Path
+    house: str,
+    compiled: Compile,
+    quickly: Callable[[Compilation], ModelSession],
+    tmp_path: Path,
 ) -> None:
     done = compiled("digits", board="host", target=M4, **HOUSES[house])
     standard = HOUSES[house].get("c_standard", "c99")
     done.save(tmp_path / "project")
-    assert f'"-std={standard}"' in (tmp_path / "project" / "board" / "board.json").read_text()
+    assert (
+        f'"-std={standard}"'
+        in (tmp_path / "project" / "board" / "board.json").read_text()
+    )
     built = compile_strictly(tmp_path / "project", standard)
     assert built.stderr == ""
     text = (tmp_path / "project" / "model" / "digits.c").read_text()
@@ -74,18 +86,25 @@ def test_functions_and_constants_are_in_the_given_sections(
     done.save(tmp_path)
     assert compile_strictly(tmp_path, "c99").returncode == 0
     listed = subprocess.run(
-        ["objdump", "-t", str(tmp_path / "model.o")], capture_output=True, text=True, check=True
+        ["objdump", "-t", str(tmp_path / "model.o")],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     rows = re.findall(r"^\S+ .{7} (\S+)\s+[0-9a-f]+ (digits_\w+)$", listed, re.M)
     sections = {without_abi_hash(name): section for section, name in rows}
     assert len(sections) > 20
     code = {name for name, section in sections.items() if section == CODE}
     assert {"digits_run", "digits_map_io", "digits_conv2d_0"} <= code
-    assert {section for name, section in sections.items() if name not in code} == {CONST}
+    assert {section for name, section in sections.items() if name not in code} == {
+        CONST
+    }
 
 
 @pytest.mark.qemu
-def test_sections_within_those_of_the_linker_script_run_on_a_board(compiled: Compile) -> None:
+def test_sections_within_those_of_the_linker_script_run_on_a_board(
+    compiled: Compile,
+) -> None:
     sections = (("code", ".text.digits"), ("const", ".rodata.digits"))
     found = verify(compiled("digits", board="mps2-an386", sections=sections), samples=2)
     assert (found.samples, found.mismatches) == (2, 0)
@@ -94,20 +113,33 @@ def test_sections_within_those_of_the_linker_script_run_on_a_board(compiled: Com
 def test_with_constants_in_headers_two_models_share_no_file(compiled: Compile) -> None:
     parts = [compiled("digits", name=name) for name in ("one", "two")]
     assert "model/shared_constants.c" in bundle(parts).tree.files
-    parts = [compiled("digits", name=name, constants_in_header=True) for name in ("one", "two")]
+    parts = [
+        compiled("digits", name=name, constants_in_header=True)
+        for name in ("one", "two")
+    ]
     made = bundle(parts).tree.files
     assert "model/shared_constants.c" not in made
-    arrays = [str(made[f"model/{name}_weights.h"]).count("static const") for name in ("one", "two")]
+    arrays = [
+        str(made[f"model/{name}_weights.h"]).count("static const")
+        for name in ("one", "two")
+    ]
     assert arrays[0] == arrays[1] > 10
     with pytest.raises(UsageError, match="the same C style"):
-        bundle([parts[0], compiled("digits", name="two", constants_in_header=True, license="MIT")])
+        bundle(
+            [
+                parts[0],
+                compiled("digits", name="two", constants_in_header=True, license="MIT"),
+            ]
+        )
 
 
 @pytest.mark.parametrize("spdx", ["", "LicenseRef-Our-Company"])
 def test_every_file_states_its_license(spdx: str, compiled: Compile) -> None:
     done = compiled("digits", board="mps2-an386", license=spdx)
     heads = {
-        path: re.findall(r"SPDX-License-Identifier: ([^*\n]+?)(?: \*/)?$", head(content), re.M)
+        path: re.findall(
+            r"SPDX-License-Identifier: ([^*\n]+?)(?: \*/)?$", head(content), re.M
+        )
         for path, content in done.project().files.items()
         if not path.endswith(".json")
     }
@@ -140,7 +172,14 @@ def test_contradictory_options_are_refused(
 
 
 def test_all_style_options_are_accepted(digits_path: Path, tmp_path: Path) -> None:
-    words = ["--c-standard", "c17", "--section", f"code={CODE}", "--section", f"const={CONST}"]
+    words = [
+        "--c-standard",
+        "c17",
+        "--section",
+        f"code={CODE}",
+        "--section",
+        f"const={CONST}",
+    ]
     words += ["--header-only-constants", "--license", "MIT", "--prefix", "ten"]
     out = tmp_path / "out"
     assert main(["compile", str(digits_path), *words, "-o", os.fspath(out)]) == 0

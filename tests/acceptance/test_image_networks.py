@@ -23,17 +23,23 @@ ROWS: dict[str, Any] = {"board": BOARD, "optimize": "ram", "stream_input_rows": 
 TIME_RATIO_MAX = 1.5
 """Instructions of a row-streamed program relative to the fastest."""
 TINYENGINE_BYTES = 245_760 + 10_824 + 864
-"""RAM of TinyEngine 47bb283 for its detection.tflite: tensors, columns, kernel (its generator)."""
+"""RAM of TinyEngine 47bb283 for its detection.tflite: tensors, columns, kernel (its
+generator).
+"""
 
 
 @pytest.fixture(scope="module")
 def mobilenet(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """Return MobileNetV2 0.35 for 224 x 224 pixels, with random weights, quantized to int8."""
+    """Return MobileNetV2 0.35 for 224 x 224 pixels, with random weights, quantized to
+    int8.
+    """
     tensorflow = pytest.importorskip("tensorflow", reason="needs TensorFlow")
     keras = pytest.importorskip("keras")
     keras.utils.set_random_seed(1)
     shape = (224, 224, 3)
-    network = keras.applications.MobileNetV2(shape, alpha=0.35, weights=None, classes=1000)
+    network = keras.applications.MobileNetV2(
+        shape, alpha=0.35, weights=None, classes=1000
+    )
     for layer in network.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = 0.0  # statistics of the one batch
@@ -70,7 +76,8 @@ def test_mobilenet_with_the_image_in_a_buffer_of_the_caller(mobilenet: Model) ->
 
 
 @pytest.mark.skipif(
-    "TINYENGINE_PATH" not in os.environ, reason="TINYENGINE_PATH names no copy of TinyEngine"
+    "TINYENGINE_PATH" not in os.environ,
+    reason="TINYENGINE_PATH names no copy of TinyEngine",
 )
 def test_detection_needs_two_thirds_of_tinyengines_ram() -> None:
     model = load_model(Path(os.environ["TINYENGINE_PATH"]) / "assets/detection.tflite")

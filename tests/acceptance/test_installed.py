@@ -1,8 +1,9 @@
 """Tests in clean environments, as after `pip install`.
 
-The light one has neither the checkout, nor a reference runtime, nor a compiler in reach, until it
-is given the last two. With --deep, wheel and sdist are built, installed with their extras, and pass
-the host's part of the suite (docs/installing.md), by gcc and, with no compiler on PATH, by zig.
+The light one has neither the checkout, nor a reference runtime, nor a compiler in
+reach, until it is given the last two. With --deep, wheel and sdist are built, installed
+with their extras, and pass the host's part of the suite (docs/installing.md), by gcc
+and, with no compiler on PATH, by zig.
 """
 
 from __future__ import annotations
@@ -44,16 +45,22 @@ Firmwright = Callable[..., subprocess.CompletedProcess[str]]
 def test_installed_package_is_self_contained(
     digits_path: Path, compiled: Callable[..., Compilation], tmp_path: Path
 ) -> None:
-    """One test, since the installation takes most of its time; the reference comes last."""
+    """One test, since the installation takes most of its time; the reference comes
+    last.
+    """
     firmwright = installed(tmp_path)
     it_stands_alone(firmwright)
     it_finds_its_boards(firmwright)
     it_names_the_tools_that_it_lacks(firmwright, digits_path)
     out = tmp_path / "out"
-    done = firmwright("compile", str(digits_path), "--board", "mps2-an386", "-o", str(out))
+    done = firmwright(
+        "compile", str(digits_path), "--board", "mps2-an386", "-o", str(out)
+    )
     assert done.returncode == 0, done.stderr
     expected = compiled("digits", board="mps2-an386").project().files
-    assert {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()} == set(expected)
+    assert {
+        p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()
+    } == set(expected)
     for path, content in expected.items():
         data = content.encode() if isinstance(content, str) else content
         assert (out / path).read_bytes() == data, path
@@ -65,13 +72,18 @@ def test_installed_package_is_self_contained(
 @pytest.mark.zig
 @pytest.mark.parametrize("toolchain", ["gcc", "zig"])
 @pytest.mark.parametrize("form", ["wheel", "sdist"])
-def test_host_tests_pass_in_a_clean_environment(form: str, toolchain: str, tmp_path: Path) -> None:
+def test_host_tests_pass_in_a_clean_environment(
+    form: str, toolchain: str, tmp_path: Path
+) -> None:
     home = tmp_path / "environment"
     run([sys.executable, "-m", "venv", str(home)])
     pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q"]
     run([*pip, "hatchling"])
     dist = tmp_path / "dist"
-    run([str(home / "bin" / "python"), "-m", "hatchling", "build", "-d", str(dist)], cwd=ROOT)
+    run(
+        [str(home / "bin" / "python"), "-m", "hatchling", "build", "-d", str(dist)],
+        cwd=ROOT,
+    )
     (archive,) = dist.glob("*.tar.gz")
     (made,) = [archive] if form == "sdist" else dist.glob("*.whl")
     run([*pip, f"{made}[verify,onnx,zig,dev]"])
@@ -82,7 +94,16 @@ def test_host_tests_pass_in_a_clean_environment(form: str, toolchain: str, tmp_p
         environment = {**environment, "PATH": without_compilers(tmp_path / "bin")}
         environment["FIRMWRIGHT_TOOLCHAIN"] = "zig"
     marks = ["-m", "not qemu and not board and not models and not deep"]
-    command = [str(home / "bin" / "python"), "-m", "pytest", "-q", "-n", "2", *marks, *HOST_PART]
+    command = [
+        str(home / "bin" / "python"),
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        *marks,
+        *HOST_PART,
+    ]
     done = run(command, cwd=suite, env=environment)
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
@@ -91,15 +112,23 @@ def test_host_tests_pass_in_a_clean_environment(form: str, toolchain: str, tmp_p
 
 def test_documented_test_selection_is_the_one_run() -> None:
     text = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
-    shown = re.search(r"```text\nFIRMWRIGHT_TOOLCHAIN=\w+ pytest (.*?)\n```", text, re.DOTALL)
+    shown = re.search(
+        r"```text\nFIRMWRIGHT_TOOLCHAIN=\w+ pytest (.*?)\n```", text, re.DOTALL
+    )
     assert shown is not None
-    words = [word for word in shown[1].replace("\\", " ").split() if word.startswith("tests/")]
+    words = [
+        word
+        for word in shown[1].replace("\\", " ").split()
+        if word.startswith("tests/")
+    ]
     assert tuple(words) == HOST_PART
     assert all((ROOT / word).exists() for word in words)
 
 
 def run(
-    command: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command and require success."""
     done = subprocess.run(
@@ -110,7 +139,9 @@ def run(
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-8000:]}{done.stderr[-2000:]}"
+    assert done.returncode == 0, (
+        f"{command}\n{done.stdout[-8000:]}{done.stderr[-2000:]}"
+    )
     return done
 
 
@@ -118,7 +149,9 @@ def lend_packages(home: Path) -> None:
     """Add this environment's reference runtimes to the installation in `home`."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     lent = home / "lib" / version / "site-packages" / "lent.pth"
-    lent.write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8", newline="\n")
+    lent.write_text(
+        sysconfig.get_path("purelib") + "\n", encoding="utf-8", newline="\n"
+    )
 
 
 def unpacked(archive: Path, folder: Path) -> Path:
@@ -139,16 +172,28 @@ def without_compilers(folder: Path) -> str:
 
 
 def installed(folder: Path) -> Firmwright:
-    """`firmwright("boards")`: the installed command's result, in an empty working directory."""
+    """`firmwright("boards")`: the installed command's result, in an empty working
+    directory.
+    """
     home, place = folder / "environment", folder / "place"
     place.mkdir()
     python = home / "bin" / "python"
     make = [sys.executable, "-m", "venv", "--without-pip", str(home)]
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
-    install = [*pip, "install", "-q", "--no-compile", str(ROOT)]  # few of the modules are used
+    install = [
+        *pip,
+        "install",
+        "-q",
+        "--no-compile",
+        str(ROOT),
+    ]  # few of the modules are used
     for command in (make, install):
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=INSTALL_TIMEOUT_S
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=INSTALL_TIMEOUT_S,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -171,7 +216,9 @@ def installed(folder: Path) -> Firmwright:
 
 
 def it_stands_alone(firmwright: Firmwright) -> None:
-    where = firmwright("-c", "import firmwright; print(firmwright.__file__)", program="python")
+    where = firmwright(
+        "-c", "import firmwright; print(firmwright.__file__)", program="python"
+    )
     assert "site-packages" in where.stdout, where
     for absent in ("ai_edge_litert", "tflite_micro", "onnx"):
         assert firmwright("-c", f"import {absent}", program="python").returncode == 1
@@ -181,7 +228,9 @@ def it_finds_its_boards(firmwright: Firmwright) -> None:
     done = firmwright("boards", "--json")
     assert done.returncode == 0, done.stderr
     names = {board["name"] for board in json.loads(done.stdout)["boards"]}
-    assert names == {path.parent.name for path in (ROOT / "boards").glob("*/board.toml")}
+    assert names == {
+        path.parent.name for path in (ROOT / "boards").glob("*/board.toml")
+    }
 
 
 def it_names_the_tools_that_it_lacks(firmwright: Firmwright, digits_path: Path) -> None:

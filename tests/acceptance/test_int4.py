@@ -1,4 +1,6 @@
-"""Models with int4 weights equal LiteRT, with less flash and hardly more instructions."""
+"""Models with int4 weights equal LiteRT, with less flash and hardly more
+instructions.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,12 @@ def test_int4_weights_cost_hardly_more_instructions(
 ) -> None:
     source = model_path(f"{model}.tflite")
     wide, narrow = (
-        fw.compile(fw.load(file), board=board) for file in (source, narrow_file(source, tmp_path))
+        fw.compile(fw.load(file), board=board)
+        for file in (source, narrow_file(source, tmp_path))
     )
     assert fw.verify(narrow, samples=3).exact
     assert 100 * profile(narrow).total <= PERCENT_MAX * profile(wide).total
-    most = 0.75 if board == "mps3-an547" else 1  # the goal `balanced` packs few layers of the M4
+    most = (
+        0.75 if board == "mps3-an547" else 1
+    )  # the goal `balanced` packs few layers of the M4
     assert constant_bytes(narrow) < most * constant_bytes(wide)

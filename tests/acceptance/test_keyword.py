@@ -1,4 +1,6 @@
-"""Sound in, words out: the keyword example on an emulated board, against TFLM and by ear."""
+"""Sound in, words out: the keyword example on an emulated board, against TFLM and by
+ear.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,14 @@ def test_words_in_a_wav_are_recognized(
 ) -> None:
     speech, listen = example
     said = [(0.5, "down"), (1.3, "up")]
-    speech.write_wav(tmp_path / "s.wav", speech.scene(said, 2.0, np.random.default_rng(12)))
+    speech.write_wav(
+        tmp_path / "s.wav", speech.scene(said, 2.0, np.random.default_rng(12))
+    )
     hops = speech.hops(speech.read_wav(tmp_path / "s.wav"))
     batch = SampleBatch(tuple({"samples": hop[None]} for hop in hops))
-    compiled = compile_for(load_model(FOLDER / "keyword.tflite"), "mps2-an386", numerics="tflm")
+    compiled = compile_for(
+        load_model(FOLDER / "keyword.tflite"), "mps2-an386", numerics="tflm"
+    )
     assert [state.name for state in compiled.module.io.state] == [
         "frames/past",
         "clear/estimate",

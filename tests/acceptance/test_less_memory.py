@@ -1,4 +1,6 @@
-"""Row-streamed programs and row input, verified in QEMU, and budgets that are too small."""
+"""Row-streamed programs and row input, verified in QEMU, and budgets that are too
+small.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ from firmwright.pipeline import Compilation
 
 pytestmark = [pytest.mark.qemu, pytest.mark.models]
 
-KWS, VWW, IC = "kws_ref_model.tflite", "vww_96_int8.tflite", "pretrainedResnet_quant.tflite"
+KWS, VWW, IC = (
+    "kws_ref_model.tflite",
+    "vww_96_int8.tflite",
+    "pretrainedResnet_quant.tflite",
+)
 AD, WW = "ad01_int8.tflite", "str_ww_ref_model.tflite"
 M4, M55 = "mps2-an386", "mps3-an547"
 GRID = [
@@ -43,7 +49,11 @@ def _assert_exact(compiled: Compilation, samples: int) -> None:
 
 @pytest.mark.parametrize(("model", "board", "stream_input_rows"), GRID)
 def test_row_streaming_programs_are_bit_exact(
-    model: str, board: str, stream_input_rows: bool, model_path: Callable[[str], Path], deep: bool
+    model: str,
+    board: str,
+    stream_input_rows: bool,
+    model_path: Callable[[str], Path],
+    deep: bool,
 ) -> None:
     if (model, board, stream_input_rows) not in DEFAULT and not deep:
         pytest.skip("part of the larger grid; --deep runs it")
@@ -68,12 +78,20 @@ def test_budget_below_every_program_reports_the_minimum(digits_path: Path) -> No
 def test_more_memory_never_costs_instructions(
     model: str, stream_input_rows: bool, model_path: Callable[[str], Path], deep: bool
 ) -> None:
-    """Every program of the frontier: verified, and none slower than one that takes less."""
+    """Every program of the frontier: verified, and none slower than one that takes
+    less.
+    """
     if not deep:
         pytest.skip("part of the larger grid; --deep runs it")
     loaded = load_model(model_path(model))
-    options = options_for(loaded.module, {"board": M4, "stream_input_rows": stream_input_rows})
-    found = [item for item in pareto_rows(loaded.module, options) if item.instructions < 20_000_000]
+    options = options_for(
+        loaded.module, {"board": M4, "stream_input_rows": stream_input_rows}
+    )
+    found = [
+        item
+        for item in pareto_rows(loaded.module, options)
+        if item.instructions < 20_000_000
+    ]
     assert len({item.segments for item in found}) >= 3
     assert len({item.workspace_bytes for item in found}) >= 5
     predicted = [item.instructions for item in found]
@@ -89,7 +107,9 @@ def _measured(path: Path, budgets: Sequence[int], stream_input_rows: bool) -> li
     """Instructions of the program within each budget, all of them exact."""
     counts = []
     for budget in budgets:
-        compiled = _compiled(path, M4, ram_bytes=budget, stream_input_rows=stream_input_rows)
+        compiled = _compiled(
+            path, M4, ram_bytes=budget, stream_input_rows=stream_input_rows
+        )
         assert compiled.metadata["workspace_bytes"] <= budget
         _assert_exact(compiled, 3)
         counts.append(profile(compiled).total)

@@ -3,7 +3,10 @@
 import numpy as np
 
 from firmwright.base.dtypes import INT32
-from firmwright.flows.samples.reference_outputs import run_interpreter, run_numpy_reference
+from firmwright.flows.samples.reference_outputs import (
+    run_interpreter,
+    run_numpy_reference,
+)
 from firmwright.ir.graph.nodes import Call, Function, TensorType, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import print_module

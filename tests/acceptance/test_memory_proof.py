@@ -37,8 +37,9 @@ POISON = Path(__file__).with_name("poison.h.j2")
 def format_poison_header(module: IRModule, prefix: str = "") -> str:
     """A probe header that confines each operator to its arguments.
 
-    Probes poison the pools except for the arguments and unpoison them after the call. The sanitizer
-    works on groups of eight bytes, so accesses up to seven bytes before a buffer may go unnoticed.
+    Probes poison the pools except for the arguments and unpoison them after the call.
+    The sanitizer works on groups of eight bytes, so accesses up to seven bytes before a
+    buffer may go unnoticed.
     """
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
@@ -51,7 +52,9 @@ def format_poison_header(module: IRModule, prefix: str = "") -> str:
         for arg in call.args
         if call.op >= 0 and isinstance(arg, tir.AccessPtr) and arg.buffer.name in placed
     ]
-    rows = {(op, pools.index(p.pool), p.offset, p.buffer.size_bytes) for op, p in accessible}
+    rows = {
+        (op, pools.index(p.pool), p.offset, p.buffer.size_bytes) for op, p in accessible
+    }
     template = jinja2.Template(POISON.read_text(), trim_blocks=True, lstrip_blocks=True)
     return template.render(
         name=name,
@@ -63,7 +66,9 @@ def format_poison_header(module: IRModule, prefix: str = "") -> str:
 
 
 def _map_views(main: tir.PrimFunc) -> dict[str, PlacedBuffer]:
-    """Map each buffer and view to its placed buffer, even a view with a variable offset."""
+    """Map each buffer and view to its placed buffer, even a view with a variable
+    offset.
+    """
     placed = {place.buffer.name: place for place in find_placed_buffers(main)}
     for part in statements(main.body):
         if isinstance(part, tir.DeclBuffer) and part.source.buffer.name in placed:
@@ -77,7 +82,9 @@ GOALS = ("balanced", "ram", "speed")
 ALWAYS = {("kws", "cortex-m4", "ram"), ("ww", "cortex-m55", "balanced")}
 CASES = [
     pytest.param(*case, marks=[] if case in ALWAYS else [pytest.mark.deep])
-    for case in ((model, core, goal) for model in MODELS for core in CORES for goal in GOALS)
+    for case in (
+        (model, core, goal) for model in MODELS for core in CORES for goal in GOALS
+    )
 ]
 
 
@@ -93,15 +100,21 @@ def test_every_byte_read_belongs_to_its_buffer(
 
 
 def poisoned(done: Compilation, folder: Path, *, planted: str = "") -> Path:
-    """Firmware in which an operator may touch its arguments alone; `planted` begins a kernel."""
+    """Firmware in which an operator may touch its arguments alone; `planted` begins a
+    kernel.
+    """
     name = done.c_prefix
     done.save(folder)
-    (folder / "model" / f"{name}_poison.h").write_text(format_poison_header(done.module, name))
+    (folder / "model" / f"{name}_poison.h").write_text(
+        format_poison_header(done.module, name)
+    )
     source = folder / "model" / f"{name}.c"
     text = source.read_text()
     kernel = re.compile(r"(_KERNEL void \w+\([^)]*\)\n\{\n)")
     assert kernel.search(text)
-    source.write_text(kernel.sub(rf"\1    {planted}\n", text, count=1) if planted else text)
+    source.write_text(
+        kernel.sub(rf"\1    {planted}\n", text, count=1) if planted else text
+    )
     header = f'-D{name.upper()}_PROBE_HEADER=\\"{name}_poison.h\\"'
     flags = f"extra=-fsanitize=address {header}"
     words = [sys.executable, "-m", "SCons", "-Q", "build/release/firmware.elf", flags]
@@ -110,7 +123,9 @@ def poisoned(done: Compilation, folder: Path, *, planted: str = "") -> Path:
 
 
 def outputs(done: Compilation, elf: Path) -> tuple[dict[str, Any], ...]:
-    session = Session(open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id))
+    session = Session(
+        open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id)
+    )
     with ModelSession(done, session, None) as running:
         return running.run_all(generate_samples(done.module.io.inputs, 2).samples)
 
@@ -121,7 +136,9 @@ def outputs(done: Compilation, elf: Path) -> tuple[dict[str, Any], ...]:
     [
         ("digits", "ram", False),
         *(
-            pytest.param(model, goal, by_rows, marks=[pytest.mark.models, pytest.mark.deep])
+            pytest.param(
+                model, goal, by_rows, marks=[pytest.mark.models, pytest.mark.deep]
+            )
             for model in MODELS
             for goal, by_rows in (("balanced", False), ("ram", False), ("ram", True))
             if not (by_rows and model in ("ad", "ww"))
@@ -132,7 +149,9 @@ def test_operators_access_only_their_arguments(
     model: str, goal: str, by_rows: bool, compiled: Compile, tmp_path: Path
 ) -> None:
     target = "cortex-m -mcpu=cortex-m4"
-    done = compiled(model, board="host", target=target, optimize=goal, stream_input_rows=by_rows)
+    done = compiled(
+        model, board="host", target=target, optimize=goal, stream_input_rows=by_rows
+    )
     found = outputs(done, poisoned(done, tmp_path))
     samples = generate_samples(done.module.io.inputs, 2).samples
     expected = run_oracle_reference(done, samples, "litert").outputs
@@ -143,7 +162,9 @@ def test_operators_access_only_their_arguments(
 def test_write_outside_of_the_arguments_ends_the_run(
     compiled: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASAN_OPTIONS", "print_legend=0")  # so that its message comes last
+    monkeypatch.setenv(
+        "ASAN_OPTIONS", "print_legend=0"
+    )  # so that its message comes last
     done = compiled("digits", board="host", target="cortex-m -mcpu=cortex-m4")
     plan = done.module.plan
     assert plan is not None

@@ -1,4 +1,6 @@
-"""A program that was written for microTVM's C interface runs one of our models, unchanged."""
+"""A program that was written for microTVM's C interface runs one of our models,
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,17 @@ SAMPLES = 40
 @pytest.mark.host_c
 @pytest.mark.parametrize(
     "own_stack",
-    [pytest.param(False, id="static"), pytest.param(True, id="stack", marks=pytest.mark.deep)],
+    [
+        pytest.param(False, id="static"),
+        pytest.param(True, id="stack", marks=pytest.mark.deep),
+    ],
 )
-def test_microtvm_program_links_and_is_bit_exact(own_stack: bool, tmp_path: Path) -> None:
-    compiled = fw.compile(fw.load(EXAMPLE / "digits.tflite", name="default"), c_api="tvm")
+def test_microtvm_program_links_and_is_bit_exact(
+    own_stack: bool, tmp_path: Path
+) -> None:
+    compiled = fw.compile(
+        fw.load(EXAMPLE / "digits.tflite", name="default"), c_api="tvm"
+    )
     compiled.tree.write(tmp_path)
     assert (tmp_path / "tvm" / "tvmgen_default.h").is_file()
     chosen = [f"-DAPP_STACK={int(own_stack)}"]
@@ -36,7 +45,9 @@ def test_microtvm_program_links_and_is_bit_exact(own_stack: bool, tmp_path: Path
     done = subprocess.run(
         [tmp_path / "app"], input=images.tobytes(), capture_output=True, check=True
     )
-    with fw.session(fw.compile(fw.load(EXAMPLE / "digits.tflite")), in_process=True) as session:
+    with fw.session(
+        fw.compile(fw.load(EXAMPLE / "digits.tflite")), in_process=True
+    ) as session:
         expected = session.run(images)
     found = np.frombuffer(done.stdout, np.int8).reshape(expected.shape)
     np.testing.assert_array_equal(found, expected)

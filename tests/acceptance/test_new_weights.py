@@ -1,6 +1,8 @@
-"""New weights for the code of a firmware in use: `--update-of` and `--weight-independent`.
+"""New weights for the code of a firmware in use: `--update-of` and
+`--weight-independent`.
 
-The reference for results is LiteRT, for code the text of the C files without their constants.
+The reference for results is LiteRT, for code the text of the C files without their
+constants.
 """
 
 from __future__ import annotations
@@ -56,11 +58,17 @@ def compiled(file: Path, board: str, **options: Any) -> Compilation:
 
 
 def code_of(project: Compilation) -> dict[str, str]:
-    """Return the text of all code: C files without comments, constants, model id and checksums."""
+    """Return the text of all code: C files without comments, constants, model id and
+    checksums.
+    """
     code: dict[str, str] = {}
     for path, content in project.project().files.items():
         is_data = path.endswith(("_weights.h", ".bin", ".inc", ".json"))
-        if isinstance(content, str) and path.startswith(("model/", "firmware/")) and not is_data:
+        if (
+            isinstance(content, str)
+            and path.startswith(("model/", "firmware/"))
+            and not is_data
+        ):
             text = " ".join(COMMENT.sub("", content).split())
             code[path] = CRC32.sub(r"\1", ID.sub(r"\1}", text))
     return code
@@ -96,7 +104,9 @@ def test_weight_independent_code_equals_litert(
     source = digits_path.read_bytes()
     for name in SETS if deep else ("large biases",):
         file = file_with(source, name, tmp_path)
-        assert verify(compiled(file, board, weight_independent=True), samples=4).exact, name
+        assert verify(
+            compiled(file, board, weight_independent=True), samples=4
+        ).exact, name
 
 
 @pytest.mark.deep
@@ -105,7 +115,11 @@ def test_weight_independent_code_of_floats_and_int4(
     name: str, digits_path: Path, tmp_path: Path, deep: bool
 ) -> None:
     path = digits_path.with_name(name)
-    source = path.read_bytes() if path.is_file() else with_int4_weights(digits_path.read_bytes())
+    source = (
+        path.read_bytes()
+        if path.is_file()
+        else with_int4_weights(digits_path.read_bytes())
+    )
     (tmp_path / "first.tflite").write_bytes(source)
     first = compiled(tmp_path / "first.tflite", M4, weight_independent=True)
     if name == "int4":
@@ -114,7 +128,9 @@ def test_weight_independent_code_of_floats_and_int4(
         other.write_bytes(with_int4_weights(wide))
         others = [other]
     else:
-        others = [file_with(source, n, tmp_path) for n in (("random", "zeros")[: 1 + deep])]
+        others = [
+            file_with(source, n, tmp_path) for n in (("random", "zeros")[: 1 + deep])
+        ]
     for file in others:
         assert_same_code(first, compiled(file, M4, weight_independent=True))
 
@@ -137,18 +153,25 @@ def test_an_update_keeps_code_plan_and_layout_or_names_the_layer(
         assert_same_code(old, new)
         assert verify(compile_for(new.imported, "host", **options), samples=1).exact
     assert "near" not in refused
-    reason = (
-        "conv2d_0: the kernel to keep, dsp.conv2d.im2col pixels=2, requires that no weight is -128"
-    )
+    reason = "conv2d_0: the kernel to keep, dsp.conv2d.im2col pixels=2, requires that no weight is -128"
     assert f"{reason}; the new weights contain -128" in refused["some lowest"]
 
 
 @pytest.mark.parametrize("option", [["--optimize", "speed"], ["--board", M55]])
 def test_an_update_with_other_options_is_refused(
-    option: list[str], digits_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: list[str],
+    digits_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     compiled(digits_path, M4).save(tmp_path / "old")
-    command = ["compile", str(digits_path), "--update-of", str(tmp_path / "old"), *option]
+    command = [
+        "compile",
+        str(digits_path),
+        "--update-of",
+        str(tmp_path / "old"),
+        *option,
+    ]
     assert main(command) == UsageError.exit_code
     assert "the code to update" in capsys.readouterr().err
 
@@ -164,7 +187,10 @@ def test_a_project_without_the_record_is_refused(
     command = ["compile", str(digits_path), "--update-of", str(file)]
     assert main(command) == UsageError.exit_code
     error = " ".join(capsys.readouterr().err.split())
-    assert "it does not record the choices of its compilation, as older versions did not" in error
+    assert (
+        "it does not record the choices of its compilation, as older versions did not"
+        in error
+    )
 
 
 def test_another_network_is_refused_by_operator(
@@ -184,7 +210,9 @@ def test_a_package_takes_new_weights_and_reproduces(
     options = ["--board", M4, "--format", "cmake", "--const-pool", "psram:external"]
     assert main(["export", str(digits_path), *options, "-o", str(package)]) == 0
     file = file_with(digits_path.read_bytes(), "near", tmp_path)
-    assert main(["compile", str(file), "--update-of", str(package), "-o", str(new)]) == 0
+    assert (
+        main(["compile", str(file), "--update-of", str(package), "-o", str(new)]) == 0
+    )
     assert main(["reproduce", str(new), str(file)]) == 0
     old_pool, new_pool = (
         next(folder.rglob("*_psram.bin")).read_bytes() for folder in (package, new)
@@ -204,6 +232,8 @@ def test_the_keyword_model_takes_new_weights(
     file = model_path("kws_ref_model.tflite")
     first = compiled(file, board, weight_independent=True)
     for name in ("shuffled", "random"):
-        new = compiled(file_with(file.read_bytes(), name, tmp_path), board, weight_independent=True)
+        new = compiled(
+            file_with(file.read_bytes(), name, tmp_path), board, weight_independent=True
+        )
         assert_same_code(first, new)
         assert fw.verify(new, samples=3).exact

@@ -1,4 +1,6 @@
-"""The example notebook: committed without outputs, executed completely, with progress display."""
+"""The example notebook: committed without outputs, executed completely, with progress
+display.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,18 @@ nbformat.write(notebook, sys.argv[3])
 def test_notebook_is_committed_without_outputs() -> None:
     """examples/10_notebook/README.md has people run it for themselves."""
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in cells)
+    assert all(
+        not cell.get("outputs") and not cell.get("execution_count") for cell in cells
+    )
 
 
 @pytest.mark.host_c
-def test_notebook_runs_and_renders_its_values(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    missing = [name for name in ("nbclient", "ipykernel") if not importlib.util.find_spec(name)]
+def test_notebook_runs_and_renders_its_values(
+    tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    missing = [
+        name for name in ("nbclient", "ipykernel") if not importlib.util.find_spec(name)
+    ]
     if missing:
         reason = f"needs {', '.join(missing)}: pip install '.[dev]'"
         if pytestconfig.getoption("--require-tools"):
@@ -80,7 +88,7 @@ def _outputs(notebook: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-# ---- progress -----------------------------------------------------------------------------------
+# ---- progress ------------------------------------------------------------------------
 
 
 class Shell:
@@ -124,10 +132,12 @@ def test_cell_without_messages_shows_nothing() -> None:
 
 
 def test_progress_without_total_has_no_value() -> None:
-    assert render_progress("compiling") == "<progress></progress> <span>compiling</span>"
+    assert (
+        render_progress("compiling") == "<progress></progress> <span>compiling</span>"
+    )
 
 
-# ---- values -------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------
 
 
 @pytest.mark.host_c
@@ -144,7 +154,9 @@ def test_profile_is_rendered_with_operator_shares() -> None:
         OperatorCost(0, "first", "conv2d", 9_216, 750, "dsp.conv2d.im2col", 700),
         OperatorCost(1, "second", "softmax", 0, 250, "default", 300),
     )
-    found = Profile("digits", "mps2-an386", "instructions", 1_000, 40, costs, 0, 248, 4_096)
+    found = Profile(
+        "digits", "mps2-an386", "instructions", 1_000, 40, costs, 0, 248, 4_096
+    )
     shown = found._repr_html_()
     assert "digits on mps2-an386: 1,000 instructions" in shown
     assert re.findall(r"width:(\d+)px", shown) == ["90", "30"]  # of 120
@@ -152,10 +164,16 @@ def test_profile_is_rendered_with_operator_shares() -> None:
 
 
 def test_model_names_are_escaped_in_html() -> None:
-    from firmwright.base.html_fragments import render_properties, render_section, render_table
+    from firmwright.base.html_fragments import (
+        render_properties,
+        render_section,
+        render_table,
+    )
 
     bad = "<script>alert(1)</script>"
-    shown = render_section(bad, render_properties([(bad, bad)]), render_table((bad,), [(bad,)]))
+    shown = render_section(
+        bad, render_properties([(bad, bad)]), render_table((bad,), [(bad,)])
+    )
     assert "<script" not in shown
     assert shown.count("&lt;script&gt;") == 5
 

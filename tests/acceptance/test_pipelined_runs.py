@@ -1,4 +1,6 @@
-"""Pipelining over runs: late outputs, concurrent stages, saved modules, rejected models."""
+"""Pipelining over runs: late outputs, concurrent stages, saved modules, rejected
+models.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.compilation import compile_for, module_after
 from firmwright.flows.model.model import Model
 from firmwright.flows.predict.run_schedule import parallel_calls
-from firmwright.flows.samples.reference_outputs import compute_reference, run_numpy_reference
+from firmwright.flows.samples.reference_outputs import (
+    compute_reference,
+    run_numpy_reference,
+)
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.first_divergence import locate_first_divergence
 from firmwright.graph_builder import GraphBuilder
@@ -34,7 +39,9 @@ BOTH: dict[str, Any] = {"target": "vanilla", "pipeline_runs": True}
 
 
 def branched(*, results: int = 1, state: bool = False) -> IRModule:
-    """Return two engine and two core calls with a skip connection, or a result of the first."""
+    """Return two engine and two core calls with a skip connection, or a result of the
+    first.
+    """
     rng = np.random.Generator(np.random.PCG64(5))
     g = GraphBuilder("net")
     at = {"scale": 12.0, "zero_point": -2}
@@ -45,7 +52,14 @@ def branched(*, results: int = 1, state: bool = False) -> IRModule:
         biases = g.constant(rng.integers(-100, 100, (8,), np.int32), scale=0.12)
         shape = {"stride": (1, 1), "dilation": (1, 1), "padding": (1, 1, 1, 1)}
         return g.call(
-            "conv2d", source, weights, biases, name=name, activation="none", **at, **shape
+            "conv2d",
+            source,
+            weights,
+            biases,
+            name=name,
+            activation="none",
+            **at,
+            **shape,
         )
 
     a = conv(x, "a")
@@ -64,7 +78,10 @@ def test_outputs_are_those_of_the_run_before_and_reset_empties_the_pipeline(
 ) -> None:
     done = compiled("digits", board="host", **BOTH)
     samples = generate_samples(done.module.io.inputs, 4, 0).samples
-    expected = [row["digit"].ravel() for row in run_numpy_reference(done.imported, samples).outputs]
+    expected = [
+        row["digit"].ravel()
+        for row in run_numpy_reference(done.imported, samples).outputs
+    ]
     with open_session(done, in_process=True) as session:
         runner = session._runner
         assert isinstance(runner, LibrarySession)
@@ -84,7 +101,9 @@ def test_operators_are_compared_with_those_of_the_same_input(compiled: Compile) 
     done = compiled("digits", board="host", **BOTH)
     samples = generate_samples(done.module.io.inputs, 2, 0).samples
     reference = compute_reference(done, samples, layers=True)
-    divergence, operators = locate_first_divergence(done, samples, reference, open_session)
+    divergence, operators = locate_first_divergence(
+        done, samples, reference, open_session
+    )
     assert (divergence, operators) == (None, 8)
 
 
@@ -98,7 +117,9 @@ def test_saved_modules_have_late_outputs_too(stage: str) -> None:
     with open_session(done, in_process=True) as session:
         actual = session.run_all(samples)
     for outputs in (actual, compute_reference(done, samples).outputs):
-        assert [row["y"].tolist() for row in outputs] == [row["y"].tolist() for row in expected]
+        assert [row["y"].tolist() for row in outputs] == [
+            row["y"].tolist() for row in expected
+        ]
 
 
 def test_the_cut_balances_core_and_engine_and_keeps_skip_connections() -> None:
@@ -112,17 +133,24 @@ def test_the_cut_balances_core_and_engine_and_keeps_skip_connections() -> None:
     assert order[0] == "c", "the engine starts with the older run"
 
 
-def test_selftest_of_a_package_repeats_the_last_input(compiled: Compile, tmp_path: Path) -> None:
+def test_selftest_of_a_package_repeats_the_last_input(
+    compiled: Compile, tmp_path: Path
+) -> None:
     export_model(compiled("digits", board="host", **BOTH), "makefile", tmp_path)
     words = ["make", "check", "CFLAGS=-O1 -Wall -Wextra -Wpedantic -Werror"]
-    ran = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
+    ran = subprocess.run(
+        words, cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     assert "digits: self-test passed" in ran.stdout
 
 
 @pytest.mark.qemu
 @pytest.mark.parametrize(
     ("model", "limit"),
-    [("digits", 0.98), pytest.param("kws", 0.7, marks=[pytest.mark.models, pytest.mark.deep])],
+    [
+        ("digits", 0.98),
+        pytest.param("kws", 0.7, marks=[pytest.mark.models, pytest.mark.deep]),
+    ],
 )
 def test_runs_end_more_often_than_a_single_run_allows(
     model: str, limit: float, compiled: Compile
@@ -163,7 +191,11 @@ def loop() -> IRModule:
         (branched(state=True), {}, "the model keeps state between runs (kept)"),
         (loop(), {}, "the model has control flow or functions (while)"),
         (branched(), {"target": ""}, "no call is assigned to an accelerator"),
-        (branched(), {"target": "", "devices": ("cpu0", "cpu1")}, "no call is assigned to"),
+        (
+            branched(),
+            {"target": "", "devices": ("cpu0", "cpu1")},
+            "no call is assigned to",
+        ),
         (branched(results=2), {}, "an input or a result is used throughout the model"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Buffers in several pools of a board: the hot ones in the fast memory, the firmware bit-exact."""
+"""Buffers in several pools of a board: the hot ones in the fast memory, the firmware
+bit-exact.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,16 @@ def test_kws_is_split_over_two_memories_and_stays_bit_exact(compiled: Compile) -
     pools = {buffer.name: made.placements[buffer.name].pool for buffer in made.buffers}
     assert set(pools.values()) == {"sram", "isram"}
     assert made.pool_bytes["sram"] <= 9000
-    scratch = {pools[buffer.name] for buffer in made.buffers if buffer.kind == "scratch"}
+    scratch = {
+        pools[buffer.name] for buffer in made.buffers if buffer.kind == "scratch"
+    }
     assert scratch == {"sram"}, "the arena of all operators comes first"
     image = build_image(done)
     regions = {region.name: region.used_bytes for region in image.sizes.regions}
     assert regions["isram"] == made.pool_bytes["isram"]
-    found = verify(done, samples=3, open_with=lambda what: open_session(what, image=image))
+    found = verify(
+        done, samples=3, open_with=lambda what: open_session(what, image=image)
+    )
     assert (found.samples, found.mismatches) == (3, 0)
 
 
@@ -69,7 +75,9 @@ def test_weights_are_copied_to_ram_for_slow_flash_and_speed(digits_path: Path) -
     kept = {buffer.name for buffer in made.buffers if buffer.kind == "const"}
     assert kept
     source, header = (str(done.tree.files[f"model/digits.{kind}"]) for kind in "ch")
-    copies = source[source.index("void digits_init(") : source.index("int32_t digits_run(")]
+    copies = source[
+        source.index("void digits_init(") : source.index("int32_t digits_run(")
+    ]
     assert copies.count("memcpy(") == len(kept)
     assert "void digits_init(const struct digits_workspace_pools *pools);" in header
     assert "memcpy" not in source[source.index("int32_t digits_run(") :]
@@ -86,16 +94,24 @@ def test_weights_are_not_copied_otherwise(digits_path: Path) -> None:
 @pytest.mark.deep
 def test_ram_budget_limits_copied_weights(digits_path: Path) -> None:
     few, many = (
-        from_slow_flash(digits_path, optimize="speed", ram_bytes=ram) for ram in (4096, 12_288)
+        from_slow_flash(digits_path, optimize="speed", ram_bytes=ram)
+        for ram in (4096, 12_288)
     )
-    assert few.metadata["workspace_bytes"] <= 4096 < many.metadata["workspace_bytes"] <= 12_288
+    assert (
+        few.metadata["workspace_bytes"]
+        <= 4096
+        < many.metadata["workspace_bytes"]
+        <= 12_288
+    )
     assert verify(many, samples=2).mismatches == 0
 
 
 @pytest.mark.qemu
 @pytest.mark.deep
 def test_models_with_shared_memory_preserve_copied_weights(digits_path: Path) -> None:
-    parts = [from_slow_flash(digits_path, optimize="speed", name=name) for name in ("a", "b")]
+    parts = [
+        from_slow_flash(digits_path, optimize="speed", name=name) for name in ("a", "b")
+    ]
     both = bundle(parts)
     for part in both.parts:
         assert {b.live for b in planned(part).buffers if b.kind == "const"}
@@ -109,7 +125,11 @@ def test_models_with_shared_memory_preserve_copied_weights(digits_path: Path) ->
         open_transport(both.board, image.elf), model_id=bytes.fromhex(both.model_id)
     ) as session:
         for sample, expected in zip(samples, reference, strict=True):
-            given = {f"{name}/{key}": value for name in names for key, value in sample.items()}
+            given = {
+                f"{name}/{key}": value
+                for name in names
+                for key, value in sample.items()
+            }
             found = session.run(given)
             for name in names:
                 for key, value in expected.items():
@@ -122,7 +142,9 @@ LINE = 32
 
 @pytest.mark.parametrize("pools", [(), (PoolInfo("axi"),)])
 def test_buffers_of_dma_share_no_cache_line(pools: tuple[PoolInfo, ...]) -> None:
-    """The application may fill inputs and read outputs by DMA, on a core with a data cache."""
+    """The application may fill inputs and read outputs by DMA, on a core with a data
+    cache.
+    """
     options = Options(board="nucleo-h743zi", numerics="tflm", pools=pools)
     made = planned(compile_model(load_model(KEYWORD).module, options))
     assert any(buffer.size_bytes % LINE for buffer in made.buffers)
@@ -137,9 +159,15 @@ def test_buffers_of_dma_share_no_cache_line(pools: tuple[PoolInfo, ...]) -> None
         if buffer.kind not in ("input", "output"):
             continue
         for other in made.buffers:
-            is_kept = other.kind == "state" or {buffer.kind, other.kind} == {"input", "output"}
+            is_kept = other.kind == "state" or {buffer.kind, other.kind} == {
+                "input",
+                "output",
+            }
             if other != buffer and is_kept:
-                assert not lines[buffer.name] & lines[other.name], (buffer.name, other.name)
+                assert not lines[buffer.name] & lines[other.name], (
+                    buffer.name,
+                    other.name,
+                )
         assert made.placements[buffer.name].offset % LINE == 0
 
 
@@ -157,8 +185,12 @@ def test_a_dma_driver_maintains_the_caches(
     options = Options(board="mps2-an521", target="vanilla")
     done = compile_model(model.module, options, source=model.source)
     padded = [b for b in planned(done).buffers if b.alignment == LINE]
-    assert "activation" in {b.kind for b in padded}, "operands of copies and of the accelerator"
+    assert "activation" in {b.kind for b in padded}, (
+        "operands of copies and of the accelerator"
+    )
     assert {b.size_bytes % LINE for b in padded} == {0}
     image = build_image(done)
-    assert "fwr_cache_clean_invalidate" in {symbol.name for symbol in image.sizes.symbols}
+    assert "fwr_cache_clean_invalidate" in {
+        symbol.name for symbol in image.sizes.symbols
+    }
     assert verify(done, samples=3).mismatches == 0

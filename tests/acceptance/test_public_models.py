@@ -23,13 +23,17 @@ MODELS = {
 
 pytestmark = [
     pytest.mark.deep,
-    pytest.mark.skipif(not FOLDER, reason=f"{PATH_VARIABLE} does not name a folder of models"),
+    pytest.mark.skipif(
+        not FOLDER, reason=f"{PATH_VARIABLE} does not name a folder of models"
+    ),
 ]
 
 
 @cache
 def files() -> dict[str, Path]:
-    paths = [path for end in ("tflite", "onnx") for path in Path(FOLDER).rglob(f"*.{end}")]
+    paths = [
+        path for end in ("tflite", "onnx") for path in Path(FOLDER).rglob(f"*.{end}")
+    ]
     return {hashlib.sha256(path.read_bytes()).hexdigest()[:10]: path for path in paths}
 
 

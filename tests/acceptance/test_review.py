@@ -1,7 +1,8 @@
 """Static analysis of generated C and the runtime: findings are fixed or listed.
 
-Tools: gcc -fanalyzer (the board's and this machine's), clang-tidy, cppcheck and its addon for MISRA
-C:2012, in the configurations below tests/review. docs/misra.md lists every rule that is not kept.
+Tools: gcc -fanalyzer (the board's and this machine's), clang-tidy, cppcheck and its
+addon for MISRA C:2012, in the configurations below tests/review. docs/misra.md lists
+every rule that is not kept.
 """
 
 from __future__ import annotations
@@ -70,12 +71,16 @@ def test_static_analyzers_report_only_listed_findings(project: Write) -> None:
 @pytest.mark.deep
 @pytest.mark.models
 @pytest.mark.parametrize("model", MODELS)
-def test_the_five_models_have_the_findings_that_the_page_counts(model: str, project: Write) -> None:
+def test_the_five_models_have_the_findings_that_the_page_counts(
+    model: str, project: Write
+) -> None:
     assert_listed(review(project(model), jobs=2), model, model)
 
 
 def assert_listed(found: list[Finding], model: str, column: str) -> None:
-    """Require only the MISRA C deviations that the page lists, with the counts in `column`."""
+    """Require only the MISRA C deviations that the page lists, with the counts in
+    `column`.
+    """
     assert shown(others(found)) == ""
     rules = misra_rules(found)
     assert shown(unlisted(rules)) == ""
@@ -91,7 +96,9 @@ def shown(findings: list[Finding]) -> str:
 
 def version() -> str:
     """As the page names it: `Cppcheck 2.10`."""
-    said = subprocess.run(["cppcheck", "--version"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["cppcheck", "--version"], capture_output=True, text=True, check=True
+    )
     return said.stdout.strip()
 
 
@@ -105,7 +112,9 @@ def test_page_lists_exactly_the_findings() -> None:
 @pytest.mark.parametrize(
     "board",
     [
-        pytest.param(board.name, marks=[pytest.mark.deep] * (board.name != "nucleo-h743zi"))
+        pytest.param(
+            board.name, marks=[pytest.mark.deep] * (board.name != "nucleo-h743zi")
+        )
         for board in list_boards()
     ],
 )

@@ -27,9 +27,15 @@ pytestmark = [pytest.mark.zig, pytest.mark.qemu("riscv32")]
 
 
 def board_with(length: int) -> Board:
-    """The board with vectors of `length` bits: QEMU 7.2 has 64 bits only without extension V."""
+    """The board with vectors of `length` bits: QEMU 7.2 has 64 bits only without
+    extension V.
+    """
     board = load_board(BOARD)
-    cpu = f"rv32,v=true,vlen={length}" if length >= 128 else f"rv32,Zve32f=true,vlen={length}"
+    cpu = (
+        f"rv32,v=true,vlen={length}"
+        if length >= 128
+        else f"rv32,Zve32f=true,vlen={length}"
+    )
     args = tuple(cpu if word.startswith("rv32") else word for word in board.run.args)
     assert args != board.run.args or length == 128
     return replace(board, run=replace(board.run, args=args))
@@ -40,7 +46,9 @@ def check(model: Path, most: int | None = None) -> None:
     images, expected = set(), None
     for length in LENGTHS:
         at_length = replace(compiled, board=board_with(length))
-        done = fw.verify(at_length, samples=2, expected=expected)  # once with the runtime
+        done = fw.verify(
+            at_length, samples=2, expected=expected
+        )  # once with the runtime
         assert done.exact
         expected = done.outputs
         images.add(build_image(at_length).elf.read_bytes())

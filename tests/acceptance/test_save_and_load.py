@@ -41,21 +41,32 @@ Compile = Callable[..., Compilation]
 
 def softmax_int16() -> tuple[str, bytes]:
     cases = conformance_cases("softmax")
-    return "net.tflite", write_cases([next(c for c in cases if c.name.endswith("row2_int16"))])
+    return "net.tflite", write_cases(
+        [next(c for c in cases if c.name.endswith("row2_int16"))]
+    )
 
 
 def attention() -> tuple[str, bytes]:
     """Return an attention that reads as many keys as an input says."""
     net = Net(opset=24)
-    q, k, v = (net.input(n, s) for n, s in (("q", (1, 3, 24)), ("k", (1, 9, 12)), ("v", (1, 9, 8))))
+    q, k, v = (
+        net.input(n, s)
+        for n, s in (("q", (1, 3, 24)), ("k", (1, 9, 12)), ("v", (1, 9, 8)))
+    )
     length = net.weight(np.array([7], np.int64))
     attrs = {"q_num_heads": 4, "kv_num_heads": 2, "is_causal": 1}
-    return "net.onnx", net.model(net.node("Attention", q, k, v, "", "", "", length, **attrs))
+    return "net.onnx", net.model(
+        net.node("Attention", q, k, v, "", "", "", length, **attrs)
+    )
 
 
-def test_digits_compilation_resumes_after_every_pass(compiled: Compile, deep: bool) -> None:
+def test_digits_compilation_resumes_after_every_pass(
+    compiled: Compile, deep: bool
+) -> None:
     """By default after each pass that does much, and some of the others."""
-    check_every_stage(compiled("digits", board=BOARD), Options(board=BOARD), None if deep else SOME)
+    check_every_stage(
+        compiled("digits", board=BOARD), Options(board=BOARD), None if deep else SOME
+    )
 
 
 def test_unlinked_constants_survive_every_pass(compiled: Compile) -> None:
@@ -65,9 +76,15 @@ def test_unlinked_constants_survive_every_pass(compiled: Compile) -> None:
 
 @pytest.mark.models
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n == "ad" else pytest.mark.deep) for n in INT8 + FLOAT]
+    "name",
+    [
+        pytest.param(n, marks=() if n == "ad" else pytest.mark.deep)
+        for n in INT8 + FLOAT
+    ],
 )
-def test_compilation_resumes_after_every_pass(name: str, compiled: Compile, deep: bool) -> None:
+def test_compilation_resumes_after_every_pass(
+    name: str, compiled: Compile, deep: bool
+) -> None:
     stages = None if deep else {"lower-select", "usmp"}
     check_every_stage(compiled(name, board=BOARD), Options(board=BOARD), stages)
 
@@ -86,7 +103,9 @@ def test_lowered_texts_are_verified_and_compiled_with_trust(
         if stage in saved:
             save_module(module, saved[stage])
 
-    whole = compile_for(load_model(tmp_path / name, name="net"), board="host", watch=watch)
+    whole = compile_for(
+        load_model(tmp_path / name, name="net"), board="host", watch=watch
+    )
     for file in saved.values():
         with pytest.raises(UsageError, match=r"lowered functions: .*--trust"):
             compile_for(load_model(file), board="host")
@@ -97,7 +116,9 @@ def test_lowered_texts_are_verified_and_compiled_with_trust(
     assert "numpy" not in found.reference
 
 
-def check_every_stage(whole: Compilation, options: Options, only: Set[str] | None = None) -> None:
+def check_every_stage(
+    whole: Compilation, options: Options, only: Set[str] | None = None
+) -> None:
     saved = {"": print_module(whole.imported)}
 
     def watch(name: str, module: IRModule) -> None:
@@ -113,7 +134,9 @@ def check_every_stage(whole: Compilation, options: Options, only: Set[str] | Non
 
 
 def files_of(compiled: Compilation) -> dict[str, object]:
-    """Return the files of the project; a module that has kernels does not record their choice."""
+    """Return the files of the project; a module that has kernels does not record their
+    choice.
+    """
     files: dict[str, object] = dict(compiled.tree.files)
     facts = json.loads(str(files["metadata.json"]))
     facts.pop("choices", None)

@@ -1,4 +1,6 @@
-"""The layers of SEANet in tflite-micro's integration tests give the outputs recorded there."""
+"""The layers of SEANet in tflite-micro's integration tests give the outputs recorded
+there.
+"""
 
 import os
 from pathlib import Path
@@ -49,7 +51,9 @@ def test_outputs_equal_the_recorded_ones(kind: str) -> None:
     for model in models:
         compiled = compile_for(load_model(model), numerics="tflm")
         io = compiled.module.io
-        inputs = {t.name: recorded(model, f"input{i}", t) for i, t in enumerate(io.inputs)}
+        inputs = {
+            t.name: recorded(model, f"input{i}", t) for i, t in enumerate(io.inputs)
+        }
         (output,) = io.outputs
         expected = [{output.name: recorded(model, "golden", output)}]
         result = verify(compiled, batch=SampleBatch((inputs,)), expected=expected)

@@ -20,8 +20,12 @@ BOARD = "mps2-an386"
 
 
 def check_all(both: Bundle, image: Image) -> None:
-    """Every model gives its own reference's outputs, inputs of all written before the run."""
-    batches = [generate_samples(part.module.io.inputs, 4).samples for part in both.parts]
+    """Every model gives its own reference's outputs, inputs of all written before the
+    run.
+    """
+    batches = [
+        generate_samples(part.module.io.inputs, 4).samples for part in both.parts
+    ]
     references = [
         run_oracle_reference(part, samples, "litert").outputs
         for part, samples in zip(both.parts, batches, strict=True)
@@ -38,7 +42,10 @@ def check_all(both: Bundle, image: Image) -> None:
             found = session.run(given)
             for name, reference in zip(names, references, strict=True):
                 for key, value in reference[index].items():
-                    assert np.array_equal(found[f"{name}/{key}"], value.reshape(-1)), (name, key)
+                    assert np.array_equal(found[f"{name}/{key}"], value.reshape(-1)), (
+                        name,
+                        key,
+                    )
 
 
 def pool_bytes(image: Image) -> dict[str, int]:
@@ -69,7 +76,8 @@ def test_concurrent_models_have_separate_pools(compiled: Compile) -> None:
     both = bundle([kws, ww], concurrent=True)
     image = build_image(both)
     assert pool_bytes(image) == {
-        f"{part.module.name}_pool_sram": part.metadata["workspace_bytes"] for part in (kws, ww)
+        f"{part.module.name}_pool_sram": part.metadata["workspace_bytes"]
+        for part in (kws, ww)
     }
     assert both.metadata["workspace_bytes"] == sum(pool_bytes(image).values())
     check_all(both, image)

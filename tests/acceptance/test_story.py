@@ -1,4 +1,6 @@
-"""The language model of examples/11_story on a Cortex-M4: its tokens, RAM and cycles."""
+"""The language model of examples/11_story on a Cortex-M4: its tokens, RAM and
+cycles.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ def compiled(weights: Path, folder: Path) -> Compilation:
 
 
 def step(token: int, position: int) -> dict[str, Any]:
-    return {"token": np.full((1, 1, 1), token, np.int32), "position": np.array([position])}
+    return {
+        "token": np.full((1, 1, 1), token, np.int32),
+        "position": np.array([position]),
+    }
 
 
 def tell(story: Compilation, count: int) -> list[int]:
@@ -88,8 +93,12 @@ def test_200_tokens_are_those_of_the_float_reference(story: Compilation) -> None
 
 
 @pytest.mark.deep
-def test_a_token_takes_at_most_a_hundredth_of_a_second_at_120_mhz(story: Compilation) -> None:
-    """The cycles of attention grow linearly, so the mean is that of the first and last token."""
+def test_a_token_takes_at_most_a_hundredth_of_a_second_at_120_mhz(
+    story: Compilation,
+) -> None:
+    """The cycles of attention grow linearly, so the mean is that of the first and last
+    token.
+    """
     cycles = [
         measure_instructions(story, sample=step(START, position)).total.cycles or 0
         for position in (0, POSITIONS - 1)

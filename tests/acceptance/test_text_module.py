@@ -24,7 +24,12 @@ def compiled_for(board: str) -> Compilation:
 def test_module_text_round_trip() -> None:
     module = load_model(TEXT, trust=True).module
     assert isinstance(module.entry, Function)
-    assert [call.op for call in module.entry.body] == ["reshape", "relu", "@gate", "quantize"]
+    assert [call.op for call in module.entry.body] == [
+        "reshape",
+        "relu",
+        "@gate",
+        "quantize",
+    ]
     assert parse_module(print_module(module)) == module
 
 
@@ -52,6 +57,8 @@ def test_the_firmware_equals_the_evaluated_graph(board: str) -> None:
 
 
 def test_an_access_out_of_bounds_is_refused_before_any_pass() -> None:
-    broken = TEXT.read_text(encoding="utf-8").replace("for t in 0..16 {", "for t in 0..17 {")
+    broken = TEXT.read_text(encoding="utf-8").replace(
+        "for t in 0..16 {", "for t in 0..17 {"
+    )
     with pytest.raises(ModelError, match=r"@gate: x\[t, c\]"):
         load_module_bytes(broken.encode(), TEXT.name)

@@ -1,4 +1,6 @@
-"""Example 13: a model in the secure world, called by the non-secure world through a veneer."""
+"""Example 13: a model in the secure world, called by the non-secure world through a
+veneer.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def test_a_secure_model_answers_and_its_memory_is_out_of_reach(
     shutil.copytree(ROOT / "examples/13_trustzone", folder)
     model = compiled("digits", board="mps2-an505")
     export_model(model, "makefile", folder / "digits")
-    made = subprocess.run(["make", "-s"], cwd=folder, capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        ["make", "-s"], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert (made.returncode, made.stderr) == (0, "")
     symbols = ["arm-none-eabi-nm", folder / "nonsecure.elf"]
     visible = subprocess.run(symbols, capture_output=True, text=True, check=True).stdout
@@ -37,13 +41,25 @@ def test_a_secure_model_answers_and_its_memory_is_out_of_reach(
     outputs = run_oracle_reference(model, samples, "litert").outputs
     expected = [f"digit {int(np.argmax(one['digit']))}" for one in outputs]
     commands = [b"d" + sample["image"].tobytes() for sample in samples]
-    assert answers(folder, [*commands, b"p", b"r"]) == [*expected, "refused", "secure fault"]
+    assert answers(folder, [*commands, b"p", b"r"]) == [
+        *expected,
+        "refused",
+        "secure fault",
+    ]
 
 
 def answers(folder: Path, commands: list[bytes]) -> list[str]:
     """Return the line that the firmware prints for each command."""
     loader = ["-kernel", "secure.elf", "-device", "loader,file=nonsecure.elf"]
-    emulator = ["timeout", "60", "qemu-system-arm", "-machine", "mps2-an505", "-nographic", *loader]
+    emulator = [
+        "timeout",
+        "60",
+        "qemu-system-arm",
+        "-machine",
+        "mps2-an505",
+        "-nographic",
+        *loader,
+    ]
     lines = []
     with subprocess.Popen(
         emulator, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -1,4 +1,6 @@
-"""A model over two cores: the same bits on mps2-an521, on threads, and when the device fails."""
+"""A model over two cores: the same bits on mps2-an521, on threads, and when the device
+fails.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,30 @@ def stand_in(done: Compilation, folder: Path, *flags: str) -> Callable[[str], st
         "OUTPUT_BYTES": io.outputs[0].type.size_bytes,
     }
     program = folder / "second_core"
-    words = ["gcc", "-std=c99", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", *flags]
+    words = [
+        "gcc",
+        "-std=c99",
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pthread",
+        *flags,
+    ]
     words += [f"-D{macro}={value}" for macro, value in macros.items()]
-    words += ["-I", str(folder / "model"), str(HARNESS), str(folder / "model" / f"{name}.c")]
+    words += [
+        "-I",
+        str(folder / "model"),
+        str(HARNESS),
+        str(folder / "model" / f"{name}.c"),
+    ]
     subprocess.run([*words, "-o", str(program), "-lm"], check=True)
 
     def said(mode: str) -> str:
-        ran = subprocess.run([str(program), mode], capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            [str(program), mode], capture_output=True, text=True, check=False
+        )
         assert (ran.returncode, ran.stderr) == (0, "")
         return ran.stdout.strip()
 
@@ -64,25 +83,34 @@ def stand_in(done: Compilation, folder: Path, *flags: str) -> Callable[[str], st
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(
-    "model", ["digits", pytest.param("kws", marks=[pytest.mark.models, pytest.mark.deep])]
+    "model",
+    ["digits", pytest.param("kws", marks=[pytest.mark.models, pytest.mark.deep])],
 )
 def test_thread_as_second_core_has_no_data_races(
     model: str, compiled: Compile, tmp_path: Path
 ) -> None:
     done = compiled(model, board="host", devices=CORES)
-    life, status, outputs = stand_in(done, tmp_path, "-fsanitize=thread")("thread").split()
+    life, status, outputs = stand_in(done, tmp_path, "-fsanitize=thread")(
+        "thread"
+    ).split()
     assert (status, outputs) == ("0", "same")
     assert re.fullmatch(r"A(o(s+w+)+c)+D", life), life
     assert life.count("s") == life.count("w") > 0
 
 
 @pytest.mark.host_c
-def test_failing_device_ends_the_run_or_falls_back(compiled: Compile, tmp_path: Path) -> None:
-    alone = stand_in(compiled("digits", board="host", devices=CORES), tmp_path / "alone")
+def test_failing_device_ends_the_run_or_falls_back(
+    compiled: Compile, tmp_path: Path
+) -> None:
+    alone = stand_in(
+        compiled("digits", board="host", devices=CORES), tmp_path / "alone"
+    )
     assert alone("refuse").split()[:2] == ["AosD", "-6"]
     assert alone("asleep").split()[:2] == ["AD", "-6"]
     assert re.fullmatch(r"Aos+wD -6 \w+", alone("break"))
-    both = stand_in(compiled("digits", board="host", devices=CORES, fallback=True), tmp_path / "b")
+    both = stand_in(
+        compiled("digits", board="host", devices=CORES, fallback=True), tmp_path / "b"
+    )
     for mode in ("thread", "refuse", "asleep", "break"):
         life, *rest = both(mode).split()
         assert (rest, life[0], life[-1]) == (["0", "same"], "A", "D"), mode
@@ -130,19 +158,31 @@ def test_cores_share_the_work_in_parallel() -> None:
     def ask(session: ModelSession) -> None:
         outputs.append(session.run(sample)["y"])
 
-    alone, both = measure_instructions(one, after_run=ask), measure_instructions(two, after_run=ask)
+    alone, both = (
+        measure_instructions(one, after_run=ask),
+        measure_instructions(two, after_run=ask),
+    )
     assert np.array_equal(*outputs)
     line = both.timeline
     assert line is not None
     assert max(line.executed) <= 0.6 * alone.total.instructions
     assert max(line.executed) <= line.makespan <= 0.6 * alone.total.instructions
     kinds = {row["index"]: row["kind"] for row in two.metadata["operators"]}
-    whole = {row["kind"]: alone.operators[row["index"]] for row in one.metadata["operators"]}
+    whole = {
+        row["kind"]: alone.operators[row["index"]] for row in one.metadata["operators"]
+    }
     for kind in ("conv2d", "fully_connected"):
         parts = [item for item in line.schedule if kinds[item.call.op] == kind]
         assert {item.call.device for item in parts} == {"", "cpu1"}
-        assert max(item.end - item.begin for item in parts) <= 0.6 * whole[kind].instructions
-        pairs = [(a, b) for a, b in parallel_calls(line.schedule) if a in parts and b in parts]
+        assert (
+            max(item.end - item.begin for item in parts)
+            <= 0.6 * whole[kind].instructions
+        )
+        pairs = [
+            (a, b)
+            for a, b in parallel_calls(line.schedule)
+            if a in parts and b in parts
+        ]
         assert pairs, "the cores work on it at the same time"
 
 
@@ -156,14 +196,18 @@ def test_two_cores_compute_what_one_does(compiled: Compile) -> None:
 @pytest.mark.deep
 @pytest.mark.models
 @pytest.mark.qemu
-@pytest.mark.parametrize(("model", "speed"), [("kws", 0), ("kws", 1), ("kws", 2), ("ic", 1)])
+@pytest.mark.parametrize(
+    ("model", "speed"), [("kws", 0), ("kws", 1), ("kws", 2), ("ic", 1)]
+)
 def test_core_and_accelerator_are_faster_than_one_of_them(
     model: str, speed: int, compiled: Compile
 ) -> None:
     given = {"board": "mps2-an521", "target": f"vanilla -macs-per-cycle={speed}"}
     alone = measure_instructions(compiled(model, board="mps2-an521")).total.instructions
     both = compiled(model, **given, devices=("cpu0", "vanilla0"))
-    lines = [measure_instructions(done).timeline for done in (compiled(model, **given), both)]
+    lines = [
+        measure_instructions(done).timeline for done in (compiled(model, **given), both)
+    ]
     assert lines[0] is not None
     assert lines[1] is not None
     assert lines[1].makespan < 0.95 * min(alone, lines[0].makespan)
@@ -184,14 +228,21 @@ def test_a_fault_of_the_second_core_ends_the_run_with_a_status(
     done.save(tmp_path)
     source = tmp_path / "model" / f"{done.c_prefix}.c"
     text = source.read_text(encoding="utf-8")
-    planted = text.replace("switch (call) {", '__asm__ volatile("udf #0");\n    switch (call) {')
+    planted = text.replace(
+        "switch (call) {", '__asm__ volatile("udf #0");\n    switch (call) {'
+    )
     assert planted.count("udf") == 1
     source.write_text(planted, encoding="utf-8")
     words = [sys.executable, "-m", "SCons", "-Q", "build/release/firmware.elf"]
     subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
     elf = tmp_path / "build" / "release" / "firmware.elf"
-    session = Session(open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id))
-    with ModelSession(done, session, None) as running, pytest.raises(DeviceError, match="-6"):
+    session = Session(
+        open_transport(done.board, elf), model_id=bytes.fromhex(done.model_id)
+    )
+    with (
+        ModelSession(done, session, None) as running,
+        pytest.raises(DeviceError, match="-6"),
+    ):
         running.run_all(generate_samples(done.module.io.inputs, 1, 0).samples)
 
 
@@ -201,7 +252,9 @@ def test_second_core_simulates_an_accelerator(compiled: Compile) -> None:
     done = compiled("digits", board="mps2-an521", target="vanilla")
     rows = [row for row in done.metadata["operators"] if row["schedule"] == "vanilla"]
     assert {row["kind"] for row in rows} == {"conv2d", "fully_connected"}
-    assert "The second core acts as vanilla0" in str(done.tree.files["firmware/fwr_app.c"])
+    assert "The second core acts as vanilla0" in str(
+        done.tree.files["firmware/fwr_app.c"]
+    )
     assert verify(done, samples=1).mismatches == 0
 
 
@@ -209,14 +262,21 @@ def test_second_core_simulates_an_accelerator(compiled: Compile) -> None:
 @pytest.mark.qemu
 @pytest.mark.deep
 def test_dma_transfers_tiles_to_the_accelerator(compiled: Compile) -> None:
-    """On mps2-an521 a PL081 is the only way from SSRAM 2 to SSRAM 3, where the engine works."""
+    """On mps2-an521 a PL081 is the only way from SSRAM 2 to SSRAM 3, where the engine
+    works.
+    """
     done = compiled("kws", board="mps2-an521", target="vanilla")
     text = str(done.tree.files[f"model/{done.c_prefix}.c"])
     assert "device_copy_" not in text
     assert verify(done, samples=2).mismatches == 0
     line = measure_instructions(done).timeline
     assert line is not None
-    assert {item.call.device for item in line.schedule} == {"", "vanilla0", "dma0", "dma1"}
+    assert {item.call.device for item in line.schedule} == {
+        "",
+        "vanilla0",
+        "dma0",
+        "dma1",
+    }
     assert 0 < line.parallel.transfers < line.makespan < line.parallel.sequential
 
 
@@ -224,7 +284,9 @@ def test_dma_transfers_tiles_to_the_accelerator(compiled: Compile) -> None:
 @pytest.mark.host_c
 def test_partial_results_are_compared_as_a_whole(compiled: Compile) -> None:
     found = verify(
-        compiled("digits", board="host", devices=CORES), samples=1, find_first_divergence=True
+        compiled("digits", board="host", devices=CORES),
+        samples=1,
+        find_first_divergence=True,
     )
     assert found.exact
     assert found.layer is None
@@ -252,7 +314,11 @@ def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None
 @pytest.mark.parametrize(
     ("board", "options", "said"),
     [
-        ("mps2-an386", {"devices": CORES}, "there is no device cpu1: the board has one core, cpu0"),
+        (
+            "mps2-an386",
+            {"devices": CORES},
+            "there is no device cpu1: the board has one core, cpu0",
+        ),
         ("host", {"devices": ("cpu1", "cpu0")}, "the first must be cpu0"),
         ("host", {"devices": ("cpu0", "2")}, "'2' is not a device name"),
         ("host", {"devices": ("cpu0", "cpu0")}, "cpu0 is named twice"),
@@ -267,7 +333,11 @@ def test_several_models_in_one_firmware_have_one_core(compiled: Compile) -> None
             {"devices": CORES, "stream_input_rows": True},
             "--stream-input-rows and further devices",
         ),
-        ("host", {"devices": CORES, "link_params": False}, "--no-link-params and further devices"),
+        (
+            "host",
+            {"devices": CORES, "link_params": False},
+            "--no-link-params and further devices",
+        ),
     ],
 )
 def test_unsupported_combinations_are_usage_errors(

@@ -20,7 +20,8 @@ BANKS = (
 
 
 def network(*edges: tuple[str, str]) -> IRModule:
-    """Return convolutions from tensor to tensor, with their own weights, and `relu` on the core.
+    """Return convolutions from tensor to tensor, with their own weights, and `relu` on
+    the core.
 
     An edge to a name with "r" is a relu. The leaves are the results.
     """
@@ -33,7 +34,10 @@ def network(*edges: tuple[str, str]) -> IRModule:
             continue
         weights = rng.integers(-100, 100, (4, 3, 3, 4))
         biases = rng.integers(-100, 100, (4,))
-        for name, array, dtype in ((f"w{to}", weights, INT8), (f"b{to}", biases, INT32)):
+        for name, array, dtype in (
+            (f"w{to}", weights, INT8),
+            (f"b{to}", biases, INT32),
+        ):
             constants[name] = Constant.from_array(name, array, dtype)
         lines.append(
             f"  %{to}: {KIND} = conv2d(%{source}, "

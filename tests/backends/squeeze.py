@@ -8,9 +8,9 @@ from firmwright.ir.graph.patterns import constant, op, wildcard
 from firmwright.ops import conv2d, fully_connected
 from firmwright.targets.backend import Backend, PatternEntry
 
-# Sixteen weights take the number of bits of the largest one, after a three-bit field with that
-# number: lossless, and usually smaller. Supports int8 fully connected layers and 1 x 1
-# convolutions, with one unpacking loop per layer.
+# Sixteen weights take the number of bits of the largest one, after a three-bit field
+# with that number: lossless, and usually smaller. Supports int8 fully connected layers
+# and 1 x 1 convolutions, with one unpacking loop per layer.
 
 BLOCK = 16
 ONCE = "(int32_t)(((int64_t)sum * multiplier + ((int64_t)1 << (30 - shift))) >> (31 - shift))"
@@ -91,7 +91,10 @@ class Squeeze(Backend):
             stride=(1, 1),
             padding=(0, 0, 0, 0),
         )
-        return [PatternEntry("dense", dense, self.takes), PatternEntry("point", point, self.takes)]
+        return [
+            PatternEntry("dense", dense, self.takes),
+            PatternEntry("point", point, self.takes),
+        ]
 
     def takes(self, match):
         (call,) = match.ops

@@ -26,13 +26,17 @@ from firmwright.targets.target_kind import (
 )
 
 
-def default_loops(function: Function, module: IRModule, target: Target) -> LoweredFunction:
+def default_loops(
+    function: Function, module: IRModule, target: Target
+) -> LoweredFunction:
     """Lower a function of one call by the default loops."""
     (call,) = function.body
     described = make_op_call(call, module)
     kernel = Kernel(function.name, described)
     op_table()[call.op].lower(described, kernel)
-    return LoweredFunction(kernel.build(op=call.op, schedule="toy"), dict(kernel.constants))
+    return LoweredFunction(
+        kernel.build(op=call.op, schedule="toy"), dict(kernel.constants)
+    )
 
 
 @dataclass(eq=False)
@@ -83,7 +87,9 @@ def chain(*calls: tuple[str, str, str]) -> IRModule:
             )
         )
     params = tuple(values[name] for name in ("x", "z"))
-    consumed = {value.name for call in body for value in call.inputs if value is not None}
+    consumed = {
+        value.name for call in body for value in call.inputs if value is not None
+    }
     results = tuple(v for call in body for v in call.outputs if v.name not in consumed)
     main = Function("main", params, tuple(body), results)
     return IRModule("toy", {"main": main}, entry_name="main")

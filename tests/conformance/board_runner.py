@@ -1,7 +1,7 @@
 """Run kernels as firmware in QEMU and compare every result with the oracle.
 
-Inputs are generated on the device and results return as checksums. The program and its constants
-must remain unchanged.
+Inputs are generated on the device and results return as checksums. The program and its
+constants must remain unchanged.
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ FLIPS = (0, 255)
 RUN_TIMEOUT_S = 300.0
 
 
-def build(batch: Batch, board: str, folder: Path, compiler: Compiler | None = None) -> Image:
+def build(
+    batch: Batch, board: str, folder: Path, compiler: Compiler | None = None
+) -> Image:
     """Build the firmware of a batch; DoesNotFitError if it is too large."""
     known = load_board(board)
-    files: dict[str, str | bytes] = {f"model/{name}": text for name, text in batch.files.items()}
+    files: dict[str, str | bytes] = {
+        f"model/{name}": text for name, text in batch.files.items()
+    }
     for name in ("harness.c", "harness.h"):
         files[f"model/{name}"] = (HERE / name).read_bytes()
     # C compilers treat address 0 as null, and kernels do not overwrite the vectors.
@@ -55,23 +59,28 @@ def failures_on_board(
     except DoesNotFitError:
         assert len(batch.kernels) > 1, batch.describe(0)
         middle = len(batch.kernels) // 2
-        for name, part in (("first", batch.kernels[:middle]), ("second", batch.kernels[middle:])):
+        for name, part in (
+            ("first", batch.kernels[:middle]),
+            ("second", batch.kernels[middle:]),
+        ):
             half = emit_batch(batch.cases, part)
-            yield from failures_on_board(half, expected, samples, board, folder / name, compiler)
+            yield from failures_on_board(
+                half, expected, samples, board, folder / name, compiler
+            )
         return
     yield from _wrong(batch, image, expected, samples)
 
 
-def _wrong(batch: Batch, image: Image, expected: Expected, samples: Sequence[int]) -> Iterator[str]:
+def _wrong(
+    batch: Batch, image: Image, expected: Expected, samples: Sequence[int]
+) -> Iterator[str]:
     line = open_transport(load_board(image.board), image.elf)
     with Session(line, timeouts=Timeouts(run_s=RUN_TIMEOUT_S)) as session:
         program = _asked(session, 0, 0, 0, 0)[0]
         for sample in samples:
             for flip in FLIPS:
                 for index, (verdict, crc) in _answers(session, batch, sample, flip):
-                    label = (
-                        f"{image.board}, {batch.describe(index)}, sample {sample}, pattern {flip}"
-                    )
+                    label = f"{image.board}, {batch.describe(index)}, sample {sample}, pattern {flip}"
                     if verdict:
                         yield f"{label}: {verdict}"
                     elif not _is_expected(batch.kernels[index], expected, sample, crc):

@@ -11,8 +11,15 @@ from itertools import islice
 from firmwright.base.dtypes import FLOAT32, INT8, INT16, DType
 from firmwright.base.errors import ToolFailedError
 from firmwright.boards import load_board
-from firmwright.extensions.tune.kernel_comparison import LOWERED_STAGE, layer_module, rename_kernel
-from firmwright.flows.measure.instruction_counts import InstructionShare, measure_instructions
+from firmwright.extensions.tune.kernel_comparison import (
+    LOWERED_STAGE,
+    layer_module,
+    rename_kernel,
+)
+from firmwright.flows.measure.instruction_counts import (
+    InstructionShare,
+    measure_instructions,
+)
 from firmwright.flows.model.compilation import compile_for
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import TensorType
@@ -58,10 +65,17 @@ def enumerate_candidates(
         options = Options(board=board, optimize=goal)
         module = configure_module(layer_module(call), load_board(board), options)
         (lowered_call,) = Lowering(
-            module, op_table(), SCHEDULES, INTRINSICS, target_features, weights=cost_weights_for
+            module,
+            op_table(),
+            SCHEDULES,
+            INTRINSICS,
+            target_features,
+            weights=cost_weights_for,
         ).calls()
         for number, alternative in enumerate(lowered_call.candidates):
-            yield KernelCandidate(layer, call, rename_kernel(alternative, f"_{layer}_{number}"))
+            yield KernelCandidate(
+                layer, call, rename_kernel(alternative, f"_{layer}_{number}")
+            )
 
 
 def count_candidates(
@@ -119,19 +133,25 @@ def _module(batch: Sequence[KernelCandidate], board: str) -> IRModule:
     return replace(module, io=io).with_stage(LOWERED_STAGE)
 
 
-def _buffers(name: str, kinds: Sequence[TensorType | None]) -> Mapping[DType, tir.Buffer]:
+def _buffers(
+    name: str, kinds: Sequence[TensorType | None]
+) -> Mapping[DType, tir.Buffer]:
     most: dict[DType, int] = {}
     for kind in kinds:
         if kind is not None and kind.dtype in _CARRIED:
             most[kind.dtype] = max(kind.elements, most.get(kind.dtype, 0))
     return {
-        dtype: tir.Buffer(f"{name}{_CARRIED[dtype]}", dtype, (count,), alignment=_ALIGNMENT)
+        dtype: tir.Buffer(
+            f"{name}{_CARRIED[dtype]}", dtype, (count,), alignment=_ALIGNMENT
+        )
         for dtype, count in most.items()
     }
 
 
 def _argument(
-    param: tir.Param, read: Mapping[DType, tir.Buffer], written: Mapping[DType, tir.Buffer]
+    param: tir.Param,
+    read: Mapping[DType, tir.Buffer],
+    written: Mapping[DType, tir.Buffer],
 ) -> tir.Expr:
     assert isinstance(param.value, tir.Buffer)  # kernels have no scalars before merging
     is_read = param.role == "in"

@@ -1,4 +1,5 @@
-"""Expected results of layers from the reference runtimes, and error bounds of float results.
+"""Expected results of layers from the reference runtimes, and error bounds of float
+results.
 
 Case names end in the layer's number.
 """
@@ -45,7 +46,9 @@ class Expected:
     results: dict[tuple[NumericsProfile, int, int], Array] = field(default_factory=dict)
     bounds: dict[tuple[int, int], Array] = field(default_factory=dict)
 
-    def of(self, profiles: frozenset[NumericsProfile], layer: int, sample: int) -> list[Array]:
+    def of(
+        self, profiles: frozenset[NumericsProfile], layer: int, sample: int
+    ) -> list[Array]:
         return [self.results[profile, layer, sample] for profile in sorted(profiles)]
 
 
@@ -82,7 +85,9 @@ def run_oracles(
 
 def float_layers(cases: Sequence[ConformanceCase]) -> list[int]:
     """Return the positions of the layers with float results."""
-    return [place for place, case in enumerate(cases) if case.outputs[0].dtype == "float32"]
+    return [
+        place for place, case in enumerate(cases) if case.outputs[0].dtype == "float32"
+    ]
 
 
 def _find_bounds(

@@ -1,6 +1,7 @@
 """Random layers typical of small networks and row-streamed segments.
 
-They are independent of the benchmark models, so they can validate results fitted to those.
+They are independent of the benchmark models, so they can validate results fitted to
+those.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +43,12 @@ def generate_layers(seed: int) -> Iterator[OpCall]:
         source.first_layer,
         source.softmax,
     )
-    wide = (source.pointwise, source.depthwise, source.convolution, source.fully_connected)
+    wide = (
+        source.pointwise,
+        source.depthwise,
+        source.convolution,
+        source.fully_connected,
+    )
     while True:
         yield from (make() for make in makers)
         yield from (source.with_int16(make()) for make in wide)
@@ -50,13 +56,17 @@ def generate_layers(seed: int) -> Iterator[OpCall]:
 
 @dataclass(frozen=True, slots=True)
 class _LayerSource:
-    """Generates random layers; methods named `*_row` generate layers with one output row."""
+    """Generates random layers; methods named `*_row` generate layers with one output
+    row.
+    """
 
     rng: np.random.Generator
 
     def pointwise(self) -> OpCall:
         channels, outputs = self._pick(_CHANNELS), self._pick(_CHANNELS)
-        return self._conv(self._image(max(channels, outputs), 24), channels, outputs, (1, 1))
+        return self._conv(
+            self._image(max(channels, outputs), 24), channels, outputs, (1, 1)
+        )
 
     def pointwise_row(self) -> OpCall:
         columns, outputs = self._between(3, 49), self._pick(_CHANNELS)
@@ -82,13 +92,19 @@ class _LayerSource:
 
     def depthwise(self) -> OpCall:
         channels = self._pick(_CHANNELS)
-        window = ((3, 3), (3, 3), (3, 3), (5, 5), (1, 7), (9, 1), (3, 1))[self._between(0, 7)]
-        return self._conv(self._image(channels, 24), channels, 0, window, self._stride())
+        window = ((3, 3), (3, 3), (3, 3), (5, 5), (1, 7), (9, 1), (3, 1))[
+            self._between(0, 7)
+        ]
+        return self._conv(
+            self._image(channels, 24), channels, 0, window, self._stride()
+        )
 
     def depthwise_row(self) -> OpCall:
         channels, columns = self._pick(_CHANNELS), self._between(6, 49)
         window = (3, 3) if self._chance(0.8) else (5, 5)
-        return self._conv((window[0], columns), channels, 0, window, self._stride(), row=True)
+        return self._conv(
+            (window[0], columns), channels, 0, window, self._stride(), row=True
+        )
 
     def fully_connected(self) -> OpCall:
         depth, outputs = self._between(8, 400), self._between(2, 100)
@@ -96,7 +112,11 @@ class _LayerSource:
         weights = TensorType((outputs, depth), INT8, quantization)
         return OpCall(
             "fully_connected",
-            (self._tensor((1, depth), 0.02, 0.1), weights, TensorType((outputs,), INT32)),
+            (
+                self._tensor((1, depth), 0.02, 0.1),
+                weights,
+                TensorType((outputs,), INT32),
+            ),
             (self._tensor((1, outputs), 0.05, 0.5),),
             FullyConnectedAttrs(
                 activation="relu" if self._chance(0.6) else "none", keep_dims=False
@@ -110,7 +130,11 @@ class _LayerSource:
         left, right, total = (self._tensor(shape, 0.02, 0.1) for _ in range(3))
         activation = "relu" if self._chance(0.5) else "none"
         return OpCall(
-            "add", (left, right), (total,), ActivationAttrs(activation=activation), (None, None)
+            "add",
+            (left, right),
+            (total,),
+            ActivationAttrs(activation=activation),
+            (None, None),
         )
 
     def pool(self) -> OpCall:
@@ -136,22 +160,31 @@ class _LayerSource:
         shape = (1, self._between(2, 30))
         y = TensorType(shape, INT8, Quantization((1 / 256,), (-128,)))
         return OpCall(
-            "softmax", (self._tensor(shape, 0.05, 0.2),), (y,), SoftmaxAttrs(beta=1.0), (None,)
+            "softmax",
+            (self._tensor(shape, 0.05, 0.2),),
+            (y,),
+            SoftmaxAttrs(beta=1.0),
+            (None,),
         )
 
     def with_int16(self, call: OpCall) -> OpCall:
         """Return the same layer with int16 activations and a 64-bit bias."""
         x, y = (
             TensorType(kind.shape, INT16, Quantization((self._scale(low, high),), (0,)))
-            for kind, low, high in ((call.input(0), 1e-4, 4e-4), (call.output, 4e-4, 2e-3))
+            for kind, low, high in (
+                (call.input(0), 1e-4, 4e-4),
+                (call.output, 4e-4, 2e-3),
+            )
         )
         _, weights, bias = call.constants
         assert bias is not None
         wide = Constant.from_array("b", bias.array().astype(np.int64), INT64)
         inputs = (x, call.input(1), TensorType((y.shape[-1],), INT64))
-        return replace(call, inputs=inputs, outputs=(y,), constants=(None, weights, wide))
+        return replace(
+            call, inputs=inputs, outputs=(y,), constants=(None, weights, wide)
+        )
 
-    # ---- parts ---------------------------------------------------------------------------------
+    # ---- parts -----------------------------------------------------------------------
 
     def _conv(
         self,
@@ -163,9 +196,14 @@ class _LayerSource:
         *,
         row: bool = False,
     ) -> OpCall:
-        """Return a convolution, depthwise if `outputs` is 0; `row` pads only columns."""
+        """Return a convolution, depthwise if `outputs` is 0; `row` pads only
+        columns.
+        """
         depthwise, outputs = not outputs, outputs or channels
-        pads = [same_padding(n, k, s, 1) for n, k, s in zip(size, window, stride, strict=True)]
+        pads = [
+            same_padding(n, k, s, 1)
+            for n, k, s in zip(size, window, stride, strict=True)
+        ]
         pads[0] = (0, 0) if row else pads[0]
         dims = zip(size, pads, window, stride, strict=True)
         rows, columns = ((n + sum(pad) - k) // s + 1 for n, pad, k, s in dims)
@@ -190,15 +228,23 @@ class _LayerSource:
             (None, *self._parameters(shape, outputs)),
         )
 
-    def _parameters(self, shape: tuple[int, ...], outputs: int) -> tuple[Constant, Constant]:
+    def _parameters(
+        self, shape: tuple[int, ...], outputs: int
+    ) -> tuple[Constant, Constant]:
         weights = self.rng.integers(-127, 128, shape).astype(np.int8)
         bias = self.rng.integers(-4000, 4000, outputs).astype(np.int32)
-        return Constant.from_array("w", weights, INT8), Constant.from_array("b", bias, INT32)
+        return Constant.from_array("w", weights, INT8), Constant.from_array(
+            "b", bias, INT32
+        )
 
     def _tensor(self, shape: tuple[int, ...], low: float, high: float) -> TensorType:
-        """Return an int8 tensor type, in half of the cases with a ReLU output's zero point."""
+        """Return an int8 tensor type, in half of the cases with a ReLU output's zero
+        point.
+        """
         point = -128 if self._chance(0.5) else self._between(-100, 100)
-        return TensorType(shape, INT8, Quantization((self._scale(low, high),), (point,)))
+        return TensorType(
+            shape, INT8, Quantization((self._scale(low, high),), (point,))
+        )
 
     def _image(self, channels: int, most: int) -> _Pair:
         limit = min(most, int((MAX_ELEMENTS / channels) ** 0.5))

@@ -1,8 +1,8 @@
 """Run a batch of kernels on the host and compare every result bit for bit.
 
-A run fails if its result differs (for floats, by more than the bound), if it writes outside its
-arguments, or if its result depends on memory around them. A kernel that crashes or is stopped by a
-sanitizer is reported with its output.
+A run fails if its result differs (for floats, by more than the bound), if it writes
+outside its arguments, or if its result depends on memory around them. A kernel that
+crashes or is stopped by a sanitizer is reported with its output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from firmwright.base.dtypes import Array
 from firmwright.build.compiler_flags import WARNINGS, language_flags
 from firmwright.conformance.case_tables import ConformanceCase
 from tests.conformance.expected_results import Expected, float_layers, inputs
-from tests.conformance.kernel_batches import VERDICTS, Batch, Kernel, RowBand, make_batch
+from tests.conformance.kernel_batches import (
+    VERDICTS,
+    Batch,
+    Kernel,
+    RowBand,
+    make_batch,
+)
 
 HERE = Path(__file__).parent
 FLIPS = (0, 255)
@@ -48,11 +54,21 @@ class Run:
     bound: Array | None = None
 
 
-def build(batch: Batch, folder: Path, flags: Sequence[str] = FAST, compiler: str = "cc") -> Path:
+def build(
+    batch: Batch, folder: Path, flags: Sequence[str] = FAST, compiler: str = "cc"
+) -> Path:
     """Build the program of the batch."""
     write_sources(batch, folder)
     program = folder / "conform"
-    command = [compiler, *language_flags(), *WARNINGS, *flags, "-I.", "harness.c", "host_main.c"]
+    command = [
+        compiler,
+        *language_flags(),
+        *WARNINGS,
+        *flags,
+        "-I.",
+        "harness.c",
+        "host_main.c",
+    ]
     done = subprocess.run(
         [*command, "-o", str(program), "-lm"],
         cwd=folder,
@@ -71,8 +87,12 @@ def write_sources(batch: Batch, folder: Path) -> None:
         (folder / name).write_bytes((HERE / name).read_bytes())
 
 
-def make_runs(batch: Batch, expected: Expected, samples: Sequence[int]) -> Iterator[Run]:
-    """Return a run for every kernel and sample, with both patterns around the arguments."""
+def make_runs(
+    batch: Batch, expected: Expected, samples: Sequence[int]
+) -> Iterator[Run]:
+    """Return a run for every kernel and sample, with both patterns around the
+    arguments.
+    """
     for index, kernel in enumerate(batch.kernels):
         for sample in samples:
             given = inputs(batch.cases[kernel.layer], sample)
@@ -91,14 +111,18 @@ def make_runs(batch: Batch, expected: Expected, samples: Sequence[int]) -> Itera
 
 
 def _band_position(kernel: Kernel, sample: int, height: int) -> int | None:
-    """Return the first, last complete or middle band; None if it needs rows that do not exist."""
+    """Return the first, last complete or middle band; None if it needs rows that do not
+    exist.
+    """
     assert kernel.rows is not None
     bands = height // kernel.rows.band
     return (0, bands - 1, bands // 2)[sample]
 
 
 def _rows_of(kernel: Kernel, given: Sequence[Array], band: int) -> list[Array]:
-    """Return the inputs of a band: rows of the streamed inputs, other inputs completely."""
+    """Return the inputs of a band: rows of the streamed inputs, other inputs
+    completely.
+    """
     assert kernel.rows is not None
     call, whole = kernel.call, kernel.rows.map.whole_inputs
     variable = [
@@ -113,7 +137,9 @@ def _rows_of(kernel: Kernel, given: Sequence[Array], band: int) -> list[Array]:
 
 
 def _rows_of_one(rows_of: RowBand, x: Array, band: int) -> Array:
-    """Return the input rows of a band, with the pad value for rows outside the tensor."""
+    """Return the input rows of a band, with the pad value for rows outside the
+    tensor.
+    """
     where = rows_of.map
     start = where.stride * band - where.pad_before
     rows = np.arange(start, start + where.window_height)
@@ -139,7 +165,9 @@ def find_failures(batch: Batch, program: Path, todo: Sequence[Run]) -> list[str]
 
 
 def _answers(program: Path, todo: Sequence[Run]) -> tuple[list[tuple[Array, int]], str]:
-    """Return results and verdicts up to the point where the program stopped, and its message."""
+    """Return results and verdicts up to the point where the program stopped, and its
+    message.
+    """
     sent = b"".join(
         np.array([run.kernel, run.flip], np.uint32).tobytes()
         + b"".join(each.tobytes() for each in run.inputs)
@@ -181,9 +209,13 @@ def _verdicts(batch: Batch, run: Run, result: Array, verdict: int) -> Iterator[s
 
 
 def with_host_floats(
-    cases: Sequence[ConformanceCase], expected: Expected, samples: Sequence[int], folder: Path
+    cases: Sequence[ConformanceCase],
+    expected: Expected,
+    samples: Sequence[int],
+    folder: Path,
 ) -> Expected:
-    """Return `expected` with float results replaced by those of the default loops on this host.
+    """Return `expected` with float results replaced by those of the default loops on
+    this host.
 
     All kernels sum products in the same order, so they give these bits on every core.
     """
@@ -208,6 +240,10 @@ def _part(expected: Expected, places: Sequence[int]) -> Expected:
     """Return the expected results of the layers at `places`, renumbered."""
     position = {place: k for k, place in enumerate(places)}
     return Expected(
-        {(p, position[n], s): v for (p, n, s), v in expected.results.items() if n in position},
+        {
+            (p, position[n], s): v
+            for (p, n, s), v in expected.results.items()
+            if n in position
+        },
         {(position[n], s): v for (n, s), v in expected.bounds.items() if n in position},
     )

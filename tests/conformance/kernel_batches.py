@@ -1,8 +1,9 @@
 """All kernels that lowering offers for a batch of layers, as C for a test harness.
 
-A `Batch` holds each distinct kernel once, with the layers and profiles that it must compute, and C
-sources in which `conform_table` calls the kernels. Every (schedule, configuration) is included, and
-the default loops. All passes of a compilation are applied except function deduplication.
+A `Batch` holds each distinct kernel once, with the layers and profiles that it must
+compute, and C sources in which `conform_table` calls the kernels. Every (schedule,
+configuration) is included, and the default loops. All passes of a compilation are
+applied except function deduplication.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ class Batch:
         return f"{self.cases[it.layer].name}: {it.schedule}{rows} ({', '.join(sorted(it.targets))})"
 
 
-def import_cases(cases: Sequence[ConformanceCase], numerics: NumericsProfile) -> IRModule:
+def import_cases(
+    cases: Sequence[ConformanceCase], numerics: NumericsProfile
+) -> IRModule:
     """Import the layers side by side into one graph; call k is case k."""
     data = write_cases(cases)
     module = import_model(read_tflite(data, NAME), NAME, data, op_table())
@@ -120,12 +123,14 @@ def make_batch(
     is_quick: bool = False,
     fuses: bool = False,
 ) -> Batch:
-    """Return all kernels of `targets` for `cases`, also computing `bands` rows at a time.
+    """Return all kernels of `targets` for `cases`, also computing `bands` rows at a
+    time.
 
-    With `fuses`, schedules that fuse are included regardless of the rest of the module; their
-    results are within bounds, not equal. With `is_searched`, configurations that only tuning tries
-    are included. Schedules depend only on features, so one lowering with the features of all
-    targets finds every kernel once. A quick batch lowers operators in `ALIKE` for one profile.
+    With `fuses`, schedules that fuse are included regardless of the rest of the module;
+    their results are within bounds, not equal. With `is_searched`, configurations that
+    only tuning tries are included. Schedules depend only on features, so one lowering
+    with the features of all targets finds every kernel once. A quick batch lowers
+    operators in `ALIKE` for one profile.
     """
     found: dict[str, Kernel] = {}
     served = [_served(case, profiles, is_quick=is_quick) for case in cases]
@@ -139,14 +144,18 @@ def make_batch(
         ):
             place = places[kernel.layer]
             _add(found, replace(kernel, layer=place, profiles=served[place][numerics]))
-    kernels = tuple(_renamed(kernel, f"_{k}") for k, kernel in enumerate(found.values()))
+    kernels = tuple(
+        _renamed(kernel, f"_{k}") for k, kernel in enumerate(found.values())
+    )
     return emit_batch(cases, kernels)
 
 
 def _served(
     case: ConformanceCase, profiles: Sequence[NumericsProfile], *, is_quick: bool
 ) -> Mapping[NumericsProfile, frozenset[NumericsProfile]]:
-    """Return the profiles to lower a layer for, and the profiles that kernels of each one cover."""
+    """Return the profiles to lower a layer for, and the profiles that kernels of each
+    one cover.
+    """
     known = [profile for profile in profiles if profile in case.oracles]
     if is_quick and case.builtin in ALIKE:
         return {known[0]: frozenset(known)}
@@ -212,7 +221,9 @@ def _in_rows(
     lowering: Lowering, index: int, call: Call, band: int
 ) -> Iterator[tuple[OpCall, LoweringCandidate, RowBand]]:
     shape = call.outputs[0].type.shape
-    kernels = lowering.rows(index, band) if len(shape) == 4 and shape[1] >= band else None
+    kernels = (
+        lowering.rows(index, band) if len(shape) == 4 and shape[1] >= band else None
+    )
     if kernels is None or not isinstance(kernels.rows, RowWindow):
         return
     described = make_op_call(make_row_call(call, kernels.rows, band), lowering.module)
@@ -230,7 +241,9 @@ def _add(found: dict[str, Kernel], kernel: Kernel) -> None:
         found[key] = kernel
         return
     found[key] = replace(
-        known, profiles=known.profiles | kernel.profiles, targets=known.targets | kernel.targets
+        known,
+        profiles=known.profiles | kernel.profiles,
+        targets=known.targets | kernel.targets,
     )
 
 
@@ -250,11 +263,15 @@ def _renamed(kernel: Kernel, suffix: str) -> Kernel:
     }
     attrs = {**function.attrs, "target": "cpu"}
     function = replace(function, name=function.name + suffix, attrs=attrs)
-    return replace(kernel, alternative=replace(alternative, function=function, constants=constants))
+    return replace(
+        kernel, alternative=replace(alternative, function=function, constants=constants)
+    )
 
 
 def _planned(kernels: Sequence[Kernel]) -> IRModule:
-    """Return a module whose main calls every kernel on the same memory, so that all are emitted."""
+    """Return a module whose main calls every kernel on the same memory, so that all are
+    emitted.
+    """
     params = [param for k in kernels for param in k.alternative.function.params]
     read = _largest("x", [p.value for p in params if p.role == "in"])
     written = _largest("y", [p.value for p in params if p.role == "out"])
@@ -303,7 +320,9 @@ def _largest(name: str, values: Iterable[object]) -> Mapping[DType, tir.Buffer]:
 
 
 def _call(
-    kernel: Kernel, read: Mapping[DType, tir.Buffer], written: Mapping[DType, tir.Buffer]
+    kernel: Kernel,
+    read: Mapping[DType, tir.Buffer],
+    written: Mapping[DType, tir.Buffer],
 ) -> tir.PrimFuncCall:
     args = []
     for param in kernel.alternative.function.params:
@@ -313,18 +332,26 @@ def _call(
         if param.role == "in":
             args.append(tir.AccessPtr(read[buffer.dtype], zero, buffer.elements, "r"))
         else:
-            args.append(tir.AccessPtr(written[buffer.dtype], zero, buffer.elements, "w"))
+            args.append(
+                tir.AccessPtr(written[buffer.dtype], zero, buffer.elements, "w")
+            )
     return tir.PrimFuncCall(kernel.alternative.function.name, tuple(args))
 
 
-# ---- the table ---------------------------------------------------------------------------------
+# ---- the table -----------------------------------------------------------------------
 
 _ROLES = {"in": "CONFORM_IN", "out": "CONFORM_OUT"}
-_KINDS = {"int8": "CONFORM_INT8", "int16": "CONFORM_INT16", "float32": "CONFORM_FLOAT32"}
+_KINDS = {
+    "int8": "CONFORM_INT8",
+    "int16": "CONFORM_INT16",
+    "float32": "CONFORM_FLOAT32",
+}
 
 
 def _table(batch: Batch) -> str:
-    """Return the argument checks and the calls; a switch keeps the stack depth computable."""
+    """Return the argument checks and the calls; a switch keeps the stack depth
+    computable.
+    """
     names = ModelNames(NAME)
     calls, rows = [], []
     for index, kernel in enumerate(batch.kernels):

@@ -1,7 +1,7 @@
 """Random quantization parameters, weights and biases for random layers.
 
-Layers and their results are small, because dozens share one firmware on the smallest board. No
-accumulator can exceed 32 bits, which the importer would reject.
+Layers and their results are small, because dozens share one firmware on the smallest
+board. No accumulator can exceed 32 bits, which the importer would reject.
 """
 
 from __future__ import annotations
@@ -41,9 +41,14 @@ def zero_point(rng: np.random.Generator) -> int:
 
 
 def int8_tensor(
-    rng: np.random.Generator, shape: tuple[int, ...], scale: float, point: int | None = None
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    scale: float,
+    point: int | None = None,
 ) -> CaseTensor:
-    return CaseTensor(shape, "int8", (scale,), (zero_point(rng) if point is None else point,))
+    return CaseTensor(
+        shape, "int8", (scale,), (zero_point(rng) if point is None else point,)
+    )
 
 
 def tensor(
@@ -66,7 +71,9 @@ def weights_of(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     if kind < 0.12:
         return np.where(rng.random(shape) < 0.5, -128, 127).astype(np.int8)
     if kind < 0.2:
-        return (rng.integers(-128, 128, shape) * (rng.random(shape) < 0.2)).astype(np.int8)
+        return (rng.integers(-128, 128, shape) * (rng.random(shape) < 0.2)).astype(
+            np.int8
+        )
     if kind < 0.3:
         return rng.integers(-3, 4, shape).astype(np.int8)
     least = -128 if kind < 0.55 else -127
@@ -74,7 +81,9 @@ def weights_of(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def factors_of(rng: np.random.Generator, taps: Array) -> Array:
-    """Return the output steps per accumulator step for each channel; most let outputs spread."""
+    """Return the output steps per accumulator step for each channel; most let outputs
+    spread.
+    """
     count = len(taps)
     if rng.random() < 0.12:
         return 2.0 ** rng.uniform(-34, 2.5, count)
@@ -86,7 +95,9 @@ def factors_of(rng: np.random.Generator, taps: Array) -> Array:
 
 
 def bias_of(rng: np.random.Generator, taps: Array, factors: Array) -> Array:
-    """Return biases that keep the accumulator within 32 bits, also after a left shift."""
+    """Return biases that keep the accumulator within 32 bits, also after a left
+    shift.
+    """
     count = len(taps)
     kind = rng.random()
     if kind < 0.1:

@@ -1,4 +1,5 @@
-"""Random layer shapes in TFLite's terms: windows, strides, dilations, paddings and channels.
+"""Random layer shapes in TFLite's terms: windows, strides, dilations, paddings and
+channels.
 
 Shapes are small enough that dozens of layers fit in one firmware.
 """
@@ -26,7 +27,17 @@ WINDOWS: tuple[Size, ...] = (
     *((1, 1), (1, 1), (3, 3), (3, 3), (1, 3), (3, 1)),
     *((2, 2), (5, 5), (4, 3), (7, 1), (1, 6)),
 )
-LINES: tuple[Size, ...] = ((1, 2), (2, 1), (1, 4), (4, 1), (1, 5), (5, 1), (1, 9), (9, 1), (1, 13))
+LINES: tuple[Size, ...] = (
+    (1, 2),
+    (2, 1),
+    (1, 4),
+    (4, 1),
+    (1, 5),
+    (5, 1),
+    (1, 9),
+    (9, 1),
+    (1, 13),
+)
 """Windows of one row or one column, as in separable filters."""
 
 
@@ -45,7 +56,9 @@ class Shapes:
     def activation(self) -> str:
         return str(self.options.get("fused_activation_function", "NONE"))
 
-    def case(self, name: str, tensors: Sequence[CaseTensor], y: CaseTensor) -> ConformanceCase:
+    def case(
+        self, name: str, tensors: Sequence[CaseTensor], y: CaseTensor
+    ) -> ConformanceCase:
         """Return the layer; `tensors` are x, w and, if present, the bias."""
         inputs = tuple(tensors)
         if self.builtin == "TRANSPOSE_CONV":
@@ -57,10 +70,16 @@ class Shapes:
 def _window(
     rng: np.random.Generator, channels: int, sizes: Sequence[Size]
 ) -> tuple[tuple[int, ...], dict[str, object]]:
-    """Return input rows and columns, window size, output rows and columns, and TFLite options."""
+    """Return input rows and columns, window size, output rows and columns, and TFLite
+    options.
+    """
     size = pick(rng, (*sizes, (int(rng.integers(1, 6)), int(rng.integers(1, 6)))))
     stride = pick(rng, ((1, 1), (1, 1), (2, 2), (1, 2), (2, 1), (3, 3), (3, 2)))
-    dilation = (int(rng.integers(1, 4)), int(rng.integers(1, 4))) if rng.random() < 0.12 else (1, 1)
+    dilation = (
+        (int(rng.integers(1, 4)), int(rng.integers(1, 4)))
+        if rng.random() < 0.12
+        else (1, 1)
+    )
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
     most = max(4, math.isqrt(MOST_ELEMENTS // channels))
     same = bool(rng.random() < 0.55)
@@ -101,9 +120,15 @@ def fitting(
 
 
 def convolution(rng: np.random.Generator, sizes: Sequence[Size] = WINDOWS) -> Shapes:
-    channels, count, lengths, options = fitting(rng, lambda _: pick(rng, CHANNELS), sizes)
+    channels, count, lengths, options = fitting(
+        rng, lambda _: pick(rng, CHANNELS), sizes
+    )
     height, width, rows, columns, high, wide = lengths
-    batch = 2 if rng.random() < 0.05 and height * width * channels * 2 <= MOST_ELEMENTS else 1
+    batch = (
+        2
+        if rng.random() < 0.05 and height * width * channels * 2 <= MOST_ELEMENTS
+        else 1
+    )
     x = (batch, height, width, channels)
     w, y = (count, rows, columns, channels), (batch, high, wide, count)
     return Shapes("CONV_2D", x, w, y, 0, options)
@@ -113,7 +138,9 @@ def even_convolution(rng: np.random.Generator) -> Shapes:
     """Return a 3x3 convolution with sizes for schedules that work in tiles."""
     channels, count = pick(rng, (8, 12, 16, 20)), pick(rng, (2, 4, 6, 8, 10, 16))
     high, wide = 2 * int(rng.integers(1, 4)), 8
-    same = bool(rng.random() < 0.6) or (high + 2) * (wide + 2) * channels > MOST_ELEMENTS
+    same = (
+        bool(rng.random() < 0.6) or (high + 2) * (wide + 2) * channels > MOST_ELEMENTS
+    )
     more = 0 if same else 2
     options: dict[str, object] = {
         "padding": "SAME" if same else "VALID",
@@ -138,26 +165,37 @@ def depthwise(
     )
     height, width, rows, columns, high, wide = lengths
     options["depth_multiplier"] = multiplier
-    x, w, y = (1, height, width, channels), (1, rows, columns, count), (1, high, wide, count)
+    x, w, y = (
+        (1, height, width, channels),
+        (1, rows, columns, count),
+        (1, high, wide, count),
+    )
     return Shapes("DEPTHWISE_CONV_2D", x, w, y, 3, options)
 
 
 def fully_connected(rng: np.random.Generator) -> Shapes:
-    depth = int(pick(rng, (rng.integers(1, 20), rng.integers(1, 300), 8 * rng.integers(1, 33))))
+    depth = int(
+        pick(rng, (rng.integers(1, 20), rng.integers(1, 300), 8 * rng.integers(1, 33)))
+    )
     count = min(int(rng.integers(1, 70)), MOST_WEIGHTS // depth)
     batch = pick(rng, (1, 1, 1, 2, 3)) if depth * 3 <= MOST_ELEMENTS else 1
     options: dict[str, object] = {
         "fused_activation_function": pick(rng, ACTIVATIONS),
         "keep_num_dims": False,
     }
-    return Shapes("FULLY_CONNECTED", (batch, depth), (count, depth), (batch, count), 0, options)
+    return Shapes(
+        "FULLY_CONNECTED", (batch, depth), (count, depth), (batch, count), 0, options
+    )
 
 
 def transposed(rng: np.random.Generator) -> Shapes:
     """Return a transposed convolution; padding may crop rows and columns."""
     while True:
         channels, count = pick(rng, CHANNELS), pick(rng, CHANNELS)
-        size, stride = pick(rng, WINDOWS), pick(rng, ((1, 1), (2, 2), (2, 2), (1, 2), (3, 2)))
+        size, stride = (
+            pick(rng, WINDOWS),
+            pick(rng, ((1, 1), (2, 2), (2, 2), (1, 2), (3, 2))),
+        )
         image = (int(rng.integers(1, 9)), int(rng.integers(1, 9)))
         same = bool(rng.random() < 0.6)
         high, wide = (
@@ -167,7 +205,8 @@ def transposed(rng: np.random.Generator) -> Shapes:
         weights = size[0] * size[1] * channels * count
         if (
             weights <= MOST_WEIGHTS
-            and max(image[0] * image[1] * channels, high * wide * count) <= MOST_ELEMENTS
+            and max(image[0] * image[1] * channels, high * wide * count)
+            <= MOST_ELEMENTS
         ):
             break
     options: dict[str, object] = {

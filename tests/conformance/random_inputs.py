@@ -1,7 +1,8 @@
-"""Pseudo-random layer inputs that host and device generate alike, so that no data is sent.
+"""Pseudo-random layer inputs that host and device generate alike, so that no data is
+sent.
 
-Sample 0 has arbitrary values, sample 1 the two extremes, sample 2 mostly one value. harness.c
-implements the same sequence and board_app.c its conversion.
+Sample 0 has arbitrary values, sample 1 the two extremes, sample 2 mostly one value.
+harness.c implements the same sequence and board_app.c its conversion.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Random int8 layers in TFLite's terms, generated from a number.
 
-A number always gives the same layer. Layers vary in windows, strides, dilations, channels,
-paddings, zero points, scales over many orders of magnitude (powers of two in every third layer),
-weights with extreme values, and dominant biases. Numbers from `OTHERS` on are layers of other types
-and rare shapes (random_other_layers.py).
+A number always gives the same layer. Layers vary in windows, strides, dilations,
+channels, paddings, zero points, scales over many orders of magnitude (powers of two in
+every third layer), weights with extreme values, and dominant biases. Numbers from
+`OTHERS` on are layers of other types and rare shapes (random_other_layers.py).
 """
 
 from __future__ import annotations
@@ -51,8 +51,12 @@ def layer(number: int) -> ConformanceCase:
 
 
 def on_powers_of_two(case: ConformanceCase) -> ConformanceCase:
-    """Return the layer with scales rounded to powers of two, which makes ties common."""
-    inputs = [each and replace(each, scales=_powers(each.scales)) for each in case.inputs]
+    """Return the layer with scales rounded to powers of two, which makes ties
+    common.
+    """
+    inputs = [
+        each and replace(each, scales=_powers(each.scales)) for each in case.inputs
+    ]
     if len(inputs) == 3 and inputs[0] and inputs[1] and inputs[2]:
         scales = tuple(inputs[0].scales[0] * scale for scale in inputs[1].scales)
         inputs[2] = replace(inputs[2], scales=scales)
@@ -97,16 +101,22 @@ def _drawn(rng: np.random.Generator, name: str, shapes: Shapes) -> ConformanceCa
 
 
 def _result(rng: np.random.Generator, activation: str) -> tuple[float, int]:
-    """Return scale and zero point of a result; most leave several values after the activation."""
+    """Return scale and zero point of a result; most leave several values after the
+    activation.
+    """
     if rng.random() < 0.15:
         return power(rng, -8, 4), zero_point(rng)
     match activation:
         case "NONE":
             return power(rng, -8, 4), zero_point(rng)
         case "RELU":
-            return power(rng, -8, 4), pick(rng, (-128, -128, int(rng.integers(-128, 60))))
+            return power(rng, -8, 4), pick(
+                rng, (-128, -128, int(rng.integers(-128, 60)))
+            )
         case "RELU6":
-            return power(rng, -8, -3), pick(rng, (-128, -128, int(rng.integers(-128, 30))))
+            return power(rng, -8, -3), pick(
+                rng, (-128, -128, int(rng.integers(-128, 30)))
+            )
         case _:
             return power(rng, -8, -3), int(rng.integers(-128, 128))
 
@@ -139,15 +149,20 @@ def pair(builtin: str, dtype: str = "int8") -> Maker:
         else:
             third = float32(max(first, second) * power(rng, -3, 3))
         a, b = (
-            tensor(rng, size, scale, dtype) for size, scale in ((a_shape, first), (b_shape, second))
+            tensor(rng, size, scale, dtype)
+            for size, scale in ((a_shape, first), (b_shape, second))
         )
         if dtype == "int8" and rng.random() < 0.15:
             data = rng.integers(-128, 128, b_shape).astype(np.int8)
             b = CaseTensor(b_shape, "int8", b.scales, b.zero_points, None, data)
-        options: dict[str, object] = {"fused_activation_function": pick(rng, ACTIVATIONS)}
+        options: dict[str, object] = {
+            "fused_activation_function": pick(rng, ACTIVATIONS)
+        }
         if dtype == "int16":
             options["pot_scale_int16"] = False  # any scales, not powers of two alone
-        return ConformanceCase(name, builtin, (a, b), (tensor(rng, shape, third, dtype),), options)
+        return ConformanceCase(
+            name, builtin, (a, b), (tensor(rng, shape, third, dtype),), options
+        )
 
     return make
 
@@ -155,7 +170,12 @@ def pair(builtin: str, dtype: str = "int8") -> Maker:
 def _pair_shapes(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...]]:
     channels = pick(rng, CHANNELS)
     most = min(12, math.isqrt(MOST_ELEMENTS // channels))
-    shape = (1, int(rng.integers(1, most + 1)), int(rng.integers(1, most + 1)), channels)
+    shape = (
+        1,
+        int(rng.integers(1, most + 1)),
+        int(rng.integers(1, most + 1)),
+        channels,
+    )
     other: tuple[int, ...] = shape
     match int(rng.integers(10)):
         case 0:

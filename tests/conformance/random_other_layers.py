@@ -1,9 +1,10 @@
-"""Random layers of other types than int8, and int8 layers of rare shapes, generated from a number.
+"""Random layers of other types than int8, and int8 layers of rare shapes, generated
+from a number.
 
-Types are int16 activations with int8 weights, float32, and float32 with int8 weights ("hybrid").
-Shapes are transposed convolutions, filters of one row or column, and depthwise convolutions with
-many filters per channel. A number always gives the same layer; numbers start at `FIRST` to differ
-from those in random_layers.py.
+Types are int16 activations with int8 weights, float32, and float32 with int8 weights
+("hybrid"). Shapes are transposed convolutions, filters of one row or column, and
+depthwise convolutions with many filters per channel. A number always gives the same
+layer; numbers start at `FIRST` to differ from those in random_layers.py.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ def other_layer(number: int) -> ConformanceCase:
 
 
 def _int16(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
-    """Return int16 activations and int8 weights with a 64-bit bias, a 32-bit bias or none."""
+    """Return int16 activations and int8 weights with a 64-bit bias, a 32-bit bias or
+    none.
+    """
 
     def make(rng: np.random.Generator, name: str) -> ConformanceCase:
         shapes = draw(rng)
         w = weights_of(rng, shapes.w)
-        taps = np.moveaxis(w.astype(np.int64), shapes.axis, 0).reshape(shapes.w[shapes.axis], -1)
+        taps = np.moveaxis(w.astype(np.int64), shapes.axis, 0).reshape(
+            shapes.w[shapes.axis], -1
+        )
         per_channel = shapes.builtin != "FULLY_CONNECTED" or rng.random() < 0.3
         factors = np.maximum(factors_of(rng, taps), _LEAST_FACTOR)
         used = factors if per_channel else factors[:1]
@@ -67,22 +72,32 @@ def _int16(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
             units = tuple(float32(scale * x_scale) for scale in scales)
             bias = _wide_bias(rng, taps, np.broadcast_to(used, len(taps)), kind)
             where = 0 if per_channel else None
-            tensors.append(CaseTensor(bias.shape, kind, units, (0,) * len(units), where, bias))
-        return shapes.case(name, tensors, CaseTensor(shapes.y, "int16", (y_scale,), (0,)))
+            tensors.append(
+                CaseTensor(bias.shape, kind, units, (0,) * len(units), where, bias)
+            )
+        return shapes.case(
+            name, tensors, CaseTensor(shapes.y, "int16", (y_scale,), (0,))
+        )
 
     return make
 
 
 def _bias_type(rng: np.random.Generator, shapes: Shapes, taps: Array) -> str:
-    """Return the bias type; 32-bit biases require 32-bit sums and are not allowed everywhere."""
-    may_be_short = shapes.builtin in ("CONV_2D", "FULLY_CONNECTED") and taps.shape[1] <= _FEW_TAPS
+    """Return the bias type; 32-bit biases require 32-bit sums and are not allowed
+    everywhere.
+    """
+    may_be_short = (
+        shapes.builtin in ("CONV_2D", "FULLY_CONNECTED") and taps.shape[1] <= _FEW_TAPS
+    )
     if may_be_short and rng.random() < 0.3:
         shapes.options["quantized_bias_type"] = "int32"
         return "int32"
     return "int64" if rng.random() < 0.8 or shapes.builtin == NEEDS_A_BIAS else ""
 
 
-def _wide_bias(rng: np.random.Generator, taps: Array, factors: Array, kind: str) -> Array:
+def _wide_bias(
+    rng: np.random.Generator, taps: Array, factors: Array, kind: str
+) -> Array:
     reach = 1 << (28 if kind == "int32" else 33)
     bias = np.rint(rng.normal(0, 60 << 8, len(taps)) / factors)
     if rng.random() < 0.15:
@@ -96,7 +111,10 @@ def _float(draw: Callable[[np.random.Generator], Shapes]) -> Maker:
     def make(rng: np.random.Generator, name: str) -> ConformanceCase:
         shapes = draw(rng)
         w = rng.normal(0, power(rng, -6, 2), shapes.w).astype(np.float32)
-        tensors = [CaseTensor(shapes.x, "float32"), CaseTensor(shapes.w, "float32", data=w)]
+        tensors = [
+            CaseTensor(shapes.x, "float32"),
+            CaseTensor(shapes.w, "float32", data=w),
+        ]
         if rng.random() < 0.85 or shapes.builtin == NEEDS_A_BIAS:
             tensors.append(_float_bias(rng, shapes))
         return shapes.case(name, tensors, CaseTensor(shapes.y, "float32"))
@@ -113,8 +131,8 @@ def _float_bias(rng: np.random.Generator, shapes: Shapes) -> CaseTensor:
 def _hybrid(rng: np.random.Generator, name: str) -> ConformanceCase:
     """Return a layer with one weight scale or one per channel.
 
-    No weight is -128: TFLite excludes it from symmetric tensors, and LiteRT's SSE code negates it
-    incorrectly.
+    No weight is -128: TFLite excludes it from symmetric tensors, and LiteRT's SSE code
+    negates it incorrectly.
     """
     shapes = convolution(rng)
     weights = np.maximum(weights_of(rng, shapes.w), -127)

@@ -1,7 +1,7 @@
 """Kernels and models compiled by clang: no warnings, and results equal to gcc's.
 
-Only the model's C is compiled by clang, with the flags of the project that `compile` writes, as in
-a user's clang build. Runtime and linker are those of the toolchain.
+Only the model's C is compiled by clang, with the flags of the project that `compile`
+writes, as in a user's clang build. Runtime and linker are those of the toolchain.
 """
 
 from __future__ import annotations
@@ -86,13 +86,18 @@ def test_bundled_model_built_by_clang_matches_the_reference_runtime(
     board: str, digits_path: Path
 ) -> None:
     options = Options(board=board, optimize="speed")
-    compiled = compile_model(load_module(digits_path), options, source=digits_path.read_bytes())
+    compiled = compile_model(
+        load_module(digits_path), options, source=digits_path.read_bytes()
+    )
     image = build_image(compiled, compiler="clang")
 
     def by_clang(asked: Compilation) -> ModelSession:
         return open_session(asked, image=image)
 
-    assert b"clang version" in (image.directory / "build/release/model/digits.o").read_bytes()
+    assert (
+        b"clang version"
+        in (image.directory / "build/release/model/digits.o").read_bytes()
+    )
     found = verify(compiled, samples=2, open_with=by_clang)
     assert (found.samples, found.mismatches) == (2, 0)
 
@@ -106,5 +111,7 @@ def test_run_commands_accept_the_compiler_option(digits_path: Path) -> None:
         status = main(["profile", str(digits_path), *chosen])
     assert status == 0
     by_clang = json.loads(said.getvalue())["instructions"]
-    by_gcc = profile(compile_model(load_module(digits_path), Options(board="mps2-an386"))).total
+    by_gcc = profile(
+        compile_model(load_module(digits_path), Options(board="mps2-an386"))
+    ).total
     assert by_clang != by_gcc

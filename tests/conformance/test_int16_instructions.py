@@ -1,24 +1,28 @@
 """int16 layers execute at most three instructions per multiply-add on DSP cores.
 
-Layers with few products per output cannot, because an output alone takes more. Their limit is
+Layers with few products per output cannot, because an output alone takes more. Their
+limit is
 
     CALL + outputs * (OUTPUT + requantization) + products * (instructions per product)
 
 with the instructions of the best exact kernels that we know:
 
 - CALL: save registers, load addresses, start loops.
-- OUTPUT: load the bias, store, and the tile's share of counting, branching and addressing.
-- Requantization, with the loads of its parameters: load, SMMLA, SSAT and, if channels differ, load
-  and shift; for two roundings, a sign term. A factor of 53 bits takes two words: two loads, shift,
-  SMULL, ASR, SMLAL, ADD, SSAT. A sum of 64 bits takes ADDS and ADC for the bias, UMULL, MLA, ADD,
-  SSAT; if the factors of the channels differ by more than the spare bits, shifts of the sum and of
-  the product, another table, and its address. Other bounds than those of SSAT and USAT are two
-  comparisons, two moves in IT blocks, and a constant. Sums whose scaled value may exceed 32 bits,
-  and 64-bit sums times 53 bits, need products and shifts of 64 bits by a variable.
-- A product: SMLAD takes half an instruction, and the operands are loaded by pairs: the weights
-  for one pixel, or the input for one channel. Fully connected layers read their weights by words of
-  four. Depthwise windows slide over several outputs, but with sums of 64 bits they have too few
-  registers: SMLABB, and half of the loads of input and weights for a tile of two channels.
+- OUTPUT: load the bias, store, and the tile's share of counting, branching and
+  addressing.
+- Requantization, with the loads of its parameters: load, SMMLA, SSAT and, if channels
+  differ, load and shift; for two roundings, a sign term. A factor of 53 bits takes two
+  words: two loads, shift, SMULL, ASR, SMLAL, ADD, SSAT. A sum of 64 bits takes ADDS and
+  ADC for the bias, UMULL, MLA, ADD, SSAT; if the factors of the channels differ by more
+  than the spare bits, shifts of the sum and of the product, another table, and its
+  address. Other bounds than those of SSAT and USAT are two comparisons, two moves in IT
+  blocks, and a constant. Sums whose scaled value may exceed 32 bits, and 64-bit sums
+  times 53 bits, need products and shifts of 64 bits by a variable.
+- A product: SMLAD takes half an instruction, and the operands are loaded by pairs: the
+  weights for one pixel, or the input for one channel. Fully connected layers read their
+  weights by words of four. Depthwise windows slide over several outputs, but with sums
+  of 64 bits they have too few registers: SMLABB, and half of the loads of input and
+  weights for a tile of two channels.
 """
 
 from __future__ import annotations
@@ -62,8 +66,9 @@ SPARE_FACTOR = 2.0**12
 PRODUCT, LONG_DEPTHWISE_PRODUCT = 1.5, 2.0
 NAMES = ("int16_conv", "int16_depthwise", "int16_fully_connected", "int16_transposed")
 SELECTED = tuple(FIRST + n for n in (51, 87, 109, 111, 140, 171, 214, 247, 260, 334))
-"""Hard layers of the grid: 64-bit sums, dilation, several filters per channel, odd channels, one
-channel, few outputs, few products, transposed."""
+"""Hard layers of the grid: 64-bit sums, dilation, several filters per channel, odd
+channels, one channel, few outputs, few products, transposed.
+"""
 MOST_FEW_PRODUCTS = 18
 GRID = 400
 BLOCK = 100
@@ -110,7 +115,9 @@ def layer(shapes: Shapes, number: int) -> ConformanceCase:
         CaseTensor(shapes.w, "int8", scales, (0,) * count, shapes.axis, weights),
         CaseTensor((count,), "int64", units, (0,) * count, 0, bias),
     )
-    return shapes.case(f"layer_{number}", tensors, CaseTensor(shapes.y, "int16", (y_scale,), (0,)))
+    return shapes.case(
+        f"layer_{number}", tensors, CaseTensor(shapes.y, "int16", (y_scale,), (0,))
+    )
 
 
 def requantization(op: OpCall) -> int:
@@ -119,7 +126,10 @@ def requantization(op: OpCall) -> int:
     is_matrix = op.op == "fully_connected"
     step = defined_requantization(op) if is_matrix else requantization_of(op)
     is_long, factors = accumulator_dtype(op, axis) == INT64, np.array(scale_factors(op))
-    is_regular = (step.clamp_min, step.clamp_max) in ((INT16.min, INT16.max), (0, INT16.max))
+    is_regular = (step.clamp_min, step.clamp_max) in (
+        (INT16.min, INT16.max),
+        (0, INT16.max),
+    )
     clamp = 0 if is_regular else CLAMP
     if isinstance(step, ExactScale):
         return clamp + (VARIABLE_SHIFTS_TWO_WORDS if is_long else TWO_WORDS)
@@ -127,7 +137,9 @@ def requantization(op: OpCall) -> int:
         return clamp + (TWICE if step.rounding is Rounding.TWICE else ONCE)
     if (accumulator_bounds(op, axis) * factors).max() >= 1 << 31:
         return clamp + VARIABLE_SHIFTS
-    return clamp + (LONG if factors.max() <= SPARE_FACTOR * factors.min() else LONG_SHIFTED)
+    return clamp + (
+        LONG if factors.max() <= SPARE_FACTOR * factors.min() else LONG_SHIFTED
+    )
 
 
 def limit(op: OpCall) -> float:
@@ -148,7 +160,9 @@ def operator_calls(cases: Sequence[ConformanceCase]) -> list[OpCall]:
     return [make_op_call(call, module) for call in module.entry.body]
 
 
-def beyond_limit(cases: Sequence[ConformanceCase], folder: Path, *, samples: int = 0) -> list[str]:
+def beyond_limit(
+    cases: Sequence[ConformanceCase], folder: Path, *, samples: int = 0
+) -> list[str]:
     """Compile the layers into one image; describe those beyond their limit."""
     calls = operator_calls(cases)
     file = folder / "layers.tflite"
@@ -159,10 +173,14 @@ def beyond_limit(cases: Sequence[ConformanceCase], folder: Path, *, samples: int
     assert len(counted) == len(calls)
     found = []
     for operator in counted:
-        index = int(operator.name[1:].split("_")[0])  # tensors are called n0_y0, n1_y0, ...
+        index = int(
+            operator.name[1:].split("_")[0]
+        )  # tensors are called n0_y0, n1_y0, ...
         most = limit(calls[index])
         if operator.count > most:
-            found.append(f"{cases[index].name}: {operator.count} > {most:.0f}, {operator.schedule}")
+            found.append(
+                f"{cases[index].name}: {operator.count} > {most:.0f}, {operator.schedule}"
+            )
     return found
 
 
@@ -177,7 +195,9 @@ def test_int16_layers_take_few_instructions(tmp_path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + GRID, BLOCK))
-def test_every_int16_layer_of_the_grid_takes_few_instructions(first: int, tmp_path: Path) -> None:
+def test_every_int16_layer_of_the_grid_takes_few_instructions(
+    first: int, tmp_path: Path
+) -> None:
     drawn = (other_layer(number) for number in range(first, first + BLOCK))
     cases = [case for case in drawn if case.name.startswith(NAMES)]
     assert len(cases) == BLOCK // 4
@@ -188,7 +208,11 @@ def test_every_int16_layer_of_the_grid_takes_few_instructions(first: int, tmp_pa
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize("seed", range(4))
 def test_generated_int16_layers_take_few_instructions(seed: int) -> None:
-    calls = [call for call in islice(generate_layers(seed), 15) if call.input(0).dtype == INT16]
+    calls = [
+        call
+        for call in islice(generate_layers(seed), 15)
+        if call.input(0).dtype == INT16
+    ]
     assert len(calls) == 4
     for call in calls:
         compiled = compile_for(layer_module(call), BOARD)
@@ -196,7 +220,9 @@ def test_generated_int16_layers_take_few_instructions(seed: int) -> None:
         assert operator.count <= limit(call), operator
 
 
-def test_only_layers_of_few_products_may_exceed_three_instructions_per_product() -> None:
+def test_only_layers_of_few_products_may_exceed_three_instructions_per_product() -> (
+    None
+):
     drawn = (other_layer(number) for number in range(FIRST, FIRST + GRID))
     cases = [case for case in drawn if case.name.startswith(NAMES)]
     above = []

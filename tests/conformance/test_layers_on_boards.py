@@ -1,8 +1,8 @@
 """Random layers with every schedule of a board's core, as firmware in QEMU.
 
-These tests execute the assembly of each family. Guard bytes surround every argument, and results
-must not depend on them. Expected float results are the bits computed on the host, which are
-compared with the reference runtimes first.
+These tests execute the assembly of each family. Guard bytes surround every argument,
+and results must not depend on them. Expected float results are the bits computed on the
+host, which are compared with the reference runtimes first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def marks(board: str, *more: pytest.MarkDecorator) -> list[pytest.MarkDecorator]
     return [emulator, *([pytest.mark.zig] if board.endswith("-v") else []), *more]
 
 
-def check(board: str, numbers: Sequence[int], samples: tuple[int, ...], folder: Path) -> None:
+def check(
+    board: str, numbers: Sequence[int], samples: tuple[int, ...], folder: Path
+) -> None:
     cases = [other_layer(n) if n >= FIRST else layer(n) for n in numbers]
     batch = make_batch(cases, (BOARDS[board],), PROFILES, is_quick=True)
     expected = with_host_floats(
@@ -49,14 +51,18 @@ def check(board: str, numbers: Sequence[int], samples: tuple[int, ...], folder: 
 
 
 def selected() -> Iterator[object]:
-    """Return the boards of FEW; that of Zig is deep, because Zig first compiles a C library."""
+    """Return the boards of FEW; that of Zig is deep, because Zig first compiles a C
+    library.
+    """
     for board in FEW:
         more = [pytest.mark.deep] if board.endswith("-v") else []
         yield pytest.param(board, marks=marks(board, *more))
 
 
 @pytest.mark.parametrize("board", list(selected()))
-def test_selected_layers_match_the_reference_runtimes(board: str, tmp_path: Path) -> None:
+def test_selected_layers_match_the_reference_runtimes(
+    board: str, tmp_path: Path
+) -> None:
     check(board, FEW[board], (0, 1), tmp_path)
 
 

@@ -1,7 +1,8 @@
 """Random layers with every schedule of every family, in portable C on the host.
 
-Each kernel must equal LiteRT (`BUILTIN_REF`) and TFLM bit for bit, for whole layers and for bands
-of rows. It must not write outside its arguments or depend on bytes around them.
+Each kernel must equal LiteRT (`BUILTIN_REF`) and TFLM bit for bit, for whole layers and
+for bands of rows. It must not write outside its arguments or depend on bytes around
+them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ LAYERS = 2000
 OTHERS = 400
 BLOCK = 20
 THOROUGH = 20
-"""One block in this many also runs by rows, with the undefined behavior sanitizer and optimized."""
+"""One block in this many also runs by rows, with the undefined behavior sanitizer and
+optimized.
+"""
 SEARCHED = 20
 """One block in this many runs with every configuration that tuning may try."""
 BANDS = (1, 2, 4)
@@ -56,7 +59,9 @@ NOT_DRAWN = {f"helium.{op}.floats" for op in ("sub", "mul", "max_pool2d")}
 WITH_RELU = {"dsp.conv2d.shared", "dsp.depthwise.shared"}
 """Schedules that test_shared_kernels.py covers."""
 WITH_STATE = {rule.name for rule in SCHEDULES if rule.op in ("lstm", "svdf")}
-"""Schedules of operators with state, which the cases of the operator cover on boards."""
+"""Schedules of operators with state, which the cases of the operator cover on
+boards.
+"""
 
 
 def blocks(count: int, *, always: int = 1) -> list[object]:
@@ -72,7 +77,10 @@ def check(batch: Batch, folder: Path, *flags: Sequence[str]) -> None:
     expected = run_oracles(batch.cases, PROFILES)
     for some in flags:
         program = build(batch, folder, some)
-        assert find_failures(batch, program, list(make_runs(batch, expected, (0, 1, 2)))) == []
+        assert (
+            find_failures(batch, program, list(make_runs(batch, expected, (0, 1, 2))))
+            == []
+        )
 
 
 @pytest.mark.host_c
@@ -102,23 +110,31 @@ def test_every_int8_schedule_matches_the_reference_runtimes(
 def test_schedules_of_other_types_match_the_reference_runtimes(
     first: int, deep: bool, tmp_path: Path
 ) -> None:
-    """Cover int16, float32 and hybrid layers, transposed convolutions and rare shapes."""
+    """Cover int16, float32 and hybrid layers, transposed convolutions and rare
+    shapes.
+    """
     cases = [other_layer(FIRST + n) for n in range(first, first + BLOCK)]
     batch = make_batch(cases, TARGETS, PROFILES, is_quick=first > 0, fuses=True)
     check(batch, tmp_path, *((FAST, SANITIZED) if deep else (QUICKLY_BUILT,)))
 
 
 @pytest.mark.host_c
-def test_ties_of_fully_connected_layers_match_the_reference_runtimes(tmp_path: Path) -> None:
+def test_ties_of_fully_connected_layers_match_the_reference_runtimes(
+    tmp_path: Path,
+) -> None:
     made_of = [
         each
         for each in conformance_cases("fully_connected")
         if each.name.startswith(("halves", "huge"))
     ]
-    cases = [replace(each, name=f"{each.name}_{place}") for place, each in enumerate(made_of)]
+    cases = [
+        replace(each, name=f"{each.name}_{place}") for place, each in enumerate(made_of)
+    ]
     batch = make_batch(cases, TARGETS, PROFILES)
     offered = {
-        each.schedule for each in batch.kernels if each.layer == 2 and "litert" in each.profiles
+        each.schedule
+        for each in batch.kernels
+        if each.layer == 2 and "litert" in each.profiles
     }
     assert "huge" in cases[2].name
     assert offered == {"default"}
@@ -148,7 +164,9 @@ def test_harness_detects_faulty_kernels(tmp_path: Path) -> None:
         text = planted.replace("X_BYTES", str(x.value.size_bytes))
         text = text.replace("Y_BYTES", str(y.value.size_bytes))
         names = "const int8_t *x = (void *)a[0]; int8_t *y = (void *)a[1]; (void)x; (void)y;"
-        batch.files["table.h"] = sound.replace("        break;", f"{{ {names} {text} }} break;", 1)
+        batch.files["table.h"] = sound.replace(
+            "        break;", f"{{ {names} {text} }} break;", 1
+        )
         assert batch.files["table.h"] != sound
         found = find_failures(batch, build(batch, tmp_path, QUICKLY_BUILT), todo)
         assert found, planted
@@ -163,8 +181,14 @@ def test_random_layers_cover_every_int8_schedule() -> None:
         assert isinstance(module.entry, Function)
         for call in module.entry.body:
             described = make_op_call(call, module)
-            met.update(r.name for r in SCHEDULES if r.op == call.op and r.configs(described))
-    names = {rule.name for rule in SCHEDULES if not any(w in rule.name for w in OF_OTHER_TYPES)}
+            met.update(
+                r.name for r in SCHEDULES if r.op == call.op and r.configs(described)
+            )
+    names = {
+        rule.name
+        for rule in SCHEDULES
+        if not any(w in rule.name for w in OF_OTHER_TYPES)
+    }
     assert names - set(met) - WITH_RELU == WITH_STATE
 
 
@@ -175,8 +199,12 @@ def test_other_layers_cover_every_schedule_of_their_types() -> None:
     met: Counter[str] = Counter()
     for call in module.entry.body:
         described = make_op_call(call, module)
-        met.update(r.name for r in SCHEDULES if r.op == call.op and r.configs(described))
-    names = {rule.name for rule in SCHEDULES if any(w in rule.name for w in OF_OTHER_TYPES)}
+        met.update(
+            r.name for r in SCHEDULES if r.op == call.op and r.configs(described)
+        )
+    names = {
+        rule.name for rule in SCHEDULES if any(w in rule.name for w in OF_OTHER_TYPES)
+    }
     assert names - set(met) == NOT_DRAWN
 
 
@@ -184,5 +212,7 @@ def test_layer_depends_only_on_its_number() -> None:
     for draw, n in ((layer, 41), (other_layer, FIRST + 41)):
         first, again = draw(n), draw(n)
         assert (first.name, first.options) == (again.name, again.options)
-        assert [t and t.shape for t in first.inputs] == [t and t.shape for t in again.inputs]
+        assert [t and t.shape for t in first.inputs] == [
+            t and t.shape for t in again.inputs
+        ]
         assert number(first) == n

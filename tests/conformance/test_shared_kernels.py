@@ -26,7 +26,9 @@ PROFILES = ("litert", "tflm")
 
 
 def layer(number: int) -> ConformanceCase:
-    """Return a random layer, every second one a conv2d; some channels are dead or nearly dead."""
+    """Return a random layer, every second one a conv2d; some channels are dead or
+    nearly dead.
+    """
     return conv2d_layer(number // 2) if number % 2 else depthwise_layer(number // 2)
 
 
@@ -62,7 +64,9 @@ def depthwise_layer(number: int) -> ConformanceCase:
     stride, is_same = 1 + number % 2, bool(rng.random() < 0.7)
     height, width = (int(rng.integers(3, 27)) for _ in "hw")
     channels = int(rng.integers(1, max(2, min(60, 6000 // (height * width)))))
-    rows, columns = (-(-(size - 2 * (not is_same)) // stride) for size in (height, width))
+    rows, columns = (
+        -(-(size - 2 * (not is_same)) // stride) for size in (height, width)
+    )
     options: dict[str, object] = {
         "padding": "SAME" if is_same else "VALID",
         "stride_h": stride,
@@ -89,7 +93,10 @@ def relu_case(
     channels = shapes.y[-1]
     scales = tuple(map(float32, 2.0 ** rng.uniform(*exponents, channels)))
     scales = (*scales[:-1], float32(scales[-1] * rng.choice([1, 1, 2.0**-12])))
-    x_scale, units = float32(6 / 255), tuple(float32(6 / 255 * scale) for scale in scales)
+    x_scale, units = (
+        float32(6 / 255),
+        tuple(float32(6 / 255 * scale) for scale in scales),
+    )
     bias = (rng.uniform(-2, 5, channels) / np.maximum(units, 2.0**-16)).astype(np.int32)
     tensors = (
         CaseTensor(shapes.x, "int8", (x_scale,), (int(rng.choice([-128, 3, 127])),)),
@@ -103,7 +110,9 @@ def relu_case(
         ),
         CaseTensor((channels,), "int32", units, (0,) * channels, 0, bias),
     )
-    y = CaseTensor(shapes.y, "int8", (float32(6 / 255 * 2.0 ** rng.uniform(-2, 2)),), (-128,))
+    y = CaseTensor(
+        shapes.y, "int8", (float32(6 / 255 * 2.0 ** rng.uniform(-2, 2)),), (-128,)
+    )
     return shapes.case(name, tensors, y)
 
 

@@ -1,4 +1,6 @@
-"""The package of docs/extensions.md adds what the page says, through an entry point alone."""
+"""The package of docs/extensions.md adds what the page says, through an entry point
+alone.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from firmwright.flows.model.partition_methods import PartitionRequest, partition
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "extensions.md"
-FILE = re.compile(r"^File `([\w./]+)`[^`]*?```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(
+    r"^File `([\w./]+)`[^`]*?```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE
+)
 
 
 @pytest.fixture
@@ -41,19 +45,30 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def install(site: Path, name: str, package: str) -> None:
     info = site / f"{package}-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
+    )
     points = f"[firmwright.extensions]\n{name} = {package}:EXTENSION\n"
     (info / "entry_points.txt").write_text(points)
     os.utime(site, (0, 0))  # the clock of a file system may be too coarse to tell
 
 
 @pytest.mark.usefixtures("site")
-def test_the_verb_is_listed_described_and_run(fw: Callable[..., Any], digits_path: Path) -> None:
+def test_the_verb_is_listed_described_and_run(
+    fw: Callable[..., Any], digits_path: Path
+) -> None:
     overview = fw("--help").out
     group, _ = overview.partition("Look at a model:")[2].split("\n\n", 1)
-    assert re.search(r"^  weigh +list a model's constants by their sizes$", group, re.MULTILINE)
+    assert re.search(
+        r"^  weigh +list a model's constants by their sizes$", group, re.MULTILINE
+    )
     described = fw("weigh", "--help").out
-    for words in ("--largest N", "--reference-model FILE", "--json", "  firmwright weigh kws.tfl"):
+    for words in (
+        "--largest N",
+        "--reference-model FILE",
+        "--json",
+        "  firmwright weigh kws.tfl",
+    ):
         assert words in described
     said = fw("weigh", digits_path, "--largest", "2", "--json").json
     assert said["ok"], said["error"]
@@ -77,7 +92,8 @@ def test_the_export_format_makes_a_package_with_license_readme_and_build_file(
     assert (said["ok"], said["format"]) == (True, "bazel")
     assert (output / "LICENSE").is_file()
     assert (
-        "Add `//path/to/digits` to the deps of your target." in (output / "README.md").read_text()
+        "Add `//path/to/digits` to the deps of your target."
+        in (output / "README.md").read_text()
     )
     build = (output / "BUILD.bazel").read_text()
     for words in ('name = "digits"', '"src/digits.h", ', 'glob(["src/*.c"])'):
@@ -89,7 +105,9 @@ def test_the_export_format_makes_a_package_with_license_readme_and_build_file(
 def test_a_defect_of_the_verb_is_one_of_the_extension(
     site: Path, fw: Callable[..., Any], digits_path: Path
 ) -> None:
-    (site / "firmwright_weigh" / "weigh.py").write_text("def run(args):\n    return 1 // 0\n")
+    (site / "firmwright_weigh" / "weigh.py").write_text(
+        "def run(args):\n    return 1 // 0\n"
+    )
     said = fw("weigh", digits_path)
     assert said.status == 2
     assert "the verb weigh of firmwright_weigh raised ZeroDivisionError" in said.err
@@ -99,7 +117,9 @@ def test_a_defect_of_the_verb_is_one_of_the_extension(
 def test_two_packages_with_a_verb_of_one_name_are_both_named(
     site: Path, fw: Callable[..., Any]
 ) -> None:
-    (site / "firmwright_weigh" / "help.toml").write_text('[groups]\n"Ship" = ["compile"]\n')
+    (site / "firmwright_weigh" / "help.toml").write_text(
+        '[groups]\n"Ship" = ["compile"]\n'
+    )
     said = fw("ops")
     assert said.status == 2
     both = "two packages have a verb compile: firmwright.cli and firmwright_weigh."
@@ -169,7 +189,9 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("acme_extras")
 
 
-def test_a_table_of_board_files_is_read_by_its_extension(acme: ModuleType, tmp_path: Path) -> None:
+def test_a_table_of_board_files_is_read_by_its_extension(
+    acme: ModuleType, tmp_path: Path
+) -> None:
     text = (ROOT / "boards" / "mps2-an386" / "board.toml").read_text(encoding="utf-8")
     file = tmp_path / "boards" / "loud" / "board.toml"
     file.parent.mkdir(parents=True)
@@ -186,7 +208,9 @@ def test_a_table_of_board_files_is_read_by_its_extension(acme: ModuleType, tmp_p
 def test_a_main_program_replaces_the_server(
     fw: Callable[..., Any], digits_path: Path, tmp_path: Path
 ) -> None:
-    assert "serial link, or a button, or MLPerf" in " ".join(fw("build", "--help").out.split())
+    assert "serial link, or a button, or MLPerf" in " ".join(
+        fw("build", "--help").out.split()
+    )
     project = tmp_path / "project"
     words = ("--board", "mps2-an386", "--firmware", "button", "-o", project)
     assert fw("compile", digits_path, *words).status == 0
@@ -195,14 +219,26 @@ def test_a_main_program_replaces_the_server(
 
 
 @pytest.mark.usefixtures("acme")
-def test_a_partition_method_is_called_with_the_model_and_its_options(digits_path: Path) -> None:
-    choice = partition_model(load_model(digits_path), {"name": "d"}, PartitionRequest("first"))
-    assert (choice.model.file, choice.options) == ("first", {"name": "d", "optimize": "size"})
+def test_a_partition_method_is_called_with_the_model_and_its_options(
+    digits_path: Path,
+) -> None:
+    choice = partition_model(
+        load_model(digits_path), {"name": "d"}, PartitionRequest("first")
+    )
+    assert (choice.model.file, choice.options) == (
+        "first",
+        {"name": "d", "optimize": "size"},
+    )
 
 
 @pytest.mark.usefixtures("acme")
-def test_a_boot_loader_exports_and_sends_updates(fw: Callable[..., Any], digits_path: Path) -> None:
-    assert fw("export", digits_path, "--format", "acme", "--json").json["written"] == "acme"
+def test_a_boot_loader_exports_and_sends_updates(
+    fw: Callable[..., Any], digits_path: Path
+) -> None:
+    assert (
+        fw("export", digits_path, "--format", "acme", "--json").json["written"]
+        == "acme"
+    )
     sent = fw("flash", digits_path, "--runner", "acme", "--loud", "--json").json
     assert sent["sent"] == str(digits_path)
     refused = fw("flash", digits_path, "--loud")

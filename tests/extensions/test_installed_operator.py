@@ -1,4 +1,6 @@
-"""The package of docs/adding-an-operator.md adds an operator, its importer and a schedule."""
+"""The package of docs/adding-an-operator.md adds an operator, its importer and a
+schedule.
+"""
 
 from __future__ import annotations
 
@@ -66,13 +68,17 @@ def test_a_model_with_the_operator_is_imported_scheduled_and_run(
     site: Path, model: Path, python: Callable[..., str]
 ) -> None:
     path = os.pathsep.join((str(ROOT / "toolchain"), str(site)))
-    schedules, got, expected = json.loads(python(["-c", RUN, model], {"PYTHONPATH": path}))
+    schedules, got, expected = json.loads(
+        python(["-c", RUN, model], {"PYTHONPATH": path})
+    )
     x = np.arange(-12, 12).reshape(2, 12)
     assert schedules == ["raise_to.by_four"]
     assert got == expected == np.maximum(x, -3).tolist()
 
 
-def test_the_operator_is_listed_with_its_attribute(site: Path, python: Callable[..., str]) -> None:
+def test_the_operator_is_listed_with_its_attribute(
+    site: Path, python: Callable[..., str]
+) -> None:
     path = os.pathsep.join((str(ROOT / "toolchain"), str(site)))
     words = ["-m", "firmwright", "ops", "--json"]
     rows = json.loads(python(words, {"PYTHONPATH": path}))["operators"]

@@ -1,4 +1,6 @@
-"""A Firmwright without entry points imports no extension, and names what a model lacks."""
+"""A Firmwright without entry points imports no extension, and names what a model
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ for words in json.loads(sys.argv[1]):
 loaded = [name for name in sys.modules if name.startswith("firmwright.extensions.")]
 print(json.dumps([said, loaded]))
 """
-"""Runs command lines in a Firmwright whose entry points are masked, as if none were installed."""
+"""Runs command lines in a Firmwright whose entry points are masked, as if none were
+installed.
+"""
 
 
 @pytest.fixture
@@ -48,7 +52,9 @@ def run_masked(python: Callable[..., str]) -> Callable[..., list[list[Any]]]:
 
 
 def test_a_model_of_the_core_is_compiled(
-    run_masked: Callable[..., list[list[Any]]], model_path: Callable[[str], Path], tmp_path: Path
+    run_masked: Callable[..., list[list[Any]]],
+    model_path: Callable[[str], Path],
+    tmp_path: Path,
 ) -> None:
     model = model_path("kws_ref_model.tflite")
     out = tmp_path / "out"

@@ -26,9 +26,13 @@ def test_verbs_and_choices_of_the_core_remain(fw: Callable[..., Any]) -> None:
         assert [name for name in ("mcuboot", "mlperf", "sbom") if name in said] == []
 
 
-def test_a_model_compiles(fw: Callable[..., Any], digits_path: Path, tmp_path: Path) -> None:
+def test_a_model_compiles(
+    fw: Callable[..., Any], digits_path: Path, tmp_path: Path
+) -> None:
     project = tmp_path / "project"
-    assert fw("compile", digits_path, "--board", "mps2-an386", "-o", project).status == 0
+    assert (
+        fw("compile", digits_path, "--board", "mps2-an386", "-o", project).status == 0
+    )
     assert (project / "runtime" / "fwr_server.c").is_file()
 
 
@@ -37,9 +41,18 @@ def test_a_model_compiles(fw: Callable[..., Any], digits_path: Path, tmp_path: P
     [
         (("tune", "--out", "log"), "there is no verb 'tune'."),
         (("export", "--format", "cmake"), "argument --format: 'cmake' is not one of"),
-        (("build", "--firmware", "mlperf"), "argument --firmware: 'mlperf' is not one of serial."),
-        (("flash", "--runner", "mcuboot"), "argument --runner: 'mcuboot' is not one of st-flash"),
-        (("compile", "--partition", "collage"), "--partition must be eager, none or a file"),
+        (
+            ("build", "--firmware", "mlperf"),
+            "argument --firmware: 'mlperf' is not one of serial.",
+        ),
+        (
+            ("flash", "--runner", "mcuboot"),
+            "argument --runner: 'mcuboot' is not one of st-flash",
+        ),
+        (
+            ("compile", "--partition", "collage"),
+            "--partition must be eager, none or a file",
+        ),
     ],
 )
 def test_what_an_extension_adds_is_refused_without_it(

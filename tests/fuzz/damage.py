@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from firmwright.frontends.tflite import read_tflite
 
-WEIGHTS_BYTES = 32  # constants this large are weights: damage there changes numbers only
+WEIGHTS_BYTES = (
+    32  # constants this large are weights: damage there changes numbers only
+)
 _WORDS = (0, 1, 2, 4, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 
 
@@ -19,7 +21,9 @@ def _flip(data: bytearray, places: Sequence[int], rng: random.Random) -> None:
 
 def _set_word(data: bytearray, places: Sequence[int], rng: random.Random) -> None:
     place = min(rng.choice(places) & ~3, len(data) - 4)
-    struct.pack_into("<I", data, place, rng.choice((*_WORDS, len(data), len(data) - place)))
+    struct.pack_into(
+        "<I", data, place, rng.choice((*_WORDS, len(data), len(data) - place))
+    )
 
 
 def _splice(data: bytearray, places: Sequence[int], rng: random.Random) -> None:

@@ -3,9 +3,10 @@
     PYTHONPATH=toolchain python -m tests.fuzz.fuzz_corpus
         [--cases N] [--seed S] [--jobs J] [--reader NAME]
 
-Each case must yield a value or one of our errors, within time and memory limits. Anything else is a
-finding: it is reduced, written to a folder, and the command exits with 1. The same seed gives the
-same cases on every machine. A million cases take about a quarter of an hour on two cores.
+Each case must yield a value or one of our errors, within time and memory limits.
+Anything else is a finding: it is reduced, written to a folder, and the command exits
+with 1. The same seed gives the same cases on every machine. A million cases take about
+a quarter of an hour on two cores.
 """
 
 from __future__ import annotations
@@ -91,11 +92,15 @@ def bounded(limit_s: float = LIMIT_S) -> Iterator[None]:
 def case(reader: Reader, seed: int, index: int) -> tuple[str, bytes]:
     """Return the label and the bytes of a case."""
     rng = random.Random(f"{reader.name}/{seed}/{index}")
-    return f"{reader.name}, seed {seed}, case {index}", reader.bend(rng.choice(reader.seeds()), rng)
+    return f"{reader.name}, seed {seed}, case {index}", reader.bend(
+        rng.choice(reader.seeds()), rng
+    )
 
 
 def end_of(reader: Reader, data: bytes) -> tuple[bool, str]:
-    """Return whether the case was accepted, and the kind and location of a finding or ""."""
+    """Return whether the case was accepted, and the kind and location of a finding or
+    "".
+    """
     try:
         with bounded():
             reader.read(data)
@@ -109,12 +114,20 @@ def end_of(reader: Reader, data: bytes) -> tuple[bool, str]:
 
 
 def _place(error: BaseException) -> str:
-    """Return the kind of error and the last location in our code, which identify a finding."""
+    """Return the kind of error and the last location in our code, which identify a
+    finding.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if "firmwright" in f.filename and "tests" not in f.filename]
+    ours = [
+        f for f in frames if "firmwright" in f.filename and "tests" not in f.filename
+    ]
     if isinstance(error, RecursionError | TooLongError | MemoryError):
         ours = ours[:4]  # where it goes in; how deep it got depends on the moment
-    at = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else "nowhere of ours"
+    at = (
+        f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
+        if ours
+        else "nowhere of ours"
+    )
     return f"{type(error).__name__} at {at}: {str(error)[:100]}"
 
 
@@ -166,18 +179,24 @@ def blocks(cases: int, readers: Sequence[Reader]) -> list[tuple[str, int, int]]:
     found = []
     for reader in readers:
         count = max(cases * reader.share // whole, LEAST_CASES * cases // 1_000_000)
-        found += [(reader.name, n, min(n + BLOCK, count)) for n in range(0, count, BLOCK)]
+        found += [
+            (reader.name, n, min(n + BLOCK, count)) for n in range(0, count, BLOCK)
+        ]
     return found
 
 
 def main(words: Sequence[str]) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cases", type=int, default=1_000_000, help="of all readers (1000000)")
+    parser.add_argument(
+        "--cases", type=int, default=1_000_000, help="of all readers (1000000)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--reader", action="append", help="this reader only")
-    parser.add_argument("--findings", type=Path, default=Path("findings"), help="folder for them")
+    parser.add_argument(
+        "--findings", type=Path, default=Path("findings"), help="folder for them"
+    )
     asked = parser.parse_args(words)
     readers = [r for r in READERS if not asked.reader or r.name in asked.reader]
     results = {reader.name: Found() for reader in readers}
@@ -198,7 +217,9 @@ def main(words: Sequence[str]) -> int:
 
 
 def _show(results: dict[str, Found], seconds: float) -> None:
-    print(f"{'reader':22} {'cases':>9} {'accepted':>9} {'ms a case':>9} {'slowest s':>9}  findings")
+    print(
+        f"{'reader':22} {'cases':>9} {'accepted':>9} {'ms a case':>9} {'slowest s':>9}  findings"
+    )
     for name, found in results.items():
         print(_row(name, found))
     total = sum(found.cases for found in results.values())

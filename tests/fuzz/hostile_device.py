@@ -1,7 +1,8 @@
 """A device that follows the link's rules but not its sense, in virtual time.
 
-`HostileDevice` answers every request of a session. A seed decides where it lies: sizes, counts,
-kinds, statuses and numbers, floods of frames or noise, bytes that dribble, or silence.
+`HostileDevice` answers every request of a session. A seed decides where it lies: sizes,
+counts, kinds, statuses and numbers, floods of frames or noise, bytes that dribble, or
+silence.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class HostileDevice:
         self._heard = FrameReader()
         self._waiting = bytearray()
 
-    # ---- Transport --------------------------------------------------------------------------
+    # ---- Transport -------------------------------------------------------------------
 
     def clock(self) -> float:
         return self.now
@@ -82,7 +83,7 @@ class HostileDevice:
         self._waiting.clear()
 
 
-# ---- Answers -------------------------------------------------------------------------------------
+# ---- Answers -------------------------------------------------------------------------
 
 
 def honest_payload(request: Frame) -> bytes:
@@ -93,7 +94,9 @@ def honest_payload(request: Frame) -> bytes:
             counts = (256, 0, 1, 1, 3, 1, 0, 1, 1, 0, 0, 300)
             return struct.pack("<HH16sHHHHHHIIIIIH", LINK_VERSION, ABI, b"", *counts)
         case Command.TEXT:
-            return struct.pack("<H", 4) + b"name"[struct.unpack_from("<H", data, 3)[0] :]
+            return (
+                struct.pack("<H", 4) + b"name"[struct.unpack_from("<H", data, 3)[0] :]
+            )
         case Command.TENSOR:
             return struct.pack("<BI", 1, TENSOR_BYTES)
         case Command.RUN if len(data) == 7:
@@ -110,7 +113,9 @@ def honest_payload(request: Frame) -> bytes:
             return b""
 
 
-def frame(request: Frame, payload: bytes, status: int = Status.OK, kind: int = 0) -> bytes:
+def frame(
+    request: Frame, payload: bytes, status: int = Status.OK, kind: int = 0
+) -> bytes:
     kind = kind or request.kind | KIND_ANSWER
     return encode_frame(Frame(request.session, request.sequence, kind, status, payload))
 
@@ -120,11 +125,13 @@ def honest(_: HostileDevice, request: Frame, payload: bytes) -> bytes:
     return frame(request, payload, Status.PAUSED if pauses else Status.OK)
 
 
-# ---- Lies ----------------------------------------------------------------------------------------
+# ---- Lies ----------------------------------------------------------------------------
 
 
 def wrong_size(device: HostileDevice, request: Frame, payload: bytes) -> bytes:
-    size = device.rng.choice((0, 1, len(payload) + 1, max(len(payload) - 1, 0), LARGEST_ANSWER))
+    size = device.rng.choice(
+        (0, 1, len(payload) + 1, max(len(payload) - 1, 0), LARGEST_ANSWER)
+    )
     return frame(request, payload.ljust(size, b"\x7f")[:size])
 
 
@@ -162,11 +169,15 @@ def fault(device: HostileDevice, request: Frame, _: bytes) -> bytes:
 def another_number(device: HostileDevice, request: Frame, payload: bytes) -> bytes:
     sequence = device.rng.randrange(1 << 16)
     session = device.rng.choice((0, request.session))
-    return encode_frame(Frame(session, sequence, request.kind | KIND_ANSWER, 0, payload))
+    return encode_frame(
+        Frame(session, sequence, request.kind | KIND_ANSWER, 0, payload)
+    )
 
 
 def flood(device: HostileDevice, request: Frame, payload: bytes) -> bytes:
-    """From now on, the same without an end: frames that are busy, stale or broken, or noise."""
+    """From now on, the same without an end: frames that are busy, stale or broken, or
+    noise.
+    """
     noise = device.rng.randbytes(3000)
     device.flood = device.rng.choice(
         (

@@ -1,7 +1,7 @@
 """Random combinations of all options that change the code, with a board and a compiler.
 
-A seed determines the combination. Options that contradict each other are not drawn together, so
-that a refused combination is worth a look.
+A seed determines the combination. Options that contradict each other are not drawn
+together, so that a refused combination is worth a look.
 """
 
 from __future__ import annotations
@@ -23,8 +23,13 @@ BOARDS = {
     "qemu-riscv32-virt": 4,
     "qemu-riscv32-virt-v": 4,
 }
-"""The most models in an image, by the board; the first has no emulator, the second has 16 KiB."""
-COMPILERS_BY_BOARD = {"host": ("gcc", "gcc", "clang", "zig"), "qemu-riscv32-virt-v": ("zig",)}
+"""The most models in an image, by the board; the first has no emulator, the second has
+16 KiB.
+"""
+COMPILERS_BY_BOARD = {
+    "host": ("gcc", "gcc", "clang", "zig"),
+    "qemu-riscv32-virt-v": ("zig",),
+}
 COMPILERS = ("gcc", "gcc", "gcc", "clang")
 TWO_CORES = "mps2-an521"
 HOST_TARGETS = (
@@ -49,11 +54,15 @@ class Combination:
     def __str__(self) -> str:
         words = [self.board, self.compiler, f"{self.models} models"]
         words += ["concurrent"] if self.is_concurrent else []
-        return " ".join([*words, *(f"{name}={value}" for name, value in self.options.items())])
+        return " ".join(
+            [*words, *(f"{name}={value}" for name, value in self.options.items())]
+        )
 
 
 def random_combination(seed: int, board: str = "", models: int = 0) -> Combination:
-    """Return the combination of the seed; the default is a random board and number of models."""
+    """Return the combination of the seed; the default is a random board and number of
+    models.
+    """
     rng = random.Random(f"options {seed}")
     drawn = rng.choice([*BOARDS, TWO_CORES])
     board = board or drawn
@@ -69,17 +78,23 @@ def random_combination(seed: int, board: str = "", models: int = 0) -> Combinati
         options |= _draw_devices(rng)
     elif models == 1:
         options |= _draw_for_one_model(rng)
-    return Combination(board, compiler, models, models > 1 and rng.random() < 0.3, options)
+    return Combination(
+        board, compiler, models, models > 1 and rng.random() < 0.3, options
+    )
 
 
 def _draw(rng: random.Random, board: str) -> dict[str, Any]:
-    options: dict[str, Any] = {"optimize": rng.choice(["balanced", "ram", "speed", "size"])}
+    options: dict[str, Any] = {
+        "optimize": rng.choice(["balanced", "ram", "speed", "size"])
+    }
     if board == "host":
         options["target"] = rng.choice(HOST_TARGETS)
     if rng.random() < 0.3:
         options["flash_bytes"] = rng.choice([20_000, 60_000, 200_000])
     if rng.random() < 0.3:
-        options["planner"] = rng.choice(["greedy_by_size", "greedy_by_conflicts", "hill_climb"])
+        options["planner"] = rng.choice(
+            ["greedy_by_size", "greedy_by_conflicts", "hill_climb"]
+        )
     for name, chance in (
         ("compress_weights", 0.3),
         ("recompute", 0.2),
@@ -101,7 +116,10 @@ def _draw_devices(rng: random.Random) -> dict[str, Any]:
     if rng.random() < 0.5:
         return {"devices": ("cpu0", "cpu1")}
     speed = rng.choice([1, 2, 8])
-    return {"target": f"vanilla -macs-per-cycle={speed}", "pipeline_runs": rng.random() < 0.6}
+    return {
+        "target": f"vanilla -macs-per-cycle={speed}",
+        "pipeline_runs": rng.random() < 0.6,
+    }
 
 
 def _draw_for_one_model(rng: random.Random) -> dict[str, Any]:

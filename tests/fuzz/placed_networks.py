@@ -1,8 +1,9 @@
-"""Small networks in whose passes a tensor can be lost, and the place of a tensor in the result.
+"""Small networks in whose passes a tensor can be lost, and the place of a tensor in the
+result.
 
-Each network is module text for one transformation: a fusion, a fold, an elimination, a view, or
-control flow. The place of a tensor is read from the statements of the AOT main, not from the
-module's requests.
+Each network is module text for one transformation: a fusion, a fold, an elimination, a
+view, or control flow. The place of a tensor is read from the statements of the AOT
+main, not from the module's requests.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ BODIES = {
 
 
 def placed_network(name: str) -> IRModule:
-    head = f"firmwright ir 2\nmodule @net\n{_CONSTANTS}graph @main(%x: {_MAP}) -> (%y) {{"
+    head = (
+        f"firmwright ir 2\nmodule @net\n{_CONSTANTS}graph @main(%x: {_MAP}) -> (%y) {{"
+    )
     return parse_module(f"{head}{BODIES[name]}\n}}\n")
 
 
@@ -100,7 +103,9 @@ def pool_of(module: IRModule, buffer: str) -> str:
 
 
 def devices_of(module: IRModule, buffer: str) -> set[str]:
-    """Return the devices of the calls that write to a buffer, to its parts, or else around it."""
+    """Return the devices of the calls that write to a buffer, to its parts, or else
+    around it.
+    """
     memory = _memory_of(module)
     within = {name for name, wholes in memory.items() if buffer in wholes}
     return _writers(module, within) or _writers(module, set(memory[buffer]))
@@ -112,7 +117,10 @@ def _memory_of(module: IRModule) -> dict[str, tuple[str, ...]]:
     for node in statements(module.aot_main.body):
         if isinstance(node, tir.DeclBuffer):
             source = node.source.buffer.name
-            memory[node.buffer.name] = (node.buffer.name, *memory.get(source, ("program",)))
+            memory[node.buffer.name] = (
+                node.buffer.name,
+                *memory.get(source, ("program",)),
+            )
     return memory
 
 
@@ -121,5 +129,7 @@ def _writers(module: IRModule, buffers: set[str]) -> set[str]:
         call.device or "cpu0"
         for call in prim_calls(module.aot_main.body)
         for arg in call.args
-        if isinstance(arg, tir.AccessPtr) and "w" in arg.access and arg.buffer.name in buffers
+        if isinstance(arg, tir.AccessPtr)
+        and "w" in arg.access
+        and arg.buffer.name in buffers
     }

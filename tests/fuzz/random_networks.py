@@ -1,7 +1,8 @@
 """Small random networks with branches, views, borders and skip connections.
 
-A seed determines the network. Layers read any earlier tensor, so live ranges overlap in many ways;
-tensors have a few hundred bytes, so that a plan can be executed access by access.
+A seed determines the network. Layers read any earlier tensor, so live ranges overlap in
+many ways; tensors have a few hundred bytes, so that a plan can be executed access by
+access.
 """
 
 from __future__ import annotations
@@ -62,7 +63,12 @@ class _Network:
         self.kinds = [*KINDS, "part", "part", "join"] if seed >= PARTED else KINDS
         self.numbers = np.random.Generator(np.random.PCG64(seed))
         self.graph = GraphBuilder("net")
-        shape = (1, self.rng.randint(2, 6), self.rng.randint(2, 6), self.rng.choice([1, 2, 3, 4]))
+        shape = (
+            1,
+            self.rng.randint(2, 6),
+            self.rng.randint(2, 6),
+            self.rng.choice([1, 2, 3, 4]),
+        )
         self.maps = [self.graph.input("x", shape, **self._scale())]
         self.used: set[str] = set()
 
@@ -70,11 +76,15 @@ class _Network:
         for _ in range(self.rng.randint(2, 7)):
             self.maps.append(self._layer(self._any()))
         results = [self._end(self.maps[-1])]
-        loose = [v for v in self.maps[1:] if v.name not in self.used and v.name != results[0].name]
+        loose = [
+            v
+            for v in self.maps[1:]
+            if v.name not in self.used and v.name != results[0].name
+        ]
         results += loose[: self.rng.randint(0, 2)]
         return self.graph.module(*results)
 
-    # ---- layers --------------------------------------------------------------------------------
+    # ---- layers ----------------------------------------------------------------------
 
     def _any(self) -> Value:
         """Return mostly the newest feature map, sometimes an older one."""
@@ -98,7 +108,9 @@ class _Network:
                 paddings = (0, 0, *(self.rng.randint(0, 1) for _ in range(4)), 0, 0)
                 return self._call("pad", x, paddings=paddings)
             case _:
-                return self._call(self.rng.choice(["relu", "relu6"]), x, **self._scale())
+                return self._call(
+                    self.rng.choice(["relu", "relu6"]), x, **self._scale()
+                )
 
     def _convolution(self, x: Value, op: str, count: int) -> Value:
         _, height, width, channels = x.type.shape
@@ -108,7 +120,9 @@ class _Network:
         weights = self.numbers.integers(-127, 128, shape).astype(np.int8)
         scales = self.numbers.uniform(0.002, 0.02, count).tolist()
         bias = self.numbers.integers(-2000, 2000, count).astype(np.int32)
-        taps = self.graph.constant(weights, scale=scales, axis=0 if op == "conv2d" else 3)
+        taps = self.graph.constant(
+            weights, scale=scales, axis=0 if op == "conv2d" else 3
+        )
         padding = (
             *same_padding(height, size[0], stride[0], 1),
             *same_padding(width, size[1], stride[1], 1),
@@ -126,7 +140,9 @@ class _Network:
         )
 
     def _pool(self, x: Value) -> Value:
-        size = tuple(self.rng.randint(1, min(3, length)) for length in x.type.shape[1:3])
+        size = tuple(
+            self.rng.randint(1, min(3, length)) for length in x.type.shape[1:3]
+        )
         stride = (self.rng.randint(1, 2), self.rng.randint(1, 2))
         return self._call(
             self.rng.choice(["max_pool2d", "average_pool2d"]),
@@ -172,7 +188,10 @@ class _Network:
         flat = self._call("reshape", x, shape=(1, x.type.elements))
         weights = self.numbers.integers(-127, 128, (5, x.type.elements)).astype(np.int8)
         bias = self.numbers.integers(-2000, 2000, 5).astype(np.int32)
-        taps, start = self.graph.constant(weights, scale=0.004), self.graph.constant(bias)
+        taps, start = (
+            self.graph.constant(weights, scale=0.004),
+            self.graph.constant(bias),
+        )
         scores = self._call(
             "fully_connected",
             flat,
@@ -184,7 +203,7 @@ class _Network:
         )
         return self._call("softmax", scores, scale=1 / 256, zero_point=-128, beta=1.0)
 
-    # ---- values --------------------------------------------------------------------------------
+    # ---- values ----------------------------------------------------------------------
 
     def _scale(self) -> dict[str, Any]:
         scale = self.rng.uniform(0.02, 0.1)

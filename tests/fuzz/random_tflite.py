@@ -1,7 +1,7 @@
 """Random .tflite graphs with branches, as an exporter could write them.
 
-A seed and a kind determine the graph; "hybrid" graphs have float activations and int8 weights. Each
-operator reads any earlier tensor; quantization is random.
+A seed and a kind determine the graph; "hybrid" graphs have float activations and int8
+weights. Each operator reads any earlier tensor; quantization is random.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ FIXED = {
     ("SOFTMAX", "uint8"): (1 / 256, 0),
 }
 """Results whose quantization LiteRT defines."""
-SAME = ("RESHAPE", "TRANSPOSE", "MAX_POOL_2D", "AVERAGE_POOL_2D", "SLICE", "PAD", "CONCATENATION")
+SAME = (
+    "RESHAPE",
+    "TRANSPOSE",
+    "MAX_POOL_2D",
+    "AVERAGE_POOL_2D",
+    "SLICE",
+    "PAD",
+    "CONCATENATION",
+)
 """Operators that keep the quantization of their input."""
 
 
@@ -70,22 +78,40 @@ class _RandomGraph:
         for name in ("x", "z")[: self.rng.randint(1, 2)]:
             made = self.tensor(name, shape, *self.quantization())
             self.graph.table.inputs.append(made.index)
-        kinds = ("binary", "unary", "conv", "depthwise", "pool", "join", "slice", "pad", "dense")
+        kinds = (
+            "binary",
+            "unary",
+            "conv",
+            "depthwise",
+            "pool",
+            "join",
+            "slice",
+            "pad",
+            "dense",
+        )
         for step in range(self.rng.randint(*STEPS)):
             getattr(self, self.rng.choice(kinds))(f"t{step}")
         inputs = set(self.graph.table.inputs)
-        self.graph.outputs(*[m.index for m in self.made if m.index not in self.used | inputs])
+        self.graph.outputs(
+            *[m.index for m in self.made if m.index not in self.used | inputs]
+        )
         return self.file.data()
 
-    # ---- tensors ---------------------------------------------------------------------------------
+    # ---- tensors ---------------------------------------------------------------------
 
     def quantization(self) -> tuple[float, int]:
         zero_points = {"int8": self.rng.randint(-128, 127), "int16": 0, "float32": 0}
         zero_points["uint8"] = zero_points["int8"] + 128
-        scale = 0.0 if self.dtype == "float32" else float(np.float32(2 ** self.rng.uniform(-9, -3)))
+        scale = (
+            0.0
+            if self.dtype == "float32"
+            else float(np.float32(2 ** self.rng.uniform(-9, -3)))
+        )
         return scale, zero_points[self.dtype]
 
-    def tensor(self, name: str, shape: Sequence[int], scale: float, zero_point: int) -> Made:
+    def tensor(
+        self, name: str, shape: Sequence[int], scale: float, zero_point: int
+    ) -> Made:
         index = self.graph.tensor(name, self.dtype, shape, scale, zero_point)
         self.made.append(Made(index, tuple(shape), scale, zero_point))
         return self.made[-1]
@@ -108,12 +134,14 @@ class _RandomGraph:
         result = self.tensor(name, shape, *FIXED.get((op, self.dtype), kept))
         indices = [item.index if isinstance(item, Made) else item for item in inputs]
         self.used.update(indices)
-        self.graph.op(op, indices, [result.index], *([table] if table else []), **options)
+        self.graph.op(
+            op, indices, [result.index], *([table] if table else []), **options
+        )
 
     def ints(self, name: str, values: object) -> int:
         return self.graph.constant(f"{name}/c", np.array(values, np.int32))
 
-    # ---- operators -------------------------------------------------------------------------------
+    # ---- operators -------------------------------------------------------------------
 
     def binary(self, name: str) -> None:
         a = self.pick()
@@ -122,12 +150,24 @@ class _RandomGraph:
             [("ADD", "AddOptions"), ("SUB", "SubOptions"), ("MUL", "MulOptions")]
         )
         activation = self.rng.choice([0, 0, 1, 3])
-        options = {} if op == "MUL" else {"potScaleInt16": False}  # as the converter writes it
-        self.emit(name, op, [a, b], a.shape, table, fusedActivationFunction=activation, **options)
+        options = (
+            {} if op == "MUL" else {"potScaleInt16": False}
+        )  # as the converter writes it
+        self.emit(
+            name,
+            op,
+            [a, b],
+            a.shape,
+            table,
+            fusedActivationFunction=activation,
+            **options,
+        )
 
     def unary(self, name: str) -> None:
         x = self.pick()
-        op = self.rng.choice(["RELU", "LOGISTIC", "TANH", "SOFTMAX", "RESHAPE", "TRANSPOSE"])
+        op = self.rng.choice(
+            ["RELU", "LOGISTIC", "TANH", "SOFTMAX", "RESHAPE", "TRANSPOSE"]
+        )
         if op == "RESHAPE":
             shape = (1, int(np.prod(x.shape)))
             self.emit(name, op, [x, self.ints(name, shape)], shape)
@@ -148,8 +188,12 @@ class _RandomGraph:
         if self.dtype == "float32":
             w = self.values.normal(size=shape).astype(np.float32)
             bias = self.values.normal(size=count).astype(np.float32)
-            return self.graph.constant(f"{name}/w", w), self.graph.constant(f"{name}/b", bias)
-        is_unsigned = self.dtype == "uint8"  # has one scale and zero point for all weights
+            return self.graph.constant(f"{name}/w", w), self.graph.constant(
+                f"{name}/b", bias
+            )
+        is_unsigned = (
+            self.dtype == "uint8"
+        )  # has one scale and zero point for all weights
         several = count if axis >= 0 and not is_unsigned else 1
         scales = (2 ** self.values.uniform(-8, -4, several)).astype(np.float32)
         w = self.values.integers(-127, 128, shape).astype(np.int8)
@@ -166,17 +210,23 @@ class _RandomGraph:
     def hybrid_weights(
         self, name: str, shape: tuple[int, ...], count: int, axis: int
     ) -> tuple[int, int]:
-        scales = (2 ** self.values.uniform(-8, -4, count if axis >= 0 else 1)).astype(np.float32)
+        scales = (2 ** self.values.uniform(-8, -4, count if axis >= 0 else 1)).astype(
+            np.float32
+        )
         w = self.values.integers(-127, 128, shape).astype(np.int8)
         weights = self.graph.constant(f"{name}/w", w)
         self.quantize(weights, scales, max(axis, 0), 0)
         bias = self.values.normal(size=count).astype(np.float32)
         return weights, self.graph.constant(f"{name}/b", bias)
 
-    def quantize(self, index: int, scales: np.ndarray, axis: int, zero_point: int) -> None:
+    def quantize(
+        self, index: int, scales: np.ndarray, axis: int, zero_point: int
+    ) -> None:
         listed = [float(scale) for scale in scales]
         spare = self.graph.tensor("", "int8", (), listed, zero_point, axis=axis)
-        self.graph.table.tensors[index].quantization = self.graph.table.tensors[spare].quantization
+        self.graph.table.tensors[index].quantization = self.graph.table.tensors[
+            spare
+        ].quantization
         del self.graph.table.tensors[spare]
 
     def conv(self, name: str) -> None:
@@ -248,12 +298,16 @@ class _RandomGraph:
         axis = self.rng.randrange(len(a.shape))
         shape = [n * len(parts) if k == axis else n for k, n in enumerate(a.shape)]
         if np.prod(shape) < 2000:
-            self.emit(name, "CONCATENATION", parts, shape, "ConcatenationOptions", axis=axis)
+            self.emit(
+                name, "CONCATENATION", parts, shape, "ConcatenationOptions", axis=axis
+            )
 
     def slice(self, name: str) -> None:
         x = self.pick()
         begin = [self.rng.randrange(n) for n in x.shape]
-        shape = [self.rng.randint(1, n - b) for n, b in zip(x.shape, begin, strict=True)]
+        shape = [
+            self.rng.randint(1, n - b) for n, b in zip(x.shape, begin, strict=True)
+        ]
         first = self.graph.constant(f"{name}/from", np.array(begin, np.int32))
         self.emit(name, "SLICE", [x, first, self.ints(name, shape)], shape)
 

@@ -1,7 +1,7 @@
 """Readers of external files, with their seed files and mutators.
 
-A reader takes bytes and returns, or raises one of our errors other than InternalError. Accepted
-modules also go through the verifier.
+A reader takes bytes and returns, or raises one of our errors other than InternalError.
+Accepted modules also go through the verifier.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ _SOC = b"\n#### soc\n"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A reader under test; `share` of all cases go to it, at least `LEAST_CASES` of a million."""
+    """A reader under test; `share` of all cases go to it, at least `LEAST_CASES` of a
+    million.
+    """
 
     name: str
     seeds: Callable[[], Sequence[bytes]]
@@ -98,7 +100,7 @@ class Reader:
     share: int
 
 
-# ---- models --------------------------------------------------------------------------------------
+# ---- models --------------------------------------------------------------------------
 
 
 def _verified(module: IRModule) -> IRModule:
@@ -125,7 +127,9 @@ def _pytorch_seeds() -> tuple[bytes, ...]:
 
 
 def _read_text(data: bytes) -> object:
-    return load_module_bytes(b"firmwright" + data.removeprefix(b"firmwright"), "hostile.fwir")
+    return load_module_bytes(
+        b"firmwright" + data.removeprefix(b"firmwright"), "hostile.fwir"
+    )
 
 
 def _read_fragment(data: bytes) -> object:
@@ -153,7 +157,10 @@ def _c_source_seeds() -> tuple[bytes, ...]:
     files = sorted(_tflite_seeds(), key=len)[:2]
     hexadecimal = ", ".join(f"0x{byte:02x}" for byte in files[0])
     octal = "".join(f"\\{byte:03o}" for byte in files[1])
-    return (f"int m[] = {{{hexadecimal}}}; // m".encode(), f'char m[] = "{octal}";'.encode())
+    return (
+        f"int m[] = {{{hexadecimal}}}; // m".encode(),
+        f'char m[] = "{octal}";'.encode(),
+    )
 
 
 @cache
@@ -169,9 +176,13 @@ def _onnx_seeds() -> tuple[bytes, ...]:
             case 1:
                 y = net.node("Softmax", net.node("Flatten", y), axis=1)
             case 2:
-                y = net.node("Concat", y, net.node("Transpose", y, perm=[0, 1, 3, 2]), axis=1)
+                y = net.node(
+                    "Concat", y, net.node("Transpose", y, perm=[0, 1, 3, 2]), axis=1
+                )
             case _:
-                y = net.node("ReduceMean", net.node("Add", y, y), axes=[2, 3], keepdims=0)
+                y = net.node(
+                    "ReduceMean", net.node("Add", y, y), axes=[2, 3], keepdims=0
+                )
         small.append(net.model(y))
     return tuple(small)
 
@@ -201,7 +212,7 @@ def _filetest_seeds() -> tuple[bytes, ...]:
     return tuple(file.read_bytes() for file in files)
 
 
-# ---- boards, logs, facts -------------------------------------------------------------------------
+# ---- boards, logs, facts -------------------------------------------------------------
 
 
 @cache
@@ -229,7 +240,9 @@ def _read_board(data: bytes) -> object:
 def _board_seeds() -> tuple[bytes, ...]:
     found = []
     for file in sorted(boards_dir().glob("*/board.toml")):
-        text = re.sub('^name = ".*"', 'name = "hostile"', file.read_text(), flags=re.MULTILINE)
+        text = re.sub(
+            '^name = ".*"', 'name = "hostile"', file.read_text(), flags=re.MULTILINE
+        )
         named = re.search('^soc = "(.*)"', text, flags=re.MULTILINE)
         soc = (boards_dir() / "soc" / f"{named[1]}.toml").read_text() if named else ""
         text = re.sub('^soc = ".*"', 'soc = "hostile"', text, flags=re.MULTILINE)
@@ -239,7 +252,9 @@ def _board_seeds() -> tuple[bytes, ...]:
 
 @cache
 def _tuning_seeds() -> tuple[bytes, ...]:
-    return (b"\n".join(json.dumps({**MEASUREMENT, "count": n}).encode() for n in range(3)),)
+    return (
+        b"\n".join(json.dumps({**MEASUREMENT, "count": n}).encode() for n in range(3)),
+    )
 
 
 @cache
@@ -269,7 +284,9 @@ def _read_tuning_log(data: bytes) -> object:
     tuning = read_tuning(_file(data, "tuning.log"))
     if not tuning.layers:
         raise ModelError("no line of it is a measurement.")
-    return tuning, [tuning.measurements_for_layer(layer, "b") for layer in tuning.layers]
+    return tuning, [
+        tuning.measurements_for_layer(layer, "b") for layer in tuning.layers
+    ]
 
 
 def _read_part_log(data: bytes) -> object:
@@ -298,7 +315,9 @@ def _tried(read: Callable[[], object]) -> None:
 
 @cache
 def _facts_seeds() -> tuple[bytes, ...]:
-    options = Options(target="cortex-m -mcpu=cortex-m4", preserve_input=True, ram_bytes=50_000)
+    options = Options(
+        target="cortex-m -mcpu=cortex-m4", preserve_input=True, ram_bytes=50_000
+    )
     done = compile_model(random_network(3), options)
     return (str(done.tree.files["metadata.json"]).encode(),)
 
@@ -313,7 +332,12 @@ def _read_earlier(data: bytes) -> object:
 @cache
 def _earlier_seeds() -> tuple[bytes, ...]:
     row = {"name": "conv", "kind": "conv2d", "instructions": 12, "macs": 3}
-    facts = {"operators": [row, row], "total": 24, "workspace_bytes": 10, "unit": "instructions"}
+    facts = {
+        "operators": [row, row],
+        "total": 24,
+        "workspace_bytes": 10,
+        "unit": "instructions",
+    }
     return (json.dumps(facts).encode(),)
 
 
@@ -341,7 +365,11 @@ def _read_target(data: bytes) -> object:
 
 @cache
 def _array_seeds() -> tuple[bytes, ...]:
-    return (npz_bytes({"x": np.arange(12, dtype=np.int8), "y": np.zeros((2, 2), np.float32)}),)
+    return (
+        npz_bytes(
+            {"x": np.arange(12, dtype=np.int8), "y": np.zeros((2, 2), np.float32)}
+        ),
+    )
 
 
 @cache
@@ -354,11 +382,15 @@ def _data_set_seeds() -> tuple[bytes, ...]:
 def _read_data_set(data: bytes) -> object:
     """Read a data set, or labels for one, and choose the metric."""
     shape = (1, 2, 2)
-    image = IoTensor("image", "image", TensorType(shape, INT8, Quantization((0.5,), (-128,))))
+    image = IoTensor(
+        "image", "image", TensorType(shape, INT8, Quantization((0.5,), (-128,)))
+    )
     if data.startswith(b"PK"):
         found = read_dataset(_file(data, "x.npz"), [image])
     else:
-        found = read_dataset({"x": np.zeros((3, *shape))}, [image], _file(data, "labels.csv"))
+        found = read_dataset(
+            {"x": np.zeros((3, *shape))}, [image], _file(data, "labels.csv")
+        )
     return make_task(found, shape, (1, 3))
 
 
@@ -383,7 +415,13 @@ READERS: tuple[Reader, ...] = (
     Reader("metadata and recipe", _facts_seeds, few(by_values), _read_facts, 2),
     Reader("earlier results", _earlier_seeds, few(by_values), _read_earlier, 7),
     Reader("targets", _target_seeds, few(by_tokens), _read_target, 9),
-    Reader("arrays", _array_seeds, few(by_bytes), lambda data: read_npz(_file(data, "x.npz")), 5),
+    Reader(
+        "arrays",
+        _array_seeds,
+        few(by_bytes),
+        lambda data: read_npz(_file(data, "x.npz")),
+        5,
+    ),
     Reader("data sets", _data_set_seeds, few(by_bytes), _read_data_set, 2),
     Reader("answers of a device", answers_of_a_session, few(by_bytes), replay, 2),
 )

@@ -1,7 +1,7 @@
 """A session with a device whose frames are intact but whose payloads are mutated.
 
-Each request is answered by the next recorded answer (kind, status, length, payload), in virtual
-time.
+Each request is answered by the next recorded answer (kind, status, length, payload), in
+virtual time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from firmwright.base.errors import DeviceError
-from firmwright.device.link_protocol import KIND_ANSWER, Frame, FrameReader, encode_frame
+from firmwright.device.link_protocol import (
+    KIND_ANSWER,
+    Frame,
+    FrameReader,
+    encode_frame,
+)
 from firmwright.device.session import Session
 from tests.runtime.simulated_line import Line, SimulatedLine, build
 
@@ -24,7 +29,9 @@ SIZE = 600
 
 
 def _packed(frame: Frame) -> bytes:
-    return struct.pack(HEAD, frame.kind, frame.status, len(frame.payload)) + frame.payload
+    return (
+        struct.pack(HEAD, frame.kind, frame.status, len(frame.payload)) + frame.payload
+    )
 
 
 def _unpacked(data: bytes) -> list[tuple[int, int, bytes]]:
@@ -38,7 +45,9 @@ def _unpacked(data: bytes) -> list[tuple[int, int, bytes]]:
 
 @dataclass
 class Replay:
-    """A transport: the n-th request gets the n-th answer, under the request's own numbers."""
+    """A transport: the n-th request gets the n-th answer, under the request's own
+    numbers.
+    """
 
     answers: list[tuple[int, int, bytes]]
 
@@ -65,7 +74,8 @@ class Replay:
         for request in self.heard.feed(data):
             if request is not None and self.answers:
                 kind, status, payload = self.answers.pop(0)
-                # What kind it is follows the request, but where the bent answer says otherwise.
+                # What kind it is follows the request, but where the bent answer says
+                # otherwise.
                 kind = request.kind | KIND_ANSWER if kind & KIND_ANSWER else kind
                 frame = Frame(request.session, request.sequence, kind, status, payload)
                 self.waiting += encode_frame(frame)
@@ -96,7 +106,9 @@ class _Recorded(SimulatedLine):
 
     def read(self, limit: int, timeout_s: float) -> bytes:
         data = super().read(limit, timeout_s)
-        self.frames += [f for f in self.reader.feed(data) if f is not None and f.session]
+        self.frames += [
+            f for f in self.reader.feed(data) if f is not None and f.session
+        ]
         return data
 
 
@@ -107,6 +119,8 @@ def answers_of_a_session() -> tuple[bytes, ...]:
         line = _Recorded(build(Path(folder)), Line(says_bytes=0), 0)
         line.frames, line.reader = [], FrameReader()
         with Session(line, clock=line.clock) as session:
-            session.run({t.name: _zeros(t.dtype, t.size_bytes) for t in session.info.inputs})
+            session.run(
+                {t.name: _zeros(t.dtype, t.size_bytes) for t in session.info.inputs}
+            )
         line.end()
     return (b"".join(_packed(frame) for frame in line.frames),)

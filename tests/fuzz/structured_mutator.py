@@ -1,8 +1,8 @@
 """Structure-aware mutation of files: by field, token or value as well as by byte.
 
-One to three fields of a valid file are changed; a seed gives the same file on every machine. The
-mutators parse flatbuffer offsets, table heads and lengths, protobuf tags, lengths and numbers,
-tokens of text and values of JSON.
+One to three fields of a valid file are changed; a seed gives the same file on every
+machine. The mutators parse flatbuffer offsets, table heads and lengths, protobuf tags,
+lengths and numbers, tokens of text and values of JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,24 @@ from typing import Any
 
 Bend = Callable[[bytes, random.Random], bytes]
 
-NUMBERS = (0, 1, 2, 3, 4, 7, 8, 127, 128, 255, 256, 32767, 65535, 2**31 - 1, 2**31, 2**32 - 1)
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    127,
+    128,
+    255,
+    256,
+    32767,
+    65535,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+)
 WIDE = (*NUMBERS, 2**63 - 1, 2**63, 2**64 - 1, 10**30)
 WORDS = (
     "0",
@@ -69,7 +86,9 @@ WORDS = (
     "1_000",
     "1979-05-27",
 )
-_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[%@]?[A-Za-z_][\w.$]*|-?\d[\w.+]*|\s+|.', re.DOTALL)
+_TOKEN = re.compile(
+    r'"(?:[^"\\\n]|\\.)*"|[%@]?[A-Za-z_][\w.$]*|-?\d[\w.+]*|\s+|.', re.DOTALL
+)
 
 
 def few(bend: Bend) -> Bend:
@@ -83,7 +102,7 @@ def few(bend: Bend) -> Bend:
     return bent
 
 
-# ---- bytes ---------------------------------------------------------------------------------------
+# ---- bytes ---------------------------------------------------------------------------
 
 
 def by_bytes(data: bytes, rng: random.Random) -> bytes:
@@ -106,11 +125,13 @@ def by_bytes(data: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-# ---- flatbuffers ---------------------------------------------------------------------------------
+# ---- flatbuffers ---------------------------------------------------------------------
 
 
 def by_flatbuffer(data: bytes, rng: random.Random) -> bytes:
-    """Change a field of 1 to 8 bytes at an offset, a table head, a length or a value."""
+    """Change a field of 1 to 8 bytes at an offset, a table head, a length or a
+    value.
+    """
     fields = _flatbuffer_fields(data)
     if not fields or rng.random() < 0.1:
         return by_bytes(data, rng)
@@ -120,7 +141,9 @@ def by_flatbuffer(data: bytes, rng: random.Random) -> bytes:
         value = int.from_bytes(data[other : other + size], "little")
     else:
         old = int.from_bytes(data[at : at + size], "little")
-        value = rng.choice((*NUMBERS, old + 1, old - 1, old * 2, len(data), len(data) - at, -at))
+        value = rng.choice(
+            (*NUMBERS, old + 1, old - 1, old * 2, len(data), len(data) - at, -at)
+        )
     changed = bytearray(data)
     changed[at : at + size] = (value % (1 << (8 * size))).to_bytes(size, "little")
     return bytes(changed)
@@ -172,14 +195,16 @@ def _u32(data: bytes, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little")
 
 
-# ---- protobufs -----------------------------------------------------------------------------------
+# ---- protobufs -----------------------------------------------------------------------
 
 Piece = tuple[int, int, int, int]
 """Begin, begin of the content, end, wire type."""
 
 
 def by_protobuf(data: bytes, rng: random.Random) -> bytes:
-    """Drop, duplicate or swap a field, or change its number, type, length or content."""
+    """Drop, duplicate or swap a field, or change its number, type, length or
+    content.
+    """
     if rng.random() < 0.1:
         return by_bytes(data, rng)
     path = _descend(data, rng)
@@ -208,7 +233,9 @@ def _field(tag: bytes, wire: int, content: bytes) -> bytes:
     return tag + (_varint(len(content)) + content if wire == 2 else content)
 
 
-def _spliced(data: bytes, outer: Sequence[Piece], begin: int, end: int, new: bytes) -> bytes:
+def _spliced(
+    data: bytes, outer: Sequence[Piece], begin: int, end: int, new: bytes
+) -> bytes:
     """Replace a field and adjust the lengths of all enclosing messages."""
     for piece in reversed(outer):
         new = data[piece[1] : begin] + new + data[end : piece[2]]
@@ -217,7 +244,9 @@ def _spliced(data: bytes, outer: Sequence[Piece], begin: int, end: int, new: byt
     return data[:begin] + new + data[end:]
 
 
-def _descend(data: bytes, rng: random.Random) -> list[tuple[list[Piece], Piece, tuple[Piece, ...]]]:
+def _descend(
+    data: bytes, rng: random.Random
+) -> list[tuple[list[Piece], Piece, tuple[Piece, ...]]]:
     """Descend from the message into a random field and return the path."""
     way: list[tuple[list[Piece], Piece, tuple[Piece, ...]]] = []
     begin, end, outer = 0, len(data), tuple[Piece, ...]()
@@ -273,7 +302,7 @@ def _varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-# ---- texts ---------------------------------------------------------------------------------------
+# ---- texts ---------------------------------------------------------------------------
 
 
 def by_tokens(data: bytes, rng: random.Random) -> bytes:
@@ -316,10 +345,12 @@ def _other_number(tokens: list[str], at: int, rng: random.Random) -> str:
     text = tokens[at]
     if not text.lstrip("-").isdigit() or len(text) > 40:
         return rng.choice(WORDS)
-    return str(rng.choice((int(text) + 1, int(text) - 1, -int(text), int(text) * 2, *WIDE)))
+    return str(
+        rng.choice((int(text) + 1, int(text) - 1, -int(text), int(text) * 2, *WIDE))
+    )
 
 
-# ---- JSON ----------------------------------------------------------------------------------------
+# ---- JSON ----------------------------------------------------------------------------
 
 _VALUES: tuple[Any, ...] = (
     None,
@@ -399,7 +430,9 @@ def by_archive(data: bytes, rng: random.Random) -> bytes:
     choice = rng.random()
     if choice < 0.1:
         return by_bytes(data, rng)
-    name = rng.choice([name for name in files if name.endswith(".json")] or list(files) or [""])
+    name = rng.choice(
+        [name for name in files if name.endswith(".json")] or list(files) or [""]
+    )
     if choice < 0.15:
         files.pop(name, None)
     elif name in files:

@@ -1,4 +1,6 @@
-"""Full disks, links, signals and peers that never finish leave nothing behind and end in time."""
+"""Full disks, links, signals and peers that never finish leave nothing behind and end
+in time.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 COMMAND = (sys.executable, "-m", "firmwright")
 PATIENCE_S = 0.3
 OLD = SourceTree({"SConstruct": "old", "metadata.json": "{}", "model/a.c": "old"})
-NEW = SourceTree({"SConstruct": "old", "metadata.json": "{1}", "model/a.c": "new", "model/b.c": ""})
+NEW = SourceTree(
+    {"SConstruct": "old", "metadata.json": "{1}", "model/a.c": "new", "model/b.c": ""}
+)
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -46,7 +50,7 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-# ---- disks ---------------------------------------------------------------------------------------
+# ---- disks ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
@@ -89,14 +93,18 @@ def test_an_end_in_between_leaves_no_half_that_builds(
         NEW.write(tmp_path)
         os._exit(0)
     os.waitpid(child, 0)
-    found = {name: value for name, value in contents(tmp_path).items() if ".new" not in name}
+    found = {
+        name: value for name, value in contents(tmp_path).items() if ".new" not in name
+    }
     if "SConstruct" in found:
         NEW.write(tmp_path / "whole")
         whole = contents(tmp_path / "whole")
         assert found in (old, whole)
     NEW.write(tmp_path)
     names = {"SConstruct", "metadata.json", "model/a.c", "model/b.c"}
-    assert {name for name in contents(tmp_path) if not name.startswith("whole")} >= names
+    assert {
+        name for name in contents(tmp_path) if not name.startswith("whole")
+    } >= names
 
 
 @pytest.mark.parametrize("steps", range(1, 8))
@@ -169,15 +177,19 @@ def test_a_small_disk_keeps_the_project(small_disk: Path, deep: bool) -> None:
     before = contents(small_disk)
     (small_disk / "rest").write_bytes(bytes(16_000))
     for options in (["--name", "other"], ["--optimize", "ram"]):
-        done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 2
-        assert done.stderr.endswith("No space left on device. Try: another directory.\n")
+        assert done.stderr.endswith(
+            "No space left on device. Try: another directory.\n"
+        )
         assert done.stderr.count("\n") == 1
     (small_disk / "rest").unlink()
     assert contents(small_disk) == before
 
 
-# ---- signals -------------------------------------------------------------------------------------
+# ---- signals -------------------------------------------------------------------------
 
 WAITING = """
 import sys, tempfile, time
@@ -192,7 +204,10 @@ sys.exit(main.main(["inspect", "x.tflite"]))
 
 
 def test_a_termination_removes_temporary_folders(tmp_path: Path) -> None:
-    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "toolchain")}
+    environment = os.environ | {
+        "TMPDIR": str(tmp_path),
+        "PYTHONPATH": str(ROOT / "toolchain"),
+    }
     process = subprocess.Popen(
         [sys.executable, "-c", WAITING],
         env=environment,
@@ -211,10 +226,15 @@ def test_a_termination_removes_temporary_folders(tmp_path: Path) -> None:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL])
-def test_a_build_that_was_ended_is_repeated(stop: int, tmp_path: Path, deep: bool) -> None:
+def test_a_build_that_was_ended_is_repeated(
+    stop: int, tmp_path: Path, deep: bool
+) -> None:
     if not deep:
         pytest.skip("part of the larger grid; --deep runs it")
-    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "toolchain")}
+    environment = os.environ | {
+        "TMPDIR": str(tmp_path),
+        "PYTHONPATH": str(ROOT / "toolchain"),
+    }
     environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     command = [*COMMAND, "verify", str(DIGITS)]
     for delay_s in (4, 6, 8, 10):
@@ -224,14 +244,18 @@ def test_a_build_that_was_ended_is_repeated(stop: int, tmp_path: Path, deep: boo
         process.wait(20)
         if stop == signal.SIGTERM:
             assert not list(tmp_path.glob("firmwright-*"))
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
-# ---- streams and peers ---------------------------------------------------------------------------
+# ---- streams and peers ---------------------------------------------------------------
 
 
-def test_a_traceback_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_has_no_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     try:
         raise ValueError("a\x1b[2Jb")
     except ValueError:
@@ -278,7 +302,9 @@ class EndlessPeer:
         self.kind = ""
 
 
-@pytest.mark.parametrize("kind", ["busy", "busy again", "noise", "text", "damaged", "started"])
+@pytest.mark.parametrize(
+    "kind", ["busy", "busy again", "noise", "text", "damaged", "started"]
+)
 def test_a_peer_without_end_ends_with_the_timeout(kind: str) -> None:
     begin = time.monotonic()
     with pytest.raises(DeviceTimeoutError, match=rf"within {PATIENCE_S:g} s"):

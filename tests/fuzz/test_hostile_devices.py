@@ -1,4 +1,6 @@
-"""Every call of a session with a hostile device ends in a value or a DeviceError, in bounds."""
+"""Every call of a session with a hostile device ends in a value or a DeviceError, in
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,16 @@ from tests.fuzz.hostile_device import TENSOR_BYTES, HostileDevice, frame, honest
 SEEDS, SEEDS_DEEP = 48, 10_000
 MEMORY_BYTES = 24 << 20
 LIMIT_S = 1000.0
-"""In virtual time, for any call: a greeting has 200 s, a run 300 s, and the tensors are small."""
+"""In virtual time, for any call: a greeting has 200 s, a run 300 s, and the tensors are
+small.
+"""
 
 INPUTS = {"name": np.zeros(TENSOR_BYTES, np.int8)}
 CALLS: dict[str, Callable[[Session], object]] = {
     "run": lambda session: session.run(INPUTS),
-    "write_params": lambda session: session.write_params(bytes(session.info.params_bytes)),
+    "write_params": lambda session: session.write_params(
+        bytes(session.info.params_bytes)
+    ),
     "profile": lambda session: session.profile(),
     "taps": lambda session: sum(len(data) for _, data in session.taps()),
     "measure": lambda session: session.measure(INPUTS),
@@ -53,14 +59,20 @@ def calls_of(seed: int) -> list[bool]:
     """Open a session and make all calls; return which had a value."""
     device = HostileDevice(seed, 0.02 if seed % 2 else 0.2)
     sessions: list[Session] = []
-    ended = [end_of(device, lambda: sessions.append(Session(device, clock=device.clock)))]
+    ended = [
+        end_of(device, lambda: sessions.append(Session(device, clock=device.clock)))
+    ]
     for session in sessions:
         described = [(t.name, t.dtype, t.size_bytes) for t in session.info.inputs]
         for name, call in CALLS.items():
-            if name in ("run", "measure") and described != [("name", "int8", TENSOR_BYTES)]:
+            if name in ("run", "measure") and described != [
+                ("name", "int8", TENSOR_BYTES)
+            ]:
                 continue  # other tensors than the model has: open_session refuses these
             if name != "write_params" or session.info.params_bytes < 1 << 16:
-                ended.append(end_of(device, lambda call=call, session=session: call(session)))
+                ended.append(
+                    end_of(device, lambda call=call, session=session: call(session))
+                )
     return ended
 
 
@@ -80,7 +92,9 @@ def test_a_call_ends_in_a_value_or_an_error(deep: bool) -> None:
 @pytest.mark.parametrize("command", [Command.WRITE_INPUT, Command.READ_OUTPUT])
 def test_an_answer_with_surplus_bytes_is_an_error_at_once(command: Command) -> None:
     device = HostileDevice(1, 0.0)
-    device.lie = lambda request: frame(request, bytes(60_000)) if request.kind == command else None
+    device.lie = lambda request: (
+        frame(request, bytes(60_000)) if request.kind == command else None
+    )
     with (
         Session(device, clock=device.clock) as session,
         pytest.raises(DeviceError, match="60000 bytes"),
@@ -105,7 +119,9 @@ def test_names_without_an_end_are_an_error() -> None:
 
 
 class Speaker:
-    """Firmware of the benchmark that answers each command with the same bytes, or endlessly."""
+    """Firmware of the benchmark that answers each command with the same bytes, or
+    endlessly.
+    """
 
     name = "the speaker"
 
@@ -132,7 +148,9 @@ class Speaker:
     "answer",
     [
         b"m-lap-us-1\r\nm-lap-us-x\r\nm-results-[0.1]\r\nm-ready\r\n",
-        b"m-lap-us-1\r\nm-lap-us-" + b"9" * 5000 + b"\r\nm-results-[0.1]\r\nm-ready\r\n",
+        b"m-lap-us-1\r\nm-lap-us-"
+        + b"9" * 5000
+        + b"\r\nm-results-[0.1]\r\nm-ready\r\n",
         b"m-lap-us-1\r\nm-lap-us-2\r\nm-results-[0.1,,2]\r\nm-ready\r\n",
         b"m-lap-us-1\r\nm-lap-us-2\r\nm-results-[\xff]\r\nm-ready\r\n",
         b"x" * (2 << 20),
@@ -153,8 +171,12 @@ def test_a_benchmark_that_never_falls_silent_is_a_timeout() -> None:
         MlperfSession(Speaker(b"m-name-dut-[x]\r\n", forever=True), timeout_s=0.2)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="pipes of Windows have no time limit")
-def test_a_process_that_never_reads_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="pipes of Windows have no time limit"
+)
+def test_a_process_that_never_reads_is_a_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(process_transport, "_WRITE_TIMEOUT_S", 0.2)
     transport = ProcessTransport([sys.executable, "-c", "import time; time.sleep(600)"])
     with pytest.raises(DeviceTimeoutError, match=r"has not read \d+ bytes"):

@@ -1,6 +1,8 @@
-"""Tests that mutated external files yield a value or a clear error, for some thousand cases.
+"""Tests that mutated external files yield a value or a clear error, for some thousand
+cases.
 
-`python -m tests.fuzz.fuzz_corpus` runs any number of cases. Its findings are kept here as cases.
+`python -m tests.fuzz.fuzz_corpus` runs any number of cases. Its findings are kept here
+as cases.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ FOUND = Path(__file__).parent / "found"
 
 @pytest.fixture(autouse=True)
 def _deep_trees() -> None:
-    """Raise the recursion limit as every model reader does, before an example starts."""
+    """Raise the recursion limit as every model reader does, before an example
+    starts.
+    """
     raise_recursion_limit()
 
 
@@ -54,13 +58,20 @@ def test_a_mutated_file_yields_a_value_or_an_error(reader: Reader, deep: bool) -
 
 
 @settings(
-    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
 )
 @given(data=st.data(), reader=st.sampled_from([r for r in READERS if r.share > 3]))
-def test_fragments_and_noise_yield_a_value_or_an_error(data: Any, reader: Reader) -> None:
+def test_fragments_and_noise_yield_a_value_or_an_error(
+    data: Any, reader: Reader
+) -> None:
     whole = data.draw(st.sampled_from(list(reader.seeds())))
     first, last = sorted(data.draw(st.tuples(*[st.integers(0, len(whole))] * 2)))
-    noise = data.draw(st.one_of(st.binary(max_size=40), st.text(max_size=40).map(str.encode)))
+    noise = data.draw(
+        st.one_of(st.binary(max_size=40), st.text(max_size=40).map(str.encode))
+    )
     _, what = fuzz_corpus.end_of(reader, whole[:first] + noise + whole[last:])
     assert not what
 
@@ -82,7 +93,10 @@ def test_a_finding_is_reduced_and_keeps_its_error() -> None:
     _, what = fuzz_corpus.end_of(reader, b"some text! and more of it")
     assert what.startswith("KeyError")
     assert (
-        fuzz_corpus.smaller(reader, b"some text! and more of it", what.partition(": ")[0]) == b"!"
+        fuzz_corpus.smaller(
+            reader, b"some text! and more of it", what.partition(": ")[0]
+        )
+        == b"!"
     )
     assert fuzz_corpus.end_of(reader, b"some text") == (False, "")
 

@@ -1,6 +1,7 @@
 """Tests that names from a model stay names in paths, templates, C, shells and HTML.
 
-A model's graph, tensors, entry point and file have names that would be harmful if interpreted.
+A model's graph, tensors, entry point and file have names that would be harmful if
+interpreted.
 """
 
 from __future__ import annotations
@@ -55,7 +56,15 @@ NAMES = {
     "element of a page": "<script>alert(1)</script><img src=x onerror=alert(1)>",
     "name of a text": "@main %x {planted} const",
 }
-STRICT = ("-std=c99", "-trigraphs", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
+STRICT = (
+    "-std=c99",
+    "-trigraphs",
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Werror",
+)
 SHARED = ["end of a comment", "expression", "way up"]
 """Names that every package format is tested with."""
 
@@ -104,7 +113,9 @@ def assert_inside(paths: list[str]) -> None:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("kind", NAMES)
-def test_c_sources_with_a_hostile_name_compile_safely(kind: str, tmp_path: Path) -> None:
+def test_c_sources_with_a_hostile_name_compile_safely(
+    kind: str, tmp_path: Path
+) -> None:
     project = described(kind).project()
     assert_inside(list(project.files))
     assert any(path.endswith("_descriptor.c") for path in project.files)
@@ -112,10 +123,14 @@ def test_c_sources_with_a_hostile_name_compile_safely(kind: str, tmp_path: Path)
     project.write(tmp_path)
     sources = sorted((tmp_path / "model").glob("*.c"))
     words = ["gcc", *STRICT, f"-I{tmp_path / 'model'}", "-c", *map(str, sources)]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     objects = map(str, tmp_path.glob("*.o"))
-    symbols = subprocess.run(["nm", *objects], capture_output=True, text=True, check=True).stdout
+    symbols = subprocess.run(
+        ["nm", *objects], capture_output=True, text=True, check=True
+    ).stdout
     assert "planted" not in symbols.split()
     assert not (tmp_path / "planted").exists()
 
@@ -129,7 +144,9 @@ def test_module_text_with_a_hostile_name_round_trips(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SHARED)
 @pytest.mark.parametrize("form", export_formats())
-def test_a_package_cannot_escape_its_folder(form: str, kind: str, tmp_path: Path) -> None:
+def test_a_package_cannot_escape_its_folder(
+    form: str, kind: str, tmp_path: Path
+) -> None:
     output = tmp_path / "inner" / "package"
     output.parent.mkdir()
     tree, _ = export_model(compiled(kind), form, output)
@@ -183,7 +200,9 @@ def test_array_archives_contain_hostile_names_safely(kind: str, tmp_path: Path) 
 
 
 def test_module_files_must_be_inside_the_project() -> None:
-    module = replace(compiled("keyword").module, files={"../planted.c": b"int planted;"})
+    module = replace(
+        compiled("keyword").module, files={"../planted.c": b"int planted;"}
+    )
     with pytest.raises(FirmwrightError):
         compile_model(module, Options())
 

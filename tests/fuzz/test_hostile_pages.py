@@ -1,7 +1,8 @@
-"""No name in a page creates an element or an attribute: each page has the structure of one with x.
+"""No name in a page creates an element or an attribute: each page has the structure of
+one with x.
 
-The names of models, tensors, operators, files, boards, labels and data are hostile in every page
-that Firmwright writes, and in every value that a notebook displays.
+The names of models, tensors, operators, files, boards, labels and data are hostile in
+every page that Firmwright writes, and in every value that a notebook displays.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ ATTRIBUTES_OF_CODE = ("href", "src", "style", "class", "type", "action", "formac
 
 
 class Structure(HTMLParser):
-    """The elements of a page with the names of their attributes, and values that have effects."""
+    """The elements of a page with the names of their attributes, and values that have
+    effects.
+    """
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -101,7 +104,7 @@ def structure(page: str) -> list[tuple[object, ...]]:
     return parser.found
 
 
-# ---- Pages ---------------------------------------------------------------------------------------
+# ---- Pages ---------------------------------------------------------------------------
 
 
 def report(name: str) -> str:
@@ -113,7 +116,10 @@ def report(name: str) -> str:
         compiler=name,
         tool_version=name,
         buffers=(buffer(name, 0, 64, (0, 1), kind="input"), *make_report().buffers[1:]),
-        operators=(operator(0, name, 600, name=name, span=name), operator(2, "softmax", 400)),
+        operators=(
+            operator(0, name, 600, name=name, span=name),
+            operator(2, "softmax", 400),
+        ),
     )
     return render_page(data)
 
@@ -172,7 +178,17 @@ def compiled(name: str) -> Compilation:
 
 def verification(name: str) -> str:
     return Verification(
-        name, name, name, name, 1, 4, 1, 3, Difference(0, name, 2, 1, 4), False, explanation=name
+        name,
+        name,
+        name,
+        name,
+        1,
+        4,
+        1,
+        3,
+        Difference(0, name, 2, 1, 4),
+        False,
+        explanation=name,
     )._repr_html_()
 
 
@@ -213,6 +229,8 @@ def test_a_name_on_the_terminal_is_in_one_line_without_controls(kind: str) -> No
     stream = io.StringIO()
     print_text(f"{error}\n{table}", stream)
     lines = stream.getvalue().split("\n")
-    assert len(lines) == 2 + len(format_table(["file", "bytes"], [("x", 1), ("b", 2)]).split("\n"))
+    assert len(lines) == 2 + len(
+        format_table(["file", "bytes"], [("x", 1), ("b", 2)]).split("\n")
+    )
     categories = {unicodedata.category(letter) for line in lines for letter in line}
     assert not categories & {"Cc", "Cf", "Cs", "Zl", "Zp"}

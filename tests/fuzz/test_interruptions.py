@@ -1,7 +1,8 @@
-"""Kills at random moments, full disks and concurrent commands: a later run gives the same bytes.
+"""Kills at random moments, full disks and concurrent commands: a later run gives the
+same bytes.
 
-The gate has one kill and one pair of each; --deep has dozens. The moments are shares of the time
-that a whole run takes on this machine, from a seed.
+The gate has one kill and one pair of each; --deep has dozens. The moments are shares of
+the time that a whole run takes on this machine, from a seed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Work:
 
 WORKS = {
     "compile": Work(("compile", str(DIGITS), "--board", "host", "-o", "out")),
-    "build": Work(("build", "out"), ("compile", str(DIGITS), "--board", "host", "-o", "out")),
+    "build": Work(
+        ("build", "out"), ("compile", str(DIGITS), "--board", "host", "-o", "out")
+    ),
     "export": Work(("export", str(DIGITS), "--format", "cmake", "-o", "out")),
 }
 
@@ -56,8 +59,12 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def start(words: Sequence[str], folder: Path, own: Path | None = None) -> subprocess.Popen[str]:
-    """Start a command in a folder; `own` has its cache and temporary files instead of it."""
+def start(
+    words: Sequence[str], folder: Path, own: Path | None = None
+) -> subprocess.Popen[str]:
+    """Start a command in a folder; `own` has its cache and temporary files instead of
+    it.
+    """
     return subprocess.Popen(
         [*COMMAND, *words],
         cwd=folder,
@@ -75,7 +82,11 @@ def finish(process: subprocess.Popen[str]) -> None:
 
 def contents(path: Path) -> dict[str, str]:
     """Return the digests of all files that are the same after each run."""
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    files = (
+        [path]
+        if path.is_file()
+        else [file for file in path.rglob("*") if file.is_file()]
+    )
     return {
         str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files

@@ -1,7 +1,7 @@
 """Tests of valid containers with malformed operators.
 
-Every conformance case of every operator, with tensors dropped, absent, constant or not, or of
-another rank, size, type or quantization, must be rejected or compiled.
+Every conformance case of every operator, with tensors dropped, absent, constant or not,
+or of another rank, size, type or quantization, must be rejected or compiled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from firmwright.base.errors import ModelError, UnsupportedError
 from firmwright.base.quant import Quantization
 from firmwright.conformance.case_tables import ConformanceCase, conformance_cases
 from firmwright.frontends.tflite import read_tflite
-from firmwright.frontends.tflite.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.frontends.tflite.decoded_model import (
+    RawModel,
+    RawNode,
+    RawSubgraph,
+    RawTensor,
+)
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Options, compile_model
@@ -42,7 +47,9 @@ def _any(graph: RawSubgraph, rng: random.Random) -> RawTensor:
 
 def drop_input(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
     node = graph.nodes[0]
-    return _node(graph, replace(node, inputs=node.inputs[: rng.randrange(len(node.inputs))]))
+    return _node(
+        graph, replace(node, inputs=node.inputs[: rng.randrange(len(node.inputs))])
+    )
 
 
 def absent_input(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
@@ -54,12 +61,16 @@ def absent_input(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
 
 def more_inputs(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
     node = graph.nodes[0]
-    return _node(graph, replace(node, inputs=(*node.inputs, *rng.choices(node.inputs, k=2))))
+    return _node(
+        graph, replace(node, inputs=(*node.inputs, *rng.choices(node.inputs, k=2)))
+    )
 
 
 def swap_inputs(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
     node = graph.nodes[0]
-    return _node(graph, replace(node, inputs=tuple(rng.sample(node.inputs, len(node.inputs)))))
+    return _node(
+        graph, replace(node, inputs=tuple(rng.sample(node.inputs, len(node.inputs))))
+    )
 
 
 def no_output(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
@@ -76,7 +87,9 @@ def other_quantisation(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
     if not axes or rng.random() < 0.5:
         scale = rng.choice((1e-40, 1e-30, 3.0e38, 0.5, 1.0))
         return _tensor(
-            graph, tensor.index, quantization=Quantization((scale,), (rng.choice((0, 5)),))
+            graph,
+            tensor.index,
+            quantization=Quantization((scale,), (rng.choice((0, 5)),)),
         )
     axis = rng.choice(axes)
     count = tensor.shape[axis]
@@ -99,7 +112,9 @@ def other_shape(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
     return _reshaped(graph, tensor, tuple(shape))
 
 
-def _reshaped(graph: RawSubgraph, tensor: RawTensor, shape: tuple[int, ...]) -> RawSubgraph:
+def _reshaped(
+    graph: RawSubgraph, tensor: RawTensor, shape: tuple[int, ...]
+) -> RawSubgraph:
     """Keep the guarantees of the reader: buffer and scales fit the shape."""
     changes: dict[str, object] = {"shape": shape, "shape_signature": ()}
     if tensor.buffer is not None:
@@ -125,7 +140,9 @@ def other_dtype(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
 
 
 def not_constant(graph: RawSubgraph, rng: random.Random) -> RawSubgraph:
-    """Turn a constant into an input, since a reader rejects uses of undefined tensors."""
+    """Turn a constant into an input, since a reader rejects uses of undefined
+    tensors.
+    """
     tensor = _any(graph, rng)
     if tensor.buffer is None:
         return graph

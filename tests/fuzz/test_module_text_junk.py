@@ -1,4 +1,6 @@
-"""Junk in a module text ends in a project or in an error of the text, never in one of ours."""
+"""Junk in a module text ends in a project or in an error of the text, never in one of
+ours.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ KNOWN = {
     "stage=": 'entry="junk", stage=',
     "link_params=true": 'link_params="junk"',
 }
-"""Parts of the text of the stage `partition`, each with damage that ended in a traceback."""
+"""Parts of the text of the stage `partition`, each with damage that ended in a
+traceback.
+"""
 
 
 @cache
@@ -85,7 +89,9 @@ def end_of(text: str) -> FirmwrightError | None:
         module = load_module_bytes(text.encode(), "junk.fwir")
         trusted = replace(module, untrusted=None)
         board = "mps2-an521" if "visible_pools" in text or "cpu1" in text else "host"
-        compile_model(trusted, Options(board=board, target="c", planner="greedy_by_size"))
+        compile_model(
+            trusted, Options(board=board, target="c", planner="greedy_by_size")
+        )
     except FirmwrightError as error:
         return error
     return None
@@ -117,7 +123,9 @@ def test_damage_that_ended_in_a_traceback_is_an_error_of_the_text(part: str) -> 
 @pytest.mark.parametrize(
     "stage", ["import", *STAGES, *(f"{stage} of two cores" for stage in STAGES)]
 )
-def test_junk_in_a_text_is_an_error_of_the_text_or_compiles(stage: str, deep: bool) -> None:
+def test_junk_in_a_text_is_an_error_of_the_text_or_compiles(
+    stage: str, deep: bool
+) -> None:
     text = stages()[stage]
     assert end_of(text) is None
     check(every([*damage_attributes(text), *damage_tokens(text)], SAMPLE, deep))
@@ -127,14 +135,23 @@ def operator_texts() -> Iterator[tuple[str, str]]:
     """Yield a text for each operator, and the cases with other attributes."""
     for operator in case_table():
         seen: set[frozenset[str]] = set()
-        for case in islice(filter(lambda case: case.builtin, conformance_cases(operator)), 40):
+        for case in islice(
+            filter(lambda case: case.builtin, conformance_cases(operator)), 40
+        ):
             names = frozenset(case.options)
             if names not in seen:
                 seen.add(names)
-                yield operator, print_module(load_module_bytes(write_cases([case]), "x.tflite"))
+                yield (
+                    operator,
+                    print_module(load_module_bytes(write_cases([case]), "x.tflite")),
+                )
 
 
-def test_junk_in_the_attributes_of_operators_is_an_error_or_compiles(deep: bool) -> None:
-    texts = list(operator_texts()) if deep else list(islice(operator_texts(), 0, None, 11))
+def test_junk_in_the_attributes_of_operators_is_an_error_or_compiles(
+    deep: bool,
+) -> None:
+    texts = (
+        list(operator_texts()) if deep else list(islice(operator_texts(), 0, None, 11))
+    )
     for _, text in texts:
         check(every(list(damage_attributes(text)), 2, deep))

@@ -1,7 +1,8 @@
-"""Random graphs under random combinations of options equal the reference runtimes, run after run.
+"""Random graphs under random combinations of options equal the reference runtimes, run
+after run.
 
-The samples run in order and again in reverse order in one session, so that an output which depends
-on an earlier run differs.
+The samples run in order and again in reverse order in one session, so that an output
+which depends on an earlier run differs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from firmwright.base.errors import DoesNotFitError, FirmwrightError, UnsupportedError, UsageError
+from firmwright.base.errors import (
+    DoesNotFitError,
+    FirmwrightError,
+    UnsupportedError,
+    UsageError,
+)
 from firmwright.device.session import Session
 from firmwright.device.transport_selection import open_transport
 from firmwright.flows.board.firmware_images import build_image
@@ -27,7 +33,12 @@ from firmwright.ir.module import IoTensor
 from firmwright.oracle.compare import compare_outputs
 from firmwright.oracle.reference_worker import open_runtime
 from firmwright.pipeline import Compilation, bundle, load_module_bytes
-from tests.fuzz.option_combinations import BOARDS, TWO_CORES, Combination, random_combination
+from tests.fuzz.option_combinations import (
+    BOARDS,
+    TWO_CORES,
+    Combination,
+    random_combination,
+)
 from tests.fuzz.random_tflite import KINDS as TFLITE_KINDS
 from tests.fuzz.random_tflite import random_graph
 from tests.onnx.random_qdq_graphs import random_qdq_model
@@ -68,7 +79,9 @@ def random_file(seed: int, kind: str) -> tuple[bytes, str]:
 
 
 def random_model(seed: int, kind: str = "") -> RandomModel | None:
-    """Return the model of the seed, or None if an operator is refused for a stated reason."""
+    """Return the model of the seed, or None if an operator is refused for a stated
+    reason.
+    """
     data, suffix = random_file(seed, kind or KINDS[seed % len(KINDS)])
     try:
         module = load_module_bytes(data, f"graph{seed}{suffix}")
@@ -77,9 +90,13 @@ def random_model(seed: int, kind: str = "") -> RandomModel | None:
             return None
         raise
     assert isinstance(module.entry, Function)
-    inputs = [IoTensor(value.name, value.name, value.type) for value in module.entry.params]
+    inputs = [
+        IoTensor(value.name, value.name, value.type) for value in module.entry.params
+    ]
     samples = generate_samples(inputs, SAMPLES).samples
-    runtime = open_runtime("litert" if suffix == ".tflite" else "onnxruntime", data, layers=False)
+    runtime = open_runtime(
+        "litert" if suffix == ".tflite" else "onnxruntime", data, layers=False
+    )
     expected = []
     for sample in samples:
         results = runtime.run([sample[name] for name in runtime.input_names])
@@ -92,11 +109,22 @@ def there_and_back(items: Sequence[Tensors]) -> list[Tensors]:
     return [*items, *reversed(items)]
 
 
-def run_image(models: Sequence[RandomModel], combination: Combination) -> list[list[Tensors]]:
-    """Return the outputs of each model for its samples, in order and again in reverse."""
-    parts = [compile_for(item.model, combination.board, **combination.options) for item in models]
+def run_image(
+    models: Sequence[RandomModel], combination: Combination
+) -> list[list[Tensors]]:
+    """Return the outputs of each model for its samples, in order and again in
+    reverse.
+    """
+    parts = [
+        compile_for(item.model, combination.board, **combination.options)
+        for item in models
+    ]
     if len(parts) == 1:
-        return [_run_alone(parts[0], there_and_back(models[0].samples), combination.compiler)]
+        return [
+            _run_alone(
+                parts[0], there_and_back(models[0].samples), combination.compiler
+            )
+        ]
     both = bundle(parts, concurrent=combination.is_concurrent)
     image = build_image(both, compiler=combination.compiler)
     identity = bytes.fromhex(both.model_id)
@@ -113,30 +141,45 @@ def run_image(models: Sequence[RandomModel], combination: Combination) -> list[l
             for part, kept in zip(parts, outputs, strict=True):
                 kept.append(
                     {
-                        y.name: found[f"{part.module.name}/{y.name}"].reshape(y.type.shape)
+                        y.name: found[f"{part.module.name}/{y.name}"].reshape(
+                            y.type.shape
+                        )
                         for y in part.module.io.outputs
                     }
                 )
     return outputs
 
 
-def _run_alone(compiled: Compilation, samples: Sequence[Tensors], compiler: str) -> list[Tensors]:
+def _run_alone(
+    compiled: Compilation, samples: Sequence[Tensors], compiler: str
+) -> list[Tensors]:
     with open_session(compiled, compiler=compiler) as session:
         return list(session.run_all(samples))
 
 
-def differing(models: Sequence[RandomModel], outputs: Sequence[Sequence[Tensors]]) -> list[str]:
+def differing(
+    models: Sequence[RandomModel], outputs: Sequence[Sequence[Tensors]]
+) -> list[str]:
     pairs = zip(models, outputs, strict=True)
     found = [
-        (item, compare_outputs(there_and_back(item.expected), results)) for item, results in pairs
+        (item, compare_outputs(there_and_back(item.expected), results))
+        for item, results in pairs
     ]
-    return [f"{item.model.name}: {result.first}" for item, result in found if result.mismatches]
+    return [
+        f"{item.model.name}: {result.first}"
+        for item, result in found
+        if result.mismatches
+    ]
 
 
-def check(seeds: Iterable[int], board: str, kind: str = "", count: int = 0) -> Counter[str]:
-    """Run images of the seeds' combinations; return how many models were compared and refused.
+def check(
+    seeds: Iterable[int], board: str, kind: str = "", count: int = 0
+) -> Counter[str]:
+    """Run images of the seeds' combinations; return how many models were compared and
+    refused.
 
-    An image has `count` models of one kind, by default the number of the combination and any kind.
+    An image has `count` models of one kind, by default the number of the combination
+    and any kind.
     """
     counts: Counter[str] = Counter()
     for seed in seeds:
@@ -187,7 +230,9 @@ def test_combinations_equal_litert(board: str, first: int) -> None:
 @pytest.mark.host_c
 @pytest.mark.parametrize("first", range(0, KIND_IMAGES, BLOCK))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_thousand_graphs_of_each_kind_equal_their_reference(kind: str, first: int) -> None:
+def test_a_thousand_graphs_of_each_kind_equal_their_reference(
+    kind: str, first: int
+) -> None:
     counts = check(range(first, first + BLOCK), "host", kind, MODELS_OF_KIND)
     print(f"{kind}, images {first} to {first + BLOCK - 1}: {dict(counts)}")
     assert counts["compared"] >= counts["refused"] + counts["refused models"]

@@ -1,7 +1,8 @@
 """Tests of random networks, planned for every target family, against their graphs.
 
-The interpreter runs the planned module serially where buffers overlap, so memory that is
-overwritten too early changes the result; deeper grids also trace the accesses of the C.
+The interpreter runs the planned module serially where buffers overlap, so memory that
+is overwritten too early changes the result; deeper grids also trace the accesses of the
+C.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firmwright.flows.samples.reference_outputs import run_interpreter, run_numpy_reference
+from firmwright.flows.samples.reference_outputs import (
+    run_interpreter,
+    run_numpy_reference,
+)
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.access_checking import open_checked_session
 from firmwright.flows.verify.verification import verify
@@ -29,10 +33,16 @@ ONCE_WRONG = (123,)
 
 
 def blocks(count: int, deep_count: int) -> list[object]:
-    """Return blocks of a dozen seeds: the first `count` always, the rest with --deep."""
-    seeds = [*range(0, deep_count, BLOCK), *range(PARTED, PARTED + deep_count // 10, BLOCK)]
+    """Return blocks of a dozen seeds: the first `count` always, the rest with
+    --deep.
+    """
+    seeds = [
+        *range(0, deep_count, BLOCK),
+        *range(PARTED, PARTED + deep_count // 10, BLOCK),
+    ]
     return [
-        pytest.param(first, marks=[pytest.mark.deep] if first >= count else []) for first in seeds
+        pytest.param(first, marks=[pytest.mark.deep] if first >= count else [])
+        for first in seeds
     ]
 
 
@@ -57,7 +67,9 @@ def test_a_planned_network_equals_its_graph(first: int) -> None:
         plan = compiled.module.plan
         assert plan is not None
         sizes = {buffer.name: buffer.size_bytes for buffer in plan.buffers}
-        shared += any(c.hi < sizes[c.a] or c.lo > -sizes[c.b] or c.modulus for c in plan.conflicts)
+        shared += any(
+            c.hi < sizes[c.a] or c.lo > -sizes[c.b] or c.modulus for c in plan.conflicts
+        )
     assert shared > BLOCK // 3
 
 
@@ -66,10 +78,14 @@ def test_past_failures_stay_fixed(seed: int) -> None:
     assert not differs(planned(seed))
 
 
-def test_missing_offset_constraints_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_offset_constraints_are_detected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As a mutation, no input and output of a call have an offset constraint."""
 
-    def nothing(func: tir.PrimFunc, source: str, result: str) -> tuple[OffsetConstraint[str], ...]:
+    def nothing(
+        func: tir.PrimFunc, source: str, result: str
+    ) -> tuple[OffsetConstraint[str], ...]:
         return ()
 
     seeds = range(8)

@@ -1,4 +1,5 @@
-"""Every tensor in turn is requested for another device and pool: it is there, or an error names it.
+"""Every tensor in turn is requested for another device and pool: it is there, or an
+error names it.
 
 The place is read from the compiled module's statements and plan, not from its requests.
 """
@@ -16,7 +17,13 @@ from firmwright.flows.model.model import load_model
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.pipeline import Options, compile_model
-from tests.fuzz.placed_networks import BODIES, devices_of, is_buffer, placed_network, pool_of
+from tests.fuzz.placed_networks import (
+    BODIES,
+    devices_of,
+    is_buffer,
+    placed_network,
+    pool_of,
+)
 from tests.fuzz.random_networks import random_network
 
 POOLS = (PoolInfo("sram"), PoolInfo("dtcm"))
@@ -28,7 +35,9 @@ NETWORKS, DEEP_NETWORKS = 4, 400
 
 def tensors(module: IRModule) -> dict[str, bool]:
     """Return the names of the entry's tensors, each with whether it is a constant."""
-    return {value.name: value.constant is not None for value in module.entry_graph.values}
+    return {
+        value.name: value.constant is not None for value in module.entry_graph.values
+    }
 
 
 def outcome(module: IRModule, tensor: str, device: str, pool: str, **given: Any) -> str:
@@ -38,26 +47,33 @@ def outcome(module: IRModule, tensor: str, device: str, pool: str, **given: Any)
         key, request = "pool_assignments", (tensor, pool)
     message = ""
     try:
-        done = compile_model(module, Options(**{**FAST, **given, key: (request,)})).module
+        done = compile_model(
+            module, Options(**{**FAST, **given, key: (request,)})
+        ).module
     except FirmwrightError as error:
         message = str(error)
     if message:
         assert tensor in message
         return "refused"
     (bound, *_) = done.requests
-    # The copies of a constant, and a tensor that is state in pipelined runs, have other names.
+    # The copies of a constant, and a tensor that is state in pipelined runs, have other
+    # names.
     buffers = (tensor,) if is_buffer(done, tensor) else bound.buffers
     assert buffers
     if pool:
         assert {pool_of(done, buffer) for buffer in buffers} == {pool}
-    is_computed = any(v.name == tensor for call in module.entry_graph.body for v in call.outputs)
+    is_computed = any(
+        v.name == tensor for call in module.entry_graph.body for v in call.outputs
+    )
     if device and is_computed:
         assert devices_of(done, buffers[0]) == {device}
     return "kept"
 
 
 def needed_tensors(module: IRModule) -> list[str]:
-    """Return the inputs and computed tensors on which a result depends; others are removed."""
+    """Return the inputs and computed tensors on which a result depends; others are
+    removed.
+    """
     entry = module.entry_graph
     needed = {value.name for value in entry.results}
     for call in reversed(entry.body):
@@ -79,21 +95,32 @@ def test_no_transformation_loses_a_request(name: str) -> None:
 def test_no_transformation_loses_a_request_for_a_goal(name: str, goal: str) -> None:
     module = placed_network(name)
     for tensor, is_constant in tensors(module).items():
-        for device, pool in (("cpu1", ""), ("", "dtcm"), ("cpu1", "dtcm"), ("cpu0", "dtcm")):
+        for device, pool in (
+            ("cpu1", ""),
+            ("", "dtcm"),
+            ("cpu1", "dtcm"),
+            ("cpu0", "dtcm"),
+        ):
             expected = "refused" if is_constant and not (device and pool) else "kept"
-            assert outcome(module, tensor, device, pool, optimize=goal, **TWO_CORES) == expected
+            assert (
+                outcome(module, tensor, device, pool, optimize=goal, **TWO_CORES)
+                == expected
+            )
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize(
-    "given", [{"stream_input_rows": True}, {"io_buffers": "caller"}, {"link_params": False}]
+    "given",
+    [{"stream_input_rows": True}, {"io_buffers": "caller"}, {"link_params": False}],
 )
 def test_a_pool_is_kept_or_refused_where_others_hold_tensors(
     name: str, given: dict[str, Any]
 ) -> None:
     module = placed_network(name)
-    outcomes = {outcome(module, tensor, "", "dtcm", pools=POOLS, **given) for tensor in "xy"}
+    outcomes = {
+        outcome(module, tensor, "", "dtcm", pools=POOLS, **given) for tensor in "xy"
+    }
     outcomes |= {
         outcome(module, tensor, "", "dtcm", pools=POOLS, **given)
         for tensor, is_constant in tensors(module).items()
@@ -126,5 +153,7 @@ def test_requests_beside_an_accelerator_are_kept_or_refused(digits_path: Any) ->
     found = set()
     for tensor, (device, pool) in itertools.product(tensors(module), places):
         for pipelined in (False, True):
-            found.add(outcome(module, tensor, device, pool, pipeline_runs=pipelined, **board))
+            found.add(
+                outcome(module, tensor, device, pool, pipeline_runs=pipelined, **board)
+            )
     assert found == {"kept", "refused"}

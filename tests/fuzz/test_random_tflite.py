@@ -15,7 +15,9 @@ OPTIMIZE = ("balanced", "ram", "speed")
 def check(seed: int) -> None:
     data = random_graph(seed)
     options = Options(optimize=OPTIMIZE[seed % 3])
-    done = compile_model(load_module_bytes(data, f"graph{seed}.tflite"), options, source=data)
+    done = compile_model(
+        load_module_bytes(data, f"graph{seed}.tflite"), options, source=data
+    )
     found = verify(done, samples=3)
     assert found.mismatches == 0, f"seed {seed}: {found}"
 

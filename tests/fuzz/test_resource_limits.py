@@ -44,7 +44,9 @@ def message(data: bytes, file: str) -> str:
 
 
 def branching(levels: int, uses: int) -> bytes:
-    """Return a graph of ifs; each level runs the next one `uses` times in both branches."""
+    """Return a graph of ifs; each level runs the next one `uses` times in both
+    branches.
+    """
     file = ModelFile()
     for level in range(levels):
         graph = file.graph(f"g{level}")
@@ -65,7 +67,10 @@ def branching(levels: int, uses: int) -> bytes:
 @pytest.mark.parametrize(("levels", "uses"), [(40, 1), (20, 2), (100, 1)])
 def test_branches_that_double_are_refused(levels: int, uses: int) -> None:
     found = message(branching(levels, uses), "ifs.tflite")
-    assert "its branches and loops expand to more than 32,768 operators or 64 levels" in found
+    assert (
+        "its branches and loops expand to more than 32,768 operators or 64 levels"
+        in found
+    )
     assert found.endswith(f"Try: {RAISED}.")
 
 
@@ -74,12 +79,16 @@ def doubling(file: ModelFile, graph: GraphFile, times: int) -> int:
     for index in range(times):
         size *= 2
         twice = graph.tensor(f"c{index}", FLOAT, (size,))
-        graph.op("CONCATENATION", [tensor, tensor], [twice], "ConcatenationOptions", axis=0)
+        graph.op(
+            "CONCATENATION", [tensor, tensor], [twice], "ConcatenationOptions", axis=0
+        )
         tensor = twice
     return tensor
 
 
-def test_constants_that_double_are_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constants_that_double_are_limited_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(resource_limits, "CONSTANT_BYTES_MAX", 1 << 20)
     file = ModelFile()
     graph = file.graph("main")
@@ -92,10 +101,14 @@ def test_constants_that_double_are_limited_together(monkeypatch: pytest.MonkeyPa
     assert load_module_bytes(file.data(), "doubled.tflite")
 
 
-def test_an_initialization_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_initialization_without_end_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("firmwright.ir.graph.evaluate.EVALUATED_CALLS_MAX", 1000)
     file = ModelFile()
-    main, start, cond, body = (file.graph(name) for name in ("main", "start", "cond", "body"))
+    main, start, cond, body = (
+        file.graph(name) for name in ("main", "start", "cond", "body")
+    )
     handle = main.handle("v")
     main.op("CALL_ONCE", [], [], "CallOnceOptions", initSubgraphIndex=1)
     read, y = main.read(handle, "r", FLOAT, (1,)), main.tensor("y", FLOAT, (1,))
@@ -103,7 +116,13 @@ def test_an_initialization_without_end_is_stopped(monkeypatch: pytest.MonkeyPatc
     main.outputs(y)
     last = start.tensor("last", FLOAT, (1,))
     loop = {"condSubgraphIndex": 2, "bodySubgraphIndex": 3}
-    start.op("WHILE", [start.constant("c", np.ones(1, np.float32))], [last], "WhileOptions", **loop)
+    start.op(
+        "WHILE",
+        [start.constant("c", np.ones(1, np.float32))],
+        [last],
+        "WhileOptions",
+        **loop,
+    )
     start.assign(start.handle("v"), last)
     a, more = cond.input("a", FLOAT, (1,)), cond.tensor("b", "bool", (1,))
     cond.op("GREATER_EQUAL", [a, a], [more])
@@ -111,7 +130,9 @@ def test_an_initialization_without_end_is_stopped(monkeypatch: pytest.MonkeyPatc
     b = body.tensor("b", FLOAT, (1,))
     body.op("RELU", [body.input("a", FLOAT, (1,))], [b])
     body.outputs(b)
-    assert "loops that take more than 1,000 operators" in message(file.data(), "endless.tflite")
+    assert "loops that take more than 1,000 operators" in message(
+        file.data(), "endless.tflite"
+    )
 
 
 def parted(count: int) -> bytes:
@@ -134,7 +155,7 @@ def test_many_results_get_a_large_stack() -> None:
     assert compilation._is_large(load_module_bytes(parted(600), "parts.tflite"))
 
 
-# ---- programs of torch.export --------------------------------------------------------------------
+# ---- programs of torch.export --------------------------------------------------------
 
 node = archive_writer.node
 
@@ -158,19 +179,33 @@ def test_tensors_that_share_a_storage_are_limited_together() -> None:
     files[path] = json.dumps(config).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resource_limits, "CONSTANT_BYTES_MAX", 1 << 26)
-        assert "constants that expand" in message(archive_writer.pack(files), "shared.pt2")
+        assert "constants that expand" in message(
+            archive_writer.pack(files), "shared.pt2"
+        )
 
 
 @pytest.mark.parametrize(
     ("nodes", "size", "expected"),
     [
         (
-            [node("aten.full.default", f"f{i}", size=[1], fill_value=1.0) for i in range(40)],
+            [
+                node("aten.full.default", f"f{i}", size=[1], fill_value=1.0)
+                for i in range(40)
+            ],
             1 << 19,
             "constants that expand",
         ),
         (
-            [node("aten.unfold.default", "f0", self="x", dimension=0, size=10**12, step=1)],
+            [
+                node(
+                    "aten.unfold.default",
+                    "f0",
+                    self="x",
+                    dimension=0,
+                    size=10**12,
+                    step=1,
+                )
+            ],
             8,
             "windows of 1000000000000 of an axis of 8",
         ),
@@ -195,7 +230,7 @@ def test_a_large_value_is_refused(nodes: list[Any], size: int, expected: str) ->
         assert expected in message(program([*nodes, last], size, **made), "large.pt2")
 
 
-# ---- other files ---------------------------------------------------------------------------------
+# ---- other files ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ['\\"', '"\\', "'\\", "{0x1c,", "/*", '"\\\n', '"0""'])
@@ -222,7 +257,9 @@ def test_functions_that_run_each_other_are_refused() -> None:
         loaded(f'attrs {{entry="main"}}\n{functions}')
 
 
-def test_an_archive_of_zeros_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_of_zeros_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("firmwright.base.array_files._UNPACKED_BYTES_MAX", 1 << 20)
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros(1 << 22, np.float32))
     with pytest.raises(UsageError, match="bytes unpack to 16,777"):
@@ -234,7 +271,9 @@ def test_a_limit_factor_that_is_no_positive_integer_is_an_error(
     factor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(resource_limits.LIMIT_FACTOR_VARIABLE, factor)
-    with pytest.raises(UsageError, match="is not an integer from 1 to 999,999,999") as caught:
+    with pytest.raises(
+        UsageError, match="is not an integer from 1 to 999,999,999"
+    ) as caught:
         load_module_bytes(parted(5), "parts.tflite")
     assert caught.value.where == resource_limits.LIMIT_FACTOR_VARIABLE
 

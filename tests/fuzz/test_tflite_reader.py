@@ -1,4 +1,6 @@
-"""Tests that damaged .tflite files yield a model or a ModelError, in memory linear in size."""
+"""Tests that damaged .tflite files yield a model or a ModelError, in memory linear in
+size.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_damaged_mlperf_models_yield_a_value_or_an_error(
     check_mutants(data, MODELS.index(name), MUTANTS_PER_MODEL * (50 if deep else 1))
 
 
-def test_damaged_digits_models_yield_a_value_or_an_error(digits_path: Path, deep: bool) -> None:
+def test_damaged_digits_models_yield_a_value_or_an_error(
+    digits_path: Path, deep: bool
+) -> None:
     check_mutants(digits_path.read_bytes(), 1000, 4000 if deep else 200)
 
 

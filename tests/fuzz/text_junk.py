@@ -1,6 +1,7 @@
 """Module texts in which one token or the value of one attribute is replaced by junk.
 
-The junk is of the same lexical kind, so that the texts are damaged where the grammar does not help.
+The junk is of the same lexical kind, so that the texts are damaged where the grammar
+does not help.
 """
 
 from __future__ import annotations
@@ -23,7 +24,19 @@ _JUNK = {
     TokenKind.IDENT: ("junk",),
 }
 _VALUES = (
-    *("-1", "0", str(2**63), "1.5", "nan", "true", '""', '"junk"', "[]", "[[]]", "[-1, -1]"),
+    *(
+        "-1",
+        "0",
+        str(2**63),
+        "1.5",
+        "nan",
+        "true",
+        '""',
+        '"junk"',
+        "[]",
+        "[[]]",
+        "[-1, -1]",
+    ),
     *("[0, 0]", '["junk"]', f"[{2**63}, 2]", '[["a", "b"]]'),
 )
 
@@ -41,22 +54,32 @@ def damage_attributes(text: str) -> Iterator[Damage]:
     tokens = _tokens(text)
     for index, token in enumerate(tokens[2:], 2):
         name, equals = tokens[index - 2 : index]
-        if equals.text == "=" and name.kind in _WORDS and token.kind is not TokenKind.LOCAL:
+        if (
+            equals.text == "="
+            and name.kind in _WORDS
+            and token.kind is not TokenKind.LOCAL
+        ):
             end = _end_of_value(tokens[index:])
             for value in _VALUES:
                 yield _replaced(text, token.offset, end, value)
 
 
 def damage_tokens(text: str) -> Iterator[Damage]:
-    """Yield the texts in which a token is junk, or a name or string another of the text."""
+    """Yield the texts in which a token is junk, or a name or string another of the
+    text.
+    """
     tokens = _tokens(text)
-    names = {kind: sorted({t.text for t in tokens if t.kind is kind}) for kind in _NAMES}
+    names = {
+        kind: sorted({t.text for t in tokens if t.kind is kind}) for kind in _NAMES
+    }
     for index, token in enumerate(tokens):
         others = [name for name in names.get(token.kind, ()) if name != token.text]
         chosen = random.Random(index).choices(others, k=1) if others else []
         for value in (*_JUNK.get(token.kind, ()), *chosen):
             if value != token.text:
-                yield _replaced(text, token.offset, token.offset + len(token.text), value)
+                yield _replaced(
+                    text, token.offset, token.offset + len(token.text), value
+                )
 
 
 def _tokens(text: str) -> list[Token]:

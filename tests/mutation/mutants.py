@@ -1,9 +1,9 @@
 """Mutants, their outcomes and the result table.
 
-A mutant is planted at run time, on values in memory or on a copy of a source, never in the
-checkout. `caught` names the checker that rejected it. `same` explains why a mutant provably has no
-effect: equal bytes, or equal values for every reachable input. Any other mutant has survived, which
-reveals a gap in the checkers.
+A mutant is planted at run time, on values in memory or on a copy of a source, never in
+the checkout. `caught` names the checker that rejected it. `same` explains why a mutant
+provably has no effect: equal bytes, or equal values for every reachable input. Any
+other mutant has survived, which reveals a gap in the checkers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The checker that caught the mutant with its message, or the reason why it has no effect."""
+    """The checker that caught the mutant with its message, or the reason why it has no
+    effect.
+    """
 
     checker: str = ""
     said: str = ""

@@ -1,6 +1,7 @@
 """Mutants of split calls: starts and waits that are dropped, doubled or moved.
 
-The model runs on two cores. The IR verifier judges the mutants, as it does every compilation.
+The model runs on two cores. The IR verifier judges the mutants, as it does every
+compilation.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
     assert isinstance(main, tir.PrimFunc)
     calls = tuple(prim_calls(main.body))
     for kind, change in CHANGES.items():
-        sites = [number for number, call in enumerate(calls) if change(call) is not None]
+        sites = [
+            number for number, call in enumerate(calls) if change(call) is not None
+        ]
         for number in drawn(sites, per_kind, f"devices {kind}"):
             site = f"{subject.name}: {calls[number].phase} of @{calls[number].callee}"
             yield Mutant(kind, site, partial(_judged, subject, number, change))

@@ -1,8 +1,8 @@
 """Mutants of kernels: indices, loops, arithmetic, constants and the calls of the main.
 
-Each is judged by the IR verifier, the C compiler, the sanitizers, and a comparison of every layer
-with the reference runtime. A mutant that leaves the C or the optimized machine code unchanged has
-no effect.
+Each is judged by the IR verifier, the C compiler, the sanitizers, and a comparison of
+every layer with the reference runtime. A mutant that leaves the C or the optimized
+machine code unchanged has no effect.
 """
 
 from __future__ import annotations
@@ -40,10 +40,14 @@ def mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
             site = f"{subject.name}: @{func}, site {place}"
             yield Mutant(kind, site, partial(judge, subject, module))
     for kind, make in CONSTANTS.items():
-        sites = drawn(list(make(subject.compiled.module)), per_kind, f"{subject.name} {kind}")
+        sites = drawn(
+            list(make(subject.compiled.module)), per_kind, f"{subject.name} {kind}"
+        )
         for label, changed in sites:
             module = partial(_with_constants, subject.compiled.module, changed)
-            yield Mutant(kind, f"{subject.name}: {label}", partial(judge, subject, module))
+            yield Mutant(
+                kind, f"{subject.name}: {label}", partial(judge, subject, module)
+            )
 
 
 def judge(subject: Subject, make: Callable[[], IRModule]) -> Outcome:
@@ -75,7 +79,7 @@ def _machine_code(subject: Subject, tree: SourceTree) -> bytes:
     return made.read_bytes()
 
 
-# ---- one node of one function ----------------------------------------------------------------
+# ---- one node of one function --------------------------------------------------------
 
 
 def _sites(subject: Subject, change: Change) -> Iterator[tuple[str, int]]:
@@ -93,7 +97,9 @@ def _sites(subject: Subject, change: Change) -> Iterator[tuple[str, int]]:
 
 
 def _planted(module: IRModule, name: str, place: int, change: Change) -> IRModule:
-    """Return `module` with the change applied at the `place`-th applicable node of the function."""
+    """Return `module` with the change applied at the `place`-th applicable node of the
+    function.
+    """
     func, count = module.functions[name], 0
     assert isinstance(func, tir.PrimFunc)
 
@@ -104,8 +110,11 @@ def _planted(module: IRModule, name: str, place: int, change: Change) -> IRModul
         return changed if changed is not None and count == place + 1 else None
 
     mutant = rewrite_func(func, rule)
-    # What serves several kernels is printed once: the defect must be in the one that is printed.
-    return module.with_function(replace(mutant, attrs={**mutant.attrs, "code": mutant.name}))
+    # What serves several kernels is printed once: the defect must be in the one that is
+    # printed.
+    return module.with_function(
+        replace(mutant, attrs={**mutant.attrs, "code": mutant.name})
+    )
 
 
 def _load_index(node: Node) -> Node | None:
@@ -130,7 +139,9 @@ def _plus(value: Node, by: int) -> Node:
 
 def _loop(part: str, by: int) -> Change:
     def change(node: Node) -> Node | None:
-        if not isinstance(node, tir.For) or not isinstance(getattr(node, part), tir.IntImm):
+        if not isinstance(node, tir.For) or not isinstance(
+            getattr(node, part), tir.IntImm
+        ):
             return None
         return replace(node, **{part: _plus(getattr(node, part), by)})
 
@@ -157,31 +168,51 @@ def _operator(before: str, after: str) -> Change:
 
 def _unsaturated(node: Node) -> Node | None:
     """Drop the lower bound of `min(max(x, low), high)` with constants."""
-    if not (isinstance(node, tir.Binary) and node.op == "min" and isinstance(node.b, tir.IntImm)):
+    if not (
+        isinstance(node, tir.Binary)
+        and node.op == "min"
+        and isinstance(node.b, tir.IntImm)
+    ):
         return None
     inner = node.a
-    if isinstance(inner, tir.Binary) and inner.op == "max" and isinstance(inner.b, tir.IntImm):
+    if (
+        isinstance(inner, tir.Binary)
+        and inner.op == "max"
+        and isinstance(inner.b, tir.IntImm)
+    ):
         return replace(node, a=inner.a)
     return None
 
 
 def _shift(node: Node) -> Node | None:
     """Round by another power of two."""
-    if isinstance(node, tir.Binary) and node.op == "shr" and isinstance(node.b, tir.IntImm):
+    if (
+        isinstance(node, tir.Binary)
+        and node.op == "shr"
+        and isinstance(node.b, tir.IntImm)
+    ):
         return replace(node, b=_plus(node.b, -1))
     return None
 
 
 def _rounding(node: Node) -> Node | None:
     """Make a right shift round up instead of down."""
-    if not (isinstance(node, tir.Binary) and node.op == "shr" and isinstance(node.b, tir.IntImm)):
+    if not (
+        isinstance(node, tir.Binary)
+        and node.op == "shr"
+        and isinstance(node.b, tir.IntImm)
+    ):
         return None
     half = tir.IntImm((1 << node.b.value) - 1, node.a.dtype)
     return replace(node, a=tir.Binary("add", node.a, half))
 
 
 def _without_call(node: Node) -> Node | None:
-    calls = [part for part in getattr(node, "stmts", ()) if isinstance(part, tir.PrimFuncCall)]
+    calls = [
+        part
+        for part in getattr(node, "stmts", ())
+        if isinstance(part, tir.PrimFuncCall)
+    ]
     if not isinstance(node, tir.Seq) or not calls:
         return None
     return tir.Seq(tuple(part for part in node.stmts if part is not calls[0]))
@@ -228,7 +259,7 @@ CHANGES: Mapping[str, Change] = {
 }
 
 
-# ---- constants -------------------------------------------------------------------------------
+# ---- constants -----------------------------------------------------------------------
 
 Values = np.ndarray[Any, Any]
 Site = tuple[str, dict[str, Constant]]
@@ -241,13 +272,17 @@ def _with_constants(module: IRModule, changed: Mapping[str, Constant]) -> IRModu
 def _each(
     suffix: str, change: Callable[[Values, int], None], columns: slice = slice(None)
 ) -> Callable[[IRModule], list[Site]]:
-    """Return the elements of some columns of the constants as sites, changed one by one."""
+    """Return the elements of some columns of the constants as sites, changed one by
+    one.
+    """
 
     def sites(module: IRModule) -> list[Site]:
         found: list[Site] = []
         for name, constant in module.constants.items():
             if name.endswith(suffix):
-                places = np.arange(constant.array().size).reshape(constant.shape)[..., columns]
+                places = np.arange(constant.array().size).reshape(constant.shape)[
+                    ..., columns
+                ]
                 for place in map(int, places.reshape(-1)):
                     changed = _changed(constant, change, place)
                     found.append((f"{name}[{place}]", {name: changed}))
@@ -256,7 +291,9 @@ def _each(
     return sites
 
 
-def _changed(constant: Constant, change: Callable[[Values, int], None], place: int) -> Constant:
+def _changed(
+    constant: Constant, change: Callable[[Values, int], None], place: int
+) -> Constant:
     values = constant.array().copy()
     change(values.reshape(-1), place)
     return replace(constant, data=values.tobytes())
@@ -289,7 +326,10 @@ def _whole(module: IRModule) -> list[Site]:
     items = list(module.constants.items())
     for number, (name, one) in enumerate(items):
         for other_name, other in items[:number]:
-            if (one.dtype, one.shape) == (other.dtype, other.shape) and one.data != other.data:
+            if (one.dtype, one.shape) == (
+                other.dtype,
+                other.shape,
+            ) and one.data != other.data:
                 changed = {
                     name: replace(one, data=other.data),
                     other_name: replace(other, data=one.data),
@@ -315,12 +355,20 @@ CONSTANTS: Mapping[str, Callable[[IRModule], list[Site]]] = {
 
 
 def _same_sums(subject: Subject, module: IRModule) -> str:
-    """Return the reason why changed requantization has no effect, or "" if none is known."""
+    """Return the reason why changed requantization has no effect, or "" if none is
+    known.
+    """
     sound = subject.compiled.module
-    changed = [n for n, c in module.constants.items() if sound.constants[n].data != c.data]
+    changed = [
+        n for n, c in module.constants.items() if sound.constants[n].data != c.data
+    ]
     reasons = [
-        same_results(subject.unplanned, subject.compiled.imported, name, module.constants[name])
+        same_results(
+            subject.unplanned, subject.compiled.imported, name, module.constants[name]
+        )
         for name in changed
         if name.endswith(".requant")
     ]
-    return reasons[0] if reasons and all(reasons) and len(reasons) == len(changed) else ""
+    return (
+        reasons[0] if reasons and all(reasons) and len(reasons) == len(changed) else ""
+    )

@@ -1,9 +1,9 @@
 """Mutants of memory plans and of planning problems.
 
-The plan validator judges a mutated plan. A mutated problem (a missing conflict, a shortened live
-range, a forbidden overlap) yields a plan that is valid for it; then the C runs with every byte
-compared with its last writer, as `verify --check-plan` does. `free_of_collisions` checks accepted
-plans by another method: a map of bytes over time.
+The plan validator judges a mutated plan. A mutated problem (a missing conflict, a
+shortened live range, a forbidden overlap) yields a plan that is valid for it; then the
+C runs with every byte compared with its last writer, as `verify --check-plan` does.
+`free_of_collisions` checks accepted plans by another method: a map of bytes over time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from firmwright.base.errors import FirmwrightError, InternalError
 from firmwright.flows.verify.access_checking import open_checked_session
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, Placement, Plan
+from firmwright.ir.tir.plan import (
+    BufferInfo,
+    LiveRange,
+    OffsetConstraint,
+    Placement,
+    Plan,
+)
 from firmwright.usmp import interference, memory_planning
 from firmwright.usmp.interference import Constraints
 from firmwright.usmp.plan_validator import check_plan
@@ -38,7 +44,7 @@ def plan_of(subject: Subject) -> Plan:
     return plan
 
 
-# ---- the plan --------------------------------------------------------------------------------
+# ---- the plan ------------------------------------------------------------------------
 
 
 def plan_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
@@ -47,10 +53,14 @@ def plan_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
     for kind, make in PLANS.items():
         sites = [(site, wrong) for site, wrong in make(plan, pools) if wrong != plan]
         for site, wrong in drawn(sites, per_kind, f"{subject.name} {kind}"):
-            yield Mutant(kind, f"{subject.name}: {site}", partial(judge_plan, wrong, plan, pools))
+            yield Mutant(
+                kind, f"{subject.name}: {site}", partial(judge_plan, wrong, plan, pools)
+            )
     for site, smaller in _smaller_pools(plan, pools):
         judge = partial(judge_plan, plan, plan, smaller)
-        yield Mutant("size of a board's pool too small", f"{subject.name}: {site}", judge)
+        yield Mutant(
+            "size of a board's pool too small", f"{subject.name}: {site}", judge
+        )
     module = subject.compiled.module
     for kind, make in PLANS.items():
         sites = [(site, wrong) for site, wrong in make(plan, pools) if wrong != plan]
@@ -81,7 +91,8 @@ def _harmless(wrong: Plan) -> Outcome:
 
 
 def free_of_collisions(plan: Plan) -> bool:
-    """Return whether each byte has one owner at each time, and pool sizes match the highest buffer.
+    """Return whether each byte has one owner at each time, and pool sizes match the
+    highest buffer.
 
     Returns False if buffers may share memory by rule.
     """
@@ -90,9 +101,15 @@ def free_of_collisions(plan: Plan) -> bool:
         place = plan.placements.get(buffer.name)
         if place is None or place.offset % buffer.alignment:
             return False
-        tops[place.pool] = max(tops.get(place.pool, 0), place.offset + buffer.size_bytes)
-    moments = sorted({edge for b in plan.buffers for live in b.live for edge in _edges(live)})
-    return tops == dict(plan.pool_bytes) and all(_one_owner(plan, now) for now in moments)
+        tops[place.pool] = max(
+            tops.get(place.pool, 0), place.offset + buffer.size_bytes
+        )
+    moments = sorted(
+        {edge for b in plan.buffers for live in b.live for edge in _edges(live)}
+    )
+    return tops == dict(plan.pool_bytes) and all(
+        _one_owner(plan, now) for now in moments
+    )
 
 
 def _edges(live: LiveRange) -> range:
@@ -101,13 +118,18 @@ def _edges(live: LiveRange) -> range:
 
 def _one_owner(plan: Plan, now: int) -> bool:
     owners: dict[tuple[str, int], str] = {}
-    meeting = {frozenset((c.a, c.b)) for c in plan.conflicts if c.lo != -_size(plan, c.b)}
+    meeting = {
+        frozenset((c.a, c.b)) for c in plan.conflicts if c.lo != -_size(plan, c.b)
+    }
     for buffer in plan.buffers:
         if any(live.first <= now < live.end for live in buffer.live):
             place = plan.placements[buffer.name]
             for byte in range(place.offset, place.offset + buffer.size_bytes):
                 owner = owners.setdefault((place.pool, byte), buffer.name)
-                if owner != buffer.name and frozenset((owner, buffer.name)) not in meeting:
+                if (
+                    owner != buffer.name
+                    and frozenset((owner, buffer.name)) not in meeting
+                ):
                     return False
     return True
 
@@ -138,7 +160,10 @@ def _onto_another(plan: Plan, pools: Any) -> Wrongs:
     for conflict in plan.conflicts:
         a, b = (_buffer(plan, name) for name in (conflict.a, conflict.b))
         place = plan.placements[a.name]
-        if (conflict.lo, conflict.hi) == (-b.size_bytes, a.size_bytes) and place.pool in b.pools:
+        if (conflict.lo, conflict.hi) == (
+            -b.size_bytes,
+            a.size_bytes,
+        ) and place.pool in b.pools:
             yield f"{b.name} on {a.name}", _placed(plan, b.name, place)
 
 
@@ -161,7 +186,9 @@ def _in_no_pool(plan: Plan, pools: Any) -> Wrongs:
 
 def _missing(plan: Plan, pools: Any) -> Wrongs:
     for name in plan.placements:
-        rest = {other: place for other, place in plan.placements.items() if other != name}
+        rest = {
+            other: place for other, place in plan.placements.items() if other != name
+        }
         yield name, replace(plan, placements=rest)
 
 
@@ -201,13 +228,15 @@ PLANS: Mapping[str, Callable[[Plan, Any], Wrongs]] = {
 }
 
 
-# ---- the problem -----------------------------------------------------------------------------
+# ---- the problem ---------------------------------------------------------------------
 
 
 def problem_mutants(subject: Subject, per_kind: int) -> Iterator[Mutant]:
     """Return incomplete problems with their plans."""
     plan = plan_of(subject)
-    for site, conflicts in drawn(list(_dropped(plan)), per_kind, f"{subject.name} dropped"):
+    for site, conflicts in drawn(
+        list(_dropped(plan)), per_kind, f"{subject.name} dropped"
+    ):
         judge = partial(judge_conflicts, subject, plan, conflicts)
         yield Mutant("conflict dropped", f"{subject.name}: {site}", judge)
     lives = drawn(list(_shorter(plan)), per_kind, f"{subject.name} lives")
@@ -292,7 +321,9 @@ def _narrower(by: int) -> Callable[[Constraints | None], Constraints | None]:
     def change(constraints: Constraints | None) -> Constraints | None:
         if constraints is None:
             return None
-        return tuple(replace(one, lo=one.lo + by, hi=one.hi - by) for one in constraints)
+        return tuple(
+            replace(one, lo=one.lo + by, hi=one.hi - by) for one in constraints
+        )
 
     return change
 
@@ -304,7 +335,9 @@ def _other_side(constraints: Constraints | None) -> Constraints | None:
     return tuple(replace(one, lo=-one.hi, hi=-one.lo) for one in constraints)
 
 
-def judge_problem(subject: Subject, defect: Callable[[], AbstractContextManager[Any]]) -> Outcome:
+def judge_problem(
+    subject: Subject, defect: Callable[[], AbstractContextManager[Any]]
+) -> Outcome:
     """Plan with the defect and run the C with access tracing."""
     with defect():
         module = subject.planned(subject.unplanned)
@@ -324,13 +357,18 @@ def judge_problem(subject: Subject, defect: Callable[[], AbstractContextManager[
 
 
 def _right_anyway(sound: Plan, module: IRModule) -> bool:
-    """Return whether the validator accepts the placements under the complete problem."""
+    """Return whether the validator accepts the placements under the complete
+    problem.
+    """
     made = module.plan
     assert made is not None
     moved = replace(sound, placements=made.placements, pool_bytes=made.pool_bytes)
     try:
         check_plan(
-            replace(moved, lower_bound_bytes=0), sound.buffers, sound.conflicts, module.pools
+            replace(moved, lower_bound_bytes=0),
+            sound.buffers,
+            sound.conflicts,
+            module.pools,
         )
     except InternalError:
         return False
@@ -343,7 +381,11 @@ def _windows(module: IRModule) -> dict[str, Placement]:
 
 
 OVERLAPS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
-    "output on its input, whatever the order": partial(_with_constraints, _nothing_is_forbidden),
-    "output closer to its input than allowed": partial(_with_constraints, _narrower(64)),
+    "output on its input, whatever the order": partial(
+        _with_constraints, _nothing_is_forbidden
+    ),
+    "output closer to its input than allowed": partial(
+        _with_constraints, _narrower(64)
+    ),
     "output on the wrong side of its input": partial(_with_constraints, _other_side),
 }

@@ -1,8 +1,8 @@
 """Mutants of sources: of the C runtime and of the checkers in Python.
 
-A mutant is an edit of one file, out of source_edits.py, in a copy of the checkout. Tests run in the
-copy in their own process; a mutant is caught if they fail. `check_sound` first runs all of them
-without an edit.
+A mutant is an edit of one file, out of source_edits.py, in a copy of the checkout.
+Tests run in the copy in their own process; a mutant is caught if they fail.
+`check_sound` first runs all of them without an edit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def judge(copy: Path, edit: Edit) -> Outcome:
     path = copy / edit.file
     sound = path.read_text()
     if sound.count(edit.old) != 1:
-        return Outcome(said=f"{sound.count(edit.old)} places hold the text that it changes")
+        return Outcome(
+            said=f"{sound.count(edit.old)} places hold the text that it changes"
+        )
     path.write_text(sound.replace(edit.old, edit.new))
     try:
         failed = failure(copy, edit.tests)
@@ -73,11 +75,18 @@ def judge(copy: Path, edit: Edit) -> Outcome:
 def failure(copy: Path, tests: str) -> str:
     """Return the first failing test, or ""."""
     words = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(copy / "toolchain"), "PYTEST_ADDOPTS": ""}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(copy / "toolchain"),
+        "PYTEST_ADDOPTS": "",
+    }
     environment["FIRMWRIGHT_MODELS"] = str(
         models_file("kws").parent
     )  # beside the tree, not its copy
-    for name in ("PYTEST_XDIST_WORKER", "PYTHONPYCACHEPREFIX"):  # bytecode of the sound sources
+    for name in (
+        "PYTEST_XDIST_WORKER",
+        "PYTHONPYCACHEPREFIX",
+    ):  # bytecode of the sound sources
         environment.pop(name, None)
     words += shlex.split(tests)
     try:

@@ -1,7 +1,8 @@
-"""Proof that changed requantization parameters give equal results for every reachable sum.
+"""Proof that changed requantization parameters give equal results for every reachable
+sum.
 
-The sums of a channel are bounded by the extreme inputs for the sign of each weight; every sum in
-that range is tried with the table `NAME.requant` as it is and as changed.
+The sums of a channel are bounded by the extreme inputs for the sign of each weight;
+every sum in that range is tried with the table `NAME.requant` as it is and as changed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ LEAST, GREATEST = -128, 127
 """Range of a quantized input."""
 
 
-def same_results(module: IRModule, graph: IRModule, name: str, changed: Constant) -> str:
-    """Return the reason why every sum gives the same result, or "" if that is false or unknown."""
+def same_results(
+    module: IRModule, graph: IRModule, name: str, changed: Constant
+) -> str:
+    """Return the reason why every sum gives the same result, or "" if that is false or
+    unknown.
+    """
     kernel = module.functions.get(name.removesuffix(".requant"))
     ranges = _ranges(graph, kernel) if isinstance(kernel, tir.PrimFunc) else []
     steps = _steps(kernel) if isinstance(kernel, tir.PrimFunc) else set()
@@ -37,7 +42,9 @@ def same_results(module: IRModule, graph: IRModule, name: str, changed: Constant
         sums = np.arange(low, high + 1, dtype=np.int64)
         tried += len(sums)
         for step in steps:
-            if not np.array_equal(step.of(sums, before[row]), step.of(sums, after[row])):
+            if not np.array_equal(
+                step.of(sums, before[row]), step.of(sums, after[row])
+            ):
                 return ""
     return f"all {tried:,} sums give the same results"
 
@@ -51,7 +58,9 @@ class _Step:
     shift: int
 
     def of(self, sums: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """Apply the steps: upper word of a product plus addend, shifted and saturated."""
+        """Apply the steps: upper word of a product plus addend, shifted and
+        saturated.
+        """
         left = int(row[2]) if self.left is None else self.left
         addend = int(row[1]) if self.addend is None else self.addend
         product = (sums << left) * int(row[0]) + (addend << 32)
@@ -59,13 +68,17 @@ class _Step:
 
 
 def _steps(kernel: tir.PrimFunc) -> set[_Step]:
-    """Return the steps applied to sums; empty if a product is used in an unknown way."""
+    """Return the steps applied to sums; empty if a product is used in an unknown
+    way.
+    """
     products, found = 0, set[_Step]()
     for node in walk(kernel.body):
         products += isinstance(node, tir.IntrinsicCall) and node.name == "smmla"
         match node:
             case tir.Binary(
-                "shr", tir.IntrinsicCall("smmla", (value, _, addend)), tir.IntImm(amount, _)
+                "shr",
+                tir.IntrinsicCall("smmla", (value, _, addend)),
+                tir.IntImm(amount, _),
             ):
                 found.add(_Step(_left(value), _number(addend), amount))
                 products -= 1
@@ -105,7 +118,9 @@ def _ranges(graph: IRModule, kernel: tir.PrimFunc) -> list[tuple[int, int]]:
     return []
 
 
-def _sums(weights: Constant, bias: Constant, op: str, zero_point: int) -> list[tuple[int, int]]:
+def _sums(
+    weights: Constant, bias: Constant, op: str, zero_point: int
+) -> list[tuple[int, int]]:
     axis = -1 if op == "depthwise_conv2d" else 0
     values = np.moveaxis(weights.array().astype(np.int64), axis, 0)
     values = values.reshape(len(values), -1)

@@ -1,10 +1,11 @@
 """Plants several hundred defects and shows that a checker catches each.
 
-    PYTHONPATH=toolchain python -m tests.mutation.run_mutation_testing [--jobs N] [--part NAME]
+    PYTHONPATH=toolchain python -m tests.mutation.run_mutation_testing [--jobs N]
+    [--part NAME]
 
-Prints a table of defect kinds with the number planted and caught, by checker. Exits with 1 if a
-mutant survives. Takes about a quarter of an hour on two cores; needs gcc, and the MLPerf Tiny
-models for the parts called kws.
+Prints a table of defect kinds with the number planted and caught, by checker. Exits
+with 1 if a mutant survives. Takes about a quarter of an hour on two cores; needs gcc,
+and the MLPerf Tiny models for the parts called kws.
 """
 
 from __future__ import annotations
@@ -41,12 +42,17 @@ def plans_of(make: Make, folder: Path, per_kind: int) -> list[Row]:
     made = make(folder)
     check_sound(made)
     return judged(
-        (*mutate_plans.plan_mutants(made, per_kind), *mutate_plans.problem_mutants(made, per_kind))
+        (
+            *mutate_plans.plan_mutants(made, per_kind),
+            *mutate_plans.problem_mutants(made, per_kind),
+        )
     )
 
 
 def kernels_of(make: Make, folder: Path, per_kind: int, half: int) -> list[Row]:
-    """Return mutated kernels; `half` selects every second one, so that two processes share them."""
+    """Return mutated kernels; `half` selects every second one, so that two processes
+    share them.
+    """
     made = make(folder)
     check_sound(made)
     return judged(list(mutate_kernels.mutants(made, per_kind))[half::2])
@@ -68,15 +74,21 @@ def sources_of(folder: Path, part: int) -> list[Row]:
 
 PARTS: Mapping[str, Callable[[Path], list[Row]]] = {
     "plans digits": lambda folder: plans_of(_digits(M4, 4), folder, 3),
-    "plans digits, three pools": lambda f: plans_of(_digits("c", 4, pools=SMALL_POOLS), f, 2),
+    "plans digits, three pools": lambda f: plans_of(
+        _digits("c", 4, pools=SMALL_POOLS), f, 2
+    ),
     "plans net 11": lambda folder: plans_of(_net(11, "c", 4), folder, 3),
     "plans kws": lambda f: plans_of(partial(subject, "kws", "c", samples=2), f, 2),
     "devices": devices_of,
     "kernels digits, first half": lambda folder: kernels_of(_digits("c"), folder, 3, 0),
-    "kernels digits, second half": lambda folder: kernels_of(_digits("c"), folder, 3, 1),
+    "kernels digits, second half": lambda folder: kernels_of(
+        _digits("c"), folder, 3, 1
+    ),
     "kernels digits on the M4": lambda folder: kernels_of(_digits(M4), folder, 2, 0),
     "kernels net 7": lambda folder: kernels_of(_net(7, "c"), folder, 2, 0),
-    "kernels kws": lambda f: kernels_of(partial(subject, "kws", "c", samples=6), f, 2, 1),
+    "kernels kws": lambda f: kernels_of(
+        partial(subject, "kws", "c", samples=6), f, 2, 1
+    ),
     "sources, first third": lambda folder: sources_of(folder, 0),
     "sources, second third": lambda folder: sources_of(folder, 1),
     "sources, last third": lambda folder: sources_of(folder, 2),
@@ -93,14 +105,22 @@ def main(words: Sequence[str]) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
-    parser.add_argument("--part", action="append", choices=list(PARTS), help="this part only")
+    parser.add_argument(
+        "--part", action="append", choices=list(PARTS), help="this part only"
+    )
     asked = parser.parse_args(words)
-    names = asked.part or [n for n in PARTS if "kws" not in n or models_file("kws").is_file()]
+    names = asked.part or [
+        n for n in PARTS if "kws" not in n or models_file("kws").is_file()
+    ]
     rows: list[Row] = []
     with ProcessPoolExecutor(asked.jobs) as pool:
         for name, found in zip(names, pool.map(run_part, names), strict=True):
             lost = sum(row.outcome.survived for row in found)
-            print(f"{name}: {len(found)} judged, {lost} survived", file=sys.stderr, flush=True)
+            print(
+                f"{name}: {len(found)} judged, {lost} survived",
+                file=sys.stderr,
+                flush=True,
+            )
             rows += found
     print(table(rows))
     return int(any(row.outcome.survived for row in rows))

@@ -1,8 +1,8 @@
 """Search for an input that exposes a rare defect.
 
-The original and the mutated program draw the same inputs, of four kinds, and print a hash of all
-values written. The first difference gives a sample, which is then compared with the reference
-runtime like any other.
+The original and the mutated program draw the same inputs, of four kinds, and print a
+hash of all values written. The first difference gives a sample, which is then compared
+with the reference runtime like any other.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ static void dump(uint32_t index, uint32_t phase, const void *data, uint32_t byte
 """
 
 
-def differing(subject: Subject, sound: SourceTree, mutant: SourceTree) -> Tensors | None:
+def differing(
+    subject: Subject, sound: SourceTree, mutant: SourceTree
+) -> Tensors | None:
     """Return the first sample on which the two programs differ."""
     if make_library_model(subject.compiled).state:
         return None
@@ -102,7 +104,9 @@ def _known(program: Path, tries: int) -> NDArray[np.uint64]:
     return _hashes(program, tries)
 
 
-def _sound_hashes(subject: Subject, sound: SourceTree, tries: int) -> NDArray[np.uint64]:
+def _sound_hashes(
+    subject: Subject, sound: SourceTree, tries: int
+) -> NDArray[np.uint64]:
     program = subject.folder / "sound_hash"
     if not program.is_file():
         _built(subject, sound, program.name)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A replacement of `old`, which occurs once in the file, by `new`; `tests` must detect it."""
+    """A replacement of `old`, which occurs once in the file, by `new`; `tests` must
+    detect it.
+    """
 
     kind: str
     file: str
@@ -22,7 +24,9 @@ PROTOCOL = "tests/unit/device/test_link_protocol.py " + FRAMES
 COMPARE = "tests/unit/oracle/test_compare.py"
 VALIDATE = "tests/unit/usmp/test_plan_validator.py tests/unit/usmp/test_pitfalls.py"
 VERIFY = "tests/test_filetests.py tests/unit/ir/test_async_calls.py tests/unit/ir/test_verify.py"
-TUNING = "tests/unit/ops/test_tuning_records.py tests/unit/lower/test_layer_measurements.py"
+TUNING = (
+    "tests/unit/ops/test_tuning_records.py tests/unit/lower/test_layer_measurements.py"
+)
 STACK = "tests/unit/build/test_stack_analysis.py"
 C_LINK = "runtime_c/fwr_link.c"
 C_DATA = "runtime_c/fwr_server_data.c"
@@ -33,7 +37,7 @@ SPANS = "tests/unit/passes/test_devices_and_spans.py tests/unit/passes/test_mult
 PY = "toolchain/firmwright/"
 
 EDITS = (
-    # ---- the link, in C --------------------------------------------------------------------
+    # ---- the link, in C --------------------------------------------------------------
     Edit(
         "frame's checksum skipped",
         C_LINK,
@@ -73,8 +77,16 @@ EDITS = (
         "fwr_server_request_size() - 7u",
         LINES,
     ),
-    Edit("damage of a frame forgotten", C_LINK, "    link->broken = false;\n", "", FRAMES),
-    Edit("damage of a frame forgotten", C_LINK, "        link->broken = true;\n", "", FRAMES),
+    Edit(
+        "damage of a frame forgotten", C_LINK, "    link->broken = false;\n", "", FRAMES
+    ),
+    Edit(
+        "damage of a frame forgotten",
+        C_LINK,
+        "        link->broken = true;\n",
+        "",
+        FRAMES,
+    ),
     Edit(
         "request carried out twice",
         C_FRAMES,
@@ -89,7 +101,13 @@ EDITS = (
         "session == 0xffffu",
         LINES,
     ),
-    Edit("old request taken", C_FRAMES, "if (ahead >= 0x8000u)", "if (ahead >= 0xffffu)", LINES),
+    Edit(
+        "old request taken",
+        C_FRAMES,
+        "if (ahead >= 0x8000u)",
+        "if (ahead >= 0xffffu)",
+        LINES,
+    ),
     Edit(
         "place in an input off by one",
         C_DATA,
@@ -118,7 +136,7 @@ EDITS = (
         "fwr_server.output_valid = 1 || fwr_server.interrupted ||",
         "tests/unit/device/test_session.py",
     ),
-    # ---- the link, in Python ---------------------------------------------------------------
+    # ---- the link, in Python ---------------------------------------------------------
     Edit(
         "frame's checksum skipped",
         PY + "device/link_protocol.py",
@@ -147,7 +165,7 @@ EDITS = (
         "len(block) > code - 1",
         PROTOCOL,
     ),
-    # ---- the judges ------------------------------------------------------------------------
+    # ---- the judges ------------------------------------------------------------------
     Edit(
         "outputs compared with themselves",
         PY + "flows/verify/verification.py",
@@ -282,7 +300,7 @@ EDITS = (
         "if False:",
         VERIFY,
     ),
-    # ---- stack, tuning, passes ------------------------------------------------------------
+    # ---- stack, tuning, passes -------------------------------------------------------
     Edit(
         "stack estimate too low",
         PY + "build/stack_analysis.py",
@@ -339,7 +357,7 @@ EDITS = (
         "\n",
         TUNING,
     ),
-    # ---- what is kept, where constants lie, spans -----------------------------------------
+    # ---- what is kept, where constants lie, spans ------------------------------------
     Edit(
         "state not committed",
         PY + "choose/aot_main.py",

@@ -1,9 +1,10 @@
-"""Models in which defects are planted, and the check of their C against the reference runtime.
+"""Models in which defects are planted, and the check of their C against the reference
+runtime.
 
-A subject is a model (`digits`, `kws`, `net SEED`) compiled for a target, with samples and the
-reference values of every layer. `judged` builds a module's C under AddressSanitizer and UBSan with
-a harness that prints every operator's output, and compares all of it. The unmodified module is
-checked when a subject is created.
+A subject is a model (`digits`, `kws`, `net SEED`) compiled for a target, with samples
+and the reference values of every layer. `judged` builds a module's C under
+AddressSanitizer and UBSan with a harness that prints every operator's output, and
+compares all of it. The unmodified module is checked when a subject is created.
 """
 
 from __future__ import annotations
@@ -23,9 +24,15 @@ from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.flows.board.model_session import make_library_model
 from firmwright.flows.model.model import load_model
-from firmwright.flows.samples.reference_outputs import ReferenceOutputs, compute_reference
+from firmwright.flows.samples.reference_outputs import (
+    ReferenceOutputs,
+    compute_reference,
+)
 from firmwright.flows.samples.sample_batches import Tensors, generate_samples
-from firmwright.flows.verify.first_divergence import _comparable_operators, _ComparableOperator
+from firmwright.flows.verify.first_divergence import (
+    _comparable_operators,
+    _ComparableOperator,
+)
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.verify import verify_module
@@ -102,12 +109,16 @@ def subject(
     devices: tuple[str, ...] = (),
     pools: tuple[PoolInfo, ...] = (),
 ) -> Subject:
-    """Return a model compiled for the host with the kernels of `target`, or for `devices`."""
+    """Return a model compiled for the host with the kernels of `target`, or for
+    `devices`.
+    """
     options, source = Options(target=target, devices=devices, pools=pools), None
     if name.startswith("net "):
         module = random_network(int(name.removeprefix("net ")))
     else:
-        model = load_model(DIGITS / "digits.tflite" if name == "digits" else models_file(name))
+        model = load_model(
+            DIGITS / "digits.tflite" if name == "digits" else models_file(name)
+        )
         module, source = model.module, model.source
     before: list[IRModule] = []
 
@@ -138,19 +149,37 @@ def _written_digits(count: int) -> tuple[Tensors, ...]:
 
 def models_file(name: str) -> Path:
     """Return the path of an MLPerf Tiny model in the test model folder."""
-    folder = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
-    return folder / {"kws": "kws_ref_model.tflite", "ww": "str_ww_ref_model.tflite"}[name]
+    folder = Path(
+        os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models")
+    )
+    return (
+        folder / {"kws": "kws_ref_model.tflite", "ww": "str_ww_ref_model.tflite"}[name]
+    )
 
 
 def judge_tree(subject: Subject, tree: SourceTree) -> Outcome:
-    """Run the C compiler and the sanitizers, then compare every value of every layer."""
+    """Run the C compiler and the sanitizers, then compare every value of every
+    layer.
+    """
     tree.write(subject.folder)
     program = subject.folder / "mutant"
     (subject.folder / "probe.h").write_text(PROBE + "#define MUTANT_PROBE dump\n")
     (subject.folder / "main.c").write_text(_harness(subject))
     sources = [subject.folder / "main.c", subject.folder / "model" / "mutant.c"]
-    words = ["gcc", *FLAGS, *SANITIZERS, f"-I{subject.folder}", f"-I{subject.folder / 'model'}"]
-    words += ['-DMUTANT_PROBE_HEADER="probe.h"', *map(str, sources), "-o", str(program), "-lm"]
+    words = [
+        "gcc",
+        *FLAGS,
+        *SANITIZERS,
+        f"-I{subject.folder}",
+        f"-I{subject.folder / 'model'}",
+    ]
+    words += [
+        '-DMUTANT_PROBE_HEADER="probe.h"',
+        *map(str, sources),
+        "-o",
+        str(program),
+        "-lm",
+    ]
     built = subprocess.run(words, capture_output=True, text=True, check=False)
     if built.returncode != 0:
         return caught("C compiler", built.stderr)
@@ -159,17 +188,33 @@ def judge_tree(subject: Subject, tree: SourceTree) -> Outcome:
 
 def _run(subject: Subject, program: Path) -> Outcome:
     tensors = make_library_model(subject.compiled).inputs
-    data = b"".join(sample[t.name].tobytes() for sample in subject.samples for t in tensors)
+    data = b"".join(
+        sample[t.name].tobytes() for sample in subject.samples for t in tensors
+    )
     try:
         ran = subprocess.run(
-            [str(program)], input=data, capture_output=True, check=False, timeout=TIMEOUT_S
+            [str(program)],
+            input=data,
+            capture_output=True,
+            check=False,
+            timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired as error:
         return caught("time limit", error)
     if ran.returncode != 0:
         said = ran.stderr.decode(errors="replace")
-        checker = "UBSan" if "runtime error" in said else "ASan" if "Sanitizer" in said else "run"
-        lines = [line for line in said.splitlines() if "ERROR" in line or "runtime error" in line]
+        checker = (
+            "UBSan"
+            if "runtime error" in said
+            else "ASan"
+            if "Sanitizer" in said
+            else "run"
+        )
+        lines = [
+            line
+            for line in said.splitlines()
+            if "ERROR" in line or "runtime error" in line
+        ]
         return caught(checker, lines[0] if lines else f"status {ran.returncode}")
     return _compared(subject, ran.stdout)
 
@@ -184,7 +229,9 @@ def _compared(subject: Subject, stdout: bytes) -> Outcome:
         wanted = b"".join(value.tobytes() for value in outputs.values())
         for index, one in layers.items():
             if seen.get(index) != one.expected(known).tobytes():
-                return caught(_by(subject), f"sample {number}, layer {one.layer} differs")
+                return caught(
+                    _by(subject), f"sample {number}, layer {one.layer} differs"
+                )
         if found != wanted:
             return caught(_by(subject), f"sample {number}, the outputs differ")
     return SURVIVED
@@ -195,10 +242,14 @@ def _by(subject: Subject) -> str:
 
 
 def _sample(stdout: bytes, at: int) -> tuple[Mapping[int, bytes], int, bytes]:
-    """Return the outputs of each operator, the start of the next sample, and the model outputs."""
+    """Return the outputs of each operator, the start of the next sample, and the model
+    outputs.
+    """
     seen: dict[int, bytes] = {}
     while at < len(stdout):
-        index, size = (int.from_bytes(stdout[p : p + 4], "little") for p in (at, at + 4))
+        index, size = (
+            int.from_bytes(stdout[p : p + 4], "little") for p in (at, at + 4)
+        )
         data = stdout[at + 8 : at + 8 + size]
         at += 8 + size
         if index == 0xFFFFFFFF:
@@ -208,14 +259,19 @@ def _sample(stdout: bytes, at: int) -> tuple[Mapping[int, bytes], int, bytes]:
 
 
 def _harness(subject: Subject) -> str:
-    """Return a C program that runs all samples and writes the outputs after the probe data."""
+    """Return a C program that runs all samples and writes the outputs after the probe
+    data.
+    """
     model = make_library_model(subject.compiled)
     total = sum(tensor.size_bytes for tensor in model.outputs)
     reads = [
         f"        if (fread(in.{t.field}, 1, {t.size_bytes}, stdin) != {t.size_bytes}) return 0;"
         for t in model.inputs
     ]
-    writes = [f"        fwrite(out.{t.field}, 1, {t.size_bytes}, stdout);" for t in model.outputs]
+    writes = [
+        f"        fwrite(out.{t.field}, 1, {t.size_bytes}, stdout);"
+        for t in model.outputs
+    ]
     lines = [
         '#include "mutant.h"',
         "#include <stdio.h>",

@@ -1,4 +1,5 @@
-"""Tests that a checker catches each planted defect: a sample by default, all with --deep.
+"""Tests that a checker catches each planted defect: a sample by default, all with
+--deep.
 
 `python -m tests.mutation.run_mutation_testing` prints the table.
 """
@@ -51,7 +52,9 @@ def test_each_source_edit_matches_exactly_once(edit: Edit) -> None:
 
 
 def test_every_mutated_plan_is_rejected(tmp_path: Path) -> None:
-    made = subject("digits", "c", tmp_path, samples=2, pools=run_mutation_testing.SMALL_POOLS)
+    made = subject(
+        "digits", "c", tmp_path, samples=2, pools=run_mutation_testing.SMALL_POOLS
+    )
     assert_none_survives(judged(mutate_plans.plan_mutants(made, 3)), LEAST)
 
 
@@ -73,8 +76,11 @@ def test_mutated_kernels_and_live_ranges_are_caught(tmp_path: Path) -> None:
 @pytest.mark.host_c
 def test_no_mutant_survives() -> None:
     names = [
-        n for n in run_mutation_testing.PARTS if "kws" not in n or models_file("kws").is_file()
+        n
+        for n in run_mutation_testing.PARTS
+        if "kws" not in n or models_file("kws").is_file()
     ]
     assert_none_survives(
-        [row for name in names for row in run_mutation_testing.run_part(name)], LEAST_DEEP
+        [row for name in names for row in run_mutation_testing.run_part(name)],
+        LEAST_DEEP,
     )

@@ -5,11 +5,11 @@
 
 The second form runs one test of each supported operator on the board.
 
-A test passes if the generated C gives the expected outputs within the test's tolerance. If an
-operator needs a constant operand, such as a shape, and the test has it as an input, the input is
-fixed to the test's data (`--fix-input`); these tests are counted separately. skips.txt lists
-unsupported tests with the compiler's reason, rows.txt the representative test of each supported
-operator. --update writes both.
+A test passes if the generated C gives the expected outputs within the test's tolerance.
+If an operator needs a constant operand, such as a shape, and the test has it as an
+input, the input is fixed to the test's data (`--fix-input`); these tests are counted
+separately. skips.txt lists unsupported tests with the compiler's reason, rows.txt the
+representative test of each supported operator. --update writes both.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class SupportedTest:
 
 
 class _AnyOf(str):
-    """A string that compares equal to several operators, for the package's test selection."""
+    """A string that compares equal to several operators, for the package's test
+    selection.
+    """
 
     __slots__ = ("ops",)
 
@@ -99,7 +101,8 @@ class _AnyOf(str):
 def collect_tests(ops: Iterable[str] = ()) -> list[NodeTest]:
     """Return the tests of these operators, by default of all.
 
-    The package creates its tests when their modules are imported, so these are unloaded first.
+    The package creates its tests when their modules are imported, so these are unloaded
+    first.
     """
     for name in [name for name in sys.modules if name.startswith(f"{_NODE_TESTS}.")]:
         del sys.modules[name]
@@ -128,13 +131,17 @@ def collect_tests(ops: Iterable[str] = ()) -> list[NodeTest]:
     ]
 
 
-# ---- one test ----------------------------------------------------------------------------------
+# ---- one test ------------------------------------------------------------------------
 
 
 def _imported(test: NodeTest, bound: Iterable[int]) -> IRModule:
     rows = list(enumerate(zip(test.input_names, test.inputs, strict=True)))
     overrides = ModelOverrides(
-        {n: np.shape(x) for k, (n, x) in rows if k not in bound and isinstance(x, np.ndarray)},
+        {
+            n: np.shape(x)
+            for k, (n, x) in rows
+            if k not in bound and isinstance(x, np.ndarray)
+        },
         {n: np.asarray(x) for k, (n, x) in rows if k in bound},
     )
     data = preprocess_model(test.model, test.name, overrides)
@@ -147,7 +154,9 @@ def _wants_constants(error: UnsupportedError) -> bool:
 
 def import_test(test: NodeTest) -> SupportedTest | str:
     """Return the test as a module, or the reason why it is not supported."""
-    arrays = [k for k, x in enumerate(test.inputs) if isinstance(x, np.ndarray | np.generic)]
+    arrays = [
+        k for k, x in enumerate(test.inputs) if isinstance(x, np.ndarray | np.generic)
+    ]
     operands = [k for k in arrays if k]
     whole = [k for k in operands if test.inputs[k].dtype.kind in "iub"]
     short = [k for k in operands if test.inputs[k].ndim < 2]
@@ -166,14 +175,20 @@ def import_test(test: NodeTest) -> SupportedTest | str:
 
 
 def describe_mismatch(test: NodeTest, results: Sequence[Array]) -> str:
-    """Describe the difference of the results from the expected ones; "" if there is none."""
+    """Describe the difference of the results from the expected ones; "" if there is
+    none.
+    """
     if len(results) != len(test.outputs):
         return f"{len(results)} outputs of {len(test.outputs)}"
     for got, want in zip(results, map(np.asarray, test.outputs), strict=True):
         if (got.dtype, got.shape) != (want.dtype, want.shape):
-            return f"{got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+            return (
+                f"{got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+            )
         try:
-            np.testing.assert_allclose(got, want, rtol=test.relative, atol=test.absolute)
+            np.testing.assert_allclose(
+                got, want, rtol=test.relative, atol=test.absolute
+            )
         except AssertionError as error:
             return " ".join(str(error).split())
     return ""
@@ -187,7 +202,7 @@ def reference_mismatch(item: SupportedTest) -> str:
     return describe_mismatch(item.test, [values[value.name] for value in entry.results])
 
 
-# ---- many in one image -------------------------------------------------------------------------
+# ---- many in one image ---------------------------------------------------------------
 
 
 def merge_modules(modules: Sequence[IRModule]) -> IRModule:
@@ -219,9 +234,13 @@ def merge_modules(modules: Sequence[IRModule]) -> IRModule:
 
 
 def run_merged(
-    modules: Sequence[IRModule], batch: Sequence[Sequence[Mapping[str, Any]]], board: str
+    modules: Sequence[IRModule],
+    batch: Sequence[Sequence[Mapping[str, Any]]],
+    board: str,
 ) -> tuple[dict[str, Array], ...]:
-    """Run the modules as one firmware on each sample, which holds the inputs of every module."""
+    """Run the modules as one firmware on each sample, which holds the inputs of every
+    module.
+    """
     feeds = [
         {f"{k}.{name}": x for k, part in enumerate(sample) for name, x in part.items()}
         for sample in batch
@@ -232,7 +251,9 @@ def run_merged(
 
 
 def compile_module(module: IRModule, board: str) -> Compilation:
-    """Compile without the search for a run order, which cannot improve these modules."""
+    """Compile without the search for a run order, which cannot improve these
+    modules.
+    """
     options = {"board": board, "planner": "greedy_by_size", "optimize": "speed"}
     module = configure_module(module, load_board(board), Options(**options))
     for step in GRAPH_PASSES:
@@ -247,7 +268,9 @@ def group_tests(items: Sequence[SupportedTest]) -> Iterator[list[SupportedTest]]
     for item in items:
         entry = item.module.entry
         assert isinstance(entry, Function)
-        if group and (calls + len(entry.body) > CALLS_PER_IMAGE or len(group) == TESTS_PER_IMAGE):
+        if group and (
+            calls + len(entry.body) > CALLS_PER_IMAGE or len(group) == TESTS_PER_IMAGE
+        ):
             yield group
             group, calls = [], 0
         group.append(item)
@@ -256,11 +279,15 @@ def group_tests(items: Sequence[SupportedTest]) -> Iterator[list[SupportedTest]]
         yield group
 
 
-def compiled_mismatches(items: Sequence[SupportedTest], board: str = "host") -> dict[str, str]:
+def compiled_mismatches(
+    items: Sequence[SupportedTest], board: str = "host"
+) -> dict[str, str]:
     """Return the mismatches of all tests in one compiled image, by test name."""
     compiled = compile_module(merge_modules([item.module for item in items]), board)
     sample = {
-        f"{k}.{name}": array for k, item in enumerate(items) for name, array in item.sample.items()
+        f"{k}.{name}": array
+        for k, item in enumerate(items)
+        for name, array in item.sample.items()
     }
     with open_session(compiled, in_process=board == "host") as session:
         (results,) = session.run_all([sample])
@@ -273,19 +300,23 @@ def compiled_mismatches(items: Sequence[SupportedTest], board: str = "host") -> 
     return errors
 
 
-# ---- a row for each operator ---------------------------------------------------------------------
+# ---- a row for each operator ---------------------------------------------------------
 
 
 def operators_of(test: NodeTest) -> set[str]:
     """Return the operators of the test's model by their names in the frontend."""
     nodes = onnx.load_from_string(test.model).graph.node
     plain = ("", "ai.onnx")
-    return {n.op_type if n.domain in plain else f"{n.domain}:{n.op_type}" for n in nodes}
+    return {
+        n.op_type if n.domain in plain else f"{n.domain}:{n.op_type}" for n in nodes
+    }
 
 
 def conformance(tests: Iterable[NodeTest]) -> dict[str, list[SupportedTest]]:
     """Return the tests of each supported operator, the shortest first."""
-    by_operator: dict[str, list[SupportedTest]] = {name: [] for name in onnx_importers()}
+    by_operator: dict[str, list[SupportedTest]] = {
+        name: [] for name in onnx_importers()
+    }
     left_out = read_skips()
     for test in tests:
         own = operators_of(test) & by_operator.keys()
@@ -310,12 +341,14 @@ def _length(item: SupportedTest) -> tuple[bool, int, int, str]:
     return not entry.params, item.is_bound, len(entry.body), item.test.name
 
 
-# ---- the command -------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------
 
 
 def read_list(path: Path) -> dict[str, str]:
     """Read a committed list."""
-    rows = (line.split(": ", 1) for line in path.read_text(encoding="utf-8").splitlines())
+    rows = (
+        line.split(": ", 1) for line in path.read_text(encoding="utf-8").splitlines()
+    )
     return {row[0]: row[1] for row in rows}
 
 
@@ -328,17 +361,25 @@ def _update(skipped: dict[str, str]) -> None:
     """Write both lists: skipped tests, and the representative test of each operator."""
     _write(SKIPS, skipped)
     by_operator = conformance(all_tests())
-    _write(ROWS, {name: items[0].test.name for name, items in by_operator.items() if items})
+    _write(
+        ROWS, {name: items[0].test.name for name, items in by_operator.items() if items}
+    )
 
 
 def _write(path: Path, rows: dict[str, str]) -> None:
-    path.write_text("".join(sorted(f"{a}: {b}\n" for a, b in rows.items())), encoding="utf-8")
+    path.write_text(
+        "".join(sorted(f"{a}: {b}\n" for a, b in rows.items())), encoding="utf-8"
+    )
 
 
 def on_board(board: str) -> int:
     """Run the representative tests on `board`; return 1 if one fails or is missing."""
     rows = conformance(all_tests())
-    items = list({item.test.name: item for tests_of in rows.values() for item in tests_of}.values())
+    items = list(
+        {
+            item.test.name: item for tests_of in rows.values() for item in tests_of
+        }.values()
+    )
     missing = sorted(name for name, tests_of in rows.items() if not tests_of)
     failures = {
         n: why
@@ -361,15 +402,23 @@ def main(arguments: Sequence[str]) -> int:
     if "--board" in arguments:
         return on_board(arguments[list(arguments).index("--board") + 1])
     prefixes = tuple(f"test_{word}" for word in arguments if not word.startswith("-"))
-    tests = [test for test in collect_tests() if not prefixes or test.name.startswith(prefixes)]
+    tests = [
+        test
+        for test in collect_tests()
+        if not prefixes or test.name.startswith(prefixes)
+    ]
     results = {test.name: import_test(test) for test in tests}
     items = [item for item in results.values() if isinstance(item, SupportedTest)]
     skipped = {name: why for name, why in results.items() if isinstance(why, str)}
-    failures = {item.test.name: why for item in items if (why := reference_mismatch(item))}
+    failures = {
+        item.test.name: why for item in items if (why := reference_mismatch(item))
+    }
     done = 0
     for group in group_tests(items) if "--no-c" not in arguments else ():
         try:
-            failures |= {name: why for name, why in compiled_mismatches(group).items() if why}
+            failures |= {
+                name: why for name, why in compiled_mismatches(group).items() if why
+            }
         except FirmwrightError as error:
             failures |= dict.fromkeys((item.test.name for item in group), str(error))
         done += len(group)

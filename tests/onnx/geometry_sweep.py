@@ -1,4 +1,6 @@
-"""Sweeps of one-node models: Firmwright's numpy reference against ONNX Runtime, with counts."""
+"""Sweeps of one-node models: Firmwright's numpy reference against ONNX Runtime, with
+counts.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +59,22 @@ class Tally:
 
 
 def one_node_model(
-    op: str, x: Array, constants: Mapping[int, Array], opset: int, domain: str = "", **attrs: Any
+    op: str,
+    x: Array,
+    constants: Mapping[int, Array],
+    opset: int,
+    domain: str = "",
+    **attrs: Any,
 ) -> bytes:
-    """Return a model of one node: input 0 is `x`, the others are `constants` by position."""
+    """Return a model of one node: input 0 is `x`, the others are `constants` by
+    position.
+    """
     count = max(constants, default=0) + 1
     names = ["x", *(f"c{k}" if k in constants else "" for k in range(1, count))]
     node = helper.make_node(op, names, ["y"], domain=domain, **attrs)
-    weights = [numpy_helper.from_array(array, f"c{k}") for k, array in constants.items()]
+    weights = [
+        numpy_helper.from_array(array, f"c{k}") for k, array in constants.items()
+    ]
     return whole_model([node], x, weights, opset, domain)
 
 
@@ -92,12 +103,18 @@ def between_quantizations(
     points: tuple[int, int],
     **attrs: Any,
 ) -> bytes:
-    """Return a model of floats: quantized, dequantized, the node, quantized and dequantized.
+    """Return a model of floats: quantized, dequantized, the node, quantized and
+    dequantized.
 
     An int8 constant is dequantized by steps of 1/100.
     """
-    weights = [numpy_helper.from_array(array, f"c{k}") for k, array in constants.items()]
-    names = [f"c{k}" if k in constants else "" for k in range(1, max(constants, default=0) + 1)]
+    weights = [
+        numpy_helper.from_array(array, f"c{k}") for k, array in constants.items()
+    ]
+    names = [
+        f"c{k}" if k in constants else ""
+        for k in range(1, max(constants, default=0) + 1)
+    ]
     nodes: list[Any] = []
 
     def scaling(which: str, scale: float, point: Any) -> list[str]:
@@ -109,7 +126,9 @@ def between_quantizations(
     def quantized(name: str, result: str, which: int) -> None:
         pair = scaling(str(which), scales[which], kind(points[which]))
         nodes.append(helper.make_node("QuantizeLinear", [name, *pair], [f"{result}_q"]))
-        nodes.append(helper.make_node("DequantizeLinear", [f"{result}_q", *pair], [result]))
+        nodes.append(
+            helper.make_node("DequantizeLinear", [f"{result}_q", *pair], [result])
+        )
 
     quantized("x", "real", 0)
     for place, (k, array) in enumerate(constants.items()):
@@ -175,7 +194,9 @@ def import_case(case: Case) -> IRModule | str:
 
 
 def difference(expected: Array, actual: Array, tolerance: float = 0.0) -> str:
-    """Describe the difference beyond the tolerance, by default that of `verify`, or return ""."""
+    """Describe the difference beyond the tolerance, by default that of `verify`, or
+    return "".
+    """
     allowed = Tolerance(0.0, tolerance) if tolerance else WHOLE_MODEL
     try:
         found = compare_tensor(0, "y", expected, actual, allowed)
@@ -183,7 +204,9 @@ def difference(expected: Array, actual: Array, tolerance: float = 0.0) -> str:
         return str(error)
     if not found.mismatches:
         return ""
-    return f"{found.mismatches} of {found.values} values, by at most {found.max_abs_error}"
+    return (
+        f"{found.mismatches} of {found.values} values, by at most {found.max_abs_error}"
+    )
 
 
 def random_array(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> Array:
@@ -217,16 +240,22 @@ def compare_firmware(cases: Iterable[Case], board: str) -> Tally:
             samples.append({entry_of(module).params[0].name: case.x})
             expected.append((case.name, result))
     (values,) = run_merged(modules, [samples], board)
-    for number, (module, (name, result)) in enumerate(zip(modules, expected, strict=True)):
+    for number, (module, (name, result)) in enumerate(
+        zip(modules, expected, strict=True)
+    ):
         tally.compared += 1
-        found = difference(result, values[f"{number}.{entry_of(module).results[0].name}"])
+        found = difference(
+            result, values[f"{number}.{entry_of(module).results[0].name}"]
+        )
         if found:
             tally.differing.append(f"{name}: {found}")
     return tally
 
 
 def sweep(cases: Iterable[Case], tolerance: float = 0.0) -> Tally:
-    """Compare our result of each case with ONNX Runtime's, or with a `tolerance` of their own."""
+    """Compare our result of each case with ONNX Runtime's, or with a `tolerance` of
+    their own.
+    """
     tally = Tally()
     for case in cases:
         tally.tried += 1
@@ -239,7 +268,9 @@ def sweep(cases: Iterable[Case], tolerance: float = 0.0) -> Tally:
         else:
             tally.compared += 1
             own = results(module, {entry_of(module).params[0].name: case.x})
-            found = difference(expected, own[entry_of(module).results[0].name], tolerance)
+            found = difference(
+                expected, own[entry_of(module).results[0].name], tolerance
+            )
             if found:
                 tally.differing.append(f"{case.name}: {found}")
     return tally

@@ -1,4 +1,6 @@
-"""Small ONNX models, structured like exporters' output, for the tests of the frontend."""
+"""Small ONNX models, structured like exporters' output, for the tests of the
+frontend.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Net:
         self.weights: list[Any] = []
         self.inputs: list[Any] = []
 
-    def input(self, name: str, shape: Sequence[Any], dtype: int = TensorProto.FLOAT) -> str:
+    def input(
+        self, name: str, shape: Sequence[Any], dtype: int = TensorProto.FLOAT
+    ) -> str:
         self.inputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
         return name
 
@@ -61,7 +65,11 @@ class Net:
 
     def scalar(self, value: Any) -> str:
         name = f"w{len(self.weights)}"
-        array = np.array(value) if isinstance(value, np.generic) else np.array(value, np.float32)
+        array = (
+            np.array(value)
+            if isinstance(value, np.generic)
+            else np.array(value, np.float32)
+        )
         self.weights.append(numpy_helper.from_array(array, name))
         return name
 
@@ -73,7 +81,9 @@ class Net:
         self.nodes.append(helper.make_node(op, list(inputs), names, **attrs))
         return names[0] if outputs == 1 else names
 
-    def conv(self, x: str, channels: int, filters: int, size: Sequence[int], **attrs: Any) -> str:
+    def conv(
+        self, x: str, channels: int, filters: int, size: Sequence[int], **attrs: Any
+    ) -> str:
         group = attrs.get("group", 1)
         fan = channels // group * int(np.prod(size))
         w = self.random(filters, channels // group, *size, scale=fan**-0.5)
@@ -114,12 +124,16 @@ def digits_net() -> bytes:
 
 
 def residual_net() -> bytes:
-    """Batch normalization, two residual blocks, one with a stride, pooling, a dense layer."""
+    """Batch normalization, two residual blocks, one with a stride, pooling, a dense
+    layer.
+    """
     net = Net(2)
     x = net.input("image", (1, 3, 16, 16))
 
     def unit(x: str, channels: int, filters: int, stride: int = 1) -> str:
-        conv = net.conv(x, channels, filters, (3, 3), pads=[1] * 4, strides=[stride, stride])
+        conv = net.conv(
+            x, channels, filters, (3, 3), pads=[1] * 4, strides=[stride, stride]
+        )
         return net.batch_norm(conv, filters)
 
     x = net.node("Relu", unit(x, 3, 8))
@@ -134,11 +148,15 @@ def residual_net() -> bytes:
 
 
 def mobile_net() -> bytes:
-    """Depthwise separable blocks, clips to 6, squeeze and excite, hard swish, a concatenation."""
+    """Depthwise separable blocks, clips to 6, squeeze and excite, hard swish, a
+    concatenation.
+    """
     net = Net(3)
     x = net.input("image", (1, 3, 12, 12))
     zero, six = (net.weight(np.array(v, np.float32)) for v in (0, 6))
-    x = net.node("Clip", net.conv(x, 3, 8, (3, 3), pads=[0, 0, 1, 1], strides=[2, 2]), zero, six)
+    x = net.node(
+        "Clip", net.conv(x, 3, 8, (3, 3), pads=[0, 0, 1, 1], strides=[2, 2]), zero, six
+    )
     x = net.node("Clip", net.conv(x, 8, 8, (3, 3), pads=[1] * 4, group=8), zero, six)
     gate = net.node("ReduceMean", x, axes=[2, 3], keepdims=1)
     gate = net.node("Relu", net.conv(gate, 8, 2, (1, 1)))
@@ -149,14 +167,21 @@ def mobile_net() -> bytes:
     x = net.node("Concat", wide, grouped, axis=1)
     sizes = net.weight(np.array([1, 1, 2, 2], np.float32))
     x = net.node(
-        "Resize", x, "", sizes, mode="nearest", coordinate_transformation_mode="asymmetric"
+        "Resize",
+        x,
+        "",
+        sizes,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
     )
     x = net.node("AveragePool", x, kernel_shape=[3, 3], strides=[3, 3])
     return net.model(net.node("Softmax", net.conv(x, 16, 4, (1, 1)), axis=1))
 
 
 def sequence_net() -> bytes:
-    """Convolutions over time with dilation, layer normalization, attention, an arg max."""
+    """Convolutions over time with dilation, layer normalization, attention, an arg
+    max.
+    """
     net = Net(4)
     x = net.input("signal", (1, 4, 24))
     x = net.node("Relu", net.conv(x, 4, 8, (3,), pads=[2, 0], dilations=[1]))
@@ -165,19 +190,29 @@ def sequence_net() -> bytes:
     x = net.node("LayerNormalization", x, net.random(8), net.random(8))
     q, k, v = (net.node("MatMul", x, net.random(8, 8, scale=0.4)) for _ in range(3))
     scores = net.node("MatMul", q, net.node("Transpose", k, perm=[0, 2, 1]))
-    scores = net.node("Softmax", net.node("Mul", scores, net.weight(np.float32(0.35).reshape(()))))
+    scores = net.node(
+        "Softmax", net.node("Mul", scores, net.weight(np.float32(0.35).reshape(())))
+    )
     x = net.node("Add", x, net.node("MatMul", scores, v))
     mean = net.node("ReduceMean", x, axes=[1], keepdims=0)
-    return net.model(net.node("Gelu", mean) if net.opset >= 20 else net.node("Erf", mean), x)
+    return net.model(
+        net.node("Gelu", mean) if net.opset >= 20 else net.node("Erf", mean), x
+    )
 
 
 def quantized_net(unsigned: bool = False, channels_axis: bool = True) -> bytes:
-    """Operators between QuantizeLinear and DequantizeLinear, as quantization tools write them."""
+    """Operators between QuantizeLinear and DequantizeLinear, as quantization tools
+    write them.
+    """
     net = Net(5)
     x = quantized_tensor(net, net.input("image", (1, 2, 10, 10)), 0.02, unsigned)
-    x = quantized_conv(net, x, 2, 6, (3, 3), 0.03, unsigned, channels_axis, pads=[1] * 4)
+    x = quantized_conv(
+        net, x, 2, 6, (3, 3), 0.03, unsigned, channels_axis, pads=[1] * 4
+    )
     short = x = net.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-    x = quantized_conv(net, x, 6, 6, (3, 3), 0.02, unsigned, False, pads=[1] * 4, group=6)
+    x = quantized_conv(
+        net, x, 6, 6, (3, 3), 0.02, unsigned, False, pads=[1] * 4, group=6
+    )
     x = quantized_tensor(net, net.node("HardSwish", x), 0.015, unsigned)
     x = quantized_tensor(net, net.node("Add", x, short), 0.03, unsigned)
     x = net.node("Concat", x, short, axis=1)
@@ -189,13 +224,22 @@ def quantized_net(unsigned: bool = False, channels_axis: bool = True) -> bytes:
     return net.model(x)
 
 
-def quantized_tensor(net: Net, x: str, scale: float, unsigned: bool, least: bool = False) -> str:
+def quantized_tensor(
+    net: Net, x: str, scale: float, unsigned: bool, least: bool = False
+) -> str:
     """QuantizeLinear, then DequantizeLinear."""
     kind, point = (np.uint8, 117) if unsigned else (np.int8, -11)
     if least:
         point = 0 if unsigned else -128
-    operands = net.weight(np.array(scale, np.float32)), net.weight(np.array(point, kind))
-    return str(net.node("DequantizeLinear", net.node("QuantizeLinear", x, *operands), *operands))
+    operands = (
+        net.weight(np.array(scale, np.float32)),
+        net.weight(np.array(point, kind)),
+    )
+    return str(
+        net.node(
+            "DequantizeLinear", net.node("QuantizeLinear", x, *operands), *operands
+        )
+    )
 
 
 def quantized_weights(net: Net, shape: tuple[int, ...], axis: int | None) -> str:
@@ -224,7 +268,9 @@ def quantized_conv(
     """A convolution with relu and a float bias."""
     shape = (filters, channels // attrs.get("group", 1), *size)
     w = quantized_weights(net, shape, 0 if per_channel else None)
-    y = net.node("Relu", net.node("Conv", x, w, net.random(filters, scale=0.2), **attrs))
+    y = net.node(
+        "Relu", net.node("Conv", x, w, net.random(filters, scale=0.2), **attrs)
+    )
     return quantized_tensor(net, y, scale, unsigned)
 
 
@@ -242,9 +288,13 @@ def mobilenet() -> bytes:
     x = net.input("image", (1, 3, 16, 16))
     zero, six = net.scalar(0.0), net.scalar(6.0)
 
-    def unit(x: str, inputs: int, outputs: int, size: int, stride: int = 1, group: int = 1) -> str:
+    def unit(
+        x: str, inputs: int, outputs: int, size: int, stride: int = 1, group: int = 1
+    ) -> str:
         pads, strides = [size // 2] * 4, [stride, stride]
-        y = net.conv(x, inputs, outputs, (size, size), pads=pads, strides=strides, group=group)
+        y = net.conv(
+            x, inputs, outputs, (size, size), pads=pads, strides=strides, group=group
+        )
         return net.batch_norm(y, outputs)
 
     def block(x: str, inputs: int, outputs: int, stride: int) -> str:
@@ -262,7 +312,9 @@ def mobilenet() -> bytes:
 
 
 def transformer_net(width: int = 16, heads: int = 2, tokens: int = 17) -> bytes:
-    """Image patches with a class token, one attention block and one feed-forward block."""
+    """Image patches with a class token, one attention block and one feed-forward
+    block.
+    """
     net = Net(12)
     depth = width // heads
 
@@ -274,7 +326,9 @@ def transformer_net(width: int = 16, heads: int = 2, tokens: int = 17) -> bytes:
         return str(net.node("Reshape", x, net.weight(np.array(shape, np.int64))))
 
     def normal(x: str) -> str:
-        return str(net.node("LayerNormalization", x, net.random(width), net.random(width)))
+        return str(
+            net.node("LayerNormalization", x, net.random(width), net.random(width))
+        )
 
     x = net.conv(net.input("image", (1, 3, 16, 16)), 3, width, (4, 4), strides=[4, 4])
     x = net.node("Transpose", shaped(x, 1, width, tokens - 1), perm=[0, 2, 1])
@@ -282,7 +336,9 @@ def transformer_net(width: int = 16, heads: int = 2, tokens: int = 17) -> bytes:
     x = net.node("Add", x, net.random(1, tokens, width))
     all_three = shaped(linear(normal(x), width, 3 * width), 1, tokens, 3, heads, depth)
     all_three = net.node("Transpose", all_three, perm=[2, 0, 3, 1, 4])
-    q, k, v = (net.node("Gather", all_three, net.scalar(np.int64(i)), axis=0) for i in range(3))
+    q, k, v = (
+        net.node("Gather", all_three, net.scalar(np.int64(i)), axis=0) for i in range(3)
+    )
     scaled = net.node("Mul", q, net.scalar(depth**-0.5))
     scores = net.node("MatMul", scaled, net.node("Transpose", k, perm=[0, 1, 3, 2]))
     mixed = net.node("MatMul", net.node("Softmax", scores, axis=-1), v)
@@ -292,7 +348,9 @@ def transformer_net(width: int = 16, heads: int = 2, tokens: int = 17) -> bytes:
     inner = net.node("Mul", inner, net.node("Sigmoid", inner))
     x = net.node("Add", x, linear(inner, 2 * width, width))
     x = net.node("Gather", normal(x), net.scalar(np.int64(0)), axis=1)
-    return net.model(net.node("Gemm", x, net.random(10, width), net.random(10), transB=1))
+    return net.model(
+        net.node("Gemm", x, net.random(10, width), net.random(10), transB=1)
+    )
 
 
 def shuffled_net() -> bytes:
@@ -313,16 +371,26 @@ def shuffled_net() -> bytes:
 
 
 def two_heads_net() -> bytes:
-    """Detector heads of two sizes, concatenated to one list of boxes that is split again."""
+    """Detector heads of two sizes, concatenated to one list of boxes that is split
+    again.
+    """
     net = Net(15)
     x = net.input("image", (1, 3, 16, 16))
 
     def head(x: str, boxes: int) -> str:
-        boxes_last = net.node("Transpose", net.conv(x, 8, 12, (1, 1)), perm=[0, 2, 3, 1])
-        return str(net.node("Reshape", boxes_last, net.weight(np.array([1, boxes, 6], np.int64))))
+        boxes_last = net.node(
+            "Transpose", net.conv(x, 8, 12, (1, 1)), perm=[0, 2, 3, 1]
+        )
+        return str(
+            net.node(
+                "Reshape", boxes_last, net.weight(np.array([1, boxes, 6], np.int64))
+            )
+        )
 
     large = net.node("Relu", net.conv(x, 3, 8, (3, 3), pads=[1] * 4, strides=[2, 2]))
-    small = net.node("Relu", net.conv(large, 8, 8, (3, 3), pads=[1] * 4, strides=[2, 2]))
+    small = net.node(
+        "Relu", net.conv(large, 8, 8, (3, 3), pads=[1] * 4, strides=[2, 2])
+    )
     boxes = net.node("Concat", head(large, 128), head(small, 32), axis=1)
     first, second = net.node(
         "Split", boxes, net.weight(np.array([96, 64], np.int64)), outputs=2, axis=1

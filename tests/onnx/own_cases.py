@@ -1,7 +1,7 @@
 """Our own node tests, for supported operators without a test in the package `onnx`.
 
-Each has the form of the package's tests: a model of one node, inputs, and the results of the
-package's reference implementation.
+Each has the form of the package's tests: a model of one node, inputs, and the results
+of the package's reference implementation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from onnx.reference import ReferenceEvaluator
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from tests.extensions.tree_ensemble.test_tree_ensemble import FEATURES, TREES, random_forest
+from tests.extensions.tree_ensemble.test_tree_ensemble import (
+    FEATURES,
+    TREES,
+    random_forest,
+)
 from tests.onnx.backend import NodeTest
 
 Array = NDArray[Any]
@@ -34,10 +38,16 @@ def own_cases() -> Iterator[NodeTest]:
     yield _case("global_lp_pool", "GlobalLpPool", [image], expected=[norm], p=2)
     line, depth = np.array([0.0, 2.5], np.float32), _known(np.int64(6))
     yield _case("one_hot", "OneHot", [WHOLE, depth, _known(line)], axis=-1)
-    yield _case("bit_cast", "BitCast", [WHOLE.astype(np.int32)], to=TensorProto.UINT32, opset=26)
+    yield _case(
+        "bit_cast", "BitCast", [WHOLE.astype(np.int32)], to=TensorProto.UINT32, opset=26
+    )
     scale = np.linspace(0.5, 2, FEATURES, dtype=np.float32)
-    rms = FLOATS / np.sqrt(np.square(FLOATS).mean(axis=-1, keepdims=True) + 1e-5) * scale
-    yield _case("simplified", "SimplifiedLayerNormalization", [FLOATS, scale], expected=[rms])
+    rms = (
+        FLOATS / np.sqrt(np.square(FLOATS).mean(axis=-1, keepdims=True) + 1e-5) * scale
+    )
+    yield _case(
+        "simplified", "SimplifiedLayerNormalization", [FLOATS, scale], expected=[rms]
+    )
     yield _loop()
     yield from _features()
     yield from _models()
@@ -58,11 +68,24 @@ def _features() -> Iterator[NodeTest]:
         imputed_value_floats=values,
         replaced_value_float=float("nan"),
     )
-    labels = {"keys_int64s": [3, -9, 4], "values_floats": [0.5, 1.5, 7.0], "default_float": -2.0}
+    labels = {
+        "keys_int64s": [3, -9, 4],
+        "values_floats": [0.5, 1.5, 7.0],
+        "default_float": -2.0,
+    }
     yield _case("label_encoder", "LabelEncoder", [WHOLE], ML, **labels)
     for norm in ("L1", "L2", "MAX"):
-        yield _case(f"normalizer_{norm.lower()}", "Normalizer", [abs(FLOATS)], ML, norm=norm)
-    yield _case("one_hot_encoder", "OneHotEncoder", [WHOLE[0]], ML, cats_int64s=[4, 3, 8], zeros=1)
+        yield _case(
+            f"normalizer_{norm.lower()}", "Normalizer", [abs(FLOATS)], ML, norm=norm
+        )
+    yield _case(
+        "one_hot_encoder",
+        "OneHotEncoder",
+        [WHOLE[0]],
+        ML,
+        cats_int64s=[4, 3, 8],
+        zeros=1,
+    )
     yield _case("scaler", "Scaler", [FLOATS], ML, offset=[0.5] * FEATURES, scale=values)
 
 
@@ -107,7 +130,9 @@ def _models() -> Iterator[NodeTest]:
         **vectors,
     )
     yield _of_model("tree_regressor", random_forest(3, 1, False))
-    classes = random_forest(6, 3, False, classlabels_int64s=[4, 0, 7], post_transform="SOFTMAX")
+    classes = random_forest(
+        6, 3, False, classlabels_int64s=[4, 0, 7], post_transform="SOFTMAX"
+    )
     yield _of_model("tree_classifier", classes)
     yield _tree_ensemble()
 
@@ -145,12 +170,15 @@ def _loop() -> NodeTest:
         ],
     )
     operands = [_known(np.int64(3)), _known(np.bool_(True)), FLOATS]
-    # The package's implementation joins what is kept along an axis that is there already.
+    # The package's implementation joins what is kept along an axis that is there
+    # already.
     history = np.stack([FLOATS, 2 * FLOATS, 4 * FLOATS])
-    return _case("loop", "Loop", operands, outputs=2, expected=[8 * FLOATS, history], body=body)
+    return _case(
+        "loop", "Loop", operands, outputs=2, expected=[8 * FLOATS, history], body=body
+    )
 
 
-# ---- how they are made ---------------------------------------------------------------------------
+# ---- how they are made ---------------------------------------------------------------
 
 
 def _known(value: Any) -> tuple[Array]:
@@ -171,7 +199,9 @@ def _case(
 ) -> NodeTest:
     names = [f"x{k}" for k in range(len(operands))]
     results = [f"y{k}" for k in range(outputs)]
-    feeds = {n: x for n, x in zip(names, operands, strict=True) if not isinstance(x, tuple)}
+    feeds = {
+        n: x for n, x in zip(names, operands, strict=True) if not isinstance(x, tuple)
+    }
     held = [
         numpy_helper.from_array(x[0], n)
         for n, x in zip(names, operands, strict=True)
@@ -181,7 +211,9 @@ def _case(
         [helper.make_node(op, names, results, domain=domain, **attrs)],
         name,
         [
-            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+            helper.make_tensor_value_info(
+                n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape
+            )
             for n, x in feeds.items()
         ],
         [helper.make_empty_tensor_value_info(n) for n in results],
@@ -202,7 +234,9 @@ def _of_model(name: str, data: bytes) -> NodeTest:
 def _with_outputs(
     name: str, model: Any, feeds: dict[str, Array], expected: list[Array] | None = None
 ) -> NodeTest:
-    """Make a case; `expected` replaces a missing or non-conforming reference implementation."""
+    """Make a case; `expected` replaces a missing or non-conforming reference
+    implementation.
+    """
     outputs = expected or ReferenceEvaluator(model).run(None, feeds)
     data = bytes(model.SerializeToString())
     names, inputs = tuple(feeds), tuple(feeds.values())

@@ -1,8 +1,10 @@
-"""Random float networks, quantized between QuantizeLinear and DequantizeLinear in all usual ways.
+"""Random float networks, quantized between QuantizeLinear and DequantizeLinear in all
+usual ways.
 
-A network is calibrated by running it. Activations are int8 or uint8; weights int8 or uint8, with
-or without a zero point, with one scale or one per channel; scales any number or powers of two.
-ConvTranspose, which ONNX Runtime computes in floats in its own order, is left out.
+A network is calibrated by running it. Activations are int8 or uint8; weights int8 or
+uint8, with or without a zero point, with one scale or one per channel; scales any
+number or powers of two. ConvTranspose, which ONNX Runtime computes in floats in its own
+order, is left out.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ LARGEST_EXTENT, MOST_CHANNELS = 12, 32
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant to quantize: a weight with its channel axis, or the bias of a layer."""
+    """A constant to quantize: a weight with its channel axis, or the bias of a
+    layer.
+    """
 
     axis: int | None = None
     layer: tuple[str, str] | None = None
@@ -47,7 +51,9 @@ class Weight:
 
 @dataclass
 class FloatNetwork:
-    """A network that grows by random layers; every method adds one and returns its result."""
+    """A network that grows by random layers; every method adds one and returns its
+    result.
+    """
 
     rng: np.random.Generator
     net: Net
@@ -58,9 +64,14 @@ class FloatNetwork:
     results: list[str] = field(default_factory=list)
 
     def add(self, op: str, *inputs: str, moves: bool = False, **attrs: Any) -> str:
-        """Add a node; if it `moves` values, its result may have the scale of its input."""
+        """Add a node; if it `moves` values, its result may have the scale of its
+        input.
+        """
         y = str(self.net.node(op, *inputs, **attrs))
-        known = {name: helper.make_tensor_value_info(name, 1, s) for name, s in self.shapes.items()}
+        known = {
+            name: helper.make_tensor_value_info(name, 1, s)
+            for name, s in self.shapes.items()
+        }
         graph = helper.make_graph(
             [self.net.nodes[-1]],
             "node",
@@ -89,7 +100,9 @@ class FloatNetwork:
         return self.pick(lambda s: len(s) == 2)
 
     def weight(self, shape: Sequence[int], axis: int) -> str:
-        name = self.net.random(*shape, scale=float(np.prod(shape) / shape[axis]) ** -0.5)
+        name = self.net.random(
+            *shape, scale=float(np.prod(shape) / shape[axis]) ** -0.5
+        )
         self.constants[name] = Weight(axis)
         return name
 
@@ -115,19 +128,30 @@ class FloatNetwork:
         x = self.image(size)
         channels, depthwise = self.shapes[x][1], self.rng.random() < 0.3
         groups = (
-            channels if depthwise else 2 if channels % 2 == 0 and self.rng.random() < 0.2 else 1
+            channels
+            if depthwise
+            else 2
+            if channels % 2 == 0 and self.rng.random() < 0.2
+            else 1
         )
         filters = groups * int(self.rng.integers(1, 3)) if groups > 1 else 8
         w = self.weight((filters, channels // groups, size, size), 0)
-        stride, pad = int(self.rng.integers(1, 3)), size // 2 * int(self.rng.integers(2))
+        stride, pad = (
+            int(self.rng.integers(1, 3)),
+            size // 2 * int(self.rng.integers(2)),
+        )
         attrs = {"strides": [stride] * 2, "pads": [pad] * 4, "group": groups}
-        return self.activated(self.add("Conv", x, w, *self.bias(filters, x, w), **attrs))
+        return self.activated(
+            self.add("Conv", x, w, *self.bias(filters, x, w), **attrs)
+        )
 
     def gemm(self) -> str:
         x, transposed = self.rows(), int(self.rng.integers(2))
         shape = (10, self.shapes[x][1]) if transposed else (self.shapes[x][1], 10)
         w = self.weight(shape, 1 - transposed)
-        return self.activated(self.add("Gemm", x, w, *self.bias(10, x, w), transB=transposed))
+        return self.activated(
+            self.add("Gemm", x, w, *self.bias(10, x, w), transB=transposed)
+        )
 
     def matmul(self) -> str:
         x = self.rows()
@@ -141,7 +165,11 @@ class FloatNetwork:
         draw = self.rng.random()
         if draw < 0.2:
             channels = (shape[1], *(1,) * (len(shape) - 2))
-            z = self.net.random(*channels) if self.rng.random() < 0.7 else self.net.scalar(0.7)
+            z = (
+                self.net.random(*channels)
+                if self.rng.random() < 0.7
+                else self.net.scalar(0.7)
+            )
             self.constants[z] = Weight()
         elif draw < 0.4 and len(shape) == 4:
             z = self.add("GlobalAveragePool", x)
@@ -154,7 +182,11 @@ class FloatNetwork:
         x, size, stride = self.image(2), 2, int(self.rng.integers(1, 3))
         kind = str(self.rng.choice(["AveragePool", "MaxPool"]))
         pads = [int(self.rng.integers(2))] * 4
-        attrs: dict[str, Any] = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": pads}
+        attrs: dict[str, Any] = {
+            "kernel_shape": [size] * 2,
+            "strides": [stride] * 2,
+            "pads": pads,
+        }
         if kind == "AveragePool":
             attrs["count_include_pad"] = int(self.rng.integers(2))
         return self.add(kind, x, moves=kind == "MaxPool", **attrs)
@@ -184,7 +216,10 @@ class FloatNetwork:
         scales = self.net.weight(np.array([1, 1, 2, 2], np.float32))
         linear = bool(self.rng.integers(2))
         form = str(self.rng.choice(["asymmetric", "half_pixel", "align_corners"]))
-        attrs = {"mode": "linear" if linear else "nearest", "coordinate_transformation_mode": form}
+        attrs = {
+            "mode": "linear" if linear else "nearest",
+            "coordinate_transformation_mode": form,
+        }
         return self.add("Resize", x, "", scales, moves=not linear, **attrs)
 
     def concat(self) -> str:
@@ -197,7 +232,9 @@ class FloatNetwork:
         shape = self.shapes[x]
         kind = self.rng.integers(4)
         if kind == 0:
-            ends = [self.net.weight(np.array([n], np.int64)) for n in (0, shape[1] // 2, 1)]
+            ends = [
+                self.net.weight(np.array([n], np.int64)) for n in (0, shape[1] // 2, 1)
+            ]
             return self.add("Slice", x, *ends, moves=True)
         if kind == 1:
             places = self.net.weight(self.rng.integers(0, shape[1], 3).astype(np.int64))
@@ -256,7 +293,9 @@ class Quantizer:
     def __post_init__(self) -> None:
         rng = self.network.rng
         self.kind = np.dtype(rng.choice(["int8", "uint8"]))
-        self.weight_kind = str(rng.choice(["int8", "int8", "int8 with zero point", "uint8"]))
+        self.weight_kind = str(
+            rng.choice(["int8", "int8", "int8 with zero point", "uint8"])
+        )
         self.is_per_channel, self.is_float_bias = rng.random() < 0.5, rng.random() < 0.2
         self.is_dyadic = rng.random() < 0.2
 
@@ -266,12 +305,16 @@ class Quantizer:
         self._calibrate(samples)
         for name in INPUTS:
             self._quantize_and_dequantize(name)
-        arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in source.net.weights}
+        arrays = {
+            tensor.name: numpy_helper.to_array(tensor) for tensor in source.net.weights
+        }
         kept = set()
         for node in source.net.nodes:
             changed = onnx.NodeProto()
             changed.CopyFrom(node)
-            changed.input[:] = [self._operand(name, arrays, kept) for name in node.input]
+            changed.input[:] = [
+                self._operand(name, arrays, kept) for name in node.input
+            ]
             self.nodes.append(changed)
             for name in node.output:
                 if name in self.parameters:
@@ -340,12 +383,16 @@ class Quantizer:
             self.weight_scales[name] = scale
         else:
             x, w = use.layer
-            scale = np.asarray(self.parameters[x][0] * self.weight_scales[w], np.float32)
+            scale = np.asarray(
+                self.parameters[x][0] * self.weight_scales[w], np.float32
+            )
             values, axis = np.rint(arrays[name] / scale).astype(np.int32), 0
             point = np.zeros(scale.shape, np.int32)
         attrs = {"axis": axis} if scale.ndim else {}
         operands = [self._constant(array) for array in (values, scale, point)]
-        self.nodes.append(helper.make_node("DequantizeLinear", operands, [f"{name}_dq"], **attrs))
+        self.nodes.append(
+            helper.make_node("DequantizeLinear", operands, [f"{name}_dq"], **attrs)
+        )
         return f"{name}_dq"
 
     def _quantized_weight(
@@ -358,10 +405,14 @@ class Quantizer:
         if self.is_dyadic:
             scale = np.exp2(np.ceil(np.log2(scale)))
         kind = np.dtype(self.weight_kind.split()[0])
-        point = 0 if self.weight_kind == "int8" else int(self.network.rng.integers(-20, 20))
+        point = (
+            0 if self.weight_kind == "int8" else int(self.network.rng.integers(-20, 20))
+        )
         point += 128 if kind == np.uint8 else 0
         limits = np.iinfo(kind)
-        values = np.clip(np.rint(array / scale) + point, limits.min, limits.max).astype(kind)
+        values = np.clip(np.rint(array / scale) + point, limits.min, limits.max).astype(
+            kind
+        )
         scale = np.asarray(scale, np.float32).reshape(-1 if per_channel else ())
         return values, scale, np.full(scale.shape, point, kind), axis
 
@@ -369,7 +420,10 @@ class Quantizer:
 def random_samples(seed: int, count: int) -> list[dict[str, Array]]:
     rng = np.random.Generator(np.random.PCG64(seed))
     return [
-        {name: rng.normal(size=shape).astype(np.float32) for name, shape in INPUTS.items()}
+        {
+            name: rng.normal(size=shape).astype(np.float32)
+            for name, shape in INPUTS.items()
+        }
         for _ in range(count)
     ]
 

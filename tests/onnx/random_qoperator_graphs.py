@@ -1,4 +1,6 @@
-"""Random float networks, quantized to operators such as QLinearConv by ONNX Runtime's own tool."""
+"""Random float networks, quantized to operators such as QLinearConv by ONNX Runtime's
+own tool.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
 
 from tests.onnx.onnx_models import Net
 from tests.onnx.random_qdq_graphs import INPUTS, Array, FloatNetwork, random_samples
@@ -29,21 +36,28 @@ class _Samples(CalibrationDataReader):  # type: ignore[misc]  # has no types
 
 
 def random_qoperator_model(seed: int, layers: int = 8) -> bytes:
-    """Return a quantized model with float inputs `INPUTS` and the results of all layers."""
+    """Return a quantized model with float inputs `INPUTS` and the results of all
+    layers.
+    """
     rng = np.random.Generator(np.random.PCG64(seed))
     network = FloatNetwork(rng, Net(seed))
     for name, shape in INPUTS.items():
         network.shapes[network.net.input(name, shape)] = shape
     network.grow(layers)
     activations, weights = TYPES[seed % len(TYPES)]
-    options: dict[str, Any] = {"per_channel": bool(rng.integers(2)), "reduce_range": False}
+    options: dict[str, Any] = {
+        "per_channel": bool(rng.integers(2)),
+        "reduce_range": False,
+    }
     with tempfile.TemporaryDirectory() as name:
         source, quantized = Path(name) / "float.onnx", Path(name) / "quantized.onnx"
         source.write_bytes(network.net.model(*network.results))
         quantize_static(
             source,
             quantized,
-            _Samples(random_samples(seed, 4), {item.name for item in network.net.inputs}),
+            _Samples(
+                random_samples(seed, 4), {item.name for item in network.net.inputs}
+            ),
             quant_format=QuantFormat.QOperator,
             activation_type=activations,
             weight_type=weights,

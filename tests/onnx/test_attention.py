@@ -25,7 +25,9 @@ KEYS = 9
 FLAT = {"q_num_heads": 4, "kv_num_heads": 2}
 
 
-def standard(op: str, operands: Sequence[Any], attrs: dict[str, Any], *outputs: int) -> Case:
+def standard(
+    op: str, operands: Sequence[Any], attrs: dict[str, Any], *outputs: int
+) -> Case:
     return Case(op, operands, attrs, outputs or (0,), "", 24)
 
 
@@ -46,7 +48,9 @@ CASES: dict[str, Case] = {
     "flat_rows": attention(
         f(1, 3, 24), *CACHE, None, None, None, length(7), **FLAT, is_causal=1, scale=0.3
     ),
-    "wide_heads": attention(f(1, 2, 80), f(1, 5, 20), f(1, 5, 36), q_num_heads=4, kv_num_heads=1),
+    "wide_heads": attention(
+        f(1, 2, 80), f(1, 5, 20), f(1, 5, 36), q_num_heads=4, kv_num_heads=1
+    ),
     "apart": attention(*APART),
     "apart_causal": attention(*APART, is_causal=1),
     "apart_length": attention(*APART, None, None, None, length(9, 4), is_causal=1),
@@ -77,12 +81,21 @@ def grouped(*operands: Any, **attrs: Any) -> Case:
 
 CASES |= {
     "grouped": grouped(f(1, 1, 64), f(1, 1, 32), f(1, 1, 32), *PASTS, *ENDS),
-    "grouped_rows": grouped(f(1, 3, 64), f(1, 3, 32), f(1, 3, 32), *PASTS, *ENDS, scale=0.2),
+    "grouped_rows": grouped(
+        f(1, 3, 64), f(1, 3, 32), f(1, 3, 32), *PASTS, *ENDS, scale=0.2
+    ),
     "grouped_rotary": grouped(
         f(1, 1, 64), f(1, 1, 32), f(1, 1, 32), *PASTS, *ENDS, *ANGLES, do_rotary=1
     ),
     "grouped_packed": grouped(
-        f(1, 2, 128), None, None, *PASTS, *ENDS, *ANGLES, do_rotary=1, rotary_interleaved=1
+        f(1, 2, 128),
+        None,
+        None,
+        *PASTS,
+        *ENDS,
+        *ANGLES,
+        do_rotary=1,
+        rotary_interleaved=1,
     ),
 }
 
@@ -94,9 +107,13 @@ def test_attention_matches_onnx_runtime(case: Case) -> None:
 
 
 def decoder(scales: int, rows: int = 1) -> bytes:
-    """Return a step of attention to an int8 cache of keys and values, updated at `position`."""
+    """Return a step of attention to an int8 cache of keys and values, updated at
+    `position`.
+    """
     net, shape = Net(opset=24), (1, KEYS, 16)
-    parts = [net.input(name, (1, rows, n)) for name, n in (("q", 32), ("k", 16), ("v", 16))]
+    parts = [
+        net.input(name, (1, rows, n)) for name, n in (("q", 32), ("k", 16), ("v", 16))
+    ]
     position = net.input("position", (1,), TensorProto.INT64)
     states = {}
     for k, name in enumerate(("keys", "values"), 1):
@@ -109,8 +126,12 @@ def decoder(scales: int, rows: int = 1) -> bytes:
     used = net.node("Add", position, net.weight(np.array([rows])))
     y = net.node("Attention", *parts, "", "", "", used, **FLAT, is_causal=1)
     model = onnx.ModelProto.FromString(net.model(y, *states.values()))
-    for output, (name, following) in zip(model.graph.output[1:], states.items(), strict=True):
-        output.CopyFrom(onnx.helper.make_tensor_value_info(following, TensorProto.INT8, shape))
+    for output, (name, following) in zip(
+        model.graph.output[1:], states.items(), strict=True
+    ):
+        output.CopyFrom(
+            onnx.helper.make_tensor_value_info(following, TensorProto.INT8, shape)
+        )
         entry = model.metadata_props.add()
         entry.key, entry.value = f"firmwright.state.{name}", following
     return bytes(model.SerializeToString())
@@ -118,7 +139,9 @@ def decoder(scales: int, rows: int = 1) -> bytes:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(("scales", "rows"), [(16, 1), (1, 2)])
-def test_a_cache_is_updated_in_place_and_attended_up_to_its_length(scales: int, rows: int) -> None:
+def test_a_cache_is_updated_in_place_and_attended_up_to_its_length(
+    scales: int, rows: int
+) -> None:
     data = decoder(scales, rows)
     feeds = [
         {name: f(1, rows, n) for name, n in (("q", 32), ("k", 16), ("v", 16))}
@@ -137,7 +160,9 @@ def test_a_cache_is_updated_in_place_and_attended_up_to_its_length(scales: int, 
 
 @pytest.mark.host_c
 def test_kernels_of_attention_match_the_references() -> None:
-    pairs = [case.model() for name, case in CASES.items() if name not in ("mask", "limited")]
+    pairs = [
+        case.model() for name, case in CASES.items() if name not in ("mask", "limited")
+    ]
     modules = [optimized(imported(data)) for data, _ in pairs]
     compiled = compile_module(merge_modules(modules), "host")
     feeds = {
@@ -156,5 +181,7 @@ def test_kernels_of_attention_match_the_references() -> None:
 def test_a_state_must_be_an_input_and_an_output() -> None:
     model = onnx.ModelProto.FromString(decoder(1))
     model.metadata_props[0].value = "nothing"
-    with pytest.raises(ModelError, match="the state 'keys' = 'nothing' is not an input and an"):
+    with pytest.raises(
+        ModelError, match="the state 'keys' = 'nothing' is not an input and an"
+    ):
         imported(model.SerializeToString())

@@ -1,4 +1,6 @@
-"""The node tests of the package `onnx` and our own: a sample by default, all with --deep."""
+"""The node tests of the package `onnx` and our own: a sample by default, all with
+--deep.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from tests.onnx.backend import (
 )
 from tests.onnx.own_cases import own_cases
 
-SAMPLE_OPS = ("ConvTranspose", "Einsum", "QLinearConv", "Resize", "RNN", "ScatterND", "TopK")
+SAMPLE_OPS = (
+    "ConvTranspose",
+    "Einsum",
+    "QLinearConv",
+    "Resize",
+    "RNN",
+    "ScatterND",
+    "TopK",
+)
 SAMPLE_MAX = 10
 
 
@@ -51,14 +61,20 @@ def test_generated_c_passes_the_node_tests() -> None:
 
 def test_each_supported_operator_has_a_representative_test() -> None:
     rows = read_list(ROWS)
-    standard = [name for name in onnx_operators() if not name.startswith("com.microsoft:")]
+    standard = [
+        name for name in onnx_operators() if not name.startswith("com.microsoft:")
+    ]
     assert list(rows) == standard
     assert not read_skips().keys() & rows.values()
 
 
 @pytest.mark.host_c
 def test_generated_c_passes_our_own_cases() -> None:
-    items = [item for item in map(import_test, own_cases()) if isinstance(item, SupportedTest)]
+    items = [
+        item
+        for item in map(import_test, own_cases())
+        if isinstance(item, SupportedTest)
+    ]
     assert {item.test.name for item in items} >= {
         name for name in read_list(ROWS).values() if name.startswith("own_")
     }
@@ -75,8 +91,12 @@ def test_generated_c_passes_our_own_cases() -> None:
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
 def test_a_board_passes_the_representative_tests(board: str) -> None:
-    representatives = {name: items[0] for name, items in conformance(all_tests()).items() if items}
-    assert {name: item.test.name for name, item in representatives.items()} == read_list(ROWS)
+    representatives = {
+        name: items[0] for name, items in conformance(all_tests()).items() if items
+    }
+    assert {
+        name: item.test.name for name, item in representatives.items()
+    } == read_list(ROWS)
     items = list({item.test.name: item for item in representatives.values()}.values())
     wrong = {
         name: why
@@ -91,9 +111,13 @@ def test_a_board_passes_the_representative_tests(board: str) -> None:
 @pytest.mark.host_c
 def test_every_node_test_passes_or_is_listed_with_its_reason() -> None:
     results = {test.name: import_test(test) for test in collect_tests()}
-    assert {name: why for name, why in results.items() if isinstance(why, str)} == read_skips()
+    assert {
+        name: why for name, why in results.items() if isinstance(why, str)
+    } == read_skips()
     items = [item for item in results.values() if isinstance(item, SupportedTest)]
-    assert not {item.test.name: why for item in items if (why := reference_mismatch(item))}
+    assert not {
+        item.test.name: why for item in items if (why := reference_mismatch(item))
+    }
     wrong = {
         name: why
         for group in group_tests(items)

@@ -1,4 +1,6 @@
-"""Models of scikit-learn: trees, linear models, support vector machines; by ONNX Runtime."""
+"""Models of scikit-learn: trees, linear models, support vector machines; by ONNX
+Runtime.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,32 @@ from tests.onnx.test_nets import entry_of, imported, results
 
 def learned(kind: str) -> Any:
     """Return a fitted estimator of scikit-learn, and whether it is a classifier."""
-    pytest.importorskip("skl2onnx", reason="scikit-learn and skl2onnx are not installed")
-    from sklearn import cluster, ensemble, linear_model, naive_bayes, neural_network, svm
+    pytest.importorskip(
+        "skl2onnx", reason="scikit-learn and skl2onnx are not installed"
+    )
+    from sklearn import (
+        cluster,
+        ensemble,
+        linear_model,
+        naive_bayes,
+        neural_network,
+        svm,
+    )
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 
     return {
-        "forest": lambda: ensemble.RandomForestClassifier(7, max_depth=4, random_state=0),
-        "regression_forest": lambda: ensemble.RandomForestRegressor(5, max_depth=4, random_state=0),
+        "forest": lambda: ensemble.RandomForestClassifier(
+            7, max_depth=4, random_state=0
+        ),
+        "regression_forest": lambda: ensemble.RandomForestRegressor(
+            5, max_depth=4, random_state=0
+        ),
         "adaptive": lambda: ensemble.AdaBoostClassifier(n_estimators=5, random_state=0),
-        "boosting": lambda: ensemble.GradientBoostingClassifier(n_estimators=4, random_state=0),
+        "boosting": lambda: ensemble.GradientBoostingClassifier(
+            n_estimators=4, random_state=0
+        ),
         "logistic": lambda: make_pipeline(
             SimpleImputer(), StandardScaler(), linear_model.LogisticRegression()
         ),
@@ -36,7 +53,9 @@ def learned(kind: str) -> Any:
         "vector_regression": lambda: svm.SVR(kernel="poly"),
         "bayes": naive_bayes.GaussianNB,
         "means": lambda: cluster.KMeans(3, n_init=1, random_state=0),
-        "perceptron": lambda: neural_network.MLPClassifier((8,), max_iter=20, random_state=0),
+        "perceptron": lambda: neural_network.MLPClassifier(
+            (8,), max_iter=20, random_state=0
+        ),
     }[kind]()
 
 
@@ -65,7 +84,9 @@ def test_scikit_learn_models_match_onnx_runtime(kind: str, classes: Any) -> None
 
     rng = np.random.Generator(np.random.PCG64(2))
     x = rng.normal(size=(90, 4)).astype(np.float32)
-    y: Any = np.digitize(x[:, 0] + x[:, 1] * x[:, 2], [0.0] if classes == 2 else [-0.5, 0.5])
+    y: Any = np.digitize(
+        x[:, 0] + x[:, 1] * x[:, 2], [0.0] if classes == 2 else [-0.5, 0.5]
+    )
     if classes == "names":
         y = np.array(["low", "middle", "high"])[y]
     with warnings.catch_warnings():
@@ -80,4 +101,6 @@ def test_scikit_learn_models_match_onnx_runtime(kind: str, classes: Any) -> None
     ):
         got = results(module, sample)
         for key, array in expected.items():
-            np.testing.assert_allclose(got[key], array.reshape(got[key].shape), atol=2e-6)
+            np.testing.assert_allclose(
+                got[key], array.reshape(got[key].shape), atol=2e-6
+            )

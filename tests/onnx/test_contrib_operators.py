@@ -1,4 +1,6 @@
-"""ONNX Runtime's own operators (com.microsoft), compared with ONNX Runtime on random layers."""
+"""ONNX Runtime's own operators (com.microsoft), compared with ONNX Runtime on random
+layers.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,14 @@ class Case:
                 names.append(net.weight(value) if value.ndim else net.scalar(value[()]))
             else:
                 dtype = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7}
-                names.append(net.input(f"x{k}", operand.shape, dtype[operand.dtype.name]))
+                names.append(
+                    net.input(f"x{k}", operand.shape, dtype[operand.dtype.name])
+                )
                 feeds[f"x{k}"] = operand
         count = max(self.outputs) + 1
-        produced = net.node(self.op, *names, outputs=count, domain=self.domain, **self.attrs)
+        produced = net.node(
+            self.op, *names, outputs=count, domain=self.domain, **self.attrs
+        )
         results = [produced] if count == 1 else produced
         node = net.nodes[-1]
         node.output[:] = [n if k in self.outputs else "" for k, n in enumerate(results)]
@@ -82,10 +88,16 @@ FLOATS: dict[str, Case] = {
     "fast_gelu_bias": Case("FastGelu", [X, c(12)]),
     "quick_gelu": Case("QuickGelu", [X]),
     "quick_gelu_alpha": Case("QuickGelu", [X], {"alpha": 1.3}),
-    "layer_norm": Case("LayerNormalization", [X, c(12), c(12)], {"axis": -1}, domain=""),
-    "simplified": Case("SimplifiedLayerNormalization", [X, c(12)], {"axis": -1}, domain=""),
+    "layer_norm": Case(
+        "LayerNormalization", [X, c(12), c(12)], {"axis": -1}, domain=""
+    ),
+    "simplified": Case(
+        "SimplifiedLayerNormalization", [X, c(12)], {"axis": -1}, domain=""
+    ),
     "skip": Case("SkipLayerNormalization", [X, f(1, 5, 12), c(12)], {"epsilon": 1e-5}),
-    "skip_sum": Case("SkipLayerNormalization", [X, f(1, 5, 12), c(12), c(12), c(12)], {}, (0, 3)),
+    "skip_sum": Case(
+        "SkipLayerNormalization", [X, f(1, 5, 12), c(12), c(12), c(12)], {}, (0, 3)
+    ),
     "skip_simple": Case(
         "SkipSimplifiedLayerNormalization", [X, f(1, 5, 12), c(12), c(12)], {}, (0, 3)
     ),
@@ -102,7 +114,9 @@ FLOATS: dict[str, Case] = {
         (0, 1),
     ),
     "fused_matmul": Case(
-        "FusedMatMul", [f(2, 6, 4), f(2, 5, 6)], {"transA": 1, "transB": 1, "alpha": 0.3}
+        "FusedMatMul",
+        [f(2, 6, 4), f(2, 5, 6)],
+        {"transA": 1, "transB": 1, "alpha": 0.3},
     ),
     "fused_matmul_constant": Case("FusedMatMul", [f(3, 6), c(5, 6)], {"transB": 1}),
     "transpose_matmul": Case("TransposeMatMul", [f(3, 6), c(5, 6)], {"transB": 1}),
@@ -128,16 +142,27 @@ FLOATS: dict[str, Case] = {
     },
     "attention": Case("Attention", [X, c(12, 36), c(36)], HEADS),
     "attention_sizes": Case(
-        "Attention", [X, c(12, 30), c(30), MASK], HEADS | {"qkv_hidden_sizes": [12, 12, 6]}
+        "Attention",
+        [X, c(12, 30), c(30), MASK],
+        HEADS | {"qkv_hidden_sizes": [12, 12, 6]},
     ),
     "attention_causal": Case(
-        "Attention", [X, c(12, 36), c(36), None, PAST], HEADS | {"unidirectional": 1}, (0, 1)
+        "Attention",
+        [X, c(12, 36), c(36), None, PAST],
+        HEADS | {"unidirectional": 1},
+        (0, 1),
     ),
     "attention_length": Case(
-        "Attention", [X, c(12, 36), c(36), np.array([3], np.int32)], HEADS | {"scale": 0.7}
+        "Attention",
+        [X, c(12, 36), c(36), np.array([3], np.int32)],
+        HEADS | {"scale": 0.7},
     ),
-    "attention_begin": Case("Attention", [X, c(12, 36), c(36), np.array([4, 1], np.int32)], HEADS),
-    "attention_bias": Case("Attention", [X, c(12, 36), c(36), None, None, f(1, 3, 5, 5)], HEADS),
+    "attention_begin": Case(
+        "Attention", [X, c(12, 36), c(36), np.array([4, 1], np.int32)], HEADS
+    ),
+    "attention_bias": Case(
+        "Attention", [X, c(12, 36), c(36), None, None, f(1, 3, 5, 5)], HEADS
+    ),
     "multi_head": Case("MultiHeadAttention", list(QKV), HEADS),
     "multi_head_bias": Case(
         "MultiHeadAttention", [*QKV, c(36), None, f(1, 3, 5, 7)], HEADS | {"scale": 0.4}
@@ -153,15 +178,21 @@ FLOATS: dict[str, Case] = {
         HEADS | {"unidirectional": 1},
         (0, 1, 2),
     ),
-    "multi_head_apart": Case("MultiHeadAttention", [X, f(1, 3, 7, 4), f(1, 3, 7, 4)], HEADS),
-    "rotary": Case("RotaryEmbedding", [X, np.array([2]), c(9, 2), c(9, 2)], {"num_heads": 3}),
+    "multi_head_apart": Case(
+        "MultiHeadAttention", [X, f(1, 3, 7, 4), f(1, 3, 7, 4)], HEADS
+    ),
+    "rotary": Case(
+        "RotaryEmbedding", [X, np.array([2]), c(9, 2), c(9, 2)], {"num_heads": 3}
+    ),
     "rotary_pairs": Case(
         "RotaryEmbedding",
         [f(2, 3, 5, 6), (RNG.integers(0, 9, (2, 5)),), c(9, 2), c(9, 2)],
         {"interleaved": 1, "num_heads": 3, "rotary_embedding_dim": 4},
     ),
     "rotary_positions": Case(
-        "RotaryEmbedding", [f(1, 3, 5, 4), RNG.integers(0, 9, (1, 5)), c(9, 2), c(9, 2)], {}
+        "RotaryEmbedding",
+        [f(1, 3, 5, 4), RNG.integers(0, 9, (1, 5)), c(9, 2), c(9, 2)],
+        {},
     ),
 }
 
@@ -181,7 +212,7 @@ def compare(case: Case) -> list[tuple[Array, Array]]:
     return list(zip(values.values(), expected.values(), strict=True))
 
 
-# ---- integers ------------------------------------------------------------------------------------
+# ---- integers ------------------------------------------------------------------------
 
 
 def steps(dtype: Any, *shape: int) -> Array:
@@ -192,23 +223,42 @@ def steps(dtype: Any, *shape: int) -> Array:
 def scaled(dtype: Any, scale: float, least: bool = False) -> list[tuple[Array]]:
     """Return a scale and a zero point."""
     low = np.iinfo(dtype).min
-    return [number(scale), number(low if least else low + 128 + int(RNG.integers(-40, 40)), dtype)]
+    return [
+        number(scale),
+        number(low if least else low + 128 + int(RNG.integers(-40, 40)), dtype),
+    ]
 
 
-def unary(op: str, t: Any, y: float, least: bool = False, *shape: int, **attrs: Any) -> Case:
-    operands = [steps(t, *(shape or (2, 4, 6, 5))), *scaled(t, 0.03), *scaled(t, y, least)]
+def unary(
+    op: str, t: Any, y: float, least: bool = False, *shape: int, **attrs: Any
+) -> Case:
+    operands = [
+        steps(t, *(shape or (2, 4, 6, 5))),
+        *scaled(t, 0.03),
+        *scaled(t, y, least),
+    ]
     return Case(op, operands, attrs)
 
 
 def binary(op: str, t: Any, y: float, *second: int) -> Case:
     other = steps(t, *(second or (2, 4, 6, 5)))
-    operands = [steps(t, 2, 4, 6, 5), *scaled(t, 0.03), other, *scaled(t, 0.041), *scaled(t, y)]
+    operands = [
+        steps(t, 2, 4, 6, 5),
+        *scaled(t, 0.03),
+        other,
+        *scaled(t, 0.041),
+        *scaled(t, y),
+    ]
     return Case(op, operands)
 
 
 def concat(t: Any) -> Case:
-    parts = ([steps(t, 2, n, 5), *scaled(t, scale)] for n, scale in ((3, 0.03), (2, 0.07)))
-    return Case("QLinearConcat", [*scaled(t, 0.05), *(x for p in parts for x in p)], {"axis": 1})
+    parts = (
+        [steps(t, 2, n, 5), *scaled(t, scale)] for n, scale in ((3, 0.03), (2, 0.07))
+    )
+    return Case(
+        "QLinearConcat", [*scaled(t, 0.05), *(x for p in parts for x in p)], {"axis": 1}
+    )
 
 
 def where(t: Any) -> Case:
@@ -217,21 +267,38 @@ def where(t: Any) -> Case:
     return Case("QLinearWhere", [chosen, *x, *y, *scaled(t, 0.05)])
 
 
-def qgemm(t: Any, w: Any, real: bool = False, columns: bool = False, **attrs: Any) -> Case:
+def qgemm(
+    t: Any, w: Any, real: bool = False, columns: bool = False, **attrs: Any
+) -> Case:
     scale, zero = scaled(w, 0.004)
     if np.dtype(w) == np.int8:
         zero = number(0, np.int8)
     if columns:
-        scale, zero = (np.linspace(0.002, 0.01, 6, dtype=np.float32),), (np.full(6, zero[0]),)
+        scale, zero = (
+            (np.linspace(0.002, 0.01, 6, dtype=np.float32),),
+            (np.full(6, zero[0]),),
+        )
     shape = (6, 9) if attrs.get("transB") else (9, 6)
     bias = (RNG.integers(-3000, 3000, 6).astype(np.int32),)
     target = [] if real else scaled(t, 0.06)
-    operands = [steps(t, 4, 9), *scaled(t, 0.03), (steps(w, *shape),), scale, zero, bias, *target]
+    operands = [
+        steps(t, 4, 9),
+        *scaled(t, 0.03),
+        (steps(w, *shape),),
+        scale,
+        zero,
+        bias,
+        *target,
+    ]
     return Case("QGemm", operands, attrs)
 
 
 def integer_cases(t: Any) -> dict[str, Case]:
-    window: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    window: dict[str, Any] = {
+        "kernel_shape": [3, 2],
+        "strides": [2, 1],
+        "pads": [1, 0, 1, 1],
+    }
     return {
         "add": binary("QLinearAdd", t, 0.06),
         "add_channels": binary("QLinearAdd", t, 0.05, 4, 1, 1),
@@ -240,15 +307,21 @@ def integer_cases(t: Any) -> dict[str, Case]:
         "concat": concat(t),
         "where": where(t),
         "average": unary("QLinearAveragePool", t, 0.025, **window),
-        "average_padded": unary("QLinearAveragePool", t, 0.025, count_include_pad=1, **window),
+        "average_padded": unary(
+            "QLinearAveragePool", t, 0.025, count_include_pad=1, **window
+        ),
         "average_last": unary("QLinearAveragePool", t, 0.03, channels_last=1, **window),
         "global": unary("QLinearGlobalAveragePool", t, 0.011),
         "global_last": unary("QLinearGlobalAveragePool", t, 0.011, channels_last=1),
         "sigmoid": unary("QLinearSigmoid", t, 1 / 256, True),
         "leaky": unary("QLinearLeakyRelu", t, 0.02, alpha=0.1),
         "softmax": unary("QLinearSoftmax", t, 1 / 256, True, 3, 11, axis=-1, opset=13),
-        "softmax_axis": unary("QLinearSoftmax", t, 1 / 256, True, 3, 4, 5, axis=1, opset=13),
-        "softmax_old": unary("QLinearSoftmax", t, 1 / 200, True, 3, 4, 5, axis=1, opset=12),
+        "softmax_axis": unary(
+            "QLinearSoftmax", t, 1 / 256, True, 3, 4, 5, axis=1, opset=13
+        ),
+        "softmax_old": unary(
+            "QLinearSoftmax", t, 1 / 200, True, 3, 4, 5, axis=1, opset=12
+        ),
         "gemm": qgemm(t, np.int8, transB=1),
         "gemm_columns": qgemm(t, np.int8, columns=True),
         "gemm_alpha": qgemm(t, np.int8, alpha=0.7),
@@ -278,7 +351,9 @@ WEIGHTS = (steps(np.int8, 12, 7),)
 COLUMNS = (np.linspace(0.001, 0.01, 7, dtype=np.float32),)
 MIXED: dict[str, Case] = {
     "dynamic": Case("DynamicQuantizeLinear", [X], {}, (0, 1, 2), ""),
-    "dynamic_zeros": Case("DynamicQuantizeLinear", [np.zeros_like(X)], {}, (0, 1, 2), ""),
+    "dynamic_zeros": Case(
+        "DynamicQuantizeLinear", [np.zeros_like(X)], {}, (0, 1, 2), ""
+    ),
     "dynamic_matmul": Case("DynamicQuantizeMatMul", [X, WEIGHTS, COLUMNS, None, c(7)]),
     "matmul_to_float": Case(
         "MatMulIntegerToFloat",
@@ -311,7 +386,9 @@ MIXED: dict[str, Case] = {
         {"channels_last": 1, "pads": [1] * 4, "kernel_shape": [3, 3]},
     ),
     "max_pool_last": Case(
-        "NhwcMaxPool", [steps(np.uint8, 1, 6, 6, 4)], {"kernel_shape": [3, 3], "strides": [2, 2]}
+        "NhwcMaxPool",
+        [steps(np.uint8, 1, 6, 6, 4)],
+        {"kernel_shape": [3, 3], "strides": [2, 2]},
     ),
 }
 
@@ -323,7 +400,9 @@ def test_dynamic_quantization_matches_onnx_runtime(case: Case) -> None:
 
 
 def test_an_unsupported_form_names_the_operator_of_the_file() -> None:
-    data, _ = Case("FusedGemm", [f(3, 6), c(5, 6), c(5)], {"activation": "Gone"}).model()
+    data, _ = Case(
+        "FusedGemm", [f(3, 6), c(5, 6), c(5)], {"activation": "Gone"}
+    ).model()
     with pytest.raises(UnsupportedError, match="FusedGemm"):
         imported(data)
 
@@ -334,5 +413,6 @@ def test_every_operator_has_a_case() -> None:
     tested = {f"{case.domain}:{case.op}" for case in cases if case.domain}
     elsewhere = {"GroupQueryAttention"}  # test_attention.py
     assert listed - tested == {
-        f"com.microsoft:{op}" for op in ("DequantizeLinear", "QuantizeLinear", *elsewhere)
+        f"com.microsoft:{op}"
+        for op in ("DequantizeLinear", "QuantizeLinear", *elsewhere)
     }

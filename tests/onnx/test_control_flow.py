@@ -1,4 +1,6 @@
-"""If and Loop with conditions that are known only at run time, compared with ONNX Runtime."""
+"""If and Loop with conditions that are known only at run time, compared with ONNX
+Runtime.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def if_net(other: tuple[int, ...] = SHAPE) -> bytes:
     net = Net()
     x, level = net.input("x", SHAPE), net.input("level", ())
     condition = net.node("Greater", level, net.scalar(0.5))
-    y = net.node("If", condition, then_branch=branch("Sin"), else_branch=branch("Abs", other))
+    y = net.node(
+        "If", condition, then_branch=branch("Sin"), else_branch=branch("Abs", other)
+    )
     return net.model(net.node("Add", x, y))
 
 
@@ -94,17 +98,23 @@ def compare(model: bytes, samples: list[dict[str, Array]]) -> None:
 
 def floats(scale: float) -> Array:
     return (
-        np.random.Generator(np.random.PCG64(2)).normal(scale=scale, size=SHAPE).astype(np.float32)
+        np.random.Generator(np.random.PCG64(2))
+        .normal(scale=scale, size=SHAPE)
+        .astype(np.float32)
     )
 
 
 def test_the_results_of_a_branch_are_selected_at_run_time() -> None:
     levels = (0.2, 0.7)
-    compare(if_net(), [{"x": floats(1), "level": np.array(v, np.float32)} for v in levels])
+    compare(
+        if_net(), [{"x": floats(1), "level": np.array(v, np.float32)} for v in levels]
+    )
 
 
 def test_branches_with_results_of_different_shapes_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="shapes or types depend on a run-time condition"):
+    with pytest.raises(
+        UnsupportedError, match="shapes or types depend on a run-time condition"
+    ):
         imported(if_net((3, 2)))
 
 
@@ -120,22 +130,35 @@ def test_quantized_operators_of_a_scan_are_integers() -> None:
     assert ops.count("byte_table") == SHAPE[0]
     assert ops.count("expression") == 1
     draw = np.random.Generator(np.random.PCG64(1))
-    compare(model, [{"x": draw.uniform(-3, 3, SHAPE).astype(np.float32)} for _ in range(4)])
+    compare(
+        model, [{"x": draw.uniform(-3, 3, SHAPE).astype(np.float32)} for _ in range(4)]
+    )
 
 
 def test_a_longer_scan_needs_a_higher_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net()
     body = helper.make_graph(
-        [helper.make_node("Add", ["s", "a"], ["t"]), helper.make_node("Identity", ["t"], ["u"])],
+        [
+            helper.make_node("Add", ["s", "a"], ["t"]),
+            helper.make_node("Identity", ["t"], ["u"]),
+        ],
         "body",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("s", "a")],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("t", "u")],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])
+            for name in ("s", "a")
+        ],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])
+            for name in ("t", "u")
+        ],
     )
     start = net.weight(np.zeros(2, np.float32))
     attrs = {"body": body, "num_scan_inputs": 1}
     last, _ = net.node("Scan", start, net.input("x", (300, 2)), outputs=2, **attrs)
     model = net.model(last)
-    with pytest.raises(UnsupportedError, match=r"300 iterations, more than 256 \(--limit-factor"):
+    with pytest.raises(
+        UnsupportedError, match=r"300 iterations, more than 256 \(--limit-factor"
+    ):
         imported(model)
     monkeypatch.setenv("FIRMWRIGHT_LIMIT_FACTOR", "2")
     x = np.random.default_rng(2).normal(size=(300, 2)).astype(np.float32)

@@ -22,13 +22,17 @@ SHAPES = ((1, 64, 40), (3, 32, 9), (1, 10, 8), (2, 24, 5), (1, 172, 64))
 
 
 def products(rng: np.random.Generator, order: int = 1) -> bytes:
-    """Return a model with one product for each shape, every second with one weight scale."""
+    """Return a model with one product for each shape, every second with one weight
+    scale.
+    """
     net, results = Net(opset=17), []
     for k, (rows, inputs, outputs) in enumerate(SHAPES):
         x = net.input(f"x{k}", (rows, inputs))
         parts = net.node("DynamicQuantizeLinear", x, outputs=3)
         w = net.weight(rng.integers(-128, 128, (inputs, outputs)).astype(np.int8))
-        scales = rng.uniform(0.001, 0.02, outputs if k % 2 == 0 else 1).astype(np.float32)
+        scales = rng.uniform(0.001, 0.02, outputs if k % 2 == 0 else 1).astype(
+            np.float32
+        )
         total = net.node("MatMulInteger", parts[0], w, parts[2])
         total = net.node("Cast", total, to=TensorProto.FLOAT)
         scale = net.node("Mul", *(parts[1], net.weight(scales))[::order])
@@ -54,7 +58,9 @@ def test_dynamic_products_equal_onnx_runtime(target: str | None, order: int) -> 
     rng = np.random.Generator(np.random.PCG64(order + 7))
     data, feeds = products(rng, order), samples(rng, 60)
     module = imported(data)
-    assert [call.op for call in entry_of(module).body].count("hybrid_fully_connected") == 5
+    assert [call.op for call in entry_of(module).body].count(
+        "hybrid_fully_connected"
+    ) == 5
     options = {"board": "host"} | ({"target": target} if target else {})
     compiled = compile_for(module, **options)
     expected = run_reference(data, feeds, "onnxruntime").outputs

@@ -1,7 +1,8 @@
-"""Quantized operators have ONNX Runtime's integers for scales from 2^-40 to 2^40, or are refused.
+"""Quantized operators have ONNX Runtime's integers for scales from 2^-40 to 2^40, or
+are refused.
 
-Parameters are scalars or vectors of one element, which ONNX Runtime treats differently; operands
-may be one tensor twice.
+Parameters are scalars or vectors of one element, which ONNX Runtime treats differently;
+operands may be one tensor twice.
 """
 
 from __future__ import annotations
@@ -44,12 +45,22 @@ UNARY: dict[str, dict[str, Any]] = {
 }
 BINARY = ("Add", "Concat", "Div", "Mul", "Sub")
 LAYERS = ("Conv", "Gemm", "MatMul")
-QLINEAR = ("Add", "Mul", "Sigmoid", "LeakyRelu", "Softmax", "Concat", "GlobalAveragePool")
+QLINEAR = (
+    "Add",
+    "Mul",
+    "Sigmoid",
+    "LeakyRelu",
+    "Softmax",
+    "Concat",
+    "GlobalAveragePool",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model with inputs x0 and maybe x1 of one integer type; `name` is for messages."""
+    """A model with inputs x0 and maybe x1 of one integer type; `name` is for
+    messages.
+    """
 
     name: str
     model: bytes
@@ -76,7 +87,11 @@ class CaseMaker:
     def near(self, scale: float) -> Array:
         """Return a scale near the given one, or sometimes any."""
         exponent = np.log2(scale)
-        return self.scale(exponent - 4, exponent + 4) if self.rng.random() < 0.7 else self.scale()
+        return (
+            self.scale(exponent - 4, exponent + 4)
+            if self.rng.random() < 0.7
+            else self.scale()
+        )
 
     def point(self) -> Array:
         limits = np.iinfo(self.kind.name)
@@ -93,9 +108,14 @@ class CaseMaker:
     def case(self) -> Case:
         rng, net = self.rng, self.net
         op = str(rng.choice([*UNARY, *BINARY, *LAYERS]))
-        shape = {"Gemm": (3, 6), "Softmax": (2, 3, int(rng.integers(2, 40)))}.get(op, SHAPE)
-        # ONNX Runtime drops a Clip whose limits differ from the result's by less than 2^-23.
-        x_scale = self.scale(-12, 4) if op == "Clip" or rng.random() < 0.7 else self.scale()
+        shape = {"Gemm": (3, 6), "Softmax": (2, 3, int(rng.integers(2, 40)))}.get(
+            op, SHAPE
+        )
+        # ONNX Runtime drops a Clip whose limits differ from the result's by less than
+        # 2^-23.
+        x_scale = (
+            self.scale(-12, 4) if op == "Clip" or rng.random() < 0.7 else self.scale()
+        )
         first = self.operand(0, shape), self.parameters(x_scale)
         operands = [first]
         if op in BINARY:
@@ -109,9 +129,13 @@ class CaseMaker:
             y = self.qlinear(op, operands, y_parameters)
         else:
             parameters = dict(operands)
-            made = {x: net.node("DequantizeLinear", x, *parameters[x]) for x in parameters}
+            made = {
+                x: net.node("DequantizeLinear", x, *parameters[x]) for x in parameters
+            }
             reals = [made[x] for x, _ in operands]
-            y = net.node("QuantizeLinear", self.floats(op, reals, x_scale), *y_parameters)
+            y = net.node(
+                "QuantizeLinear", self.floats(op, reals, x_scale), *y_parameters
+            )
         limits = np.iinfo(self.kind.name)
         inputs = {
             info.name: rng.integers(limits.min, limits.max + 1, shape).astype(self.kind)
@@ -168,7 +192,9 @@ class CaseMaker:
         attrs = {"axis": 1} if op == "Concat" else dict(UNARY.get(op, {}))
         if op == "Softmax":
             attrs = {"axis": -1, "opset": 13}
-        ordered = [*y_parameters, *inputs] if op == "Concat" else [*inputs, *y_parameters]
+        ordered = (
+            [*y_parameters, *inputs] if op == "Concat" else [*inputs, *y_parameters]
+        )
         domain = {"domain": "com.microsoft"}
         return str(self.net.node(f"QLinear{op}", *ordered, **attrs, **domain))
 
@@ -181,7 +207,10 @@ def expected(case: Case) -> list[Array] | None:
     """Return ONNX Runtime's outputs; None if it refuses the model."""
     try:
         session = OnnxRuntimeSession(case.model, layers=False)
-        return [np.asarray(y) for y in session.run([case.inputs[n] for n in session.input_names])]
+        return [
+            np.asarray(y)
+            for y in session.run([case.inputs[n] for n in session.input_names])
+        ]
     except RuntimeError:
         return None
 
@@ -231,7 +260,8 @@ def test_firmware_of_any_scale_equals_onnx_runtime(board: str, first: int) -> No
     rows = [
         (case, own[0], outputs[0])
         for case in cases
-        if (own := accepted(case)) is not None and (outputs := expected(case)) is not None
+        if (own := accepted(case)) is not None
+        and (outputs := expected(case)) is not None
     ]
     modules = [module for _, module, _ in rows]
     (got,) = run_merged(modules, [[case.inputs for case, _, _ in rows]], board)
@@ -262,7 +292,9 @@ def test_all_pairs_of_sums_and_products_equal_onnx_runtime(
     inputs = [net.input(f"x{k}", shape, element) for k, shape in enumerate(shapes)]
     rows = zip(inputs, steps, points, strict=False)
     reals = [net.node("DequantizeLinear", *operands) for operands in rows]
-    model = net.model(net.node("QuantizeLinear", net.node(op, *reals), steps[2], points[2]))
+    model = net.model(
+        net.node("QuantizeLinear", net.node(op, *reals), steps[2], points[2])
+    )
     every = np.arange(256).astype(np.uint8).view(kind)
     feeds = {f"x{k}": every.reshape(shape) for k, shape in enumerate(shapes)}
     (reference,) = OnnxRuntimeSession(model, layers=False).run(list(feeds.values()))
@@ -276,7 +308,9 @@ def test_a_softmax_of_any_output_scale_equals_onnx_runtime(scale: float) -> None
     x = net.input("x", (64, 12), TensorProto.UINT8)
     real = net.node("DequantizeLinear", x, net.scalar(0.001), net.scalar(np.uint8(128)))
     target = net.scalar(scale), net.scalar(np.uint8(0))
-    model = net.model(net.node("QuantizeLinear", net.node("Softmax", real, axis=-1), *target))
+    model = net.model(
+        net.node("QuantizeLinear", net.node("Softmax", real, axis=-1), *target)
+    )
     data = np.random.default_rng(4).integers(0, 256, (64, 12)).astype(np.uint8)
     (reference,) = OnnxRuntimeSession(model, layers=False).run([data])
     (own,) = results(imported(model), {"x": data}).values()
@@ -286,7 +320,9 @@ def test_a_softmax_of_any_output_scale_equals_onnx_runtime(scale: float) -> None
 @pytest.mark.parametrize("scale", [2.0**-36, 2.0**-18, 1e-5, 1 / 256])
 @pytest.mark.parametrize("op", ["Sigmoid", "Tanh"])
 def test_a_table_of_any_output_scale_equals_onnx_runtime(op: str, scale: float) -> None:
-    """ONNX Runtime's polynomials decide where a result is near the middle of two steps."""
+    """ONNX Runtime's polynomials decide where a result is near the middle of two
+    steps.
+    """
     net = Net()
     x = net.input("x", (1, 256), TensorProto.INT8)
     real = net.node("DequantizeLinear", x, net.scalar(0.0625), net.scalar(np.int8(44)))
@@ -310,7 +346,9 @@ def test_scales_without_exact_integers_are_refused(op: str, reason: str) -> None
     net = Net()
     tiny, zero = net.scalar(np.float32(2.0**-36)), net.scalar(np.int8(0))
     x = net.input("x", (2, 6), TensorProto.INT8)
-    real = net.node("DequantizeLinear", x, tiny if op == "Gemm" else net.scalar(1.0), zero)
+    real = net.node(
+        "DequantizeLinear", x, tiny if op == "Gemm" else net.scalar(1.0), zero
+    )
     operands = [real]
     if op == "Add":
         operands.append(real)

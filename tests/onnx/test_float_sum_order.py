@@ -1,4 +1,6 @@
-"""ReduceMean and ReduceSum of integers: ONNX Runtime's float32 sums, in its order of additions."""
+"""ReduceMean and ReduceSum of integers: ONNX Runtime's float32 sums, in its order of
+additions.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def reduced(seed: int) -> bytes:
     return net.model(tensor(y, np.float32(result * 4) if op == "ReduceSum" else result))
 
 
-def order_of(shape: tuple[int, ...], axes: tuple[int, ...], **scales: Quantization) -> OpCall:
+def order_of(
+    shape: tuple[int, ...], axes: tuple[int, ...], **scales: Quantization
+) -> OpCall:
     """Return a mean whose order is that of its own axes."""
     kept = tuple(n for axis, n in enumerate(shape) if axis not in axes)
     x, y = scales.get("x", UNIT), scales.get("y", UNIT)
@@ -78,7 +82,9 @@ def test_reductions_equal_onnx_runtime(deep: bool) -> None:
     models = [reduced(seed) for seed in range(DEEP_GRAPHS if deep else 3 * len(SHAPES))]
     modules = list(map(imported, models))
     inputs = [inputs_of(module, seed) for seed, module in enumerate(modules)]
-    feeds = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}
+    feeds = {
+        f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()
+    }
     (expected,) = run_reference(merged(models), [feeds], "onnxruntime").outputs
     different = []
     for seed, (module, part) in enumerate(zip(modules, inputs, strict=True)):
@@ -108,7 +114,9 @@ def test_firmware_of_the_reductions_has_the_same_integers(board: str) -> None:
 
 
 def test_away_from_ties_the_rounded_integer_sum_is_that_of_floats(deep: bool) -> None:
-    """Check every sum of random means against both ends of the error of their float sums."""
+    """Check every sum of random means against both ends of the error of their float
+    sums.
+    """
     rng, near = np.random.Generator(np.random.PCG64(8)), 0
     for _ in range(3000 if deep else 60):
         shape, axes = SHAPES[int(rng.integers(len(SHAPES)))]
@@ -145,11 +153,17 @@ def test_float_sums_are_those_of_onnx_runtime() -> None:
     for shape, axes in SHAPES:
         net, scale = Net(1, opset=18), np.float32(rng.uniform(0.01, 0.06))
         operands = [net.weight(np.array(n)) for n in (scale, np.int8(-3))]
-        reals = net.node("DequantizeLinear", net.input("x", shape, TensorProto.INT8), *operands)
-        model = net.model(net.node("ReduceMean", reals, net.weight(np.array(axes)), keepdims=0))
+        reals = net.node(
+            "DequantizeLinear", net.input("x", shape, TensorProto.INT8), *operands
+        )
+        model = net.model(
+            net.node("ReduceMean", reals, net.weight(np.array(axes)), keepdims=0)
+        )
         x = rng.integers(-128, 128, shape).astype(np.int8)
         call = order_of(shape, axes, x=Quantization((float(scale),), (-3,)))
-        expected += [np.ravel(y) for y in OnnxRuntimeSession(model, layers=False).run([x])]
+        expected += [
+            np.ravel(y) for y in OnnxRuntimeSession(model, layers=False).run([x])
+        ]
         own.append(float_sums(call, x))
     np.testing.assert_array_equal(np.concatenate(own), np.concatenate(expected))
 

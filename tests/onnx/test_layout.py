@@ -27,7 +27,13 @@ from firmwright.passes.graph.transposed_reshapes import (
 )
 from firmwright.pipeline import Options, configure_module
 from tests.onnx.backend import BEFORE_LOWERING
-from tests.onnx.onnx_models import Net, mobilenet, shuffled_net, transformer_net, two_heads_net
+from tests.onnx.onnx_models import (
+    Net,
+    mobilenet,
+    shuffled_net,
+    transformer_net,
+    two_heads_net,
+)
 from tests.onnx.test_nets import entry_of, imported, optimized, results, sample
 
 
@@ -43,7 +49,7 @@ def instructions(module: IRModule) -> int:
     return sum(predict_instructions(compiled).values())
 
 
-# ---- transpositions ------------------------------------------------------------------------------
+# ---- transpositions ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -108,10 +114,16 @@ def test_axes_merged_by_a_reshape_are_recognized() -> None:
     assert reshape_before_transpose((1, 3, 5, 7), (0, 3, 1, 2), (1, 105)) is None
     assert grouping_permutation((1, 3, 5, 7), (0, 3, 1, 2), (1, 105)) == (0, 3, 1, 2)
     # Channels split in two and put in another order, beside an image that stays.
-    assert grouping_permutation((1, 8, 8, 2, 4), (0, 4, 3, 1, 2), (1, 8, 8, 8)) == (0, 1, 2, 4, 3)
+    assert grouping_permutation((1, 8, 8, 2, 4), (0, 4, 3, 1, 2), (1, 8, 8, 8)) == (
+        0,
+        1,
+        2,
+        4,
+        3,
+    )
 
 
-# ---- calls made once, bias -----------------------------------------------------------------------
+# ---- calls made once, bias -----------------------------------------------------------
 
 
 def twice_net() -> bytes:
@@ -153,7 +165,7 @@ def test_an_addition_after_a_product_becomes_its_bias() -> None:
     assert instructions(folded) < instructions(laid)
 
 
-# ---- split without copies -----------------------------------------------------------------------
+# ---- split without copies ------------------------------------------------------------
 
 
 @pytest.mark.host_c
@@ -174,7 +186,9 @@ def test_an_input_of_one_row_is_not_streamed() -> None:
     """The one channel of the image is where rows are expected."""
     net = Net()
     point = net.weight(np.array(0, np.int8))
-    x = net.node("QuantizeLinear", net.input("x", (1, 1, 8, 7)), net.scalar(0.05), point)
+    x = net.node(
+        "QuantizeLinear", net.input("x", (1, 1, 8, 7)), net.scalar(0.05), point
+    )
     data = net.model(net.node("DequantizeLinear", x, net.scalar(0.05), point))
     with pytest.raises(UsageError, match="has one row"):
         compile_for(imported(data), board="host", stream_input_rows=True)

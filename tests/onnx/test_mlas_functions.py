@@ -10,7 +10,21 @@ from firmwright.frontends.onnx.mlas_functions import MLAS_FUNCTIONS, fused_multi
 from firmwright.oracle.reference_worker import OnnxRuntimeSession
 from tests.onnx.onnx_models import Net
 
-SPECIAL = [0.0, -0.0, 1e-30, -1e-30, 8.99, 9.0, 9.01, 17.99, 18.0, 18.01, -18.01, 3e38, -3e38]
+SPECIAL = [
+    0.0,
+    -0.0,
+    1e-30,
+    -1e-30,
+    8.99,
+    9.0,
+    9.01,
+    17.99,
+    18.0,
+    18.01,
+    -18.01,
+    3e38,
+    -3e38,
+]
 
 
 @pytest.mark.parametrize("op", sorted(MLAS_FUNCTIONS))
@@ -31,7 +45,9 @@ def test_a_fused_multiply_add_rounds_once() -> None:
     # An addend half a step above a float32 makes the product decide.
     c = np.ldexp(np.rint(np.ldexp(rng.normal(size=3_000), 24)), -23).astype(np.float32)
     found = fused_multiply_add(a * np.float32(2.0**-25), b, c)
-    for parts, value in zip(zip(a * np.float32(2.0**-25), b, c, strict=True), found, strict=True):
+    for parts, value in zip(
+        zip(a * np.float32(2.0**-25), b, c, strict=True), found, strict=True
+    ):
         x, y, z = (Fraction(float(part)) for part in parts)
         assert _nearest_float32(x * y + z) == value
 

@@ -1,6 +1,8 @@
-"""QDQ networks of an MLPerf Tiny submission equal ONNX Runtime: integers exactly, floats nearly.
+"""QDQ networks of an MLPerf Tiny submission equal ONNX Runtime: integers exactly,
+floats nearly.
 
-Each network has its last quantized tensor as an additional output, before its float softmax.
+Each network has its last quantized tensor as an additional output, before its float
+softmax.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ SAMPLES = {"resnet": 1000, "keyword": 100, "autoencoder": 100, "mobilenet": 30}
 pytestmark = [
     pytest.mark.deep,
     pytest.mark.skipif(
-        not CHECKOUT, reason=f"{PATH_VARIABLE} does not name a checkout of tiny_results_v1.3"
+        not CHECKOUT,
+        reason=f"{PATH_VARIABLE} does not name a checkout of tiny_results_v1.3",
     ),
 ]
 
@@ -46,7 +49,8 @@ def quantization(model: onnx.ModelProto, node: onnx.NodeProto) -> tuple[float, i
 
 
 def with_logits(model: bytes) -> tuple[onnx.ModelProto, tuple[float, int]]:
-    """Return the model with its last quantized tensor as the second output, and the input's type.
+    """Return the model with its last quantized tensor as the second output, and the
+    input's type.
 
     The type consists of the scale and zero point of the first QuantizeLinear.
     """
@@ -70,7 +74,9 @@ def images(
         for axis in range(1, min(3, len(shape))):
             field = np.repeat(field, -(-shape[axis] // field.shape[axis]), axis)
         field = field[tuple(slice(size) for size in shape)]
-        field = rng.uniform(20, 220) * (field - 0.5) + rng.normal(0, rng.uniform(0, 25), shape)
+        field = rng.uniform(20, 220) * (field - 0.5) + rng.normal(
+            0, rng.uniform(0, 25), shape
+        )
         pixels = np.clip(np.rint(field + rng.uniform(60, 190)), 0, 255) - 128
         pictures.append(((pixels - point) * scale).astype(np.float32))
     return pictures
@@ -80,7 +86,9 @@ def board_with_link_in_memory(name: str, folder: Path) -> str:
     """Create a variant of an emulated board that receives inputs many times faster."""
     file = create_board(f"{name}-rtt", name, folder)
     text = file.read_text().replace("stack = 4096", "stack = 8192\nlink_payload = 4096")
-    file.write_text(text.replace("[counter]", '[console]\ndriver = "rtt"\n\n[counter]', 1))
+    file.write_text(
+        text.replace("[counter]", '[console]\ndriver = "rtt"\n\n[counter]', 1)
+    )
     return f"{name}-rtt"
 
 
@@ -93,7 +101,9 @@ def board_with_link_in_memory(name: str, folder: Path) -> str:
         pytest.param("mps2-an385", marks=pytest.mark.qemu),
     ],
 )
-def test_a_submission_equals_onnx_runtime(board: str, network: str, tmp_path: Path) -> None:
+def test_a_submission_equals_onnx_runtime(
+    board: str, network: str, tmp_path: Path
+) -> None:
     original = (FOLDER / FILES[network]).read_bytes()
     model, quantized = with_logits(original)
     data = model.SerializeToString()
@@ -108,7 +118,9 @@ def test_a_submission_equals_onnx_runtime(board: str, network: str, tmp_path: Pa
     pictures = images(source.type.shape, SAMPLES[network], quantized)
     samples = [{source.name: x} for x in pictures]
     outputs = expected(data, samples)
-    for whole, (first, _) in zip(expected(original, samples[:50]), outputs, strict=False):
+    for whole, (first, _) in zip(
+        expected(original, samples[:50]), outputs, strict=False
+    ):
         np.testing.assert_array_equal(whole[0], first)
     recorded = [dict(zip(names, values, strict=True)) for values in outputs]
     report = verify(compiled, batch=SampleBatch(tuple(samples)), expected=recorded)

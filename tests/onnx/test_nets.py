@@ -33,7 +33,9 @@ Tensors = dict[str, NDArray[np.generic]]
 
 
 def imported(data: bytes, overrides: ModelOverrides = ModelOverrides()) -> IRModule:
-    return import_onnx(preprocess_model(data, "net.onnx", overrides), "net.onnx", "net", op_table())
+    return import_onnx(
+        preprocess_model(data, "net.onnx", overrides), "net.onnx", "net", op_table()
+    )
 
 
 def entry_of(module: IRModule) -> Function:
@@ -72,7 +74,9 @@ def test_an_imported_model_matches_onnx_runtime(make: Callable[[], bytes]) -> No
     inputs = sample(module)
     expected = run_reference(data, [inputs], "onnxruntime").outputs
     assert compare_outputs(expected, [results(module, inputs)]).mismatches == 0
-    assert compare_outputs(expected, [results(optimized(module), inputs)]).mismatches == 0
+    assert (
+        compare_outputs(expected, [results(optimized(module), inputs)]).mismatches == 0
+    )
 
 
 def test_nodes_in_any_order_with_a_coupled_lstm_match_onnx_runtime() -> None:
@@ -96,7 +100,11 @@ def test_a_quantized_model_uses_integers_and_is_within_one_step(unsigned: bool) 
     data = quantized_net(unsigned)
     module = optimized(imported(data))
     counts = Counter(call.op for call in entry_of(module).body)
-    assert (counts["conv2d"], counts["depthwise_conv2d"], counts["fully_connected"]) == (1, 1, 1)
+    assert (
+        counts["conv2d"],
+        counts["depthwise_conv2d"],
+        counts["fully_connected"],
+    ) == (1, 1, 1)
     assert counts["dequantize"] == 1  # of the result
     inputs = [sample(module, seed) for seed in range(8)]
     expected = run_reference(data, inputs, "onnxruntime").outputs
@@ -116,7 +124,9 @@ def test_generated_c_matches_the_references() -> None:
     modules = [optimized(imported(make())) for make in (*NETS.values(), quantized_net)]
     inputs = [sample(module) for module in modules]
     compiled = compile_module(merge_modules(modules), "host")
-    feeds = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}
+    feeds = {
+        f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()
+    }
     with open_session(compiled, in_process=True) as session:
         (got,) = session.run_all([feeds])
     for number, (module, part) in enumerate(zip(modules, inputs, strict=True)):
@@ -125,9 +135,13 @@ def test_generated_c_matches_the_references() -> None:
         assert compare_outputs([expected], [own]).mismatches == 0
 
 
-@pytest.mark.parametrize(("name", "transposes"), [("digits", 0), ("residual", 1), ("mobile", 2)])
+@pytest.mark.parametrize(
+    ("name", "transposes"), [("digits", 0), ("residual", 1), ("mobile", 2)]
+)
 def test_no_redundant_transpose_remains(name: str, transposes: int) -> None:
-    """An image of one channel needs none; others need one at each end that is an image."""
+    """An image of one channel needs none; others need one at each end that is an
+    image.
+    """
     body = entry_of(optimized(imported(NETS[name]()))).body
     assert Counter(call.op for call in body)["transpose"] == transposes
 
@@ -137,12 +151,14 @@ def test_normalization_and_activations_are_fused_into_convolutions() -> None:
     counts = Counter(call.op for call in body)
     assert (counts["conv2d"], counts["relu"]) == (6, 0)
     formulas = {
-        call.attributes(ExpressionAttrs).formula for call in body if call.op == "expression"
+        call.attributes(ExpressionAttrs).formula
+        for call in body
+        if call.op == "expression"
     }
     assert formulas == {"max(a + b, 0.0)"}
 
 
-# ---- what users say, and what they are told ----------------------------------------------------
+# ---- what users say, and what they are told ------------------------------------------
 
 
 def open_net() -> bytes:
@@ -173,7 +189,9 @@ def test_open_sizes_are_reported_and_can_be_set() -> None:
 
 
 def test_a_shape_that_contradicts_the_model_is_an_error() -> None:
-    with pytest.raises(UsageError, match=r"--input-shape x=1,2,5,4 contradicts the model"):
+    with pytest.raises(
+        UsageError, match=r"--input-shape x=1,2,5,4 contradicts the model"
+    ):
         imported(open_net(), ModelOverrides({"x": (1, 2, 5, 4)}))
     with pytest.raises(UsageError, match="the model has no input 'y'"):
         imported(open_net(), ModelOverrides({"y": (1, 2)}))
@@ -197,7 +215,9 @@ def test_all_unsupported_items_are_reported_at_once() -> None:
         ("Add", TensorProto.FLOAT, "float32 with int8, which ONNX does not define"),
     ],
 )
-def test_element_types_beyond_onnx_are_reported(op: str, dtype: int, reason: str) -> None:
+def test_element_types_beyond_onnx_are_reported(
+    op: str, dtype: int, reason: str
+) -> None:
     net = Net()
     operands = [net.weight(np.ones((3, 3), np.int8)), net.weight(np.ones(3, np.int32))]
     net.node(op, net.input("x", (3, 3), dtype), *operands[: 2 if op == "Gemm" else 1])
@@ -233,7 +253,7 @@ def test_importing_twice_gives_the_same_module() -> None:
     assert imported(data) == imported(data)
 
 
-# ---- files beside the model, modules made of it ------------------------------------------------
+# ---- files beside the model, modules made of it --------------------------------------
 
 
 def test_external_data_is_read_only_from_the_models_folder(
@@ -254,13 +274,23 @@ def test_external_data_is_read_only_from_the_models_folder(
     (other / "link.data").symlink_to(tmp_path / "net.data")
     os.mkfifo(other / "pipe.data")
     monkeypatch.chdir(tmp_path)  # onnx itself looks in the current directory
-    for location in ("../net.data", "net.data", "link.data", "pipe.data", "/dev/zero", "..", ""):
+    for location in (
+        "../net.data",
+        "net.data",
+        "link.data",
+        "pipe.data",
+        "/dev/zero",
+        "..",
+        "",
+    ):
         outside = onnx.load(tmp_path / "net.onnx", load_external_data=False)
         for tensor in outside.graph.initializer:
             tensor.external_data[0].value = location
         inside = onnx.helper.make_node("Constant", [], ["unused"], value=tensor)
         branch = onnx.helper.make_graph([inside], "branch", [], [])
-        alone = onnx.helper.make_node("If", ["c"], ["d"], then_branch=branch, else_branch=branch)
+        alone = onnx.helper.make_node(
+            "If", ["c"], ["d"], then_branch=branch, else_branch=branch
+        )
         for refused in (
             outside,
             onnx.helper.make_model(onnx.helper.make_graph([alone], "g", [], [])),

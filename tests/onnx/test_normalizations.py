@@ -17,7 +17,9 @@ CASES_SHARE = 0.9
 AXES = (None, [0, 2, 3], [2, 3], [1], [-1], [-1, -2], [0, 1, 2, 3], [3], [1, -1])
 
 
-def _model(op: str, opset: int, shape: tuple[int, ...], sizes: list[Any], **attrs: Any) -> bytes:
+def _model(
+    op: str, opset: int, shape: tuple[int, ...], sizes: list[Any], **attrs: Any
+) -> bytes:
     net = Net(opset, opset)
     x = net.input("x", shape)
     return net.model(net.node(op, x, *[net.random(*size) for size in sizes], **attrs))
@@ -29,7 +31,11 @@ def variants() -> Iterator[tuple[str, bytes, tuple[int, ...]]]:
         for axes in AXES:
             given = {} if axes is None else {"axes": axes}
             name = f"MeanVarianceNormalization {opset} {axes}"
-            yield name, _model("MeanVarianceNormalization", opset, shape, [], **given), shape
+            yield (
+                name,
+                _model("MeanVarianceNormalization", opset, shape, [], **given),
+                shape,
+            )
     for axis in (-1, 1, 2, 0, -2, -4):
         for count in (1, 2):
             sizes = [shape[axis % 4 :]] * count
@@ -44,7 +50,11 @@ def variants() -> Iterator[tuple[str, bytes, tuple[int, ...]]]:
     for opset in (9, 13, 17):
         for x in SHAPES[:2]:
             name = f"InstanceNormalization {opset} {x}"
-            yield name, _model("InstanceNormalization", opset, x, [(4,)] * 2, epsilon=0.1), x
+            yield (
+                name,
+                _model("InstanceNormalization", opset, x, [(4,)] * 2, epsilon=0.1),
+                x,
+            )
 
 
 def test_normalizations_equal_onnx_runtime() -> None:

@@ -1,4 +1,6 @@
-"""Models of opsets 7 to 12 mean what ONNX Runtime computes for the file itself, or are refused."""
+"""Models of opsets 7 to 12 mean what ONNX Runtime computes for the file itself, or are
+refused.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,7 +31,9 @@ OPSETS = range(7, 13)
 
 @dataclass(frozen=True, slots=True)
 class OldNode:
-    """A node of an older opset: its inputs are a shape (an input of the graph) or constants."""
+    """A node of an older opset: its inputs are a shape (an input of the graph) or
+    constants.
+    """
 
     op: str
     shape: tuple[int, ...] = CUBE
@@ -110,10 +114,14 @@ def _binary() -> Iterator[OldNode]:
         yield OldNode(op, constants=(_floats(2, 3, 4), _floats(2, 3, 4)))
         yield OldNode(op, constants=(_floats(3, 1),), opsets=range(8, 13))
     yield OldNode("Pow", constants=(np.float32(2.0),))
-    yield OldNode("Mod", constants=(_floats(4),), attrs={"fmod": 1}, opsets=range(10, 13))
+    yield OldNode(
+        "Mod", constants=(_floats(4),), attrs={"fmod": 1}, opsets=range(10, 13)
+    )
     yield OldNode("MatMul", constants=(_floats(4, 5),))
     yield OldNode("Gemm", (3, 4), (_floats(5, 4), _floats(5)), {"transB": 1})
-    yield OldNode("Gemm", (3, 4), (_floats(4, 5), _floats(3, 1)), {"alpha": 0.5, "beta": 2.0})
+    yield OldNode(
+        "Gemm", (3, 4), (_floats(4, 5), _floats(3, 1)), {"alpha": 0.5, "beta": 2.0}
+    )
     yield OldNode("Gemm", (3, 4), (_floats(4, 5),), opsets=range(11, 13))
 
 
@@ -135,11 +143,15 @@ def _reductions() -> Iterator[OldNode]:
     for op in ("ArgMax", "ArgMin"):
         yield OldNode(op)
         yield OldNode(op, attrs={"axis": 2, "keepdims": 0})
-        yield OldNode(op, attrs={"axis": 1, "select_last_index": 1}, opsets=range(12, 13))
+        yield OldNode(
+            op, attrs={"axis": 1, "select_last_index": 1}, opsets=range(12, 13)
+        )
     yield OldNode("TopK", attrs={"k": 2, "axis": 1}, opsets=range(7, 10), outputs=2)
     yield OldNode("TopK", constants=(_ints(2),), opsets=range(10, 13), outputs=2)
     least = {"largest": 0, "axis": 1}
-    yield OldNode("TopK", constants=(_ints(2),), attrs=least, opsets=range(11, 13), outputs=2)
+    yield OldNode(
+        "TopK", constants=(_ints(2),), attrs=least, opsets=range(11, 13), outputs=2
+    )
     yield OldNode("CumSum", constants=(_ints(1)[0],), opsets=range(11, 13))
 
 
@@ -153,9 +165,13 @@ def _movement() -> Iterator[OldNode]:
     yield OldNode("Split", (2, 6), attrs={"axis": 1, "split": [2, 4]}, outputs=2)
     yield OldNode("Split", (2, 6), attrs={"axis": -1}, opsets=range(11, 13), outputs=2)
     yield OldNode(
-        "Slice", attrs={"starts": [1, -3], "ends": [9, -1], "axes": [1, 2]}, opsets=range(7, 10)
+        "Slice",
+        attrs={"starts": [1, -3], "ends": [9, -1], "axes": [1, 2]},
+        opsets=range(7, 10),
     )
-    yield OldNode("Slice", attrs={"starts": [0, 1], "ends": [1, 3]}, opsets=range(7, 10))
+    yield OldNode(
+        "Slice", attrs={"starts": [0, 1], "ends": [1, 3]}, opsets=range(7, 10)
+    )
     steps = (_ints(3), _ints(0), _ints(2), _ints(-2))
     yield OldNode("Slice", constants=steps, opsets=range(10, 13))
     yield OldNode("Concat", constants=(_floats(2, 3, 4),), attrs={"axis": 1})
@@ -163,17 +179,25 @@ def _movement() -> Iterator[OldNode]:
     yield OldNode("Expand", (3, 1), (_ints(2, 1, 4),), opsets=range(8, 13))
     yield OldNode("Tile", constants=(_ints(1, 2, 3),))
     yield OldNode("Gather", constants=(_ints(0, 2),), attrs={"axis": 1})
-    yield OldNode("Gather", constants=(_ints(-1, 0),), attrs={"axis": 1}, opsets=range(11, 13))
+    yield OldNode(
+        "Gather", constants=(_ints(-1, 0),), attrs={"axis": 1}, opsets=range(11, 13)
+    )
     places = (_ints([0, 1, 1, 0]).reshape(1, 1, 4), _floats(1, 1, 4))
     yield OldNode("Scatter", constants=places, attrs={"axis": 1}, opsets=range(9, 11))
-    yield OldNode("ScatterElements", constants=places, attrs={"axis": 1}, opsets=range(11, 13))
-    yield OldNode("GatherElements", constants=places[:1], attrs={"axis": 1}, opsets=range(11, 13))
+    yield OldNode(
+        "ScatterElements", constants=places, attrs={"axis": 1}, opsets=range(11, 13)
+    )
+    yield OldNode(
+        "GatherElements", constants=places[:1], attrs={"axis": 1}, opsets=range(11, 13)
+    )
     yield OldNode("GatherND", constants=(_ints([0, 1], [1, 2]),), opsets=range(11, 13))
     whole = {"pads": [0, 1, 0, 0, 2, 1], "mode": "constant", "value": 1.5}
     yield OldNode("Pad", attrs=whole, opsets=range(7, 11))
     yield OldNode("Pad", attrs={"pads": [0, 1, 0, 0, 2, 1]}, opsets=range(7, 11))
     for mode in ("edge", "reflect"):
-        yield OldNode("Pad", attrs={"pads": [0, 1, 0, 0, 2, 1], "mode": mode}, opsets=range(7, 11))
+        yield OldNode(
+            "Pad", attrs={"pads": [0, 1, 0, 0, 2, 1], "mode": mode}, opsets=range(7, 11)
+        )
         pads = (_ints(0, 1, 0, 0, 2, 1),)
         yield OldNode("Pad", constants=pads, attrs={"mode": mode}, opsets=range(11, 13))
     yield OldNode("DepthToSpace", (1, 8, 2, 3), attrs={"blocksize": 2})
@@ -195,7 +219,9 @@ def _movement() -> Iterator[OldNode]:
 
 def _layers() -> Iterator[OldNode]:
     kernel = _floats(4, 3, 3, 2)
-    yield OldNode("Conv", IMAGE, (kernel, _floats(4)), {"pads": [1, 0, 2, 1], "strides": [2, 1]})
+    yield OldNode(
+        "Conv", IMAGE, (kernel, _floats(4)), {"pads": [1, 0, 2, 1], "strides": [2, 1]}
+    )
     for place in ("SAME_UPPER", "SAME_LOWER", "VALID"):
         yield OldNode("Conv", IMAGE, (kernel,), {"auto_pad": place})
         square = {"kernel_shape": [2, 2], "auto_pad": place}
@@ -223,7 +249,11 @@ def _layers() -> Iterator[OldNode]:
     yield OldNode("LpNormalization", attrs={"axis": 1})
     yield OldNode("MeanVarianceNormalization", IMAGE, opsets=range(9, 13))
     for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
-        weights = (_floats(1, gates * 5, 4), _floats(1, gates * 5, 5), _floats(1, gates * 10))
+        weights = (
+            _floats(1, gates * 5, 4),
+            _floats(1, gates * 5, 5),
+            _floats(1, gates * 10),
+        )
         yield OldNode(op, constants=weights, attrs={"hidden_size": 5}, outputs=2)
     for scales in ([1, 1, 2, 2], [1, 1, 2, 3], [1, 1, 1.5, 2.5]):
         for mode in ("nearest", "linear"):
@@ -251,7 +281,9 @@ REFUSED = [
         {"spatial": 0},
         range(7, 9),
     ),
-    OldNode("Resize", IMAGE, (np.array([1, 1, 0.5, 2], np.float32),), opsets=range(10, 11)),
+    OldNode(
+        "Resize", IMAGE, (np.array([1, 1, 0.5, 2], np.float32),), opsets=range(10, 11)
+    ),
     OldNode("Add", constants=(_floats(2, 3, 4),), opsets=range(1, 7)),
 ]
 
@@ -267,9 +299,13 @@ def _model(node: OldNode, opset: int) -> tuple[bytes, Array]:
 
 def _expected(data: bytes, x: Array) -> list[Array]:
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = (
+        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    )
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        data, options, providers=["CPUExecutionProvider"]
+    )
     return [np.asarray(value) for value in session.run(None, {"x": x})]
 
 
@@ -277,7 +313,9 @@ def _check(node: OldNode, opset: int) -> None:
     data, x = _model(node, opset)
     expected, got = _expected(data, x), results(imported(data), {"x": x})
     for want, have in zip(expected, got.values(), strict=True):
-        np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6, err_msg=f"opset {opset}")
+        np.testing.assert_allclose(
+            have, want, rtol=1e-5, atol=1e-6, err_msg=f"opset {opset}"
+        )
 
 
 @pytest.mark.deep

@@ -1,4 +1,6 @@
-"""Quantized layers and graphs have the integers of ONNX Runtime, for all kinds of scales."""
+"""Quantized layers and graphs have the integers of ONNX Runtime, for all kinds of
+scales.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,23 @@ from tests.onnx.onnx_models import Net
 
 Reals = NDArray[np.float32]
 LAYERS, DEEP_LAYERS = 24, 320
-OPERATORS = ("Conv", "depthwise", "Gemm", "Add", "Mul", "Sub", "GlobalAveragePool", "Softmax")
+OPERATORS = (
+    "Conv",
+    "depthwise",
+    "Gemm",
+    "Add",
+    "Mul",
+    "Sub",
+    "GlobalAveragePool",
+    "Softmax",
+)
 
 
 @dataclass
 class LayerMaker:
-    """Random quantized layers of one element type; a third has scales that are powers of two."""
+    """Random quantized layers of one element type; a third has scales that are powers
+    of two.
+    """
 
     rng: np.random.Generator
     unsigned: bool
@@ -45,16 +58,24 @@ class LayerMaker:
 
     def scale(self, low: float, high: float, *shape: int) -> Reals:
         drawn = self.rng.uniform(low, high, shape or None)
-        return np.asarray(np.exp2(np.rint(np.log2(drawn))) if self.dyadic else drawn, np.float32)
+        return np.asarray(
+            np.exp2(np.rint(np.log2(drawn))) if self.dyadic else drawn, np.float32
+        )
 
     def point(self) -> NDArray[np.generic]:
         value = int(self.rng.integers(-90, 90))
-        return np.array(value + 128, np.uint8) if self.unsigned else np.array(value, np.int8)
+        return (
+            np.array(value + 128, np.uint8)
+            if self.unsigned
+            else np.array(value, np.int8)
+        )
 
     def tensor(self, net: Net, x: str, scale: Reals) -> str:
         operands = net.weight(scale), net.weight(self.point())
         return str(
-            net.node("DequantizeLinear", net.node("QuantizeLinear", x, *operands), *operands)
+            net.node(
+                "DequantizeLinear", net.node("QuantizeLinear", x, *operands), *operands
+            )
         )
 
     def weights(self, net: Net, shape: tuple[int, ...], scales: Reals) -> str:
@@ -79,18 +100,28 @@ class LayerMaker:
         y_step = self.scale(0.02, 0.1)
         if op in ("Conv", "depthwise", "Gemm"):
             channels = int(self.rng.choice([8, 16]))
-            channel_steps = self.scale(0.002, 0.01, *([channels] * (self.rng.random() < 0.5)))
+            channel_steps = self.scale(
+                0.002, 0.01, *([channels] * (self.rng.random() < 0.5))
+            )
             form = {"Conv": (8, 3, 3), "depthwise": (1, 3, 3), "Gemm": (24,)}[op]
             w = self.weights(net, (channels, *form), channel_steps)
-            bias = self.bias(net, channels, np.asarray(step * channel_steps, np.float32))
+            bias = self.bias(
+                net, channels, np.asarray(step * channel_steps, np.float32)
+            )
             groups = {} if op == "Gemm" else {"pads": [1] * 4, "group": 8 // form[0]}
             attrs: dict[str, Any] = {"transB": 1} if op == "Gemm" else groups
             y = net.node("Gemm" if op == "Gemm" else "Conv", x, w, bias, **attrs)
             y_step = self.scale(0.04, 0.3) * np.float32(np.sqrt(np.prod(form)) / 3)
             y_step = self.scale(float(y_step), float(y_step) * 1.01)
         elif op in ("Add", "Mul", "Sub"):
-            size = shape if self.rng.random() < 0.6 else (1, int(self.rng.choice([1, 8])), 1, 1)
-            y = net.node(op, x, self.tensor(net, net.input("z", size), self.scale(0.01, 0.06)))
+            size = (
+                shape
+                if self.rng.random() < 0.6
+                else (1, int(self.rng.choice([1, 8])), 1, 1)
+            )
+            y = net.node(
+                op, x, self.tensor(net, net.input("z", size), self.scale(0.01, 0.06))
+            )
         else:
             y = net.node(op, x)
         return net.model(self.tensor(net, y, y_step))
@@ -135,7 +166,11 @@ def test_layers_equal_onnx_runtime(deep: bool) -> None:
     modules = list(map(imported, models))
     for seed in range(3):
         inputs = [inputs_of(module, seed) for module in modules]
-        feeds = {f"{k}.{name}": x for k, part in enumerate(inputs) for name, x in part.items()}
+        feeds = {
+            f"{k}.{name}": x
+            for k, part in enumerate(inputs)
+            for name, x in part.items()
+        }
         (expected,) = run_reference(merged(models), [feeds], "onnxruntime").outputs
         differing = []
         for number, (module, part) in enumerate(zip(modules, inputs, strict=True)):
@@ -156,14 +191,18 @@ def test_layers_equal_onnx_runtime(deep: bool) -> None:
     ],
 )
 def test_firmware_of_the_layers_has_the_same_integers(board: str, deep: bool) -> None:
-    modules = [imported(made(number)) for number in range(LAYERS if deep else len(OPERATORS))]
+    modules = [
+        imported(made(number)) for number in range(LAYERS if deep else len(OPERATORS))
+    ]
     inputs = [inputs_of(module, 5) for module in modules]
     (got,) = run_merged(modules, [inputs], board)
     for number, (module, part) in enumerate(zip(modules, inputs, strict=True)):
         values = evaluate_graph(module, part, op_table(), INTRINSICS)
         assert isinstance(module.entry, Function)
         name = module.entry.results[0].name
-        np.testing.assert_array_equal(got[f"{number}.{name}"], values[name], str(number))
+        np.testing.assert_array_equal(
+            got[f"{number}.{name}"], values[name], str(number)
+        )
 
 
 def test_fitted_multipliers_are_exact_for_every_sum(deep: bool) -> None:
@@ -181,7 +220,9 @@ def test_fitted_multipliers_are_exact_for_every_sum(deep: bool) -> None:
             continue
         fitted += 1
         sums = np.arange(-reach, reach + 1)
-        exact = np.clip(requantize_in_float32(sums, np.array([factor])) + point, -128, 127)
+        exact = np.clip(
+            requantize_in_float32(sums, np.array([factor])) + point, -128, 127
+        )
         scaled = (sums * found.multipliers[0] + (1 << (30 - shift))) >> (31 - shift)
         np.testing.assert_array_equal(np.clip(scaled + point, -128, 127), exact)
     assert fitted > 50

@@ -47,13 +47,19 @@ def test_constant_indices_of_a_gather_are_plain_numbers() -> None:
         assert all(type(value) in (int, float, str, bool) for value in values)
         assert _text(parse_module(_text(module), "t")) == _text(module)
         sample = {"x": rng.normal(size=(3, 7)).astype(np.float32)}
-        (expected,) = run_reference(data, [sample], "onnxruntime").outputs if seed < 1 else ({},)
+        (expected,) = (
+            run_reference(data, [sample], "onnxruntime").outputs if seed < 1 else ({},)
+        )
         for name, array in expected.items():
             assert np.array_equal(results(module, sample)[name], array)
 
 
 def _flat(value: object) -> list[object]:
-    return [n for item in value for n in _flat(item)] if isinstance(value, tuple) else [value]
+    return (
+        [n for item in value for n in _flat(item)]
+        if isinstance(value, tuple)
+        else [value]
+    )
 
 
 def _text(module: IRModule) -> str:

@@ -41,7 +41,9 @@ def test_networks_of_both_exporters_become_only_their_layers(name: str) -> None:
     expected = run_reference(data, images()[:4], "onnxruntime").outputs
     for sample, outputs in zip(images(), expected, strict=False):
         for key, array in outputs.items():
-            np.testing.assert_allclose(results(module, sample)[key], array, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                results(module, sample)[key], array, rtol=1e-4, atol=1e-5
+            )
 
 
 @pytest.mark.host_c
@@ -53,6 +55,8 @@ def test_a_quantization_aware_network_runs_on_integers() -> None:
 
 
 def test_the_float_network_is_quantized_after_training() -> None:
-    result = quantize_onnx_model(load_model(FOLDER / "digits.onnx"), images(), compared=8)
+    result = quantize_onnx_model(
+        load_model(FOLDER / "digits.onnx"), images(), compared=8
+    )
     assert not result.in_floats
     assert result.layers[0].sqnr_db > 25

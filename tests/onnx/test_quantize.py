@@ -1,4 +1,6 @@
-"""`firmwright quantize`: a float model becomes an int8 model that firmware computes exactly."""
+"""`firmwright quantize`: a float model becomes an int8 model that firmware computes
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class QuantizeRun:
 def small_cnn() -> bytes:
     """Build a convolution, a depthwise one, their sum, a mean, and a dense layer."""
     net = Net(6)
-    x = net.batch_norm(net.conv(net.input("image", SHAPE), 2, 4, (3, 3), strides=[2, 2]), 4)
+    x = net.batch_norm(
+        net.conv(net.input("image", SHAPE), 2, 4, (3, 3), strides=[2, 2]), 4
+    )
     short = x = net.node("Relu", x)
     x = net.node("Relu", net.conv(x, 4, 4, (3, 3), pads=[1] * 4, group=4))
     x = net.node("Flatten", net.node("GlobalAveragePool", net.node("Add", x, short)))
@@ -72,7 +76,14 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> QuantizeRun:
 
 def quantize_by_command(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
     spoken = io.StringIO()
-    words = ["quantize", folder / "net.onnx", "--data", folder / "data", "-o", folder / "out.onnx"]
+    words = [
+        "quantize",
+        folder / "net.onnx",
+        "--data",
+        folder / "data",
+        "-o",
+        folder / "out.onnx",
+    ]
     with contextlib.redirect_stdout(spoken):
         status = main([*map(str, words), "--json", *more])
     return status, json.loads(spoken.getvalue())
@@ -96,7 +107,9 @@ def test_the_result_error_compares_the_two_models(quantized: QuantizeRun) -> Non
     (reference,) = zip(
         *(r.values() for r in run(quantized.folder / "net.onnx", inputs)), strict=True
     )
-    (got,) = zip(*(r.values() for r in run(quantized.folder / "out.onnx", inputs)), strict=True)
+    (got,) = zip(
+        *(r.values() for r in run(quantized.folder / "out.onnx", inputs)), strict=True
+    )
     (layer,) = (item for item in quantized.said["layers"] if item["op"] == "Gemm")
     error = np.abs(np.stack(got) - np.stack(reference))
     assert layer["values"] == error.size
@@ -131,7 +144,9 @@ def test_quantization_is_deterministic(quantized: QuantizeRun) -> None:
     samples = read_dataset(quantized.folder / "data", model_inputs(model)).samples
     again = quantize_onnx_model(model, samples, compared=0)
     assert again.model == (quantized.folder / "out.onnx").read_bytes()
-    assert "left in floats   nothing" in format_summary(again, (), "net.onnx", "out.onnx", 1)
+    assert "left in floats   nothing" in format_summary(
+        again, (), "net.onnx", "out.onnx", 1
+    )
 
 
 def test_excluded_operators_stay_float(quantized: QuantizeRun) -> None:
@@ -152,23 +167,32 @@ def test_floats_have_a_reason_and_labels_give_the_accuracy(tmp_path: Path) -> No
     command = ["--data", str(tmp_path / "data.npz")]
     _, said = quantize_by_command(tmp_path, *command)
     reasons = {item["op"]: item["reason"] for item in said["in_floats"]}
-    assert reasons == {
-        "Relu": "there is no integer form with its operands",  # those of ReduceMean have one
-        "Cos": "Cos is not among the operators that are quantized",
-        "Reshape": "its operand cos2_0 is in floats",
-    }
+    assert (
+        reasons
+        == {
+            "Relu": "there is no integer form with its operands",  # those of ReduceMean have one
+            "Cos": "Cos is not among the operators that are quantized",
+            "Reshape": "its operand cos2_0 is in floats",
+        }
+    )
     assert [run["what"] for run in said["runs"]] == ["float model", "quantized model"]
     assert said["runs"][1]["figures"]["same_class"] > 0.8
 
 
-# ---- what goes wrong ---------------------------------------------------------------------------
+# ---- what goes wrong -----------------------------------------------------------------
 
 
-def test_a_quantized_model_and_an_unknown_name_are_refused(quantized: QuantizeRun) -> None:
+def test_a_quantized_model_and_an_unknown_name_are_refused(
+    quantized: QuantizeRun,
+) -> None:
     samples = [{"image": images(1)[0]}]
-    with pytest.raises(UsageError, match="the model is already quantized: it has DequantizeLinear"):
+    with pytest.raises(
+        UsageError, match="the model is already quantized: it has DequantizeLinear"
+    ):
         quantize_onnx_model(quantized.model, samples)
-    with pytest.raises(UsageError, match="the model has no operator 'nothing' to exclude"):
+    with pytest.raises(
+        UsageError, match="the model has no operator 'nothing' to exclude"
+    ):
         quantize_onnx_model(
             load_model(quantized.folder / "net.onnx"),
             samples,
@@ -184,7 +208,9 @@ def test_a_tflite_model_is_refused(digits_path: Path) -> None:
 
 def test_unsupported_models_are_refused_before_quantization(tmp_path: Path) -> None:
     net = Net()
-    (tmp_path / "net.onnx").write_bytes(net.model(net.node("Det", net.input("m", (3, 3)))))
+    (tmp_path / "net.onnx").write_bytes(
+        net.model(net.node("Det", net.input("m", (3, 3))))
+    )
     status, said = quantize_by_command(tmp_path)
     assert (status, said["error"]["code"]) == (2, "unsupported")
     assert [item["op"] for item in said["error"]["items"]] == ["Det"]

@@ -1,7 +1,8 @@
-"""Integers of NaN, infinities and huge floats, which C does not define, are alike everywhere.
+"""Integers of NaN, infinities and huge floats, which C does not define, are alike
+everywhere.
 
-Quantization makes NaN the least integer, as ONNX Runtime does on x86, and saturates numbers beyond
-the range. Casts equal the reference runtimes.
+Quantization makes NaN the least integer, as ONNX Runtime does on x86, and saturates
+numbers beyond the range. Casts equal the reference runtimes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,20 @@ from tests.onnx.onnx_models import Net
 from tests.ops.tflite_writer import write_cases
 
 VALUES = np.array(
-    [np.nan, -np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**31, -(2.0**31), 1e-40, -0.0, 2.6, -1.4],
+    [
+        np.nan,
+        -np.nan,
+        np.inf,
+        -np.inf,
+        3e38,
+        -3e38,
+        2.0**31,
+        -(2.0**31),
+        1e-40,
+        -0.0,
+        2.6,
+        -1.4,
+    ],
     np.float32,
 )
 TYPES: tuple[type[np.integer], ...] = (np.int8, np.uint8, np.int16)
@@ -36,17 +50,33 @@ BOARDS = [
     pytest.param("microbit", marks=[pytest.mark.qemu, pytest.mark.deep]),
 ]
 CAST_VALUES = np.array(
-    [*VALUES, 300.7, -300.7, -0.9, 127.9, -129.0, 70000.5, 4e9, 1e10, -(2.0**31) - 256, 2.0**63],
+    [
+        *VALUES,
+        300.7,
+        -300.7,
+        -0.9,
+        127.9,
+        -129.0,
+        70000.5,
+        4e9,
+        1e10,
+        -(2.0**31) - 256,
+        2.0**63,
+    ],
     np.float32,
 )
 CASTS = ("INT8", "UINT8", "INT16", "UINT16", "INT32", "INT64")
 
 
-def _quantized(kind: type[np.integer], step: float, zero_point: int) -> NDArray[np.generic]:
+def _quantized(
+    kind: type[np.integer], step: float, zero_point: int
+) -> NDArray[np.generic]:
     limits = np.iinfo(kind)
     with np.errstate(over="ignore"):
         steps = np.rint(VALUES / np.float32(step)) + zero_point
-    saturated = np.clip(np.where(np.isnan(steps), limits.min, steps), limits.min, limits.max)
+    saturated = np.clip(
+        np.where(np.isnan(steps), limits.min, steps), limits.min, limits.max
+    )
     return saturated.astype(kind)
 
 
@@ -81,7 +111,9 @@ def test_tflite_quantizes_nan_and_huge_numbers_alike_on_every_board(
     x = CaseTensor(VALUES.shape, "float32")
     y = CaseTensor(VALUES.shape, np.dtype(kind).name, (0.3,), (zero_point,))
     path = tmp_path / "model.tflite"
-    path.write_bytes(write_cases([ConformanceCase("quantize", "QUANTIZE", (x,), (y,), {})]))
+    path.write_bytes(
+        write_cases([ConformanceCase("quantize", "QUANTIZE", (x,), (y,), {})])
+    )
     with open_session(compile_for(load_model(path), board)) as session:
         (outputs,) = session.run_all([{"0.x0": VALUES}])
     (result,) = outputs.values()
@@ -89,10 +121,14 @@ def test_tflite_quantizes_nan_and_huge_numbers_alike_on_every_board(
 
 
 @pytest.mark.parametrize("board", BOARDS)
-def test_an_onnx_cast_equals_onnx_runtime_for_every_float(board: str, tmp_path: Path) -> None:
+def test_an_onnx_cast_equals_onnx_runtime_for_every_float(
+    board: str, tmp_path: Path
+) -> None:
     net = Net(opset=13)
     x = net.input("x", CAST_VALUES.shape)
-    results = [net.node("Cast", x, to=TensorProto.DataType.Value(kind)) for kind in CASTS]
+    results = [
+        net.node("Cast", x, to=TensorProto.DataType.Value(kind)) for kind in CASTS
+    ]
     model = net.model(*results)
     expected = OnnxRuntimeSession(model, layers=False).run([CAST_VALUES])
     path = tmp_path / "model.onnx"
@@ -104,7 +140,9 @@ def test_an_onnx_cast_equals_onnx_runtime_for_every_float(board: str, tmp_path: 
 
 
 @pytest.mark.parametrize("board", BOARDS)
-def test_a_tflite_cast_equals_litert_for_every_float(board: str, tmp_path: Path) -> None:
+def test_a_tflite_cast_equals_litert_for_every_float(
+    board: str, tmp_path: Path
+) -> None:
     x, y = (CaseTensor(CAST_VALUES.shape, kind) for kind in ("float32", "int32"))
     model = write_cases([ConformanceCase("cast", "CAST", (x,), (y,), {})])
     (expected,) = LiteRtRuntime(model, layers=False, resolver=RESOLVERS["litert"]).run(

@@ -1,4 +1,6 @@
-"""A trained network, quantized in every form of ONNX Runtime's tools, equals ONNX Runtime."""
+"""A trained network, quantized in every form of ONNX Runtime's tools, equals ONNX
+Runtime.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
 
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
@@ -43,7 +50,8 @@ SAMPLES, DEEP_SAMPLES = 12, 1000
 def images() -> list[dict[str, Any]]:
     with np.load(FOLDER / "digits.npz") as archive:
         return [
-            {"image": (image[None, None] / 16).astype(np.float32)} for image in archive["images"]
+            {"image": (image[None, None] / 16).astype(np.float32)}
+            for image in archive["images"]
         ]
 
 
@@ -58,7 +66,9 @@ class Reader(CalibrationDataReader):  # type: ignore[misc]  # the package has no
 
 
 @pytest.fixture(scope="module", params=[*FORMS, "qat"])
-def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def network(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     if request.param == "qat":
         return FOLDER / "residual_qat.onnx"
     path = tmp_path_factory.mktemp("network") / f"{request.param}.onnx"
@@ -88,7 +98,9 @@ def test_a_network_equals_onnx_runtime(network: Path) -> None:
 
 @pytest.mark.host_c
 def test_the_first_differing_layer_is_named(tmp_path: Path) -> None:
-    """The firmware is that of a network with another bias in the second of three layers."""
+    """The firmware is that of a network with another bias in the second of three
+    layers.
+    """
     net = Net(3)
     x = quantized_tensor(net, net.input("image", (1, 2, 5, 5)), 0.02, False)
     for _ in range(3):

@@ -1,4 +1,6 @@
-"""Fusion of operators between DequantizeLinear and QuantizeLinear into integer operators."""
+"""Fusion of operators between DequantizeLinear and QuantizeLinear into integer
+operators.
+"""
 
 from __future__ import annotations
 
@@ -28,36 +30,50 @@ def scales_apart(net: Net, x: str, unsigned: bool) -> str:
 
 
 def another_scale(net: Net, x: str, unsigned: bool) -> str:
-    return quantized_tensor(net, net.node("MaxPool", x, kernel_shape=[2, 2]), 0.031, unsigned)
+    return quantized_tensor(
+        net, net.node("MaxPool", x, kernel_shape=[2, 2]), 0.031, unsigned
+    )
 
 
 def average(net: Net, x: str, unsigned: bool) -> str:
-    pool = net.node("AveragePool", x, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 0])
+    pool = net.node(
+        "AveragePool", x, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 0]
+    )
     return quantized_tensor(net, pool, 0.02, unsigned)
 
 
 def transposed(net: Net, x: str, unsigned: bool) -> str:
     """Add a layer that ONNX Runtime computes in floats; its bias is float, too."""
     w = net.weight(net.rng.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8))
-    scales = [net.weight(np.array(n, t)) for n, t in ((0.004, np.float32), (0, np.int8))]
+    scales = [
+        net.weight(np.array(n, t)) for n, t in ((0.004, np.float32), (0, np.int8))
+    ]
     weights = net.node("DequantizeLinear", w, *scales)
     y = net.node("ConvTranspose", x, weights, net.random(3), strides=[2, 2])
     return quantized_tensor(net, net.node("Relu", y), 0.03, unsigned)
 
 
 def mean_of_columns(net: Net, x: str, unsigned: bool) -> str:
-    return quantized_tensor(net, net.node("ReduceMean", x, axes=[3], keepdims=0), 0.01, unsigned)
+    return quantized_tensor(
+        net, net.node("ReduceMean", x, axes=[3], keepdims=0), 0.01, unsigned
+    )
 
 
 def mean_of_images(net: Net, x: str, unsigned: bool) -> str:
-    return quantized_tensor(net, net.node("ReduceMean", x, axes=[-1, 2]), 0.01, unsigned)
+    return quantized_tensor(
+        net, net.node("ReduceMean", x, axes=[-1, 2]), 0.01, unsigned
+    )
 
 
 def softmax_of_channels(net: Net, x: str, unsigned: bool) -> str:
-    return quantized_tensor(net, net.node("Softmax", x, axis=1), 1 / 256, unsigned, least=True)
+    return quantized_tensor(
+        net, net.node("Softmax", x, axis=1), 1 / 256, unsigned, least=True
+    )
 
 
-def qlinear(net: Net, x: str, unsigned: bool, op: str, w: NDArray[np.int8], **attrs: object) -> str:
+def qlinear(
+    net: Net, x: str, unsigned: bool, op: str, w: NDArray[np.int8], **attrs: object
+) -> str:
     """Quantize x, apply an operator of quantized operands, dequantize its result."""
 
     def scaling(scale: float, point: int) -> list[str]:
@@ -77,7 +93,9 @@ def qlinear(net: Net, x: str, unsigned: bool, op: str, w: NDArray[np.int8], **at
 
 def qlinear_conv(net: Net, x: str, unsigned: bool) -> str:
     w = net.rng.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8)
-    return qlinear(net, x, unsigned, "QLinearConv", w, pads=[1, 1, 1, 1], strides=[2, 2])
+    return qlinear(
+        net, x, unsigned, "QLinearConv", w, pads=[1, 1, 1, 1], strides=[2, 2]
+    )
 
 
 def qlinear_depthwise(net: Net, x: str, unsigned: bool) -> str:
@@ -113,7 +131,10 @@ def test_a_layer_uses_integers_and_is_within_one_step(
     x = quantized_tensor(net, net.input("x", SHAPE), 0.02, unsigned)
     data = net.model(layer(net, x, unsigned))
     module = import_onnx(
-        preprocess_model(data, "net.onnx", ModelOverrides()), "net.onnx", "net", op_table()
+        preprocess_model(data, "net.onnx", ModelOverrides()),
+        "net.onnx",
+        "net",
+        op_table(),
     )
     entry = module.entry
     assert isinstance(entry, Function)
@@ -128,7 +149,9 @@ def test_a_layer_uses_integers_and_is_within_one_step(
                 (evaluate_graph(module, x, op_table(), INTRINSICS)[name] - value) / step
             ).ravel()
             for x, outputs in zip(samples, expected, strict=True)
-            for name, value in zip([entry.results[0].name], outputs.values(), strict=True)
+            for name, value in zip(
+                [entry.results[0].name], outputs.values(), strict=True
+            )
         ]
     )
     assert np.abs(steps).max() <= 1

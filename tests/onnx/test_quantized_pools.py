@@ -1,4 +1,6 @@
-"""Average pools between DequantizeLinear and QuantizeLinear equal QLinearAveragePool."""
+"""Average pools between DequantizeLinear and QuantizeLinear equal
+QLinearAveragePool.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ POOLS, DEEP_POOLS, FIRMWARE_POOLS, SAMPLES = 30, 400, 6, 3
 
 def window(rng: np.random.Generator, sizes: list[int]) -> dict[str, Any]:
     """Return random attributes of AveragePool; some windows are the whole input."""
-    kernel = sizes if rng.random() < 0.2 else [int(rng.integers(1, n + 1)) for n in sizes]
+    kernel = (
+        sizes if rng.random() < 0.2 else [int(rng.integers(1, n + 1)) for n in sizes]
+    )
     attrs: dict[str, Any] = {
         "kernel_shape": kernel,
         "strides": [int(rng.integers(1, min(n, 3) + 1)) for n in kernel],
@@ -27,7 +31,9 @@ def window(rng: np.random.Generator, sizes: list[int]) -> dict[str, Any]:
     }
     padding = rng.choice(["none", "pads", "auto"])
     if padding == "pads":
-        attrs["pads"] = [int(rng.integers(0, min(n, 3))) for _ in range(2) for n in kernel]
+        attrs["pads"] = [
+            int(rng.integers(0, min(n, 3))) for _ in range(2) for n in kernel
+        ]
     elif padding == "auto":
         attrs["auto_pad"] = str(rng.choice(["SAME_UPPER", "SAME_LOWER", "VALID"]))
     if padding != "auto" and rng.random() < 0.3:
@@ -48,7 +54,9 @@ def pool(seed: int) -> bytes:
         y = net.node("AveragePool", x, **window(rng, sizes))
     if rng.random() < 0.15:
         y = net.node("Relu", y)
-    return net.model(maker.tensor(net, y, scale if seed % 4 == 0 else maker.scale(0.005, 0.05)))
+    return net.model(
+        maker.tensor(net, y, scale if seed % 4 == 0 else maker.scale(0.005, 0.05))
+    )
 
 
 def test_pools_equal_onnx_runtime(deep: bool) -> None:
@@ -88,7 +96,9 @@ def test_firmware_of_pools_equals_onnx_runtime(board: str) -> None:
     modules = list(map(imported, models))
     samples = [inputs_of(module, 7) for module in modules]
     (got,) = run_merged(modules, [samples], board)
-    for number, (model, module, sample) in enumerate(zip(models, modules, samples, strict=True)):
+    for number, (model, module, sample) in enumerate(
+        zip(models, modules, samples, strict=True)
+    ):
         assert isinstance(module.entry, Function)
         ((y,),) = expected(model, [sample])
         name = module.entry.results[0].name

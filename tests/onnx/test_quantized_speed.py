@@ -12,12 +12,20 @@ from firmwright.ops.registry import op_table
 from tests.onnx.backend import compile_module
 from tests.onnx.onnx_models import Net, quantized_tensor
 
-MOST = 1.045  # both have a faster transpose before the layers, TFLite has faster sums, too
+MOST = (
+    1.045  # both have a faster transpose before the layers, TFLite has faster sums, too
+)
 
 
-def layer(net: Net, x: str, shape: tuple[int, ...], steps: float, group: int = 1) -> str:
-    """Add a convolution with one scale per channel, Relu, QuantizeLinear, DequantizeLinear."""
-    scales = net.weight(net.rng.uniform(0.2, 1.0, shape[0]).astype(np.float32) * np.float32(steps))
+def layer(
+    net: Net, x: str, shape: tuple[int, ...], steps: float, group: int = 1
+) -> str:
+    """Add a convolution with one scale per channel, Relu, QuantizeLinear,
+    DequantizeLinear.
+    """
+    scales = net.weight(
+        net.rng.uniform(0.2, 1.0, shape[0]).astype(np.float32) * np.float32(steps)
+    )
     values = net.weight(net.rng.integers(-127, 128, shape).astype(np.int8))
     zeros = net.weight(np.zeros(shape[0], np.int8))
     w = net.node("DequantizeLinear", values, scales, zeros, axis=0)
@@ -48,5 +56,9 @@ def network() -> IRModule:
 def test_layers_of_onnx_runtime_are_as_fast_as_those_of_tflite(board: str) -> None:
     module = network()
     modules = [module, module.with_numerics("litert")]
-    own, other = (measure_instructions(compile_module(item, board)).total for item in modules)
-    assert own.instructions <= MOST * other.instructions, own.instructions / other.instructions
+    own, other = (
+        measure_instructions(compile_module(item, board)).total for item in modules
+    )
+    assert own.instructions <= MOST * other.instructions, (
+        own.instructions / other.instructions
+    )

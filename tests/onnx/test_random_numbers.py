@@ -1,4 +1,6 @@
-"""Operators with random results are refused if they matter; compilations of a file are equal."""
+"""Operators with random results are refused if they matter; compilations of a file are
+equal.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ HALF = np.full((1, 4), 0.5, np.float32)
 
 
 def _random(op: str) -> Net:
-    net, attrs = Net(), {"shape": [1, 4]} if op in ("RandomNormal", "RandomUniform") else {}
+    net, attrs = (
+        Net(),
+        {"shape": [1, 4]} if op in ("RandomNormal", "RandomUniform") else {},
+    )
     operands = [] if attrs else [net.weight(HALF)]
     if op == "Dropout":
         operands += [net.scalar(0.5), net.scalar(np.bool_(True))]
@@ -59,7 +64,9 @@ def test_unused_random_numbers_do_not_matter(op: str) -> None:
 
 
 @pytest.mark.parametrize(("ratio", "is_training"), [(0.5, False), (0.0, True)])
-def test_a_dropout_that_drops_nothing_is_its_input(ratio: float, is_training: bool) -> None:
+def test_a_dropout_that_drops_nothing_is_its_input(
+    ratio: float, is_training: bool
+) -> None:
     net = Net()
     operands = net.weight(HALF), net.scalar(ratio), net.scalar(np.bool_(is_training))
     y = net.node("Add", net.input("x", (1, 4)), net.node("Dropout", *operands))
@@ -70,7 +77,9 @@ def test_a_dropout_that_drops_nothing_is_its_input(ratio: float, is_training: bo
 def test_two_imports_of_a_file_are_the_same_text() -> None:
     net = Net()
     noise: Any = net.random(3, 4)
-    folded = net.node("Softmax", net.node("Exp", net.node("MatMul", noise, net.random(4, 4))))
+    folded = net.node(
+        "Softmax", net.node("Exp", net.node("MatMul", noise, net.random(4, 4)))
+    )
     y = net.node("Add", net.input("x", (3, 4)), net.node("Dropout", folded))
     data = net.model(y)
     assert print_module(imported(data)) == print_module(imported(data))

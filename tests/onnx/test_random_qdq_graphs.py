@@ -18,7 +18,10 @@ def expected(model: bytes, samples: list[dict[str, Array]]) -> list[list[Array]]
     """Return ONNX Runtime's outputs of each sample, in the order of the model."""
     session = OnnxRuntimeSession(model, layers=False)
     return [
-        [np.asarray(y) for y in session.run([sample[name] for name in session.input_names])]
+        [
+            np.asarray(y)
+            for y in session.run([sample[name] for name in session.input_names])
+        ]
         for sample in samples
     ]
 
@@ -55,7 +58,9 @@ def test_firmware_of_random_graphs_equals_onnx_runtime(board: str, first: int) -
     modules = list(map(imported, models))
     samples = [random_samples(first + number, SAMPLES) for number in range(PER_IMAGE)]
     params = [
-        [value.name for value in m.entry.params] for m in modules if isinstance(m.entry, Function)
+        [value.name for value in m.entry.params]
+        for m in modules
+        if isinstance(m.entry, Function)
     ]
     batch = [
         [
@@ -70,4 +75,6 @@ def test_firmware_of_random_graphs_equals_onnx_runtime(board: str, first: int) -
         for k, outputs in enumerate(expected(model, samples[number])):
             for value, y in zip(module.entry.results, outputs, strict=True):
                 own = got[k][f"{number}.{value.name}"]
-                np.testing.assert_array_equal(own, y, f"graph {first + number}, {value.name}")
+                np.testing.assert_array_equal(
+                    own, y, f"graph {first + number}, {value.name}"
+                )

@@ -1,4 +1,6 @@
-"""RNN, GRU and LSTM with all their attributes and optional inputs equal ONNX Runtime."""
+"""RNN, GRU and LSTM with all their attributes and optional inputs equal ONNX
+Runtime.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ ACTIVATIONS = {
     "ThresholdedRelu": (0.3,),
 }
 BOUNDED = ("HardSigmoid", "ScaledTanh", "Sigmoid", "Softsign", "Tanh")
-USUAL = {"GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh"), "RNN": ("Tanh",)}
+USUAL = {
+    "GRU": ("Sigmoid", "Tanh"),
+    "LSTM": ("Sigmoid", "Tanh", "Tanh"),
+    "RNN": ("Tanh",),
+}
 
 
 def _activations(rng: np.random.Generator, op: str, directions: int) -> dict[str, Any]:
@@ -97,7 +103,9 @@ def recurrent_case(number: int) -> tuple[str, bytes, dict[str, Array]]:
 
 
 def expected(model: bytes, inputs: dict[str, Array]) -> list[Array] | None:
-    """Return ONNX Runtime's outputs; None if it refuses the model, or the state grows."""
+    """Return ONNX Runtime's outputs; None if it refuses the model, or the state
+    grows.
+    """
     try:
         session = OnnxRuntimeSession(model, layers=False)
         outputs = list(session.run([inputs[name] for name in session.input_names]))
@@ -148,7 +156,9 @@ def test_recurrent_layers_equal_onnx_runtime(deep: bool) -> None:
         pytest.param("mps3-an547", marks=pytest.mark.qemu),
     ],
 )
-def test_firmware_of_recurrent_layers_equals_onnx_runtime(board: str, first: int) -> None:
+def test_firmware_of_recurrent_layers_equals_onnx_runtime(
+    board: str, first: int
+) -> None:
     cases = [recurrent_case(number) for number in range(first, first + 12)]
     rows = [(name, accepted(model), expected(model, x), x) for name, model, x in cases]
     rows = [row for row in rows if row[1] is not None and row[2] is not None]

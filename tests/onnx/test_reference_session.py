@@ -1,4 +1,6 @@
-"""ONNX Runtime runs the model as it is in the file; requested layers change no output."""
+"""ONNX Runtime runs the model as it is in the file; requested layers change no
+output.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ Array = NDArray[Any]
 KINDS = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
 VALUES = 256
 SCALE, STEP = 4 / 255, 32 / 255
-"""Some products of two values are near ties, which float32 and QLinearMul round differently."""
+"""Some products of two values are near ties, which float32 and QLinearMul round
+differently.
+"""
 
 
 def _twice(op: str, kind: str, shape: tuple[int, ...], form: str) -> bytes:
-    """Return a model of `op` of one tensor twice, with parameters of the given shape."""
+    """Return a model of `op` of one tensor twice, with parameters of the given
+    shape.
+    """
     net, point = Net(), np.array(255 if kind == "uint8" else 127, kind)
     size = (16, 16)
     x = net.input("x", size, KINDS[kind])
@@ -40,10 +46,14 @@ def _twice(op: str, kind: str, shape: tuple[int, ...], form: str) -> bytes:
             return net.model(
                 net.node("QLinearConcat", *target, *operand, *operand, axis=0, **domain)
             )
-        return net.model(net.node(f"QLinear{op}", *operand, *operand, *target, **domain))
+        return net.model(
+            net.node(f"QLinear{op}", *operand, *operand, *target, **domain)
+        )
     real = net.node("DequantizeLinear", x, scale, zero)
     attrs = {"axis": 0} if op == "Concat" else {}
-    return net.model(net.node("QuantizeLinear", net.node(op, real, real, **attrs), step, y_zero))
+    return net.model(
+        net.node("QuantizeLinear", net.node(op, real, real, **attrs), step, y_zero)
+    )
 
 
 def _as_it_is(model: bytes, x: Array) -> Array:
@@ -52,7 +62,9 @@ def _as_it_is(model: bytes, x: Array) -> Array:
     options.log_severity_level = 4
     options.add_session_config_entry("session.qdqisint8allowed", "1")
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, disabled_optimizers=LAYOUT_OPTIMIZERS)
+    session = onnxruntime.InferenceSession(
+        model, options, disabled_optimizers=LAYOUT_OPTIMIZERS
+    )
     (y,) = session.run(None, {"x": x})
     return np.asarray(y)
 
@@ -65,7 +77,9 @@ CASES = [
     for form in ("QDQ", "QOperator")
     if form == "QDQ" or (op != "Sub" and not (shape and op in ("Add", "Mul")))
 ]
-"""ONNX Runtime has no QLinearSub, and refuses vectors as parameters of QLinearAdd and others."""
+"""ONNX Runtime has no QLinearSub, and refuses vectors as parameters of QLinearAdd and
+others.
+"""
 
 
 @pytest.mark.parametrize(("op", "kind", "shape", "form"), CASES)
@@ -111,15 +125,22 @@ def test_two_quantizations_in_a_row_are_both_computed(op: str, kind: str) -> Non
 
 @pytest.mark.parametrize("weights", KINDS)
 def test_a_product_of_16_bit_activations_keeps_their_bits(weights: str) -> None:
-    """ONNX Runtime's optimizer would make it MatMulNBits, which rounds them to 8 bits."""
+    """ONNX Runtime's optimizer would make it MatMulNBits, which rounds them to 8
+    bits.
+    """
     net = Net(5, opset=21)
     scale, point = net.scalar(np.float32(1e-4)), net.scalar(np.int16(0))
     step = net.scalar(np.float32(4e-4))
     drawn = net.rng.integers(0, 100, (32, 4)).astype(weights)
-    factors = net.weight(np.full(4, 0.01, np.float32)), net.weight(np.full(4, 3, weights))
+    factors = (
+        net.weight(np.full(4, 0.01, np.float32)),
+        net.weight(np.full(4, 3, weights)),
+    )
     w = net.node("DequantizeLinear", net.weight(drawn), *factors, axis=1)
     x = net.input("x", (8, 32))
-    real = net.node("DequantizeLinear", net.node("QuantizeLinear", x, scale, point), scale, point)
+    real = net.node(
+        "DequantizeLinear", net.node("QuantizeLinear", x, scale, point), scale, point
+    )
     y = net.node("QuantizeLinear", net.node("MatMul", real, w), step, point)
     model = net.model(net.node("DequantizeLinear", y, step, point))
     value = np.linspace(-2, 2, VALUES, dtype=np.float32).reshape(8, 32)
@@ -131,13 +152,17 @@ def test_a_product_of_16_bit_activations_keeps_their_bits(weights: str) -> None:
 def _without_optimizations(model: bytes, x: Array) -> Array:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = (
+        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    )
     (y,) = onnxruntime.InferenceSession(model, options).run(None, {"x": x})
     return np.asarray(y)
 
 
 def _assert_all_equal(model: bytes, x: Array, expected: Array) -> None:
-    """Compare the reference of `verify`, with and without layers, and the importer's integers."""
+    """Compare the reference of `verify`, with and without layers, and the importer's
+    integers.
+    """
     for layers in (False, True):
         reference, *_ = OnnxRuntimeSession(model, layers=layers).run([x])
         np.testing.assert_array_equal(reference, expected)
@@ -226,5 +251,7 @@ def test_a_model_without_such_weights_keeps_its_bytes() -> None:
     net = Net()
     x = net.input("x", (2, 8))
     model = net.model(net.node("MatMul", x, net.random(8, 4)))
-    unusual = model + b"\xa2\x06\x00"  # an unknown field, which writing the model again might move
+    unusual = (
+        model + b"\xa2\x06\x00"
+    )  # an unknown field, which writing the model again might move
     assert with_unsigned_weights(unusual) is unusual

@@ -1,4 +1,6 @@
-"""Resize and Upsample equal ONNX Runtime in all modes, with scales that give no whole size."""
+"""Resize and Upsample equal ONNX Runtime in all modes, with scales that give no whole
+size.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,16 @@ COORDINATES = (
     "tf_half_pixel_for_nn",
 )
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-RANKS = {"nearest": (1, 2, 3, 4, 4, 5), "linear": (2, 3, 4, 4, 4, 5), "cubic": (2, 4, 4)}
-REFUSALS = {"an interpolation of intN", "an interpolation of uintN", "a tensor without elements"}
+RANKS = {
+    "nearest": (1, 2, 3, 4, 4, 5),
+    "linear": (2, 3, 4, 4, 4, 5),
+    "cubic": (2, 4, 4),
+}
+REFUSALS = {
+    "an interpolation of intN",
+    "an interpolation of uintN",
+    "a tensor without elements",
+}
 
 
 @dataclass(frozen=True)
@@ -87,9 +97,13 @@ class ResizeMaker:
     def shape(self, mode: str) -> tuple[tuple[int, ...], list[int]]:
         """Return a shape and the axes to resize, which ONNX Runtime restricts."""
         rng, rank = self.rng, int(self.rng.choice(RANKS[mode]))
-        first = int(rng.integers(2)) if rank == 3 else max(rank - 2, 0) if rank < 5 else 2
+        first = (
+            int(rng.integers(2)) if rank == 3 else max(rank - 2, 0) if rank < 5 else 2
+        )
         axes = list(range(first, rank))
-        sizes = [int(rng.integers(1, 18 if axis in axes else 4)) for axis in range(rank)]
+        sizes = [
+            int(rng.integers(1, 18 if axis in axes else 4)) for axis in range(rank)
+        ]
         return tuple(sizes), axes
 
     def region(self, rank: int, axes: list[int]) -> Array:
@@ -114,16 +128,22 @@ class ResizeMaker:
             constants[1] = self.region(rank, axes)[:, chosen].reshape(-1)
         if rng.random() < 0.35:
             sizes = {axis: int(rng.integers(1, 36)) for axis in axes}
-            constants[3] = np.array([sizes.get(axis, shape[axis]) for axis in chosen], np.int64)
+            constants[3] = np.array(
+                [sizes.get(axis, shape[axis]) for axis in chosen], np.int64
+            )
             if listed:
                 policies = ["stretch", "not_larger", "not_smaller"]
                 attrs["keep_aspect_ratio_policy"] = str(rng.choice(policies))
         else:
             scales = {axis: float(rng.choice(SCALES)) for axis in axes}
-            constants[2] = np.array([scales.get(axis, 1.0) for axis in chosen], np.float32)
+            constants[2] = np.array(
+                [scales.get(axis, 1.0) for axis in chosen], np.float32
+            )
         if self.opset < 13:
             # Not optional there, but may be empty.
-            return {k: constants.get(k, np.zeros(0, np.float32)) for k in (1, 2)} | constants
+            return {
+                k: constants.get(k, np.zeros(0, np.float32)) for k in (1, 2)
+            } | constants
         return constants
 
 
@@ -131,20 +151,33 @@ def resize_case(seed: int) -> Case:
     rng = np.random.Generator(np.random.PCG64(seed))
     maker = ResizeMaker(rng, int(rng.choice([11, 13, 18, 19])))
     attrs = maker.attributes()
-    integers = ["int8", "uint8", "int32"] if attrs["mode"] == "nearest" or seed % 9 == 0 else []
+    integers = (
+        ["int8", "uint8", "int32"]
+        if attrs["mode"] == "nearest" or seed % 9 == 0
+        else []
+    )
     kind = str(rng.choice(["float32", "quantized", *integers]))
     shape, axes = maker.shape(attrs["mode"])
     constants = maker.constants(attrs, shape, axes)
     name = f"{seed}: {kind}{list(shape)}, opset {maker.opset}, {attrs}, {constants}"
     if kind != "quantized":
         x = random_array(rng, shape, kind)
-        return Case(name, one_node_model("Resize", x, constants, maker.opset, **attrs), x)
+        return Case(
+            name, one_node_model("Resize", x, constants, maker.opset, **attrs), x
+        )
     x = random_array(rng, shape, "float32")
     element = np.uint8 if rng.random() < 0.5 else np.int8
-    first = float(rng.uniform(0.01, 0.05)), int(rng.integers(-20, 20)) + 128 * (element == np.uint8)
-    second = first if rng.random() < 0.5 else (float(rng.uniform(0.01, 0.05)), first[1] + 3)
+    first = (
+        float(rng.uniform(0.01, 0.05)),
+        int(rng.integers(-20, 20)) + 128 * (element == np.uint8),
+    )
+    second = (
+        first if rng.random() < 0.5 else (float(rng.uniform(0.01, 0.05)), first[1] + 3)
+    )
     pairs = (first[0], second[0]), (first[1], second[1])
-    model = between_quantizations("Resize", x, constants, maker.opset, element, *pairs, **attrs)
+    model = between_quantizations(
+        "Resize", x, constants, maker.opset, element, *pairs, **attrs
+    )
     return Case(name, model, x)
 
 
@@ -177,16 +210,20 @@ def test_thousands_of_resizes_equal_onnx_runtime() -> None:
 def test_firmware_of_resizes_equals_onnx_runtime(board: str, deep: bool) -> None:
     for image in range(DEEP_IMAGES if deep else 1):
         first = image * FIRMWARE_CASES
-        tally = compare_firmware(map(resize_case, range(first, first + FIRMWARE_CASES)), board)
+        tally = compare_firmware(
+            map(resize_case, range(first, first + FIRMWARE_CASES)), board
+        )
         print(board, tally)
         assert tally.differing == []
         assert tally.compared >= 0.5 * tally.tried
 
 
-# ---- each way in which values or sizes were wrong ------------------------------------------------
+# ---- each way in which values or sizes were wrong ------------------------------------
 
 
-def resized(x: Array, constants: dict[int, Array], opset: int = 19, **attrs: Any) -> Array:
+def resized(
+    x: Array, constants: dict[int, Array], opset: int = 19, **attrs: Any
+) -> Array:
     """Return our result of a Resize after comparing it with ONNX Runtime's."""
     case = Case("", one_node_model("Resize", x, constants, opset, **attrs), x)
     assert sweep([case]).differing == []
@@ -222,18 +259,25 @@ def test_a_coordinate_next_to_a_tie_is_a_tie(scale: float, mode: str) -> None:
 
 def test_a_crop_of_nearest_elements_is_filled_outside_of_the_input() -> None:
     region = np.array([0, 0, 0, -0.5, 1, 1, 1, 1.5], np.float32)
-    attrs = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.5}
+    attrs = {
+        "coordinate_transformation_mode": "tf_crop_and_resize",
+        "extrapolation_value": 7.5,
+    }
     y = resized(line(5), {1: region, **scales_of(2.0)}, mode="nearest", **attrs)
     assert y[0, 0, 0, 0] == 7.5
 
 
 def test_a_tensor_of_the_same_sizes_is_copied_by_any_scale() -> None:
     for attrs in ({"mode": "linear"}, {"mode": "cubic", "antialias": 1}):
-        np.testing.assert_array_equal(resized(line(5), scales_of(1.1), **attrs), line(5))
+        np.testing.assert_array_equal(
+            resized(line(5), scales_of(1.1), **attrs), line(5)
+        )
 
 
 def test_a_filter_outside_of_the_input_gives_0() -> None:
-    case = resize_case(1134)  # an antialiased enlargement, of which the last filter is outside
+    case = resize_case(
+        1134
+    )  # an antialiased enlargement, of which the last filter is outside
     assert "antialias" in case.name
     tally = sweep([case])
     assert (tally.compared, tally.differing) == (1, [])
@@ -245,8 +289,12 @@ def test_a_resize_to_no_elements_is_refused(mode: str) -> None:
     assert import_case(Case("", model, line(2))) == "a tensor without elements"
 
 
-@pytest.mark.parametrize(("op", "opset"), [("Upsample", 8), ("Upsample", 9), ("Resize", 10)])
-def test_older_operators_keep_their_coordinates(op: str, opset: int, deep: bool) -> None:
+@pytest.mark.parametrize(
+    ("op", "opset"), [("Upsample", 8), ("Upsample", 9), ("Resize", 10)]
+)
+def test_older_operators_keep_their_coordinates(
+    op: str, opset: int, deep: bool
+) -> None:
     """The converter of opsets would leave them to the defaults of a later Resize."""
     rng = np.random.Generator(np.random.PCG64(4))
     cases = []

@@ -19,17 +19,26 @@ OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
 MEMORY_MAX = 200 << 20
 
 
-def message(nodes: Sequence[Any], constants: dict[str, Any], functions: Sequence[Any] = ()) -> str:
+def message(
+    nodes: Sequence[Any], constants: dict[str, Any], functions: Sequence[Any] = ()
+) -> str:
     """Return the error of a model that adds the last result to its input."""
-    nodes = [*nodes, helper.make_node("ReduceSum", [nodes[-1].output[0]], ["sum"], keepdims=0)]
+    nodes = [
+        *nodes,
+        helper.make_node("ReduceSum", [nodes[-1].output[0]], ["sum"], keepdims=0),
+    ]
     nodes.append(helper.make_node("Cast", ["sum"], ["real"], to=TensorProto.FLOAT))
     nodes.append(helper.make_node("Add", ["x", "real"], ["y"]))
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"
+    )
     tensors = [helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])]
     for name, value in constants.items():
         shape = [len(value)] if isinstance(value, list) else []
         tensors.append(
-            helper.make_tensor(name, TensorProto.INT64, shape, value if shape else [value])
+            helper.make_tensor(
+                name, TensorProto.INT64, shape, value if shape else [value]
+            )
         )
     graph = helper.make_graph(nodes, "small", [x], [y], tensors)
     model = helper.make_model(graph, opset_imports=OPSETS, functions=functions)
@@ -61,15 +70,20 @@ def node(op: str, *inputs: str, result: str = "big", **attributes: Any) -> Any:
     ],
     ids=lambda made: getattr(made, "op_type", ""),
 )
-def test_a_constant_is_limited_before_it_is_computed(made: Any, constants: dict[str, Any]) -> None:
+def test_a_constant_is_limited_before_it_is_computed(
+    made: Any, constants: dict[str, Any]
+) -> None:
     assert "its constant result has " in message([made], constants)
 
 
-def test_constants_that_double_are_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constants_that_double_are_limited_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(constant_folding, "CONSTANT_ELEMENTS_MAX", 1 << 20)
     names = ["one", *(f"c{i}" for i in range(40))]
     doubled = [
-        node("Concat", before, before, result=after, axis=0) for before, after in pairwise(names)
+        node("Concat", before, before, result=after, axis=0)
+        for before, after in pairwise(names)
     ]
     assert "(c19): its constant result has 1,048,576 elements" in message(doubled, {})
 
@@ -95,7 +109,9 @@ def test_functions_that_double_are_limited(monkeypatch: pytest.MonkeyPatch) -> N
                 node(call, "t", result="b", domain="f"),
             )
         )
-    assert "more than 100 operators" in message([node("F40", "x", domain="f")], {}, functions)
+    assert "more than 100 operators" in message(
+        [node("F40", "x", domain="f")], {}, functions
+    )
 
 
 def test_a_regular_expression_is_not_evaluated() -> None:
@@ -108,8 +124,13 @@ def test_a_regular_expression_is_not_evaluated() -> None:
 def test_loops_inside_one_another_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_limits, "EXPANDED_CALLS_MAX", 100)
     values = [helper.make_tensor_value_info("i", TensorProto.INT64, [])]
-    values += [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("c", "d")]
-    values += [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("a", "b")]
+    values += [
+        helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("c", "d")
+    ]
+    values += [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])
+        for name in ("a", "b")
+    ]
     i, c, d, a, b = values
     inner = node("Relu", "a", result="b")
     for _ in range(3):
@@ -117,4 +138,6 @@ def test_loops_inside_one_another_are_limited(monkeypatch: pytest.MonkeyPatch) -
         body = helper.make_graph([inner, going], "body", [i, c, a], [d, b])
         inner = node("Loop", "n", "", "a", result="b", body=body)
     inner.input[2], inner.output[0] = "x", "big"
-    assert "loops that expand to more than 100 operators" in message([inner], {"n": 100})
+    assert "loops that expand to more than 100 operators" in message(
+        [inner], {"n": 100}
+    )

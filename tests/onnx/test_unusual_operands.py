@@ -19,12 +19,18 @@ from tests.onnx.test_nets import imported, results
 
 def _check(data: bytes, *inputs: Array) -> None:
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    options.graph_optimization_level = (
+        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    )
+    session = onnxruntime.InferenceSession(
+        data, options, providers=["CPUExecutionProvider"]
+    )
     names = [item.name for item in session.get_inputs()]
     feeds = dict(zip(names, inputs, strict=True))
     expected = session.run(None, feeds)
-    for want, have in zip(expected, results(imported(data), feeds).values(), strict=True):
+    for want, have in zip(
+        expected, results(imported(data), feeds).values(), strict=True
+    ):
         assert have.dtype == want.dtype
         np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
 
@@ -58,7 +64,10 @@ def test_an_einsum_has_the_result_of_onnx_runtime(
 
 @pytest.mark.parametrize(
     ("equation", "shapes"),
-    [("...ij,...jk", [(2, 4, 2, 3), (4, 3, 2)]), ("...ij,...jk->...ik", [(2, 4, 2, 3), (3, 2)])],
+    [
+        ("...ij,...jk", [(2, 4, 2, 3), (4, 3, 2)]),
+        ("...ij,...jk->...ik", [(2, 4, 2, 3), (3, 2)]),
+    ],
 )
 def test_an_einsum_with_dots_of_different_sizes_is_refused(
     equation: str, shapes: list[tuple[int, ...]]
@@ -95,27 +104,43 @@ def test_the_sign_of_nan_is_nan() -> None:
     _check(net.model(net.node("Sign", x)), values)
 
 
-def _gemm(factor: float, point: int = 0, alpha: float = 1.0, is_quantized: bool = True) -> bytes:
+def _gemm(
+    factor: float, point: int = 0, alpha: float = 1.0, is_quantized: bool = True
+) -> bytes:
     """Return a Gemm whose bias has `factor` times the product of the other scales."""
     net = Net(seed=1)
 
     def pair(x: str, scale: float) -> str:
-        own = [net.weight(np.array(scale, np.float32)), net.weight(np.array(0, np.int8))]
-        return str(net.node("DequantizeLinear", net.node("QuantizeLinear", x, *own), *own))
+        own = [
+            net.weight(np.array(scale, np.float32)),
+            net.weight(np.array(0, np.int8)),
+        ]
+        return str(
+            net.node("DequantizeLinear", net.node("QuantizeLinear", x, *own), *own)
+        )
 
     def constant(values: Array, scale: float, zero: int) -> str:
-        own = [net.weight(np.array(scale, np.float32)), net.weight(np.array(zero, values.dtype))]
+        own = [
+            net.weight(np.array(scale, np.float32)),
+            net.weight(np.array(zero, values.dtype)),
+        ]
         return str(net.node("DequantizeLinear", net.weight(values), *own))
 
     x = pair(net.input("x", (3, 8)), 0.05)
     w = constant(net.rng.integers(-127, 128, (8, 5)).astype(np.int8), 0.01, 0)
-    bias = constant(net.rng.integers(-2000, 2000, 5).astype(np.int32), 0.0005 * factor, point)
+    bias = constant(
+        net.rng.integers(-2000, 2000, 5).astype(np.int32), 0.0005 * factor, point
+    )
     y = net.node("Gemm", x, w, bias, alpha=alpha)
     return net.model(pair(y, 0.05) if is_quantized else y)
 
 
-@pytest.mark.parametrize(("factor", "point", "alpha"), [(1, 0, 1.0), (1, 0, 0.5), (2, 0, 0.5)])
-def test_a_quantized_gemm_equals_onnx_runtime(factor: float, point: int, alpha: float) -> None:
+@pytest.mark.parametrize(
+    ("factor", "point", "alpha"), [(1, 0, 1.0), (1, 0, 0.5), (2, 0, 0.5)]
+)
+def test_a_quantized_gemm_equals_onnx_runtime(
+    factor: float, point: int, alpha: float
+) -> None:
     data, x = _gemm(factor, point, alpha), _floats(3, 8)
     (expected,) = run_reference(data, [{"x": x}], "onnxruntime").outputs
     got = results(imported(data), {"x": x})
@@ -127,10 +152,14 @@ def test_a_quantized_gemm_equals_onnx_runtime(factor: float, point: int, alpha: 
 def test_a_bias_whose_scale_onnx_runtime_ignores_is_refused(
     factor: float, point: int, is_quantized: bool
 ) -> None:
-    """ONNX Runtime's QGemm has the same result, whatever the scale and zero point of the bias."""
+    """ONNX Runtime's QGemm has the same result, whatever the scale and zero point of
+    the bias.
+    """
     data, x = _gemm(factor, point, is_quantized=is_quantized), _floats(3, 8)
     same = _gemm(1, is_quantized=is_quantized)
-    (ours,), (plain,) = (run_reference(d, [{"x": x}], "onnxruntime").outputs for d in (data, same))
+    (ours,), (plain,) = (
+        run_reference(d, [{"x": x}], "onnxruntime").outputs for d in (data, same)
+    )
     np.testing.assert_array_equal(*ours.values(), *plain.values())
     with pytest.raises(UnsupportedError, match="which ONNX Runtime ignores"):
         imported(data)
@@ -144,7 +173,9 @@ def _rnn(**attrs: Any) -> bytes:
 
 
 def test_a_scaled_tanh_needs_its_scales() -> None:
-    """ONNX states no defaults of them; ONNX Runtime takes 0, so that the result is 0."""
+    """ONNX states no defaults of them; ONNX Runtime takes 0, so that the result is
+    0.
+    """
     given = {"activation_alpha": [1.5], "activation_beta": [0.5]}
     _check(_rnn(activations=["ScaledTanh"], **given), _floats(2, 1, 4))
     with pytest.raises(UnsupportedError, match="ScaledTanh without activation_alpha"):
@@ -154,10 +185,14 @@ def test_a_scaled_tanh_needs_its_scales() -> None:
 
 
 @pytest.mark.parametrize("shape", [(5,), (1, 1, 2, 3, 4)])
-def test_a_cubic_resize_that_onnx_runtime_refuses_is_refused(shape: tuple[int, ...]) -> None:
+def test_a_cubic_resize_that_onnx_runtime_refuses_is_refused(
+    shape: tuple[int, ...],
+) -> None:
     net = Net()
     scales = net.weight(np.array([*(1,) * (len(shape) - 1), 2], np.float32))
-    data = net.model(net.node("Resize", net.input("x", shape), "", scales, mode="cubic"))
+    data = net.model(
+        net.node("Resize", net.input("x", shape), "", scales, mode="cubic")
+    )
     with pytest.raises(Exception, match=r"[Rr]esize|[Cc]ubic"):
         _check(data, _floats(*shape))
     with pytest.raises(UnsupportedError, match="a cubic resize"):
@@ -169,4 +204,6 @@ def test_negative_axes_of_a_resize_that_keeps_the_aspect_ratio_are_refused() -> 
     x, sizes = net.input("x", (1, 2, 4, 4)), net.weight(np.array([6, 2], np.int64))
     policy = {"axes": [2, -1], "keep_aspect_ratio_policy": "not_smaller"}
     with pytest.raises(UnsupportedError, match="negative axes"):
-        imported(net.model(net.node("Resize", x, "", "", sizes, mode="nearest", **policy)))
+        imported(
+            net.model(net.node("Resize", x, "", "", sizes, mode="nearest", **policy))
+        )

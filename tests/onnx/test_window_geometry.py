@@ -1,7 +1,7 @@
 """Convolutions and pools place their windows as ONNX Runtime does, or are refused.
 
-All of `auto_pad`, pads, strides, dilations, `ceil_mode`, `count_include_pad`, `output_padding` and
-`output_shape`, along one to three axes, in floats and integers.
+All of `auto_pad`, pads, strides, dilations, `ceil_mode`, `count_include_pad`,
+`output_padding` and `output_shape`, along one to three axes, in floats and integers.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class WindowMaker:
         rng, rank = self.rng, int(self.rng.choice([1, 2, 2, 3]))
         self.sizes = rng.integers(1, 13, rank).tolist()
         self.kernel = rng.integers(1, 5, rank).tolist()
-        self.strides = rng.integers(1, 6, rank).tolist() if rng.random() < 0.8 else [1] * rank
+        self.strides = (
+            rng.integers(1, 6, rank).tolist() if rng.random() < 0.8 else [1] * rank
+        )
         is_dilated = self.has_dilations and rng.random() < 0.35
         self.dilations = rng.integers(1, 4, rank).tolist() if is_dilated else [1] * rank
         self.attrs["strides"] = self.strides
@@ -107,7 +109,8 @@ class WindowMaker:
         rng, attrs = self.rng, self.attrs
         how = rng.choice(["none", "pads", "auto", "auto"])
         if how == "pads":
-            # Pools refuse pads as large as the window; convolutions may have windows of padding.
+            # Pools refuse pads as large as the window; convolutions may have windows of
+            # padding.
             most = [size if self.op in POOLS else 2 * size for size in self.kernel]
             attrs["pads"] = [int(rng.integers(0, n)) for _ in range(2) for n in most]
         elif how == "auto":
@@ -124,9 +127,13 @@ class WindowMaker:
 
     def add_transposed_output(self) -> None:
         rng, attrs = self.rng, self.attrs
-        rows = list(zip(self.sizes, self.kernel, self.strides, self.dilations, strict=True))
+        rows = list(
+            zip(self.sizes, self.kernel, self.strides, self.dilations, strict=True)
+        )
         if rng.random() < 0.4:
-            attrs["output_padding"] = [int(rng.integers(0, max(s, d))) for *_, s, d in rows]
+            attrs["output_padding"] = [
+                int(rng.integers(0, max(s, d))) for *_, s, d in rows
+            ]
         if rng.random() < 0.3:
             full = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in rows]
             attrs["output_shape"] = [max(1, n - int(rng.integers(0, 3))) for n in full]
@@ -151,7 +158,9 @@ def window_case(seed: int) -> Case:
     maker = WindowMaker(rng, op, opset)
     make = convolution_model if op in CONVOLUTIONS else pool_model
     model, x = make(maker)
-    return Case(f"{seed}: {op}, opset {opset}, {list(x.shape)}, {maker.attrs}", model, x)
+    return Case(
+        f"{seed}: {op}, opset {opset}, {list(x.shape)}, {maker.attrs}", model, x
+    )
 
 
 def convolution_model(maker: WindowMaker) -> tuple[bytes, Array]:
@@ -170,7 +179,15 @@ def convolution_model(maker: WindowMaker) -> tuple[bytes, Array]:
     if op == "QLinearConv":
         point, steps = np.array(113, np.uint8), np.array([0.02, 0.01, 0.15], np.float32)
         zero = np.array(0, np.int8)
-        constants = {1: steps[0], 2: point, 3: w, 4: steps[1], 5: zero, 6: steps[2], 7: point}
+        constants = {
+            1: steps[0],
+            2: point,
+            3: w,
+            4: steps[1],
+            5: zero,
+            6: steps[2],
+            7: point,
+        }
     return one_node_model(op, x, constants, maker.opset, **maker.attrs), x
 
 
@@ -187,7 +204,9 @@ def pool_model(maker: WindowMaker) -> tuple[bytes, Array]:
             point, steps = np.array(120, np.uint8), np.array([0.03, 0.02], np.float32)
             constants = {1: steps[0], 2: point, 3: steps[1], 4: point}
             domain = "com.microsoft"
-            return one_node_model(op, x, constants, maker.opset, domain=domain, **attrs), x
+            return one_node_model(
+                op, x, constants, maker.opset, domain=domain, **attrs
+            ), x
         case "global":
             kind = str(rng.choice(["Average", "Max", "Lp"]))
             return one_node_model(f"Global{kind}Pool", x, {}, min(maker.opset, 19)), x
@@ -227,13 +246,15 @@ def test_thousands_of_windows_equal_onnx_runtime() -> None:
 def test_firmware_of_windows_equals_onnx_runtime(board: str, deep: bool) -> None:
     for image in range(DEEP_IMAGES if deep else 1):
         first = image * FIRMWARE_CASES
-        tally = compare_firmware(map(window_case, range(first, first + FIRMWARE_CASES)), board)
+        tally = compare_firmware(
+            map(window_case, range(first, first + FIRMWARE_CASES)), board
+        )
         print(board, tally)
         assert tally.differing == []
         assert tally.compared >= 0.4 * tally.tried
 
 
-# ---- each way in which values or shapes were wrong -----------------------------------------------
+# ---- each way in which values or shapes were wrong -----------------------------------
 
 
 def line(length: int) -> Array:
@@ -241,9 +262,13 @@ def line(length: int) -> Array:
 
 
 def checked(op: str, length: int, *weights: float, **attrs: Any) -> list[float]:
-    """Return our result of an operator on 1, 2, 3... after comparing it with ONNX Runtime's."""
+    """Return our result of an operator on 1, 2, 3... after comparing it with ONNX
+    Runtime's.
+    """
     constants = {1: np.array(weights, np.float32).reshape(1, 1, -1)} if weights else {}
-    case = Case("", one_node_model(op, line(length), constants, 22, **attrs), line(length))
+    case = Case(
+        "", one_node_model(op, line(length), constants, 22, **attrs), line(length)
+    )
     tally = sweep([case])
     assert (tally.compared, tally.differing) == (1, []), tally
     return [float(value) for value in own_result(case).reshape(-1)]
@@ -256,12 +281,16 @@ def checked(op: str, length: int, *weights: float, **attrs: Any) -> list[float]:
         ("SAME_LOWER", [12, 23, 30]),
     ],
 )
-def test_a_transposed_convolution_crops_the_odd_element(auto: str, expected: list[float]) -> None:
+def test_a_transposed_convolution_crops_the_odd_element(
+    auto: str, expected: list[float]
+) -> None:
     assert checked("ConvTranspose", 3, 1, 10, auto_pad=auto) == expected
 
 
 def test_a_transposed_convolution_has_no_more_outputs_than_products_reach() -> None:
-    """ONNX says 3 * 4; the last one after an input of a stride above the kernel is at 9."""
+    """ONNX says 3 * 4; the last one after an input of a stride above the kernel is at
+    9.
+    """
     assert len(checked("ConvTranspose", 3, 1, auto_pad="SAME_UPPER", strides=[4])) == 9
 
 
@@ -291,9 +320,19 @@ def test_a_max_pool_with_negative_padding_is_refused(auto: str) -> None:
 def test_an_output_shape_of_a_larger_input_is_refused(auto: str) -> None:
     """Two elements with a stride of 3 give at most 3 + 2 + 2; the last ones are 0."""
     attrs: dict[str, Any] = {"strides": [3], "auto_pad": auto}
-    assert checked("ConvTranspose", 2, 1, 10, output_shape=[7], **attrs) == [1, 10, 0, 2, 20, 0, 0]
+    assert checked("ConvTranspose", 2, 1, 10, output_shape=[7], **attrs) == [
+        1,
+        10,
+        0,
+        2,
+        20,
+        0,
+        0,
+    ]
     constants = {1: np.array([[[1, 10]]], np.float32)}
-    model = one_node_model("ConvTranspose", line(2), constants, 22, output_shape=[8], **attrs)
+    model = one_node_model(
+        "ConvTranspose", line(2), constants, 22, output_shape=[8], **attrs
+    )
     case = Case("", model, line(2))
     assert "inconsistent" in str(runtime_result(case))
     assert import_case(case) in REFUSALS
@@ -318,5 +357,7 @@ def test_quantized_transposed_convolutions_are_within_a_step_of_onnx_runtime() -
             )
             node = QuantizedNode("ConvTranspose", rng, weights=w)
             model = node.model(x, 13, auto_pad=auto, strides=[stride, 1])
-            compared += sweep([Case(auto, model, x)], tolerance=node.step * 1.01).compared
+            compared += sweep(
+                [Case(auto, model, x)], tolerance=node.step * 1.01
+            ).compared
     assert compared == 9

@@ -1,4 +1,6 @@
-"""Results of the reference runtimes for every conformance case, computed once per session."""
+"""Results of the reference runtimes for every conformance case, computed once per
+session.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import ToolFailedError, ToolMissingError
-from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, conformance_cases
+from firmwright.conformance.case_tables import (
+    CaseTensor,
+    ConformanceCase,
+    conformance_cases,
+)
 from firmwright.ir.settings import NumericsProfile
 from firmwright.ops.registry import op_table
 from firmwright.oracle.random_samples import SampleInput, make_sample
@@ -22,8 +28,12 @@ INT32_SAMPLES = (-(1 << 20), 1 << 20)  # quantized sums; random words are meanin
 
 
 @pytest.fixture(scope="session")
-def draw(request: pytest.FixtureRequest) -> Callable[[ConformanceCase], list[list[Array]]]:
-    """Return a function that generates the samples of a case: the arrays of its variable inputs."""
+def draw(
+    request: pytest.FixtureRequest,
+) -> Callable[[ConformanceCase], list[list[Array]]]:
+    """Return a function that generates the samples of a case: the arrays of its
+    variable inputs.
+    """
     count = SAMPLES_DEEP if request.config.getoption("--deep") else SAMPLES
 
     def samples_of(case: ConformanceCase) -> list[list[Array]]:
@@ -33,7 +43,9 @@ def draw(request: pytest.FixtureRequest) -> Callable[[ConformanceCase], list[lis
             if tensor is not None and tensor.has_samples
         ]
         seed = zlib.crc32(f"{case.builtin} {case.name}".encode())
-        return [list(make_sample(specs, number, seed).values()) for number in range(count)]
+        return [
+            list(make_sample(specs, number, seed).values()) for number in range(count)
+        ]
 
     return samples_of
 
@@ -48,7 +60,9 @@ def _spec(name: str, tensor: CaseTensor) -> SampleInput:
 def ask(
     draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> Callable[[str, str, NumericsProfile], Answers]:
-    """Return a function that gives the oracle's results by operator, case name and profile."""
+    """Return a function that gives the oracle's results by operator, case name and
+    profile.
+    """
     known: dict[NumericsProfile, dict[tuple[str, str], Answers]] = {}
 
     def answer(op: str, case: str, numerics: NumericsProfile) -> Answers:

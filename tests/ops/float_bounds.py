@@ -26,7 +26,11 @@ EPSILON = float(np.finfo(np.float32).eps)
 
 
 def without_activation(attrs: OpAttrs) -> OpAttrs:
-    return replace(attrs, activation="none") if isinstance(attrs, ActivationAttrs) else attrs
+    return (
+        replace(attrs, activation="none")
+        if isinstance(attrs, ActivationAttrs)
+        else attrs
+    )
 
 
 def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array:
@@ -44,7 +48,9 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "sum": lambda: call.input(0).elements // call.output.elements,
         "gelu": lambda: 2,  # the definition cancels where x is negative
         "resize_bilinear": lambda: 4,
-        "cumulative": lambda: call.input(0).shape[call.attributes(CumulativeAttrs).axis],
+        "cumulative": lambda: call.input(0).shape[
+            call.attributes(CumulativeAttrs).axis
+        ],
         "reduce_prod": lambda: call.input(0).elements // call.output.elements,
         "batch_matmul": lambda: max(call.input(0).shape[-2:]),
         "l2_normalization": lambda: call.input(0).shape[-1],
@@ -57,11 +63,15 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         "detections_by_class": lambda: 32,
         "local_response_normalization": lambda: 8 * call.input(0).shape[-1],
         "svdf": lambda: (
-            call.input(0).shape[1] + call.input(2).shape[1] * call.attributes(SvdfAttrs).rank
+            call.input(0).shape[1]
+            + call.input(2).shape[1] * call.attributes(SvdfAttrs).rank
         ),
         "add_n": lambda: len(call.inputs),
     }
-    if call.op in ("rfft", "irfft"):  # as many roundings as steps, of sums of all samples
+    if call.op in (
+        "rfft",
+        "irfft",
+    ):  # as many roundings as steps, of sums of all samples
         return 8 * EPSILON * np.full(expected.shape, np.abs(arrays[0]).sum())
     if call.op not in terms:
         return 4 * np.spacing(np.abs(expected).astype(np.float32))
@@ -69,7 +79,9 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
         call,
         attrs=without_activation(call.attrs),
         constants=tuple(
-            None if c is None else Constant.from_array(c.name, np.abs(c.array()), c.dtype)
+            None
+            if c is None
+            else Constant.from_array(c.name, np.abs(c.array()), c.dtype)
             for c in call.constants
         ),
     )
@@ -78,6 +90,8 @@ def float_bound(call: OpCall, arrays: Sequence[Array], expected: Array) -> Array
     elif call.op.startswith("detections"):  # in units of the image
         sums = np.ones_like(expected)
     else:
-        results = op_table()[call.op].reference(positive, [np.abs(array) for array in arrays])
+        results = op_table()[call.op].reference(
+            positive, [np.abs(array) for array in arrays]
+        )
         sums = next(result for result in results if result.shape == expected.shape)
     return 2 * (terms[call.op]() + 2) * EPSILON * np.abs(sums).astype(np.float64)

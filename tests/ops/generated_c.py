@@ -1,7 +1,8 @@
 """Run conformance cases as generated C, many cases per program.
 
-The program is compiled with the address and undefined behavior sanitizers. Undefined behavior
-traps, which compiles in half the time; a program that trapped is compiled again with reports.
+The program is compiled with the address and undefined behavior sanitizers. Undefined
+behavior traps, which compiles in half the time; a program that trapped is compiled
+again with reports.
 """
 
 from __future__ import annotations
@@ -90,17 +91,24 @@ def run_in_c(
     return _split(done.stdout, io.outputs, len(samples))
 
 
-def _run(folder: Path, flags: Sequence[str], sent: bytes) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    folder: Path, flags: Sequence[str], sent: bytes
+) -> subprocess.CompletedProcess[bytes]:
     program = folder / "cases"
     sources = ["main.c", *sorted(str(path) for path in (folder / "model").glob("*.c"))]
     subprocess.run(
-        ["cc", *FLAGS, *flags, "-I.", "-o", str(program), *sources, "-lm"], cwd=folder, check=True
+        ["cc", *FLAGS, *flags, "-I.", "-o", str(program), *sources, "-lm"],
+        cwd=folder,
+        check=True,
     )
     return subprocess.run([str(program)], input=sent, capture_output=True, check=False)
 
 
 def _main(
-    inputs: Sequence[IoTensor], outputs: Sequence[IoTensor], pools: Sequence[str], reset: str
+    inputs: Sequence[IoTensor],
+    outputs: Sequence[IoTensor],
+    pools: Sequence[str],
+    reset: str,
 ) -> str:
     def declared(tensor: IoTensor) -> str:
         return f"static {tensor.type.dtype.c_type} {tensor.buffer}[{tensor.type.elements}];\n"
@@ -122,7 +130,8 @@ def _main(
             for t in inputs
         ),
         writes="\n".join(
-            f"        fwrite({t.buffer}, sizeof {t.buffer}, 1, stdout);" for t in outputs
+            f"        fwrite({t.buffer}, sizeof {t.buffer}, 1, stdout);"
+            for t in outputs
         ),
     )
 

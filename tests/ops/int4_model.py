@@ -1,4 +1,6 @@
-"""A model file with the weights of its layers in int4, by the classes of the published schema."""
+"""A model file with the weights of its layers in int4, by the classes of the published
+schema.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _GREATEST = 7
 
 
 def with_int4_weights(data: bytes) -> bytes:
-    """Return the int8 model `data` with weights in [-7, 7], two to a byte, and their biases.
+    """Return the int8 model `data` with weights in [-7, 7], two to a byte, and their
+    biases.
 
     The scale of each channel is chosen so that its greatest weight becomes 7.
     """
@@ -26,7 +29,9 @@ def with_int4_weights(data: bytes) -> bytes:
         code = model.operatorCodes[operator.opcodeIndex]
         axis = _AXES.get(max(code.builtinCode, code.deprecatedBuiltinCode))
         if axis is not None:
-            tensors = [graph.tensors[i] if i >= 0 else None for i in operator.inputs[1:3]]
+            tensors = [
+                graph.tensors[i] if i >= 0 else None for i in operator.inputs[1:3]
+            ]
             _narrow(model, axis, *tensors)
     builder = flatbuffers.Builder(len(data))
     builder.Finish(model.Pack(builder), b"TFL3")
@@ -34,15 +39,23 @@ def with_int4_weights(data: bytes) -> bytes:
 
 
 def _narrow(
-    model: schema.ModelT, axis: int, weights: schema.TensorT, bias: schema.TensorT | None
+    model: schema.ModelT,
+    axis: int,
+    weights: schema.TensorT,
+    bias: schema.TensorT | None,
 ) -> None:
     values = np.moveaxis(_array(model, weights, np.int8), axis, 0)
-    scales, reach = np.asarray(weights.quantization.scale), np.abs(values.astype(np.int64))
+    scales, reach = (
+        np.asarray(weights.quantization.scale),
+        np.abs(values.astype(np.int64)),
+    )
     is_shared = len(scales) == 1
     greatest = reach.max() if is_shared else reach.reshape(len(values), -1).max(axis=1)
     factor = np.maximum(greatest, 1) / _GREATEST
     ratio = np.broadcast_to(factor, len(values))
-    narrow = np.rint(values / ratio.reshape(-1, *[1] * (values.ndim - 1))).astype(np.int8)
+    narrow = np.rint(values / ratio.reshape(-1, *[1] * (values.ndim - 1))).astype(
+        np.int8
+    )
     flat = np.moveaxis(narrow, 0, axis).reshape(-1)
     padded = np.pad(flat, (0, len(flat) % 2)).astype(np.uint8) & 15
     weights.type = schema.TensorType.INT4
@@ -55,4 +68,8 @@ def _narrow(
 
 
 def _array(model: schema.ModelT, tensor: schema.TensorT, dtype: type) -> np.ndarray:
-    return np.asarray(model.buffers[tensor.buffer].data, np.uint8).view(dtype).reshape(tensor.shape)
+    return (
+        np.asarray(model.buffers[tensor.buffer].data, np.uint8)
+        .view(dtype)
+        .reshape(tensor.shape)
+    )

@@ -64,7 +64,10 @@ tests.
 def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
     """Return the text of docs/operators.md."""
     operators = supported_operators(ops, rules)
-    tflite, onnx = len({name for item in operators for name in item.tflite}), onnx_operators()
+    tflite, onnx = (
+        len({name for item in operators for name in item.tflite}),
+        onnx_operators(),
+    )
     imported = f"{tflite} TFLite operators and {len(onnx)} ONNX operators"
     summary = f"{len(operators)} operators implement {imported}."
     rows = [_HEAD, ("---",) * len(_HEAD), *map(_row, operators)]
@@ -73,11 +76,15 @@ def render_operator_page(ops: OpTable, rules: Sequence[Schedule]) -> str:
     cases = " ".join(_CASES.format(boards=" and ".join(EMULATED_BOARDS)).split())
     cases = textwrap.fill(cases, 100, break_on_hyphens=False)
     calls = "\n".join(_group(group) for group in _groups(operators))
-    return _PAGE.format(summary=summary, cases=cases, table=table, attributes=calls, onnx=names)
+    return _PAGE.format(
+        summary=summary, cases=cases, table=table, attributes=calls, onnx=names
+    )
 
 
 def _groups(operators: Sequence[SupportedOperator]) -> list[list[SupportedOperator]]:
-    """Return the operators with equal inputs and attributes together, in order of the first."""
+    """Return the operators with equal inputs and attributes together, in order of the
+    first.
+    """
     groups: dict[object, list[SupportedOperator]] = {}
     for item in operators:
         groups.setdefault((item.inputs, item.attributes), []).append(item)
@@ -87,10 +94,19 @@ def _groups(operators: Sequence[SupportedOperator]) -> list[list[SupportedOperat
 def _group(group: Sequence[SupportedOperator]) -> str:
     names, first = ", ".join(item.name for item in group), group[0]
     inputs = ", ".join(f"`{name}`" for name in first.inputs) or "none"
-    lines = [f"### {names}" if len(group) < _GROUP_NAMED else f"### {group[0].name} and others", ""]
+    lines = [
+        f"### {names}"
+        if len(group) < _GROUP_NAMED
+        else f"### {group[0].name} and others",
+        "",
+    ]
     if len(group) >= _GROUP_NAMED:
         lines += [f"{names}.", ""]
-    lines.append(f"Inputs: {inputs}." if first.attributes else f"Inputs: {inputs}. No attributes.")
+    lines.append(
+        f"Inputs: {inputs}."
+        if first.attributes
+        else f"Inputs: {inputs}. No attributes."
+    )
     if first.attributes:
         rows = [("attribute", "kind", "default", "meaning"), ("---",) * 4]
         rows += [_attribute_row(item) for item in first.attributes]
@@ -99,7 +115,13 @@ def _group(group: Sequence[SupportedOperator]) -> str:
 
 
 def _attribute_row(item: SupportedAttribute) -> tuple[str, str, str, str]:
-    default = "" if item.is_required else "absent" if item.default is None else _text(item.default)
+    default = (
+        ""
+        if item.is_required
+        else "absent"
+        if item.default is None
+        else _text(item.default)
+    )
     return f"`{item.name}`", item.kind, default, item.meaning
 
 

@@ -18,7 +18,9 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Answers:
-    """The results of an oracle for one case: outputs per sample, or the reason of a refusal."""
+    """The results of an oracle for one case: outputs per sample, or the reason of a
+    refusal.
+    """
 
     outputs: tuple[tuple[Array, ...], ...] = ()
     refusal: str = ""
@@ -29,13 +31,17 @@ def ask_together(
     numerics: NumericsProfile,
     draw: Callable[[ConformanceCase], list[list[Array]]],
 ) -> list[Answers]:
-    """Return the results of one model with all cases; `draw` gives the samples of a case."""
+    """Return the results of one model with all cases; `draw` gives the samples of a
+    case.
+    """
     drawn = [draw(case) for case in cases]
     inputs = [
         {
             name: value
             for index, case in enumerate(cases)
-            for name, value in zip(input_names(index, case), drawn[index][number], strict=True)
+            for name, value in zip(
+                input_names(index, case), drawn[index][number], strict=True
+            )
         }
         for number in range(len(drawn[0]))
     ]
@@ -43,7 +49,8 @@ def ask_together(
     return [
         Answers(
             tuple(
-                tuple(given[name] for name in output_names(index, case)) for given in result.outputs
+                tuple(given[name] for name in output_names(index, case))
+                for given in result.outputs
             )
         )
         for index, case in enumerate(cases)

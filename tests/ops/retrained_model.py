@@ -1,6 +1,7 @@
 """Model files with other weights, by the classes of the published schema.
 
-The graph, the types and the quantization stay; only the bytes of weights and biases change.
+The graph, the types and the quantization stay; only the bytes of weights and biases
+change.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _DTYPES = {
 
 
 def with_weights(data: bytes, change: Change, *, biases: Change | None = None) -> bytes:
-    """Return the model `data` with the weights, and biases, that the functions return."""
+    """Return the model `data` with the weights, and biases, that the functions
+    return.
+    """
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(data, 0))
     graph, generator = model.subgraphs[0], np.random.default_rng(5)
     for operator in graph.operators:
@@ -42,7 +45,9 @@ def with_weights(data: bytes, change: Change, *, biases: Change | None = None) -
                 continue
             tensor = graph.tensors[place]
             buffer = model.buffers[tensor.buffer]
-            old = np.frombuffer(bytes(buffer.data), _DTYPES[tensor.type]).reshape(tensor.shape)
+            old = np.frombuffer(bytes(buffer.data), _DTYPES[tensor.type]).reshape(
+                tensor.shape
+            )
             new = np.ascontiguousarray(function(old, generator), old.dtype)
             buffer.data = np.frombuffer(new.tobytes(), np.uint8)
     builder = flatbuffers.Builder(len(data))
@@ -63,7 +68,9 @@ def near(values: Array, generator: np.random.Generator) -> Array:
 
 
 def with_some_lowest(weights: Array, generator: np.random.Generator) -> Array:
-    """Return close values with one -128 in the second channel, and -1 there in the first."""
+    """Return close values with one -128 in the second channel, and -1 there in the
+    first.
+    """
     new = near(weights, generator)
     if len(new) > 1:
         tap = (0,) * (new.ndim - 1)
@@ -74,7 +81,9 @@ def with_some_lowest(weights: Array, generator: np.random.Generator) -> Array:
 def random(weights: Array, generator: np.random.Generator) -> Array:
     """Return values of the whole range, -128 included; of floats, of a wide range."""
     if weights.dtype == np.float32:
-        return generator.normal(scale=10.0 ** generator.integers(-3, 2), size=weights.shape)
+        return generator.normal(
+            scale=10.0 ** generator.integers(-3, 2), size=weights.shape
+        )
     return generator.integers(-128, 128, weights.shape)
 
 
@@ -87,7 +96,9 @@ def zeros(weights: Array, generator: np.random.Generator) -> Array:
 
 
 def with_dead_channels(weights: Array, generator: np.random.Generator) -> Array:
-    """Return shuffled weights in which half of the outputs of the layer depend on no input."""
+    """Return shuffled weights in which half of the outputs of the layer depend on no
+    input.
+    """
     new = shuffled(weights, generator)
     if weights.shape[0] == 1 and weights.ndim == 4:
         new[..., ::2] = 0

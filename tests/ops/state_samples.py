@@ -18,7 +18,9 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class StateInput:
-    """A state input of a call, the output that becomes its next value, and its initial value."""
+    """A state input of a call, the output that becomes its next value, and its initial
+    value.
+    """
 
     source: int
     result: int
@@ -42,8 +44,12 @@ def find_state(module: IRModule) -> list[StateInput]:
     ]
 
 
-def full_inputs(call: OpCall, given: Sequence[Array], state: dict[int, Array]) -> list[Array]:
-    """Return arrays for all inputs of `call`: constants, state, and `given` for the others."""
+def full_inputs(
+    call: OpCall, given: Sequence[Array], state: dict[int, Array]
+) -> list[Array]:
+    """Return arrays for all inputs of `call`: constants, state, and `given` for the
+    others.
+    """
     if not call.inputs:  # only the shapes of the case's inputs matter
         return []
     rest = iter(given)
@@ -67,4 +73,7 @@ def run_samples(
         arrays = full_inputs(call, given, state)
         results = op_table()[call.op].reference(call, arrays)
         yield arrays, results
-        state = {item.source: np.ascontiguousarray(results[item.result]) for item in state_inputs}
+        state = {
+            item.source: np.ascontiguousarray(results[item.result])
+            for item in state_inputs
+        }

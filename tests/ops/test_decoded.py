@@ -1,4 +1,6 @@
-"""Compressed constants (TFLM_DECODE) compared with TFLM, which decodes them at run time."""
+"""Compressed constants (TFLM_DECODE) compared with TFLM, which decodes them at run
+time.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def huffman(values: Array, wide: bool) -> Parts:
     return packed(codes), header(1, 2 << 4 | wide) + table.tobytes()
 
 
-def constant(graph: GraphFile, name: str, parts: Parts, *kind: object, axis: int = 0) -> int:
+def constant(
+    graph: GraphFile, name: str, parts: Parts, *kind: object, axis: int = 0
+) -> int:
     """Add a tensor that is decoded from `parts` at run time."""
     given = [
         graph.constant(f"{name}/{part}", np.frombuffer(data, np.uint8))
@@ -90,10 +94,14 @@ def constant(graph: GraphFile, name: str, parts: Parts, *kind: object, axis: int
     return made
 
 
-def drawn(seed: int, shape: tuple[int, ...], values: Sequence[float], dtype: str) -> Array:
+def drawn(
+    seed: int, shape: tuple[int, ...], values: Sequence[float], dtype: str
+) -> Array:
     """Return random values that include all of `values`."""
     rng = np.random.default_rng(seed)
-    picks = np.concatenate([values, rng.choice(values, int(np.prod(shape)) - len(values))])
+    picks = np.concatenate(
+        [values, rng.choice(values, int(np.prod(shape)) - len(values))]
+    )
     return rng.permutation(picks).astype(dtype).reshape(shape)
 
 
@@ -104,9 +112,13 @@ def every_compression() -> bytes:
     file = ModelFile()
     main = file.graph("main")
     x = main.input("x", "int8", (1, 4, 4, 3), 0.5, 3)
-    bias = main.constant("bias", np.array([10, -20, 30, 0], np.int32), [0.05, 0.1, 0.05, 0.1])
+    bias = main.constant(
+        "bias", np.array([10, -20, 30, 0], np.int32), [0.05, 0.1, 0.05, 0.1]
+    )
     weights = drawn(1, (4, 1, 1, 3), SEVEN[:5], "int8")
-    w = constant(main, "w", looked_up(weights, 0, 3), "int8", (4, 1, 1, 3), [0.1, 0.2, 0.1, 0.2])
+    w = constant(
+        main, "w", looked_up(weights, 0, 3), "int8", (4, 1, 1, 3), [0.1, 0.2, 0.1, 0.2]
+    )
     y = main.tensor("y", "int8", (1, 4, 4, 4), 0.5, 3)
     main.op("CONV_2D", [x, w, bias], [y], "Conv2DOptions", strideH=1, strideW=1)
 
@@ -132,7 +144,9 @@ def every_compression() -> bytes:
         main.op("ADD", [z, c], [sums[-1]], "AddOptions")
 
     s = main.input("s", "int16", (1, 16), 0.5, 0)
-    parts = huffman(drawn(9, (1, 16), (-32768, -3, -1, 0, 2, 77, 32767), "int16"), wide=True)
+    parts = huffman(
+        drawn(9, (1, 16), (-32768, -3, -1, 0, 2, 77, 32767), "int16"), wide=True
+    )
     c = constant(main, "shorts", parts, "int16", (1, 16), 0.5, 0)
     sums.append(main.tensor("plus_shorts", "int16", (1, 16), 0.5, 0))
     main.op("ADD", [s, c], [sums[-1]], "AddOptions", potScaleInt16=False)
@@ -178,7 +192,9 @@ BYTES = TensorType((8,), INT8, Quantization((1.0,), (0,)))
         (b"\xff", header(1, 0x20) + b"\0\0" * 2, "at 7 of a table of 2"),
     ],
 )
-def test_malformed_compressed_data_is_rejected(encoded: bytes, ancillary: bytes, why: str) -> None:
+def test_malformed_compressed_data_is_rejected(
+    encoded: bytes, ancillary: bytes, why: str
+) -> None:
     with pytest.raises(NotSupportedError, match=why):
         decompress_constant(encoded, ancillary, BYTES)
 

@@ -33,14 +33,20 @@ def _identity_layer(*, asymmetric: bool) -> ConformanceCase:
         "asymmetric_quantize_inputs": asymmetric,
     }
     x = CaseTensor((ROWS, SIZE), "float32")
-    weights = CaseTensor((SIZE, SIZE), "int8", (1.0,), (0,), None, np.eye(SIZE, dtype=np.int8))
-    return ConformanceCase("identity_0", "FULLY_CONNECTED", (x, weights, None), (x,), options)
+    weights = CaseTensor(
+        (SIZE, SIZE), "int8", (1.0,), (0,), None, np.eye(SIZE, dtype=np.int8)
+    )
+    return ConformanceCase(
+        "identity_0", "FULLY_CONNECTED", (x, weights, None), (x,), options
+    )
 
 
 def _ties(rng: np.random.Generator, *, asymmetric: bool) -> np.ndarray:
-    """Return rows of whole and half steps of a random scale; the ends of the range are there.
+    """Return rows of whole and half steps of a random scale; the ends of the range are
+    there.
 
-    Steps of one half are left out: LiteRT's vector code rounds the float below 1 / 2 up.
+    Steps of one half are left out: LiteRT's vector code rounds the float below 1 / 2
+    up.
     """
     scale = np.float32(2.0 ** rng.uniform(-8, 4))
     zero = rng.integers(-128, 128, (ROWS, 1)) if asymmetric else 0
@@ -57,7 +63,9 @@ def test_ties_are_rounded_as_litert_rounds_them(asymmetric: bool, deep: bool) ->
     (x,), (y,) = input_names(0, case), output_names(0, case)
     rng = np.random.default_rng(3)
     samples = [_ties(rng, asymmetric=asymmetric) for _ in range(100 if deep else 5)]
-    answer = run_reference(write_cases([case]), [{x: rows} for rows in samples], "litert")
+    answer = run_reference(
+        write_cases([case]), [{x: rows} for rows in samples], "litert"
+    )
     for rows, outputs in zip(samples, answer.outputs, strict=True):
         for row, expected in zip(rows, outputs[y], strict=True):
             quantized, scale, offset = quantize_array(row, asymmetric=asymmetric)
@@ -85,10 +93,14 @@ def _matrix(
     }
     bias = constant(rng.normal(size=outputs).astype(np.float32))
     x, y = CaseTensor((rows, depth), "float32"), CaseTensor((rows, outputs), "float32")
-    return ConformanceCase(f"matrix_{depth}", "FULLY_CONNECTED", (x, w, bias), (y,), options)
+    return ConformanceCase(
+        f"matrix_{depth}", "FULLY_CONNECTED", (x, w, bias), (y,), options
+    )
 
 
-def _convolution(rng: np.random.Generator, builtin: str, channels: int) -> ConformanceCase:
+def _convolution(
+    rng: np.random.Generator, builtin: str, channels: int
+) -> ConformanceCase:
     depthwise = builtin == "DEPTHWISE_CONV_2D"
     outputs = channels if depthwise else 5
     shape = (1, 3, 3, outputs) if depthwise else (outputs, 3, 3, channels)
@@ -105,13 +117,19 @@ def _convolution(rng: np.random.Generator, builtin: str, channels: int) -> Confo
         "dilation_w_factor": 1,
         **({"depth_multiplier": 1} if depthwise else {}),
     }
-    x, y = CaseTensor((1, 4, 6, channels), "float32"), CaseTensor((1, 4, 3, outputs), "float32")
+    x, y = (
+        CaseTensor((1, 4, 6, channels), "float32"),
+        CaseTensor((1, 4, 3, outputs), "float32"),
+    )
     return ConformanceCase(f"hybrid_{channels}", builtin, (x, w, bias), (y,), options)
 
 
 def _int8_layer(rng: np.random.Generator, depth: int) -> ConformanceCase:
     w = constant(rng.integers(-127, 128, (5, 1, 1, depth)).astype(np.int8), (0.01,))
-    x, y = quantized((1, 1, 2, depth), "int8", 0.05, 3), quantized((1, 1, 2, 5), "int8", 0.5, 3)
+    x, y = (
+        quantized((1, 1, 2, depth), "int8", 0.05, 3),
+        quantized((1, 1, 2, 5), "int8", 0.5, 3),
+    )
     options = {
         "padding": "VALID",
         "stride_h": 1,
@@ -123,7 +141,9 @@ def _int8_layer(rng: np.random.Generator, depth: int) -> ConformanceCase:
 
 
 def _layers() -> Iterator[ConformanceCase]:
-    """Return layers of both schemes; depths of 257 have a loop and a rest of one iteration."""
+    """Return layers of both schemes; depths of 257 have a loop and a rest of one
+    iteration.
+    """
     rng = np.random.default_rng(5)
     yield _matrix(rng, 1, 257, 9, is_asymmetric=False)
     yield _matrix(rng, 3, 20, 8, is_asymmetric=True)
@@ -142,10 +162,14 @@ def _layers() -> Iterator[ConformanceCase]:
         pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
         pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
         pytest.param("mps3-an547", marks=pytest.mark.qemu),
-        pytest.param("qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
+        pytest.param(
+            "qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]
+        ),
     ],
 )
-def test_firmware_of_dynamic_range_layers_equals_litert(board: str, tmp_path: Path) -> None:
+def test_firmware_of_dynamic_range_layers_equals_litert(
+    board: str, tmp_path: Path
+) -> None:
     path = tmp_path / "layers.tflite"
     path.write_bytes(write_cases(list(_layers())))
     result = verify(compile_for(load_model(path), board), samples=4)

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, float32, quantized
+from firmwright.conformance.case_tables import (
+    CaseTensor,
+    ConformanceCase,
+    float32,
+    quantized,
+)
 from tests.ops.reference_answers import ask_together
 from tests.ops.test_unsigned import _evaluated
 
@@ -56,7 +61,9 @@ FIXED_OUTPUTS = {
     ("TANH", "int16"): (1 / 32768, 0),
 }
 ROUGH = ("GELU", "int16")
-"""glibc's erfcf and tanhf, with which LiteRT fills the table, are not always correctly rounded."""
+"""glibc's erfcf and tanhf, with which LiteRT fills the table, are not always correctly
+rounded.
+"""
 SAME_QUANTIZATION = ("MAXIMUM", "MINIMUM", "NEG")
 
 
@@ -72,8 +79,12 @@ def layer(number: int) -> ConformanceCase:
         y = quantized((COUNT,), dtype, *FIXED_OUTPUTS[op, dtype])
     elif op in SAME_QUANTIZATION:
         y = x
-    elif op == "HARD_SWISH":  # LiteRT requires output steps that are not finer than the input's
-        y = quantized((COUNT,), dtype, x.scales[0] * rng.uniform(1, 20), y.zero_points[0])
+    elif (
+        op == "HARD_SWISH"
+    ):  # LiteRT requires output steps that are not finer than the input's
+        y = quantized(
+            (COUNT,), dtype, x.scales[0] * rng.uniform(1, 20), y.zero_points[0]
+        )
     elif op == "RSQRT":  # a factor of less than 2^30
         y = quantized((COUNT,), dtype, y.scales[0] * 32, y.zero_points[0])
     inputs = (x,)
@@ -95,11 +106,15 @@ def layer(number: int) -> ConformanceCase:
 def _random_tensor(rng: np.random.Generator, dtype: str) -> CaseTensor:
     steps = {"int8": 256, "int16": 65536}[dtype]
     scale = 10 ** rng.uniform(-2, 2) / steps
-    return quantized((COUNT,), dtype, scale, int(rng.integers(-128, 128)) if dtype == "int8" else 0)
+    return quantized(
+        (COUNT,), dtype, scale, int(rng.integers(-128, 128)) if dtype == "int8" else 0
+    )
 
 
 def values(case: ConformanceCase) -> list[list[NDArray[np.generic]]]:
-    """Return one sample: all int8 values in random order, or int16 values with the extremes."""
+    """Return one sample: all int8 values in random order, or int16 values with the
+    extremes.
+    """
     rng = np.random.Generator(np.random.PCG64(int(case.name.partition("_")[2])))
     sample: list[NDArray[np.generic]] = []
     for tensor in case.inputs:
@@ -121,11 +136,16 @@ def _differences(cases: list[ConformanceCase]) -> Iterator[tuple[ConformanceCase
     ours = iter(_evaluated(cases, [values(case) for case in cases]))
     for case, answer in zip(cases, ask_together(cases, "litert", values), strict=True):
         (expected,) = answer.outputs[0]
-        yield case, int(np.abs(next(ours).astype(np.int64) - expected.astype(np.int64)).max())
+        yield (
+            case,
+            int(np.abs(next(ours).astype(np.int64) - expected.astype(np.int64)).max()),
+        )
 
 
 @pytest.mark.parametrize(
-    "layers", [LAYERS, pytest.param(LAYERS_DEEP, marks=pytest.mark.deep)], ids=["some", "many"]
+    "layers",
+    [LAYERS, pytest.param(LAYERS_DEEP, marks=pytest.mark.deep)],
+    ids=["some", "many"],
 )
 def test_elementwise_layers_equal_litert(layers: int) -> None:
     different, rough = [], 0

@@ -14,7 +14,11 @@ ABSENT, ALIKE = "not in this profile", "same"
 
 def _table() -> dict[str, list[str]]:
     _, _, text = PAGE.read_text(encoding="utf-8").partition("\n## Table\n")
-    lines = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    lines = [
+        line
+        for line in text.partition("\n## ")[0].splitlines()
+        if line.startswith("| ")
+    ]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {name: cells for name, *cells in rows[2:]}
 
@@ -34,4 +38,6 @@ def test_every_operator_with_a_profile_has_its_row() -> None:
     table = _table()
     ops = {name: op for name, op in op_table().items() if op.profiles}
     assert list(table) == sorted(ops)
-    assert table == {name: [*_described(ops[name], cells)] for name, cells in table.items()}
+    assert table == {
+        name: [*_described(ops[name], cells)] for name, cells in table.items()
+    }

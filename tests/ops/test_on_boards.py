@@ -34,7 +34,9 @@ def test_one_case_of_every_operator_passes(board: str) -> None:
     assert _all_passed(found)
     assert found.images <= 3
     said = {
-        item.name for item in supported_operators(op_table(), SCHEDULES) if board in item.boards
+        item.name
+        for item in supported_operators(op_table(), SCHEDULES)
+        if board in item.boards
     }
     assert {result.op for result in found.results} == said
 

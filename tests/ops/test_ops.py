@@ -1,7 +1,9 @@
-"""Every operator on every conformance case: importer, shapes, reference, interpreter and C.
+"""Every operator on every conformance case: importer, shapes, reference, interpreter
+and C.
 
-The oracle of each profile equals the numpy reference, which equals the default lowering in the TIR
-interpreter and the generated C: bit for bit for integers, within docs/numerics.md for floats.
+The oracle of each profile equals the numpy reference, which equals the default lowering
+in the TIR interpreter and the generated C: bit for bit for integers, within
+docs/numerics.md for floats.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ in_both_only_where_they_differ = pytest.mark.parametrize(
             case,
             numerics,
             id=f"{name}-{case.name}-{numerics}",
-            marks=[pytest.mark.deep] if numerics == "tflm" and _alike_in_both(opdef) else [],
+            marks=[pytest.mark.deep]
+            if numerics == "tflm" and _alike_in_both(opdef)
+            else [],
         )
         for name, opdef in op_table().items()
         for case in conformance_cases(opdef.name)
@@ -80,18 +84,25 @@ in_every_profile = pytest.mark.parametrize(
 )
 
 
-def call_of(case: ConformanceCase, numerics: NumericsProfile) -> tuple[OpCall, list[StateInput]]:
+def call_of(
+    case: ConformanceCase, numerics: NumericsProfile
+) -> tuple[OpCall, list[StateInput]]:
     """Import the case from a TFLite file and return the call and its state."""
     data = write_cases([case])
     module = import_model(read_tflite(data, case.name), "case", data, op_table())
     main = module.entry
     assert isinstance(main, Function)
     assert len(main.body) == 1
-    return make_op_call(main.body[0], module.with_numerics(numerics)), find_state(module)
+    return make_op_call(main.body[0], module.with_numerics(numerics)), find_state(
+        module
+    )
 
 
 def assert_agrees(
-    call: OpCall, arrays: Sequence[Array], got: Sequence[Array], expected: Sequence[Array]
+    call: OpCall,
+    arrays: Sequence[Array],
+    got: Sequence[Array],
+    expected: Sequence[Array],
 ) -> None:
     """Compare integers bit for bit and floats within the float bound."""
     assert [a.shape for a in got] == [kind.shape for kind in call.outputs[: len(got)]]
@@ -104,7 +115,9 @@ def assert_agrees(
         ours, theirs = np.where(same, 0, ours), np.where(same, 0, theirs)
         distance = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
         excess = distance - float_bound(call, arrays, theirs)
-        assert excess.max() <= 0.0, f"{distance.max()} off, {excess.max()} more than allowed"
+        assert excess.max() <= 0.0, (
+            f"{distance.max()} off, {excess.max()} more than allowed"
+        )
 
 
 def interpreted(
@@ -121,7 +134,9 @@ def interpreted(
     def run(variable: Sequence[Array]) -> list[Array]:
         arguments = dict(zip(inputs, variable, strict=True))
         results = [np.zeros(kind.shape, kind.dtype.np) for kind in call.outputs]
-        interpreter.run(func.name, {**arguments, **dict(zip(outputs, results, strict=True))})
+        interpreter.run(
+            func.name, {**arguments, **dict(zip(outputs, results, strict=True))}
+        )
         return results
 
     return run
@@ -134,7 +149,9 @@ def variable_arrays(call: OpCall, arrays: Sequence[Array]) -> list[Array]:
 
 
 def number_of_inputs(names: tuple[str, ...]) -> tuple[float, float]:
-    """Return the least and greatest number of inputs with these names, as the page lists them."""
+    """Return the least and greatest number of inputs with these names, as the page
+    lists them.
+    """
     least = most = 0.0
     for name in names:
         count = re.search(r"\((\d+)\)$", name)
@@ -192,13 +209,18 @@ def test_default_lowering_equals_the_reference(
         assert_agrees(call, arrays, run(variable_arrays(call, arrays)), results)
 
 
-@pytest.mark.parametrize("schedule", unrolled_loops.SCHEDULES, ids=lambda schedule: schedule.op)
+@pytest.mark.parametrize(
+    "schedule", unrolled_loops.SCHEDULES, ids=lambda schedule: schedule.op
+)
 def test_unrolled_loops_equal_the_default_ones(
     schedule: Schedule, draw: Callable[[ConformanceCase], list[list[Array]]], deep: bool
 ) -> None:
     for case in islice(conformance_cases(schedule.op), None if deep else 2):
         call, state = call_of(case, "litert")
-        runs = interpreted(call), interpreted(call, lambda op, b: schedule.build(op, NO_CONFIG, b))
+        runs = (
+            interpreted(call),
+            interpreted(call, lambda op, b: schedule.build(op, NO_CONFIG, b)),
+        )
         for arrays, _ in run_samples(call, state, draw(case)[3:4]):
             expected, got = (run(variable_arrays(call, arrays)) for run in runs)
             for theirs, ours in zip(expected, got, strict=True):
@@ -211,7 +233,8 @@ CASES_A_PROGRAM = 40
 def _programs() -> list[object]:
     """Return parameters: a profile and the cases of one program.
 
-    Cases that both profiles define alike are compiled for the second profile only with --deep.
+    Cases that both profiles define alike are compiled for the second profile only with
+    --deep.
     """
     found: list[object] = []
     for numerics, is_deep in (("litert", False), ("tflm", False), ("tflm", True)):
@@ -241,7 +264,9 @@ def test_generated_c_equals_the_reference(
     tmp_path: Path,
 ) -> None:
     drawn = [draw(case) for _, case in cases]
-    samples = [[array for row in drawn for array in row[k]] for k in range(len(drawn[0]))]
+    samples = [
+        [array for row in drawn for array in row[k]] for k in range(len(drawn[0]))
+    ]
     results = run_in_c([case for _, case in cases], samples, numerics, tmp_path)
     outputs = [iter(row) for row in results]
     for (op, case), rows in zip(cases, drawn, strict=True):
@@ -251,4 +276,6 @@ def test_generated_c_equals_the_reference(
             try:
                 assert_agrees(call, arrays, got, expected[: len(got)])
             except AssertionError as error:
-                raise AssertionError(f"{op}, case {case.name}, sample {number}") from error
+                raise AssertionError(
+                    f"{op}, case {case.name}, sample {number}"
+                ) from error

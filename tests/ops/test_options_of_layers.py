@@ -1,4 +1,6 @@
-"""Layers whose options or scales LiteRT reads differently from their tensors are refused."""
+"""Layers whose options or scales LiteRT reads differently from their tensors are
+refused.
+"""
 
 from dataclasses import replace
 
@@ -23,7 +25,9 @@ def test_an_int16_layer_with_a_32_bit_bias_needs_its_option(op: str) -> None:
     """LiteRT reads 8 bytes for each value of the bias, unless the option states 4."""
     case = next(c for c in conformance_cases(op) if "quantized_bias_type" in c.options)
     _imported(case)
-    options = {key: x for key, x in case.options.items() if key != "quantized_bias_type"}
+    options = {
+        key: x for key, x in case.options.items() if key != "quantized_bias_type"
+    }
     with pytest.raises(UnsupportedError, match="without quantized_bias_type=INT32"):
         _imported(replace(case, options=options))
 

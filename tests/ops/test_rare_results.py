@@ -23,10 +23,14 @@ EXPONENTS = (0, 1, 2, 3, 9, 10, 20, 30, 31, 32, 33, 63, (1 << 31) - 2, (1 << 31)
 
 def _assert_equals_litert(case: ConformanceCase, *inputs: Array) -> None:
     model = write_cases([case])
-    (expected,) = LiteRtRuntime(model, layers=False, resolver=RESOLVERS["litert"]).run(inputs)
+    (expected,) = LiteRtRuntime(model, layers=False, resolver=RESOLVERS["litert"]).run(
+        inputs
+    )
     module = load_module_bytes(model, "model.tflite")
     assert isinstance(module.entry, Function)
-    feeds = {value.name: x for value, x in zip(module.entry.params, inputs, strict=True)}
+    feeds = {
+        value.name: x for value, x in zip(module.entry.params, inputs, strict=True)
+    }
     values = evaluate_graph(module, feeds, op_table(), INTRINSICS)
     own = np.asarray(values[module.entry.results[0].name])
     assert own.shape == np.shape(expected)
@@ -37,12 +41,16 @@ def test_powers_beyond_32_bits_equal_litert() -> None:
     grid = np.meshgrid(np.array(BASES, np.int32), np.array(EXPONENTS, np.int32))
     x, exponent = (np.ascontiguousarray(part.reshape(-1)) for part in grid)
     tensor = CaseTensor(x.shape, "int32")
-    _assert_equals_litert(ConformanceCase("pow", "POW", (tensor, tensor), (tensor,)), x, exponent)
+    _assert_equals_litert(
+        ConformanceCase("pow", "POW", (tensor, tensor), (tensor,)), x, exponent
+    )
 
 
 @pytest.mark.parametrize("builtin", ["MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"])
 @pytest.mark.parametrize("kind", ["uint8", "int32"])
-def test_a_reduction_of_a_vector_to_a_scalar_has_no_dimension(builtin: str, kind: str) -> None:
+def test_a_reduction_of_a_vector_to_a_scalar_has_no_dimension(
+    builtin: str, kind: str
+) -> None:
     more = ((0.1,), (3,)) if kind == "uint8" else ((), ())
     x, y = (CaseTensor(shape, kind, *more) for shape in ((5,), ()))
     axes = CaseTensor((1,), "int32", data=np.array([0], np.int32))

@@ -1,4 +1,6 @@
-"""A transposed convolution with the output shape as an input: the declared shape applies."""
+"""A transposed convolution with the output shape as an input: the declared shape
+applies.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.ops.tflite_writer import write_cases
 
 
 def test_variable_output_shape_is_as_in_tflm() -> None:
-    case = next(c for c in conformance_cases("transpose_conv") if c.name.endswith("int16"))
+    case = next(
+        c for c in conformance_cases("transpose_conv") if c.name.endswith("int16")
+    )
     shape, w, x, *bias = case.inputs
     assert shape is not None
     assert x is not None

@@ -29,8 +29,12 @@ Array = NDArray[np.generic]
 Draw = Callable[[ConformanceCase], list[list[Array]]]
 
 
-def _evaluated(cases: Sequence[ConformanceCase], samples: list[list[list[Array]]]) -> list[Array]:
-    """Return the outputs of the first sample by the numpy references of the imported model."""
+def _evaluated(
+    cases: Sequence[ConformanceCase], samples: list[list[list[Array]]]
+) -> list[Array]:
+    """Return the outputs of the first sample by the numpy references of the imported
+    model.
+    """
     data = write_cases(cases)
     module = import_model(read_tflite(data, "cases"), "cases", data, op_table())
     main = module.entry
@@ -47,7 +51,9 @@ def _compare(got: Array, expected: Array, case: ConformanceCase, by: str) -> Non
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
         return
     different = int((got != expected).sum())
-    assert not different, f"{case.builtin} {case.name}: {different} of {got.size} differ in {by}"
+    assert not different, (
+        f"{case.builtin} {case.name}: {different} of {got.size} differ in {by}"
+    )
 
 
 def _check_references(cases: Sequence[ConformanceCase], draw: Draw) -> None:
@@ -58,7 +64,9 @@ def _check_references(cases: Sequence[ConformanceCase], draw: Draw) -> None:
             _compare(next(evaluated), expected, case, "the reference")
 
 
-def _check_generated_c(cases: Sequence[ConformanceCase], draw: Draw, folder: Path) -> None:
+def _check_generated_c(
+    cases: Sequence[ConformanceCase], draw: Draw, folder: Path
+) -> None:
     drawn = [draw(case) for case in cases]
     flat = [[array for row in drawn for array in row[k]] for k in range(len(drawn[0]))]
     compiled = [iter(row) for row in run_in_c(cases, flat, "litert", folder)]
@@ -78,7 +86,9 @@ def test_random_uint8_layers_equal_litert(draw: Draw, deep: bool) -> None:
 
 
 @pytest.mark.host_c
-def test_c_of_random_uint8_layers_equals_litert(draw: Draw, tmp_path: Path, deep: bool) -> None:
+def test_c_of_random_uint8_layers_equals_litert(
+    draw: Draw, tmp_path: Path, deep: bool
+) -> None:
     for seed in range(100, 115 if deep else 101):
         _check_generated_c(list(random_layers(seed, 14)), draw, tmp_path)
 
@@ -97,7 +107,9 @@ def test_c_of_every_operator_of_uint8_equals_litert(draw: Draw, tmp_path: Path) 
         pytest.param("mps3-an547", marks=[pytest.mark.qemu, pytest.mark.deep]),
         pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
         pytest.param("microbit", marks=[pytest.mark.qemu, pytest.mark.deep]),
-        pytest.param("qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
+        pytest.param(
+            "qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]
+        ),
     ],
 )
 def test_a_mobilenet_of_uint8_is_bit_exact(board: str, tmp_path: Path) -> None:
@@ -120,5 +132,7 @@ def _check_network(path: Path, board: str) -> None:
     found = verify(compiled, samples=3, find_first_divergence=board == "host")
     assert found.layer is None
     assert (found.samples, found.mismatches, found.is_float) == (3, 0, False)
-    defaults = {item.kind for item in compiled.summary.operators if item.schedule == "default"}
+    defaults = {
+        item.kind for item in compiled.summary.operators if item.schedule == "default"
+    }
     assert not defaults & {"conv2d", "depthwise_conv2d"}

@@ -1,7 +1,7 @@
 """Write conformance cases as a .tflite file with the classes of the published schema.
 
-A file may hold many independent cases. Tensors are named `CASE.xK` for input K and `CASE.yK` for
-output K, where CASE is the index of the case.
+A file may hold many independent cases. Tensors are named `CASE.xK` for input K and
+`CASE.yK` for output K, where CASE is the index of the case.
 """
 
 from __future__ import annotations

@@ -43,12 +43,16 @@ SIGNED_ONLY = frozenset(
 
 
 def unsigned_cases() -> Iterator[tuple[str, ConformanceCase]]:
-    """Generate (operator, case) for every int8 case that LiteRT runs with uint8 tensors too."""
+    """Generate (operator, case) for every int8 case that LiteRT runs with uint8 tensors
+    too.
+    """
     for op in op_table():
         for case in conformance_cases(op):
             kinds = {tensor.dtype for tensor in (*case.inputs, *case.outputs) if tensor}
             mixed = kinds & {"int16", "int64", "int4"} or case.builtin in SIGNED_ONLY
-            if op.startswith("hybrid_") or (case.builtin in WEIGHTED and "float32" in kinds):
+            if op.startswith("hybrid_") or (
+                case.builtin in WEIGHTED and "float32" in kinds
+            ):
                 continue
             if case.builtin == "QUANTIZE" and {"int32", "int16", "uint8"} & kinds:
                 continue
@@ -77,7 +81,9 @@ def _is_quantized(case: ConformanceCase) -> bool:
 
 
 def _unsigned(case: ConformanceCase) -> ConformanceCase:
-    inputs = [None if tensor is None else _as_unsigned(tensor) for tensor in case.inputs]
+    inputs = [
+        None if tensor is None else _as_unsigned(tensor) for tensor in case.inputs
+    ]
     if case.builtin in WEIGHTED and inputs[1] is not None:
         rng = np.random.default_rng(zlib.crc32(case.name.encode()))
         inputs[1] = replace(inputs[1], zero_points=(int(rng.integers(0, 256)),))
@@ -86,7 +92,9 @@ def _unsigned(case: ConformanceCase) -> ConformanceCase:
             unit = float32(x.scales[0] * inputs[1].scales[0])
             inputs[-1] = replace(bias, scales=(unit,), zero_points=(0,), axis=None)
     outputs = tuple(map(_as_unsigned, case.outputs))
-    return replace(case, name=f"{case.name}_unsigned", inputs=tuple(inputs), outputs=outputs)
+    return replace(
+        case, name=f"{case.name}_unsigned", inputs=tuple(inputs), outputs=outputs
+    )
 
 
 def _as_unsigned(tensor: CaseTensor) -> CaseTensor:

@@ -1,4 +1,6 @@
-"""Random layers of uint8 in TFLite's terms: shapes, scales, zero points and activations vary."""
+"""Random layers of uint8 in TFLite's terms: shapes, scales, zero points and activations
+vary.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,20 @@ def int_vector(*values: int) -> CaseTensor:
 
 
 def random_layers(seed: int, count: int) -> Iterator[ConformanceCase]:
-    """Generate `count` layers with random shapes, scales, zero points and activations."""
+    """Generate `count` layers with random shapes, scales, zero points and
+    activations.
+    """
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         yield _LAYERS[number % len(_LAYERS)](rng, f"random_{number}")
 
 
-def _tensor(rng: np.random.Generator, shape: tuple[int, ...], low: float = 0.01) -> CaseTensor:
-    return quantized(shape, "uint8", rng.uniform(low, 10 * low), int(rng.integers(0, 256)))
+def _tensor(
+    rng: np.random.Generator, shape: tuple[int, ...], low: float = 0.01
+) -> CaseTensor:
+    return quantized(
+        shape, "uint8", rng.uniform(low, 10 * low), int(rng.integers(0, 256))
+    )
 
 
 def _activation(rng: np.random.Generator) -> str:
@@ -50,16 +58,22 @@ def _weights(
 ) -> tuple[CaseTensor, CaseTensor]:
     scale = float32(rng.uniform(0.001, 0.02))
     data = rng.integers(0, 256, shape).astype(np.uint8)
-    weights = replace(constant(data, (scale,)), zero_points=(int(rng.integers(0, 256)),))
+    weights = replace(
+        constant(data, (scale,)), zero_points=(int(rng.integers(0, 256)),)
+    )
     bias = rng.integers(-3000, 3000, outputs).astype(np.int32)
-    return weights, constant(bias, (float32(np.float32(x.scales[0]) * np.float32(scale)),))
+    return weights, constant(
+        bias, (float32(np.float32(x.scales[0]) * np.float32(scale)),)
+    )
 
 
 def _convolution(rng: np.random.Generator, name: str) -> ConformanceCase:
     depthwise, padding = bool(rng.integers(2)), str(rng.choice(["SAME", "VALID"]))
     kernel, stride = rng.integers(1, 5, 2).tolist(), rng.integers(1, 3, 2).tolist()
     size, channels = rng.integers(5, 9, 2).tolist(), int(rng.integers(1, 9))
-    outputs = channels * int(rng.integers(1, 3)) if depthwise else int(rng.integers(1, 9))
+    outputs = (
+        channels * int(rng.integers(1, 3)) if depthwise else int(rng.integers(1, 9))
+    )
     extents = [
         -(-n // s) if padding == "SAME" else (n - k) // s + 1
         for n, k, s in zip(size, kernel, stride, strict=True)
@@ -78,7 +92,9 @@ def _convolution(rng: np.random.Generator, name: str) -> ConformanceCase:
     if depthwise:
         options["depth_multiplier"] = outputs // channels
     builtin = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
-    return ConformanceCase(name, builtin, (x, *_weights(rng, x, shape, outputs)), (y,), options)
+    return ConformanceCase(
+        name, builtin, (x, *_weights(rng, x, shape, outputs)), (y,), options
+    )
 
 
 def _matrix(rng: np.random.Generator, name: str) -> ConformanceCase:
@@ -92,7 +108,11 @@ def _matrix(rng: np.random.Generator, name: str) -> ConformanceCase:
 def _pool(rng: np.random.Generator, name: str) -> ConformanceCase:
     kernel, padding = rng.integers(1, 5, 2).tolist(), str(rng.choice(["SAME", "VALID"]))
     size, channels = rng.integers(5, 9, 2).tolist(), int(rng.choice([1, 3, 4, 8, 12]))
-    extents = size if padding == "SAME" else [n - k + 1 for n, k in zip(size, kernel, strict=True)]
+    extents = (
+        size
+        if padding == "SAME"
+        else [n - k + 1 for n, k in zip(size, kernel, strict=True)]
+    )
     x = _tensor(rng, (1, *size, channels))
     options = {
         "padding": padding,
@@ -118,7 +138,9 @@ def _sum(rng: np.random.Generator, name: str) -> ConformanceCase:
     tensors = [_tensor(rng, (2, 5, 5, 4)) for _ in range(3)]
     builtin = str(rng.choice(["ADD", "SUB", "MUL"]))
     options = {"fused_activation_function": _activation(rng)}
-    return ConformanceCase(name, builtin, (tensors[0], tensors[1]), (tensors[2],), options)
+    return ConformanceCase(
+        name, builtin, (tensors[0], tensors[1]), (tensors[2],), options
+    )
 
 
 def _resize(rng: np.random.Generator, name: str) -> ConformanceCase:
@@ -169,7 +191,9 @@ def _function(rng: np.random.Generator, name: str) -> ConformanceCase:
 
 
 def _reduction(rng: np.random.Generator, name: str) -> ConformanceCase:
-    builtin = str(rng.choice(["MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "ARG_MAX", "ARG_MIN"]))
+    builtin = str(
+        rng.choice(["MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "ARG_MAX", "ARG_MIN"])
+    )
     x = _tensor(rng, tuple(int(n) for n in rng.integers(1, 8, 4)))
     if builtin.startswith("ARG"):
         axis = int(rng.integers(4))
@@ -179,12 +203,16 @@ def _reduction(rng: np.random.Generator, name: str) -> ConformanceCase:
     axes = sorted(rng.choice(4, int(rng.integers(1, 4)), replace=False).tolist())
     keep = bool(rng.integers(2))
     shape = tuple(
-        1 if axis in axes else n for axis, n in enumerate(x.shape) if keep or axis not in axes
+        1 if axis in axes else n
+        for axis, n in enumerate(x.shape)
+        if keep or axis not in axes
     )
     y = _tensor(rng, shape, 0.1 if builtin == "SUM" else 0.01)
     if builtin.startswith("REDUCE"):
         y = replace(x, shape=shape)
-    return ConformanceCase(name, builtin, (x, int_vector(*axes)), (y,), {"keep_dims": keep})
+    return ConformanceCase(
+        name, builtin, (x, int_vector(*axes)), (y,), {"keep_dims": keep}
+    )
 
 
 def _pair(rng: np.random.Generator, name: str) -> ConformanceCase:
@@ -224,10 +252,14 @@ def _transposed(rng: np.random.Generator, name: str) -> ConformanceCase:
 def _padding(rng: np.random.Generator, name: str) -> ConformanceCase:
     x = _tensor(rng, (1, *(int(n) for n in rng.integers(2, 7, 3))))
     pads = np.array([[0, 0], *rng.integers(0, 3, (3, 2)).tolist()], np.int32)
-    y = replace(x, shape=tuple(n + int(sum(pad)) for n, pad in zip(x.shape, pads, strict=True)))
+    y = replace(
+        x, shape=tuple(n + int(sum(pad)) for n, pad in zip(x.shape, pads, strict=True))
+    )
     inputs: list[CaseTensor | None] = [x, constant(pads)]
     if rng.integers(2):
-        inputs.append(replace(x, shape=(), data=np.array(int(rng.integers(0, 256)), np.uint8)))
+        inputs.append(
+            replace(x, shape=(), data=np.array(int(rng.integers(0, 256)), np.uint8))
+        )
     builtin = "PAD" if len(inputs) == 2 else "PADV2"
     return ConformanceCase(name, builtin, tuple(inputs), (y,), {})
 

@@ -1,4 +1,6 @@
-"""A MobileNet v1 of uint8, with random weights and the operators of the published ones."""
+"""A MobileNet v1 of uint8, with random weights and the operators of the published
+ones.
+"""
 
 from __future__ import annotations
 
@@ -74,12 +76,26 @@ def unsigned_mobilenet(
     x = net.layer(image, ("CONV_2D", *shapes), 2, scales=(1 / 128, 0.0235))
     for filters, stride in blocks:
         size = -(-size // stride)
-        x = net.layer(x, ("DEPTHWISE_CONV_2D", (1, 3, 3, depth), (1, size, size, depth)), stride)
+        x = net.layer(
+            x, ("DEPTHWISE_CONV_2D", (1, 3, 3, depth), (1, size, size, depth)), stride
+        )
         shapes = ((filters, 1, 1, depth), (1, size, size, filters))
         x, depth = net.layer(x, ("CONV_2D", *shapes)), filters
     pooled = graph.tensor("pooled", "uint8", (1, 1, 1, depth), 0.0235, 0)
-    window = {"filterHeight": size, "filterWidth": size, "strideH": size, "strideW": size}
-    graph.op("AVERAGE_POOL_2D", [x], [pooled], "Pool2DOptions", padding=Padding.VALID, **window)
+    window = {
+        "filterHeight": size,
+        "filterWidth": size,
+        "strideH": size,
+        "strideW": size,
+    }
+    graph.op(
+        "AVERAGE_POOL_2D",
+        [x],
+        [pooled],
+        "Pool2DOptions",
+        padding=Padding.VALID,
+        **window,
+    )
     kind = ("CONV_2D", (10, 1, 1, depth), (1, 1, 1, 10))
     logits = net.layer(pooled, kind, scales=(0.0235, 0.11), is_last=True)
     row = graph.tensor("row", "uint8", (1, 10), 0.11, 104)

@@ -1,8 +1,9 @@
-"""Seeded synthetic networks as memory planning problems: four families of graphs, and intervals.
+"""Seeded synthetic networks as memory planning problems: four families of graphs, and
+intervals.
 
-A network is a list of tensors in the order of the operators that write them, each with the tensors
-that its operator reads. A tensor lives from its operator to its last reader, both included. A name
-and a seed identify a problem.
+A network is a list of tensors in the order of the operators that write them, each with
+the tensors that its operator reads. A tensor lives from its operator to its last
+reader, both included. A name and a seed identify a problem.
 """
 
 from __future__ import annotations
@@ -59,7 +60,14 @@ class Net:
 def problem_of(rows: list[tuple[int, int, int]]) -> PlanningProblem:
     """Return buffers of (bytes, start, end) in one unlimited pool."""
     buffers = tuple(
-        BufferInfo(f"t{number}", size, ALIGNMENT, (LiveRange(first, end),), "activation", ("sram",))
+        BufferInfo(
+            f"t{number}",
+            size,
+            ALIGNMENT,
+            (LiveRange(first, end),),
+            "activation",
+            ("sram",),
+        )
         for number, (size, first, end) in enumerate(rows)
     )
     return buffers, build_interference(buffers), (PoolInfo("sram"),)
@@ -85,7 +93,9 @@ def inception(rng: random.Random, count: int) -> PlanningProblem:
 
 
 def nasnet(rng: random.Random, count: int) -> PlanningProblem:
-    """Generate cells of five sums of two earlier tensors; a cell reads the two cells before it."""
+    """Generate cells of five sums of two earlier tensors; a cell reads the two cells
+    before it.
+    """
     net = Net(rng)
     side, channels = 32, 16
     before = net.add(side * side * channels)
@@ -96,7 +106,10 @@ def nasnet(rng: random.Random, count: int) -> PlanningProblem:
             left, right = rng.choice(states), rng.choice(states)
             area = side * side * channels
             states.append(net.add(area, net.add(area, left), net.add(area, right)))
-        before, last = last, net.add(side * side * channels * rng.choice([3, 5]), *states[2:])
+        before, last = (
+            last,
+            net.add(side * side * channels * rng.choice([3, 5]), *states[2:]),
+        )
         if side > 4 and rng.random() < 0.3:
             side, channels = side // 2, channels * 3 // 2
     return net.problem(count)
@@ -113,7 +126,10 @@ def randwired(rng: random.Random, count: int) -> PlanningProblem:
             latest - 1 - min(rng.randrange(window), rng.randrange(window))
             for _ in range(rng.randrange(1, 4))
         }
-        net.add(rng.choice([256, 512, 1024, 3136, 4096]) * rng.randrange(1, 8), *sorted(inputs))
+        net.add(
+            rng.choice([256, 512, 1024, 3136, 4096]) * rng.randrange(1, 8),
+            *sorted(inputs),
+        )
     return net.problem(count)
 
 
@@ -169,7 +185,8 @@ def crowded(rng: random.Random, count: int) -> PlanningProblem:
 
 
 def cut_rectangle(rng: random.Random, count: int) -> tuple[PlanningProblem, int]:
-    """Cut a rectangle of time and memory into about `count` buffers; return also its height.
+    """Cut a rectangle of time and memory into about `count` buffers; return also its
+    height.
 
     Pieces are cut in two, or in five around a center, which no straight cut separates.
     """
@@ -195,12 +212,16 @@ def cut_rectangle(rng: random.Random, count: int) -> tuple[PlanningProblem, int]
                 ]
         pieces += [p for p in cut if p[0] < p[1] and p[2] < p[3]]
     rng.shuffle(pieces)
-    rows = [((top - bottom) * ALIGNMENT, first, end) for first, end, bottom, top in pieces]
+    rows = [
+        ((top - bottom) * ALIGNMENT, first, end) for first, end, bottom, top in pieces
+    ]
     return problem_of(rows), height
 
 
-FAMILIES: Mapping[str, Callable[[random.Random, int], PlanningProblem]] = MappingProxyType(
-    {"inception": inception, "nasnet": nasnet, "randwired": randwired, "unet": unet}
+FAMILIES: Mapping[str, Callable[[random.Random, int], PlanningProblem]] = (
+    MappingProxyType(
+        {"inception": inception, "nasnet": nasnet, "randwired": randwired, "unet": unet}
+    )
 )
 
 
@@ -217,7 +238,9 @@ def small_graphs() -> Iterator[tuple[str, PlanningProblem]]:
             yield f"{family} {seed}", small_graph(family, seed)
 
 
-def large_graphs(sizes: tuple[int, ...] = LARGE_NODES) -> Iterator[tuple[str, PlanningProblem]]:
+def large_graphs(
+    sizes: tuple[int, ...] = LARGE_NODES,
+) -> Iterator[tuple[str, PlanningProblem]]:
     """Yield every family and the intervals at each of `sizes`: 25 problems."""
     for count in sizes:
         for family, make in {**FAMILIES, "intervals": intervals}.items():

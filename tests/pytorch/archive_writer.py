@@ -45,7 +45,11 @@ def argument(value: Any) -> dict[str, Any]:
 
 def node(target: str, output: str, **args: Any) -> dict[str, Any]:
     inputs = [{"name": name, "arg": argument(value)} for name, value in args.items()]
-    return {"target": f"torch.ops.{target}", "inputs": inputs, "outputs": [argument(output)]}
+    return {
+        "target": f"torch.ops.{target}",
+        "inputs": inputs,
+        "outputs": [argument(output)],
+    }
 
 
 def archive(
@@ -57,8 +61,12 @@ def archive(
     **changes: bytes,
 ) -> bytes:
     """Return a program with float values; `changes` replace files of the archive."""
-    values = {name: tensor_meta(shape, "float32") for name, shape in (inputs | types).items()}
-    values |= {name: tensor_meta(a.shape, a.dtype.name) for name, a in constants.items()}
+    values = {
+        name: tensor_meta(shape, "float32") for name, shape in (inputs | types).items()
+    }
+    values |= {
+        name: tensor_meta(a.shape, a.dtype.name) for name, a in constants.items()
+    }
     specs = [
         {"buffer": {"arg": {"name": name}, "buffer_name": name, "persistent": True}}
         for name in constants
@@ -79,9 +87,13 @@ def archive(
     }
     files = {
         "models/model.json": json.dumps(root).encode(),
-        "data/weights/model_weights_config.json": json.dumps({"config": config}).encode(),
+        "data/weights/model_weights_config.json": json.dumps(
+            {"config": config}
+        ).encode(),
         "byteorder": b"little",
-        **{f"data/weights/{name}": array.tobytes() for name, array in constants.items()},
+        **{
+            f"data/weights/{name}": array.tobytes() for name, array in constants.items()
+        },
     } | changes
     return pack({f"net/{name}": content for name, content in files.items()})
 
@@ -103,7 +115,9 @@ def small_program(**changes: bytes) -> bytes:
         "b": rng.standard_normal(3).astype(np.float32),
     }
     nodes = [
-        node("aten.conv2d.default", "c", input="x", weight="w", bias=None, padding=[1, 1]),
+        node(
+            "aten.conv2d.default", "c", input="x", weight="w", bias=None, padding=[1, 1]
+        ),
         node("aten.hardtanh_.default", "h", self="c", min_val=0.0, max_val=6.0),
         node("aten.mean.dim", "p", self="h", dim=[2, 3], keepdim=True),
         node("aten.flatten.using_ints", "f", self="p", start_dim=1),
@@ -111,18 +125,38 @@ def small_program(**changes: bytes) -> bytes:
         node("aten.cat.default", "z", tensors=["y", "y"], dim=-1),
     ]
     image = (1, 4, 5, 5)
-    types = {"c": image, "h": image, "p": (1, 4, 1, 1), "f": (1, 4), "y": (1, 3), "z": (1, 6)}
+    types = {
+        "c": image,
+        "h": image,
+        "p": (1, 4, 1, 1),
+        "f": (1, 4),
+        "y": (1, 3),
+        "z": (1, 6),
+    }
     return archive(nodes, {"x": (1, 2, 5, 5)}, constants, types, "z", **changes)
 
 
 def quantized_program() -> bytes:
-    """Return quantize, dequantize, a linear layer of int8 weights, quantize and dequantize."""
+    """Return quantize, dequantize, a linear layer of int8 weights, quantize and
+    dequantize.
+    """
     weights = np.arange(-6, 6, dtype=np.int8).reshape(3, 4)
-    constants = {"w": weights, "s": np.full(3, 0.02, np.float32), "o": np.zeros(3, np.int64)}
+    constants = {
+        "w": weights,
+        "s": np.full(3, 0.02, np.float32),
+        "o": np.zeros(3, np.int64),
+    }
     scale = {"scale": 0.05, "zero_point": -3, "quant_min": -128, "quant_max": 127}
     nodes = [
-        node("quantized_decomposed.quantize_per_tensor.default", "q", input="x", **scale),
-        node("quantized_decomposed.dequantize_per_tensor.default", "d", input="q", **scale),
+        node(
+            "quantized_decomposed.quantize_per_tensor.default", "q", input="x", **scale
+        ),
+        node(
+            "quantized_decomposed.dequantize_per_tensor.default",
+            "d",
+            input="q",
+            **scale,
+        ),
         node(
             "quantized_decomposed.dequantize_per_channel.default",
             "v",
@@ -132,8 +166,15 @@ def quantized_program() -> bytes:
             axis=0,
         ),
         node("aten.linear.default", "y", input="d", weight="v"),
-        node("quantized_decomposed.quantize_per_tensor.default", "r", input="y", **scale),
-        node("quantized_decomposed.dequantize_per_tensor.default", "z", input="r", **scale),
+        node(
+            "quantized_decomposed.quantize_per_tensor.default", "r", input="y", **scale
+        ),
+        node(
+            "quantized_decomposed.dequantize_per_tensor.default",
+            "z",
+            input="r",
+            **scale,
+        ),
     ]
     row = (2, 3)
     types = {"q": (2, 4), "d": (2, 4), "v": (3, 4), "y": row, "r": row, "z": row}

@@ -2,9 +2,10 @@
 
     PYTHONPATH=toolchain python -m tests.pytorch.make_archives [NAME ...]
 
-The archives are those of torch.export.save, but compressed and without traces of sources and sample
-inputs, and their weights have few digits. Needs torch and torchao; `cortexm` also executorch and
-tosa-tools. Near ties of float sums, the outputs of quantized programs follow Firmwright's integers.
+The archives are those of torch.export.save, but compressed and without traces of
+sources and sample inputs, and their weights have few digits. Needs torch and torchao;
+`cortexm` also executorch and tosa-tools. Near ties of float sums, the outputs of
+quantized programs follow Firmwright's integers.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class AllOperators(nn.Module):
 
 
 def exported(name: str) -> torch.export.ExportedProgram:
-    """Return the program of a network, "operators", or a name with "_core" or a method."""
+    """Return the program of a network, "operators", or a name with "_core" or a
+    method.
+    """
     stem = name.removesuffix("_core")
     if stem == "operators":
         model: nn.Module = AllOperators().eval()
@@ -78,7 +81,9 @@ def exported(name: str) -> torch.export.ExportedProgram:
     with torch.no_grad():
         for weights in (*model.parameters(), *model.buffers()):
             if weights.is_floating_point():
-                weights.copy_(torch.round(weights * STEPS_OF_WEIGHTS) / STEPS_OF_WEIGHTS)
+                weights.copy_(
+                    torch.round(weights * STEPS_OF_WEIGHTS) / STEPS_OF_WEIGHTS
+                )
     program = torch.export.export(model, inputs)
     return program.run_decompositions() if name.endswith("_core") else program
 
@@ -113,7 +118,9 @@ def _without_traces(root: Any) -> bytes:
     return json.dumps(root, separators=(",", ":")).encode()
 
 
-def sample_inputs(name: str, types: list[tuple[tuple[int, ...], str]]) -> list[list[Any]]:
+def sample_inputs(
+    name: str, types: list[tuple[tuple[int, ...], str]]
+) -> list[list[Any]]:
     """Return the inputs of each sample; integers count up from the sample's index."""
     rng = np.random.Generator(np.random.PCG64(len(name)))
     return [
@@ -133,11 +140,18 @@ def some_values(array: Any) -> Any:
 
 
 def names() -> list[str]:
-    return [*NETWORKS, *(f"{name}_core" for name in DECOMPOSED), *QUANTIZED, "operators"]
+    return [
+        *NETWORKS,
+        *(f"{name}_core" for name in DECOMPOSED),
+        *QUANTIZED,
+        "operators",
+    ]
 
 
 def outputs(name: str, data: bytes) -> dict[str, Any]:
-    """Return some values of PyTorch's outputs for each sample, by NAME/SAMPLE/OUTPUT."""
+    """Return some values of PyTorch's outputs for each sample, by
+    NAME/SAMPLE/OUTPUT.
+    """
     from firmwright.flows.model.model import load_model
     from firmwright.flows.samples.reference_outputs import quantized_values
     from firmwright.oracle.reference_runner import run_reference
@@ -145,7 +159,9 @@ def outputs(name: str, data: bytes) -> dict[str, Any]:
     module = load_model(ARCHIVES / f"{name}.pt2").module
     types = [(value.type.shape, value.type.dtype.name) for value in module.entry.params]
     names = [value.name for value in module.entry.params]
-    samples = [dict(zip(names, inputs, strict=True)) for inputs in sample_inputs(name, types)]
+    samples = [
+        dict(zip(names, inputs, strict=True)) for inputs in sample_inputs(name, types)
+    ]
     integers = quantized_values(module, samples)
     result = run_reference(data, samples, "pytorch", integers=integers)
     print(name, "values changed near ties, and all:", *result.rounding)
@@ -160,7 +176,9 @@ def main() -> int:
     ARCHIVES.mkdir(exist_ok=True)
     chosen = sys.argv[1:] or names()
     with np.load(ARCHIVES / "recorded.npz") as archive:
-        recorded = {k: v for k, v in archive.items() if k.partition("/")[0] not in chosen}
+        recorded = {
+            k: v for k, v in archive.items() if k.partition("/")[0] not in chosen
+        }
     for name in chosen:
         data = saved(exported(name))
         (ARCHIVES / f"{name}.pt2").write_bytes(slim(data))

@@ -36,7 +36,10 @@ class DsCnn(nn.Module):
             nn.ReLU(),
             nn.Dropout(0.2),
         )
-        blocks = ((_conv(width, width, 3, groups=width), _conv(width, width, 1)) for _ in range(2))
+        blocks = (
+            (_conv(width, width, 3, groups=width), _conv(width, width, 1))
+            for _ in range(2)
+        )
         self.blocks = nn.Sequential(*(layer for pair in blocks for layer in pair))
         self.classes = nn.Linear(width, 12)
 
@@ -58,10 +61,13 @@ class ResNet8(nn.Module):
             stride = 2 if stage else 1
             self.pairs.append(
                 nn.Sequential(
-                    _conv(inputs, outputs, 3, stride), _conv(outputs, outputs, 3, act=None)
+                    _conv(inputs, outputs, 3, stride),
+                    _conv(outputs, outputs, 3, act=None),
                 )
             )
-            self.shortcuts.append(nn.Conv2d(inputs, outputs, 1, stride) if stage else nn.Identity())
+            self.shortcuts.append(
+                nn.Conv2d(inputs, outputs, 1, stride) if stage else nn.Identity()
+            )
         self.classes = nn.Linear(width * 4, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -87,8 +93,13 @@ class MobileNetV1(nn.Sequential):
         layers = [_conv(3, width, 3, 2)]
         for k, stride in enumerate((1, 2, 1)):
             inputs = width << k
-            layers += [_conv(inputs, inputs, 3, stride, inputs), _conv(inputs, 2 * inputs, 1)]
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width * 8, 2))
+            layers += [
+                _conv(inputs, inputs, 3, stride, inputs),
+                _conv(inputs, 2 * inputs, 1),
+            ]
+        super().__init__(
+            *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width * 8, 2)
+        )
 
 
 class _Inverted(nn.Module):
@@ -163,7 +174,9 @@ class MobileNetV3(nn.Sequential):
 
 
 class FullMobileNetV2(nn.Sequential):
-    """All 17 inverted residuals of the published network, narrower: floats fit 512 KB."""
+    """All 17 inverted residuals of the published network, narrower: floats fit 512
+    KB.
+    """
 
     def __init__(self, width: float = 0.15) -> None:
         stages = (
@@ -180,7 +193,9 @@ class FullMobileNetV2(nn.Sequential):
         for expansion, channels, count, stride in stages:
             for k in range(count):
                 outputs, step = _channels(channels, width), 1 if k else stride
-                layers.append(_Inverted(inputs, outputs, step, hidden=inputs * expansion))
+                layers.append(
+                    _Inverted(inputs, outputs, step, hidden=inputs * expansion)
+                )
                 inputs = outputs
         last = _channels(1280, width)
         super().__init__(
@@ -214,7 +229,9 @@ class FullMobileNetV3(nn.Sequential):
         layers: list[nn.Module] = [_conv(3, inputs, 3, 2, act=swish)]
         for size, hidden, channels, squeezes, act, stride in rows:
             outputs, hidden = _channels(channels, width), _channels(hidden, width)
-            layers.append(_Inverted(inputs, outputs, stride, squeezes, act, size, hidden))
+            layers.append(
+                _Inverted(inputs, outputs, stride, squeezes, act, size, hidden)
+            )
             inputs = outputs
         last, classes = _channels(576, width), _channels(1024, width)
         super().__init__(
@@ -255,7 +272,8 @@ class Transformer(nn.Module):
 
 
 class VoiceActivity(nn.Module):
-    """Voice activity in the manner of Silero: a spectrum by convolution, an encoder, an LSTM.
+    """Voice activity in the manner of Silero: a spectrum by convolution, an encoder, an
+    LSTM.
 
     The state of the LSTM stays in buffers between the chunks of a stream.
     """
@@ -306,11 +324,17 @@ class _Norm(nn.Module):
 
 
 class CachedDecoder(nn.Module):
-    """One step of a language model: rotary positions, shared keys, and a cache in buffers."""
+    """One step of a language model: rotary positions, shared keys, and a cache in
+    buffers.
+    """
 
     def __init__(self, width: int = 8, length: int = 8) -> None:
         super().__init__()
-        self.tokens, self.norm, self.last = nn.Embedding(12, width), _Norm(width), _Norm(width)
+        self.tokens, self.norm, self.last = (
+            nn.Embedding(12, width),
+            _Norm(width),
+            _Norm(width),
+        )
         self.query = nn.Linear(width, width, bias=False)
         self.key, self.value = (nn.Linear(width, 4, bias=False) for _ in range(2))
         self.out = nn.Linear(width, width, bias=False)
@@ -341,14 +365,18 @@ class CachedDecoder(nn.Module):
         )
         x = x + self.out(y.transpose(1, 2).reshape(1, 1, -1))
         y = self.last(x)
-        return (x + self.down(F.silu(self.gate(y)) * self.up(y))) @ self.tokens.weight.t()
+        return (
+            x + self.down(F.silu(self.gate(y)) * self.up(y))
+        ) @ self.tokens.weight.t()
 
 
 def _floats(*shape: int) -> Callable[[], tuple[torch.Tensor, ...]]:
     return lambda: (torch.randn(shape),)
 
 
-Constructors = dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, ...]]]]
+Constructors = dict[
+    str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, ...]]]
+]
 NETWORKS: Constructors = {
     "autoencoder": (autoencoder, _floats(1, 40)),
     "ds_cnn": (DsCnn, _floats(1, 1, 25, 10)),
@@ -369,7 +397,9 @@ FULL_NETWORKS: Constructors = {
 """Networks with the published number of layers, which have no archives."""
 
 
-def make_network(name: str, seed: int = 0) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def make_network(
+    name: str, seed: int = 0
+) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Return a network in evaluation mode with statistics that are not trivial."""
     torch.manual_seed(seed)
     build, inputs = (NETWORKS | FULL_NETWORKS)[name]

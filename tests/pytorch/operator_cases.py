@@ -1,4 +1,6 @@
-"""PyTorch expressions that cover the translators, each a function of float and integer inputs."""
+"""PyTorch expressions that cover the translators, each a function of float and integer
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,10 @@ def unary_of_positive_numbers() -> dict[str, Case]:
         "rsqrt": torch.rsqrt,
         "sqrt": torch.sqrt,
     }
-    return {name: (lambda x, f=f: f(x.abs() + 0.1), (ROWS,)) for name, f in functions.items()}
+    return {
+        name: (lambda x, f=f: f(x.abs() + 0.1), (ROWS,))
+        for name, f in functions.items()
+    }
 
 
 def binary() -> dict[str, Case]:
@@ -111,12 +116,19 @@ def other_elementwise() -> dict[str, Case]:
         "masked_fill": (lambda x: x.masked_fill(x > 0, -3.0), (ROWS,)),
         "integers": (
             lambda x: (
-                (x * 10).to(torch.int32) // 3 + torch.tensor([1, 2, 3, 4, 5]).to(torch.int32) % 3
+                (x * 10).to(torch.int32) // 3
+                + torch.tensor([1, 2, 3, 4, 5]).to(torch.int32) % 3
             ),
             (ROWS,),
         ),
-        "promotion": (lambda x: (x > 0) + (x * 4).to(torch.int64) * 2 + (x > 1).float(), (ROWS,)),
-        "softplus_beta": (lambda x: F.softplus(x * 9, beta=2.0, threshold=5.0), (ROWS,)),
+        "promotion": (
+            lambda x: (x > 0) + (x * 4).to(torch.int64) * 2 + (x > 1).float(),
+            (ROWS,),
+        ),
+        "softplus_beta": (
+            lambda x: F.softplus(x * 9, beta=2.0, threshold=5.0),
+            (ROWS,),
+        ),
     }
 
 
@@ -132,7 +144,10 @@ def movement() -> dict[str, Case]:
         "slice": (lambda x: x[:, 1:, ::2] + x[:, :-1, -3:], (ROWS,)),
         "select": (lambda x: x[-1, 1] + x.select(0, 0)[2], (ROWS,)),
         "narrow": (lambda x: x.narrow(1, 1, 2), (ROWS,)),
-        "expand": (lambda x: x[:, :1].expand(2, 4, 5) + x[:, :1].expand(-1, 4, -1), (ROWS,)),
+        "expand": (
+            lambda x: x[:, :1].expand(2, 4, 5) + x[:, :1].expand(-1, 4, -1),
+            (ROWS,),
+        ),
         "repeat": (lambda x: x.repeat(2, 1, 1, 2) + torch.tile(x, (1, 2)), (ROWS,)),
         "flip": (lambda x: x.flip(0, 2), (ROWS,)),
         "roll": (lambda x: x.roll((1, -2), (0, 2)) + x.roll(4), (ROWS,)),
@@ -146,13 +161,19 @@ def movement() -> dict[str, Case]:
         "unfold": (lambda x: x.unfold(2, 3, 2), (VOLUME,)),
         "index_select": (lambda x: x.index_select(2, _index(4, 0, 0)), (ROWS,)),
         "index": (lambda x: x[:, _index(2, 0)], (ROWS,)),
-        "gather": (lambda x: x.gather(2, torch.ones(2, 3, 2, dtype=torch.int64)), (ROWS,)),
+        "gather": (
+            lambda x: x.gather(2, torch.ones(2, 3, 2, dtype=torch.int64)),
+            (ROWS,),
+        ),
         "embedding": (_embedding, (ROWS,)),
         "tril": (lambda x: x.tril() + x.triu(1), (ROWS,)),
         "arange": (lambda x: x + torch.arange(5) * torch.ones_like(x) + 2, (ROWS,)),
         "squeeze": (lambda x: x[:1].squeeze(0).unsqueeze(-1).squeeze(), (ROWS,)),
         "movedim": (lambda x: x.movedim(0, -1), (ROWS,)),
-        "slice_write": (lambda x: torch.slice_scatter(x, x[:, :1] * 2, 1, 1, 2), (ROWS,)),
+        "slice_write": (
+            lambda x: torch.slice_scatter(x, x[:, :1] * 2, 1, 1, 2),
+            (ROWS,),
+        ),
         "select_write": (lambda x: torch.select_scatter(x, x[:, 0] * 2, 1, 2), (ROWS,)),
         "index_copy": (lambda x: x.index_copy(1, _index(2, 0), x[:, :2] + 5), (ROWS,)),
         "index_put": (lambda x: x.index_put((_index(1),), x[:1] + 5), (ROWS,)),
@@ -163,13 +184,19 @@ def movement() -> dict[str, Case]:
 def reductions() -> dict[str, Case]:
     return {
         "sum": (lambda x: x.sum(1) + x.sum((0, 2)).sum(), (ROWS,)),
-        "mean": (lambda x: x.mean((2, 3)) + x.mean((2, 3), keepdim=True).flatten(1), (IMAGE,)),
+        "mean": (
+            lambda x: x.mean((2, 3)) + x.mean((2, 3), keepdim=True).flatten(1),
+            (IMAGE,),
+        ),
         "amax": (lambda x: x.amax(1, keepdim=True) - x.amin(1, keepdim=True), (ROWS,)),
         "max_dim": (lambda x: x.max(1)[0] + x.max(1)[1] + x.min(), (ROWS,)),
         "argmax": (lambda x: x.argmax(-1) + x.argmax() + x.argmin(-1), (ROWS,)),
         "var": (lambda x: x.var(-1) + x.std(-1, unbiased=False) + x.var(), (ROWS,)),
         "prod": (lambda x: x.prod(1), (ROWS,)),
-        "norm": (lambda x: x.norm(dim=-1) + torch.linalg.vector_norm(x, 1, -1), (ROWS,)),
+        "norm": (
+            lambda x: x.norm(dim=-1) + torch.linalg.vector_norm(x, 1, -1),
+            (ROWS,),
+        ),
         "any": (lambda x: (x > 1).any(-1) | (x > -1).all(-1), (ROWS,)),
         "cumsum": (lambda x: x.cumsum(1), (ROWS,)),
         "topk": (lambda x: x.topk(2, -1)[0], (ROWS,)),
@@ -187,12 +214,17 @@ def products() -> dict[str, Case]:
     return {
         "matmul": (lambda a, b: a @ b.transpose(-1, -2), ((2, 3, 5), (2, 4, 5))),
         "bmm": (lambda a, b: torch.bmm(a, b), ((2, 3, 5), (2, 5, 4))),
-        "einsum": (lambda a, b: torch.einsum("bij,bkj->bik", a, b), ((2, 3, 5), (2, 4, 5))),
+        "einsum": (
+            lambda a, b: torch.einsum("bij,bkj->bik", a, b),
+            ((2, 3, 5), (2, 4, 5)),
+        ),
         "linear_vector": (nn.Linear(7, 3), (VECTOR,)),
         "linear_no_bias": (nn.Linear(5, 3, bias=False), (ROWS,)),
         "attention": (F.scaled_dot_product_attention, ((1, 2, 4, 8),) * 3),
         "attention_causal": (
-            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
+            lambda q, k, v: F.scaled_dot_product_attention(
+                q, k, v, is_causal=True, scale=0.3
+            ),
             ((1, 2, 4, 8),) * 3,
         ),
         "attention_grouped": (
@@ -222,7 +254,10 @@ def windows() -> dict[str, Case]:
     return {
         "conv1d": (nn.Conv1d(4, 3, 3, padding=1, dilation=2), (VOLUME,)),
         "conv_same": (nn.Conv2d(4, 3, (4, 3), padding="same"), (IMAGE,)),
-        "conv_valid": (nn.Conv2d(4, 3, 3, stride=(2, 1), padding="valid", bias=False), (IMAGE,)),
+        "conv_valid": (
+            nn.Conv2d(4, 3, 3, stride=(2, 1), padding="valid", bias=False),
+            (IMAGE,),
+        ),
         "conv_unbatched": (nn.Conv2d(4, 3, 3), ((4, 6, 8),)),
         "conv3d": (nn.Conv3d(2, 3, 2), ((1, 2, 3, 4, 5),)),
         "conv_groups": (nn.Conv2d(4, 8, 3, groups=2, padding=1), (IMAGE,)),
@@ -231,13 +266,19 @@ def windows() -> dict[str, Case]:
             nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1),
             (IMAGE,),
         ),
-        "conv_transpose1d": (nn.ConvTranspose1d(4, 2, 4, stride=2, groups=2), (VOLUME,)),
+        "conv_transpose1d": (
+            nn.ConvTranspose1d(4, 2, 4, stride=2, groups=2),
+            (VOLUME,),
+        ),
         "batch_norm": (_trained_norm(), (IMAGE,)),
         "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True), (IMAGE,)),
         "max_pool1d": (lambda x: F.max_pool1d(x, 2), (VOLUME,)),
         "avg_pool": (lambda x: F.avg_pool2d(x, 3, 2, 1), (IMAGE,)),
         "avg_pool_ceil": (lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), (IMAGE,)),
-        "avg_pool_inside": (lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (IMAGE,)),
+        "avg_pool_inside": (
+            lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+            (IMAGE,),
+        ),
         "avg_pool1d": (lambda x: F.avg_pool1d(x, 3), (VOLUME,)),
         "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (3, 4)), (IMAGE,)),
         "adaptive_global": (lambda x: F.adaptive_avg_pool2d(x, 1), (IMAGE,)),
@@ -245,14 +286,28 @@ def windows() -> dict[str, Case]:
         "adaptive1d": (lambda x: F.adaptive_avg_pool1d(x, 3), (VOLUME,)),
         "nearest": (lambda x: F.interpolate(x, scale_factor=2), (IMAGE,)),
         "nearest_size": (lambda x: F.interpolate(x, size=(5, 11)), (IMAGE,)),
-        "bilinear": (lambda x: F.interpolate(x, scale_factor=2.5, mode="bilinear"), (IMAGE,)),
-        "bilinear_size": (lambda x: F.interpolate(x, size=(9, 5), mode="bilinear"), (IMAGE,)),
-        "bilinear_corners": (
-            lambda x: F.interpolate(x, size=(9, 5), mode="bilinear", align_corners=True),
+        "bilinear": (
+            lambda x: F.interpolate(x, scale_factor=2.5, mode="bilinear"),
             (IMAGE,),
         ),
-        "bicubic": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), (IMAGE,)),
-        "linear1d": (lambda x: F.interpolate(x, scale_factor=2, mode="linear"), (VOLUME,)),
+        "bilinear_size": (
+            lambda x: F.interpolate(x, size=(9, 5), mode="bilinear"),
+            (IMAGE,),
+        ),
+        "bilinear_corners": (
+            lambda x: F.interpolate(
+                x, size=(9, 5), mode="bilinear", align_corners=True
+            ),
+            (IMAGE,),
+        ),
+        "bicubic": (
+            lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
+            (IMAGE,),
+        ),
+        "linear1d": (
+            lambda x: F.interpolate(x, scale_factor=2, mode="linear"),
+            (VOLUME,),
+        ),
     }
 
 
@@ -269,7 +324,10 @@ def recurrent() -> dict[str, Case]:
         "lstm": (_Recurrent(nn.LSTM(5, 6, 2, batch_first=True)), (sequence,)),
         "lstm_two_ways": (_Recurrent(nn.LSTM(5, 3, bidirectional=True)), (sequence,)),
         "lstm_no_bias": (_Recurrent(nn.LSTM(5, 3, bias=False)), (sequence,)),
-        "gru": (_Recurrent(nn.GRU(5, 6, 2, bidirectional=True, batch_first=True)), (sequence,)),
+        "gru": (
+            _Recurrent(nn.GRU(5, 6, 2, bidirectional=True, batch_first=True)),
+            (sequence,),
+        ),
         "rnn": (_Recurrent(nn.RNN(5, 6, batch_first=True)), (sequence,)),
         "rnn_relu": (_Recurrent(nn.RNN(5, 6, nonlinearity="relu")), (sequence,)),
         "lstm_cell": (_Cell(nn.LSTMCell(5, 6)), ((1, 5),)),
@@ -310,7 +368,14 @@ def operator_cases() -> dict[str, tuple[nn.Module, tuple[tuple[int, ...], ...]]]
     """Return a module and the shapes of its inputs for each case."""
     torch.manual_seed(0)
     elementwise = (unary(), unary_of_positive_numbers(), binary(), other_elementwise())
-    tables = (*elementwise, movement(), reductions(), products(), windows(), recurrent())
+    tables = (
+        *elementwise,
+        movement(),
+        reductions(),
+        products(),
+        windows(),
+        recurrent(),
+    )
     cases = {name: case for table in tables for name, case in table.items()}
     return {
         name: ((f if isinstance(f, nn.Module) else _AsModule(f)).eval(), shapes)

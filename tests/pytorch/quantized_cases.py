@@ -1,4 +1,6 @@
-"""Random layers between quantize and dequantize, in the form in which PT2E writes them."""
+"""Random layers between quantize and dequantize, in the form in which PT2E writes
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ LAYERS = 24
 class _Pair(nn.Module):
     """Quantizes and dequantizes in steps that `spread` determines."""
 
-    def __init__(self, rng: np.random.Generator, spread: float, is_unsigned: bool) -> None:
+    def __init__(
+        self, rng: np.random.Generator, spread: float, is_unsigned: bool
+    ) -> None:
         super().__init__()
         low = 0 if is_unsigned else -128
         self.limits = low, low + 255
@@ -38,7 +42,11 @@ class _Quantized(nn.Module):
     """An operator with pairs at its inputs and its result."""
 
     def __init__(
-        self, rng: np.random.Generator, body: Callable[..., Any], inputs: int, spread: float
+        self,
+        rng: np.random.Generator,
+        body: Callable[..., Any],
+        inputs: int,
+        spread: float,
     ) -> None:
         super().__init__()
         unsigned = bool(rng.random() < 0.3)
@@ -54,11 +62,17 @@ class _Quantized(nn.Module):
 class _Weighted(nn.Module):
     """A layer with int8 weights per channel or tensor and an int32 or float bias."""
 
-    def __init__(self, rng: np.random.Generator, layer: nn.Module, is_per_channel: bool) -> None:
+    def __init__(
+        self, rng: np.random.Generator, layer: nn.Module, is_per_channel: bool
+    ) -> None:
         super().__init__()
         self.layer = layer
         real = layer.weight.detach()
-        size = real.abs().flatten(1).amax(1) if is_per_channel else real.abs().max().reshape(1)
+        size = (
+            real.abs().flatten(1).amax(1)
+            if is_per_channel
+            else real.abs().max().reshape(1)
+        )
         scales = size / 127
         spread = scales.reshape(-1, *(1,) * (real.dim() - 1))
         self.register_buffer("weights", torch.round(real / spread).to(torch.int8))
@@ -70,13 +84,19 @@ class _Weighted(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         ops, limits = torch.ops.quantized_decomposed, (-127, 127, torch.int8)
         if self.is_per_channel:
-            w = ops.dequantize_per_channel(self.weights, self.scales, self.points, 0, *limits)
+            w = ops.dequantize_per_channel(
+                self.weights, self.scales, self.points, 0, *limits
+            )
         else:
-            w = ops.dequantize_per_tensor(self.weights, self.scales, self.points, *limits)
+            w = ops.dequantize_per_tensor(
+                self.weights, self.scales, self.points, *limits
+            )
         layer = self.layer
         if isinstance(layer, nn.Linear):
             return F.linear(x, w, self.bias)
-        return F.conv2d(x, w, self.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+        return F.conv2d(
+            x, w, self.bias, layer.stride, layer.padding, layer.dilation, layer.groups
+        )
 
 
 def _weighted(rng: np.random.Generator, kind: str) -> Layer:

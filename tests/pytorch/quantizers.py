@@ -8,7 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 from torchao.quantization.pt2e import move_exported_model_to_eval
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantize_pt2e import (
+    convert_pt2e,
+    prepare_pt2e,
+    prepare_qat_pt2e,
+)
 
 from tests.pytorch.networks import make_network
 
@@ -18,10 +22,14 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 def xnnpack(is_qat: bool = False) -> Any:
-    """Return the quantizer of ExecuTorch's XNNPACK delegate: int8, weights per channel."""
+    """Return the quantizer of ExecuTorch's XNNPACK delegate: int8, weights per
+    channel.
+    """
     from torchao.testing.pt2e import _xnnpack_quantizer as module
 
-    config = module.get_symmetric_quantization_config(is_per_channel=True, is_qat=is_qat)
+    config = module.get_symmetric_quantization_config(
+        is_per_channel=True, is_qat=is_qat
+    )
     return module.XNNPACKQuantizer().set_global(config)
 
 
@@ -43,7 +51,8 @@ def cortex_m() -> Any:
 def _noise(inputs: Tensors, batch: int | None = None) -> Tensors:
     """Return random floats in the memory format of `inputs`; integers are theirs."""
     samples = (
-        torch.randn(batch or len(x), *x.shape[1:]) if x.is_floating_point() else x for x in inputs
+        torch.randn(batch or len(x), *x.shape[1:]) if x.is_floating_point() else x
+        for x in inputs
     )
     return tuple(
         sample.to(memory_format=torch.channels_last)
@@ -53,7 +62,9 @@ def _noise(inputs: Tensors, batch: int | None = None) -> Tensors:
     )
 
 
-def calibrated(model: nn.Module, inputs: Tensors, quantizer: Any) -> torch.export.ExportedProgram:
+def calibrated(
+    model: nn.Module, inputs: Tensors, quantizer: Any
+) -> torch.export.ExportedProgram:
     """Return a program quantized after training, with noise as the samples."""
     program = torch.export.export(model, inputs)
     prepared = prepare_pt2e(program.module(check_guards=False), quantizer)
@@ -62,11 +73,15 @@ def calibrated(model: nn.Module, inputs: Tensors, quantizer: Any) -> torch.expor
     return torch.export.export(convert_pt2e(prepared), inputs)
 
 
-def trained(model: nn.Module, inputs: Tensors, quantizer: Any) -> torch.export.ExportedProgram:
+def trained(
+    model: nn.Module, inputs: Tensors, quantizer: Any
+) -> torch.export.ExportedProgram:
     """Return a program trained for a few steps with the quantizer's rounding."""
     batch = torch.export.Dim("batch", min=2, max=64)
     shapes = tuple({0: batch} for _ in inputs)
-    program = torch.export.export(model.train(), _noise(inputs, 2), dynamic_shapes=shapes)
+    program = torch.export.export(
+        model.train(), _noise(inputs, 2), dynamic_shapes=shapes
+    )
     prepared = prepare_qat_pt2e(program.module(check_guards=False), quantizer)
     optimizer = torch.optim.SGD(prepared.parameters(), 1e-3)
     for _ in range(TRAINING_STEPS):
@@ -79,7 +94,9 @@ def trained(model: nn.Module, inputs: Tensors, quantizer: Any) -> torch.export.E
     return torch.export.export(converted, inputs)
 
 
-def with_int8_weights(model: nn.Module, inputs: Tensors) -> torch.export.ExportedProgram:
+def with_int8_weights(
+    model: nn.Module, inputs: Tensors
+) -> torch.export.ExportedProgram:
     """Return a program of torchao.quantize_ with int8 weights and float activations."""
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
     from torchao.utils import unwrap_tensor_subclass

@@ -1,4 +1,6 @@
-"""PyTorch programs: archives made by make_archives.py, with PyTorch's recorded outputs."""
+"""PyTorch programs: archives made by make_archives.py, with PyTorch's recorded
+outputs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from numpy.typing import NDArray
 from firmwright.flows.board.model_session import open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model, load_model
-from firmwright.flows.samples.reference_outputs import quantized_values, run_numpy_reference
+from firmwright.flows.samples.reference_outputs import (
+    quantized_values,
+    run_numpy_reference,
+)
 from firmwright.flows.verify.verification import verify
 from firmwright.ir.graph.nodes import Function
 from firmwright.oracle.compare import compare_outputs
@@ -65,16 +70,22 @@ def assert_recorded(name: str, outputs: list[Tensors]) -> None:
             assert some.dtype == expected.dtype, tensor
             if expected.dtype.kind == "f":
                 bound = 1e-4 * np.abs(expected).max() + 1e-5
-                np.testing.assert_allclose(some, expected, 0, bound, err_msg=f"{name} {tensor}")
+                np.testing.assert_allclose(
+                    some, expected, 0, bound, err_msg=f"{name} {tensor}"
+                )
             else:
-                np.testing.assert_array_equal(some, expected, err_msg=f"{name} {tensor}")
+                np.testing.assert_array_equal(
+                    some, expected, err_msg=f"{name} {tensor}"
+                )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_results_equal_those_of_pytorch(name: str) -> None:
     model = loaded(name)
     inputs = samples(model, name)
-    assert_recorded(name, [dict(v) for v in run_numpy_reference(model.module, inputs).outputs])
+    assert_recorded(
+        name, [dict(v) for v in run_numpy_reference(model.module, inputs).outputs]
+    )
 
 
 def run_on(name: str, board: str) -> None:
@@ -91,7 +102,12 @@ def test_generated_c_equals_pytorch() -> None:
 
 
 def test_quantized_programs_compute_with_integers() -> None:
-    for name in ("mobilenet_v2_int8", "resnet8_int8", "resnet8_cortexm", "mobilenet_v1_qat"):
+    for name in (
+        "mobilenet_v2_int8",
+        "resnet8_int8",
+        "resnet8_cortexm",
+        "mobilenet_v1_qat",
+    ):
         calls = entry_of(loaded(name)).body
         floats = [call.op for call in calls if call.outputs[0].type.dtype.is_float]
         assert floats == ["dequantize"]
@@ -117,7 +133,9 @@ def test_every_network_equals_pytorch(name: str, board: str) -> None:
 @pytest.mark.host_c
 @pytest.mark.parametrize("seed", range(1, RANDOM_PROGRAMS + 1))
 def test_random_quantized_layers_equal_pytorch(seed: int, tmp_path: Path) -> None:
-    """The integers of layers with random scales, weights and zero points, also in generated C."""
+    """The integers of layers with random scales, weights and zero points, also in
+    generated C.
+    """
     import torch
 
     from tests.pytorch.make_archives import saved
@@ -130,7 +148,9 @@ def test_random_quantized_layers_equal_pytorch(seed: int, tmp_path: Path) -> Non
     batch = samples(model, path.stem, 8)
     integers = quantized_values(model.module, batch)
     expected = run_reference(path.read_bytes(), batch, "pytorch", integers=integers)
-    named = [{key.partition(":")[2]: y for key, y in run.items()} for run in expected.outputs]
+    named = [
+        {key.partition(":")[2]: y for key, y in run.items()} for run in expected.outputs
+    ]
     result = compare_outputs(named, run_numpy_reference(model.module, batch).outputs)
     assert not result.mismatches, f"{seed} {result}"
     changed, values = expected.rounding
@@ -145,7 +165,9 @@ def test_random_quantized_layers_equal_pytorch(seed: int, tmp_path: Path) -> Non
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(not has_torch, reason="needs the Python package torch")
 @pytest.mark.parametrize("form", ["", "_int8"])
-@pytest.mark.parametrize("name", ["full_mobilenet_v2", "full_mobilenet_v3", "transformer"])
+@pytest.mark.parametrize(
+    "name", ["full_mobilenet_v2", "full_mobilenet_v3", "transformer"]
+)
 @pytest.mark.parametrize(
     "board",
     [

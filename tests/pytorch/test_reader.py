@@ -1,4 +1,6 @@
-"""The reader of PyTorch archives: damaged and hostile files, and unsupported programs."""
+"""The reader of PyTorch archives: damaged and hostile files, and unsupported
+programs.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +72,14 @@ def test_a_written_program_is_imported() -> None:
         (small_program(byteorder=b"big"), "big-endian"),
         (pack({"net/data.pkl": b"", "net/version": b"3"}), "weights without a program"),
         (pack({"net/constants.pkl": b""}), "TorchScript"),
-        (pack({"serialized_exported_program.json": b"{}"}), "the format of an old PyTorch"),
-        (pack({"config.json": b"{}", "model.weights.h5": b""}), "a Keras model.*TFLiteConverter"),
+        (
+            pack({"serialized_exported_program.json": b"{}"}),
+            "the format of an old PyTorch",
+        ),
+        (
+            pack({"config.json": b"{}", "model.weights.h5": b""}),
+            "a Keras model.*TFLiteConverter",
+        ),
         (pack({"net/other": b""}), "it has no program"),
         (pack({"x.npy": b""}), "it contains arrays, not a model"),
         (
@@ -80,9 +88,18 @@ def test_a_written_program_is_imported() -> None:
         ),
         (small_program(**{"data/weights/w": b"\0" * 8}), "shorter than its sizes"),
         (changed(*GRAPH, "tensor_values", "c", "sizes", to=HUGE), "has the shape"),
-        (changed(*GRAPH, "tensor_values", "z", "sizes", to=[{}]), "does not follow its schema"),
-        (changed(*GRAPH, "nodes", 1, "outputs", to=[{"as_tensor": {"name": "c"}}]), "second time"),
-        (changed(*GRAPH, "nodes", 0, to=node("aten.relu.default", "c", self="y")), "before it is"),
+        (
+            changed(*GRAPH, "tensor_values", "z", "sizes", to=[{}]),
+            "does not follow its schema",
+        ),
+        (
+            changed(*GRAPH, "nodes", 1, "outputs", to=[{"as_tensor": {"name": "c"}}]),
+            "second time",
+        ),
+        (
+            changed(*GRAPH, "nodes", 0, to=node("aten.relu.default", "c", self="y")),
+            "before it is",
+        ),
         (changed("schema_version", "major", to=99), "version 99"),
     ],
 )
@@ -144,7 +161,9 @@ def test_a_change_of_a_part_in_place_is_refused() -> None:
         node("aten.neg.default", "y", self="x"),
     ]
     data = archive(nodes, {"x": shape}, {}, {"a": (3,), "b": (3,), "y": shape}, "y")
-    with pytest.raises(UnsupportedError, match="a change in place of a part of a tensor"):
+    with pytest.raises(
+        UnsupportedError, match="a change in place of a part of a tensor"
+    ):
         load(data)
 
 
@@ -159,13 +178,23 @@ def test_transposed_weights_are_read_by_their_strides() -> None:
         "sizes": [{"as_int": 4}, {"as_int": 3}],
         "strides": [{"as_int": 1}, {"as_int": 4}],
     }
-    module = load_module_bytes(pack(files | {name: json.dumps(config).encode()}), "net.pt2")
-    stored = next(c for c in module.constants.values() if c.size_bytes == weights.nbytes)
+    module = load_module_bytes(
+        pack(files | {name: json.dumps(config).encode()}), "net.pt2"
+    )
+    stored = next(
+        c for c in module.constants.values() if c.size_bytes == weights.nbytes
+    )
     np.testing.assert_array_equal(stored.array(), weights.T)
 
 
 def test_the_page_lists_all_operators() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text(encoding="utf-8")
-    listed = page.partition("<!-- made from frontends/pytorch/operators -->\n```text\n")[2]
-    names = [name.removeprefix("aten.") for name in translators() if name.startswith("aten.")]
+    page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text(
+        encoding="utf-8"
+    )
+    listed = page.partition(
+        "<!-- made from frontends/pytorch/operators -->\n```text\n"
+    )[2]
+    names = [
+        name.removeprefix("aten.") for name in translators() if name.startswith("aten.")
+    ]
     assert listed.partition("```")[0].split() == sorted(names)

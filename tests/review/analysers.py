@@ -1,12 +1,14 @@
-"""What static analysers find in a written project: gcc -fanalyzer, clang-tidy, cppcheck, MISRA.
+"""What static analysers find in a written project: gcc -fanalyzer, clang-tidy,
+cppcheck, MISRA.
 
-In: the folder of a project as `firmwright compile` writes it; its board.json says which files the
-board takes and how they are compiled. Out: findings with paths relative to that folder, sorted,
-each once. A tool that breaks off, or that cannot read a file, raises `RuntimeError`: silence of a
-tool that did not look is no finding of its own.
+In: the folder of a project as `firmwright compile` writes it; its board.json says which
+files the board takes and how they are compiled. Out: findings with paths relative to
+that folder, sorted, each once. A tool that breaks off, or that cannot read a file,
+raises `RuntimeError`: silence of a tool that did not look is no finding of its own.
 
 What a tool is told to leave out stands, each with its reason, in clang-tidy.yaml and
-cppcheck-suppressions.txt beside this file; what of MISRA C is not kept, in docs/misra.md.
+cppcheck-suppressions.txt beside this file; what of MISRA C is not kept, in
+docs/misra.md.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 TIDY_CONFIG = HERE / "clang-tidy.yaml"
 TIDY_MODEL_CHECKS = "--checks=-bugprone-macro-parentheses"
-"""A model's macros take the template of an assembly statement, which cannot be parenthesized."""
+"""A model's macros take the template of an assembly statement, which cannot be
+parenthesized.
+"""
 SUPPRESSIONS = HERE / "cppcheck-suppressions.txt"
 MISRA = "misra-c2012-"
 
@@ -40,14 +44,21 @@ CORTEX_M4 = (
 )
 """What cppcheck, which is no compiler, must be told to see what gcc sees: the assembly.
 
-For clang it has no register names, which Cppcheck 2.17 cannot read beside an initial value.
+For clang it has no register names, which Cppcheck 2.17 cannot read beside an initial
+value.
 """
 
 PORTABLE = ("FWR_REVIEW_PORTABLE=1",)
-"""Nothing that a compiler says of itself: the C beside the assembly, for every other compiler."""
+"""Nothing that a compiler says of itself: the C beside the assembly, for every other
+compiler.
+"""
 
-_GCC = re.compile(r"(?P<file>\S+?):(?P<line>\d+):\d+: (?:warning|error): .*\[-W(?P<rule>[\w=-]+)\]")
-_TIDY = re.compile(r"(?P<file>\S+?):(?P<line>\d+):\d+: (?:warning|error): .*\[(?P<rule>[\w.,-]+)\]")
+_GCC = re.compile(
+    r"(?P<file>\S+?):(?P<line>\d+):\d+: (?:warning|error): .*\[-W(?P<rule>[\w=-]+)\]"
+)
+_TIDY = re.compile(
+    r"(?P<file>\S+?):(?P<line>\d+):\d+: (?:warning|error): .*\[(?P<rule>[\w.,-]+)\]"
+)
 _CPPCHECK = re.compile(r"(?P<file>[^:\n]+):(?P<line>\d+):(?P<rule>[\w.-]+)")
 
 
@@ -73,11 +84,15 @@ class Project:
 
     @classmethod
     def read(cls, folder: Path) -> Project:
-        return cls(folder, json.loads((folder / "board" / "board.json").read_text("utf-8")))
+        return cls(
+            folder, json.loads((folder / "board" / "board.json").read_text("utf-8"))
+        )
 
     @property
     def models(self) -> tuple[str, ...]:
-        return tuple(sorted(f"model/{file.name}" for file in self.folder.glob("model/*.c")))
+        return tuple(
+            sorted(f"model/{file.name}" for file in self.folder.glob("model/*.c"))
+        )
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -87,7 +102,9 @@ class Project:
     @property
     def includes(self) -> list[str]:
         port = f"runtime/port/{self.facts['port']}"
-        return [f"-I{path}" for path in ("board", "runtime", "runtime/port", port, "model")]
+        return [
+            f"-I{path}" for path in ("board", "runtime", "runtime/port", port, "model")
+        ]
 
     def optimisation(self, file: str) -> str:
         kind = "model" if file in self.models else "runtime"
@@ -99,7 +116,12 @@ class Project:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            words, cwd=self.folder, capture_output=True, text=True, errors="replace", check=False
+            words,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
 
 
@@ -109,7 +131,11 @@ def gcc_analyzer(project: Project, file: str, *, host: bool = False) -> list[Fin
         command = ["gcc", "-std=c99"]
     else:
         # No figures of stacks: they would be written beside the null device.
-        flags = [f for f in project.facts["compile_flags"] if f not in ("-fstack-usage", "-g")]
+        flags = [
+            f
+            for f in project.facts["compile_flags"]
+            if f not in ("-fstack-usage", "-g")
+        ]
         command = [project.cross_gcc, *flags]
     command += [project.optimisation(file), "-fanalyzer", *project.includes]
     done = project.run(*command, "-c", file, "-o", os.devnull)
@@ -120,7 +146,9 @@ def gcc_analyzer(project: Project, file: str, *, host: bool = False) -> list[Fin
 
 def clang_tidy(project: Project, file: str) -> list[Finding]:
     """clang-tidy with the checks of clang-tidy.yaml, for the board's core."""
-    flags = [f for f in project.facts["clang_flags"] if f not in ("-fstack-usage", "-g")]
+    flags = [
+        f for f in project.facts["clang_flags"] if f not in ("-fstack-usage", "-g")
+    ]
     headers = library_headers(project)
     words = [*flags, project.optimisation(file), *project.includes, *headers]
     options = ["--quiet", f"--config-file={TIDY_CONFIG}"]
@@ -134,22 +162,37 @@ def clang_tidy(project: Project, file: str) -> list[Finding]:
 
 
 def library_headers(project: Project) -> list[str]:
-    """Where the C library has its headers: gcc knows, clang has none for a bare board."""
+    """Where the C library has its headers: gcc knows, clang has none for a bare
+    board.
+    """
     if not project.facts["toolchain"]:
         return []
     said = project.run(
-        project.cross_gcc, *project.facts["library_flags"], "-E", "-v", "-xc", os.devnull
+        project.cross_gcc,
+        *project.facts["library_flags"],
+        "-E",
+        "-v",
+        "-xc",
+        os.devnull,
     ).stderr
-    listed = said.split("search starts here:")[-1].split("End of search list")[0].split()
+    listed = (
+        said.split("search starts here:")[-1].split("End of search list")[0].split()
+    )
     places = [os.path.realpath(place) for place in listed]
     return [f"-isystem{place}" for place in places if "/gcc/" not in place]
 
 
-def cppcheck(project: Project, defines: Sequence[str], *, misra: bool = True) -> list[Finding]:
-    """All that cppcheck looks for, and its MISRA C:2012 addon, over the whole program at once."""
+def cppcheck(
+    project: Project, defines: Sequence[str], *, misra: bool = True
+) -> list[Finding]:
+    """All that cppcheck looks for, and its MISRA C:2012 addon, over the whole program
+    at once.
+    """
     with tempfile.TemporaryDirectory(prefix="firmwright-review-") as scratch:
         found = _cppcheck(project, defines, scratch, misra=misra)
-    broken = [f for f in found if f.rule in ("syntaxError", "internalError", "cppcheckError")]
+    broken = [
+        f for f in found if f.rule in ("syntaxError", "internalError", "cppcheckError")
+    ]
     if broken:
         raise RuntimeError(f"cppcheck breaks off: {', '.join(map(str, broken))}")
     return found
@@ -160,8 +203,8 @@ def _cppcheck(
 ) -> list[Finding]:
     """One run; its dumps lie in `scratch`, so that several may work on one project.
 
-    Values are followed once: loops within loops within loops, which kernels are, take minutes
-    otherwise, and no finding was ever owed to that.
+    Values are followed once: loops within loops within loops, which kernels are, take
+    minutes otherwise, and no finding was ever owed to that.
     """
     command = [
         "cppcheck",
@@ -212,5 +255,8 @@ def others(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _findings(pattern: re.Pattern[str], text: str, tool: str) -> list[Finding]:
-    found = {Finding(m["file"], int(m["line"]), tool, m["rule"]) for m in pattern.finditer(text)}
+    found = {
+        Finding(m["file"], int(m["line"]), tool, m["rule"])
+        for m in pattern.finditer(text)
+    }
     return sorted(found)

@@ -1,13 +1,14 @@
-"""docs/misra.md against what the addon counts: the deviations that it lists, and its table.
+"""docs/misra.md against what the addon counts: the deviations that it lists, and its
+table.
 
     PYTHONPATH=toolchain python -m tests.review.misra MODELS
 
 MODELS is the folder of the MLPerf Tiny models; the command writes the table.
 
-Read the diff before committing it. A rule is a heading of the page, `### Rule 10.1 (required):
-text`; what is found and has none ends this script, as it fails the tests. Findings count over
-both forms of the C, the one that gcc compiles for the core and the portable one; the runtime is
-that of the board, the same in each project.
+Read the diff before committing it. A rule is a heading of the page, `### Rule 10.1
+(required): text`; what is found and has none ends this script, as it fails the tests.
+Findings count over both forms of the C, the one that gcc compiles for the core and the
+portable one; the runtime is that of the board, the same in each project.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.review.analysers import CORTEX_M4, PORTABLE, Finding, Project, cppcheck, misra_rules
+from tests.review.analysers import (
+    CORTEX_M4,
+    PORTABLE,
+    Finding,
+    Project,
+    cppcheck,
+    misra_rules,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "misra.md"
@@ -34,7 +42,9 @@ MODELS = {
     "ww": "str_ww_ref_model",
 }
 RUNTIME = "runtime"
-_HEADING = re.compile(r"^### Rule (?P<rule>\d+\.\d+) \((?P<category>required|advisory)\): \S", re.M)
+_HEADING = re.compile(
+    r"^### Rule (?P<rule>\d+\.\d+) \((?P<category>required|advisory)\): \S", re.M
+)
 
 Counts = Mapping[str, Counter[str]]
 """Column of the table -> rule -> how many."""
@@ -42,13 +52,19 @@ Counts = Mapping[str, Counter[str]]
 
 def deviations() -> dict[str, str]:
     """Rule -> its category, of every rule that the page says is not kept."""
-    return {m["rule"]: m["category"] for m in _HEADING.finditer(PAGE.read_text("utf-8"))}
+    return {
+        m["rule"]: m["category"] for m in _HEADING.finditer(PAGE.read_text("utf-8"))
+    }
 
 
 def both_forms(project: Project) -> list[Finding]:
-    """The rules broken in the C that gcc compiles for the core, or in the portable one."""
+    """The rules broken in the C that gcc compiles for the core, or in the portable
+    one.
+    """
     with ThreadPoolExecutor(2) as pool:
-        found = pool.map(lambda defines: cppcheck(project, defines), (CORTEX_M4, PORTABLE))
+        found = pool.map(
+            lambda defines: cppcheck(project, defines), (CORTEX_M4, PORTABLE)
+        )
         return misra_rules(sorted({finding for form in found for finding in form}))
 
 
@@ -59,7 +75,9 @@ def unlisted(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def counted(findings: Iterable[Finding], column: str) -> dict[str, Counter[str]]:
-    """How often each rule is broken in a model's C, its glue included, and in the runtime."""
+    """How often each rule is broken in a model's C, its glue included, and in the
+    runtime.
+    """
     counts: dict[str, Counter[str]] = {column: Counter(), RUNTIME: Counter()}
     for finding in findings:
         ours = finding.file.startswith(("runtime/", "board/"))
@@ -72,7 +90,9 @@ def table(counts: Counts) -> str:
     known = deviations()
     columns = [*MODELS, RUNTIME]
     used = {rule for column in columns for rule in counts[column]}
-    rules = sorted(used, key=lambda rule: (known[rule] != "required", *map(int, rule.split("."))))
+    rules = sorted(
+        used, key=lambda rule: (known[rule] != "required", *map(int, rule.split(".")))
+    )
     lines = [
         f"| rule | category | {' | '.join(columns)} |",
         f"| --- | --- |{' --: |' * len(columns)}",
@@ -81,7 +101,10 @@ def table(counts: Counts) -> str:
         cells = " | ".join(str(counts[column][rule] or "–") for column in columns)
         lines.append(f"| {rule} | {known[rule]} | {cells} |")
     for category in ("required", "advisory"):
-        sums = (sum(n for r, n in counts[c].items() if known[r] == category) for c in columns)
+        sums = (
+            sum(n for r, n in counts[c].items() if known[r] == category)
+            for c in columns
+        )
         lines.append(f"| all | {category} | {' | '.join(map(str, sums))} |")
     return "\n".join(lines)
 
@@ -97,7 +120,9 @@ def column_of_the_page(column: str) -> Counter[str]:
         for line in table_of_the_page().splitlines()
     )
     at = head.index(column)
-    return Counter({row[0]: int(row[at]) for row in rows if row[0] != "all" and row[at] != "–"})
+    return Counter(
+        {row[0]: int(row[at]) for row in rows if row[0] != "all" and row[at] != "–"}
+    )
 
 
 def project_of(model: Path, folder: Path) -> Project:
@@ -114,7 +139,9 @@ def main(models: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="firmwright-misra-") as scratch:
         for column, name in MODELS.items():
             print(name, file=sys.stderr)
-            found = both_forms(project_of(models / f"{name}.tflite", Path(scratch) / column))
+            found = both_forms(
+                project_of(models / f"{name}.tflite", Path(scratch) / column)
+            )
             if more := unlisted(found):
                 sys.exit("not in docs/misra.md:\n" + "\n".join(map(str, more)))
             counts |= counted(found, column)

@@ -10,7 +10,9 @@ from firmwright.device.transport import Transport
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """The probabilities, per byte and direction, of a bit flip, a loss and a duplicate."""
+    """The probabilities, per byte and direction, of a bit flip, a loss and a
+    duplicate.
+    """
 
     flip: float = 0.0
     drop: float = 0.0
@@ -32,7 +34,9 @@ class FaultyTransport:
         return self._inner.name
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Return the received bytes with damage; the result may be empty although bytes arrived."""
+        """Return the received bytes with damage; the result may be empty although bytes
+        arrived.
+        """
         return self._spoil(self._inner.read(limit, timeout_s), self._from_device)
 
     def write(self, data: bytes) -> None:

@@ -1,9 +1,10 @@
-"""A firmware behind a bad line, in virtual time: the runtime's own C, and faults from a seed.
+"""A firmware behind a bad line, in virtual time: the runtime's own C, and faults from a
+seed.
 
-In: the library of `build`, a `Line` and a seed. Out: a Transport whose clock moves only as far as
-a session waits, so that hours of repetitions take milliseconds and every session repeats exactly.
-Each byte takes its time on the line; a firmware that sends or works hears nothing but what its
-receiver keeps.
+In: the library of `build`, a `Line` and a seed. Out: a Transport whose clock moves only
+as far as a session waits, so that hours of repetitions take milliseconds and every
+session repeats exactly. Each byte takes its time on the line; a firmware that sends or
+works hears nothing but what its receiver keeps.
 """
 
 from __future__ import annotations
@@ -39,8 +40,12 @@ def build(folder: Path, *defines: str) -> Path:
     """The tiny firmware as a library that `SimulatedLine` drives."""
     compiler = shutil.which("gcc") or shutil.which("clang") or "cc"
     library = folder / ("_".join(["sim", *defines]).replace("=", "") + ".so")
-    runtime = [file for file in (ROOT / "runtime_c").glob("fwr_*.c") if file.stem != "fwr_main"]
-    tests = [ROOT / "tests/runtime" / name for name in ("simulated_port.c", "tiny_app.c")]
+    runtime = [
+        file for file in (ROOT / "runtime_c").glob("fwr_*.c") if file.stem != "fwr_main"
+    ]
+    tests = [
+        ROOT / "tests/runtime" / name for name in ("simulated_port.c", "tiny_app.c")
+    ]
     flags = ["-std=c99", "-O1", "-fPIC", "-shared", f"-I{ROOT / 'runtime_c'}"]
     options = [f"-D{name}" for name in ("FWR_ASSERTIONS=1", *defines)]
     files = [str(file) for file in (*sorted(runtime), *tests)]
@@ -52,11 +57,12 @@ def build(folder: Path, *defines: str) -> Path:
 class Line:
     """What happens to bytes: chances for each, in each direction, and single events.
 
-    `swap` exchanges a byte with the next one, `delay` holds all that follows back for up to
-    `delay_s`. `kept_bytes` is what the firmware's receiver keeps while it is busy: 1 for a UART
-    without FIFO. `says_bytes` is what it says of that. After so many bytes to the device
-    `reset_after` restarts it and `gone_after` ends the line; it is opened again at once if
-    `comes_back`. `device_baud_error`: the device's other rates than the first are wrong by it.
+    `swap` exchanges a byte with the next one, `delay` holds all that follows back for
+    up to `delay_s`. `kept_bytes` is what the firmware's receiver keeps while it is
+    busy: 1 for a UART without FIFO. `says_bytes` is what it says of that. After so many
+    bytes to the device `reset_after` restarts it and `gone_after` ends the line; it is
+    opened again at once if `comes_back`. `device_baud_error`: the device's other rates
+    than the first are wrong by it.
     """
 
     flip: float = 0.0
@@ -93,7 +99,10 @@ class SimulatedLine:
         self._c: Any = None
         self._events: list[tuple[float, int, bool, int, float]] = []
         self._count = 0
-        self._free = {True: 0.0, False: 0.0}  # when the line takes the next byte, by direction
+        self._free = {
+            True: 0.0,
+            False: 0.0,
+        }  # when the line takes the next byte, by direction
         self._held: dict[bool, int | None] = {True: None, False: None}
         self._inbox = bytearray()
         self._busy_until = 0.0
@@ -103,7 +112,7 @@ class SimulatedLine:
         self._gone = False
         self._start()
 
-    # ---- Transport --------------------------------------------------------------------------
+    # ---- Transport -------------------------------------------------------------------
 
     def clock(self) -> float:
         return self.now
@@ -159,7 +168,7 @@ class SimulatedLine:
         self._inbox.clear()
         return self
 
-    # ---- The line ---------------------------------------------------------------------------
+    # ---- The line --------------------------------------------------------------------
 
     def _require_line(self) -> None:
         if self._gone:
@@ -216,7 +225,9 @@ class SimulatedLine:
             self._arrive(value, to_device)
 
     def _garbled(self, ratio: float) -> bytes:
-        """What a receiver makes of one byte at another rate: fewer or more, and none the same."""
+        """What a receiver makes of one byte at another rate: fewer or more, and none
+        the same.
+        """
         whole, rest = divmod(ratio, 1)
         return self._chance.randbytes(int(whole) + (self._chance.random() < rest))
 
@@ -242,7 +253,7 @@ class SimulatedLine:
         while self._kept and self.now >= self._busy_until:
             self._feed(self._kept.pop(0))
 
-    # ---- The firmware -----------------------------------------------------------------------
+    # ---- The firmware ----------------------------------------------------------------
 
     def _start(self) -> None:
         if self._c is not None:
@@ -264,7 +275,9 @@ class SimulatedLine:
             self._start()
 
     def _answer(self, baud: float) -> None:
-        """Queues what the firmware sent; until it is out, and its work done, it hears nothing."""
+        """Queues what the firmware sent; until it is out, and its work done, it hears
+        nothing.
+        """
         size = int(self._c.sim_out_size)
         if not size:
             return

@@ -1,6 +1,8 @@
-"""Sessions over bad lines, in virtual time: each ends right or in a clear error, in time.
+"""Sessions over bad lines, in virtual time: each ends right or in a clear error, in
+time.
 
-The firmware is the runtime's C; what goes wrong is drawn from the seed. --deep runs a thousand.
+The firmware is the runtime's C; what goes wrong is drawn from the seed. --deep runs a
+thousand.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ X = "serving_default_x:0"
 SESSIONS, DEEP_SESSIONS = 40, 1000
 RUNS = 2
 TIMEOUTS = Timeouts(hello_s=20.0, answer_s=20.0, run_s=30.0)
-OPTIONS = [(), ("TINY_IN_PLACE",), ("TINY_IN_PLACE", "FWR_LINK_PAYLOAD_MAX=64"), ("FWR_PROFILE=1",)]
+OPTIONS = [
+    (),
+    ("TINY_IN_PLACE",),
+    ("TINY_IN_PLACE", "FWR_LINK_PAYLOAD_MAX=64"),
+    ("FWR_PROFILE=1",),
+]
 GREETINGS, PIECES = 12, 2 * SIZE // 26
 """Requests of a hello, and of a sample in the smallest pieces."""
 LONGEST_S = (GREETINGS + RUNS * PIECES) * 20.0 + RUNS * 30.0
@@ -63,7 +70,8 @@ def drawn_line(seed: int) -> Line:
     rate = 10 ** chance.uniform(-4, -1.7)
     trouble: dict[str, Any] = {}
     for kind in chance.sample(
-        ["flip", "drop", "duplicate", "swap", "delay", "reset", "gone", "fifo", "baud"], 2
+        ["flip", "drop", "duplicate", "swap", "delay", "reset", "gone", "fifo", "baud"],
+        2,
     ):
         match kind:
             case "delay":
@@ -76,7 +84,10 @@ def drawn_line(seed: int) -> Line:
             case "fifo":
                 trouble |= {"kept_bytes": chance.choice([1, 2, 16]), "work_s": 0.02}
             case "baud":
-                trouble |= {"has_baud": True, "device_baud_error": chance.choice([0.0, 0.02, 0.3])}
+                trouble |= {
+                    "has_baud": True,
+                    "device_baud_error": chance.choice([0.0, 0.02, 0.3]),
+                }
             case _:
                 trouble[kind] = rate
     if "kept_bytes" not in trouble:
@@ -92,7 +103,9 @@ def test_every_session_ends_right_or_with_a_clear_error_in_time(
     failed = 0
     for seed in sessions:
         line = drawn_line(seed)
-        simulated = SimulatedLine(libraries[OPTIONS[seed // 4 % len(OPTIONS)]], line, seed)
+        simulated = SimulatedLine(
+            libraries[OPTIONS[seed // 4 % len(OPTIONS)]], line, seed
+        )
         error = end_of_session(simulated, line)
         if error is not None:
             assert str(error).startswith("the simulated line: "), f"seed {seed}"
@@ -139,7 +152,9 @@ def test_a_perfect_line_loses_nothing(libraries: Libraries) -> None:
         assert session._line.losses == 0
 
 
-def test_a_receiver_that_keeps_one_byte_is_never_sent_two_requests(libraries: Libraries) -> None:
+def test_a_receiver_that_keeps_one_byte_is_never_sent_two_requests(
+    libraries: Libraries,
+) -> None:
     line = SimulatedLine(libraries[PLAIN], Line(kept_bytes=1, work_s=0.2), 0)
     with opened(line) as session:
         check_runs(session)
@@ -161,8 +176,12 @@ def test_a_receiver_that_keeps_bytes_gets_several_requests_and_is_faster(
 
 
 @pytest.mark.parametrize("error", [0.0, 0.3])
-def test_a_rate_that_the_device_misses_is_left_again(error: float, libraries: Libraries) -> None:
-    line = SimulatedLine(libraries[PLAIN], Line(has_baud=True, device_baud_error=error), 0)
+def test_a_rate_that_the_device_misses_is_left_again(
+    error: float, libraries: Libraries
+) -> None:
+    line = SimulatedLine(
+        libraries[PLAIN], Line(has_baud=True, device_baud_error=error), 0
+    )
     with opened(line) as session:
         assert session.set_baud(8 * BAUD) == (error == 0.0)
         assert line.host_baud == (8 * BAUD if error == 0.0 else BAUD)
@@ -176,7 +195,9 @@ def test_a_device_without_other_rates_stays_at_the_first(libraries: Libraries) -
         check_runs(session)
 
 
-def test_a_host_that_left_at_another_rate_leaves_the_device_ready(libraries: Libraries) -> None:
+def test_a_host_that_left_at_another_rate_leaves_the_device_ready(
+    libraries: Libraries,
+) -> None:
     line = SimulatedLine(libraries[PLAIN], Line(has_baud=True), 0)
     assert opened(line).set_baud(8 * BAUD)
     line.set_baud(0)
@@ -185,7 +206,9 @@ def test_a_host_that_left_at_another_rate_leaves_the_device_ready(libraries: Lib
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100])
-def test_a_host_that_vanishes_leaves_the_device_ready(cut: int, libraries: Libraries) -> None:
+def test_a_host_that_vanishes_leaves_the_device_ready(
+    cut: int, libraries: Libraries
+) -> None:
     line = SimulatedLine(libraries[PLAIN], Line(), 0)
     first = opened(line)
     first.write_inputs(ramp(50))
@@ -221,7 +244,10 @@ def test_a_transfer_goes_on_where_a_line_was_cut(libraries: Libraries) -> None:
 
 def test_a_line_that_does_not_come_back_is_a_clear_error(libraries: Libraries) -> None:
     line = SimulatedLine(libraries[PLAIN], Line(gone_after=700), 0)
-    with pytest.raises(DeviceError, match="the port failed: gone"), opened(line) as session:
+    with (
+        pytest.raises(DeviceError, match="the port failed: gone"),
+        opened(line) as session,
+    ):
         check_runs(session)
 
 
@@ -232,7 +258,13 @@ def test_a_request_of_long_ago_is_left_alone(ago: int, libraries: Libraries) -> 
         check_runs(session, 1)
         numbers = session._line
         sequence = (numbers._sequence - ago) & 0xFFFF
-        run = Frame(numbers._session, sequence, Command.RUN, 0, (1).to_bytes(4, "little") + b"\0")
+        run = Frame(
+            numbers._session,
+            sequence,
+            Command.RUN,
+            0,
+            (1).to_bytes(4, "little") + b"\0",
+        )
         line.write(encode_frame(run))
         assert line.marks == 1
         assert session.run(ramp(2))["runs"].tolist() == [2]

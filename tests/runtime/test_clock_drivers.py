@@ -1,8 +1,9 @@
-"""The clock drivers against chips that are played: what they set, in which order, when they end.
+"""The clock drivers against chips that are played: what they set, in which order, when
+they end.
 
-A driver is compiled for this machine with every register access led to `simulated_clocks.c`. The
-words that must stand in the registers were worked out from the manuals' field tables, for the
-board's settings.
+A driver is compiled for this machine with every register access led to
+`simulated_clocks.c`. The words that must stand in the registers were worked out from
+the manuals' field tables, for the board's settings.
 """
 
 import subprocess
@@ -16,7 +17,14 @@ from firmwright.build.linker_script import format_board_header
 
 ROOT = Path(__file__).parents[2]
 PORTS = ROOT / "runtime_c" / "port"
-WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-Wno-int-to-pointer-cast")
+WARNINGS = (
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Werror",
+    "-Wno-int-to-pointer-cast",
+)
 READY = 1 << 31
 
 
@@ -24,8 +32,8 @@ READY = 1 << 31
 class Chip:
     """Rules and fields of `simulated_clocks.c`; the words that a driver leaves behind.
 
-    `switch` is the register and the bits that mean: on the PLL. `flash` is what slows the flash
-    down, and its word by then.
+    `switch` is the register and the bits that mean: on the PLL. `flash` is what slows
+    the flash down, and its word by then.
     """
 
     rules: tuple[tuple[int, int, int, int], ...]
@@ -63,14 +71,19 @@ def stm32f4(words: dict[int, int], flash_word: int) -> Chip:
     )
 
 
-def rp2(clocks: int, resets: int, crystal: int, pll: int, dividers: int, define: str) -> Chip:
+def rp2(
+    clocks: int, resets: int, crystal: int, pll: int, dividers: int, define: str
+) -> Chip:
     return Chip(
         rules=(
             (crystal, 0xFAB << 12, crystal + 4, READY),
             (pll + 0x3004, 0x21, pll, READY),
             *((resets + 0x3000, 1 << bit, resets + 8, 1 << bit) for bit in (12, 14)),
         ),
-        fields=((clocks + 0x30, 3, clocks + 0x38, 32), (clocks + 0x3C, 1, clocks + 0x44, 32)),
+        fields=(
+            (clocks + 0x30, 3, clocks + 0x38, 32),
+            (clocks + 0x3C, 1, clocks + 0x44, 32),
+        ),
         switch=(clocks + 0x44, 2),
         flash=(clocks + 0x38, 1 << 2),
         words={
@@ -147,12 +160,17 @@ CHIPS = {
         flash=(0x4001E540, 1),
         words={0x40000000: 1},
     ),
-    "rpi-pico": rp2(0x40008000, 0x4000C000, 0x40024000, 0x40028000, 0x62000, "__ARM_ARCH_6M__"),
+    "rpi-pico": rp2(
+        0x40008000, 0x4000C000, 0x40024000, 0x40028000, 0x62000, "__ARM_ARCH_6M__"
+    ),
     "rpi-pico2": rp2(
         0x40010000, 0x40020000, 0x40048000, 0x40050000, 0x52000, "__ARM_ARCH_8M_MAIN__"
     ),
     "hifive1-revb": Chip(
-        rules=((0x10008004, 1 << 30, 0x10008004, READY), (0x10008008, 1 << 17, 0x10008008, READY)),
+        rules=(
+            (0x10008004, 1 << 30, 0x10008004, READY),
+            (0x10008008, 1 << 17, 0x10008008, READY),
+        ),
         fields=(),
         switch=(0x10008008, 1 << 16),
         flash=(0x10014000, 3),
@@ -167,20 +185,37 @@ def build(name: str, folder: Path) -> Path:
     assert board.clock is not None
     (folder / "fwr_board.h").write_text(format_board_header(board))
     rows = {
-        "RULES": "".join(f"{{{a:#x}u,{b:#x}u,{c:#x}u,{d:#x}u}}," for a, b, c, d in chip.rules),
-        "FIELDS": "".join(f"{{{a:#x}u,{b:#x}u,{c:#x}u,{d}u}}," for a, b, c, d in chip.fields),
+        "RULES": "".join(
+            f"{{{a:#x}u,{b:#x}u,{c:#x}u,{d:#x}u}}," for a, b, c, d in chip.rules
+        ),
+        "FIELDS": "".join(
+            f"{{{a:#x}u,{b:#x}u,{c:#x}u,{d}u}}," for a, b, c, d in chip.fields
+        ),
         "SHOWN": ",".join(f"{address:#x}u" for address in chip.words),
         "SWITCH": f"{chip.switch[0]:#x}u",
         "SWITCH_MASK": f"{chip.switch[1]:#x}u",
         "WATCHED": f"{chip.flash[0]:#x}u",
         "FWR_REG(address)": "(*fwr_test_register(address))",
     }
-    hook = "#include <stdint.h>\nvolatile uint32_t *fwr_test_register(uint32_t address);\n"
+    hook = (
+        "#include <stdint.h>\nvolatile uint32_t *fwr_test_register(uint32_t address);\n"
+    )
     (folder / "hook.h").write_text(hook)
-    words = ["gcc", "-std=c99", *WARNINGS, *(f"-D{key}={value}" for key, value in rows.items())]
+    words = [
+        "gcc",
+        "-std=c99",
+        *WARNINGS,
+        *(f"-D{key}={value}" for key, value in rows.items()),
+    ]
     words += [f"-D{chip.define}"] if chip.define else []
     port = PORTS / board.port
-    words += ["-include", str(folder / "hook.h"), f"-I{folder}", f"-I{PORTS}", f"-I{port}"]
+    words += [
+        "-include",
+        str(folder / "hook.h"),
+        f"-I{folder}",
+        f"-I{PORTS}",
+        f"-I{port}",
+    ]
     sources = [
         port / f"clock_{board.clock.driver}.c",
         Path(__file__).with_name("simulated_clocks.c"),
@@ -192,9 +227,14 @@ def build(name: str, folder: Path) -> Path:
 
 def run(program: Path, *words: str) -> list[tuple[int, ...]]:
     """What it says: raised and the watched word, then addresses and words."""
-    done = subprocess.run([program, *words], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [program, *words], check=True, capture_output=True, text=True, timeout=60
+    )
     first, *rest = done.stdout.splitlines()
-    return [tuple(map(int, first.split())), *(tuple(int(w, 16) for w in r.split()) for r in rest)]
+    return [
+        tuple(map(int, first.split())),
+        *(tuple(int(w, 16) for w in r.split()) for r in rest),
+    ]
 
 
 @pytest.mark.host_c
@@ -205,7 +245,9 @@ def test_a_driver_sets_what_the_manual_says_or_gives_up_where_nothing_becomes_re
     chip, program = CHIPS[name], build(name, tmp_path)
     (raised, flash_word), *found = run(program, "alive")
     assert raised == 1
-    assert flash_word == chip.flash[1], "the flash is slowed down before the clock is raised"
+    assert flash_word == chip.flash[1], (
+        "the flash is slowed down before the clock is raised"
+    )
     wanted = {address: hex(word) for address, word in chip.words.items()}
     assert {address: hex(word) for address, word in found} == wanted
     (raised, _), *_ = run(program)
@@ -213,4 +255,6 @@ def test_a_driver_sets_what_the_manual_says_or_gives_up_where_nothing_becomes_re
 
 
 def test_every_board_with_a_clock_has_a_chip_here() -> None:
-    assert {board.name for board in list_boards() if board.clock is not None} == set(CHIPS)
+    assert {board.name for board in list_boards() if board.clock is not None} == set(
+        CHIPS
+    )

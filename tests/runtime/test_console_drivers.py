@@ -1,8 +1,8 @@
 """The console drivers' rates against registers that are played.
 
-Each driver is compiled for this machine with its registers led to words of an array, whose flags
-say that nothing waits to be sent. What must stand in the divider is written here from the chips'
-formulas.
+Each driver is compiled for this machine with its registers led to words of an array,
+whose flags say that nothing waits to be sent. What must stand in the divider is written
+here from the chips' formulas.
 """
 
 import subprocess
@@ -44,7 +44,10 @@ DRIVERS: dict[str, Callable[[int], tuple[tuple[int, int], ...]]] = {
     "mps2-an386": lambda baud: ((0x10, round(25e6 / baud)),),
     "microbit": lambda baud: ((0x524, of_16_mhz(baud)),),
     "stm32vldiscovery": lambda baud: ((0x08, round(hz("stm32vldiscovery") / baud)),),
-    "nucleo-h743zi": lambda baud: ((0x0C, round(hz("nucleo-h743zi") / baud)), (0x00, 0xD)),
+    "nucleo-h743zi": lambda baud: (
+        (0x0C, round(hz("nucleo-h743zi") / baud)),
+        (0x00, 0xD),
+    ),
     "nucleo-l4r5zi": lambda baud: ((0x0C, round(256 * hz("nucleo-l4r5zi") / baud)),),
     "hifive1-revb": lambda baud: ((0x18, round(hz("hifive1-revb") / baud) - 1),),
     "rpi-pico": lambda baud: (
@@ -72,20 +75,29 @@ def driver(name: str, folder: Path) -> Any:
         "#define FWR_REG(address) (*(volatile uint32_t *)word_at(address))\n"
     )
     source = PORTS / board.port / f"console_{board.console.driver}.c"
-    places = [f"-I{place}" for place in (folder, PORTS, PORTS.parent, PORTS / board.port)]
+    places = [
+        f"-I{place}" for place in (folder, PORTS, PORTS.parent, PORTS / board.port)
+    ]
     command = ["gcc", "-std=c99", "-O1", "-shared", "-fPIC", *WARNINGS, *places]
     command += ["-include", str(folder / "hook.h"), str(source), str(folder / "chip.c")]
     if "rp2" in board.console.driver:
-        command += [str(PORTS / "cortex_m" / "clock_rp2.c"), "-Wl,--allow-multiple-definition"]
+        command += [
+            str(PORTS / "cortex_m" / "clock_rp2.c"),
+            "-Wl,--allow-multiple-definition",
+        ]
     subprocess.run([*command, "-o", str(folder / "driver.so")], check=True)
     ffi = cffi.FFI()
-    ffi.cdef("int32_t fwr_port_set_baud(uint32_t baud, int now); extern uint32_t words[1024];")
+    ffi.cdef(
+        "int32_t fwr_port_set_baud(uint32_t baud, int now); extern uint32_t words[1024];"
+    )
     return ffi.dlopen(str(folder / "driver.so"))
 
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("name", DRIVERS)
-def test_a_driver_sets_the_divider_that_the_chips_formula_gives(name: str, tmp_path: Path) -> None:
+def test_a_driver_sets_the_divider_that_the_chips_formula_gives(
+    name: str, tmp_path: Path
+) -> None:
     chip = driver(name, tmp_path)
     base = load_board(name).console.base
     for asked, baud in ((9600, 9600), (57600, 57600), (0, 115200)):
@@ -93,12 +105,18 @@ def test_a_driver_sets_the_divider_that_the_chips_formula_gives(name: str, tmp_p
             chip.words[(base + offset) // 4 % 1024] = word
         assert chip.fwr_port_set_baud(asked, 1) == 0
         for offset, word in DRIVERS[name](baud):
-            assert chip.words[(base + offset) // 4 % 1024] == word, f"{offset:#x} at {baud}"
+            assert chip.words[(base + offset) // 4 % 1024] == word, (
+                f"{offset:#x} at {baud}"
+            )
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize("name", ["mps2-an386", "stm32vldiscovery", "microbit", "hifive1-revb"])
-def test_a_rate_out_of_reach_is_refused_and_nothing_is_touched(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["mps2-an386", "stm32vldiscovery", "microbit", "hifive1-revb"]
+)
+def test_a_rate_out_of_reach_is_refused_and_nothing_is_touched(
+    name: str, tmp_path: Path
+) -> None:
     chip = driver(name, tmp_path)
     for baud in (1, 30_000_000, 0xFFFFFFFF):
         assert chip.fwr_port_set_baud(baud, 1) == UNSUPPORTED

@@ -1,10 +1,10 @@
 """Structure-aware fuzz tests of what a device receives, with ASan and UBSan.
 
-Each program is a `fuzz_*.c`: valid frames, commands or command streams around hostile values. The
-gate runs random inputs. With --deep, libFuzzer looks for inputs that reach new code, for about ten
-minutes a subject; FIRMWRIGHT_FUZZ_CASES sets another number of cases, FIRMWRIGHT_FUZZ_SEED another
-seed. A finding is a file that the message names; the program takes it as an argument and fails
-again.
+Each program is a `fuzz_*.c`: valid frames, commands or command streams around hostile
+values. The gate runs random inputs. With --deep, libFuzzer looks for inputs that reach
+new code, for about ten minutes a subject; FIRMWRIGHT_FUZZ_CASES sets another number of
+cases, FIRMWRIGHT_FUZZ_SEED another seed. A finding is a file that the message names;
+the program takes it as an argument and fails again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ INPUT_BYTES = "1024"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A fuzz test (a C file below tests/) as built with some options, and its numbers of cases."""
+    """A fuzz test (a C file below tests/) as built with some options, and its numbers
+    of cases.
+    """
 
     source: str
     defines: tuple[str, ...] = ()
@@ -50,7 +52,9 @@ SUBJECTS = {
     "server with all options": Subject(
         "runtime/fuzz_link", ("FWR_PRIVATE_IO=1", "FWR_WATCHDOG=1", "FWR_GUARDS=1")
     ),
-    "commands of MLPerf Tiny": Subject("extensions/mlperf/fuzz_mlperf", cases_deep=1_000_000),
+    "commands of MLPerf Tiny": Subject(
+        "extensions/mlperf/fuzz_mlperf", cases_deep=1_000_000
+    ),
     "command streams of Ethos-U": Subject(
         "extensions/ethos_u/fuzz_ethos_u",
         others="ethos_u/c/*.c",
@@ -61,29 +65,48 @@ SUBJECTS = {
 
 
 def has_fuzzer() -> bool:
-    """Whether there is a clang, and the library that Debian has in a package of its own."""
+    """Whether there is a clang, and the library that Debian has in a package of its
+    own.
+    """
     if shutil.which("clang") is None:
         return False
     words = ["clang", "-fsanitize=fuzzer", "-x", "c", "-", "-o", os.devnull]
     source = b"int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n);\n"
     source += b"int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return 0; }\n"
-    return subprocess.run(words, input=source, capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(words, input=source, capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 def build(subject: Subject, folder: Path, *, with_fuzzer: bool) -> Path:
-    """Compile a fuzz test with libFuzzer, or else with `fuzz_main.c` and any compiler."""
+    """Compile a fuzz test with libFuzzer, or else with `fuzz_main.c` and any
+    compiler.
+    """
     source = TESTS / f"{subject.source}.c"
     program = folder / source.stem
     sources = [source, *(EXTENSIONS.glob(subject.others or "none"))]
     sanitizers = f"fuzzer,{SANITIZERS}" if with_fuzzer else SANITIZERS
-    compiler = "clang" if with_fuzzer else shutil.which("gcc") or shutil.which("clang") or "cc"
+    compiler = (
+        "clang" if with_fuzzer else shutil.which("gcc") or shutil.which("clang") or "cc"
+    )
     if not with_fuzzer:
         sources.append(TESTS / "runtime" / "fuzz_main.c")
-    flags = ["-std=c99", "-D_DEFAULT_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
+    flags = [
+        "-std=c99",
+        "-D_DEFAULT_SOURCE",
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]
     flags += [f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
     flags += [f"-D{define}" for define in ("FWR_ASSERTIONS=1", *subject.defines)]
     flags += [f"-I{include}" for include in INCLUDES]
-    subprocess.run([compiler, *flags, *map(str, sources), "-o", str(program)], check=True)
+    subprocess.run(
+        [compiler, *flags, *map(str, sources), "-o", str(program)], check=True
+    )
     return program
 
 
@@ -105,11 +128,20 @@ def test_hostile_input_stays_within_the_memory(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_inputs_that_reach_new_code_stay_within_the_memory(name: str, tmp_path: Path) -> None:
+def test_inputs_that_reach_new_code_stay_within_the_memory(
+    name: str, tmp_path: Path
+) -> None:
     if not has_fuzzer():
-        pytest.skip("needs clang with its libFuzzer: clang and libclang-rt-dev on Debian")
+        pytest.skip(
+            "needs clang with its libFuzzer: clang and libclang-rt-dev on Debian"
+        )
     subject = SUBJECTS[name]
     cases = os.environ.get("FIRMWRIGHT_FUZZ_CASES", str(subject.cases_deep))
-    words = [f"-runs={cases}", f"-seed={SEED}", f"-max_len={INPUT_BYTES}", "-len_control=0"]
+    words = [
+        f"-runs={cases}",
+        f"-seed={SEED}",
+        f"-max_len={INPUT_BYTES}",
+        "-len_control=0",
+    ]
     words += ["-verbosity=0", "-print_final_stats=1"]
     run(build(subject, tmp_path, with_fuzzer=True), words)

@@ -15,11 +15,19 @@ _CALLBACKS = {"fwr_server_tap", "fwr_fault", "fwr_watchdog_expired"}
 
 
 def test_no_file_of_the_runtime_calls_a_file_that_calls_it() -> None:
-    texts = {file.name: file.read_text(encoding="utf-8") for file in RUNTIME.glob("*.c")}
-    home = {name: file for file, text in texts.items() for name in _DEFINITION.findall(text)}
+    texts = {
+        file.name: file.read_text(encoding="utf-8") for file in RUNTIME.glob("*.c")
+    }
+    home = {
+        name: file for file, text in texts.items() for name in _DEFINITION.findall(text)
+    }
     assert home["fwr_server_reply"] == "fwr_server_frames.c"
     calls = {
-        file: {home[name] for name in _CALL.findall(text) if name in home.keys() - _CALLBACKS}
+        file: {
+            home[name]
+            for name in _CALL.findall(text)
+            if name in home.keys() - _CALLBACKS
+        }
         - {file}
         for file, text in texts.items()
     }
@@ -30,4 +38,6 @@ def test_no_file_of_the_runtime_calls_a_file_that_calls_it() -> None:
     assert set(listed) == {file for file in texts if file.startswith("fwr_server")}
     for file in listed:
         below = listed[listed.index(file) + 1 :]
-        assert not calls[file] & set(below), f"{file} calls a file that the header lists below it"
+        assert not calls[file] & set(below), (
+            f"{file} calls a file that the header lists below it"
+        )

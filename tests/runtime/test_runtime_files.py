@@ -1,6 +1,7 @@
 """The runtime's C files one by one, loaded into this process: link, probes, stack mark.
 
-The link is held against the Python side, which test_protocol.py holds against published vectors.
+The link is held against the Python side, which test_protocol.py holds against published
+vectors.
 """
 
 import re
@@ -85,14 +86,23 @@ def c(ffi: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
     library = tmp_path_factory.mktemp("runtime") / "runtime.so"
     sources = [RUNTIME / f"fwr_{name}.c" for name in ("link", "probe", "stack")]
-    flags = ["-std=c99", "-O1", "-fPIC", "-shared", "-DFWR_PROFILE=1", "-DFWR_ASSERTIONS=1"]
+    flags = [
+        "-std=c99",
+        "-O1",
+        "-fPIC",
+        "-shared",
+        "-DFWR_PROFILE=1",
+        "-DFWR_ASSERTIONS=1",
+    ]
     flags += [f"-I{RUNTIME}"]
     files = [str(file) for file in (*sources, ROOT / "tests/runtime/fake_port.c")]
     subprocess.run([str(compiler), *flags, *files, "-o", str(library)], check=True)
     return ffi.dlopen(str(library))
 
 
-quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+quick = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 
 FRAMES = st.builds(
     Frame,
@@ -109,7 +119,10 @@ FRAMES = st.builds(
 
 
 def content(frame: Frame) -> bytes:
-    numbers = (frame.session.to_bytes(2, "little"), frame.sequence.to_bytes(2, "little"))
+    numbers = (
+        frame.session.to_bytes(2, "little"),
+        frame.sequence.to_bytes(2, "little"),
+    )
     return b"".join(numbers) + bytes([frame.kind, frame.status & 0xFF]) + frame.payload
 
 
@@ -131,7 +144,9 @@ def test_c_sends_the_bytes_that_python_sends(c: Any, ffi: Any, frame: Frame) -> 
 def test_c_takes_the_frames_that_python_takes(
     c: Any, ffi: Any, pieces: list[Frame | bytes]
 ) -> None:
-    stream = b"".join(p if isinstance(p, bytes) else encode_frame(p) for p in pieces) + b"\0"
+    stream = (
+        b"".join(p if isinstance(p, bytes) else encode_frame(p) for p in pieces) + b"\0"
+    )
     link = ffi.new("struct fwr_link *")
     seen: list[bytes | None] = []
     for byte in stream:
@@ -144,9 +159,13 @@ def test_c_takes_the_frames_that_python_takes(
     assert seen == expected
 
 
-def test_a_frame_longer_than_the_buffer_is_damaged_and_the_next_is_read(c: Any, ffi: Any) -> None:
+def test_a_frame_longer_than_the_buffer_is_damaged_and_the_next_is_read(
+    c: Any, ffi: Any
+) -> None:
     link = ffi.new("struct fwr_link *")
-    stream = encode_frame(Frame(1, 1, 1, 0, bytes(PAYLOAD_MAX + 1))) + encode_frame(Frame(1, 2, 3))
+    stream = encode_frame(Frame(1, 1, 1, 0, bytes(PAYLOAD_MAX + 1))) + encode_frame(
+        Frame(1, 2, 3)
+    )
     events = [c.fwr_link_feed(link, byte) for byte in stream]
     assert [event for event in events if event != NOTHING] == [DAMAGED, FRAME]
 
@@ -189,7 +208,9 @@ def test_a_sound_frame_with_bytes_behind_it_is_damaged(c: Any, ffi: Any) -> None
     plain = content(Frame(1, 1, 1, 0, bytes(PAYLOAD_MAX)))
     whole = plain + zlib.crc32(plain).to_bytes(4, "little")
     link = ffi.new("struct fwr_link *")
-    events = [c.fwr_link_feed(link, b) for b in b"\0" + cobs_encode(whole + b"\1\2") + b"\0"]
+    events = [
+        c.fwr_link_feed(link, b) for b in b"\0" + cobs_encode(whole + b"\1\2") + b"\0"
+    ]
     assert [event for event in events if event != NOTHING] == [DAMAGED]
 
 
@@ -214,7 +235,9 @@ def test_integers_are_little_endian(c: Any, ffi: Any, value: int, size: int) -> 
 
 def numbers_in(header: str, pattern: str) -> dict[str, int]:
     text = (RUNTIME / header).read_text()
-    return {name: int(value, 0) for name, value in re.findall(pattern + r" = (-?\w+)", text)}
+    return {
+        name: int(value, 0) for name, value in re.findall(pattern + r" = (-?\w+)", text)
+    }
 
 
 def test_commands_and_status_codes_are_the_same_on_both_sides() -> None:

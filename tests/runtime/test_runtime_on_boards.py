@@ -1,4 +1,6 @@
-"""The runtime on every emulated board with the tiny model: results, counts, faults, size."""
+"""The runtime on every emulated board with the tiny model: results, counts, faults,
+size.
+"""
 
 import contextlib
 import os
@@ -36,7 +38,14 @@ SIZE = 600
 X = "serving_default_x:0"
 HANG, CRASH = -128, -127
 
-WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+WARNINGS = [
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Wdouble-promotion",
+    "-Werror",
+]
 FLAGS = ["-std=c99", *WARNINGS, "-DFWR_PROFILE=1", f"-I{ROOT / 'runtime_c'}"]
 RUNTIME_FLASH_MAX_BYTES = 6 * 1024
 RUNTIME_RAM_MAX_BYTES = 512
@@ -52,7 +61,10 @@ DEEP_ARM_BOARDS = ["mps2-an385", "mps2-an386", "mps2-an500", "mps2-an521", "mps3
 """Boards that share drivers and fault registers with one of ARM_BOARDS."""
 BOARDS = [
     *(pytest.param(name, marks=pytest.mark.qemu) for name in ARM_BOARDS),
-    *(pytest.param(name, marks=[pytest.mark.qemu, pytest.mark.deep]) for name in DEEP_ARM_BOARDS),
+    *(
+        pytest.param(name, marks=[pytest.mark.qemu, pytest.mark.deep])
+        for name in DEEP_ARM_BOARDS
+    ),
     *(
         pytest.param(name, marks=pytest.mark.qemu("riscv32"))
         for name in ("hifive1-revb", "qemu-riscv32-virt")
@@ -71,9 +83,9 @@ def build_tiny(tmp_path_factory: pytest.TempPathFactory) -> Build:
     def build(name: str) -> Image:
         if name not in images:
             folder = tmp_path_factory.mktemp(name)
-            SourceTree({"firmware/fwr_app.c": app}).merged(project_files(load_board(name))).write(
-                folder
-            )
+            SourceTree({"firmware/fwr_app.c": app}).merged(
+                project_files(load_board(name))
+            ).write(folder)
             images[name] = build_project(folder, "profile")
         return images[name]
 
@@ -94,15 +106,21 @@ def is_the_crash(name: str, image: Image, error: FaultError) -> bool:
     """Whether the report leads to the line of tiny_app.c that crashes."""
     address = error.fault.register("pc", "mepc")
     assert address is not None
-    (places,) = find_source_lines(image.elf, [address], toolchain=load_board(name).toolchain)
+    (places,) = find_source_lines(
+        image.elf, [address], toolchain=load_board(name).toolchain
+    )
     lines = (ROOT / "tests/runtime/tiny_app.c").read_text().splitlines()
     assert places[0].file == "firmware/fwr_app.c"
-    return "__asm__ volatile" in lines[places[0].line - 1] and places[-1].function == "run"
+    return (
+        "__asm__ volatile" in lines[places[0].line - 1] and places[-1].function == "run"
+    )
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BOARDS)
-def test_the_tiny_model_runs_counts_faults_and_revives(name: str, build_tiny: Build) -> None:
+def test_the_tiny_model_runs_counts_faults_and_revives(
+    name: str, build_tiny: Build
+) -> None:
     image = build_tiny(name)
     with Session(open_transport(load_board(name), image.elf)) as session:
         assert session.info.board == name
@@ -127,7 +145,9 @@ def test_the_tiny_model_runs_counts_faults_and_revives(name: str, build_tiny: Bu
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize(("name", "payload"), [("stm32vldiscovery", 64), ("netduinoplus2", 256)])
+@pytest.mark.parametrize(
+    ("name", "payload"), [("stm32vldiscovery", 64), ("netduinoplus2", 256)]
+)
 def test_a_clock_that_does_not_come_up_is_told_and_the_board_runs_on_its_reset_clock(
     name: str, payload: int, build_tiny: Build
 ) -> None:
@@ -140,12 +160,16 @@ def test_a_clock_that_does_not_come_up_is_told_and_the_board_runs_on_its_reset_c
 @pytest.mark.qemu
 @pytest.mark.deep
 def test_an_m7_with_its_caches_on_computes_the_same(tmp_path: Path) -> None:
-    """The emulator has no caches, but the registers by which they are emptied and turned on."""
+    """The emulator has no caches, but the registers by which they are emptied and
+    turned on.
+    """
     file = create_board("cached", "mps2-an500", tmp_path)
     file.write_text("caches = true\n" + file.read_text())
     board = load_board("cached", (tmp_path,))
     app = (ROOT / "tests/runtime/tiny_app.c").read_text()
-    SourceTree({"firmware/fwr_app.c": app}).merged(project_files(board)).write(tmp_path / "project")
+    SourceTree({"firmware/fwr_app.c": app}).merged(project_files(board)).write(
+        tmp_path / "project"
+    )
     image = build_project(tmp_path / "project")
     assert "fwr_caches_init" in {symbol.name for symbol in image.sizes.symbols}
     with Session(open_transport(board, image.elf)) as session:
@@ -202,14 +226,18 @@ def test_a_uart_takes_the_rates_that_its_clock_can_give(build_tiny: Build) -> No
 
 
 @pytest.mark.qemu
-def test_killing_the_emulator_in_the_middle_of_a_run_is_a_clear_error(build_tiny: Build) -> None:
+def test_killing_the_emulator_in_the_middle_of_a_run_is_a_clear_error(
+    build_tiny: Build,
+) -> None:
     transport = open_transport(load_board("mps2-an386"), build_tiny("mps2-an386").elf)
     assert isinstance(transport, ProcessTransport)
     with Session(transport) as session:
         session.write_inputs(ramp(HANG))
         timer = threading.Timer(0.5, os.kill, (transport.pid, signal.SIGKILL))
         timer.start()
-        with pytest.raises(DeviceError, match=r"qemu-system-arm .* was killed by SIGKILL"):
+        with pytest.raises(
+            DeviceError, match=r"qemu-system-arm .* was killed by SIGKILL"
+        ):
             session.execute()
         timer.join()
 
@@ -243,7 +271,9 @@ def test_the_link_runs_over_a_tcp_socket_and_notices_its_end(build_tiny: Build) 
 
 
 def test_a_port_that_does_not_exist_is_a_clear_error() -> None:
-    with pytest.raises(DeviceError, match="/dev/no-such-port: the port cannot be opened"):
+    with pytest.raises(
+        DeviceError, match="/dev/no-such-port: the port cannot be opened"
+    ):
         SerialTransport("/dev/no-such-port")
 
 
@@ -273,12 +303,21 @@ def link_and_loop(folder: Path) -> Size:
     for source in sorted((ROOT / "runtime_c").glob("*.c")):
         objects.append(folder / f"{source.stem}.o")
         command = ["arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-Os", *FLAGS]
-        subprocess.run([*command, "-c", str(source), "-o", str(objects[-1])], check=True)
+        subprocess.run(
+            [*command, "-c", str(source), "-o", str(objects[-1])], check=True
+        )
     report = subprocess.run(
-        ["arm-none-eabi-size", *map(str, objects)], check=True, capture_output=True, text=True
+        ["arm-none-eabi-size", *map(str, objects)],
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    rows = [[int(n) for n in line.split()[:3]] for line in report.stdout.splitlines()[1:]]
-    return Size(sum(text + data for text, data, _ in rows), sum(d + bss for _, d, bss in rows))
+    rows = [
+        [int(n) for n in line.split()[:3]] for line in report.stdout.splitlines()[1:]
+    ]
+    return Size(
+        sum(text + data for text, data, _ in rows), sum(d + bss for _, d, bss in rows)
+    )
 
 
 @pytest.mark.qemu

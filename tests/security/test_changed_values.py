@@ -1,7 +1,9 @@
-"""Files with settings and records in which one value was changed: a message, or a sound result.
+"""Files with settings and records in which one value was changed: a message, or a sound
+result.
 
-Each value of a file is replaced by others of the same and of other types, empty, huge, negative
-and nested ones, and the commands that read the file run on the result in this process.
+Each value of a file is replaced by others of the same and of other types, empty, huge,
+negative and nested ones, and the commands that read the file run on the result in this
+process.
 """
 
 from __future__ import annotations
@@ -25,12 +27,30 @@ from firmwright.flows.model.model import load_model
 from firmwright.partitioning.partition_result import PARTITION_SCHEMA
 from tests.fuzz.tuning_lines import MEASUREMENT
 
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "01_digits" / "digits.tflite"
+DIGITS = (
+    Path(__file__).resolve().parents[2] / "examples" / "01_digits" / "digits.tflite"
+)
 SEED = 1
 SAMPLE = 12
 """Mutations of each file in the gate; all run with --deep."""
 VALUES: Sequence[Any] = (
-    *(True, 0, 1, -1, 1.5, 1e308, 10**30, "", "x", " ", "-x", "../x", "a\0b", "a\nb", "\u2028"),
+    *(
+        True,
+        0,
+        1,
+        -1,
+        1.5,
+        1e308,
+        10**30,
+        "",
+        "x",
+        " ",
+        "-x",
+        "../x",
+        "a\0b",
+        "a\nb",
+        "\u2028",
+    ),
     *([], [[]], ["x"], [1], {}, {"a": 1}, "9" * 5000, "x" * 3000),
 )
 JSON_VALUES: Sequence[Any] = (*VALUES, None, [None])
@@ -38,7 +58,9 @@ BOARD = "mps2-an386"
 USED_BY_SBOM = frozenset({"model", "model_id", "source_sha256", "numerics", "compiler"})
 PARTITION = {
     "schema": PARTITION_SCHEMA,
-    "parts": [{"target": "c", "makes": ["conv_2d_1"], "ops": ["conv2d"], "entries": ["x"]}],
+    "parts": [
+        {"target": "c", "makes": ["conv_2d_1"], "ops": ["conv2d"], "entries": ["x"]}
+    ],
 }
 
 
@@ -56,7 +78,9 @@ class Changed:
         return type(self.before) is not type(self.after)
 
 
-def places(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def places(
+    value: Any, place: tuple[str | int, ...] = ()
+) -> Iterator[tuple[str | int, ...]]:
     """Yield the places of all values; of a list, those of the first three items."""
     if place:
         yield place
@@ -80,7 +104,9 @@ def mutations(document: Any, values: Sequence[Any]) -> Iterator[Changed]:
             yield Changed(place, before, value, changed)
 
 
-def chosen(document: Any, deep: bool, values: Sequence[Any] = JSON_VALUES) -> list[Changed]:
+def chosen(
+    document: Any, deep: bool, values: Sequence[Any] = JSON_VALUES
+) -> list[Changed]:
     every = list(mutations(document, values))
     return every if deep else random.Random(SEED).sample(every, min(SAMPLE, len(every)))
 
@@ -90,14 +116,18 @@ Outcomes = Callable[[Sequence[object], object], int]
 
 @pytest.fixture
 def ends_well(capfd: pytest.CaptureFixture[str]) -> Outcomes:
-    """Return a function that runs a command and checks that a result or a message is its end."""
+    """Return a function that runs a command and checks that a result or a message is
+    its end.
+    """
 
     def check(words: Sequence[object], about: object) -> int:
         status = main([*map(str, words)])
         said = capfd.readouterr().err
         assert status in (0, 1, 2), (words, about, said[-2000:])
         assert "Traceback" not in said, (words, about, said[-2000:])
-        is_explained = any(line.startswith("firmwright: ") for line in said.splitlines())
+        is_explained = any(
+            line.startswith("firmwright: ") for line in said.splitlines()
+        )
         assert status == 0 or is_explained, (words, about, said)
         return status
 
@@ -108,7 +138,9 @@ def ends_well(capfd: pytest.CaptureFixture[str]) -> Outcomes:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("changed") / "project"
     sections = (("code", ".fast"),)
-    compile_for(load_model(DIGITS), board="host", ram_bytes=9000, sections=sections).save(folder)
+    compile_for(
+        load_model(DIGITS), board="host", ram_bytes=9000, sections=sections
+    ).save(folder)
     return folder
 
 
@@ -140,11 +172,16 @@ def test_values_of_another_kind_in_the_choices_are_found(
 ) -> None:
     file = copied / "metadata.json"
     facts = json.loads(file.read_text())
-    used = {key: facts[key] for key in ("choices", "options", "board", "model", "tool_version")}
+    used = {
+        key: facts[key]
+        for key in ("choices", "options", "board", "model", "tool_version")
+    }
     for changed in chosen(used, deep):
         file.write_text(json.dumps({**facts, **changed.document}))
         status = ends_well(("show", DIGITS, "--update-of", copied), changed.place)
-        is_no_budget = changed.place == ("options", "ram_bytes") and changed.after is None
+        is_no_budget = (
+            changed.place == ("options", "ram_bytes") and changed.after is None
+        )
         if changed.has_another_type and not is_no_budget:
             assert status == 2, (changed.place, changed.after)
 
@@ -158,16 +195,23 @@ def test_a_folder_with_damaged_metadata_is_not_written_to(
     file.write_text(json.dumps({**facts, key: [7]}))
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
     assert ends_well(("compile", DIGITS, "-o", copied), key) == 2
-    assert before == {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    assert before == {
+        path: path.read_bytes() for path in copied.rglob("*") if path.is_file()
+    }
 
 
-def test_a_wrong_value_of_metadata_is_named_with_its_kind(copied: Path, fw: Callable) -> None:
+def test_a_wrong_value_of_metadata_is_named_with_its_kind(
+    copied: Path, fw: Callable
+) -> None:
     file = copied / "metadata.json"
     facts = json.loads(file.read_text())
     file.write_text(json.dumps({**facts, "numerics": 7}))
     said = fw("sbom", copied)
     assert said.status == 2
-    assert "metadata.json has the numerics 7, which is not litert or tflm or onnx." in said.err
+    assert (
+        "metadata.json has the numerics 7, which is not litert or tflm or onnx."
+        in said.err
+    )
 
 
 def test_changed_values_of_board_json_end_in_a_message(
@@ -177,7 +221,10 @@ def test_changed_values_of_board_json_end_in_a_message(
     for changed in chosen(json.loads(file.read_text()), deep):
         file.write_text(json.dumps(changed.document))
         status = ends_well(("sbom", copied), changed.place)
-        assert status == 2 or not changed.has_another_type, (changed.place, changed.after)
+        assert status == 2 or not changed.has_another_type, (
+            changed.place,
+            changed.after,
+        )
 
 
 def test_changed_values_of_a_board_file_end_in_a_message(
@@ -207,7 +254,10 @@ def test_values_of_another_kind_in_a_partition_are_found(
     for changed in chosen(PARTITION, deep):
         file.write_text(json.dumps(changed.document))
         status = ends_well(words, changed.place)
-        assert status == 2 or not changed.has_another_type, (changed.place, changed.after)
+        assert status == 2 or not changed.has_another_type, (
+            changed.place,
+            changed.after,
+        )
 
 
 def test_values_of_options_in_the_project_file_end_in_a_message(
@@ -226,7 +276,9 @@ def test_values_of_options_in_the_project_file_end_in_a_message(
 
 
 def toml_document(document: dict[str, Any]) -> str:
-    return "".join(f"{toml_key(key)} = {toml_value(value)}\n" for key, value in document.items())
+    return "".join(
+        f"{toml_key(key)} = {toml_value(value)}\n" for key, value in document.items()
+    )
 
 
 def toml_key(key: str) -> str:
@@ -237,7 +289,9 @@ def toml_value(value: Any) -> str:
     """Return a value in TOML; tables are written inline."""
     match value:
         case dict():
-            items = (f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items())
+            items = (
+                f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items()
+            )
             return f"{{{', '.join(items)}}}"
         case list():
             return f"[{', '.join(map(toml_value, value))}]"

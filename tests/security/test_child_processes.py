@@ -1,4 +1,6 @@
-"""Child processes take neither modules nor programs nor settings from the current folder."""
+"""Child processes take neither modules nor programs nor settings from the current
+folder.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,15 @@ from firmwright.flows.executors import package_version
 
 PACKAGE = Path(firmwright.__file__).parent
 DOORS = {"base/child_process.py", "base/process_pool.py"}
-SHADOWED = ("pickle", "configparser", "json", "numpy", "sitecustomize", "usercustomize", "conftest")
+SHADOWED = (
+    "pickle",
+    "configparser",
+    "json",
+    "numpy",
+    "sitecustomize",
+    "usercustomize",
+    "conftest",
+)
 """Modules that Python, its tools and our children import."""
 DIGITS = PACKAGE.parents[1] / "examples" / "01_digits" / "digits.tflite"
 VERBS = {
@@ -50,7 +60,7 @@ os._exit(9)
 """
 
 
-# ---- one door -----------------------------------------------------------------------------------
+# ---- one door ------------------------------------------------------------------------
 
 
 def is_start(call: str) -> bool:
@@ -60,7 +70,9 @@ def is_start(call: str) -> bool:
     return (
         module in ("subprocess", "multiprocessing", "pty", "concurrent.futures.process")
         or (module == "os" and name.startswith(starts))
-        or name.startswith(("create_subprocess", "ProcessPoolExecutor", "subprocess_exec"))
+        or name.startswith(
+            ("create_subprocess", "ProcessPoolExecutor", "subprocess_exec")
+        )
         or call in ("shutil.which", "subprocess", "multiprocessing", "pty")
     )
 
@@ -72,7 +84,9 @@ def started_in(tree: ast.AST) -> Iterator[str]:
             case ast.Attribute(value=ast.Name(id=module), attr=name):
                 yield from filter(is_start, [f"{module}.{name}"])
             case ast.ImportFrom(module=str(module), names=names):
-                yield from filter(is_start, [f"{module}.{alias.name}" for alias in names])
+                yield from filter(
+                    is_start, [f"{module}.{alias.name}" for alias in names]
+                )
 
 
 HARMLESS = {
@@ -115,7 +129,7 @@ def test_the_search_finds_every_way_to_start_a_process(source: str) -> None:
     assert list(started_in(ast.parse(source)))
 
 
-# ---- program, folder, environment ---------------------------------------------------------------
+# ---- program, folder, environment ----------------------------------------------------
 
 
 def write_program(path: Path, text: str) -> Path:
@@ -148,7 +162,10 @@ def test_programs_are_run_by_absolute_paths_in_an_empty_folder(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), "/usr/bin", "/bin"]))
     _, printed = run_program(["tool", Path("model.elf")], "tool", timeout_s=9)
-    assert printed.splitlines() == [f"{tool} {tmp_path / 'model.elf'}", str(empty_folder())]
+    assert printed.splitlines() == [
+        f"{tool} {tmp_path / 'model.elf'}",
+        str(empty_folder()),
+    ]
     assert command_words(["./tool"]) == [str(tool)]
 
 
@@ -158,7 +175,9 @@ def test_output_without_end_ends_the_program(
 ) -> None:
     monkeypatch.setattr("firmwright.base.child_process.OUTPUT_BYTES_MAX", 1 << 16)
     tool = write_program(tmp_path / "tool", "yes")
-    with pytest.raises(ToolFailedError, match=r"the tool printed more than 65,536 bytes") as caught:
+    with pytest.raises(
+        ToolFailedError, match=r"the tool printed more than 65,536 bytes"
+    ) as caught:
         run_program([tool], "the tool", timeout_s=60)
     assert len(str(caught.value)) < 1000
 
@@ -173,8 +192,12 @@ def is_running(process: int) -> bool:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 @pytest.mark.parametrize("ending", ["sleep 999", "exit 0"])
-def test_programs_end_with_all_that_they_have_started(ending: str, tmp_path: Path) -> None:
-    tool = write_program(tmp_path / "tool", f"sleep 999 & echo $! > {tmp_path}/child; {ending}")
+def test_programs_end_with_all_that_they_have_started(
+    ending: str, tmp_path: Path
+) -> None:
+    tool = write_program(
+        tmp_path / "tool", f"sleep 999 & echo $! > {tmp_path}/child; {ending}"
+    )
     with pytest.raises(ToolFailedError, match="the tool did not finish within 2 s"):
         run_program([tool], "the tool", timeout_s=2)
     child = int((tmp_path / "child").read_text())
@@ -217,16 +240,20 @@ def test_variables_that_load_code_or_change_a_tool_are_not_passed_on(
     assert passed["LC_ALL"] == "C"
 
 
-# ---- Python -------------------------------------------------------------------------------------
+# ---- Python --------------------------------------------------------------------------
 
 
 @pytest.fixture
 def hostile_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder with modules that leave a mark; PYTHONPATH ends with an empty element."""
+    """A current folder with modules that leave a mark; PYTHONPATH ends with an empty
+    element.
+    """
     folder = tmp_path / "models"
     folder.mkdir()
     for name in SHADOWED:
-        (folder / f"{name}.py").write_text(HOSTILE.format(marker=str(tmp_path / "marker")))
+        (folder / f"{name}.py").write_text(
+            HOSTILE.format(marker=str(tmp_path / "marker"))
+        )
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", f"{PACKAGE.parent}{os.pathsep}")
     return folder
@@ -237,7 +264,9 @@ def test_children_in_python_import_nothing_from_the_current_folder(
 ) -> None:
     monkeypatch.syspath_prepend(hostile_folder)
     command = python_command("firmwright.oracle.reference_worker", Path("none"))
-    status, printed = run_program(command, "Python", timeout_s=60, folder=hostile_folder)
+    status, printed = run_program(
+        command, "Python", timeout_s=60, folder=hostile_folder
+    )
     assert "No such file" in printed
     assert status == 1
     assert not (hostile_folder.parent / "marker").exists()
@@ -258,7 +287,9 @@ def test_the_command_line_imports_nothing_from_the_current_folder(
     """Without -P, Python itself already imports some modules before this package."""
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     command = [sys.executable, *start, "-m", "firmwright", "inspect", str(DIGITS)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert not (hostile_folder.parent / "marker").exists()
 
@@ -267,7 +298,9 @@ def test_a_current_folder_that_the_user_names_stays_importable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", ["", str(tmp_path), "relative", str(PACKAGE.parent)])
+    monkeypatch.setattr(
+        sys, "path", ["", str(tmp_path), "relative", str(PACKAGE.parent)]
+    )
     monkeypatch.setenv("PYTHONPATH", "")
     assert trusted_import_path() == [str(PACKAGE.parent)]
     monkeypatch.setenv("PYTHONPATH", ".")
@@ -282,6 +315,8 @@ def test_no_verb_imports_or_runs_files_of_the_current_folder(
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     shutil.copy(DIGITS, hostile_folder)
     command = [sys.executable, "-P", "-m", "firmwright", *VERBS[verb].split()]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert not (hostile_folder.parent / "marker").exists()

@@ -42,7 +42,9 @@ def pickled_array(mark: Path) -> bytes:
     return out.getvalue()
 
 
-def test_arrays_are_read_without_pickle(mark: Path, tmp_path: Path, digits_path: Path) -> None:
+def test_arrays_are_read_without_pickle(
+    mark: Path, tmp_path: Path, digits_path: Path
+) -> None:
     archive, array = tmp_path / "x.npz", tmp_path / "x.npy"
     np.savez(archive, input_1=np.array([Planted(mark)], dtype=object))
     array.write_bytes(pickled_array(mark))
@@ -82,7 +84,11 @@ def test_inputs_results_and_fixed_inputs_of_a_verb_are_data(
     ],
 )
 def test_logs_and_partitions_are_data(
-    text: str, tmp_path: Path, digits_path: Path, fw: Callable, monkeypatch: pytest.MonkeyPatch
+    text: str,
+    tmp_path: Path,
+    digits_path: Path,
+    fw: Callable,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("part.json", "log.jsonl"):
@@ -117,7 +123,10 @@ def test_options_in_metadata_run_nothing(
         ('program = "qemu-system-arm"', 'program = "./evil"'),
         ('machine = "mps2-an386"', 'machine = "mps2-an386,file=x"'),
         ('machine = "mps2-an386"', 'machine = "mps2-an386"\nargs = ["-semihosting"]'),
-        ('machine = "mps2-an386"', 'machine = "mps2-an386"\nargs = ["-plugin", "x.so"]'),
+        (
+            'machine = "mps2-an386"',
+            'machine = "mps2-an386"\nargs = ["-plugin", "x.so"]',
+        ),
     ],
 )
 def test_a_board_file_starts_no_program_and_gives_firmware_no_access(

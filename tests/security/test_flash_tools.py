@@ -40,7 +40,9 @@ def test_openocd_reads_no_script_of_the_current_folder(
 def test_flash_tools_run_in_an_empty_folder(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As do pyocd (pyocd_user.py), esptool (esptool.cfg) and J-Link, which look for files there."""
+    """As do pyocd (pyocd_user.py), esptool (esptool.cfg) and J-Link, which look for
+    files there.
+    """
     tool = tmp_path / "bin" / "pyocd"
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\nls -A; exit 1\n")
@@ -48,17 +50,29 @@ def test_flash_tools_run_in_an_empty_folder(
     (tmp_path / "pyocd_user.py").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
-    with pytest.raises(ToolFailedError, match="pyocd could not flash the board") as caught:
+    with pytest.raises(
+        ToolFailedError, match="pyocd could not flash the board"
+    ) as caught:
         flash(plan_flashing(load_board("nrf52840-dk"), image, "pyocd"))
     assert "pyocd_user.py" not in str(caught.value)
 
 
-@pytest.mark.skipif(shutil.which("gdb-multiarch") is None, reason="GDB is not installed")
-def test_the_debugger_executes_no_gdbinit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    shutil.which("gdb-multiarch") is None, reason="GDB is not installed"
+)
+def test_the_debugger_executes_no_gdbinit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     # The setting that makes GDB accept every .gdbinit file.
-    (tmp_path / ".gdbinit").write_text("set auto-load safe-path /\nshell touch marker\n")
-    words = debug_commands(load_board("mps2-an386"), Path("fw.elf"), "/nowhere", None).gdb
-    subprocess.run([*words, "-batch"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    (tmp_path / ".gdbinit").write_text(
+        "set auto-load safe-path /\nshell touch marker\n"
+    )
+    words = debug_commands(
+        load_board("mps2-an386"), Path("fw.elf"), "/nowhere", None
+    ).gdb
+    subprocess.run(
+        [*words, "-batch"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
     assert not (tmp_path / "marker").exists()

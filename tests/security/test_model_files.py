@@ -1,4 +1,6 @@
-"""Model files of Keras, PyTorch and scikit-learn execute nothing while they are read."""
+"""Model files of Keras, PyTorch and scikit-learn execute nothing while they are
+read.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def test_keras_models_that_name_code_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("config.json", model)
         archive.writestr("model.weights.h5", b"")
-    with pytest.raises(ModelError, match="whose code firmwright does not execute: Lambda"):
+    with pytest.raises(
+        ModelError, match="whose code firmwright does not execute: Lambda"
+    ):
         load_model(path)
 
 
@@ -46,7 +50,9 @@ def test_keras_models_that_name_code_are_refused(tmp_path: Path) -> None:
         "net/Models/Model.json",
     ],
 )
-def test_pytorch_archives_with_pickles_or_ambiguous_names_are_refused(name: str) -> None:
+def test_pytorch_archives_with_pickles_or_ambiguous_names_are_refused(
+    name: str,
+) -> None:
     """PyTorch, as the reference, would unpickle or load these members."""
     files = {**unpacked(small_program()), name: b"{}"}
     with pytest.raises(ModelError, match=r"two files|unknown kind|2 programs"):
@@ -75,7 +81,9 @@ def test_pytorch_operators_are_not_other_functions(target: str) -> None:
         read_program(pack({**files, PROGRAM: json.dumps(root).encode()}), "net.pt2")
 
 
-@pytest.mark.parametrize("text", ["__import__('os').system('x')", "open('x')", "s0.__class__"])
+@pytest.mark.parametrize(
+    "text", ["__import__('os').system('x')", "open('x')", "s0.__class__"]
+)
 def test_pytorch_sizes_are_arithmetic(text: str) -> None:
     """PyTorch evaluates them as Python."""
     files = unpacked(small_program())
@@ -87,7 +95,9 @@ def test_pytorch_sizes_are_arithmetic(text: str) -> None:
 
 
 def test_pytorch_unpickles_only_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sample inputs of a program are a pickle, which PyTorch loads with any content."""
+    """The sample inputs of a program are a pickle, which PyTorch loads with any
+    content.
+    """
     seen = {}
 
     def run(*_: object, environment: dict[str, str], **__: object) -> tuple[int, str]:
@@ -110,7 +120,9 @@ class Payload:
         return os.mkdir, (str(self.marker),)
 
 
-@pytest.mark.parametrize("name", ["net.pkl", "net.joblib", "net.pt", "net.pt2", "net.npy"])
+@pytest.mark.parametrize(
+    "name", ["net.pkl", "net.joblib", "net.pt", "net.pt2", "net.npy"]
+)
 def test_pickles_are_not_unpickled(name: str, tmp_path: Path) -> None:
     """Models of scikit-learn come as ONNX; a pickle is not a model file."""
     marker = tmp_path / "marker"

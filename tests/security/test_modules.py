@@ -23,15 +23,44 @@ from firmwright.package.package_files import collect_package_files
 from firmwright.pipeline import load_module_bytes
 
 FORBIDDEN = (
-    *("site_scons/site_init.py", "SConstruct", "SConscript", "Makefile", "CMakeLists.txt"),
+    *(
+        "site_scons/site_init.py",
+        "SConstruct",
+        "SConscript",
+        "Makefile",
+        "CMakeLists.txt",
+    ),
     *("conftest.py", "model/x.c", "board/board.json", "board/link.ld", "metadata.json"),
     *("backend/x.c", "backend/x/x.py", "backend/x/Makefile", "backend/x/SConscript"),
-    *("backend/x/board.json", "backend/x/sub/build.json", "backend/x/x.C", "backend/x/x.so"),
-    *("backend/../SConstruct.c", "../x.c", "backend/x/../../../x.c", "/tmp/x.c", "//host/x.c"),
+    *(
+        "backend/x/board.json",
+        "backend/x/sub/build.json",
+        "backend/x/x.C",
+        "backend/x/x.so",
+    ),
+    *(
+        "backend/../SConstruct.c",
+        "../x.c",
+        "backend/x/../../../x.c",
+        "/tmp/x.c",
+        "//host/x.c",
+    ),
     *("C:/x.c", "C:x.c", "backend\\x\\x.c", "backend/x\\..\\x.c", "backend//x.c"),
     *("./backend/x/x.c", "backend/x/con.c", "backend/x/NUL.h", "backend/aux/x.c"),
-    *("backend/x/com1.c", "Backend/x/x.c", "BACKEND/x/x.c", "backend/x/.x.c", "backend/.x/x.c"),
-    *("backend/x/-x.c", "backend/x /x.c", "backend/x/x.c ", "backend/x/x.c.", "backend/x/a b.c"),
+    *(
+        "backend/x/com1.c",
+        "Backend/x/x.c",
+        "BACKEND/x/x.c",
+        "backend/x/.x.c",
+        "backend/.x/x.c",
+    ),
+    *(
+        "backend/x/-x.c",
+        "backend/x /x.c",
+        "backend/x/x.c ",
+        "backend/x/x.c.",
+        "backend/x/a b.c",
+    ),
     *("backend/x/$(id).c", "backend/x/${1}.c", "backend/x/\n.c", "backend/x/x.c:y"),
     *("backend/x/@x.c", "backend", ""),
 )
@@ -44,8 +73,12 @@ func @k(in x: f32[4] align(4), out y: f32[4] align(4)) attrs {op="custom", sched
 PLANTED = "system(ptr(x, 0, 4, r))"
 
 
-def text(*, head: str = "", attrs: str = "", kernel_attrs: str = "", call: str = "") -> str:
-    kernel = CALLS.replace("ATTRS", kernel_attrs).replace("CALL", call and f"\n  {call}")
+def text(
+    *, head: str = "", attrs: str = "", kernel_attrs: str = "", call: str = ""
+) -> str:
+    kernel = CALLS.replace("ATTRS", kernel_attrs).replace(
+        "CALL", call and f"\n  {call}"
+    )
     return f"""firmwright ir 2
 module @m
 attrs {{entry="main", numerics="onnx", partitioned=[]{attrs}}}
@@ -62,7 +95,9 @@ def with_file(path: str, content: bytes = b"int planted;\n") -> str:
     digest = hashlib.sha256(content).hexdigest()
     quoted = path.replace("\\", "\\\\").replace("\n", "\\n")
     data = base64.b64encode(content).decode()
-    head = f'file "{quoted}" sha256.{digest}\ndata {{\n  sha256.{digest}:\n    {data}\n}}'
+    head = (
+        f'file "{quoted}" sha256.{digest}\ndata {{\n  sha256.{digest}:\n    {data}\n}}'
+    )
     return text(head=head)
 
 
@@ -74,8 +109,14 @@ CODE = {
     "file": (with_file("backend/custom/x.c"), "backend/custom/x.c"),
     "object": (with_file("backend/custom/x.o"), "backend/custom/x.o"),
     "extern": (text(kernel_attrs=', extern=["system"]', call=PLANTED), "system()"),
-    "check": (text(attrs=', backend_checks=["system 1"]'), "functions in backend_checks"),
-    "wait": (text(attrs=', device_waits=[["npu0", "system"]]'), "functions in device_waits"),
+    "check": (
+        text(attrs=', backend_checks=["system 1"]'),
+        "functions in backend_checks",
+    ),
+    "wait": (
+        text(attrs=', device_waits=[["npu0", "system"]]'),
+        "functions in device_waits",
+    ),
     "record": (
         text(attrs=', backends=[["cpu", [["name", "x"], ["symbols", ["system"]]]]]'),
         "functions of the backend cpu",
@@ -96,14 +137,18 @@ def test_names_of_files_that_differ_in_case_are_refused() -> None:
     assert module_file_problem("backend/x/a.c", ["backend/X/A.c"])
 
 
-@pytest.mark.parametrize("path", [path for path in FORBIDDEN if "backend" in path.lower()])
+@pytest.mark.parametrize(
+    "path", [path for path in FORBIDDEN if "backend" in path.lower()]
+)
 def test_no_source_tree_has_forbidden_files_of_backends(path: str) -> None:
     with pytest.raises(InternalError):
         SourceTree({path: ""})
 
 
 @pytest.mark.parametrize("kind", CODE)
-def test_code_of_a_module_is_not_generated_without_trust(kind: str, tmp_path: Path) -> None:
+def test_code_of_a_module_is_not_generated_without_trust(
+    kind: str, tmp_path: Path
+) -> None:
     file = tmp_path / "m.fwir"
     content, name = CODE[kind]
     file.write_text(content)
@@ -117,7 +162,18 @@ def test_code_of_a_module_is_not_generated_without_trust(kind: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "verb", ["bound", "build", "compile", "debug", "export", "profile", "report", "run", "verify"]
+    "verb",
+    [
+        "bound",
+        "build",
+        "compile",
+        "debug",
+        "export",
+        "profile",
+        "report",
+        "run",
+        "verify",
+    ],
 )
 def test_no_verb_runs_code_of_a_module_without_trust(
     verb: str, fw: Callable, tmp_path: Path
@@ -156,7 +212,10 @@ def test_trust_in_a_file_or_its_folder_is_trust_in_its_code(
         (f"{tmp_path}", True, True),
     ):
         monkeypatch.setenv("FIRMWRIGHT_TRUST", trusted)
-        found = [load_model(tmp_path / name).module.untrusted for name in ("m.fwir", "in/m.fwir")]
+        found = [
+            load_model(tmp_path / name).module.untrusted
+            for name in ("m.fwir", "in/m.fwir")
+        ]
         assert found == [None if outer else found[0], None if inner else found[1]]
         assert (found[0] is None, found[1] is None) == (outer, inner)
     monkeypatch.setenv("FIRMWRIGHT_TRUST", "")
@@ -170,9 +229,13 @@ def test_graphs_of_a_module_need_no_trust(digits_path: Path, tmp_path: Path) -> 
     compile_for(model)
 
 
-def test_lowered_functions_of_a_module_are_named(digits_path: Path, tmp_path: Path) -> None:
+def test_lowered_functions_of_a_module_are_named(
+    digits_path: Path, tmp_path: Path
+) -> None:
     save_module(compile_for(load_model(digits_path)).module, tmp_path / "m.fwir")
-    with pytest.raises(UsageError, match=r"lowered functions: @conv2d_0, @.* and 4 more\. Try: "):
+    with pytest.raises(
+        UsageError, match=r"lowered functions: @conv2d_0, @.* and 4 more\. Try: "
+    ):
         compile_for(load_model(tmp_path / "m.fwir"))
 
 
@@ -194,8 +257,13 @@ def test_a_module_cannot_put_code_into_the_name_of_a_section() -> None:
 
 def test_names_of_devices_cannot_contain_code(digits_path: Path) -> None:
     stages: dict[str, IRModule] = {}
-    given = {"devices": ("cpu0", "cpu1"), "device_assignments": (("digit", "cpu1", ""),)}
-    compile_for(load_model(digits_path), "mps2-an521", watch=stages.__setitem__, **given)
+    given = {
+        "devices": ("cpu0", "cpu1"),
+        "device_assignments": (("digit", "cpu1", ""),),
+    }
+    compile_for(
+        load_model(digits_path), "mps2-an521", watch=stages.__setitem__, **given
+    )
     content = print_module(list(stages.values())[-1])
     for name in ("x(void); int planted", "cpu1;", "*/ int planted; /*"):
         changed = content.replace('"cpu1"', f'"{name}"')

@@ -1,4 +1,6 @@
-"""Values of options that are empty, too large or no regular file are refused with a message."""
+"""Values of options that are empty, too large or no regular file are refused with a
+message.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def test_no_option_takes_an_empty_value() -> None:
         (("--samples", "9" * 20), "expected an integer <= 2,147,483,647"),
         (("--samples", "2000000000"), "2,000,000,000 samples need"),
         (("--samples", "9" * 5000), "expected an integer >= 1"),
-        (("--timeout", "1e300"), "expected a number of seconds > 0 and <= 1,000,000,000"),
+        (
+            ("--timeout", "1e300"),
+            "expected a number of seconds > 0 and <= 1,000,000,000",
+        ),
     ],
 )
 def test_values_that_cannot_be_meant_are_refused(
@@ -121,8 +126,12 @@ def test_damaged_arrays_are_named_without_advice_to_trust_them(
     assert "pickle" not in str(caught.value)
 
 
-@pytest.mark.parametrize("dtype", ["int8", ">f4", "float64", "bool", "<U3", "complex64"])
-def test_arrays_that_numpy_wrote_are_read_as_numpy_reads_them(dtype: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "dtype", ["int8", ">f4", "float64", "bool", "<U3", "complex64"]
+)
+def test_arrays_that_numpy_wrote_are_read_as_numpy_reads_them(
+    dtype: str, tmp_path: Path
+) -> None:
     shapes = ((), (0,), (2, 3), (3, 0, 2))
     arrays = {str(k): np.ones(shape).astype(dtype) for k, shape in enumerate(shapes)}
     arrays["columns"] = np.asfortranarray(np.arange(6).reshape(2, 3).astype(dtype))
@@ -133,4 +142,6 @@ def test_arrays_that_numpy_wrote_are_read_as_numpy_reads_them(dtype: str, tmp_pa
         assert list(found) == expected.files
         for name in expected.files:
             np.testing.assert_array_equal(found[name], expected[name], strict=True)
-    np.testing.assert_array_equal(read_npy(tmp_path / "x.npy"), arrays["columns"], strict=True)
+    np.testing.assert_array_equal(
+        read_npy(tmp_path / "x.npy"), arrays["columns"], strict=True
+    )

@@ -43,7 +43,9 @@ DATA_OPTIONS = """
     update-of url variant verbose verify verify-passes warmups weight-independent with-tests
     with-weights
 """
-"""Options that only read data, checked like any other, or choose among what is installed."""
+"""Options that only read data, checked like any other, or choose among what is
+installed.
+"""
 OUTPUTS = {
     "dump-dir": "compile",
     "node-data": "profile",
@@ -68,7 +70,9 @@ def project(tmp_path: Path, digits_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def write(verb: str, key: str, value: str) -> None:
-    Path("firmwright.toml").write_text(f"model = 'net.tflite'\n[{verb}]\n{key} = '{value}'\n")
+    Path("firmwright.toml").write_text(
+        f"model = 'net.tflite'\n[{verb}]\n{key} = '{value}'\n"
+    )
 
 
 NEEDED = {
@@ -116,7 +120,14 @@ def test_every_option_is_known_to_run_code_or_not() -> None:
     parser = _parser(verbs())
     actions = [action for verb in parser.verbs.values() for action in verb._actions]
     options = {word[2:] for action in actions for word in action.option_strings}
-    options = {option for option in options if len(option) > 1 and not option.startswith("-")}
-    known = {*DATA_OPTIONS.split()} | code_keys() | OUTPUTS.keys() | {"data", "port", "trust"}
+    options = {
+        option for option in options if len(option) > 1 and not option.startswith("-")
+    }
+    known = (
+        {*DATA_OPTIONS.split()}
+        | code_keys()
+        | OUTPUTS.keys()
+        | {"data", "port", "trust"}
+    )
     assert options == known
     assert {key for key, _ in CODE_OPTIONS} == {*code_keys(), "data", "port"}

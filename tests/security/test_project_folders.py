@@ -1,4 +1,6 @@
-"""A project folder from anywhere can be built; nothing in it runs unless the user says so."""
+"""A project folder from anywhere can be built; nothing in it runs unless the user says
+so.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,42 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.graph_builder import GraphBuilder
 
 BAD_FLAGS = (
-    *("-fplugin=./x.so", "-fplugin-arg-x=1", "-B.", "-Bx/", "-specs=x", "--specs=x.specs"),
-    *("@x", "-wrapper", "-Wl,-plugin,x.so", "-Wa,-I.", "-Wp,-I.", "-fuse-ld=./x", "-include"),
-    *("x.c", "-Xclang", "-mllvm", "-mllvm=-load", "-o/tmp/x", "-I/etc", "-Tx.ld", "-T../x", "-x"),
-    *("-print", "-fdump-tree-all=/tmp/x", "${open('PWNED','w')}", "-O2 @x", "-g\n@x", "-DX=`x`"),
+    *(
+        "-fplugin=./x.so",
+        "-fplugin-arg-x=1",
+        "-B.",
+        "-Bx/",
+        "-specs=x",
+        "--specs=x.specs",
+    ),
+    *(
+        "@x",
+        "-wrapper",
+        "-Wl,-plugin,x.so",
+        "-Wa,-I.",
+        "-Wp,-I.",
+        "-fuse-ld=./x",
+        "-include",
+    ),
+    *(
+        "x.c",
+        "-Xclang",
+        "-mllvm",
+        "-mllvm=-load",
+        "-o/tmp/x",
+        "-I/etc",
+        "-Tx.ld",
+        "-T../x",
+        "-x",
+    ),
+    *(
+        "-print",
+        "-fdump-tree-all=/tmp/x",
+        "${open('PWNED','w')}",
+        "-O2 @x",
+        "-g\n@x",
+        "-DX=`x`",
+    ),
     "",
 )
 MARK = "open({!r}, 'w')\n"
@@ -71,7 +105,12 @@ def test_scons_runs_nothing_of_the_folder_and_of_the_home_folder(
     for file in (
         *("evil", "site_scons/site_init.py", "site_init.py", "SCons/__init__.py"),
         *("SCons/__main__.py", "json.py", "ziglang/__init__.py", "ziglang/__main__.py"),
-        *("toolchain/json.py", "toolchain/SCons/__init__.py", "sitecustomize.py", "SConscript"),
+        *(
+            "toolchain/json.py",
+            "toolchain/SCons/__init__.py",
+            "sitecustomize.py",
+            "SConscript",
+        ),
     ):
         (project / file).parent.mkdir(exist_ok=True)
         (project / file).write_text(code)
@@ -101,8 +140,16 @@ def test_a_changed_sconstruct_requires_trust(
 
 
 @pytest.mark.parametrize("flag", BAD_FLAGS)
-def test_flags_of_a_folder_that_run_programs_require_trust(flag: str, project: Path) -> None:
-    for key in ("compile_flags", "clang_flags", "zig_flags", "zig_target", "link_flags"):
+def test_flags_of_a_folder_that_run_programs_require_trust(
+    flag: str, project: Path
+) -> None:
+    for key in (
+        "compile_flags",
+        "clang_flags",
+        "zig_flags",
+        "zig_target",
+        "link_flags",
+    ):
         change_board(project, **{key: ["-g", flag]})
         with pytest.raises(UsageError, match=f"board.json has unusual {key}"):
             find_build_script(project)
@@ -148,7 +195,9 @@ def test_names_of_files_are_not_evaluated(project: Path) -> None:
         (project / "model" / name).unlink()
 
 
-def test_links_that_leave_the_folder_require_trust(project: Path, tmp_path: Path) -> None:
+def test_links_that_leave_the_folder_require_trust(
+    project: Path, tmp_path: Path
+) -> None:
     (tmp_path / "outside").mkdir()
     (project / "build").symlink_to(tmp_path / "outside")
     with pytest.raises(UsageError, match="build is a link that leaves the folder"):
@@ -159,7 +208,9 @@ def test_links_that_leave_the_folder_require_trust(project: Path, tmp_path: Path
 @pytest.mark.parametrize(
     "name", ["nano.specs", "x/NANO.SPECS", "device-specs/specs-x", "model/net.h.gch"]
 )
-def test_files_that_compilers_read_by_themselves_require_trust(name: str, project: Path) -> None:
+def test_files_that_compilers_read_by_themselves_require_trust(
+    name: str, project: Path
+) -> None:
     (project / name).parent.mkdir(exist_ok=True)
     (project / name).write_text("")
     with pytest.raises(UsageError, match="is a file that compilers read by themselves"):
@@ -168,7 +219,9 @@ def test_files_that_compilers_read_by_themselves_require_trust(name: str, projec
 
 @pytest.mark.host_c
 def test_specs_of_the_folder_start_no_program(project: Path, tmp_path: Path) -> None:
-    """GCC takes `--specs=NAME` from the current folder if its own folders have no such file."""
+    """GCC takes `--specs=NAME` from the current folder if its own folders have no such
+    file.
+    """
     facts = json.loads((project / "board" / "board.json").read_text())
     change_board(project, compile_flags=[*facts["compile_flags"], "--specs=nano.specs"])
     (project / "nano.specs").write_text(f".c:\n touch {tmp_path}/PWNED\n\n")
@@ -178,7 +231,9 @@ def test_specs_of_the_folder_start_no_program(project: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["hard link", "inner link", "pipe"])
-def test_products_are_not_written_through_links(kind: str, project: Path, tmp_path: Path) -> None:
+def test_products_are_not_written_through_links(
+    kind: str, project: Path, tmp_path: Path
+) -> None:
     (tmp_path / "victim").write_text("kept")
     product = project / "build" / "paths.rsp"
     product.parent.mkdir()
@@ -189,7 +244,9 @@ def test_products_are_not_written_through_links(kind: str, project: Path, tmp_pa
             product.symlink_to(Path("..", "model", "net.c"))
         case _:
             os.mkfifo(product)
-    with pytest.raises(UsageError, match=r"build/paths.rsp is (a link|not a regular file)"):
+    with pytest.raises(
+        UsageError, match=r"build/paths.rsp is (a link|not a regular file)"
+    ):
         build_project(project)
     assert (tmp_path / "victim").read_text() == "kept"
 
@@ -205,25 +262,49 @@ def test_the_stack_size_of_an_earlier_build_is_a_number(project: Path) -> None:
     assert not (project / "PWNED").exists()
 
 
-DAMAGED_VALUES = (-1, 1 << 32, 1.5, 1e308, "-x", "", True, None, [], [None], [[]], {}, {"a": 1})
+DAMAGED_VALUES = (
+    -1,
+    1 << 32,
+    1.5,
+    1e308,
+    "-x",
+    "",
+    True,
+    None,
+    [],
+    [None],
+    [[]],
+    {},
+    {"a": 1},
+)
 
 
 def test_damaged_values_in_board_json_are_named(project: Path) -> None:
-    """Values that a text or a list may have are left to the checks of what requires trust."""
+    """Values that a text or a list may have are left to the checks of what requires
+    trust.
+    """
     region = {"name": "code", "start": 0, "size_bytes": 1 << 20, "kind": "flash"}
     ram = {**region, "name": "sram", "kind": "ram"}
     change_board(project, memory=[region, ram])
     facts = json.loads((project / "board" / "board.json").read_text())
     for key in facts:
-        for value in (value for value in DAMAGED_VALUES if type(value) is not type(facts[key])):
+        for value in (
+            value for value in DAMAGED_VALUES if type(value) is not type(facts[key])
+        ):
             change_board(project, **{**facts, key: value})
-            with pytest.raises(UsageError, match=f"board.json has the {key} .*, which is not"):
+            with pytest.raises(
+                UsageError, match=f"board.json has the {key} .*, which is not"
+            ):
                 build_project(project)
     for key in region:
         for value in DAMAGED_VALUES:
             if value != "-x" or key != "name":
-                change_board(project, **{**facts, "memory": [{**region, key: value}, ram]})
-                with pytest.raises(UsageError, match=rf"board.json has the memory\[0\].{key} "):
+                change_board(
+                    project, **{**facts, "memory": [{**region, key: value}, ram]}
+                )
+                with pytest.raises(
+                    UsageError, match=rf"board.json has the memory\[0\].{key} "
+                ):
                     build_project(project)
     change_board(project, **{**facts, "port": "cortex_m", "memory": [region]})
     with pytest.raises(UsageError, match=r"board.json has no memory of kind ram"):

@@ -1,4 +1,5 @@
-"""Writer of .tflite files with several operators and subgraphs, using the published schema.
+"""Writer of .tflite files with several operators and subgraphs, using the published
+schema.
 
     file = ModelFile()
     main = file.graph("main")
@@ -8,8 +9,8 @@
     main.outputs(y)
     data = file.data()
 
-Operator names are those of the schema, or `custom:NAME`. The name of the options table precedes its
-fields, which have the names of the schema.
+Operator names are those of the schema, or `custom:NAME`. The name of the options table
+precedes its fields, which have the names of the schema.
 """
 
 from __future__ import annotations
@@ -99,11 +100,18 @@ class GraphFile:
     def outputs(self, *indices: int) -> None:
         self.table.outputs += indices
 
-    # ---- variables -----------------------------------------------------------------------------
+    # ---- variables -------------------------------------------------------------------
 
     def handle(self, name: str) -> int:
         tensor = self.tensor(f"{name}/handle", "resource")
-        self.op("VAR_HANDLE", [], [tensor], "VarHandleOptions", container="", sharedName=name)
+        self.op(
+            "VAR_HANDLE",
+            [],
+            [tensor],
+            "VarHandleOptions",
+            container="",
+            sharedName=name,
+        )
         return tensor
 
     def read(self, handle: int, name: str, *kind: Any) -> int:
@@ -133,7 +141,11 @@ class ModelFile:
         return graph
 
     def signature(
-        self, key: str, graph: int, inputs: Mapping[str, int], outputs: Mapping[str, int]
+        self,
+        key: str,
+        graph: int,
+        inputs: Mapping[str, int],
+        outputs: Mapping[str, int],
     ) -> None:
         signature = schema.SignatureDefT()
         signature.signatureKey, signature.subgraphIndex = key, graph
@@ -147,7 +159,9 @@ class ModelFile:
             kind = "CUSTOM" if name.startswith("custom:") else name
             number = getattr(schema.BuiltinOperator, kind)
             code.builtinCode, code.deprecatedBuiltinCode = number, min(number, 127)
-            code.version = {"ADD": 2, "CONCATENATION": 2, "FULLY_CONNECTED": 4}.get(name, 1)
+            code.version = {"ADD": 2, "CONCATENATION": 2, "FULLY_CONNECTED": 4}.get(
+                name, 1
+            )
             if kind == "CUSTOM":
                 code.customCode = name.removeprefix("custom:")
             self.codes[name] = len(self.model.operatorCodes)

@@ -10,7 +10,10 @@ import pytest
 from firmwright.base.errors import ModelError, UnsupportedError
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model
-from firmwright.flows.samples.reference_outputs import run_interpreter, run_numpy_reference
+from firmwright.flows.samples.reference_outputs import (
+    run_interpreter,
+    run_numpy_reference,
+)
 from firmwright.flows.samples.sample_batches import SampleBatch
 from firmwright.flows.verify.access_checking import open_checked_session
 from firmwright.flows.verify.verification import verify
@@ -40,8 +43,8 @@ def branch(graph: GraphFile, op: str, table: str, *, swap: bool = False) -> None
 def branches_and_a_loop(*, plain: bool = False) -> bytes:
     """Build a model where `up` selects a branch, followed by a loop of `rounds` sums.
 
-    Each round swaps two values. With `plain` the swap is direct; LiteRT then duplicates one value,
-    because it copies loop values one by one in place.
+    Each round swaps two values. With `plain` the swap is direct; LiteRT then duplicates
+    one value, because it copies loop values one by one in place.
     """
     file = ModelFile()
     main = file.graph("main")
@@ -109,7 +112,9 @@ def samples() -> SampleBatch:
 
 def compiled_for(board: str, **options: Any) -> Compilation:
     data = branches_and_a_loop(plain=options.get("numerics") == "tflm")
-    return compile_for(Model(load_module_bytes(data, "flow.tflite"), data), board, **options)
+    return compile_for(
+        Model(load_module_bytes(data, "flow.tflite"), data), board, **options
+    )
 
 
 @pytest.mark.host_c
@@ -146,11 +151,15 @@ def test_branches_and_loops_are_statements_of_the_run_function() -> None:
 @pytest.mark.host_c
 @pytest.mark.gcc
 def test_plan_of_branches_and_loops_passes_access_tracing() -> None:
-    assert verify(compiled_for("host"), batch=samples(), open_with=open_checked_session).exact
+    assert verify(
+        compiled_for("host"), batch=samples(), open_with=open_checked_session
+    ).exact
 
 
 def variables_in_branches_and_loops() -> bytes:
-    """Build a branch that adds x to `sum` or only reads it, and a loop on `count` and `last`."""
+    """Build a branch that adds x to `sum` or only reads it, and a loop on `count` and
+    `last`.
+    """
     file = ModelFile()
     main = file.graph("main")
     then, orelse, cond, body = (file.graph(n) for n in ("then", "else", "cond", "body"))
@@ -175,11 +184,18 @@ def variables_in_branches_and_loops() -> bytes:
         left, more = graph.tensor("left", *COUNT), graph.tensor("more", *COUNT)
         graph.op("SUB", [rounds, one], [left], "SubOptions")
         handle = graph.handle("count")
-        graph.op("ADD", [graph.read(handle, "so_far", *COUNT), one], [more], "AddOptions")
+        graph.op(
+            "ADD", [graph.read(handle, "so_far", *COUNT), one], [more], "AddOptions"
+        )
         graph.assign(handle, more)
         handle, step = graph.handle("last"), graph.tensor("step", *KIND)
         last = graph.read(handle, "was", *KIND)
-        graph.op("ADD", [last, graph.read(graph.handle("sum"), "sum", *KIND)], [step], "AddOptions")
+        graph.op(
+            "ADD",
+            [last, graph.read(graph.handle("sum"), "sum", *KIND)],
+            [step],
+            "AddOptions",
+        )
         graph.assign(handle, step)
         graph.outputs(left)
     once = file.graph("once")
@@ -192,15 +208,26 @@ def variables_in_branches_and_loops() -> bytes:
     rounds = main.input("rounds", *COUNT)
     y, left = main.tensor("y", *KIND), main.tensor("rounds_left", *COUNT)
     main.op("IF", [up, x], [y], "IfOptions", thenSubgraphIndex=1, elseSubgraphIndex=2)
-    main.op("WHILE", [rounds], [left], "WhileOptions", condSubgraphIndex=3, bodySubgraphIndex=4)
-    reads = [main.read(main.handle(n), n, *k) for n, k in (("last", KIND), ("count", COUNT))]
+    main.op(
+        "WHILE",
+        [rounds],
+        [left],
+        "WhileOptions",
+        condSubgraphIndex=3,
+        bodySubgraphIndex=4,
+    )
+    reads = [
+        main.read(main.handle(n), n, *k) for n, k in (("last", KIND), ("count", COUNT))
+    ]
     main.outputs(y, *reads)
     return file.data()
 
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
-def test_variables_in_branches_and_loops_become_inputs_and_outputs(numerics: str) -> None:
+def test_variables_in_branches_and_loops_become_inputs_and_outputs(
+    numerics: str,
+) -> None:
     data = variables_in_branches_and_loops()
     model = Model(load_module_bytes(data, "kept.tflite"), data)
     inputs = [
@@ -212,7 +239,11 @@ def test_variables_in_branches_and_loops_become_inputs_and_outputs(numerics: str
     )
     assert verification.values == 5 * (6 + 6 + 1)
     assert verification.exact
-    assert {state.value.name for state in model.module.entry.state} == {"sum", "last", "count"}  # type: ignore[union-attr]  # a graph
+    assert {state.value.name for state in model.module.entry.state} == {
+        "sum",
+        "last",
+        "count",
+    }  # type: ignore[union-attr]  # a graph
 
 
 def test_variable_assigned_by_a_loop_condition_is_rejected() -> None:
@@ -225,7 +256,9 @@ def test_variable_assigned_by_a_loop_condition_is_rejected() -> None:
         value = graph.input("x", "bool", (1,))
         graph.outputs(value)
     cond.assign(cond.handle("v"), 0)
-    with pytest.raises(UnsupportedError, match="a variable that a loop's condition assigns"):
+    with pytest.raises(
+        UnsupportedError, match="a variable that a loop's condition assigns"
+    ):
         load_module_bytes(file.data(), "v.tflite")
 
 
@@ -244,14 +277,20 @@ graph @b(%x: i8[2]) -> (%y) { %y: i8[2] = neg(%x) }
 
 
 def loop_over_a_list() -> bytes:
-    """Build a loop that stores x + index at each index of a list, as TensorFlow writes it."""
+    """Build a loop that stores x + index at each index of a list, as TensorFlow writes
+    it.
+    """
     file = ModelFile()
     main, cond, body = (file.graph(name) for name in ("main", "cond", "body"))
 
     def ints(graph: GraphFile, *values: int) -> int:
-        return graph.constant(f"c{len(graph.table.tensors)}", np.array(values, np.int32))
+        return graph.constant(
+            f"c{len(graph.table.tensors)}", np.array(values, np.int32)
+        )
 
-    def computed(graph: GraphFile, op: str, kind: Any, inputs: list[int], **options: Any) -> int:
+    def computed(
+        graph: GraphFile, op: str, kind: Any, inputs: list[int], **options: Any
+    ) -> int:
         result = graph.tensor(f"{op}{len(graph.table.tensors)}", *kind)
         title = {"EXPAND_DIMS": "ExpandDims"}.get(op, op.title())
         graph.op(op, inputs, [result], f"{title}Options", **options)
@@ -267,19 +306,35 @@ def loop_over_a_list() -> bytes:
             graph.outputs(more)
             continue
         following = computed(graph, "ADD", COUNT, [index, ints(graph, 1)])
-        total = computed(graph, "ADD", item, [x, computed(graph, "CAST", item, [index])])
+        total = computed(
+            graph, "ADD", item, [x, computed(graph, "CAST", item, [index])]
+        )
         sizes = computed(graph, "CONCATENATION", places, [index, ints(graph, -1, -1)])
-        before = computed(graph, "SLICE", open_part, [listed, ints(graph, 0, 0, 0), sizes])
-        begins = computed(graph, "CONCATENATION", places, [following, ints(graph, 0, 0)])
-        after = computed(graph, "SLICE", open_part, [listed, begins, ints(graph, -1, -1, -1)])
+        before = computed(
+            graph, "SLICE", open_part, [listed, ints(graph, 0, 0, 0), sizes]
+        )
+        begins = computed(
+            graph, "CONCATENATION", places, [following, ints(graph, 0, 0)]
+        )
+        after = computed(
+            graph, "SLICE", open_part, [listed, begins, ints(graph, -1, -1, -1)]
+        )
         for part in (before, after):
             graph.table.tensors[part].shapeSignature = [-1, -1, -1]
-        row = computed(graph, "EXPAND_DIMS", ("float32", (1, 1, 3)), [total, ints(graph, 0)])
-        new = computed(graph, "CONCATENATION", ("float32", (1, 1, 3)), [before, row, after])
+        row = computed(
+            graph, "EXPAND_DIMS", ("float32", (1, 1, 3)), [total, ints(graph, 0)]
+        )
+        new = computed(
+            graph, "CONCATENATION", ("float32", (1, 1, 3)), [before, row, after]
+        )
         graph.outputs(following, total, new)
     x = main.input("x", *item)
     zeros = main.constant("zeros", np.zeros((4, 1, 3), np.float32))
-    results = [main.tensor("end", *COUNT), main.tensor("sum", *item), main.tensor("y", *whole)]
+    results = [
+        main.tensor("end", *COUNT),
+        main.tensor("sum", *item),
+        main.tensor("y", *whole),
+    ]
     options = {"condSubgraphIndex": 1, "bodySubgraphIndex": 2}
     main.op("WHILE", [ints(main, 0), x, zeros], results, "WhileOptions", **options)
     main.outputs(results[2])
@@ -292,4 +347,6 @@ def test_a_loop_that_sets_elements_of_a_list_equals_litert() -> None:
     compiled = compile_for(Model(load_module_bytes(data, "list.tflite"), data))
     result = verify(compiled, samples=3)
     assert (result.values, result.mismatches) == (3 * 12, 0)
-    assert len({tuple(row) for row in result.outputs[2]["y"].reshape(4, 3).tolist()}) == 4
+    assert (
+        len({tuple(row) for row in result.outputs[2]["y"].reshape(4, 3).tolist()}) == 4
+    )

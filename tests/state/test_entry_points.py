@@ -20,7 +20,9 @@ KIND = ("int8", (1, 4), 0.5, 3)
 
 
 def add_and_ask() -> bytes:
-    """Build a file where `add` adds x to the variable `sum` and `ask` returns max(sum, y)."""
+    """Build a file where `add` adds x to the variable `sum` and `ask` returns max(sum,
+    y).
+    """
     file = ModelFile()
     first, second = file.graph("add"), file.graph("ask")
     x, result = _entry(first, "x", "ADD", "AddOptions", assigns=True)
@@ -30,7 +32,9 @@ def add_and_ask() -> bytes:
     return file.data()
 
 
-def _entry(graph: GraphFile, name: str, op: str, table: str, *, assigns: bool) -> tuple[int, int]:
+def _entry(
+    graph: GraphFile, name: str, op: str, table: str, *, assigns: bool
+) -> tuple[int, int]:
     x, handle = graph.input(name, *KIND), graph.handle("sum")
     result = graph.tensor(f"{name}/made", *KIND)
     graph.op(op, [graph.read(handle, f"{name}/before", *KIND), x], [result], table)
@@ -53,7 +57,9 @@ def entry_points(path: Path, board: str) -> list[Compilation]:
 
 
 def test_file_with_several_entry_points_needs_a_selection(path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"\(add, ask\): select one, as calc.tflite:ask"):
+    with pytest.raises(
+        UnsupportedError, match=r"\(add, ask\): select one, as calc.tflite:ask"
+    ):
         load_model(path)
     with pytest.raises(UsageError, match="no signature 'sub'"):
         load_model(f"{path}:sub")
@@ -117,9 +123,19 @@ def test_entry_point_reads_state_of_the_other(path: Path, tmp_path: Path) -> Non
     compilation.tree.write(tmp_path)
     (tmp_path / "main.c").write_text(_MAIN)
     sources = ["main.c", *map(str, sorted((tmp_path / "model").glob("*.c")))]
-    command = ["cc", "-std=c99", "-fsanitize=address,undefined", "-I.", "-o", "main", *sources]
+    command = [
+        "cc",
+        "-std=c99",
+        "-fsanitize=address,undefined",
+        "-I.",
+        "-o",
+        "main",
+        *sources,
+    ]
     subprocess.run(command, cwd=tmp_path, check=True)
-    done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True, text=True)
+    done = subprocess.run(
+        ["./main"], cwd=tmp_path, capture_output=True, check=True, text=True
+    )
     # A stored 13 is the value 5: the sums 5, 10 and 15 are stored as 13, 23 and 33.
     assert done.stdout == "21 23 33 "
 
@@ -128,8 +144,12 @@ def test_different_initial_values_of_a_variable_are_rejected(path: Path) -> None
     add, ask = entry_points(path, "host")
     (state,) = ask.module.io.state
     other = replace(ask.module.constants[state.initial], data=b"\1\2\3\4")
-    changed = replace(ask.module, constants={**ask.module.constants, state.initial: other})
-    with pytest.raises(UsageError, match="initialize the shared variable sum differently"):
+    changed = replace(
+        ask.module, constants={**ask.module.constants, state.initial: other}
+    )
+    with pytest.raises(
+        UsageError, match="initialize the shared variable sum differently"
+    ):
         bundle([add, replace(ask, module=changed)])
 
 

@@ -1,4 +1,6 @@
-"""Variables that persist between runs: comparison with both runtimes and the C interface."""
+"""Variables that persist between runs: comparison with both runtimes and the C
+interface.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ FIRST = np.array([[1, -2, 3, 4]], np.int8)
 
 
 def running_sum_and_history() -> bytes:
-    """Build a model: `sum` += x from FIRST, `history` of the last three x, `a` and `b` swapped."""
+    """Build a model: `sum` += x from FIRST, `history` of the last three x, `a` and `b`
+    swapped.
+    """
     file = ModelFile()
     main, once = file.graph("main"), file.graph("once")
     x = main.input("x", *KIND)
@@ -67,7 +71,9 @@ def compiled() -> Compilation:
     return compile_for(Model(load_module_bytes(data, "kept.tflite"), data), "host")
 
 
-def test_assigned_variables_become_state_with_initial_values(compiled: Compilation) -> None:
+def test_assigned_variables_become_state_with_initial_values(
+    compiled: Compilation,
+) -> None:
     main = compiled.imported.entry
     assert isinstance(main, Function)
     states = {state.value.name: state for state in main.state}
@@ -103,7 +109,9 @@ def test_samples_in_sequence_match_the_runtimes(numerics: str) -> None:
     data = running_sum_and_history()
     model = Model(load_module_bytes(data, "kept.tflite"), data)
     verification = verify(
-        compile_for(model, "host", numerics=numerics), samples=5, find_first_divergence=True
+        compile_for(model, "host", numerics=numerics),
+        samples=5,
+        find_first_divergence=True,
     )
     assert verification.values == 5 * (4 + 12 + 4)
     assert verification.exact
@@ -150,13 +158,24 @@ int main(void)
 
 
 @pytest.mark.host_c
-def test_c_interface_saves_loads_and_resets_state(compiled: Compilation, tmp_path: Path) -> None:
+def test_c_interface_saves_loads_and_resets_state(
+    compiled: Compilation, tmp_path: Path
+) -> None:
     compiled.tree.write(tmp_path)
     (tmp_path / "main.c").write_text(_MAIN)
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-I."]
+    flags = [
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fsanitize=address,undefined",
+        "-I.",
+    ]
     command = ["cc", *flags, "main.c", "model/kept.c", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True, text=True)
+    done = subprocess.run(
+        ["./main"], cwd=tmp_path, capture_output=True, check=True, text=True
+    )
     # Each run adds a stored 5, the value 1: two steps of 0.5 above the zero point 3.
     assert done.stdout == "3 5 7 5 3 3"
 
@@ -177,7 +196,9 @@ def test_variable_with_two_shapes_is_reported() -> None:
     main.read(handle, "wide", "int8", (1, 8), 0.5, 3)
     main.assign(handle, x)
     main.outputs(x)
-    with pytest.raises(UnsupportedError, match=r"the variable v as int8 \[1, 4\], which is int8"):
+    with pytest.raises(
+        UnsupportedError, match=r"the variable v as int8 \[1, 4\], which is int8"
+    ):
         load_module_bytes(file.data(), "v.tflite")
 
 
@@ -201,7 +222,9 @@ def _checked(text: str) -> IRModule:
 
 def test_state_needs_one_type_and_a_constant_initial_value() -> None:
     assert _checked(STATEFUL)
-    with pytest.raises(ModelError, match=r"the state b has the unknown initial constant 'ones'"):
+    with pytest.raises(
+        ModelError, match=r"the state b has the unknown initial constant 'ones'"
+    ):
         _checked(STATEFUL.replace("%b: i8[4] = @zeros", "%b: i8[4] = @ones"))
     with pytest.raises(
         ModelError, match=r"the state b is i8\[2\], its initial constant is i8\[4\]"

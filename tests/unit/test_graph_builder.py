@@ -1,4 +1,6 @@
-"""Networks written by hand: what is checked as it is written, and that the result is a model."""
+"""Networks written by hand: what is checked as it is written, and that the result is a
+model.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def test_a_network_with_state_and_parts_is_a_model_like_any_other() -> None:
     before = graph.state("before", np.full((1, 8), 3, np.int8), scale=0.5, zero_point=3)
     total = graph.call("add", x, before, scale=0.5, zero_point=3, activation="relu")
     graph.set_next_state(before, total)
-    first, last = graph.calls("split", total, results=("first", "last"), axis=1, sizes=(4, 4))
+    first, last = graph.calls(
+        "split", total, results=("first", "last"), axis=1, sizes=(4, 4)
+    )
     model = graph.model(first, last)
     entry = model.module.entry
     assert isinstance(entry, Function)
@@ -52,7 +56,10 @@ def test_a_result_has_the_type_that_the_operator_infers() -> None:
     ("write", "said"),
     [
         (lambda g, x: g.call("softmux", x), "no operator 'softmux'.*softmax"),
-        (lambda g, x: g.call("split", x, axis=1), "the attribute sizes of split is missing"),
+        (
+            lambda g, x: g.call("split", x, axis=1),
+            "the attribute sizes of split is missing",
+        ),
         (
             lambda g, x: g.call("reshape", x, shape=(3,)),
             "reshape does not support this call: 8 elements",

@@ -53,8 +53,12 @@ WORK: dict[str, Callable[[Sequence[BufferInfo], Plan], object]] = {
     "interference": lambda buffers, plan: build_interference(buffers),
     "lower bound": lambda buffers, plan: lower_bound_bytes(buffers, plan.conflicts),
     "bytes by time": lambda buffers, plan: min_bytes_by_time(buffers, plan.conflicts),
-    "validator": lambda buffers, plan: check_plan(plan, buffers, plan.conflicts, [POOL]),
-    "verifier": lambda buffers, plan: diagnose_plan(plan, IRModule("m", {}, {}, pools=(POOL,))),
+    "validator": lambda buffers, plan: check_plan(
+        plan, buffers, plan.conflicts, [POOL]
+    ),
+    "verifier": lambda buffers, plan: diagnose_plan(
+        plan, IRModule("m", {}, {}, pools=(POOL,))
+    ),
 }
 
 
@@ -71,7 +75,10 @@ def network(length: int) -> IRModule:
     y = g.input("x", (1, 2, 2, 4), scale=0.05)
     for step in range(length // 2):
         weights = np.full((4, 1, 1, 4), step, np.int8)
-        w, b = g.constant(weights, scale=0.01), g.constant(np.zeros(4, np.int32), scale=0.0005)
+        w, b = (
+            g.constant(weights, scale=0.01),
+            g.constant(np.zeros(4, np.int32), scale=0.0005),
+        )
         window = {"stride": (1, 1), "dilation": (1, 1), "padding": (0, 0, 0, 0)}
         z = g.call("conv2d", y, w, b, activation="none", scale=0.05, **window)
         y = g.call("add", y, z, activation="none", scale=0.05)

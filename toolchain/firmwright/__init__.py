@@ -5,7 +5,7 @@ import firmwright as fw
 model = fw.load("kws.tflite")
 compiled = fw.compile(model, board="mps2-an386")
 compiled.save("out")                    # a project that builds with `scons`
-with fw.session(compiled) as session:   # built, started in QEMU, connected over its link
+with fw.session(compiled) as session:   # built, started in QEMU and connected
     outputs = session.run(inputs)
 """
 
@@ -15,15 +15,17 @@ from importlib import import_module
 
 from firmwright.base.version import VERSION as __version__  # noqa: F401 - for users
 
-# Python runs this file before __main__.py, which removes the current folder from the import path:
-# until then, only modules that Python has already loaded may be imported.
+# Python runs this file before __main__.py, which removes the current folder from the
+# import path: until then, only modules that Python has already loaded may be imported.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from firmwright.base.errors import FirmwrightError
     from firmwright.cli.progress import NotebookShell
     from firmwright.flows.board.firmware_images import build_image
     from firmwright.flows.board.model_session import open_session as session
-    from firmwright.flows.model.compilation import compile_for as compile  # noqa: A004 - as fw.compile
+    from firmwright.flows.model.compilation import (
+        compile_for as compile,  # noqa: A004 - the public name is fw.compile
+    )
     from firmwright.flows.model.model import Model, partition
     from firmwright.flows.model.model import load_model as load
     from firmwright.flows.verify.evaluation import evaluate
@@ -60,13 +62,17 @@ _DEFINITIONS = {
     "session": ("flows.board.model_session", "open_session"),
     "verify": ("flows.verify.verification", "verify"),
 }
-"""The definition of each public name; names are imported on first use to keep imports fast."""
+"""The definition of each public name; names are imported on first use to keep imports
+fast.
+"""
 
 
 def __getattr__(name: str) -> object:
     if name not in _DEFINITIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import_module(f"{__name__}.base.html_views").provide_views(f"{__name__}.notebook.html")
+    import_module(f"{__name__}.base.html_views").provide_views(
+        f"{__name__}.notebook.html"
+    )
     module, attribute = _DEFINITIONS[name]
     return getattr(import_module(f"{__name__}.{module}"), attribute)
 

@@ -1,4 +1,6 @@
-"""Immutable results of code generation and build: the sources, and the image, sized in bytes."""
+"""Immutable results of code generation and build: the sources, and the image, sized in
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,16 @@ from firmwright.base.html_fragments import (
     render_section,
     render_table,
 )
-from firmwright.base.source_paths import is_backend_file, module_file_problem, path_problem
+from firmwright.base.source_paths import (
+    is_backend_file,
+    module_file_problem,
+    path_problem,
+)
 
 Variant = Literal["release", "profile", "debug"]
-"""`profile` adds a probe around each operator, `debug` also guard bytes around the pools."""
+"""`profile` adds a probe around each operator, `debug` also guard bytes around the
+pools.
+"""
 SectionKind = Literal["text", "rodata", "data", "bss", "noinit", "stack", "external"]
 
 
@@ -30,7 +38,9 @@ _BUILD_FILES: Final = ("SConstruct", "CMakeLists.txt", "Makefile")
 
 @dataclass(frozen=True, slots=True)
 class SourceTree:
-    r"""Files by relative path with forward slashes; text is written as UTF-8 with \n."""
+    r"""Files by relative path with forward slashes; text is written as UTF-8 with
+    \n.
+    """
 
     files: Mapping[str, str | bytes]
 
@@ -39,7 +49,9 @@ class SourceTree:
             check = module_file_problem if is_backend_file(path) else path_problem
             if problem := check(path):
                 raise InternalError(f"a file of a source tree {problem}.", where=path)
-        object.__setattr__(self, "files", MappingProxyType(dict(sorted(self.files.items()))))
+        object.__setattr__(
+            self, "files", MappingProxyType(dict(sorted(self.files.items())))
+        )
 
     def encoded(self) -> dict[str, bytes]:
         """Return the bytes of each file by its path."""
@@ -55,11 +67,12 @@ class SourceTree:
         return SourceTree({**self.files, **other.files})
 
     def write(self, directory: Path, stale: Sequence[Path] = ()) -> None:
-        """Write every file below `directory` and remove `stale`; do not touch unchanged files.
+        """Write every file below `directory` and remove `stale`; do not touch unchanged
+        files.
 
-        Files are written under temporary names and replace earlier ones together, the marker first,
-        so that a later call may complete them; in between, the folder has no build files, so a
-        partial tree cannot be built.
+        Files are written under temporary names and replace earlier ones together, the
+        marker first, so that a later call may complete them; in between, the folder has
+        no build files, so a partial tree cannot be built.
         """
         staged: dict[Path, Path] = {}
         try:
@@ -71,7 +84,9 @@ class SourceTree:
                 staged[file] = _staged(file)
                 staged[file].unlink(missing_ok=True)
                 staged[file].write_bytes(data)
-            build_files = [directory / name for name in _BUILD_FILES if name in self.files]
+            build_files = [
+                directory / name for name in _BUILD_FILES if name in self.files
+            ]
             for file in filter(Path.is_file, build_files if staged or stale else ()):
                 if file in staged:
                     file.unlink()
@@ -79,7 +94,9 @@ class SourceTree:
                     staged[file] = file.replace(_staged(file))
             for file in stale:
                 file.unlink()
-            for file in sorted(staged, key=lambda f: (f in build_files, f.name != MARKER)):
+            for file in sorted(
+                staged, key=lambda f: (f in build_files, f.name != MARKER)
+            ):
                 staged[file].replace(file)
         except BaseException:
             for file in staged.values():
@@ -92,13 +109,21 @@ def _staged(file: Path) -> Path:
 
 
 def holds_nothing(directory: Path) -> bool:
-    """Return whether the only files, if any, are temporary ones of an interrupted `write`."""
-    files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
-    return all(path.name.startswith(".") and path.name.endswith(".new") for path in files)
+    """Return whether the only files, if any, are temporary ones of an interrupted
+    `write`.
+    """
+    files = (
+        path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir()
+    )
+    return all(
+        path.name.startswith(".") and path.name.endswith(".new") for path in files
+    )
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Write a file at once or not at all, other names of it excepted; write devices directly."""
+    """Write a file at once or not at all, other names of it excepted; write devices
+    directly.
+    """
     target = file.resolve()
     if target.exists() and not target.is_file():
         target.write_bytes(data)
@@ -136,7 +161,9 @@ class SymbolSize:
 
 @dataclass(frozen=True, slots=True)
 class ImageRegionUsage:
-    """The bytes that an image uses of a memory region; `size_bytes` is the whole region."""
+    """The bytes that an image uses of a memory region; `size_bytes` is the whole
+    region.
+    """
 
     name: str
     used_bytes: int
@@ -145,7 +172,9 @@ class ImageRegionUsage:
 
 @dataclass(frozen=True, slots=True)
 class ImageSizes:
-    """The size of an image: flash holds text, rodata and initial values of data; RAM the rest."""
+    """The size of an image: flash holds text, rodata and initial values of data; RAM
+    the rest.
+    """
 
     sections: tuple[SectionSize, ...]
     symbols: tuple[SymbolSize, ...]
@@ -169,7 +198,9 @@ class ImageSizes:
 
 @dataclass(frozen=True, slots=True)
 class PreloadedMemory:
-    """A file besides the image that must be in memory at `address` when the firmware starts."""
+    """A file besides the image that must be in memory at `address` when the firmware
+    starts.
+    """
 
     file: Path
     address: int
@@ -185,10 +216,11 @@ class UnboundedReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnboundedStack:
-    """A reason and its functions: the cycle of a recursion, or the one with frame or pointer.
+    """A reason and its functions: the cycle of a recursion, or the one with frame or
+    pointer.
 
-    `is_definite` if the project's own code recurses or has the frame. Recursion of the C library is
-    bounded by its authors, and the targets of a pointer are usually few.
+    `is_definite` if the project's own code recurses or has the frame. Recursion of the
+    C library is bounded by its authors, and the targets of a pointer are usually few.
     """
 
     reason: UnboundedReason
@@ -202,13 +234,17 @@ class UnboundedStack:
                 chain = " calls ".join(self.cycle)
                 return f"{first} calls itself" if len(set(self.cycle)) == 1 else chain
             case UnboundedReason.VARIABLE_FRAME:
-                return f"{first} has a frame of variable size (alloca, or a variable-length array)"
+                return (
+                    f"{first} has a frame of variable size (alloca, or a "
+                    "variable-length array)"
+                )
         return f"{first} calls through a pointer whose targets are unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class StackUsage:
-    """A function's worst-case stack use with its call path; `unknown` functions count as zero.
+    """A function's worst-case stack use with its call path; `unknown` functions count
+    as zero.
 
     If it is `unbounded`, the size is that of the calls whose depth is known.
     """
@@ -225,10 +261,12 @@ class StackUsage:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A linked firmware; on the host an executable that serves the link protocol, and a library.
+    """A linked firmware; on the host an executable that serves the link protocol, and a
+    library.
 
-    `model_flash_bytes` and `model_ram_bytes` are the differences from the same firmware with an
-    empty model. `stack` is the worst case of a model run, `firmware_stack` that of the firmware.
+    `model_flash_bytes` and `model_ram_bytes` are the differences from the same firmware
+    with an empty model. `stack` is the worst case of a model run, `firmware_stack` that
+    of the firmware.
     """
 
     board: str
@@ -257,7 +295,12 @@ class Image:
             ("stack, worst path", str(self.firmware_stack), str(self.stack)),
         )
         regions = [
-            (r.name, r.used_bytes, r.size_bytes, render_bar(r.used_bytes / max(r.size_bytes, 1)))
+            (
+                r.name,
+                r.used_bytes,
+                r.size_bytes,
+                render_bar(r.used_bytes / max(r.size_bytes, 1)),
+            )
             for r in sizes.regions
         ]
         return render_section(
@@ -269,10 +312,14 @@ class Image:
 
     @property
     def sizes_are_known(self) -> bool:
-        """Whether the file format of the image is supported; if not, all sizes are zero."""
+        """Whether the file format of the image is supported; if not, all sizes are
+        zero.
+        """
         return bool(self.sizes.sections)
 
     @property
     def stack_is_known(self) -> bool:
-        """Whether the toolchain reported stack frames; if not, both call paths are empty."""
+        """Whether the toolchain reported stack frames; if not, both call paths are
+        empty.
+        """
         return self.firmware_stack.root not in self.firmware_stack.unknown

@@ -1,6 +1,7 @@
 """The summary of a compilation, as in `compile --json`, metadata.json and reports.
 
-Sizes and offsets are in bytes. A live range [first, end) counts the steps of the AOT main.
+Sizes and offsets are in bytes. A live range [first, end) counts the steps of the AOT
+main.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from firmwright.base.json_input import Json, JsonObject, as_object
 
 NO_OPERATOR = -1
-"""The operator index of a step that belongs to no operator, such as a moved row or a condition."""
+"""The operator index of a step that belongs to no operator, such as a moved row or a
+condition.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,9 @@ class TensorSummary:
 
 @dataclass(frozen=True, slots=True)
 class IoSummary:
-    """The tensors of the interface; outputs belong to the inputs of `pipeline_runs` runs before."""
+    """The tensors of the interface; outputs belong to the inputs of `pipeline_runs`
+    runs before.
+    """
 
     mode: str
     preserve_input: bool
@@ -64,7 +69,9 @@ class ConstantSummary:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSummary:
-    """An operator with code; `index` is its number in the model, `kernel` its C function."""
+    """An operator with code; `index` is its number in the model, `kernel` its C
+    function.
+    """
 
     index: int
     name: str
@@ -112,7 +119,9 @@ class PlannedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """The memory plan; `operator_by_time` holds the operator of each step, or NO_OPERATOR."""
+    """The memory plan; `operator_by_time` holds the operator of each step, or
+    NO_OPERATOR.
+    """
 
     planner: str
     operator_by_time: tuple[int, ...]
@@ -121,7 +130,9 @@ class PlanSummary:
 
 @dataclass(frozen=True, slots=True)
 class CompilerSummary:
-    """The C compiler for which the sources are tuned: its command, and the flags of the board."""
+    """The C compiler for which the sources are tuned: its command, and the flags of the
+    board.
+    """
 
     tool: str = ""
     flags: tuple[str, ...] = ()
@@ -129,7 +140,9 @@ class CompilerSummary:
 
 @dataclass(frozen=True, slots=True)
 class CompilationSummary:
-    """The results of compiling one model; `options` holds those that differ from the defaults."""
+    """The results of compiling one model; `options` holds those that differ from the
+    defaults.
+    """
 
     schema: int
     abi: int
@@ -184,7 +197,9 @@ class MemoryTradeoff:
 
 @dataclass(frozen=True, slots=True)
 class BundleSummary:
-    """The results of compiling several models for one firmware; `run_order` holds model names."""
+    """The results of compiling several models for one firmware; `run_order` holds model
+    names.
+    """
 
     schema: int
     model: str
@@ -211,7 +226,9 @@ def _to_plain_dict(summary: CompilationSummary | BundleSummary) -> dict[str, Jso
     for name, pool in as_object(data["pools"]).items():
         facts = as_object(pool)
         has_scope = facts["scope"] is not None
-        pools[name] = {key: value for key, value in facts.items() if has_scope or key != "scope"}
+        pools[name] = {
+            key: value for key, value in facts.items() if has_scope or key != "scope"
+        }
     return data | {"pools": pools}
 
 

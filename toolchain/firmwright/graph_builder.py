@@ -1,12 +1,11 @@
 """Construction of networks call by call, without a framework or a model file.
 
-    g = GraphBuilder("gate")
-    x = g.input("x", (1, 8), scale=0.5, zero_point=3)
-    w = g.constant(weights, scale=0.02)
-    y = g.call("fully_connected", x, w, None, scale=0.25, activation="relu", keep_dims=False)
-    model = g.model(y)
+    g = GraphBuilder("gate") x = g.input("x", (1, 8), scale=0.5, zero_point=3) w =
+    g.constant(weights, scale=0.02) y = g.call("fully_connected", x, w, None,
+    scale=0.25, activation="relu", keep_dims=False) model = g.model(y)
 
-docs/operators.md describes operators and attributes. Calls are checked, their types inferred.
+docs/operators.md describes operators and attributes. Calls are checked, their types
+inferred.
 """
 
 import difflib
@@ -17,7 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from firmwright.base.dtypes import DTYPES, DType, find_dtype
-from firmwright.base.errors import InternalError, ModelError, NotSupportedError, UsageError
+from firmwright.base.errors import (
+    InternalError,
+    ModelError,
+    NotSupportedError,
+    UsageError,
+)
 from firmwright.base.quant import Quantization
 from firmwright.flows.model.model import Model
 from firmwright.ir.core import Attr, Constant
@@ -45,7 +49,8 @@ class _ResultSpec:
 class GraphBuilder:
     """A network under construction: its calls, constants and state.
 
-    Default names are t0, t1, ... and c0, c1, ... Methods raise UsageError for invalid arguments.
+    Default names are t0, t1, ... and c0, c1, ... Methods raise UsageError for invalid
+    arguments.
     """
 
     def __init__(self, name: str) -> None:
@@ -66,7 +71,9 @@ class GraphBuilder:
         scale: Scale = None,
         zero_point: int = 0,
     ) -> Value:
-        kind = TensorType(tuple(shape), self._dtype(dtype), _quantization(scale, zero_point))
+        kind = TensorType(
+            tuple(shape), self._dtype(dtype), _quantization(scale, zero_point)
+        )
         value = Value(self._take(name), kind)
         self._inputs.append(value)
         return value
@@ -80,7 +87,9 @@ class GraphBuilder:
         zero_point: int = 0,
         axis: int = 0,
     ) -> Value:
-        """Add a constant like the array; a sequence has a scale per channel along `axis`."""
+        """Add a constant like the array; a sequence has a scale per channel along
+        `axis`.
+        """
         values = np.asarray(array)
         dtype = self._dtype(values.dtype.name)
         name = self._take(name or f"c{len(self._constants)}")
@@ -89,10 +98,17 @@ class GraphBuilder:
         return Value(name, TensorType(values.shape, dtype, quantization), name)
 
     def state(
-        self, name: str, initial: npt.ArrayLike, *, scale: Scale = None, zero_point: int = 0
+        self,
+        name: str,
+        initial: npt.ArrayLike,
+        *,
+        scale: Scale = None,
+        zero_point: int = 0,
     ) -> Value:
         """Add a state tensor; `set_next_state` sets its value for the next run."""
-        first = self.constant(initial, name=f"{name}/initial", scale=scale, zero_point=zero_point)
+        first = self.constant(
+            initial, name=f"{name}/initial", scale=scale, zero_point=zero_point
+        )
         value = Value(self._take(name), first.type)
         self._state[name] = State(value, value, first.name)
         return value
@@ -100,15 +116,21 @@ class GraphBuilder:
     def set_next_state(self, state: Value, following: Value) -> None:
         """Make `following` the value of `state` in the next run."""
         if state.name not in self._state:
-            hint = f"one of {', '.join(self._state) or 'those that GraphBuilder.state makes'}."
+            hint = (
+                "one of "
+                f"{', '.join(self._state) or 'those that GraphBuilder.state makes'}."
+            )
             raise UsageError(f"{state.name} is not a state of the graph.", hint=hint)
         if following.type != state.type:
             raise UsageError(
                 f"{following.name} cannot become {state.name}: the one is "
-                f"{_format_type(following.type)}, the other {_format_type(state.type)}.",
+                f"{_format_type(following.type)}, the other "
+                f"{_format_type(state.type)}.",
                 hint="a call whose result has the state's type, scale and zero point.",
             )
-        self._state[state.name] = State(state, following, self._state[state.name].initial)
+        self._state[state.name] = State(
+            state, following, self._state[state.name].initial
+        )
 
     def call(
         self,
@@ -138,7 +160,9 @@ class GraphBuilder:
         zero_point: int = 0,
         **attrs: Attr,
     ) -> tuple[Value, ...]:
-        """Add a call and return all results, such as the parts of a split, named `results`."""
+        """Add a call and return all results, such as the parts of a split, named
+        `results`.
+        """
         spec = _ResultSpec(None, dtype, scale, zero_point)
         return self._call(op, inputs, results, spec, attrs)
 
@@ -148,8 +172,12 @@ class GraphBuilder:
 
     def module(self, *results: Value) -> IRModule:
         inputs, calls = tuple(self._inputs), tuple(self._calls)
-        main = Function("main", inputs, calls, results, state=tuple(self._state.values()))
-        module = IRModule(self.name, {"main": main}, dict(self._constants), entry_name="main")
+        main = Function(
+            "main", inputs, calls, results, state=tuple(self._state.values())
+        )
+        module = IRModule(
+            self.name, {"main": main}, dict(self._constants), entry_name="main"
+        )
         verify_graph(main, module, self._ops)
         return module
 
@@ -167,7 +195,9 @@ class GraphBuilder:
             hint = "GraphBuilder.constant makes one."
             raise UsageError(f"{op} is called without an input.", hint=hint)
         typed = _typed_attrs(op, attrs)
-        constants = tuple(self._constants.get(v.constant or "") if v else None for v in inputs)
+        constants = tuple(
+            self._constants.get(v.constant or "") if v else None for v in inputs
+        )
         types = tuple(None if value is None else value.type for value in inputs)
         outputs = (self._kind(spec, like),) * max(1, len(names))
         kinds = _infer_types(opdef, OpCall(op, types, outputs, typed, constants))
@@ -183,7 +213,11 @@ class GraphBuilder:
         return TensorType(
             like.shape if spec.shape is None else tuple(spec.shape),
             self._dtype(spec.dtype) if spec.dtype else like.dtype,
-            like.quantization if spec.scale is None else _quantization(spec.scale, spec.zero_point),
+            (
+                like.quantization
+                if spec.scale is None
+                else _quantization(spec.scale, spec.zero_point)
+            ),
         )
 
     def _operator(self, name: str) -> OpDef:
@@ -205,7 +239,9 @@ class GraphBuilder:
 
     def _take(self, name: str) -> str:
         if name in self._names:
-            raise UsageError(f"two tensors are called {name!r}.", hint="another name for one.")
+            raise UsageError(
+                f"two tensors are called {name!r}.", hint="another name for one."
+            )
         self._names.add(name)
         return name
 
@@ -246,5 +282,8 @@ def _quantization(scale: Scale, zero_point: int, axis: int = 0) -> Quantization 
 def _format_type(kind: TensorType) -> str:
     text = f"{kind.dtype.name} {list(kind.shape)}"
     if kind.quantization is not None:
-        text += f" of scale {kind.quantization.scales}, zero point {kind.quantization.zero_points}"
+        text += (
+            f" of scale {kind.quantization.scales}, zero point "
+            f"{kind.quantization.zero_points}"
+        )
     return text

@@ -3,8 +3,8 @@
     pytest --fw-board mps2-an386
 
 pytest.ini provides `fw_model`, `fw_sources` and `fw_known_answers`, relative paths, and
-`fw_options`, compilation options as NAME=VALUE lines. The fixtures are `fw_board`, `fw_session` and
-`fw_known_answers`; firmwright is imported when one is used.
+`fw_options`, compilation options as NAME=VALUE lines. The fixtures are `fw_board`,
+`fw_session` and `fw_known_answers`; firmwright is imported when one is used.
 """
 
 from __future__ import annotations
@@ -27,12 +27,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     board_help = "the board that runs the firmware (default: host)"
     dir_help = "more boards, found before firmwright's own"
     group.addoption("--fw-board", metavar="B", default="host", help=board_help)
-    group.addoption("--fw-port", metavar="URL", default="", help="the port of a flashed board")
-    group.addoption("--fw-boards-dir", metavar="DIR", action="append", default=[], help=dir_help)
+    group.addoption(
+        "--fw-port", metavar="URL", default="", help="the port of a flashed board"
+    )
+    group.addoption(
+        "--fw-boards-dir", metavar="DIR", action="append", default=[], help=dir_help
+    )
     parser.addini("fw_model", "the model file that fw_session runs")
-    parser.addini("fw_sources", "the folder of an exported package's C, which fw_session builds")
+    parser.addini(
+        "fw_sources", "the folder of an exported package's C, which fw_session builds"
+    )
     parser.addini("fw_known_answers", "the .npz of samples and outputs")
-    parser.addini("fw_options", "options of the compilation, NAME=VALUE", type="linelist")
+    parser.addini(
+        "fw_options", "options of the compilation, NAME=VALUE", type="linelist"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -90,11 +98,17 @@ def _lines(config: pytest.Config, name: str) -> list[str]:
         return list(value) if isinstance(value, list) else [str(value)] if value else []
     file = ConfigParser(interpolation=None)
     file.read(_root(config) / "pytest.ini", encoding="utf-8")
-    return file.get("pytest", name, fallback="").split("\n") if file.has_section("pytest") else []
+    return (
+        file.get("pytest", name, fallback="").split("\n")
+        if file.has_section("pytest")
+        else []
+    )
 
 
 def _root(config: pytest.Config) -> Path:
-    """Return the project's folder, or the current one if a port argument misleads pytest."""
+    """Return the project's folder, or the current one if a port argument misleads
+    pytest.
+    """
     return config.invocation_params.dir if config.inipath is None else config.rootpath
 
 

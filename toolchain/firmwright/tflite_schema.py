@@ -1,4 +1,6 @@
-"""The tables of the TFLite schema, which tflite_schema.txt contains: fields and enumerations."""
+"""The tables of the TFLite schema, which tflite_schema.txt contains: fields and
+enumerations.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,7 +53,8 @@ _OPTIONS_OF_OTHER_NAME = {
 }
 """Options table -> operators with names that differ from the table's."""
 
-# Value k of an enumeration is entry k. Element types are spelled as base/dtypes.py spells them.
+# Value k of an enumeration is entry k. Element types are spelled as base/dtypes.py
+# spells them.
 ENUMERATIONS: Mapping[str, tuple[str, ...]] = {
     "TensorType": tuple(_TEXT["tensor_types"].split()),
     "Activation": ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"),
@@ -95,7 +98,9 @@ def _fields(words: list[str]) -> Fields:
 
 
 def _entries(text: str) -> list[list[str]]:
-    """Return the words of each table; a line that begins with a blank continues a table."""
+    """Return the words of each table; a line that begins with a blank continues a
+    table.
+    """
     return [entry.split() for entry in text.replace("\n    ", " ").splitlines()]
 
 
@@ -107,14 +112,18 @@ TABLES: Mapping[str, Fields] = {
     **{words[0]: _fields(words[1:]) for words in _entries(_TEXT["containers"])},
     **{f"{words[1]}Options": _fields(words[2:]) for words in _OPTION_ENTRIES},
 }
-OPTION_TABLES: Mapping[int, str] = {int(n): f"{name}Options" for n, name, *_ in _OPTION_ENTRIES}
+OPTION_TABLES: Mapping[int, str] = {
+    int(n): f"{name}Options" for n, name, *_ in _OPTION_ENTRIES
+}
 OPERATORS: tuple[str, ...] = tuple(_TEXT["operators"].split())
 
 
 def _options_by_operator() -> dict[str, str]:
     by_plain_name = {name.lower(): name for name in OPTION_TABLES.values()}
     plain_names = {op: f"{op.replace('_', '').lower()}options" for op in OPERATORS}
-    named = {op: by_plain_name[n] for op, n in plain_names.items() if n in by_plain_name}
+    named = {
+        op: by_plain_name[n] for op, n in plain_names.items() if n in by_plain_name
+    }
     rows = _OPTIONS_OF_OTHER_NAME.items()
     return {op: f"{table}Options" for table, ops in rows for op in ops.split()} | named
 

@@ -1,4 +1,6 @@
-"""Backend cmsis-nn with a stand-in for the library, and with the real library if available."""
+"""Backend cmsis-nn with a stand-in for the library, and with the real library if
+available.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,13 @@ STAND_IN = ROOT / "tests" / "extensions" / "cmsis_nn" / "stand_in"
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 MODELS = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
 REAL = os.environ.get(PATH_VARIABLE, "")
-NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_model", "ad01_int8")
+NAMES = (
+    "kws_ref_model",
+    "vww_96_int8",
+    "pretrainedResnet_quant",
+    "str_ww_ref_model",
+    "ad01_int8",
+)
 IN_THE_GATE = ("kws_ref_model", "ad01_int8")  # --deep runs the others
 
 
@@ -83,7 +91,9 @@ def test_a_missing_library_is_a_usage_error(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.usefixtures("stand_in")
 def test_it_supports_only_the_rounding_of_the_library():
     litert, tflm = (
-        compile_for(load_model(DIGITS), board="mps2-an386", target="cmsis-nn", numerics=numerics)
+        compile_for(
+            load_model(DIGITS), board="mps2-an386", target="cmsis-nn", numerics=numerics
+        )
         for numerics in ("litert", "tflm")
     )
 
@@ -91,10 +101,15 @@ def test_it_supports_only_the_rounding_of_the_library():
         rows = compiled.metadata["operators"]
         return [row["kind"] for row in rows if row["schedule"] == "cmsis-nn"]
 
-    assert {"fully_connected", "softmax"} - {*supported(litert)} == {"fully_connected", "softmax"}
+    assert {"fully_connected", "softmax"} - {*supported(litert)} == {
+        "fully_connected",
+        "softmax",
+    }
     assert len(supported(litert)) == 7
     assert len(supported(tflm)) == 9
-    sources = {name.split("/")[-1] for name in tflm.tree.files if name.startswith("backend/")}
+    sources = {
+        name.split("/")[-1] for name in tflm.tree.files if name.startswith("backend/")
+    }
     assert "arm_softmax_s8.c" in sources
     assert "arm_softmax_s8.c" not in {name.split("/")[-1] for name in litert.tree.files}
     assert "arm_elementwise_s8.c" not in sources
@@ -116,7 +131,10 @@ def test_firmware_verifies_against_tflm():
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize(
     "name",
-    [name if name in IN_THE_GATE else pytest.param(name, marks=pytest.mark.deep) for name in NAMES],
+    [
+        name if name in IN_THE_GATE else pytest.param(name, marks=pytest.mark.deep)
+        for name in NAMES
+    ],
 )
 def test_benchmark_models_verify_with_the_stand_in(name: str):
     """Verify on the host against TFLM, then on the board against the host's outputs."""
@@ -128,7 +146,9 @@ def test_benchmark_models_verify_with_the_stand_in(name: str):
         compiled = compile_for(
             model, board=board, target=target, numerics="tflm", planner="greedy_by_size"
         )
-        assert any(row["schedule"] == "cmsis-nn" for row in compiled.metadata["operators"])
+        assert any(
+            row["schedule"] == "cmsis-nn" for row in compiled.metadata["operators"]
+        )
         result = verify(compiled, samples=1, expected=expected)
         assert result.mismatches == 0
         expected = result.outputs
@@ -137,12 +157,18 @@ def test_benchmark_models_verify_with_the_stand_in(name: str):
 @pytest.mark.host_c
 @pytest.mark.usefixtures("stand_in")
 def test_every_function_matches_its_operator():
-    """Verify one case of each operator and type in one firmware against the numpy definitions."""
+    """Verify one case of each operator and type in one firmware against the numpy
+    definitions.
+    """
     first: dict[tuple[str, str], NamedCase] = {}
     for name in FUNCTIONS:
         for case in conformance_cases(name):
             key = name, dtype_of(case)
-            if key not in first and key[1] != "float32" and takes(NamedCase(name, case)):
+            if (
+                key not in first
+                and key[1] != "float32"
+                and takes(NamedCase(name, case))
+            ):
                 first[key] = NamedCase(name, case)
     cases = list(first.values())
     assert len(cases) == 22
@@ -184,7 +210,7 @@ def test_the_real_library_verifies(name: str, board: str):
     assert verify(compiled, samples=4).mismatches == 0
 
 
-# ---- buffers -------------------------------------------------------------------------------------
+# ---- buffers -------------------------------------------------------------------------
 
 DSP, MVE = frozenset({"dsp"}), frozenset({"dsp", "mve"})
 
@@ -207,14 +233,21 @@ def layer(
     if op == "average_pool2d":
         attrs["size"] = w[1:3]
     return OpCall(
-        op, kinds, (TensorType((1, 1, 1, 1), INT8, quant),), attrs_from_mapping(op, attrs)
+        op,
+        kinds,
+        (TensorType((1, 1, 1, 1), INT8, quant),),
+        attrs_from_mapping(op, attrs),
     )
 
 
 def test_workspace_sizes_match_the_library():
     point = layer("conv2d", (1, 8, 8, 16), (32, 1, 1, 16))
     square = layer("conv2d", (1, 8, 8, 3), (32, 3, 3, 3), 1)
-    assert [conv_workspace_bytes(point, core) for core in (frozenset(), DSP, MVE)] == [0, 0, 0]
+    assert [conv_workspace_bytes(point, core) for core in (frozenset(), DSP, MVE)] == [
+        0,
+        0,
+        0,
+    ]
     assert [conv_workspace_bytes(square, core) for core in (frozenset(), DSP, MVE)] == [
         112,
         112,
@@ -222,18 +255,24 @@ def test_workspace_sizes_match_the_library():
     ]
     usual = layer("depthwise_conv2d", (1, 8, 8, 16), (1, 3, 3, 16), 1)
     wide = layer("depthwise_conv2d", (1, 8, 8, 16), (1, 5, 5, 16), 2)
-    assert [depthwise_workspace_bytes(usual, core) for core in (frozenset(), DSP, MVE)] == [
+    assert [
+        depthwise_workspace_bytes(usual, core) for core in (frozenset(), DSP, MVE)
+    ] == [
         0,
         0,
         4464,
     ]
-    assert [depthwise_workspace_bytes(wide, core) for core in (frozenset(), DSP, MVE)] == [
+    assert [
+        depthwise_workspace_bytes(wide, core) for core in (frozenset(), DSP, MVE)
+    ] == [
         0,
         800,
         12400,
     ]
     pool = layer("average_pool2d", (1, 8, 8, 16), (1, 2, 2, 1))
-    assert [average_pool_workspace_bytes(pool, core) for core in (frozenset(), DSP, MVE)] == [
+    assert [
+        average_pool_workspace_bytes(pool, core) for core in (frozenset(), DSP, MVE)
+    ] == [
         0,
         64,
         0,
@@ -248,15 +287,23 @@ def test_workspace_sizes_of_int16_and_transpose_conv_match_the_library():
         256,
     ]
     wide = layer("depthwise_conv2d", (1, 8, 8, 16), (1, 5, 5, 16), 2, INT16)
-    assert [depthwise_workspace_bytes(wide, core) for core in (frozenset(), DSP, MVE)] == [
+    assert [
+        depthwise_workspace_bytes(wide, core) for core in (frozenset(), DSP, MVE)
+    ] == [
         0,
         800,
         3208,
     ]
     few = layer("transpose_conv", (1, 4, 4, 8), (3, 2, 2, 8), stride=(2, 2))
-    assert [transpose_conv_workspace_bytes(few, core) for core in (DSP, MVE)] == [192, 192]
+    assert [transpose_conv_workspace_bytes(few, core) for core in (DSP, MVE)] == [
+        192,
+        192,
+    ]
     many = layer("transpose_conv", (1, 4, 4, 24), (3, 2, 2, 24), stride=(2, 2))
-    assert [transpose_conv_workspace_bytes(many, core) for core in (DSP, MVE)] == [384, 384]
+    assert [transpose_conv_workspace_bytes(many, core) for core in (DSP, MVE)] == [
+        384,
+        384,
+    ]
     assert (reversed_weights_bytes(few), reversed_weights_bytes(many)) == (0, 288)
 
 
@@ -276,7 +323,9 @@ def test_only_needed_files_are_collected(tmp_path: Path):
         (tmp_path / name).write_text(text)
     files = collect_needed_files(tmp_path, ("Include",), "Source", frozenset({"a"}))
     assert sorted(files) == ["a.c", "b.c", "inner/types.h", "lib.h"]
-    assert sorted(collect_needed_files(tmp_path, ("Include",), "Source", frozenset({"e"}))) == [
+    assert sorted(
+        collect_needed_files(tmp_path, ("Include",), "Source", frozenset({"e"}))
+    ) == [
         "d.c",
         "e.c",
     ]

@@ -1,6 +1,8 @@
-"""Execution of command streams by the model of the Ethos-U, as a program with sanitizers.
+"""Execution of command streams by the model of the Ethos-U, as a program with
+sanitizers.
 
-`Stream` assembles commands by name; a `Job` is a driver payload with its memory regions.
+`Stream` assembles commands by name; a `Job` is a driver payload with its memory
+regions.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ Array = NDArray[np.generic]
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 MODEL = ROOT / "toolchain" / "firmwright" / "extensions" / "ethos_u" / "c"
-WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Werror")
+WARNINGS = (
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wsign-conversion",
+    "-Wshadow",
+    "-Werror",
+)
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 PAYLOAD_BIT = 0x4000
 _COMMAND = re.compile(r"X\((NPU_\w+), (0x\w+)\)")
@@ -61,7 +70,9 @@ def run(program: Path, jobs: Sequence[Job]) -> list[JobResult]:
     request = b""
     for job in jobs:
         sizes = [len(region) for region in job.regions]
-        request += struct.pack(f"<{2 + len(sizes)}I", len(job.payload), len(sizes), *sizes)
+        request += struct.pack(
+            f"<{2 + len(sizes)}I", len(job.payload), len(sizes), *sizes
+        )
         request += b"".join((job.payload, *job.regions))
     process = subprocess.run([program], input=request, capture_output=True, check=False)
     assert process.returncode == 0, process.stderr.decode()
@@ -82,7 +93,9 @@ def command_codes() -> dict[str, int]:
     text = (MODEL / "npu_commands.h").read_text(encoding="utf-8")
     plain, payload = text.split("#define NPU_PAYLOAD_COMMANDS")
     codes = {name: int(code, 16) for name, code in _COMMAND.findall(plain)}
-    return codes | {name: int(code, 16) | PAYLOAD_BIT for name, code in _COMMAND.findall(payload)}
+    return codes | {
+        name: int(code, 16) | PAYLOAD_BIT for name, code in _COMMAND.findall(payload)
+    }
 
 
 CODES = command_codes()
@@ -95,7 +108,9 @@ class Stream:
         self.words: list[int] = []
 
     def add(self, name: str, value: int = 0, shift: int = 0) -> Stream:
-        """Append a command: `value` is its parameter or payload, `shift` the other one."""
+        """Append a command: `value` is its parameter or payload, `shift` the other
+        one.
+        """
         code = CODES[f"NPU_{name}"]
         if code & PAYLOAD_BIT:
             self.words += [code | shift << 16, value & 0xFFFFFFFF]
@@ -116,7 +131,9 @@ def driver_payload(words: Sequence[int], product: int = 0, macs: int = 128) -> b
 
 
 def find_commands(payload: bytes) -> list[tuple[str, int, int]]:
-    """Name, position in `payload` and value of every command after the header of 32 bytes."""
+    """Name, position in `payload` and value of every command after the header of 32
+    bytes.
+    """
     names = {code: name for name, code in CODES.items()}
     found, at = [], 32
     while at < len(payload):
@@ -131,14 +148,16 @@ def find_commands(payload: bytes) -> list[tuple[str, int, int]]:
     return found
 
 
-# ---- Networks ------------------------------------------------------------------------------------
+# ---- Networks ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class NpuNetwork:
-    """A network that Vela compiled as a whole: payload, weights (region 0) and arena (region 1).
+    """A network that Vela compiled as a whole: payload, weights (region 0) and arena
+    (region 1).
 
-    The arena holds inputs and outputs at their offsets, and the initial values of variables.
+    The arena holds inputs and outputs at their offsets, and the initial values of
+    variables.
     """
 
     payload: bytes
@@ -159,20 +178,37 @@ class NpuNetwork:
     def results(self, result: JobResult, expected: Sequence[Array]) -> list[Array]:
         """Return the outputs, with the shapes and types of the expected ones."""
         return [
-            np.frombuffer(result.regions[1], like.dtype, like.size, offset).reshape(like.shape)
+            np.frombuffer(result.regions[1], like.dtype, like.size, offset).reshape(
+                like.shape
+            )
             for offset, like in zip(self.outputs, expected, strict=True)
         ]
 
 
 def compile_with_vela(model: bytes, accelerator: str, *options: str) -> NpuNetwork:
-    """Compile a network; skip the test without Vela or if Vela leaves operators to the core."""
+    """Compile a network; skip the test without Vela or if Vela leaves operators to the
+    core.
+    """
     if find_spec("ethosu") is None:
         pytest.skip("needs Arm's compiler Vela (pip install ethos-u-vela)")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.tflite")
         path.write_bytes(model)
-        command = [sys.executable, "-m", "ethosu.vela", str(path), "--output-dir", folder]
-        command += ["--accelerator-config", accelerator, "--output-format", "raw", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "ethosu.vela",
+            str(path),
+            "--output-dir",
+            folder,
+        ]
+        command += [
+            "--accelerator-config",
+            accelerator,
+            "--output-format",
+            "raw",
+            *options,
+        ]
         process = subprocess.run(command, capture_output=True, text=True, check=False)
         if process.returncode:
             pytest.skip(f"Vela: {process.stderr.strip().splitlines()[-1]}")

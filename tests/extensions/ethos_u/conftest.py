@@ -1,4 +1,6 @@
-"""The program that runs command streams on the model of the Ethos-U, compiled once per session."""
+"""The program that runs command streams on the model of the Ethos-U, compiled once per
+session.
+"""
 
 from __future__ import annotations
 

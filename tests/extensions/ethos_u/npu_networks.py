@@ -40,7 +40,9 @@ KINDS = (
 )
 
 
-def random_npu_network(seed: int, kinds: Sequence[str] = KINDS, dtype: str = "") -> bytes:
+def random_npu_network(
+    seed: int, kinds: Sequence[str] = KINDS, dtype: str = ""
+) -> bytes:
     return _Network(seed, kinds, dtype).data()
 
 
@@ -62,7 +64,7 @@ class _Network(NetworkWriter):
         self.graph.outputs(*loose)
         return self.file.data()
 
-    # ---- layers with weights ---------------------------------------------------------------------
+    # ---- layers with weights ---------------------------------------------------------
 
     def conv(self, name: str) -> None:
         x, count = self.pick(), self.rng.choice([1, 5, 8, 16, 19, 33, 72])
@@ -106,10 +108,21 @@ class _Network(NetworkWriter):
 
     def transpose_conv(self, name: str) -> None:
         x, count = self.pick(), self.rng.choice([1, 4, 16, 20])
-        if self.dtype == "uint8" or x.shape[1] * x.shape[2] > 100 or x.index in self.moved:
+        if (
+            self.dtype == "uint8"
+            or x.shape[1] * x.shape[2] > 100
+            or x.index in self.moved
+        ):
             return  # Vela 5.2 omits the padding before a slice
-        kernel, stride, padding = self.rng.choice([2, 3, 4]), 2, self.rng.choice([SAME, VALID])
-        sizes = [n * stride if padding == SAME else (n - 1) * stride + kernel for n in x.shape[1:3]]
+        kernel, stride, padding = (
+            self.rng.choice([2, 3, 4]),
+            2,
+            self.rng.choice([SAME, VALID]),
+        )
+        sizes = [
+            n * stride if padding == SAME else (n - 1) * stride + kernel
+            for n in x.shape[1:3]
+        ]
         shape = (1, *sizes, count)
         both = self.weights(name, (count, kernel, kernel, x.shape[3]), count, 0, x)
         self.emit(
@@ -129,7 +142,11 @@ class _Network(NetworkWriter):
         if elements > 6000:
             return
         flat = self.emit(
-            f"{name}/r", "RESHAPE", [x, self.ints(name, (1, elements))], (1, elements), same=True
+            f"{name}/r",
+            "RESHAPE",
+            [x, self.ints(name, (1, elements))],
+            (1, elements),
+            same=True,
         )
         both = self.weights(name, (count, elements), count, -1, x)
         made = self.emit(
@@ -141,9 +158,15 @@ class _Network(NetworkWriter):
             fusedActivationFunction=self.activation(),
         )
         shape = (1, 1, 1, count)
-        self.emit(f"{name}/m", "RESHAPE", [made, self.ints(f"{name}/m", shape)], shape, same=True)
+        self.emit(
+            f"{name}/m",
+            "RESHAPE",
+            [made, self.ints(f"{name}/m", shape)],
+            shape,
+            same=True,
+        )
 
-    # ---- pooling ---------------------------------------------------------------------------------
+    # ---- pooling ---------------------------------------------------------------------
 
     def pool(self, name: str) -> None:
         x = self.pick()
@@ -178,7 +201,7 @@ class _Network(NetworkWriter):
             keepDims=True,
         )
 
-    # ---- elementwise -----------------------------------------------------------------------------
+    # ---- elementwise -----------------------------------------------------------------
 
     def binary(self, name: str) -> None:
         a = self.pick()
@@ -188,7 +211,9 @@ class _Network(NetworkWriter):
     def constant_binary(self, name: str) -> None:
         """One operand is constant: a scalar, a row of channels or a plane."""
         a, (scale, zero_point) = self.pick(), self.quantization()
-        shape = self.rng.choice([(), (a.shape[3],), (1, *a.shape[1:3], 1), (1, 1, a.shape[2], 1)])
+        shape = self.rng.choice(
+            [(), (a.shape[3],), (1, *a.shape[1:3], 1), (1, 1, a.shape[2], 1)]
+        )
         info = np.iinfo(self.dtype)
         data = self.numbers.integers(info.min, info.max + 1, shape).astype(self.dtype)
         index = self.graph.constant(f"{name}/k", np.array(data), scale, zero_point)
@@ -200,9 +225,19 @@ class _Network(NetworkWriter):
         table = {"ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptions"}[op]
         options = {} if op == "MUL" else {"potScaleInt16": False}
         shape = max(a.shape, b.shape, key=len)
-        shape = a.shape if len(a.shape) == 4 and np.prod(a.shape) >= np.prod(b.shape) else b.shape
+        shape = (
+            a.shape
+            if len(a.shape) == 4 and np.prod(a.shape) >= np.prod(b.shape)
+            else b.shape
+        )
         self.emit(
-            name, op, [a, b], shape, table, fusedActivationFunction=self.activation(), **options
+            name,
+            op,
+            [a, b],
+            shape,
+            table,
+            fusedActivationFunction=self.activation(),
+            **options,
         )
 
     def minmax(self, name: str) -> None:
@@ -210,7 +245,12 @@ class _Network(NetworkWriter):
         alike = self.like(a)
         op = self.rng.choice(["MINIMUM", "MAXIMUM"])
         self.emit(
-            name, op, [a, self.rng.choice(alike)], a.shape, "MaximumMinimumOptions", same=True
+            name,
+            op,
+            [a, self.rng.choice(alike)],
+            a.shape,
+            "MaximumMinimumOptions",
+            same=True,
         )
 
     def absolute(self, name: str) -> None:
@@ -222,12 +262,21 @@ class _Network(NetworkWriter):
     def leaky(self, name: str) -> None:
         x = self.pick()
         self.emit(
-            name, "LEAKY_RELU", [x], x.shape, "LeakyReluOptions", alpha=self.rng.uniform(0, 1)
+            name,
+            "LEAKY_RELU",
+            [x],
+            x.shape,
+            "LeakyReluOptions",
+            alpha=self.rng.uniform(0, 1),
         )
 
     def relu(self, name: str) -> None:
         x = self.pick()
-        ops = ["RELU", "RELU6"] if self.dtype == "int16" else ["RELU", "RELU6", "RELU_N1_TO_1"]
+        ops = (
+            ["RELU", "RELU6"]
+            if self.dtype == "int16"
+            else ["RELU", "RELU6", "RELU_N1_TO_1"]
+        )
         self.emit(name, self.rng.choice(ops), [x], x.shape)
 
     def logistic(self, name: str) -> None:
@@ -246,7 +295,7 @@ class _Network(NetworkWriter):
         x = self.pick()
         self.emit(name, "QUANTIZE", [x], x.shape, "QuantizeOptions")
 
-    # ---- data movement ---------------------------------------------------------------------------
+    # ---- data movement ---------------------------------------------------------------
 
     def join(self, name: str) -> None:
         a = self.pick()
@@ -258,7 +307,13 @@ class _Network(NetworkWriter):
         shape = [n * len(parts) if k == axis else n for k, n in enumerate(a.shape)]
         if np.prod(shape) < 20000:
             self.emit(
-                name, "CONCATENATION", parts, shape, "ConcatenationOptions", same=True, axis=axis
+                name,
+                "CONCATENATION",
+                parts,
+                shape,
+                "ConcatenationOptions",
+                same=True,
+                axis=axis,
             )
 
     def split(self, name: str) -> None:
@@ -267,7 +322,10 @@ class _Network(NetworkWriter):
         if axes:
             axis = self.rng.choice(axes)
             shape = [n // 2 if k == axis else n for k, n in enumerate(x.shape)]
-            parts = [self.tensor(f"{name}/{n}", shape, x.scale, x.zero_point) for n in range(2)]
+            parts = [
+                self.tensor(f"{name}/{n}", shape, x.scale, x.zero_point)
+                for n in range(2)
+            ]
             self.used.add(x.index)
             self.moved.update(part.index for part in parts)
             self.graph.op(
@@ -281,7 +339,9 @@ class _Network(NetworkWriter):
     def slice(self, name: str) -> None:
         x = self.pick()
         begin = [self.rng.randrange(n) for n in x.shape]
-        shape = [self.rng.randint(1, n - b) for n, b in zip(x.shape, begin, strict=True)]
+        shape = [
+            self.rng.randint(1, n - b) for n, b in zip(x.shape, begin, strict=True)
+        ]
         first = self.graph.constant(f"{name}/from", np.array(begin, np.int32))
         self.emit(name, "SLICE", [x, first, self.ints(name, shape)], shape, same=True)
 

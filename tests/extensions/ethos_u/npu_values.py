@@ -35,12 +35,16 @@ class Value:
 
 
 class NetworkWriter:
-    """Writes tensors and operators of one type, and remembers the values that may be read."""
+    """Writes tensors and operators of one type, and remembers the values that may be
+    read.
+    """
 
     def __init__(self, seed: int, dtype: str) -> None:
         self.rng = random.Random(f"npu {seed}")
         self.numbers = np.random.Generator(np.random.PCG64(seed))
-        self.dtype = dtype or self.rng.choice(["int8", "int8", "int8", "uint8", "int16"])
+        self.dtype = dtype or self.rng.choice(
+            ["int8", "int8", "int8", "uint8", "int16"]
+        )
         self.file = ModelFile()
         self.graph = self.file.graph("main")
         self.values: list[Value] = []
@@ -49,12 +53,16 @@ class NetworkWriter:
         """Results of slices, and of operators that move their elements."""
 
     def quantization(self) -> tuple[float, int]:
-        zero_points = {"int8": (-128, 127), "uint8": (0, 255), "int16": (0, 0)}[self.dtype]
+        zero_points = {"int8": (-128, 127), "uint8": (0, 255), "int16": (0, 0)}[
+            self.dtype
+        ]
         low, high = (-15, -9) if self.dtype == "int16" else (-8, -2)
         scale = float(np.float32(2 ** self.rng.uniform(low, high)))
         return scale, self.rng.randint(*zero_points)
 
-    def tensor(self, name: str, shape: Sequence[int], scale: float, zero_point: int) -> Value:
+    def tensor(
+        self, name: str, shape: Sequence[int], scale: float, zero_point: int
+    ) -> Value:
         index = self.graph.tensor(name, self.dtype, shape, scale, zero_point)
         self.values.append(Value(index, tuple(shape), scale, zero_point))
         return self.values[-1]
@@ -81,12 +89,16 @@ class NetworkWriter:
     ) -> Value:
         first = next(item for item in inputs if isinstance(item, Value))
         quantization = (first.scale, first.zero_point) if same else self.quantization()
-        result = self.tensor(name, shape, *RESULT_SCALES.get((op, self.dtype), quantization))
+        result = self.tensor(
+            name, shape, *RESULT_SCALES.get((op, self.dtype), quantization)
+        )
         indices = [item.index if isinstance(item, Value) else item for item in inputs]
         self.used.update(indices)
         if op in MOVES:
             self.moved.add(result.index)
-        self.graph.op(op, indices, [result.index], *([table] if table else []), **options)
+        self.graph.op(
+            op, indices, [result.index], *([table] if table else []), **options
+        )
         return result
 
     def ints(self, name: str, numbers: object) -> int:
@@ -106,11 +118,17 @@ class NetworkWriter:
             2 ** self.numbers.uniform(-8, -4, 1 if is_unsigned or axis < 0 else count)
         ).astype(np.float32)
         low, high = (0, 256) if is_unsigned else (-127, 128)
-        if self.rng.random() < 0.3:  # few values: the encoder uses palettes and runs of zeros
+        if (
+            self.rng.random() < 0.3
+        ):  # few values: the encoder uses palettes and runs of zeros
             low, high = (125, 131) if is_unsigned else (-2, 3)
-        numbers = self.numbers.integers(low, high, shape).astype("uint8" if is_unsigned else "int8")
+        numbers = self.numbers.integers(low, high, shape).astype(
+            "uint8" if is_unsigned else "int8"
+        )
         if self.rng.random() < 0.4:
-            numbers[self.numbers.random(shape) < self.rng.random()] = 128 if is_unsigned else 0
+            numbers[self.numbers.random(shape) < self.rng.random()] = (
+                128 if is_unsigned else 0
+            )
         weights = self.graph.constant(f"{name}/w", numbers)
         self.quantize_constant(weights, scales, max(axis, 0), 128 if is_unsigned else 0)
         kind = np.int64 if self.dtype == "int16" else np.int32
@@ -123,20 +141,32 @@ class NetworkWriter:
         self, index: int, scales: np.ndarray, axis: int, zero_point: int = 0
     ) -> None:
         tensors = self.graph.table.tensors
-        spare = self.graph.tensor("", "int8", (), [float(s) for s in scales], zero_point, axis=axis)
+        spare = self.graph.tensor(
+            "", "int8", (), [float(s) for s in scales], zero_point, axis=axis
+        )
         tensors[index].quantization = tensors[spare].quantization
         del tensors[spare]
 
-    def window(self, x: Value) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]:
+    def window(
+        self, x: Value
+    ) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]:
         """Kernel, stride, dilation and padding that fit the map."""
         stride = (self.rng.choice([1, 1, 2, 3]), self.rng.choice([1, 1, 2, 3]))
         dilation = (1, 1)
         if stride == (1, 1) and self.rng.random() < 0.25:
             dilation = (self.rng.choice([1, 2]), self.rng.choice([1, 2]))
-        kernel = (self.rng.choice([1, 2, 3, 3, 5, 9]), self.rng.choice([1, 2, 3, 3, 5, 9]))
+        kernel = (
+            self.rng.choice([1, 2, 3, 3, 5, 9]),
+            self.rng.choice([1, 2, 3, 3, 5, 9]),
+        )
         reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
         fits = reach[0] <= x.shape[1] and reach[1] <= x.shape[2]
-        return kernel, stride, dilation, self.rng.choice([SAME, VALID]) if fits else SAME
+        return (
+            kernel,
+            stride,
+            dilation,
+            self.rng.choice([SAME, VALID]) if fits else SAME,
+        )
 
     def map_shape(
         self,
@@ -147,6 +177,8 @@ class NetworkWriter:
         padding: int,
     ) -> list[int]:
         return [
-            self.output_size(x.shape[1 + a], (kernel[a] - 1) * dilation[a] + 1, stride[a], padding)
+            self.output_size(
+                x.shape[1 + a], (kernel[a] - 1) * dilation[a] + 1, stride[a], padding
+            )
             for a in (0, 1)
         ]

@@ -1,4 +1,6 @@
-"""Backends ethos-u*: regions compiled by Vela, executed by the functional model of the NPU."""
+"""Backends ethos-u*: regions compiled by Vela, executed by the functional model of the
+NPU.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from firmwright.flows.verify.verification import verify
 from firmwright.ir.parser import parse_module
 from firmwright.pipeline import Compilation
 
-pytest.importorskip("ethosu.vela", reason="needs Vela (pip install 'firmwright[ethos-u]')")
+pytest.importorskip(
+    "ethosu.vela", reason="needs Vela (pip install 'firmwright[ethos-u]')"
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 REAL = os.environ.get(PATH_VARIABLE, "")
@@ -37,7 +41,11 @@ def compile_digits(board: str, numerics: str) -> Compilation:
 
 def test_a_whole_model_is_one_call_in_the_arena_of_vela() -> None:
     compiled = compile_digits("mps3-an547", "tflm")
-    (call,) = [d.decode() for name, d in compiled.module.files.items() if name.endswith("_run.c")]
+    (call,) = [
+        d.decode()
+        for name, d in compiled.module.files.items()
+        if name.endswith("_run.c")
+    ]
     assert len(compiled.summary.operators) == 1
     assert f".arena_size = {compiled.summary.workspace_bytes}," in call
 
@@ -78,22 +86,33 @@ def test_a_tensor_with_other_readers_is_copied_to_the_arena() -> None:
     """The core reads `a` after the NPU, which may overwrite its arena."""
     module = parse_module(BRANCHES)
     offload = {"a": "cpu", "s": "cpu"}
-    compiled = compile_for(partition(Model(module), "ethos-u55-128", offload=offload).module)
+    compiled = compile_for(
+        partition(Model(module), "ethos-u55-128", offload=offload).module
+    )
     (constraint,) = [
-        c for c in compiled.module.plan.conflicts if {c.a, c.b} >= {"a"} and "arena" in c.a + c.b
+        c
+        for c in compiled.module.plan.conflicts
+        if {c.a, c.b} >= {"a"} and "arena" in c.a + c.b
     ]
     assert constraint.modulus == 0
     assert verify(compiled, samples=3).exact
 
 
 def test_a_model_that_vela_has_compiled_gives_the_same_outputs(tmp_path: Path) -> None:
-    options = vela.VelaOptions("ethos-u55-128", "Ethos_U55_High_End_Embedded", "Shared_Sram")
+    options = vela.VelaOptions(
+        "ethos-u55-128", "Ethos_U55_High_End_Embedded", "Shared_Sram"
+    )
     vela.run_vela(DIGITS.read_bytes(), options, tmp_path, "tflite")
     compiled_by_vela = load_model(next(tmp_path.glob("*_vela.tflite")))
     images = np.load(DIGITS.with_name("digits_test.npz"))["input_1"][:5]
     outputs = []
-    for target, model in (("", load_model(DIGITS)), ("ethos-u55-128", compiled_by_vela)):
-        with open_session(compile_for(model, target=target, numerics="tflm")) as session:
+    for target, model in (
+        ("", load_model(DIGITS)),
+        ("ethos-u55-128", compiled_by_vela),
+    ):
+        with open_session(
+            compile_for(model, target=target, numerics="tflm")
+        ) as session:
             outputs.append(session.run(images))
     assert np.array_equal(*outputs)
     with pytest.raises(UsageError, match="Vela compiled the model for ethos-u55-128"):
@@ -102,19 +121,28 @@ def test_a_model_that_vela_has_compiled_gives_the_same_outputs(tmp_path: Path) -
 
 def test_counts_of_instructions_exclude_the_model() -> None:
     mixed, core = (
-        measure_instructions(compile_for(load_model(DIGITS), "mps3-an547", target=target))
+        measure_instructions(
+            compile_for(load_model(DIGITS), "mps3-an547", target=target)
+        )
         for target in ("ethos-u55-128", "")
     )
     names = [name for name, _ in mixed.functions]
-    assert not any(name.startswith("npu_") or name == "ethosu_invoke_async" for name in names)
+    assert not any(
+        name.startswith("npu_") or name == "ethosu_invoke_async" for name in names
+    )
     assert "ethosu_call_start" in names
     on_core = [share.instructions for share in mixed.operators.values()]
     assert on_core[0] == 0 < len(on_core) - 1 == sum(share > 0 for share in on_core)
-    assert on_core[1:] == [s.instructions for s in core.operators.values()][-len(on_core) + 1 :]
+    assert (
+        on_core[1:]
+        == [s.instructions for s in core.operators.values()][-len(on_core) + 1 :]
+    )
     assert mixed.timeline is not None
     (npu, *_) = mixed.timeline.schedule
     assert npu.call.device == "npu0"
-    assert mixed.until_over(in_cycles=True) == npu.end - npu.begin + mixed.total.duration
+    assert (
+        mixed.until_over(in_cycles=True) == npu.end - npu.begin + mixed.total.duration
+    )
 
 
 def test_an_unknown_memory_mode_is_an_error_of_the_target() -> None:
@@ -126,14 +154,22 @@ def test_a_package_calls_the_driver_of_the_application(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PATH_VARIABLE, DRIVER_OF_APPLICATION)
-    folder, target = tmp_path / "package", ["--target", "ethos-u55-128", "--numerics", "tflm"]
-    assert main(["export", str(DIGITS), "--format", "cmake", *target, "-o", str(folder)]) == 0
+    folder, target = (
+        tmp_path / "package",
+        ["--target", "ethos-u55-128", "--numerics", "tflm"],
+    )
+    assert (
+        main(["export", str(DIGITS), "--format", "cmake", *target, "-o", str(folder)])
+        == 0
+    )
     assert (folder / "model" / "ethosu_call.c").is_file()
     assert not (folder / "model" / "npu.h").exists()
     assert "return ethosu_call_wait();" in (folder / "example" / "main.c").read_text()
 
 
-@pytest.mark.skipif(REAL in ("", DRIVER_OF_APPLICATION), reason=f"{PATH_VARIABLE} names no driver")
+@pytest.mark.skipif(
+    REAL in ("", DRIVER_OF_APPLICATION), reason=f"{PATH_VARIABLE} names no driver"
+)
 def test_firmware_links_with_arms_driver() -> None:
     image = build_image(compile_digits("mps3-an547", "tflm"))
     names = {symbol.name for symbol in image.sizes.symbols}
@@ -141,7 +177,9 @@ def test_firmware_links_with_arms_driver() -> None:
     assert not any(name.startswith("npu_") for name in names)
 
 
-def test_without_vela_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_vela_the_error_names_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(vela, "find_spec", lambda name: None)
     vela.survey_operators.cache_clear()
     with pytest.raises(ToolMissingError, match="Vela") as caught:
@@ -169,11 +207,15 @@ def test_uint8_values_are_converted_on_the_npu() -> None:
 
 
 def test_collage_compares_shares_of_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vela runs for all operators, the largest region, the costs of the core's, and the result."""
+    """Vela runs for all operators, the largest region, the costs of the core's, and the
+    result.
+    """
     runs: list[str] = []
     real = vela.run_vela
 
-    def counted(model: bytes, options: vela.VelaOptions, folder: Path, output: str) -> str:
+    def counted(
+        model: bytes, options: vela.VelaOptions, folder: Path, output: str
+    ) -> str:
         runs.append(output)
         return real(model, options, folder, output)
 
@@ -181,9 +223,13 @@ def test_collage_compares_shares_of_one_stream(monkeypatch: pytest.MonkeyPatch) 
     vela.survey_operators.cache_clear()
     vela.compile_region.cache_clear()
     given = {"target": "ethos-u55-128", "numerics": "tflm", "board": "host"}
-    result = search_partition(load_model(DIGITS), given, PartitionRequest("collage")).partition
+    result = search_partition(
+        load_model(DIGITS), given, PartitionRequest("collage")
+    ).partition
     assert runs == ["tflite", "raw", "tflite", "raw"]
     first, *_ = result.parts
-    whole = max(item.cost.count for item in first.alternatives if item.target == first.target)
+    whole = max(
+        item.cost.count for item in first.alternatives if item.target == first.target
+    )
     shares = [part.cost.count for part in result.parts if part.target == first.target]
     assert max(shares) < sum(shares) <= whole

@@ -23,7 +23,9 @@ from tests.extensions.ethos_u.command_streams import (
 pytestmark = pytest.mark.host_c
 
 
-def run_stream(program: Path, stream: Stream, *regions: bytes, product: int = 0) -> JobResult:
+def run_stream(
+    program: Path, stream: Stream, *regions: bytes, product: int = 0
+) -> JobResult:
     return run(program, [Job(stream.payload(product), regions)])[0]
 
 
@@ -32,22 +34,29 @@ def test_a_compiler_reports_no_warning(compiler: str) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"needs {compiler}")
     files = map(str, MODEL.glob("*.c"))
-    subprocess.run([compiler, "-std=c99", *WARNINGS, "-fsyntax-only", *files], check=True)
+    subprocess.run(
+        [compiler, "-std=c99", *WARNINGS, "-fsyntax-only", *files], check=True
+    )
 
 
-# ---- Errors --------------------------------------------------------------------------------------
+# ---- Errors --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("payload", "error"),
     [
-        (b"TFL3" * 12, "the payload is not one of Ethos-U: it does not begin with COP1"),
+        (
+            b"TFL3" * 12,
+            "the payload is not one of Ethos-U: it does not begin with COP1",
+        ),
         (b"COP1COP2", "unknown driver action in the payload"),
         (driver_payload([0, 0])[:-4], "the payload ends within a driver action"),
         (driver_payload([0], product=3), "the payload is for an unknown NPU"),
     ],
 )
-def test_a_payload_that_is_none_is_refused(program: Path, payload: bytes, error: str) -> None:
+def test_a_payload_that_is_none_is_refused(
+    program: Path, payload: bytes, error: str
+) -> None:
     result = run(program, [Job(payload, (b"",))])[0]
     assert (result.status, result.error) == (-1, error)
 
@@ -57,8 +66,14 @@ def test_a_payload_that_is_none_is_refused(program: Path, payload: bytes, error:
     [
         ([0x0004], "command at byte 0, code 0x4: unknown command"),
         ([0x0100, 0x8000], "command at byte 4, code 0x8000: unknown command"),
-        ([0x0100], "command at byte 0, NPU_SET_IFM_PAD_TOP: the stream ends without NPU_OP_STOP"),
-        ([0x4000], "command at byte 0, NPU_SET_IFM_BASE0: the stream ends before its payload"),
+        (
+            [0x0100],
+            "command at byte 0, NPU_SET_IFM_PAD_TOP: the stream ends without NPU_OP_STOP",
+        ),
+        (
+            [0x4000],
+            "command at byte 0, NPU_SET_IFM_BASE0: the stream ends before its payload",
+        ),
         ([0x0005 | 7 << 16], "command at byte 0, NPU_OP_POOL: unknown pooling mode 7"),
         (
             [0x0006],
@@ -74,24 +89,37 @@ def test_a_command_that_cannot_be_executed_is_named(
 
 
 def test_dma_copies_within_the_bounds_of_its_regions(program: Path) -> None:
-    stream = Stream().add("SET_DMA0_DST_REGION", 1).add("SET_DMA0_DST", 3).add("SET_DMA0_LEN", 5)
+    stream = (
+        Stream()
+        .add("SET_DMA0_DST_REGION", 1)
+        .add("SET_DMA0_DST", 3)
+        .add("SET_DMA0_LEN", 5)
+    )
     stream.add("OP_DMA_START").add("OP_STOP")
     result = run_stream(program, stream, b"abcde", b"........")
     assert (result.status, result.regions[1]) == (0, b"...abcde")
     result = run_stream(program, stream, b"abcde", b".......")
-    assert result.error.endswith("destination from byte 3 to 8, but region 1 has 7 bytes")
+    assert result.error.endswith(
+        "destination from byte 3 to 8, but region 1 has 7 bytes"
+    )
 
 
 def test_rows_of_a_dma_transfer_are_spread_on_ethos_u65_only(program: Path) -> None:
     stream = Stream().add("SET_DMA0_DST_REGION", 1 | 1 << 9).add("SET_DMA0_LEN", 2)
-    stream.add("SET_DMA0_SIZE0", 3).add("SET_DMA0_SKIP0", 1).add("OP_DMA_START").add("OP_STOP")
+    stream.add("SET_DMA0_SIZE0", 3).add("SET_DMA0_SKIP0", 1).add("OP_DMA_START").add(
+        "OP_STOP"
+    )
     result = run(program, [Job(stream.payload(1, 256), (b"aabbcc", b"........"))])[0]
     assert result.regions[1] == b"aa.bb.cc"
-    assert run_stream(program, stream, b"aabbcc", b"........").error.endswith("with strides")
+    assert run_stream(program, stream, b"aabbcc", b"........").error.endswith(
+        "with strides"
+    )
 
 
 def table_lookup(precision: int, clip: int) -> Stream:
-    """Load all lookup tables, then pool a byte of the IFM to an OFM with the first table."""
+    """Load all lookup tables, then pool a byte of the IFM to an OFM with the first
+    table.
+    """
     stream = Stream().add("SET_DMA0_DST", 48 * 1024 - 2048).add("SET_DMA0_LEN", 2048)
     stream.add("SET_DMA0_DST_REGION", 0x100).add("OP_DMA_START")
     stream.add("SET_OFM_PRECISION", precision | 1 << 8).add("SET_OFM_SCALE", 1)
@@ -101,11 +129,15 @@ def table_lookup(precision: int, clip: int) -> Stream:
 
 
 @pytest.mark.parametrize("clip", [3, 5])  # int8, int16
-def test_a_clip_range_beyond_the_lookup_table_is_refused(program: Path, clip: int) -> None:
+def test_a_clip_range_beyond_the_lookup_table_is_refused(
+    program: Path, clip: int
+) -> None:
     tables = bytes(reversed(range(256))) * 8
     result = run(program, [Job(table_lookup(0, 0).payload(0, 256), (tables, b"\0"))])[0]
     assert (result.status, result.regions[1]) == (0, b"\0")
-    result = run(program, [Job(table_lookup(0, clip).payload(0, 256), (tables, b"\0"))])[0]
+    result = run(
+        program, [Job(table_lookup(0, clip).payload(0, 256), (tables, b"\0"))]
+    )[0]
     assert result.error.endswith("NPU_OP_POOL: no lookup table of this size in slot 0")
 
 
@@ -115,15 +147,19 @@ def test_weights_of_a_region_that_the_job_lacks_are_named(program: Path) -> None
     assert result.error.endswith("weights from byte 0 to 0, but region 5 has 0 bytes")
 
 
-def test_a_weight_stream_that_ends_early_ends_the_largest_convolution(program: Path) -> None:
+def test_a_weight_stream_that_ends_early_ends_the_largest_convolution(
+    program: Path,
+) -> None:
     stream = Stream().add("SET_KERNEL_WIDTH_M1", 255).add("SET_KERNEL_HEIGHT_M1", 255)
     stream.add("SET_IFM_PAD_RIGHT", 255).add("SET_IFM_PAD_BOTTOM", 255)
-    stream.add("SET_IFM_PRECISION", 1 << 6).add("SET_IFM_DEPTH_M1", 65535)  # bricks in one place
+    stream.add("SET_IFM_PRECISION", 1 << 6).add(
+        "SET_IFM_DEPTH_M1", 65535
+    )  # bricks in one place
     result = run_stream(program, stream.add("OP_CONV").add("OP_STOP"), bytes(64))
     assert result.error.endswith("the weight stream has too few weights")
 
 
-# ---- Arithmetic ----------------------------------------------------------------------------------
+# ---- Arithmetic ----------------------------------------------------------------------
 
 OPERANDS = np.array([-128, -77, -3, -2, -1, 0, 1, 2, 3, 5, 90, 127], np.int8)
 MUL, ADD, SUB, MIN, MAX, LRELU, ABS, CLZ, SHR, SHL = range(10)
@@ -133,7 +169,9 @@ DOUBLE, TRUNCATE, NATURAL = range(3)
 def elementwise(mode: int, rounding: int, scale: int = 1, shift: int = 0) -> Stream:
     """Operands at 0 and 16, the result of 32 bits at 32."""
     columns = len(OPERANDS) - 1
-    stream = Stream().add("SET_OFM_SCALE", scale, shift).add("SET_OFM_WIDTH_M1", columns)
+    stream = (
+        Stream().add("SET_OFM_SCALE", scale, shift).add("SET_OFM_WIDTH_M1", columns)
+    )
     stream.add("SET_OFM_PRECISION", 1 | 2 << 1 | 1 << 8 | rounding << 14)
     stream.add("SET_IFM_PRECISION", 1).add("SET_IFM2_PRECISION", 1)
     for role, start in (("IFM", 0), ("IFM2", 16), ("OFM", 32)):
@@ -144,7 +182,9 @@ def elementwise(mode: int, rounding: int, scale: int = 1, shift: int = 0) -> Str
 
 
 def result_of(program: Path, stream: Stream) -> list[int]:
-    memory = OPERANDS.tobytes().ljust(16) + OPERANDS[::-1].tobytes().ljust(16) + bytes(48)
+    memory = (
+        OPERANDS.tobytes().ljust(16) + OPERANDS[::-1].tobytes().ljust(16) + bytes(48)
+    )
     result = run_stream(program, stream, memory)
     assert (result.status, result.error) == (0, "")
     return list(np.frombuffer(result.regions[0][32:], np.int32))

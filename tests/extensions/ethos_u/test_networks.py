@@ -1,4 +1,6 @@
-"""Networks compiled by Vela and executed by the model of the Ethos-U equal TFLM or LiteRT."""
+"""Networks compiled by Vela and executed by the model of the Ethos-U equal TFLM or
+LiteRT.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def reference(
 ) -> list[tuple[list[Array], list[Array]]]:
     """Return inputs and outputs of some samples."""
     details = Interpreter(model_content=model).get_input_details()
-    specs = [SampleInput(d["name"], tuple(d["shape"]), np.dtype(d["dtype"])) for d in details]
+    specs = [
+        SampleInput(d["name"], tuple(d["shape"]), np.dtype(d["dtype"])) for d in details
+    ]
     samples = [make_sample(specs, number, seed) for number in SAMPLES]
     outputs = run_reference(model, samples, oracle).outputs
     return [
@@ -57,9 +61,11 @@ def reference(
 
 
 def differences(program: Path, network: NpuNetwork, model: bytes, seed: int) -> int:
-    """Return the number of elements that differ from TFLM's, or from LiteRT's if there are fewer.
+    """Return the number of elements that differ from TFLM's, or from LiteRT's if there
+    are fewer.
 
-    Vela's fully connected layers equal TFLM's, its logistic functions and int16 RELU6 LiteRT's.
+    Vela's fully connected layers equal TFLM's, its logistic functions and int16 RELU6
+    LiteRT's.
     """
     counts = []
     for oracle in ORACLES:
@@ -73,7 +79,9 @@ def differences(program: Path, network: NpuNetwork, model: bytes, seed: int) -> 
             sum(
                 int((a != b).sum())
                 for result, (_, expected) in zip(results, pairs, strict=True)
-                for a, b in zip(network.results(result, expected), expected, strict=True)
+                for a, b in zip(
+                    network.results(result, expected), expected, strict=True
+                )
             )
         )
         if counts[-1] == 0:
@@ -83,7 +91,8 @@ def differences(program: Path, network: NpuNetwork, model: bytes, seed: int) -> 
 
 @pytest.mark.models
 @pytest.mark.parametrize(
-    ("name", "accelerator"), [("kws_ref_model", "ethos-u55-128"), ("ad01_int8", "ethos-u65-512")]
+    ("name", "accelerator"),
+    [("kws_ref_model", "ethos-u55-128"), ("ad01_int8", "ethos-u65-512")],
 )
 def test_an_mlperf_model_equals_a_reference(
     program: Path, model_path: Callable[[str], Path], name: str, accelerator: str
@@ -109,7 +118,7 @@ def test_random_networks_equal_a_reference(program: Path, seed: int) -> None:
     check(program, seed)
 
 
-# ---- Defects -------------------------------------------------------------------------------------
+# ---- Defects -------------------------------------------------------------------------
 
 DEFECTS = {
     "NPU_SET_IFM_STRIDE_Y": 16,
@@ -134,18 +143,26 @@ DEFECTS_SEED = 25
 
 
 def changed(payload: bytes, at: int, value: int, has_payload: bool) -> bytes:
-    data = struct.pack("<I", value & 0xFFFFFFFF) if has_payload else struct.pack("<H", value)
+    data = (
+        struct.pack("<I", value & 0xFFFFFFFF)
+        if has_payload
+        else struct.pack("<H", value)
+    )
     start = at if has_payload else at + 2
     return payload[:start] + data + payload[start + len(data) :]
 
 
-def test_every_defect_of_a_command_is_refused_or_changes_the_result(program: Path) -> None:
+def test_every_defect_of_a_command_is_refused_or_changes_the_result(
+    program: Path,
+) -> None:
     model = random_npu_network(DEFECTS_SEED, ("conv", "depthwise", "binary"), "int8")
     network = compile_with_vela(model, "ethos-u55-128")
     values, expected = reference(model, 0, "litert")[1]
     job = network.job(values)
     planted = {
-        f"{name} at byte {at}": changed(network.payload, at, value + DEFECTS[name], is_long)
+        f"{name} at byte {at}": changed(
+            network.payload, at, value + DEFECTS[name], is_long
+        )
         for name, at, value in find_commands(network.payload)
         if name in DEFECTS
         for is_long in [bool(CODES[name] & PAYLOAD_BIT)]

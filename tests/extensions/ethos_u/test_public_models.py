@@ -1,4 +1,6 @@
-"""The figures of benchmarks/ethos_u.csv: public models with the NPU's model in QEMU, bit-exact."""
+"""The figures of benchmarks/ethos_u.csv: public models with the NPU's model in QEMU,
+bit-exact.
+"""
 
 import csv
 from collections.abc import Callable
@@ -25,10 +27,14 @@ FIGURES = ("cycles", "arena_bytes", "constants_bytes")
 def test_the_page_has_the_figures() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for name in dict.fromkeys(row["model"] for row in ROWS):
-        one = {(row["npu"], row["numerics"]): row for row in ROWS if row["model"] == name}
+        one = {
+            (row["npu"], row["numerics"]): row for row in ROWS if row["model"] == name
+        }
         on_npu = [one[NPUS[0], numerics]["on_npu"] for numerics in ("litert", "tflm")]
         cells = [name, *on_npu, one[NPUS[0], "tflm"]["operators"]]
-        cells += [f"{int(one[npu, 'tflm'][figure]):,}" for npu in NPUS for figure in FIGURES]
+        cells += [
+            f"{int(one[npu, 'tflm'][figure]):,}" for npu in NPUS for figure in FIGURES
+        ]
         assert f"| {' | '.join(cells)} |" in text
 
 
@@ -41,8 +47,12 @@ def test_the_page_has_the_figures() -> None:
 def test_a_model_has_these_figures(
     row: dict[str, str], model_path: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """The files of other models than MLPerf Tiny's are named by the SHA-256, in `census`."""
-    pytest.importorskip("ethosu.vela", reason="needs Vela (pip install 'firmwright[ethos-u]')")
+    """The files of other models than MLPerf Tiny's are named by the SHA-256, in
+    `census`.
+    """
+    pytest.importorskip(
+        "ethosu.vela", reason="needs Vela (pip install 'firmwright[ethos-u]')"
+    )
     folder, npu = model_path("kws_ref_model.tflite").parent, row["npu"]
     paths = (folder / row["file"], folder.parent / "census" / row["file"])
     path = next((path for path in paths if path.is_file()), None)
@@ -51,7 +61,9 @@ def test_a_model_has_these_figures(
     model = load_model(path)
     options = {"numerics": row["numerics"], "pools": (PoolInfo("isram"),)}
     compiled = compile_for(model, "mps3-an547", target=npu, **options)
-    config = (str(parse_target(npu).attr(name)) for name in ("system-config", "memory-mode"))
+    config = (
+        str(parse_target(npu).attr(name)) for name in ("system-config", "memory-mode")
+    )
     vela.run_vela(path.read_bytes(), vela.VelaOptions(npu, *config), tmp_path, "tflite")
     with next(tmp_path.glob("*_summary_*.csv")).open(encoding="utf-8") as own:
         vela_arena = round(1024 * float(next(csv.DictReader(own))["sram_memory_used"]))

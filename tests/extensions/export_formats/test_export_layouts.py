@@ -1,4 +1,6 @@
-"""Exported packages: their layouts, and what their metadata states about owner and files."""
+"""Exported packages: their layouts, and what their metadata states about owner and
+files.
+"""
 
 import json
 import tarfile
@@ -28,7 +30,9 @@ def test_platformio_manifest_lists_existing_files(digits: Compilation, tmp_path:
     assert (tmp_path / "examples/run/src/main.c").is_file()
 
 
-def test_a_pack_describes_every_file_and_is_the_same_twice(digits: Compilation, tmp_path: Path):
+def test_a_pack_describes_every_file_and_is_the_same_twice(
+    digits: Compilation, tmp_path: Path
+):
     first, second = tmp_path / "a.pack", tmp_path / "b.pack"
     export_model(digits, "cmsis-pack", first)
     export_model(digits, "cmsis-pack", second)
@@ -69,7 +73,11 @@ def test_the_library_format_has_its_layout_and_is_the_same_twice(
     assert (module["executors"], module["style"]) == (["aot"], "full-model")
     (main,) = module["memory"]["functions"]["main"]
     assert main["workspace_size_bytes"] == digits.metadata["workspace_bytes"]
-    assert main["inputs"]["image"] == {"size": 64, "dtype": "int8", "shape": [1, 8, 8, 1]}
+    assert main["inputs"]["image"] == {
+        "size": 64,
+        "dtype": "int8",
+        "shape": [1, 8, 8, 1],
+    }
 
 
 FACTS = PackageMetadata(
@@ -83,7 +91,9 @@ FACTS = PackageMetadata(
 
 
 @pytest.mark.parametrize("form", export_formats())
-def test_packages_state_what_their_owner_gave(form: str, digits: Compilation, tmp_path: Path):
+def test_packages_state_what_their_owner_gave(
+    form: str, digits: Compilation, tmp_path: Path
+):
     owned = replace(digits, options=replace(digits.options, license="MIT"))
     files, path = export_model(owned, form, tmp_path / "x", metadata=FACTS)
     assert path == tmp_path / "x"
@@ -94,11 +104,16 @@ def test_packages_state_what_their_owner_gave(form: str, digits: Compilation, tm
     match form:
         case "platformio":
             facts = json.loads(str(files.files["library.json"]))
-            assert facts["authors"] == [{"name": 'Ada & "Co"', "email": "ml@ada.example"}]
+            assert facts["authors"] == [
+                {"name": 'Ada & "Co"', "email": "ml@ada.example"}
+            ]
             assert (facts["license"], facts["homepage"]) == ("MIT", FACTS.url)
         case "cmsis-pack":
             root = ET.fromstring(str(files.files["Ada-Co.sensor.pdsc"]))
-            assert (root.findtext("vendor"), root.findtext("url")) == ("Ada-Co", FACTS.url)
+            assert (root.findtext("vendor"), root.findtext("url")) == (
+                "Ada-Co",
+                FACTS.url,
+            )
         case "arduino":
             assert "version=1.4.0-rc.1\n" in str(files.files["library.properties"])
         case "zephyr":

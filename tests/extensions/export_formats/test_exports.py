@@ -18,10 +18,16 @@ from firmwright.base.errors import UsageError
 from firmwright.device.process_transport import PtyProcess
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.export.package_export import export_model
-from firmwright.flows.export.package_selftest import pseudo_random_sample, selftest_sources
+from firmwright.flows.export.package_selftest import (
+    pseudo_random_sample,
+    selftest_sources,
+)
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
-from firmwright.flows.samples.reference_outputs import compute_reference, run_numpy_reference
+from firmwright.flows.samples.reference_outputs import (
+    compute_reference,
+    run_numpy_reference,
+)
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.ir.core import PoolInfo
 from firmwright.pipeline import Compilation, bundle
@@ -53,19 +59,31 @@ def need(*tools: str) -> None:
 
 def cmake(source: Path, build: Path) -> None:
     need("cmake", "make")
-    run("cmake", "-S", source, "-B", build, "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror", folder=source)
+    run(
+        "cmake",
+        "-S",
+        source,
+        "-B",
+        build,
+        "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror",
+        folder=source,
+    )
     run("cmake", "--build", build, folder=source)
 
 
 @pytest.mark.host_c
-def test_cmake_builds_the_library_and_its_example_runs(digits: Compilation, tmp_path: Path):
+def test_cmake_builds_the_library_and_its_example_runs(
+    digits: Compilation, tmp_path: Path
+):
     export_model(digits, "cmake", tmp_path / "digits")
     cmake(tmp_path / "digits", tmp_path / "build")
     assert "100% tests passed" in run("ctest", folder=tmp_path / "build")
 
 
 @pytest.mark.qemu
-def test_a_header_has_the_stack_that_the_build_measured(digits: Compilation, tmp_path: Path):
+def test_a_header_has_the_stack_that_the_build_measured(
+    digits: Compilation, tmp_path: Path
+):
     export_model(digits, "makefile", tmp_path, measure_stack=True)
     header = (tmp_path / "model" / "digits.h").read_text(encoding="utf-8")
     size_bytes = build_image(digits).stack.size_bytes
@@ -73,15 +91,22 @@ def test_a_header_has_the_stack_that_the_build_measured(digits: Compilation, tmp
 
 
 @pytest.mark.qemu
-def test_make_builds_for_this_machine_and_for_a_chip(digits: Compilation, tmp_path: Path):
+def test_make_builds_for_this_machine_and_for_a_chip(
+    digits: Compilation, tmp_path: Path
+):
     need("make")
     export_model(digits, "makefile", tmp_path)
     run("make", "check", "CFLAGS=-O2 -Wall -Wextra -Werror", folder=tmp_path)
     library = tmp_path / "m4/libdigits.a"
     tools = ["CC=arm-none-eabi-gcc", "AR=arm-none-eabi-ar", "BUILD=m4", "CFLAGS=-O1"]
-    for cpu, architecture in (("cortex-m4", "Tag_CPU_arch: v7E-M"), ("cortex-m0", "v6S-M")):
+    for cpu, architecture in (
+        ("cortex-m4", "Tag_CPU_arch: v7E-M"),
+        ("cortex-m0", "v6S-M"),
+    ):
         run("make", *tools, f"TARGET_FLAGS=-mcpu={cpu} -mthumb", folder=tmp_path)
-        assert architecture in run("arm-none-eabi-readelf", "-A", library, folder=tmp_path)
+        assert architecture in run(
+            "arm-none-eabi-readelf", "-A", library, folder=tmp_path
+        )
     again = run("make", *tools, "TARGET_FLAGS=-mcpu=cortex-m0 -mthumb", folder=tmp_path)
     assert "digits.c" not in again  # equal flags compile nothing
 
@@ -93,7 +118,13 @@ def test_a_compiler_with_a_small_int_is_refused(digits: Compilation, tmp_path: P
     for compiler, options in compilers.items():
         if compiler == "avr-gcc" and shutil.which(compiler) is None:
             continue
-        command = [compiler, *options.split(), "-fsyntax-only", "-std=c99", "model/digits.c"]
+        command = [
+            compiler,
+            *options.split(),
+            "-fsyntax-only",
+            "-std=c99",
+            "model/digits.c",
+        ]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode != 0
         assert "The model needs an int of at least 32 bits" in done.stderr
@@ -189,17 +220,35 @@ def test_exported_module_builds_with_simulated_commands(
 
 
 @pytest.mark.qemu
-def test_package_tests_run_on_a_board_and_detect_wrong_outputs(digits: Compilation, tmp_path: Path):
+def test_package_tests_run_on_a_board_and_detect_wrong_outputs(
+    digits: Compilation, tmp_path: Path
+):
     export_model(digits, "cmake", tmp_path, with_tests=True)
     file = tmp_path / "tests" / "known_answers.npz"
     answers = dict(np.load(file))
-    answers["out/digit"][3, 0, 0] ^= 1  # neither of the two that the second test looks at
+    answers["out/digit"][3, 0, 0] ^= (
+        1  # neither of the two that the second test looks at
+    )
     np.savez(file, **answers)
     plugin = () if IS_INSTALLED else ("-p", "firmwright.pytest_plugin")
-    command = [sys.executable, "-m", "pytest", "-q", *plugin, "--fw-board", "mps2-an386"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        *plugin,
+        "--fw-board",
+        "mps2-an386",
+    ]
     path = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
     done = subprocess.run(
-        command, cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300, check=False
+        command,
+        cwd=tmp_path,
+        env=path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "Mismatched elements: 1 / 10" in done.stdout
@@ -207,43 +256,64 @@ def test_package_tests_run_on_a_board_and_detect_wrong_outputs(digits: Compilati
 
 @pytest.mark.deep
 @pytest.mark.host_c
-def test_tests_of_a_package_detect_a_wrong_weight_in_its_c(digits: Compilation, tmp_path: Path):
+def test_tests_of_a_package_detect_a_wrong_weight_in_its_c(
+    digits: Compilation, tmp_path: Path
+):
     need("make")
     export_model(digits, "makefile", tmp_path, with_tests=True)
     assert "digits: self-test passed" in run("make", "check", folder=tmp_path)
     file = tmp_path / "model" / "digits_weights.h"
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("-18446,", "-28446,"), encoding="utf-8")
-    made = subprocess.run(["make", "check"], cwd=tmp_path, capture_output=True, text=True)
+    made = subprocess.run(
+        ["make", "check"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert made.returncode != 0
     assert "digits: self-test failed" in made.stdout
     plugin = () if IS_INSTALLED else ("-p", "firmwright.pytest_plugin")
     command = [sys.executable, "-m", "pytest", "-q", *plugin, "-k", "known_answers"]
     path = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
-    done = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=path, capture_output=True, text=True
+    )
     assert "Mismatched elements" in done.stdout, done.stdout + done.stderr
 
 
 def test_known_answers_in_c_are_those_of_the_reference_runtime(digits: Compilation):
     io = digits.module.io
     text = str(selftest_sources(digits, ()).files["model/digits_selftest.c"])
-    seeds, crcs = re.findall(r"\{ (\d+)u, (\d+)u \}", text), re.findall(r"0x(\w{8})u[, ]", text)
+    seeds, crcs = (
+        re.findall(r"\{ (\d+)u, (\d+)u \}", text),
+        re.findall(r"0x(\w{8})u[, ]", text),
+    )
     samples = [pseudo_random_sample(io.inputs, int(seed)) for seed in seeds[0]]
     outputs = compute_reference(digits, samples).outputs
-    assert [f"{zlib.crc32(found['digit'].tobytes()):08x}" for found in outputs] == crcs[-2:]
+    assert [f"{zlib.crc32(found['digit'].tobytes()):08x}" for found in outputs] == crcs[
+        -2:
+    ]
     assert all(np.unique(found["digit"]).size >= 4 for found in outputs)
 
 
 @pytest.mark.host_c
 @pytest.mark.deep
-def test_a_package_runs_its_tests_on_firmware_behind_a_port(digits: Compilation, tmp_path: Path):
+def test_a_package_runs_its_tests_on_firmware_behind_a_port(
+    digits: Compilation, tmp_path: Path
+):
     export_model(digits, "cmake", tmp_path, with_tests=True)
     model = load_model(tmp_path / "tests" / "digits.tflite")
     image = build_image(compile_for(model, "host"))
     plugin = () if IS_INSTALLED else ("-p", "firmwright.pytest_plugin")
     path = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
     with PtyProcess(lambda _: [image.elf]) as terminal:
-        command = [sys.executable, "-m", "pytest", "-q", *plugin, "--fw-port", terminal.name]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            *plugin,
+            "--fw-port",
+            terminal.name,
+        ]
         done = subprocess.run(
             command,
             cwd=tmp_path,
@@ -257,7 +327,9 @@ def test_a_package_runs_its_tests_on_firmware_behind_a_port(digits: Compilation,
 
 
 def printed_outputs(folder: Path) -> dict[str, list[int]]:
-    """Build and run the package's example; return the values that it prints of each output."""
+    """Build and run the package's example; return the values that it prints of each
+    output.
+    """
     warned = "-O1 -Wall -Wextra -Wconversion -Wshadow -Wcast-align -Werror"
     text = run("make", "-s", "check", f"CFLAGS={warned}", folder=folder)
     assert "status 0" in text
@@ -269,10 +341,13 @@ def expected_outputs(compiled: Compilation) -> dict[str, list[int]]:
     """Return the first values of the reference's outputs for inputs of zeros."""
     samples = generate_samples(compiled.module.io.inputs, 1).samples
     (found,) = run_numpy_reference(
-        compiled.imported, [{name: np.zeros_like(value) for name, value in samples[0].items()}]
+        compiled.imported,
+        [{name: np.zeros_like(value) for name, value in samples[0].items()}],
     ).outputs
     fields = {tensor.name: tensor.buffer for tensor in compiled.module.io.outputs}
-    return {fields[name]: value.reshape(-1)[:10].tolist() for name, value in found.items()}
+    return {
+        fields[name]: value.reshape(-1)[:10].tolist() for name, value in found.items()
+    }
 
 
 @pytest.mark.host_c
@@ -301,17 +376,23 @@ def test_examples_of_packages_follow_placement_options(
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize("concurrent", [False, pytest.param(True, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    "concurrent", [False, pytest.param(True, marks=pytest.mark.deep)]
+)
 def test_a_package_of_several_models_has_one_plan(concurrent: bool, tmp_path: Path):
     need("make")
-    models = [compile_for(load_model(path), numerics="tflm") for path in (DIGITS, KEYWORD)]
+    models = [
+        compile_for(load_model(path), numerics="tflm") for path in (DIGITS, KEYWORD)
+    ]
     both = bundle(models, concurrent=concurrent)
     _, folder = export_model(both, "makefile", tmp_path / "both")
     expected = expected_outputs(models[0]) | expected_outputs(models[1])
     assert printed_outputs(folder) == expected
     example = (folder / "example/main.c").read_text(encoding="utf-8")
     assert ("static union" in example) is not concurrent
-    with pytest.raises(UsageError, match="--format mlf accepts a single model; 2 were given"):
+    with pytest.raises(
+        UsageError, match="--format mlf accepts a single model; 2 were given"
+    ):
         export_model(both, "mlf", tmp_path / "both.tar")
 
 
@@ -321,7 +402,11 @@ def test_the_guide_lists_the_library_functions_of_soft_and_hard_float(
     compiled: Compile, tmp_path: Path
 ):
     guide = (ROOT / "docs/integration/README.md").read_text(encoding="utf-8")
-    rows = [line.split("|")[1:4] for line in guide.splitlines() if line.startswith("| `-mcpu")]
+    rows = [
+        line.split("|")[1:4]
+        for line in guide.splitlines()
+        if line.startswith("| `-mcpu")
+    ]
     floats = load_model(DIGITS.with_name("digits_float.tflite"))
     for board, (flags, *cells) in zip(("microbit", "mps2-an386"), rows, strict=True):
         models = {"digits": compiled("digits", board=board)}
@@ -329,9 +414,24 @@ def test_the_guide_lists_the_library_functions_of_soft_and_hard_float(
         for (name, model), cell in zip(models.items(), cells, strict=True):
             folder = tmp_path / board / name
             model.tree.write(folder)
-            words = [*flags.strip(" `").split(), "-mthumb", "-O2", "-ffp-contract=off", "-c"]
-            run("arm-none-eabi-gcc", *words, f"model/{name}.c", "-o", "model.o", folder=folder)
-            symbols = run("arm-none-eabi-nm", "-u", "model.o", folder=folder).split()[1::2]
+            words = [
+                *flags.strip(" `").split(),
+                "-mthumb",
+                "-O2",
+                "-ffp-contract=off",
+                "-c",
+            ]
+            run(
+                "arm-none-eabi-gcc",
+                *words,
+                f"model/{name}.c",
+                "-o",
+                "model.o",
+                folder=folder,
+            )
+            symbols = run("arm-none-eabi-nm", "-u", "model.o", folder=folder).split()[
+                1::2
+            ]
             assert symbols == re.findall("`(.+?)`", cell), (board, name)
 
 
@@ -339,7 +439,9 @@ def test_the_guide_lists_the_library_functions_of_soft_and_hard_float(
 @pytest.mark.qemu
 def test_cmake_links_libm_for_a_chip(tmp_path: Path):
     need("cmake", "make")
-    model = compile_for(load_model(DIGITS.with_name("digits_float.tflite")), "mps2-an386")
+    model = compile_for(
+        load_model(DIGITS.with_name("digits_float.tflite")), "mps2-an386"
+    )
     export_model(model, "cmake", tmp_path / "net")
     (tmp_path / "main.c").write_text(
         '#include "digits_float.h"\nint main(void) { return digits_float_run(0, 0, 0); }\n'
@@ -348,8 +450,19 @@ def test_cmake_links_libm_for_a_chip(tmp_path: Path):
         "cmake_minimum_required(VERSION 3.13)\nproject(outer C)\nadd_subdirectory(net)\n"
         "add_executable(main main.c)\ntarget_link_libraries(main firmwright::digits_float)\n"
     )
-    flags = "-mcpu=cortex-m4 -mthumb -mfpu=fpv4-sp-d16 -mfloat-abi=hard --specs=nosys.specs"
+    flags = (
+        "-mcpu=cortex-m4 -mthumb -mfpu=fpv4-sp-d16 -mfloat-abi=hard --specs=nosys.specs"
+    )
     chip = ["-DCMAKE_SYSTEM_NAME=Generic", "-DCMAKE_C_COMPILER=arm-none-eabi-gcc"]
-    run("cmake", "-S", ".", "-B", "build", *chip, f"-DCMAKE_C_FLAGS={flags}", folder=tmp_path)
+    run(
+        "cmake",
+        "-S",
+        ".",
+        "-B",
+        "build",
+        *chip,
+        f"-DCMAKE_C_FLAGS={flags}",
+        folder=tmp_path,
+    )
     run("cmake", "--build", "build", folder=tmp_path)
     assert "expf" in run("arm-none-eabi-nm", tmp_path / "build/main", folder=tmp_path)

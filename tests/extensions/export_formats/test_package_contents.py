@@ -1,4 +1,6 @@
-"""Packages are complete: each format compiles, links and runs from its own files alone."""
+"""Packages are complete: each format compiles, links and runs from its own files
+alone.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ void negate(const int8_t *x, int8_t *y, int32_t count)
     }
 }
 """
-HEADER = "#include <stdint.h>\nvoid negate(const int8_t *x, int8_t *y, int32_t count);\n"
+HEADER = (
+    "#include <stdint.h>\nvoid negate(const int8_t *x, int8_t *y, int32_t count);\n"
+)
 
 
 class Negator(Backend):
@@ -99,7 +103,9 @@ def network(tmp_path: Path) -> Path:
 
 
 def negate_operator(source: str = "pair_negate.c") -> CustomOp:
-    text = HEADER + NEGATE.replace('#include "negate.h"', "").replace("NEGATE_STEP", "1")
+    text = HEADER + NEGATE.replace('#include "negate.h"', "").replace(
+        "NEGATE_STEP", "1"
+    )
     return CustomOp(
         name="Negate",
         function="negate",
@@ -121,7 +127,9 @@ def with_custom_operator(network: Path) -> Exported:
 
 
 def two_models(network: Path) -> Exported:
-    models = [compile_for(load_model(path), numerics="tflm") for path in (DIGITS, KEYWORD)]
+    models = [
+        compile_for(load_model(path), numerics="tflm") for path in (DIGITS, KEYWORD)
+    ]
     return bundle(models)
 
 
@@ -179,14 +187,20 @@ def unpack(form: str, package: Path, folder: Path) -> Path:
 
 
 def listed_sources(form: str, folder: Path) -> list[Path]:
-    """Return the sources that the package's own description gives to the build system."""
+    """Return the sources that the package's own description gives to the build
+    system.
+    """
     match form:
         case "mlf":
             return sorted(folder.glob("codegen/host/src/*.c"))
         case "cmsis-pack":
             (description,) = folder.glob("*.pdsc")
             files = ET.parse(description).iter("file")
-            named = [item.attrib["name"] for item in files if item.get("category") == "sourceC"]
+            named = [
+                item.attrib["name"]
+                for item in files
+                if item.get("category") == "sourceC"
+            ]
         case "zephyr" | "esp-idf":
             text = (folder / "CMakeLists.txt").read_text(encoding="utf-8")
             named = re.findall(r"src/\w+\.c(?= PROPERTIES|[\"\n])", text)
@@ -199,7 +213,9 @@ def listed_sources(form: str, folder: Path) -> list[Path]:
 def declared_flags(form: str, folder: Path, source: str) -> list[str]:
     """Return the flags that a package states for one of its sources."""
     if form == "platformio":
-        build = json.loads((folder / "library.json").read_text(encoding="utf-8"))["build"]
+        build = json.loads((folder / "library.json").read_text(encoding="utf-8"))[
+            "build"
+        ]
         return [flag for flag in build["flags"] if flag.startswith("-D")]
     place = "README.md" if form == "mlf" else "CMakeLists.txt"
     file = folder / place
@@ -237,7 +253,9 @@ def build_and_run(form: str, folder: Path) -> str:
 
 
 def build_by_hand(form: str, folder: Path, compiled: Exported, tmp_path: Path) -> str:
-    """Compile the sources that the package lists, link them with an example, and run it."""
+    """Compile the sources that the package lists, link them with an example, and run
+    it.
+    """
     _, other = export_model(compiled, "makefile", tmp_path / "example")
     sources = listed_sources(form, folder)
     includes = [f"-I{path}" for path in {source.parent for source in sources}]
@@ -247,11 +265,24 @@ def build_by_hand(form: str, folder: Path, compiled: Exported, tmp_path: Path) -
     for source in sources:
         target = tmp_path / f"{source.stem}.o"
         flags = declared_flags(form, folder, source.name)
-        run("cc", "-O0", "-std=c99", *flags, *includes, "-c", source, "-o", target, folder=folder)
+        run(
+            "cc",
+            "-O0",
+            "-std=c99",
+            *flags,
+            *includes,
+            "-c",
+            source,
+            "-o",
+            target,
+            folder=folder,
+        )
         objects.append(target)
     example = other / "example/main.c"
     program = tmp_path / "program"
-    run("cc", "-O0", *includes, example, *objects, "-lm", "-o", program, folder=tmp_path)
+    run(
+        "cc", "-O0", *includes, example, *objects, "-lm", "-o", program, folder=tmp_path
+    )
     return run(program, folder=tmp_path)
 
 
@@ -269,11 +300,15 @@ def test_formats_without_flags_refuse_backends_that_need_them(
     form: str, network: Path, tmp_path: Path
 ) -> None:
     compiled = with_backend(network)
-    with pytest.raises(UsageError, match=f"needs the flags -DNEGATE_STEP=1; {form} cannot"):
+    with pytest.raises(
+        UsageError, match=f"needs the flags -DNEGATE_STEP=1; {form} cannot"
+    ):
         export_model(compiled, form, tmp_path / "package")
 
 
-@pytest.mark.parametrize("name", ["negate.cpp", "negate.cc", "negate.S", "sub/negate.c"])
+@pytest.mark.parametrize(
+    "name", ["negate.cpp", "negate.cc", "negate.S", "sub/negate.c"]
+)
 def test_a_backend_with_a_source_that_builds_ignore_is_refused(
     name: str, network: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,7 +328,9 @@ def test_a_custom_operator_in_cpp_is_refused(network: Path) -> None:
 def test_files_of_one_name_are_refused(network: Path, tmp_path: Path) -> None:
     CUSTOM_OPS.register(negate_operator("pairs.c"))
     compiled = compile_for(load_model(network))
-    with pytest.raises(UsageError, match=r"backend/custom/pairs\.c and model/pairs\.c have one"):
+    with pytest.raises(
+        UsageError, match=r"backend/custom/pairs\.c and model/pairs\.c have one"
+    ):
         export_model(compiled, "cmake", tmp_path / "package")
 
 
@@ -303,7 +340,16 @@ def test_packages_link_the_objects_and_archives_of_a_backend(
 ) -> None:
     (tmp_path / "negate.h").write_text(HEADER, encoding="utf-8")
     (tmp_path / "negate.c").write_text(NEGATE, encoding="utf-8")
-    run("cc", "-DNEGATE_STEP=1", "-fPIC", "-c", "negate.c", "-o", "negate.o", folder=tmp_path)
+    run(
+        "cc",
+        "-DNEGATE_STEP=1",
+        "-fPIC",
+        "-c",
+        "negate.c",
+        "-o",
+        "negate.o",
+        folder=tmp_path,
+    )
     run("ar", "rcs", "libnegate.a", "negate.o", folder=tmp_path)
     monkeypatch.setattr(Negator, "flags", ())
     monkeypatch.setattr(
@@ -318,13 +364,17 @@ def test_packages_link_the_objects_and_archives_of_a_backend(
         export_model(compiled, "platformio", tmp_path / "other")
 
 
-def test_tests_of_a_package_refuse_options_that_they_cannot_repeat(tmp_path: Path) -> None:
+def test_tests_of_a_package_refuse_options_that_they_cannot_repeat(
+    tmp_path: Path,
+) -> None:
     compiled = compile_for(load_model(DIGITS), const_pools=OUTSIDE)
     with pytest.raises(UsageError, match="cannot repeat --const-pool"):
         export_model(compiled, "cmake", tmp_path, with_tests=True)
 
 
-def test_tests_of_a_package_repeat_options_that_change_the_interface(tmp_path: Path) -> None:
+def test_tests_of_a_package_repeat_options_that_change_the_interface(
+    tmp_path: Path,
+) -> None:
     compiled = compile_for(load_model(DIGITS), io_buffers="caller", link_params=False)
     export_model(compiled, "cmake", tmp_path, with_tests=True)
     text = (tmp_path / "pytest.ini").read_text(encoding="utf-8")

@@ -1,7 +1,8 @@
 """Packages as the tools and schemas of their build systems see them.
 
-Needs `pio` (platformio) and `compote` (idf-component-manager) from PyPI, arduino-builder and
-xmllint from Debian; CMSIS_PACK_SPEC_PATH names a copy of Open-CMSIS-Pack-Spec.
+Needs `pio` (platformio) and `compote` (idf-component-manager) from PyPI,
+arduino-builder and xmllint from Debian; CMSIS_PACK_SPEC_PATH names a copy of
+Open-CMSIS-Pack-Spec.
 """
 
 from __future__ import annotations
@@ -42,29 +43,48 @@ def run(*command: object, folder: Path) -> str:
     words = [str(word) for word in command]
     if shutil.which(words[0]) is None:
         pytest.skip(f"needs {words[0]}, not found on PATH")
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 def test_platformio_packs_the_library(models: Bundle, tmp_path: Path) -> None:
     export_model(models, "platformio", tmp_path / "sensing", metadata=FACTS)
-    run("pio", "pkg", "pack", "-o", tmp_path / "pack.tar.gz", folder=tmp_path / "sensing")
+    run(
+        "pio",
+        "pkg",
+        "pack",
+        "-o",
+        tmp_path / "pack.tar.gz",
+        folder=tmp_path / "sensing",
+    )
     assert (tmp_path / "pack.tar.gz").stat().st_size > 10_000
 
 
-def test_the_component_manager_packs_the_component(models: Bundle, tmp_path: Path) -> None:
+def test_the_component_manager_packs_the_component(
+    models: Bundle, tmp_path: Path
+) -> None:
     export_model(models, "esp-idf", tmp_path / "sensing", metadata=FACTS)
-    run("compote", "component", "pack", "--name", "sensing", folder=tmp_path / "sensing")
+    run(
+        "compote", "component", "pack", "--name", "sensing", folder=tmp_path / "sensing"
+    )
     assert (tmp_path / "sensing/dist/sensing_1.4.0.tgz").stat().st_size > 10_000
 
 
-@pytest.mark.skipif(not SCHEMA.is_file(), reason="CMSIS_PACK_SPEC_PATH names no copy of the schema")
+@pytest.mark.skipif(
+    not SCHEMA.is_file(), reason="CMSIS_PACK_SPEC_PATH names no copy of the schema"
+)
 def test_the_pack_follows_the_schema(models: Bundle, tmp_path: Path) -> None:
-    _, file = export_model(models, "cmsis-pack", tmp_path / "sensing.pack", metadata=FACTS)
+    _, file = export_model(
+        models, "cmsis-pack", tmp_path / "sensing.pack", metadata=FACTS
+    )
     with zipfile.ZipFile(file) as archive:
         archive.extractall(tmp_path)
-    run("xmllint", "--noout", "--schema", SCHEMA, "Ada-Co.sensing.pdsc", folder=tmp_path)
+    run(
+        "xmllint", "--noout", "--schema", SCHEMA, "Ada-Co.sensing.pdsc", folder=tmp_path
+    )
 
 
 PLATFORM = """
@@ -96,7 +116,9 @@ static inline void delay(unsigned long) {}
 void setup(void);
 void loop(void);
 """
-"""A stand-in for an Arduino core, as no real one of an Arm board is a Debian package."""
+"""A stand-in for an Arduino core, as no real one of an Arm board is a Debian
+package.
+"""
 
 
 def test_arduino_builder_finds_the_library_and_builds_its_sketch(
@@ -108,19 +130,42 @@ def test_arduino_builder_finds_the_library_and_builds_its_sketch(
     platform = tmp_path / "hardware/stand-in/samd"
     core = platform / "cores/arduino"
     core.mkdir(parents=True)
-    (platform / "boards.txt").write_text("m4.name=M4\nm4.build.core=arduino\n", encoding="utf-8")
+    (platform / "boards.txt").write_text(
+        "m4.name=M4\nm4.build.core=arduino\n", encoding="utf-8"
+    )
     (platform / "platform.txt").write_text(
         PLATFORM.format(tools=Path(compiler).parent), encoding="utf-8"
     )
     (core / "Arduino.h").write_text(CORE, encoding="utf-8")
     main = '#include "Arduino.h"\nint main() { setup(); for (;;) loop(); }\n'
     (core / "main.cpp").write_text(main, encoding="utf-8")
-    _, library = export_model(models, "arduino", tmp_path / "libraries/sensing", metadata=FACTS)
-    folders = ("-hardware", tmp_path / "hardware", "-hardware", "/usr/share/arduino-builder")
+    _, library = export_model(
+        models, "arduino", tmp_path / "libraries/sensing", metadata=FACTS
+    )
+    folders = (
+        "-hardware",
+        tmp_path / "hardware",
+        "-hardware",
+        "/usr/share/arduino-builder",
+    )
     more = ("-tools", "/usr/bin", "-libraries", tmp_path / "libraries")
     (tmp_path / "build").mkdir()
     sketch = library / "examples/sensing_run/sensing_run.ino"
-    options = ("-fqbn", "stand-in:samd:m4", "-build-path", tmp_path / "build", "-verbose")
-    text = run("arduino-builder", "-compile", *folders, *more, *options, sketch, folder=tmp_path)
+    options = (
+        "-fqbn",
+        "stand-in:samd:m4",
+        "-build-path",
+        tmp_path / "build",
+        "-verbose",
+    )
+    text = run(
+        "arduino-builder",
+        "-compile",
+        *folders,
+        *more,
+        *options,
+        sketch,
+        folder=tmp_path,
+    )
     assert "Using library sensing at version 1.4.0" in text
     assert (tmp_path / "build/sketch.elf").stat().st_size > 10_000

@@ -1,8 +1,9 @@
-"""The exported Zephyr module in Zephyr itself, built for emulated boards and run in QEMU.
+"""The exported Zephyr module in Zephyr itself, built for emulated boards and run in
+QEMU.
 
-ZEPHYR_BASE names a copy of Zephyr, and CMSIS_MODULE_PATH one of its module cmsis (cmsis_6 for
-Zephyr 4.1 and later). ZEPHYR_PYTHON is a Python with Zephyr's requirements (pyelftools, PyYAML,
-pykwalify, packaging), by default this one.
+ZEPHYR_BASE names a copy of Zephyr, and CMSIS_MODULE_PATH one of its module cmsis
+(cmsis_6 for Zephyr 4.1 and later). ZEPHYR_PYTHON is a Python with Zephyr's requirements
+(pyelftools, PyYAML, pykwalify, packaging), by default this one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ BOARDS = {
     "mps2/an385": ("mps2-an385", "mps2-an385"),
     "mps2/an521/cpu0": ("mps2-an521", "mps2-an521"),
 }
-"""Boards of Zephyr, with a board of ours that has the same core, and the machine of QEMU."""
+"""Boards of Zephyr, with a board of ours that has the same core, and the machine of
+QEMU.
+"""
 SAMPLES = 20
 LOOP = """
 /* A thread of higher priority interrupts the inferences. */
@@ -89,11 +92,21 @@ def configure(sample: Path, build: Path, board: str) -> None:
 def printed(build: Path, machine: str, last: str) -> list[str]:
     """Return the lines of the console up to one that begins with `last`."""
     elf = build / "zephyr" / "zephyr.elf"
-    command = ["qemu-system-arm", "-machine", machine, "-nographic", "-kernel", str(elf)]
+    command = [
+        "qemu-system-arm",
+        "-machine",
+        machine,
+        "-nographic",
+        "-kernel",
+        str(elf),
+    ]
     command += ["-icount", "shift=6,align=off,sleep=off", "-rtc", "clock=vm"]
     lines: list[str] = []
     with subprocess.Popen(
-        ["timeout", "60", *command], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        ["timeout", "60", *command],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
     ) as emulator:
         assert emulator.stdout is not None
         for line in emulator.stdout:
@@ -133,8 +146,14 @@ def test_a_module_called_sensor_runs_in_zephyr(
     samples = generate_samples(model.module.io.inputs, SAMPLES).samples
     write_loop(sample / "src" / "main.c", samples)
     assert "warning" not in run("ninja", "-C", build)
-    runs = [line.split() for line in printed(build, machine, "end") if line.startswith("run")]
-    assert [[int(word) for word in words[3:]] for words in runs] == references(model, samples)
+    runs = [
+        line.split()
+        for line in printed(build, machine, "end")
+        if line.startswith("run")
+    ]
+    assert [[int(word) for word in words[3:]] for words in runs] == references(
+        model, samples
+    )
     assert {words[1] for words in runs} == {"0"}
     assert "sensor: self-test passed" in lines
     preempted = [int(words[2].rstrip(":")) for words in runs]
@@ -142,9 +161,13 @@ def test_a_module_called_sensor_runs_in_zephyr(
 
 
 def write_loop(main: Path, samples: Sequence[Tensors]) -> None:
-    """Replace the sample's main by one that runs `samples` while another thread preempts it."""
+    """Replace the sample's main by one that runs `samples` while another thread
+    preempts it.
+    """
     text = main.read_text(encoding="utf-8")
-    rows = ["{" + ", ".join(map(str, one["image"].reshape(-1))) + "}," for one in samples]
+    rows = [
+        "{" + ", ".join(map(str, one["image"].reshape(-1))) + "}," for one in samples
+    ]
     data = ["static const int8_t samples[][SENSOR_IMAGE_SIZE] = {", *rows, "};"]
     given = "static int8_t sample[SENSOR_IMAGE_SIZE];\n\n/* Run one inference on"
     text = text.split("/* Test sensor")[0].replace("/* Run one inference on", given)

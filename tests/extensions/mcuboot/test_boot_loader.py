@@ -1,6 +1,8 @@
-"""The guide to signed updates with MCUboot itself in QEMU, and images that MCUboot must refuse.
+"""The guide to signed updates with MCUboot itself in QEMU, and images that MCUboot must
+refuse.
 
-MCUBOOT_PATH names a copy of github.com/mcu-tools/mcuboot, from which the guide's commands build it.
+MCUBOOT_PATH names a copy of github.com/mcu-tools/mcuboot, from which the guide's
+commands build it.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ IMAGES = tuple(np.load(ROOT / "examples/01_digits/digits_test.npz")["input_1"][:
 pytestmark = [
     pytest.mark.deep,
     pytest.mark.qemu,
-    pytest.mark.skipif(not CHECKOUT, reason=f"{PATH_VARIABLE} does not name a copy of MCUboot"),
+    pytest.mark.skipif(
+        not CHECKOUT, reason=f"{PATH_VARIABLE} does not name a copy of MCUboot"
+    ),
 ]
 pytest.importorskip("imgtool", reason="needs the extra mcuboot")
 smpclient = pytest.importorskip("smpclient", reason="needs the extra mcuboot")
@@ -54,7 +58,9 @@ smpclient = pytest.importorskip("smpclient", reason="needs the extra mcuboot")
 
 @dataclass
 class Guide:
-    """A copy of the example in which the guide's commands run, and the emulator they start."""
+    """A copy of the example in which the guide's commands run, and the emulator they
+    start.
+    """
 
     folder: Path
     emulator: subprocess.Popen[str] | None = None
@@ -103,7 +109,9 @@ class Guide:
 @pytest.fixture
 def guide(tmp_path: Path, digits_path: Path) -> Iterator[Guide]:
     folder = tmp_path / "example"
-    shutil.copytree(ROOT / "examples/mcuboot", folder, ignore=shutil.ignore_patterns("build"))
+    shutil.copytree(
+        ROOT / "examples/mcuboot", folder, ignore=shutil.ignore_patterns("build")
+    )
     (folder / "mcuboot").symlink_to(Path(CHECKOUT).resolve())
     shutil.copy(digits_path, folder / "digits.tflite")
     (folder / "retrained.tflite").write_bytes(retrain(digits_path))
@@ -134,7 +142,9 @@ def compiled(guide: Guide, model: str) -> Compilation:
 
 
 def outputs(guide: Guide) -> list[np.ndarray]:
-    """Return the outputs of the application, which has the id of the model it was built for."""
+    """Return the outputs of the application, which has the id of the model it was built
+    for.
+    """
     with open_session(compiled(guide, "digits.tflite"), port=guide.port) as session:
         return [session.run(image).ravel() for image in IMAGES]
 
@@ -148,7 +158,9 @@ def reference(guide: Guide, model: str) -> list[np.ndarray]:
 
 
 async def force(port: str, data: bytes) -> bool:
-    """Send an image past Firmwright's checks; return whether MCUboot lists and marks it."""
+    """Send an image past Firmwright's checks; return whether MCUboot lists and marks
+    it.
+    """
     image_group = smpclient.requests.image_management
     await _await_server(port)
     transport = smpclient.transport.serial.SMPSerialTransport()
@@ -158,13 +170,17 @@ async def force(port: str, data: bytes) -> bool:
         found = (await client.request(image_group.ImageStatesRead())).images
         sent = [state for state in found if (state.image, state.slot) == (1, 1)]
         for state in sent:
-            await client.request(image_group.ImageStatesWrite(hash=state.hash, confirm=True))
+            await client.request(
+                image_group.ImageStatesWrite(hash=state.hash, confirm=True)
+            )
         await client.request(smpclient.requests.os_management.ResetWrite())
     return bool(sent)
 
 
 def with_wrong_weight(data: bytes) -> bytes:
-    """Change a byte of the payload, and the hash accordingly: only the signature tells."""
+    """Change a byte of the payload, and the hash accordingly: only the signature
+    tells.
+    """
     header, protected, size = struct.unpack_from("<HHI", data, 8)
     hashed = header + size + protected
     changed = bytearray(data)
@@ -181,10 +197,14 @@ def test_mcuboot_takes_signed_updates_and_refuses_others(guide: Guide) -> None:
     second = [text for command, text in said.items() if "flash v1.1.0" in command]
     assert "installed" in second[-1]
 
-    before, expected = (reference(guide, name) for name in ("digits.tflite", "retrained.tflite"))
+    before, expected = (
+        reference(guide, name) for name in ("digits.tflite", "retrained.tflite")
+    )
     assert not np.array_equal(expected, before)
     assert np.array_equal(outputs(guide), expected), "the new weights are in use"
-    assert "installed" in guide.run(f"firmwright flash v1.2.0 --runner mcuboot --port {PORT}")
+    assert "installed" in guide.run(
+        f"firmwright flash v1.2.0 --runner mcuboot --port {PORT}"
+    )
 
     good = ("--version", "1.3.0", "--security-counter", 2)
     guide.run("imgtool keygen -k other.pem -t ecdsa-p256")
@@ -202,13 +222,18 @@ def test_mcuboot_takes_signed_updates_and_refuses_others(guide: Guide) -> None:
             guide.imgtool_sign("--version", "1.3.0", "--security-counter", 1),
             NOT_LISTED,
         ),
-        "older": (guide.imgtool_sign("--version", "1.1.9", "--security-counter", 2), LISTED),
+        "older": (
+            guide.imgtool_sign("--version", "1.1.9", "--security-counter", 2),
+            LISTED,
+        ),
     }
     for attack, (data, is_listed) in attacks.items():
         assert asyncio.run(force(guide.port, data)) == is_listed, attack
         assert np.array_equal(outputs(guide), expected), attack
 
-    revert = "firmwright export digits.tflite --board mps2-an386-mcuboot --boards-dir boards"
+    revert = (
+        "firmwright export digits.tflite --board mps2-an386-mcuboot --boards-dir boards"
+    )
     revert += " --const-pool model:external --format mcuboot --key key.pem --security-counter 2"
     guide.run(f"{revert} --package-version 1.4.0 -o unconfirmed")
     sent = guide.run(f"firmwright flash unconfirmed --runner mcuboot --port {PORT}")

@@ -1,4 +1,6 @@
-"""Signed images for MCUboot: imgtool reads the exported ones; a stand-in receives them by SMP."""
+"""Signed images for MCUboot: imgtool reads the exported ones; a stand-in receives them
+by SMP.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def export(fw, project: Path, key: Path, tmp_path: Path):
     def run(version: str, *more: object) -> Path:
         folder = tmp_path / version
-        signed = ("--format", "mcuboot", "--key", key, "--package-version", version, "--image", 1)
+        signed = (
+            "--format",
+            "mcuboot",
+            "--key",
+            key,
+            "--package-version",
+            version,
+            "--image",
+            1,
+        )
         done = fw("export", project, *BOARD[2:], *signed, *more, "-o", folder)
         assert done.status == 0, done.err
         return folder
@@ -78,7 +89,9 @@ def test_imgtool_accepts_the_exported_constants(fw, export, key: Path, project: 
     folder = export("1.2.3+4", "--security-counter", 7)
     payload = (project / "model/digits_model.bin").read_bytes()
     data = (folder / IMAGE).read_bytes()
-    magic, load, header, protected, size, flags, *version = struct.unpack_from("<IIHHIIBBHI", data)
+    magic, load, header, protected, size, flags, *version = struct.unpack_from(
+        "<IIHHIIBBHI", data
+    )
     assert (magic, load, header, size, flags) == (0x96F3B83D, 0, 0x200, len(payload), 0)
     assert version == [1, 2, 3, 4]
     assert data[header : header + size] == payload
@@ -97,7 +110,9 @@ def test_imgtool_accepts_the_exported_constants(fw, export, key: Path, project: 
     assert shown == f"{IMAGE}: image 1, {len(data):,} bytes\n"
 
 
-def test_images_that_mcuboot_would_refuse_are_not_sent(export, key: Path, tmp_path: Path):
+def test_images_that_mcuboot_would_refuse_are_not_sent(
+    export, key: Path, tmp_path: Path
+):
     folder = export("1.0.0")
     good = (folder / IMAGE).read_bytes()
     read_update(folder)
@@ -113,7 +128,9 @@ def test_images_that_mcuboot_would_refuse_are_not_sent(export, key: Path, tmp_pa
             read_update(folder)
     (tmp_path / "payload").write_bytes(b"weights" * 9)
     options = ("-v", "1.0.0", "-H", "0x200", "--pad-header", "-S", "0x10000")
-    assert imgtool("sign", *options, tmp_path / "payload", folder / IMAGE).returncode == 0
+    assert (
+        imgtool("sign", *options, tmp_path / "payload", folder / IMAGE).returncode == 0
+    )
     with pytest.raises(UsageError, match="it has no signature"):
         read_update(folder)
     (folder / "manifest.json").write_text('{"files": [{"file": "../../etc/passwd"}]}')
@@ -126,15 +143,34 @@ def test_images_that_mcuboot_would_refuse_are_not_sent(export, key: Path, tmp_pa
     [
         (("--package-version", "1.0.0"), "signed images need --key."),
         (("--key", "KEY"), "signed images need --package-version."),
-        (("--key", "absent.pem", "--package-version", "1.0.0"), "there is no such key file."),
-        (("--key", "KEY", "--package-version", "1.0.0-rc"), "imgtool did not sign the image."),
-        (("--key", "KEY", "--package-version", "1.0.0", "--image", "2"), "nothing for image 2."),
+        (
+            ("--key", "absent.pem", "--package-version", "1.0.0"),
+            "there is no such key file.",
+        ),
+        (
+            ("--key", "KEY", "--package-version", "1.0.0-rc"),
+            "imgtool did not sign the image.",
+        ),
+        (
+            ("--key", "KEY", "--package-version", "1.0.0", "--image", "2"),
+            "nothing for image 2.",
+        ),
     ],
 )
 def test_wrong_options_are_explained(fw, key, project, tmp_path, arguments, what):
     words = [str(key) if word == "KEY" else word for word in arguments]
     image = () if "--image" in words else ("--image", "1")
-    done = fw("export", project, *BOARD[2:], "--format", "mcuboot", *words, *image, "-o", tmp_path)
+    done = fw(
+        "export",
+        project,
+        *BOARD[2:],
+        "--format",
+        "mcuboot",
+        *words,
+        *image,
+        "-o",
+        tmp_path,
+    )
     assert done.status != 0
     assert what in done.err
     assert "Traceback" not in done.err
@@ -153,16 +189,17 @@ def test_a_board_without_slots_is_refused(fw, key: Path, digits_path: Path):
     assert (done.status, "does not describe the slots" in done.err) == (2, True)
 
 
-# ---- sending: to a stand-in, which keeps the states that MCUboot would --------------------------
+# ---- sending: to a stand-in, which keeps the states that MCUboot would ---------------
 
 
 @dataclass
 class StandIn:
-    """An SMP server at a pseudo terminal with the commands of serial recovery; not MCUboot.
+    """An SMP server at a pseudo terminal with the commands of serial recovery; not
+    MCUboot.
 
-    `slots` has images by upload id. Ids in `rejected` are not listed, as images with a wrong
-    signature are not. With `in_application`, uploads name images, as for the server of Zephyr
-    applications, and go to secondary slots.
+    `slots` has images by upload id. Ids in `rejected` are not listed, as images with a
+    wrong signature are not. With `in_application`, uploads name images, as for the
+    server of Zephyr applications, and go to secondary slots.
     """
 
     in_application: bool = False
@@ -196,9 +233,14 @@ class StandIn:
     def answer(self, frame: bytes) -> bytes:
         op, flags, _, group, sequence, command = struct.unpack_from(HEADER, frame)
         body = cbor2.dumps(self.execute(group, command, op & 7, cbor2.loads(frame[8:])))
-        return struct.pack(HEADER, op + 1, flags, len(body), group, sequence, command) + body
+        return (
+            struct.pack(HEADER, op + 1, flags, len(body), group, sequence, command)
+            + body
+        )
 
-    def execute(self, group: int, command: int, op: int, body: dict[str, Any]) -> dict[str, Any]:
+    def execute(
+        self, group: int, command: int, op: int, body: dict[str, Any]
+    ) -> dict[str, Any]:
         match group, command, op:
             case 0, 0, _:
                 return {"r": body["d"]}
@@ -263,18 +305,35 @@ def test_the_server_of_an_application_gets_images_by_number(
     boards = tmp_path / "boards"
     shutil.copytree(BOARDS, boards)
     (file,) = boards.glob("*/board.toml")
-    file.write_text(file.read_text().replace("[mcuboot]", '[mcuboot]\nsmp_server = "application"'))
+    file.write_text(
+        file.read_text().replace("[mcuboot]", '[mcuboot]\nsmp_server = "application"')
+    )
     device = StandIn(in_application=True)
     for version, state in (("1.0.0", "test"), ("1.1.0", "permanent")):
         folder = tmp_path / version
-        signed = ("--format", "mcuboot", "--key", key, "--package-version", version, "--image", 1)
-        assert fw("export", project, "--boards-dir", boards, *signed, "-o", folder).status == 0
+        signed = (
+            "--format",
+            "mcuboot",
+            "--key",
+            key,
+            "--package-version",
+            version,
+            "--image",
+            1,
+        )
+        assert (
+            fw("export", project, "--boards-dir", boards, *signed, "-o", folder).status
+            == 0
+        )
         entry = json.loads((folder / "manifest.json").read_text())["files"][0]
         assert "slot_index_primary" not in entry
         confirm = ("--confirm",) if state == "permanent" else ()
         send = ("--runner", "mcuboot", "--port", device.port, "--json", *confirm)
         (sent,) = fw("flash", folder, *send).json["images"]
-        assert (sent["state"], device.slots[4]) == (state, (folder / IMAGE).read_bytes())
+        assert (sent["state"], device.slots[4]) == (
+            state,
+            (folder / IMAGE).read_bytes(),
+        )
         assert device.marked == {4: state == "permanent"}
         device.slots = {3: device.slots[4]}  # as MCUboot after the restart
     assert device.restarts == 2

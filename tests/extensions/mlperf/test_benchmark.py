@@ -34,7 +34,9 @@ SLOW_HZ = 10_000_000
 
 
 def synthetic_set(folder: Path, task: MlperfTask) -> None:
-    """Random samples; classes that come twice, so that top-1 is neither none nor all."""
+    """Random samples; classes that come twice, so that top-1 is neither none nor
+    all.
+    """
     rng = np.random.default_rng(7)
     lines = []
     for index in range(SAMPLES):
@@ -89,7 +91,11 @@ def ranks_area(values: np.ndarray[Any, Any], positive: np.ndarray[Any, Any]) -> 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name",
-    ["kws", "ad", *(pytest.param(name, marks=pytest.mark.deep) for name in ("ic", "vww", "ww"))],
+    [
+        "kws",
+        "ad",
+        *(pytest.param(name, marks=pytest.mark.deep) for name in ("ic", "vww", "ww")),
+    ],
 )
 def test_score_over_a_pseudo_terminal_equals_litert(
     name: str, compiled: Callable[..., Compilation], tmp_path: Path
@@ -99,17 +105,22 @@ def test_score_over_a_pseudo_terminal_equals_litert(
     synthetic_set(tmp_path, task)
     samples = read_dataset(tmp_path, task)
     with serve_on_pty(benchmark) as terminal:
-        found = run_benchmark(benchmark, samples, port=terminal.name, iterations=2, warmups=1)
+        found = run_benchmark(
+            benchmark, samples, port=terminal.name, iterations=2, warmups=1
+        )
     wanted = litert_results(benchmark, task, [sample.windows[0] for sample in samples])
     labels = np.array([sample.label for sample in samples])
-    # Single floats against doubles: the last of three digits may fall to the other side.
+    # Single floats against doubles: the last of three digits may fall to the other
+    # side.
     np.testing.assert_allclose(found.results, wanted, rtol=2e-6, atol=6e-4)
     if task.is_error:
         assert found.top1 is None
         assert found.auc == ranks_area(wanted[:, 0], labels == 1)
     else:
         assert found.top1 == np.mean(np.argmax(wanted, axis=1) == labels)
-        assert found.auc == np.mean([ranks_area(wanted[:, c], labels == c) for c in (0, 1)])
+        assert found.auc == np.mean(
+            [ranks_area(wanted[:, c], labels == c) for c in (0, 1)]
+        )
     assert found.microseconds > 100
     assert {timing.count for timing in found.timings} == {2}
 
@@ -127,23 +138,36 @@ def said(transport: Transport, command: str = "") -> list[str]:
     return lines
 
 
-def test_commands_are_answered_by_the_protocols_text(compiled: Callable[..., Compilation]):
-    with serve_on_pty(with_benchmark_firmware(compiled("kws", board=BOARD))) as terminal:
+def test_commands_are_answered_by_the_protocols_text(
+    compiled: Callable[..., Compilation],
+):
+    with serve_on_pty(
+        with_benchmark_firmware(compiled("kws", board=BOARD))
+    ) as terminal:
         line = SerialTransport(terminal.name)
         booted = said(line)
         assert booted[0] == "m-timestamp-mode-performance"
         assert booted[1].startswith("m-lap-us-")
         assert booted[2:] == ["m-init-done", "m-ready"]
         assert said(line, "name") == ["m-name-dut-[Firmwright]", "m-ready"]
-        profile = ["m-profile-[ULPMark for tinyML Firmware V0.0.1]", "m-model-[kws01]", "m-ready"]
+        profile = [
+            "m-profile-[ULPMark for tinyML Firmware V0.0.1]",
+            "m-model-[kws01]",
+            "m-ready",
+        ]
         assert said(line, "profile") == profile
         assert said(line, " ") == ["m-ready"]
         assert said(line, "dance now") == ["e-[Unknown command: dance]", "m-ready"]
         assert said(line, "x" * 200) == ["e-[Command too long]", "m-ready"]
-        assert said(line, "db load 491")[0].startswith("a sample of this model has at most 490")
+        assert said(line, "db load 491")[0].startswith(
+            "a sample of this model has at most 490"
+        )
         assert said(line, f"db load {2**32 + 10}") == said(line, "db load 491")
         assert said(line, "db load 10") == ["m-[Expecting 10 bytes]", "m-ready"]
-        assert said(line, "db 012") == ["e-[Insufficent number of hex digits]", "m-ready"]
+        assert said(line, "db 012") == [
+            "e-[Insufficent number of hex digits]",
+            "m-ready",
+        ]
         assert said(line, "db 0g") == ["e-[Not hex: 0g]", "m-ready"]
         assert said(line, "db 0001020304050607") == ["m-ready"]
         assert said(line, "db FFfe") == ["m-load-done", "m-ready"]
@@ -185,7 +209,9 @@ def test_in_energy_mode_no_time_is_printed(compiled: Callable[..., Compilation])
         line.close()
 
 
-def test_the_streaming_wake_word_records_detections(compiled: Callable[..., Compilation]):
+def test_the_streaming_wake_word_records_detections(
+    compiled: Callable[..., Compilation],
+):
     benchmark = with_benchmark_firmware(compiled("ww", board=BOARD), clock_hz=SLOW_HZ)
     quantization = benchmark.module.io.outputs[0].type.quantization
     assert quantization is not None
@@ -202,9 +228,14 @@ def test_the_streaming_wake_word_records_detections(compiled: Callable[..., Comp
             said(line, "db load 1200")
             for _ in range(40):
                 said(line, f"db {30 * f'{value:02x}'}")
-            first = said(line, "infer 1 0")[-2].removeprefix("m-results-[").partition(",")[0]
+            first = (
+                said(line, "infer 1 0")[-2]
+                .removeprefix("m-results-[")
+                .partition(",")[0]
+            )
             scores.append(
-                round(float(first) / quantization.scales[0]) + quantization.zero_points[0]
+                round(float(first) / quantization.scales[0])
+                + quantization.zero_points[0]
             )
         stopped = said(line, "stop")
         assert stopped[:2] == ["Streaming stopped.", "target activations: "]
@@ -219,8 +250,12 @@ def test_the_streaming_wake_word_records_detections(compiled: Callable[..., Comp
         line.close()
 
 
-def test_a_late_emulator_writes_no_warning_into_the_line(compiled: Callable[..., Compilation]):
-    """QEMU says that the guest is late once the host does not keep up with the paced clock."""
+def test_a_late_emulator_writes_no_warning_into_the_line(
+    compiled: Callable[..., Compilation],
+):
+    """QEMU says that the guest is late once the host does not keep up with the paced
+    clock.
+    """
     benchmark = with_benchmark_firmware(compiled("kws", board=BOARD), clock_hz=SLOW_HZ)
     with serve_on_pty(benchmark) as terminal:
         line = SerialTransport(terminal.name)
@@ -248,7 +283,9 @@ runpy.run_path(f"{runner}/main.py", run_name="__main__")
 """
 
 
-@pytest.mark.skipif(not RUNNER, reason="MLPERF_TINY_PATH names no copy of the benchmark")
+@pytest.mark.skipif(
+    not RUNNER, reason="MLPERF_TINY_PATH names no copy of the benchmark"
+)
 def test_the_runners_performance_mode_is_satisfied(
     compiled: Callable[..., Compilation], tmp_path: Path
 ):
@@ -256,7 +293,9 @@ def test_the_runners_performance_mode_is_satisfied(
     (tmp_path / "kws01").mkdir()
     synthetic_set(tmp_path / "kws01", task)
     labels = (tmp_path / "kws01" / "y_labels.csv").read_text()
-    (tmp_path / "kws01" / "y_labels.csv").write_text(labels.replace(", ", ",") + "0.bin,12,0\n")
+    (tmp_path / "kws01" / "y_labels.csv").write_text(
+        labels.replace(", ", ",") + "0.bin,12,0\n"
+    )
     runner = Path(RUNNER) / "benchmark" / "runner"
     benchmark = with_benchmark_firmware(compiled("kws", board=BOARD), clock_hz=SLOW_HZ)
     with serve_on_pty(benchmark) as terminal:

@@ -13,7 +13,9 @@ KWS, AD = TASKS[0], TASKS[3]
 
 def test_file_with_several_windows(tmp_path: Path):
     (tmp_path / "a.bin").write_bytes(bytes(2560 + 2 * 512))
-    (tmp_path / "y_labels.csv").write_text("a.bin, 2, 1, 2560, 512\n\n", encoding="utf-8")
+    (tmp_path / "y_labels.csv").write_text(
+        "a.bin, 2, 1, 2560, 512\n\n", encoding="utf-8"
+    )
     (sample,) = read_dataset(tmp_path, AD)
     assert (sample.label, [len(window) for window in sample.windows]) == (1, [2560] * 3)
 

@@ -39,7 +39,11 @@ def test_a_task_is_identified_by_its_sizes(task):
     ("io", "name", "what"),
     [
         (io_of(10, 2), "", "takes 10 values to 2, which no task of the benchmark does"),
-        (io_of(490, 12), "vww", "takes 490 values to 12, which no task of the benchmark called"),
+        (
+            io_of(490, 12),
+            "vww",
+            "takes 490 values to 12, which no task of the benchmark called",
+        ),
         (io_of(490, 12, quantized=False), "", "x is float32"),
         (replace(io_of(490, 12), inputs=()), "", "this has 0 and 1"),
     ],
@@ -55,12 +59,21 @@ def test_the_project_contains_the_harness_instead_of_the_link():
     assert "runtime/fwr_mlperf.c" not in plain.files
     task = TASKS[3]
     benchmark = task.make_project(plain, io_of(640, 640), board)
-    assert not [file for file in benchmark.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)]
+    assert not [
+        file
+        for file in benchmark.files
+        if re.match(r"runtime/fwr_(main|loop).*\.c", file)
+    ]
     sources = json.loads(str(benchmark.files["board/board.json"]))["runtime_sources"]
     assert {"runtime/fwr_mlperf.c", GLUE} <= set(sources)
     assert "runtime/fwr_main.c" not in sources
     glue = str(benchmark.files[GLUE])
-    for words in ('.model = "ad01"', "sample[640];", ".in = {0.25f, -3}", ".quantised = quantised"):
+    for words in (
+        '.model = "ad01"',
+        "sample[640];",
+        ".in = {0.25f, -3}",
+        ".quantised = quantised",
+    ):
         assert words in glue
     assert Path(GLUE).name not in str(plain.files)
 

@@ -19,7 +19,10 @@ class Scripted:
         self.commands: list[str] = []
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        found, self.said = self.said[:7], self.said[7:]  # in small pieces, as lines come
+        found, self.said = (
+            self.said[:7],
+            self.said[7:],
+        )  # in small pieces, as lines come
         return found.encode()
 
     def write(self, data: bytes) -> None:
@@ -32,7 +35,9 @@ class Scripted:
 
 
 def test_boot_messages_are_skipped():
-    line = Scripted({"name": NAMED, "infer 3 1": INFERRED}, "m-init-done\r\nm-ready\r\n\0")
+    line = Scripted(
+        {"name": NAMED, "infer 3 1": INFERRED}, "m-init-done\r\nm-ready\r\n\0"
+    )
     with MlperfSession(line) as session:
         found = session.infer(3, 1)
     assert (found.microseconds, found.results) == (15, (0.25, 0.75))
@@ -53,7 +58,11 @@ def test_a_sample_goes_in_commands_of_less_than_80_characters():
 
 
 def test_errors_and_timeouts_are_reported():
-    answers = {"name": NAMED, "db load 1": "e-[no]\r\nm-ready\r\n", "infer 1 0": "m-ready\r\n"}
+    answers = {
+        "name": NAMED,
+        "db load 1": "e-[no]\r\nm-ready\r\n",
+        "infer 1 0": "m-ready\r\n",
+    }
     session = MlperfSession(Scripted(answers), timeout_s=0.05)
     with pytest.raises(DeviceError, match=r"the firmware answers e-\[no\]"):
         session.load(b"1")
@@ -65,6 +74,8 @@ def test_errors_and_timeouts_are_reported():
 
 def test_a_silent_device_is_closed():
     line = Scripted({})
-    with pytest.raises(DeviceTimeoutError, match="no answer in the benchmark's protocol"):
+    with pytest.raises(
+        DeviceTimeoutError, match="no answer in the benchmark's protocol"
+    ):
         MlperfSession(line, timeout_s=0.01)
     assert line.closed

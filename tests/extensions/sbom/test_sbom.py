@@ -1,4 +1,6 @@
-"""The bill of materials of a project: sound CycloneDX, complete, and the same each time."""
+"""The bill of materials of a project: sound CycloneDX, complete, and the same each
+time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from firmwright.base.errors import FirmwrightError
 from firmwright.cli.main import main
 from firmwright.extensions.sbom.sbom import project_sbom
 
-DIGITS = Path(__file__).resolve().parents[3] / "examples" / "01_digits" / "digits.tflite"
+DIGITS = (
+    Path(__file__).resolve().parents[3] / "examples" / "01_digits" / "digits.tflite"
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +44,13 @@ def test_the_document_is_valid_cyclonedx(project: Path) -> None:
 
 
 def test_every_project_file_is_listed_once_with_its_hash(project: Path) -> None:
-    files = [part for part in parts(project_sbom(project, {})) if part["type"] == "file"]
+    files = [
+        part for part in parts(project_sbom(project, {})) if part["type"] == "file"
+    ]
     found = {part["name"]: part["hashes"][0]["content"] for part in files}
-    on_disk = {p.relative_to(project).as_posix() for p in project.rglob("*") if p.is_file()}
+    on_disk = {
+        p.relative_to(project).as_posix() for p in project.rglob("*") if p.is_file()
+    }
     assert set(found) == on_disk
     assert len(files) == len(found)
 
@@ -66,7 +74,9 @@ def test_library_folder_is_a_component(project: Path) -> None:
     file.write_text("/* external */\n")
     before = project_sbom(project, {})
     (library,) = [part for part in before["components"] if part["name"] == "cmsis-nn"]
-    assert [part["name"] for part in library["components"]] == ["backend/cmsis-nn/arm_convolve.c"]
+    assert [part["name"] for part in library["components"]] == [
+        "backend/cmsis-nn/arm_convolve.c"
+    ]
     file.write_text("/* changed */\n")
     assert project_sbom(project, {})["serialNumber"] != before["serialNumber"]
     file.unlink()
@@ -89,9 +99,10 @@ def test_built_image_is_listed_with_hash_and_compiler(project: Path) -> None:
     elf.unlink()
     assert len(bill["metadata"]["component"]["hashes"][0]["content"]) == 64
     (compiler,) = [part for part in bill["components"] if part["bom-ref"] == "compiler"]
-    assert {"name": "firmwright:built_by", "value": "GCC: (15:12.2.rel1-1) 12.2.1"} in compiler[
-        "properties"
-    ]
+    assert {
+        "name": "firmwright:built_by",
+        "value": "GCC: (15:12.2.rel1-1) 12.2.1",
+    } in compiler["properties"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model": "x"}'])

@@ -30,7 +30,9 @@ def averaged(graph: GraphFile, name: str, x: int) -> int:
 
 
 def streaming() -> bytes:
-    """Build a model that passes the first buffer every second run, the second every sixth."""
+    """Build a model that passes the first buffer every second run, the second every
+    sixth.
+    """
     file = ModelFile()
     main = file.graph("main")
     x = main.input("x", *KIND)
@@ -53,7 +55,12 @@ def test_calls_after_a_buffer_run_once_per_cycle() -> None:
     )
     entry = compiled.imported.entry
     assert isinstance(entry, Function)
-    assert [value.name for value in entry.results] == ["doubled", "first", "last", "mixed"]
+    assert [value.name for value in entry.results] == [
+        "doubled",
+        "first",
+        "last",
+        "mixed",
+    ]
     verification = verify(compiled, samples=13, find_first_divergence=True)
     assert verification.exact
     assert verification.values == 13 * 8
@@ -74,7 +81,9 @@ def test_buffer_inside_a_branch_is_rejected() -> None:
     main.op("IF", [is_it, x], [y], "IfOptions", **options)
     main.outputs(y)
     inner = then.input("inner", *KIND)
-    then.outputs(averaged(then, "mean", buffered(then, "slots", inner, 4, cycles_max=2)))
+    then.outputs(
+        averaged(then, "mean", buffered(then, "slots", inner, 4, cycles_max=2))
+    )
     other.outputs(other.input("same", *KIND))
     with pytest.raises(UnsupportedError, match="ends runs early inside a branch"):
         load_module_bytes(file.data(), "branches")

@@ -12,7 +12,10 @@ import pytest
 
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import Model
-from firmwright.flows.samples.reference_outputs import run_interpreter, run_numpy_reference
+from firmwright.flows.samples.reference_outputs import (
+    run_interpreter,
+    run_numpy_reference,
+)
 from firmwright.ir.graph.evaluate import Array
 from firmwright.oracle.reference_runner import run_reference
 from firmwright.pipeline import load_module_bytes
@@ -45,7 +48,9 @@ def stacker(left: int, right: int, step: int) -> bytes:
 
 def framer(width: int, size: int, step: int) -> bytes:
     frames = (width // step, size)
-    return model("SignalFramer", width, frames, frame_size=size, frame_step=step, prefill=False)
+    return model(
+        "SignalFramer", width, frames, frame_size=size, frame_step=step, prefill=False
+    )
 
 
 CASES = {
@@ -64,7 +69,9 @@ def test_valid_frames_match_tflm(name: str) -> None:
     module = load_module_bytes(data, f"{name}.tflite")
     (x,) = module.entry.params
     rng = np.random.default_rng(4)
-    samples = [{"x": rng.integers(-9999, 9999, x.type.shape, np.int16)} for _ in range(RUNS)]  # type: ignore[union-attr]  # a graph
+    samples = [
+        {"x": rng.integers(-9999, 9999, x.type.shape, np.int16)} for _ in range(RUNS)
+    ]  # type: ignore[union-attr]  # a graph
     theirs = run_reference(data, samples, "tflm").outputs
     compiled = compile_for(Model(module, data), "host", numerics="tflm")
     numpy, loops = (
@@ -72,7 +79,9 @@ def test_valid_frames_match_tflm(name: str) -> None:
         run_interpreter(compiled.module, samples),
     )
     seen = 0
-    for expected, ours, interpreted in zip(theirs, numpy.outputs, loops.outputs, strict=True):
+    for expected, ours, interpreted in zip(
+        theirs, numpy.outputs, loops.outputs, strict=True
+    ):
         np.testing.assert_array_equal(ours["y"], interpreted["y"])
         assert _flag(ours) == _flag(interpreted) == _flag(expected)
         if _flag(expected):

@@ -36,7 +36,10 @@ def model_of(node: Any, outputs: dict[str, int], features: int = FEATURES) -> by
         [node],
         "trees",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, features])],
-        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+        [
+            helper.make_tensor_value_info(name, kind, None)
+            for name, kind in outputs.items()
+        ],
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=opsets)
@@ -45,7 +48,9 @@ def model_of(node: Any, outputs: dict[str, int], features: int = FEATURES) -> by
 
 
 def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes:
-    """Build trees of random shapes and branch modes, some with missing values on the true side."""
+    """Build trees of random shapes and branch modes, some with missing values on the
+    true side.
+    """
     rng = np.random.Generator(np.random.PCG64(seed))
     nodes: list[tuple[Any, ...]] = []
     weights: list[tuple[int, int, int, float]] = []
@@ -55,13 +60,21 @@ def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes
             node = waiting.pop(0)
             if branches == 0:
                 nodes.append((tree, node, "LEAF", 0, 0.0, 0, 0, 0))
-                weights += [(tree, node, k, float(rng.normal())) for k in range(outputs)]
+                weights += [
+                    (tree, node, k, float(rng.normal())) for k in range(outputs)
+                ]
                 continue
             branches -= 1
-            value = float(rng.integers(-6, 7)) / 4 if on_grid else float(np.float32(rng.normal()))
+            value = (
+                float(rng.integers(-6, 7)) / 4
+                if on_grid
+                else float(np.float32(rng.normal()))
+            )
             mode, feature = MODES[rng.integers(4)], int(rng.integers(FEATURES))
             missing = int(rng.integers(2))
-            nodes.append((tree, node, mode, feature, value, number, number + 1, missing))
+            nodes.append(
+                (tree, node, mode, feature, value, number, number + 1, missing)
+            )
             waiting += [number, number + 1]
             number += 2
     names = (
@@ -74,22 +87,33 @@ def random_forest(seed: int, outputs: int, on_grid: bool, **attrs: Any) -> bytes
         "falsenodeids",
         "missing_value_tracks_true",
     )
-    columns = dict(zip((f"nodes_{name}" for name in names), zip(*nodes, strict=True), strict=True))
+    columns = dict(
+        zip((f"nodes_{name}" for name in names), zip(*nodes, strict=True), strict=True)
+    )
     is_classes = "classlabels_int64s" in attrs
     prefix = "class" if is_classes else "target"
-    parts = (f"{prefix}_treeids", f"{prefix}_nodeids", f"{prefix}_ids", f"{prefix}_weights")
+    parts = (
+        f"{prefix}_treeids",
+        f"{prefix}_nodeids",
+        f"{prefix}_ids",
+        f"{prefix}_weights",
+    )
     columns |= dict(zip(parts, zip(*weights, strict=True), strict=True))
     if not is_classes:
         attrs["n_targets"] = outputs
     kind = "TreeEnsembleClassifier" if is_classes else "TreeEnsembleRegressor"
     results = {"label": TensorProto.INT64} if is_classes else {}
     results["y"] = TensorProto.FLOAT
-    node = helper.make_node(kind, ["x"], list(results), domain="ai.onnx.ml", **columns, **attrs)
+    node = helper.make_node(
+        kind, ["x"], list(results), domain="ai.onnx.ml", **columns, **attrs
+    )
     return model_of(node, results)
 
 
 def rows_of(seed: int = 0, features: int = FEATURES) -> Any:
-    """Return values at, near and far from thresholds, zeros, infinities, and missing values."""
+    """Return values at, near and far from thresholds, zeros, infinities, and missing
+    values.
+    """
     rng = np.random.Generator(np.random.PCG64(seed))
     x = (rng.integers(-7, 8, (ROWS, features)) / 4).astype(np.float32)
     x[::4] = rng.normal(size=x[::4].shape)
@@ -153,7 +177,9 @@ def test_tables_and_code_give_identical_bits(name: str) -> None:
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize(("name", "goal"), [("keys_of_floats", "speed"), ("on_a_grid", "size")])
+@pytest.mark.parametrize(
+    ("name", "goal"), [("keys_of_floats", "speed"), ("on_a_grid", "size")]
+)
 def test_generated_c_reaches_the_same_leaves(name: str, goal: str) -> None:
     module, x = optimized(imported(FORESTS[name]())), rows_of(2)
     compiled = compile_for(module, "host", optimize=goal)
@@ -167,7 +193,9 @@ def test_sums_over_the_outputs_of_leaves_fit_in_32_bits() -> None:
     for _ in range(200):
         trees, outputs = int(rng.integers(1, 9)), int(rng.integers(2, 6))
         values = rng.dirichlet(np.ones(outputs), 3 * trees)
-        leaves, bases, _ = quantize_leaves(values, np.zeros(outputs), np.repeat(range(trees), 3))
+        leaves, bases, _ = quantize_leaves(
+            values, np.zeros(outputs), np.repeat(range(trees), 3)
+        )
         total = int(leaves[0].sum(dtype=np.int64)) * trees + int(bases.sum())
         assert 1 << 29 < total < 1 << 31
         assert not np.ptp(leaves.sum(axis=1, dtype=np.int64))
@@ -223,14 +251,20 @@ def test_a_forest_with_inconsistent_lists_is_refused(name: str) -> None:
 @pytest.mark.deep
 @pytest.mark.qemu
 def test_a_forest_of_a_hundred_trees_is_fast_as_code_and_small_as_tables() -> None:
-    """Check at most 3,500 instructions per prediction, or at most 8 bytes of flash per branch."""
-    pytest.importorskip("skl2onnx", reason="scikit-learn and skl2onnx are not installed")
+    """Check at most 3,500 instructions per prediction, or at most 8 bytes of flash per
+    branch.
+    """
+    pytest.importorskip(
+        "skl2onnx", reason="scikit-learn and skl2onnx are not installed"
+    )
     from skl2onnx import to_onnx
     from sklearn.datasets import make_classification
     from sklearn.ensemble import RandomForestClassifier
 
     x, y = make_classification(4000, 10, n_informative=6, n_classes=3, random_state=7)
-    x = np.rint(x * 1000).astype(np.float32)  # what a sensor gives: whole numbers of 16 bits
+    x = np.rint(x * 1000).astype(
+        np.float32
+    )  # what a sensor gives: whole numbers of 16 bits
     forest = RandomForestClassifier(100, max_depth=8, random_state=1).fit(x, y)
     data = to_onnx(forest, x[:1], options={"zipmap": False}).SerializeToString()
     module = imported(data)

@@ -19,7 +19,11 @@ from firmwright.ir.graph.nodes import Function
 from firmwright.ir.graph.patterns import op, wildcard
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.byoc import partition_module, run_partition
-from firmwright.partitioning.partition_result import RegionCost, make_strategy, read_partition
+from firmwright.partitioning.partition_result import (
+    RegionCost,
+    make_strategy,
+    read_partition,
+)
 from firmwright.partitioning.pattern_matching import (
     active_backends,
     all_matches,
@@ -61,7 +65,11 @@ def owners(program) -> list[str]:
 
 def test_cheapest_partition_is_chosen():
     offers = [candidate((i,), "", 10) for i in range(3)]
-    offers += [candidate((0, 1), "one", 15), candidate((0,), "one", 8), candidate((2,), "two", 11)]
+    offers += [
+        candidate((0, 1), "one", 15),
+        candidate((0,), "one", 8),
+        candidate((2,), "two", 11),
+    ]
     (best,) = search_partitions(function_of(CHAIN), offers, free)
     assert (owners(best), best.count) == (["one", ""], 25)
 
@@ -76,13 +84,16 @@ def test_transfer_cost_counts_once_per_border():
     offers = [candidate((i,), "", 10) for i in range(3)]
     offers += [candidate((i,), "one", 8) for i in range(3)]
     (best,) = search_partitions(function_of(CHAIN), offers, transfer)
-    # Two inputs and a result are transferred: 9, more than the 6 that three operators save.
+    # Two inputs and a result are transferred: 9, more than the 6 that three operators
+    # save.
     assert (owners(best), best.count) == (["", "", ""], 30)
     assert set(moved) == {("", "one", 48), ("one", "", 48)}
 
 
 def test_slower_programs_with_less_memory_are_kept():
-    offers = [candidate((i,), "", 10) for i in range(3)] + [candidate((1,), "one", 2, 1000)]
+    offers = [candidate((i,), "", 10) for i in range(3)] + [
+        candidate((1,), "one", 2, 1000)
+    ]
     fast, small = search_partitions(function_of(CHAIN), offers, free)
     assert (fast.count, small.count) == (22, 30)
     assert fast.peak_bytes - small.peak_bytes > 800
@@ -152,11 +163,13 @@ def cost_of(function: Function, parts, transfer) -> int:
                 total += transfer(owner, where[i].target, value.type.size_bytes)
     for value in function.results:
         if where[maker[value.name]].target:
-            total += transfer(where[maker[value.name]].target, "", value.type.size_bytes)
+            total += transfer(
+                where[maker[value.name]].target, "", value.type.size_bytes
+            )
     return total
 
 
-# ---- a result ------------------------------------------------------------------------------------
+# ---- a result ------------------------------------------------------------------------
 
 
 def with_toys() -> IRModule:
@@ -168,8 +181,14 @@ def with_toys() -> IRModule:
 
 def a_result(module: IRModule) -> str:
     function, active = function_of(module), active_backends(module)
-    groups = [*all_matches(function, module, active), *(CallGroup((i,)) for i in range(3))]
-    offers = [PartitionCandidate(group, RegionCost("ok", len(group.calls))) for group in groups]
+    groups = [
+        *all_matches(function, module, active),
+        *(CallGroup((i,)) for i in range(3)),
+    ]
+    offers = [
+        PartitionCandidate(group, RegionCost("ok", len(group.calls)))
+        for group in groups
+    ]
     program = [PartitionCandidate(g, RegionCost("ok", 1)) for g in eager_of(module)]
     from firmwright.partitioning.partition_result import PartitionResult
 
@@ -181,7 +200,9 @@ def a_result(module: IRModule) -> str:
 
 def eager_of(module: IRModule) -> list[CallGroup]:
     function = function_of(module)
-    result = with_unmatched(function, greedy_cover(function, module, active_backends(module)))
+    result = with_unmatched(
+        function, greedy_cover(function, module, active_backends(module))
+    )
     return sorted(result, key=lambda group: group.calls)
 
 
@@ -189,19 +210,28 @@ def test_a_result_is_text_that_can_be_edited_and_applied():
     module = with_toys()
     text = a_result(module)
     parts = read_partition(text, "it.json")
-    assert [(part.target, part.makes) for part in parts] == [("one", ("a", "b")), ("two", ("c",))]
+    assert [(part.target, part.makes) for part in parts] == [
+        ("one", ("a", "b")),
+        ("two", ("c",)),
+    ]
     again = run_partition(module, PassTimer(), make_strategy(parts, "it.json"))
     assert again == partition_module(module, PassTimer())
-    edited = read_partition(text.replace('"target": "two"', '"target": "cpu"', 1), "it.json")
+    edited = read_partition(
+        text.replace('"target": "two"', '"target": "cpu"', 1), "it.json"
+    )
     result = run_partition(module, PassTimer(), make_strategy(edited, "it.json"))
     assert [call.op for call in function_of(result).body] == ["@one_add_relu_0", "tanh"]
-    assert '"makes": [\n            "a"\n          ]' in text  # the alternatives for that call
+    assert (
+        '"makes": [\n            "a"\n          ]' in text
+    )  # the alternatives for that call
 
 
 def test_invalid_results_are_rejected():
     module = with_toys()
     text = a_result(module)
-    wrong = read_partition(text.replace('"target": "two"', '"target": "one"', 1), "it.json")
+    wrong = read_partition(
+        text.replace('"target": "two"', '"target": "one"', 1), "it.json"
+    )
     with pytest.raises(UsageError) as error:
         run_partition(module, PassTimer(), make_strategy(wrong, "it.json"))
     assert str(error.value) == (
@@ -212,5 +242,7 @@ def test_invalid_results_are_rejected():
     with pytest.raises(UsageError, match=r"it\.json: two parts have the tensor a\."):
         run_partition(module, PassTimer(), make_strategy([first, first], "it.json"))
     for broken in ("{}", '{"schema": 2, "parts": []}', "[1]", "no"):
-        with pytest.raises(UsageError, match=r"it\.json: this is not a partition result"):
+        with pytest.raises(
+            UsageError, match=r"it\.json: this is not a partition result"
+        ):
             read_partition(broken, "it.json")

@@ -1,4 +1,6 @@
-"""Collage in QEMU: measured regions, compared programs, and results that are edited and applied."""
+"""Collage in QEMU: measured regions, compared programs, and results that are edited and
+applied.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,19 @@ ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = ROOT / "tests" / "extensions" / "cmsis_nn" / "stand_in"
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 MODELS = Path(os.environ.get("FIRMWRIGHT_MODELS", ROOT.parent / "shared" / "models"))
-NAMES = ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "str_ww_ref_model", "ad01_int8")
-GIVEN = {"board": "mps2-an386", "target": "cmsis-nn", "numerics": "tflm", "optimize": "speed"}
+NAMES = (
+    "kws_ref_model",
+    "vww_96_int8",
+    "pretrainedResnet_quant",
+    "str_ww_ref_model",
+    "ad01_int8",
+)
+GIVEN = {
+    "board": "mps2-an386",
+    "target": "cmsis-nn",
+    "numerics": "tflm",
+    "optimize": "speed",
+}
 
 
 @pytest.fixture
@@ -66,7 +79,10 @@ class Loud(Backend):
         value = {"add": "x0[i] + x1[i]", "relu": "x0[i] > 0 ? x0[i] : 0"}[call.op]
         body = f"for (int i = 0; i < {kernel.outputs[0].elements}; ++i) {{ y[i] = {value}; }}"
         body = "this is no C;" if call.op in self.broken else body
-        kernel.file(f"{kernel.symbol}.c", f"void {kernel.symbol}({', '.join(words)}) {{{body}}}\n")
+        kernel.file(
+            f"{kernel.symbol}.c",
+            f"void {kernel.symbol}({', '.join(words)}) {{{body}}}\n",
+        )
         kernel.extern(kernel.symbol, [*kernel.inputs, *kernel.outputs])
 
     def cost(self, match):
@@ -82,17 +98,35 @@ def test_collage_is_never_worse_than_eager_and_results_can_be_edited(
     no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     BACKENDS.register(Loud)
-    log, result, toy = (tmp_path / name for name in ("parts.jsonl", "found.json", "toy.fwir"))
+    log, result, toy = (
+        tmp_path / name for name in ("parts.jsonl", "found.json", "toy.fwir")
+    )
     save_module(TOY, toy)
-    words = ["partition", str(toy), "--target", "loud", "--board", "mps2-an386", "--optimize"]
+    words = [
+        "partition",
+        str(toy),
+        "--target",
+        "loud",
+        "--board",
+        "mps2-an386",
+        "--optimize",
+    ]
     words += ["speed", "--partition", "collage", "--partition-log", str(log)]
-    assert main([*words, "--save-partition", str(result), "-o", str(tmp_path / "it.fwir")]) == 0
+    assert (
+        main([*words, "--save-partition", str(result), "-o", str(tmp_path / "it.fwir")])
+        == 0
+    )
     actual = json.loads(result.read_text())
     totals = {how: total["count"] for how, total in actual["totals"].items()}
     assert totals[actual["chosen"]] == min(totals.values())
     assert [len(part["alternatives"]) for part in actual["parts"]] == [1, 1, 0]
-    costs = [[part["cost"], *(a["cost"] for a in part["alternatives"])] for part in actual["parts"]]
-    assert all(cost["count"] == min(c["count"] for c in (cost, *more)) for cost, *more in costs)
+    costs = [
+        [part["cost"], *(a["cost"] for a in part["alternatives"])]
+        for part in actual["parts"]
+    ]
+    assert all(
+        cost["count"] == min(c["count"] for c in (cost, *more)) for cost, *more in costs
+    )
 
     # Nothing is measured again: log and result do not change.
     before = log.read_text(), actual
@@ -101,19 +135,26 @@ def test_collage_is_never_worse_than_eager_and_results_can_be_edited(
         (collage_module._CollageSearch, "_run"),
     ):
         monkeypatch.setattr(owner, name, None)
-    again = search_partition(load_model(toy), TOY_GIVEN, PartitionRequest("collage", str(log)))
+    again = search_partition(
+        load_model(toy), TOY_GIVEN, PartitionRequest("collage", str(log))
+    )
     assert (log.read_text(), json.loads(again.partition.text())) == before
 
-    # The applied result compiles to the same bytes as the saved module; an edited one does not.
+    # The applied result compiles to the same bytes as the saved module; an edited one
+    # does not.
     (tmp_path / "elsewhere").mkdir()
-    saved = load_model((tmp_path / "it.fwir").rename(tmp_path / "elsewhere" / "it.fwir"))
+    saved = load_model(
+        (tmp_path / "it.fwir").rename(tmp_path / "elsewhere" / "it.fwir")
+    )
     applied = partition_model(load_model(toy), TOY_GIVEN, PartitionRequest(str(result)))
     files = compile_for(saved, "mps2-an386", optimize="speed").tree.files
     assert compile_for(applied.model, **applied.options).tree.files == files
     for expected in ("loud", "cpu"):
         actual["parts"][0]["target"] = expected
         result.write_text(json.dumps(actual))
-        edited = partition_model(load_model(toy), TOY_GIVEN, PartitionRequest(str(result)))
+        edited = partition_model(
+            load_model(toy), TOY_GIVEN, PartitionRequest(str(result))
+        )
         rows = compile_for(edited.model, **edited.options).metadata["operators"]
         assert (rows[0]["schedule"] == "loud") == (expected == "loud")
 
@@ -127,7 +168,9 @@ def test_region_that_does_not_build_is_reported_with_the_reason(
     monkeypatch.setattr(Loud, "broken", ("relu",))
     module = chain(("add", "x z", "a"), ("relu", "a", "b"))
     inputs = {"board": "mps2-an386", "target": "loud"}
-    actual = search_partition(Model(module), inputs, PartitionRequest("collage")).partition
+    actual = search_partition(
+        Model(module), inputs, PartitionRequest("collage")
+    ).partition
     _, relu = actual.parts
     assert relu.target == "cpu"
     (other,) = relu.alternatives
@@ -144,11 +187,15 @@ def test_cost_model_of_a_backend_precedes_measurements(
     monkeypatch.setattr(Loud, "modeled", 5)
     module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
     inputs = {"board": "host", "target": "loud"}
-    actual = search_partition(Model(module), inputs, PartitionRequest("collage")).partition
+    actual = search_partition(
+        Model(module), inputs, PartitionRequest("collage")
+    ).partition
     first = actual.parts[0]
     assert (first.target, first.cost.count, first.cost.how) == ("loud", 5, "modeled")
     monkeypatch.setattr(Loud, "transfer", lambda self, size_bytes: 1_000_000)
-    actual = search_partition(Model(module), inputs, PartitionRequest("collage")).partition
+    actual = search_partition(
+        Model(module), inputs, PartitionRequest("collage")
+    ).partition
     assert [part.target for part in actual.parts] == ["cpu", "cpu"]
 
 
@@ -175,21 +222,31 @@ def test_order_of_preference_holds_without_measurements():
     assert actual.partition.method == "modeled"
     assert {p.target for p in actual.partition.parts if p.entries} == {"cmsis-nn"}
     straight = compile_for(load_model(DIGITS), **{**GIVEN, "board": "host"})
-    assert compile_for(actual.model, **{**GIVEN, "board": "host"}).tree.files == straight.tree.files
+    assert (
+        compile_for(actual.model, **{**GIVEN, "board": "host"}).tree.files
+        == straight.tree.files
+    )
 
 
 def test_method_none_uses_the_core_and_invalid_methods_are_reported(tmp_path: Path):
     choice = partition_model(load_model(DIGITS), GIVEN, PartitionRequest("none"))
-    alone = compile_for(load_model(DIGITS), "mps2-an386", numerics="tflm", optimize="speed")
+    alone = compile_for(
+        load_model(DIGITS), "mps2-an386", numerics="tflm", optimize="speed"
+    )
     assert compile_for(choice.model, **choice.options).tree.files == alone.tree.files
     path = tmp_path / "it.fwir"
     words = ["partition", str(DIGITS), "--target", "cmsis-nn", "--partition", "none"]
     assert main([*words, "-o", str(path), "--numerics", "tflm"]) == 0
     assert load_model(path).module.targets == {}
-    with pytest.raises(UsageError, match="there is nothing to choose: no backend is among the tar"):
-        search_partition(load_model(DIGITS), {**GIVEN, "target": ""}, PartitionRequest("collage"))
     with pytest.raises(
-        UsageError, match="--partition must be eager, collage, none or a file, and colla"
+        UsageError, match="there is nothing to choose: no backend is among the tar"
+    ):
+        search_partition(
+            load_model(DIGITS), {**GIVEN, "target": ""}, PartitionRequest("collage")
+        )
+    with pytest.raises(
+        UsageError,
+        match="--partition must be eager, collage, none or a file, and colla",
     ):
         partition_model(load_model(DIGITS), GIVEN, PartitionRequest("collapse"))
 
@@ -212,7 +269,9 @@ def test_goal_ram_chooses_the_program_with_least_workspace(
     BACKENDS.register(Loud)
     counts = iter((10, 30, 20))
     monkeypatch.setattr(
-        collage_module._CollageSearch, "_run", lambda self, compiled: RegionCost("ok", next(counts))
+        collage_module._CollageSearch,
+        "_run",
+        lambda self, compiled: RegionCost("ok", next(counts)),
     )
     monkeypatch.setattr(Loud, "modeled", 1)
     inputs = {**TOY_GIVEN, "board": "host", "optimize": "ram"}
@@ -226,13 +285,20 @@ def test_transfers_cost_what_the_dma_controller_takes() -> None:
     options = options_for(TOY, {"board": "mps2-an521", "target": "vanilla"})
     module = prepare_module(Model(TOY), options)
     search = collage_module._CollageSearch(
-        Model(TOY), module, options, None, measurement_context(options, "modeled"), RegionCostLog()
+        Model(TOY),
+        module,
+        options,
+        None,
+        measurement_context(options, "modeled"),
+        RegionCostLog(),
     )
     dma = load_board("mps2-an521").dma
     assert dma is not None
     plain = PoolInfo("any")
     expected = dma.setup + dma.bus_cycles(1000, plain, plain)
     assert (
-        search._transfer("", "vanilla", 1000) == search._transfer("vanilla", "", 1000) == expected
+        search._transfer("", "vanilla", 1000)
+        == search._transfer("vanilla", "", 1000)
+        == expected
     )
     assert search._transfer("", "", 1000) == 0

@@ -65,7 +65,9 @@ def test_wrong_and_unwritten_values_are_counted(digits_path: Path) -> None:
         KernelComparison(first, right, (right, silent(right), one_off(right))),
         KernelComparison(second, other, (one_off(other), other)),
     ]
-    compiled = compile_model(comparison_module(tried, load_board("host"), OPTIONS), OPTIONS)
+    compiled = compile_model(
+        comparison_module(tried, load_board("host"), OPTIONS), OPTIONS
+    )
     with open_session(compiled, in_process=True) as session:
         for sample in generate_samples(compiled.module.io.inputs, 4).samples:
             (outputs,) = session.run_all([sample])

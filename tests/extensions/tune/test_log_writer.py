@@ -10,12 +10,23 @@ import pytest
 
 from firmwright.base.errors import UsageError
 from firmwright.extensions.tune.log_writer import TuningLogWriter
-from firmwright.ops.tuning_records import ConfiguredSchedule, Measurement, MeasurementContext
+from firmwright.ops.tuning_records import (
+    ConfiguredSchedule,
+    Measurement,
+    MeasurementContext,
+)
 
 AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")
 ITEMS = [
     Measurement(
-        "l", "k", ConfiguredSchedule("rule", (("n", n),)), "ok", 5 + n, "instructions", "conv2d", AT
+        "l",
+        "k",
+        ConfiguredSchedule("rule", (("n", n),)),
+        "ok",
+        5 + n,
+        "instructions",
+        "conv2d",
+        AT,
     )
     for n in range(4)
 ]
@@ -76,7 +87,9 @@ def test_two_searches_do_not_write_one_log(path: Path) -> None:
 
 
 def test_log_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the tuning log cannot be written: Is a directory"):
+    with pytest.raises(
+        UsageError, match="the tuning log cannot be written: Is a directory"
+    ):
         TuningLogWriter(tmp_path)
 
 

@@ -1,4 +1,6 @@
-"""A search writes the same lines with every executor and continues after an interruption."""
+"""A search writes the same lines with every executor and continues after an
+interruption.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,15 @@ AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")
 class Pretenders:
     """An executor with fake counts, hashes of the kernels; it counts its tasks."""
 
-    def __init__(self, order: Callable[[int], Sequence[int]] = range, stop_at: int = 1000) -> None:
+    def __init__(
+        self, order: Callable[[int], Sequence[int]] = range, stop_at: int = 1000
+    ) -> None:
         self.order, self.stop_at = order, stop_at
         self.tasks: list[MeasurementTask] = []
 
-    def call(self, function: object, options: Options, method: str) -> MeasurementContext:
+    def call(
+        self, function: object, options: Options, method: str
+    ) -> MeasurementContext:
         return AT
 
     def run(
@@ -57,16 +63,20 @@ class Pretenders:
             yield (
                 index,
                 tuple(
-                    self.result(call.output.shape, choice) for call, choice in tasks[index].kernels
+                    self.result(call.output.shape, choice)
+                    for call, choice in tasks[index].kernels
                 ),
             )
 
-    def result(self, shape: tuple[int, ...], choice: ConfiguredSchedule) -> KernelResult:
+    def result(
+        self, shape: tuple[int, ...], choice: ConfiguredSchedule
+    ) -> KernelResult:
         if choice == ConfiguredSchedule("scalar.conv2d.blocks", (("pixels", 2),)):
             return KernelResult("wrong")
         return KernelResult(
             "ok",
-            1000 + zlib.crc32(f"{shape} {choice.rule} {choice.settings}".encode()) % 1000,
+            1000
+            + zlib.crc32(f"{shape} {choice.rule} {choice.settings}".encode()) % 1000,
             "instructions",
         )
 
@@ -83,19 +93,27 @@ def searched(
 
 @pytest.fixture
 def model() -> Model:
-    weights, matrix = ([37 * n % 255 - 127 for n in range(count)] for count in (32, 128))
+    weights, matrix = (
+        [37 * n % 255 - 127 for n in range(count)] for count in (32, 128)
+    )
     return Model(
-        load_module_bytes(TEXT.format(weights=weights, matrix=matrix).encode(), "small.fwir")
+        load_module_bytes(
+            TEXT.format(weights=weights, matrix=matrix).encode(), "small.fwir"
+        )
     )
 
 
 def test_small_spaces_are_measured_whole(model: Model, tmp_path: Path) -> None:
     crew = Pretenders()
     result = searched(model, tmp_path / "log", crew, SearchOptions(trials=100))
-    assert [layer.tried for layer in result.layers] == [layer.space for layer in result.layers]
+    assert [layer.tried for layer in result.layers] == [
+        layer.space for layer in result.layers
+    ]
     assert result.measured == sum(len(task.kernels) for task in crew.tasks)
     assert result.measured == sum(layer.space for layer in result.layers)
-    assert all(len(task.kernels) <= SearchOptions().kernels_per_image for task in crew.tasks)
+    assert all(
+        len(task.kernels) <= SearchOptions().kernels_per_image for task in crew.tasks
+    )
 
 
 def test_best_choice_is_never_a_wrong_kernel(model: Model, tmp_path: Path) -> None:
@@ -105,7 +123,9 @@ def test_best_choice_is_never_a_wrong_kernel(model: Model, tmp_path: Path) -> No
         mine = [r for r in records if r["what"] == layer.description]
         good = [r["count"] for r in mine if r["status"] == "ok"]
         assert layer.best_count == min(good)
-        assert layer.bad == len(mine) - len(good) == layer.description.startswith("conv2d")
+        assert (
+            layer.bad == len(mine) - len(good) == layer.description.startswith("conv2d")
+        )
 
 
 def test_results_in_any_order_are_written_in_one(model: Model, tmp_path: Path) -> None:
@@ -121,7 +141,8 @@ def test_results_in_any_order_are_written_in_one(model: Model, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("strategy", "trials"), [("random", 4), ("evolutionary", 3), ("model", 2), ("model", 32)]
+    ("strategy", "trials"),
+    [("random", 4), ("evolutionary", 3), ("model", 2), ("model", 32)],
 )
 def test_a_search_that_was_stopped_measures_nothing_twice(
     model: Model, tmp_path: Path, strategy: str, trials: int
@@ -161,7 +182,9 @@ def test_layers_that_are_alike_are_searched_once(
     assert [layer.calls for layer in result.layers].count(4) == 2
 
 
-def test_float_layers_are_not_tuned(model_path: Callable[[str], Path], tmp_path: Path) -> None:
+def test_float_layers_are_not_tuned(
+    model_path: Callable[[str], Path], tmp_path: Path
+) -> None:
     model = load_model(model_path("ad01_fp32.tflite"))
     result = searched(model, tmp_path / "log", Pretenders())
     assert (result.layers, result.measured) == ((), 0)

@@ -19,13 +19,19 @@ BEST = ConfiguredSchedule("two", (("a", 5), ("b", 3)))
 
 
 def cost(choice: ConfiguredSchedule) -> int:
-    """Return a convex cost around the best choice; schedule one is twice as expensive."""
+    """Return a convex cost around the best choice; schedule one is twice as
+    expensive.
+    """
     (_, a), (_, b) = choice.settings
-    return (100 + 10 * ((a - 5) ** 2 + (b - 3) ** 2)) * (2 if choice.rule == "one" else 1)
+    return (100 + 10 * ((a - 5) ** 2 + (b - 3) ** 2)) * (
+        2 if choice.rule == "one" else 1
+    )
 
 
 def rough(choice: ConfiguredSchedule) -> int:
-    """Return a cost model that orders configurations well but considers schedules equal."""
+    """Return a cost model that orders configurations well but considers schedules
+    equal.
+    """
     return cost(choice) // (2 if choice.rule == "one" else 1) + 3
 
 
@@ -37,7 +43,8 @@ def search(name: str, trials: int, seed: int = 0) -> Sequence[ConfiguredSchedule
         assert 0 < len(proposed) <= 8
         assert not seen.keys() & set(proposed)
         seen |= {
-            choice: None if choice.settings[0] == ("a", 7) else cost(choice) for choice in proposed
+            choice: None if choice.settings[0] == ("a", 7) else cost(choice)
+            for choice in proposed
         }
     return list(seen)
 

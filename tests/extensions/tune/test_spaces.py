@@ -1,4 +1,6 @@
-"""All kernels of a layer's search space compute the same, also those that are never offered."""
+"""All kernels of a layer's search space compute the same, also those that are never
+offered.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ MOST_INSTRUCTIONS = 4_000_000
 
 
 def drawn(options: Options, count: int) -> list[KernelComparison]:
-    """Yield small layers with the whole space of schedules with several configurations."""
+    """Yield small layers with the whole space of schedules with several
+    configurations.
+    """
     result: list[KernelComparison] = []
     for call in islice(generate_layers(11), 200):
         if call.op in LAYERS and len(result) < count:
@@ -40,7 +44,9 @@ def kernel_layer(call: OpCall, options: Options) -> list[KernelComparison]:
         configure_module(layer_module(call), load_board("host"), options), options
     )
     (offered,) = lowering.calls()
-    expected_entries = {configured_schedule(item.rule, item.config) for item in offered.candidates}
+    expected_entries = {
+        configured_schedule(item.rule, item.config) for item in offered.candidates
+    }
     extra = [choice for choice in lowering.space(0) if choice not in expected_entries]
     right = lowering.kernel(0, DEFAULT_CHOICE)
     if not extra or right.instructions > MOST_INSTRUCTIONS:
@@ -51,14 +57,23 @@ def kernel_layer(call: OpCall, options: Options) -> list[KernelComparison]:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(
-    "core", ["cortex-m0", pytest.param("cortex-m3", marks=pytest.mark.deep), "cortex-m4"]
+    "core",
+    ["cortex-m0", pytest.param("cortex-m3", marks=pytest.mark.deep), "cortex-m4"],
 )
 def test_every_kernel_of_a_space_is_right(core: str, deep: bool) -> None:
     options = Options(board="host", target=f"cortex-m -mcpu={core}")
     tried = drawn(options, 12 if deep else 2)
-    compiled = compile_model(comparison_module(tried, load_board("host"), options), options)
+    compiled = compile_model(
+        comparison_module(tried, load_board("host"), options), options
+    )
     with open_session(compiled, in_process=True) as session:
-        outputs = session.run_all(generate_samples(compiled.module.io.inputs, 4).samples)
+        outputs = session.run_all(
+            generate_samples(compiled.module.io.inputs, 4).samples
+        )
     for output in outputs:
         np.testing.assert_array_equal(output[MISMATCH_COUNT_OUTPUT], 0)
-    assert outputs[0][MISMATCH_COUNT_OUTPUT].size == sum(len(layer.kernels) for layer in tried) > 2
+    assert (
+        outputs[0][MISMATCH_COUNT_OUTPUT].size
+        == sum(len(layer.kernels) for layer in tried)
+        > 2
+    )

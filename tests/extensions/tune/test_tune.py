@@ -1,4 +1,6 @@
-"""`tune` on emulated boards: one log whoever measures, nothing twice, and `compile` reads it."""
+"""`tune` on emulated boards: one log whoever measures, nothing twice, and `compile`
+reads it.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,17 @@ pytestmark = [pytest.mark.qemu, pytest.mark.xdist_group("tune")]
 
 
 def words(model: Path, log: Path, *more: object) -> list[str]:
-    head = [sys.executable, "-m", "firmwright", "tune", model, "--board", BOARD, "--out", log]
+    head = [
+        sys.executable,
+        "-m",
+        "firmwright",
+        "tune",
+        model,
+        "--board",
+        BOARD,
+        "--out",
+        log,
+    ]
     return [str(word) for word in (*head, *SEARCH, *more)]
 
 
@@ -85,7 +97,11 @@ def two_processes(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """The log of two local processes."""
     log = tmp_path_factory.mktemp("tune") / "log.jsonl"
     found = tuned(model, log, "--jobs", 2)
-    assert found["measured"] == len(measured(log)) == sum(row["tried"] for row in found["layers"])
+    assert (
+        found["measured"]
+        == len(measured(log))
+        == sum(row["tried"] for row in found["layers"])
+    )
     assert {record["status"] for record in measured(log)} == {"ok"}
     return log
 
@@ -105,7 +121,9 @@ def test_killed_search_resumes_without_repeated_measurements(
         time.sleep(0.01)
     process.kill()
     process.wait()
-    early = log.with_name("log.jsonl.ahead")  # measurements that arrived before their turn
+    early = log.with_name(
+        "log.jsonl.ahead"
+    )  # measurements that arrived before their turn
     written = log.read_text() + (early.read_text() if early.exists() else "")
     before = len(set(written.splitlines()))
     assert 0 < before < len(measured(two_processes)), "it was not killed half-way"
@@ -118,7 +136,8 @@ def test_killed_search_resumes_without_repeated_measurements(
 
 @pytest.mark.deep
 @pytest.mark.skipif(
-    importlib.util.find_spec("distributed") is None, reason="needs the package distributed"
+    importlib.util.find_spec("distributed") is None,
+    reason="needs the package distributed",
 )
 def test_two_workers_of_a_cluster_write_the_same_log(
     two_processes: Path, model: Path, tmp_path: Path
@@ -132,12 +151,23 @@ def test_two_workers_of_a_cluster_write_the_same_log(
 
 
 def use_cluster_for_other_verbs(model: Path, address: str) -> None:
-    """`verify` divides 40 samples between the workers; `bench` measures models on them."""
-    verified = run_verb("verify", model, "--board", "host", "--samples", 40, "--scheduler", address)
+    """`verify` divides 40 samples between the workers; `bench` measures models on
+    them.
+    """
+    verified = run_verb(
+        "verify", model, "--board", "host", "--samples", 40, "--scheduler", address
+    )
     assert (verified["samples"], verified["mismatches"]) == (40, 0)
     benched = run_verb("bench", model, "--scheduler", address)
     here = run_verb("bench", model)
-    figures = ["model", "board", "instructions", "workspace_bytes", "model_flash_bytes", "problem"]
+    figures = [
+        "model",
+        "board",
+        "instructions",
+        "workspace_bytes",
+        "model_flash_bytes",
+        "problem",
+    ]
     assert [benched["rows"][0][name] for name in figures] == [
         here["rows"][0][name] for name in figures
     ]
@@ -159,7 +189,13 @@ def cluster(folder: Path) -> Iterator[str]:
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(module: str, *more: object) -> None:
-        command = [sys.executable, "-m", f"distributed.cli.{module}", "--scheduler-file", file]
+        command = [
+            sys.executable,
+            "-m",
+            f"distributed.cli.{module}",
+            "--scheduler-file",
+            file,
+        ]
         processes.append(
             subprocess.Popen(
                 [str(word) for word in (*command, *more)],
@@ -192,13 +228,16 @@ def cluster(folder: Path) -> Iterator[str]:
         )
         yield said.stdout.strip()
     finally:
-        # Killed without a request, since a worker would first contact a scheduler that may be gone.
+        # Killed without a request, since a worker would first contact a scheduler that
+        # may be gone.
         for process in processes:
             process.kill()
             process.wait()
 
 
-def test_compilation_uses_the_best_kernels_of_the_log(two_processes: Path, model: Path) -> None:
+def test_compilation_uses_the_best_kernels_of_the_log(
+    two_processes: Path, model: Path
+) -> None:
     def compiled(**more: Any) -> Compilation:
         return compile_for(load_model(model), BOARD, optimize="speed", **more)
 

@@ -1,10 +1,12 @@
-"""Train the network of the tests of quantized models, in PyTorch, and export it as ONNX.
+"""Train the network of the tests of quantized models, in PyTorch, and export it as
+ONNX.
 
 The data are scikit-learn's handwritten digits. The script writes, next to this file:
-residual.onnx (float), residual_qat.onnx (trained with rounding, so with QuantizeLinear and
-DequantizeLinear around each layer) and digits.npz (1,000 images, 16 grays).
+residual.onnx (float), residual_qat.onnx (trained with rounding, so with QuantizeLinear
+and DequantizeLinear around each layer) and digits.npz (1,000 images, 16 grays).
 
-Needs PyTorch, scikit-learn and onnx. The modules of examples/03_pytorch do the rounding.
+Needs PyTorch, scikit-learn and onnx. The modules of examples/03_pytorch do the
+rounding.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ SEED, HELD_OUT = 3, 300
 
 
 class Residual(nn.Module):
-    """A convolution, a residual block with a depthwise layer, pools, a dense layer, softmax."""
+    """A convolution, a residual block with a depthwise layer, pools, a dense layer,
+    softmax.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +51,9 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(self.image(x))
         x = self.sum(x + self.block(x))
-        x = self.pooled(nn.functional.avg_pool2d(nn.functional.max_pool2d(x, 2), 3, 1, 1))
+        x = self.pooled(
+            nn.functional.avg_pool2d(nn.functional.max_pool2d(x, 2), 3, 1, 1)
+        )
         x = self.mean(nn.functional.adaptive_avg_pool2d(self.second(x), 1)).flatten(1)
         weights = rounded(self.last.weight) if self.digit.is_on else self.last.weight
         x = self.digit(nn.functional.linear(x, weights, self.last.bias))
@@ -93,7 +99,9 @@ def main() -> None:
     train(logits, images[HELD_OUT:], labels[HELD_OUT:], 4, 5e-4)
     print("rounded to int8", accuracy(logits, images[:HELD_OUT], labels[:HELD_OUT]))
     export(network, "residual_qat.onnx")
-    np.savez_compressed(HERE / "digits.npz", images=digits.images[:1000].astype(np.uint8))
+    np.savez_compressed(
+        HERE / "digits.npz", images=digits.images[:1000].astype(np.uint8)
+    )
 
 
 if __name__ == "__main__":

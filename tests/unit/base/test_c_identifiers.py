@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firmwright.base.c_identifiers import MAX_LENGTH, UniqueNamer, is_identifier, to_c_identifier
+from firmwright.base.c_identifiers import (
+    MAX_LENGTH,
+    UniqueNamer,
+    is_identifier,
+    to_c_identifier,
+)
 
 
 @pytest.mark.parametrize(
@@ -12,7 +17,10 @@ from firmwright.base.c_identifiers import MAX_LENGTH, UniqueNamer, is_identifier
     [
         ("input_1", "input_1"),
         ("serving_default_input:0", "serving_default_input_0"),
-        ("model/conv2d/Relu;model/conv2d/BiasAdd", "model_conv2d_Relu_model_conv2d_BiasAdd"),
+        (
+            "model/conv2d/Relu;model/conv2d/BiasAdd",
+            "model_conv2d_Relu_model_conv2d_BiasAdd",
+        ),
         ("96_vww", "n96_vww"),
         ("", "unnamed"),
         ("###", "unnamed"),
@@ -46,11 +54,18 @@ def test_names_are_unique_and_deterministic(names: list[str]) -> None:
 
 def test_reserved_names_are_skipped() -> None:
     supply = UniqueNamer()
-    assert [supply.unique(n) for n in ("x", "x_1", "x", "X")] == ["x", "x_1", "x_2", "X_3"]
+    assert [supply.unique(n) for n in ("x", "x_1", "x", "X")] == [
+        "x",
+        "x_1",
+        "x_2",
+        "X_3",
+    ]
     supply.reserve("y")
     assert supply.unique("y") == "y_1"
 
 
-@pytest.mark.parametrize("name", ["", "1a", "a-b", "if", "size_t", "a b", "\u00e9", "a\n"])
+@pytest.mark.parametrize(
+    "name", ["", "1a", "a-b", "if", "size_t", "a b", "\u00e9", "a\n"]
+)
 def test_keywords_are_not_identifiers(name: str) -> None:
     assert not is_identifier(name)

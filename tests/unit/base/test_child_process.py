@@ -1,4 +1,6 @@
-"""The end of child processes on every system; tests/security has the rest of this module."""
+"""The end of child processes on every system; tests/security has the rest of this
+module.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Entry points that packages offer are found once, and again when the import path changes."""
+"""Entry points that packages offer are found once, and again when the import path
+changes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ GROUP = "firmwright.tests"
 def install(folder: Path, name: str) -> None:
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    )
     (info / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}:RUN\n")
 
 

@@ -1,4 +1,6 @@
-"""What an entry point must be for the doors of the compiler, and what two of them may define."""
+"""What an entry point must be for the doors of the compiler, and what two of them may
+define.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ import pytest
 
 from firmwright.base import extensions
 from firmwright.base.errors import PluginError
-from firmwright.base.extensions import ENTRY_POINT_GROUP, Extension, door_modules, merge_tables
+from firmwright.base.extensions import (
+    ENTRY_POINT_GROUP,
+    Extension,
+    door_modules,
+    merge_tables,
+)
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
@@ -22,7 +29,9 @@ def offer(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
     monkeypatch.setattr(extensions, "entry_points", lambda group: points)
 
 
-def test_a_module_is_imported_when_its_door_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_imported_when_its_door_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     offer(monkeypatch, "more", Extension(name="more", operators=("colorsys",)))
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     assert door_modules(lambda extension: extension.schedules) == []
@@ -44,12 +53,16 @@ def test_a_module_that_cannot_be_imported_is_an_error_of_its_extension(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     offer(monkeypatch, "more", Extension(name="more", operators=("no_such_module",)))
-    what = "the import of no_such_module by the extension more raised ModuleNotFoundError"
+    what = (
+        "the import of no_such_module by the extension more raised ModuleNotFoundError"
+    )
     with pytest.raises(PluginError, match=what):
         door_modules(lambda extension: extension.operators)
 
 
-def test_two_modules_with_one_entry_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_modules_with_one_entry_are_both_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     offer(monkeypatch, "more", Extension(name="more", tflite_importers=("provider",)))
     monkeypatch.setattr(sys.modules["provider"], "CONTENT", {"CAST": 1}, raising=False)
     package = ModuleType("core")

@@ -24,7 +24,9 @@ LISTING = "import sys, {}; print(*(name for name in sys.modules if name.startswi
 def modules_of(verb: str) -> set[str]:
     """Return the modules of firmwright that the verb imports before it runs."""
     command = [sys.executable, "-P", "-c", LISTING.format(f"firmwright.cli.{verb}")]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    printed = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    )
     return set(printed.stdout.replace("firmwright.", "").split())
 
 
@@ -55,7 +57,8 @@ def test_every_name_that_a_package_declares_is_there(package: str) -> None:
     declared = [
         (str(node.module), alias.name)
         for node in ast.walk(ast.parse(Path(module.__file__).read_text()))
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(module.__name__)
+        if isinstance(node, ast.ImportFrom)
+        and str(node.module).startswith(module.__name__)
         for alias in node.names
     ]
     assert declared

@@ -1,4 +1,6 @@
-"""Files that a user or a project names: devices, pipes and unusable paths end in a message."""
+"""Files that a user or a project names: devices, pipes and unusable paths end in a
+message.
+"""
 
 import os
 from pathlib import Path
@@ -47,9 +49,13 @@ def sparse_file(path: Path, size: int) -> Path:
 def test_files_above_the_limits_are_not_read(tmp_path: Path) -> None:
     text = sparse_file(tmp_path / "log.json", TEXT_BYTES_MAX + 1)
     model = sparse_file(tmp_path / "model.tflite", INPUT_BYTES_MAX + 1)
-    with pytest.raises(OSError, match="it has 268,435,457 bytes, more than 268,435,456"):
+    with pytest.raises(
+        OSError, match="it has 268,435,457 bytes, more than 268,435,456"
+    ):
         read_input_text(text)
-    with pytest.raises(OSError, match="it has 4,294,967,297 bytes, more than 4,294,967,296"):
+    with pytest.raises(
+        OSError, match="it has 4,294,967,297 bytes, more than 4,294,967,296"
+    ):
         read_input_bytes(model)
 
 
@@ -71,7 +77,10 @@ def test_verbs_name_the_size_of_a_model_above_the_limit(
     ],
 )
 def test_verbs_name_devices_and_pipes(
-    words: list[str], special: Path, digits_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    special: Path,
+    digits_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = [word.format(special=special, digits=digits_path) for word in words]
     assert main(given) == 2

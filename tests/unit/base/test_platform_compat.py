@@ -21,7 +21,9 @@ POSIX_ALONE = ("fcntl", "termios", "tty", "pty", "pwd", "grp", "resource")
 
 
 @pytest.mark.parametrize("wait", [False, True])
-def test_a_lock_keeps_others_out_until_its_file_is_closed(tmp_path: Path, wait: bool) -> None:
+def test_a_lock_keeps_others_out_until_its_file_is_closed(
+    tmp_path: Path, wait: bool
+) -> None:
     path = tmp_path / "a.lock"
     with open(path, "w") as first, open(path, "w") as second:
         assert lock_file(first, wait=wait)
@@ -58,7 +60,9 @@ def test_without_user_ids_the_user_name_becomes_a_file_name(
 
 
 def test_every_text_file_is_written_with_the_same_line_ends_everywhere() -> None:
-    """Check that text files are opened with `newline`, since Windows translates line ends."""
+    """Check that text files are opened with `newline`, since Windows translates line
+    ends.
+    """
     missing = [
         f"{file.relative_to(PACKAGE)}:{node.lineno}"
         for file in sorted(PACKAGE.rglob("*.py"))
@@ -71,17 +75,23 @@ def test_every_text_file_is_written_with_the_same_line_ends_everywhere() -> None
 
 def writes_text(call: ast.Call) -> bool:
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-    modes = [a.value for a in call.args if isinstance(a, ast.Constant) and a.value in ("w", "a")]
+    modes = [
+        a.value
+        for a in call.args
+        if isinstance(a, ast.Constant) and a.value in ("w", "a")
+    ]
     return name == "write_text" or (name == "open" and bool(modes))
 
 
 def test_posix_modules_are_not_imported_with_the_package() -> None:
-    """Import the command line and all device modules without POSIX modules, as on Windows."""
+    """Import the command line and all device modules without POSIX modules, as on
+    Windows.
+    """
     hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in POSIX_ALONE)
-    others = "import multiprocessing, serial, subprocess, sys\n"  # they know their systems
-    modules = (
-        "firmwright.cli.main, firmwright.extensions.mlperf.session, firmwright.device.serial_port"
+    others = (
+        "import multiprocessing, serial, subprocess, sys\n"  # they know their systems
     )
+    modules = "firmwright.cli.main, firmwright.extensions.mlperf.session, firmwright.device.serial_port"
     packages = command_packages().items()
     verbs = ", ".join(f"{package.name}.{verb}" for verb, package in packages)
     code = f"{others}{hidden}import {modules}, {verbs}\n"

@@ -1,4 +1,6 @@
-"""Requantization against an independent implementation with exact integers and fractions."""
+"""Requantization against an independent implementation with exact integers and
+fractions.
+"""
 
 import math
 from fractions import Fraction
@@ -24,7 +26,9 @@ from firmwright.base.quant import (
 int32s = st.one_of(
     st.integers(INT32_MIN, INT32_MAX),
     st.integers(-300, 300),
-    st.sampled_from([INT32_MIN, INT32_MIN + 1, -(1 << 30), 1 << 30, INT32_MAX - 1, INT32_MAX]),
+    st.sampled_from(
+        [INT32_MIN, INT32_MIN + 1, -(1 << 30), 1 << 30, INT32_MAX - 1, INT32_MAX]
+    ),
 )
 multipliers = st.one_of(st.integers(1 << 30, INT32_MAX), st.just(0))
 shifts = st.integers(-31, 30)
@@ -40,7 +44,9 @@ def nearest_half_away(value: Fraction) -> int:
 
 
 def slow_once(x: int, multiplier: int, shift: int) -> int:
-    return wrap(math.floor(Fraction(x * multiplier, 1 << (31 - shift)) + Fraction(1, 2)))
+    return wrap(
+        math.floor(Fraction(x * multiplier, 1 << (31 - shift)) + Fraction(1, 2))
+    )
 
 
 def slow_high_mul(a: int, b: int) -> int:
@@ -61,7 +67,11 @@ def slow_float32(x: int, multiplier: int, shift: int) -> int:
     return min(int(np.rint(np.float32(x) * factor)), INT32_MAX)
 
 
-SLOW = {Rounding.ONCE: slow_once, Rounding.TWICE: slow_twice, Rounding.FLOAT32: slow_float32}
+SLOW = {
+    Rounding.ONCE: slow_once,
+    Rounding.TWICE: slow_twice,
+    Rounding.FLOAT32: slow_float32,
+}
 
 
 @settings(max_examples=500)
@@ -69,7 +79,9 @@ SLOW = {Rounding.ONCE: slow_once, Rounding.TWICE: slow_twice, Rounding.FLOAT32: 
 @example(x=INT32_MIN, multiplier=INT32_MAX, shift=-31)
 @example(x=INT32_MIN, multiplier=INT32_MAX, shift=30)
 @example(x=-1, multiplier=1 << 30, shift=0)
-def test_both_roundings_equal_their_definitions(x: int, multiplier: int, shift: int) -> None:
+def test_both_roundings_equal_their_definitions(
+    x: int, multiplier: int, shift: int
+) -> None:
     once = multiply_by_quantized_multiplier(x, multiplier, shift, Rounding.ONCE)
     twice = multiply_by_quantized_multiplier(x, multiplier, shift, Rounding.TWICE)
     assert int(once) == slow_once(x, multiplier, shift)
@@ -86,11 +98,14 @@ def test_the_high_product_rounds_halves_up(a: int, b: int) -> None:
 
 @given(x=int32s, exponent=st.integers(0, 31))
 def test_the_power_of_two_division_rounds_halves_away(x: int, exponent: int) -> None:
-    assert int(rounding_divide_by_pot(x, exponent)) == nearest_half_away(Fraction(x, 1 << exponent))
+    assert int(rounding_divide_by_pot(x, exponent)) == nearest_half_away(
+        Fraction(x, 1 << exponent)
+    )
 
 
 def test_the_roundings_differ_where_two_halves_meet() -> None:
-    # 3 * 2^-2 * 0.5: the high product 1.5 goes to 2 and then to 1; rounded once 0.375 is 0.
+    # 3 * 2^-2 * 0.5: the high product 1.5 goes to 2 and then to 1; rounded once 0.375
+    # is 0.
     once = multiply_by_quantized_multiplier(3, 1 << 30, -2, Rounding.ONCE)
     twice = multiply_by_quantized_multiplier(3, 1 << 30, -2, Rounding.TWICE)
     assert (int(once), int(twice)) == (0, 1)
@@ -103,7 +118,10 @@ def test_channels_broadcast_along_the_last_axis(rounding: Rounding) -> None:
     out = multiply_by_quantized_multiplier(x, multiplier, shift, rounding)
     slow = SLOW[rounding]
     rows = [
-        [slow(int(v), int(m), int(s)) for v, m, s in zip(row, multiplier, shift, strict=True)]
+        [
+            slow(int(v), int(m), int(s))
+            for v, m, s in zip(row, multiplier, shift, strict=True)
+        ]
         for row in x
     ]
     assert out.dtype == np.int64
@@ -143,7 +161,15 @@ def test_impossible_factors_are_model_errors(real: float) -> None:
 
 @pytest.mark.parametrize(
     ("value", "rounded"),
-    [(0.5, 1), (-0.5, -1), (1.5, 2), (2.5, 3), (-2.5, -3), (0.49999999999999994, 0), (7.0, 7)],
+    [
+        (0.5, 1),
+        (-0.5, -1),
+        (1.5, 2),
+        (2.5, 3),
+        (-2.5, -3),
+        (0.49999999999999994, 0),
+        (7.0, 7),
+    ],
 )
 def test_halves_round_away_from_zero(value: float, rounded: int) -> None:
     assert round_half_away(value) == rounded

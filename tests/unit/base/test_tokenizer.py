@@ -41,7 +41,9 @@ def test_blocks_indent_and_empty_lines_stay_empty() -> None:
 
 
 def test_every_kind_of_token_is_read() -> None:
-    text = 'nn.conv2d %x.1 @"odd name" -3 0x1F 1.5e-3 "a\\"b" -> i8[1, 2] // end\n; more'
+    text = (
+        'nn.conv2d %x.1 @"odd name" -3 0x1F 1.5e-3 "a\\"b" -> i8[1, 2] // end\n; more'
+    )
     assert tokens(text) == [
         ("IDENT", "nn.conv2d"),
         ("LOCAL", "x.1"),
@@ -76,7 +78,9 @@ def test_every_kind_of_token_is_read() -> None:
         ("1.e", [1, ".", "e"]),
     ],
 )
-def test_minus_ranges_and_modulo_are_distinguished(text: str, expected: list[object]) -> None:
+def test_minus_ranges_and_modulo_are_distinguished(
+    text: str, expected: list[object]
+) -> None:
     assert [value for _, value in tokens(text)] == expected
 
 

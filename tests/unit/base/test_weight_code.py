@@ -1,4 +1,6 @@
-"""Coded weights are decoded exactly, in Python and by the decoder in the generated C."""
+"""Coded weights are decoded exactly, in Python and by the decoder in the generated
+C.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_blocks_of_random_sizes_and_spreads_are_decoded_exactly() -> None:
         assert decode_block(coded, at, size[1]).tolist() == blocks[at].tolist()
 
 
-@pytest.mark.parametrize(("spread", "bits_max"), [(2.0, 3.35), (10.0, 5.5), (40.0, 7.45)])
+@pytest.mark.parametrize(
+    ("spread", "bits_max"), [(2.0, 3.35), (10.0, 5.5), (40.0, 7.45)]
+)
 def test_the_code_is_within_a_quarter_of_a_bit_of_the_entropy(
     spread: float, bits_max: float
 ) -> None:
@@ -77,8 +81,12 @@ def test_random_bytes_grow_by_the_header_only() -> None:
 
 def program() -> str:
     """Return C that decodes each case from and to memory of exactly its size."""
-    parts = ["#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"]
-    parts.append("static void decode(uint8_t *dst, const uint16_t *coded, int32_t block, ")
+    parts = [
+        "#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+    ]
+    parts.append(
+        "static void decode(uint8_t *dst, const uint16_t *coded, int32_t block, "
+    )
     parts.append(f"int32_t count)\n{{\n{DECODE_WEIGHTS.rare}\n}}\nint main(void)\n{{\n")
     for blocks in cases().values():
         words = encode_blocks(blocks)
@@ -101,10 +109,16 @@ puts("");
 
 
 @pytest.mark.host_c
-def test_the_decoder_in_c_reads_only_the_coded_array_and_is_exact(tmp_path: Path) -> None:
+def test_the_decoder_in_c_reads_only_the_coded_array_and_is_exact(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "decode.c").write_text(program())
     binary = tmp_path / "decode"
-    subprocess.run(["gcc", *FLAGS, str(tmp_path / "decode.c"), "-o", str(binary)], check=True)
-    printed = subprocess.run([binary], capture_output=True, text=True, check=True).stdout
+    subprocess.run(
+        ["gcc", *FLAGS, str(tmp_path / "decode.c"), "-o", str(binary)], check=True
+    )
+    printed = subprocess.run(
+        [binary], capture_output=True, text=True, check=True
+    ).stdout
     lines = [[int(word) for word in line.split()] for line in printed.splitlines()]
     assert lines == [blocks.reshape(-1).tolist() for blocks in cases().values()]

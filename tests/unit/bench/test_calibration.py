@@ -1,4 +1,6 @@
-"""Calibration: the fit, the board file, and the way through a port with QEMU in place of a chip."""
+"""Calibration: the fit, the board file, and the way through a port with QEMU in place
+of a chip.
+"""
 
 import json
 import os
@@ -25,7 +27,8 @@ from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from tests.runtime.flashed_emulator import FLASH_PROGRAM
 
-# QEMU's AN386 in place of a chip: its counter of instructions is declared as one of cycles.
+# QEMU's AN386 in place of a chip: its counter of instructions is declared as one of
+# cycles.
 CHIP = """
 name = "chip"
 description = "The AN386 of QEMU in place of a chip"
@@ -96,7 +99,9 @@ def test_micro_benchmarks_run_on_a_board_at_a_socket(boards: Path, rig):
     assert own.wait_states is None  # unknown: the board file states none
 
 
-def test_other_wait_states_are_taken_if_they_explain_the_cycles(monkeypatch: pytest.MonkeyPatch):
+def test_other_wait_states_are_taken_if_they_explain_the_cycles(
+    monkeypatch: pytest.MonkeyPatch,
+):
     names = ("additions", "flash_words", "flash_code")
     operators = [SimpleNamespace(index=i, name=name) for i, name in enumerate(names)]
     compiled = SimpleNamespace(summary=SimpleNamespace(operators=operators))
@@ -104,7 +109,9 @@ def test_other_wait_states_are_taken_if_they_explain_the_cycles(monkeypatch: pyt
     def modeled(compiled, timing_board):
         waits = timing_board.flash.wait_states
         cycles = (1000, 1000 + 100 * waits, 1000 + 50 * waits)
-        return SimpleNamespace(operators=[SimpleNamespace(cycles=count) for count in cycles])
+        return SimpleNamespace(
+            operators=[SimpleNamespace(cycles=count) for count in cycles]
+        )
 
     monkeypatch.setattr(calibration, "measure_instructions", modeled)
     board = load_board("nucleo-l4r5zi")
@@ -129,7 +136,9 @@ def test_the_board_file_gets_one_calibration(boards: Path, tmp_path: Path):
 
 @pytest.mark.qemu
 @pytest.mark.deep
-def test_modeled_cycles_are_scaled_by_the_calibration(boards: Path, tmp_path: Path, digits_path):
+def test_modeled_cycles_are_scaled_by_the_calibration(
+    boards: Path, tmp_path: Path, digits_path
+):
     compiled = compile_for(load_model(digits_path), "mps2-an386")
     before = measure_instructions(compiled)
     board = replace(compiled.board, calibration=FOUND)
@@ -140,7 +149,9 @@ def test_modeled_cycles_are_scaled_by_the_calibration(boards: Path, tmp_path: Pa
 
 
 def test_a_counter_of_instructions_is_refused():
-    with pytest.raises(UsageError, match="counts instructions, and not cycles of a chip"):
+    with pytest.raises(
+        UsageError, match="counts instructions, and not cycles of a chip"
+    ):
         calibrate([], "mps2-an386", lambda compiled, variant: None)
 
 
@@ -160,7 +171,13 @@ def test_the_verb_writes_a_board_file_that_profile_uses(
     digits = done["points"][-1]
     assert digits["name"] == "digits"
     shutil.rmtree(boards)
-    again = ["--board", "chip", "--boards-dir", str(tmp_path / "own"), "--count-instructions"]
+    again = [
+        "--board",
+        "chip",
+        "--boards-dir",
+        str(tmp_path / "own"),
+        "--count-instructions",
+    ]
     found = fw("profile", str(digits_path), *again)["exact"]
     assert "calibrated on" in found["timing"]
     assert found["modeled_cycles"] == pytest.approx(digits["measured"], rel=0.01)

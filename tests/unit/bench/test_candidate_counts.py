@@ -1,8 +1,9 @@
 """Kernels chosen with `--optimize speed` compared with all candidates by exact counts.
 
-Cycles are modeled: the core's table applied to the executed instructions. A chosen kernel is
-counted among the candidates and in the model's own image, where layers may share it; the better
-count is used. Predictions are a few percent off, so a layer may miss the best kernel by LAYER_LOSS.
+Cycles are modeled: the core's table applied to the executed instructions. A chosen
+kernel is counted among the candidates and in the model's own image, where layers may
+share it; the better count is used. Predictions are a few percent off, so a layer may
+miss the best kernel by LAYER_LOSS.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from tests.conformance.candidate_counts import count_candidates, enumerate_candi
 
 BOARD = "mps2-an386"
 LOSSES = (0.04, 0.01)
-"""The cost model's error for one layer and for the model: 3.5 percent for the first convolution of
-digits, whose pixels=2 it prefers to pixels=4. The cycles of one kernel also differ from image to
-image, since gcc orders loads by the code around it (one depthwise kernel: 237 or 245 thousand)."""
+"""The cost model's error for one layer and for the model: 3.5 percent for the first
+convolution of digits, whose pixels=2 it prefers to pixels=4. The cycles of one kernel
+also differ from image to image, since gcc orders loads by the code around it (one
+depthwise kernel: 237 or 245 thousand).
+"""
 OTHER_LOSSES = (0.08, 0.02)
 """The same for compilers other than the one that the cost model is fitted to."""
 MODELS = (
@@ -52,7 +55,9 @@ def cycles_offered(compiled: Compilation) -> Mapping[int, Mapping[str, int]]:
     indices = [int(row["index"]) for row in compiled.metadata["operators"]]
     calls = [make_op_call(entry.body[index], module) for index in indices]
     result: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for item, share in count_candidates(enumerate_candidates(calls, BOARD, "speed"), BOARD):
+    for item, share in count_candidates(
+        enumerate_candidates(calls, BOARD, "speed"), BOARD
+    ):
         assert share.cycles is not None
         result[indices[item.layer]][item.schedule] = share.cycles
     return result
@@ -67,7 +72,10 @@ def check_choice(path: Path, limits: tuple[float, float]) -> None:
         shares = measure_instructions(compiled).operators
     except ToolMissingError as missing:
         pytest.skip(str(missing))
-    chosen = {int(row["index"]): str(row["schedule"]) for row in compiled.metadata["operators"]}
+    chosen = {
+        int(row["index"]): str(row["schedule"])
+        for row in compiled.metadata["operators"]
+    }
     assert any(len(schedules) > 1 for schedules in offered.values())
     assert all(schedule in offered[index] for index, schedule in chosen.items())
     cycles = {

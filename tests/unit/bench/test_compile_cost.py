@@ -8,7 +8,9 @@ import pytest
 from firmwright.bench.compile_cost import measure_compile_costs
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not report peak memory")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows does not report peak memory"
+)
 def test_time_and_memory_of_a_compilation_are_measured(digits_path: Path) -> None:
     (row,) = measure_compile_costs([digits_path], ["mps2-an386"])
     assert not row.problem

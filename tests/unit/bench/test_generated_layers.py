@@ -18,7 +18,12 @@ def test_random_layers_are_valid_and_small():
     for call in drawn:
         assert op_table()[call.op].infer(call) == call.outputs, call.op
         assert call.input(0).elements <= 4 * MAX_ELEMENTS
-    assert {call.op for call in drawn} >= {"conv2d", "depthwise_conv2d", "fully_connected", "add"}
+    assert {call.op for call in drawn} >= {
+        "conv2d",
+        "depthwise_conv2d",
+        "fully_connected",
+        "add",
+    }
     assert any(call.output.shape[1] == 1 for call in drawn if call.op == "conv2d")
 
 

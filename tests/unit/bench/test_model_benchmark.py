@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from firmwright.base.errors import UsageError
-from firmwright.bench.model_benchmark import BenchmarkRow, PeerResult, find_models, measure_models
+from firmwright.bench.model_benchmark import (
+    BenchmarkRow,
+    PeerResult,
+    find_models,
+    measure_models,
+)
 from firmwright.bench.peer_figures import read_peers
 
 
@@ -24,16 +29,25 @@ def test_models_are_found_in_a_folder_or_bundled(tmp_path: Path, digits_path: Pa
 
 def test_the_ratio_compares_instructions_only():
     rival = PeerResult(200, None, None)
-    row = BenchmarkRow("m", "b", "cortex-m4", unit="instructions", count=100, peer=rival)
+    row = BenchmarkRow(
+        "m", "b", "cortex-m4", unit="instructions", count=100, peer=rival
+    )
     assert row.ratio == 0.5
-    assert BenchmarkRow("m", "b", "host", unit="ns", count=100, peer=rival).ratio is None
-    assert BenchmarkRow("m", "b", "cortex-m4", unit="instructions", count=100).ratio is None
+    assert (
+        BenchmarkRow("m", "b", "host", unit="ns", count=100, peer=rival).ratio is None
+    )
+    assert (
+        BenchmarkRow("m", "b", "cortex-m4", unit="instructions", count=100).ratio
+        is None
+    )
 
 
 @pytest.mark.models
 @pytest.mark.deep
 def test_row_of_a_model_that_does_not_fit_has_the_problem(model_path):
-    (row,) = measure_models([model_path("ad01_int8.tflite")], ["microbit"], read_peers())
+    (row,) = measure_models(
+        [model_path("ad01_int8.tflite")], ["microbit"], read_peers()
+    )
     assert row.count is None
     assert "does not fit" in row.problem
 

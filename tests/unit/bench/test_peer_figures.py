@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[3]
 def test_every_peer_figure_has_its_origin():
     figures = read_peers()
     assert figures
-    assert all(figure.obtained and figure.unit and figure.value >= 0 for figure in figures)
+    assert all(
+        figure.obtained and figure.unit and figure.value >= 0 for figure in figures
+    )
     for figure in figures:
         assert figure.source, figure
         if figure.script not in ("by hand", "published"):
@@ -43,7 +45,8 @@ def test_a_broken_table_is_a_clear_error(tmp_path: Path):
         read_peers(tmp_path / "absent.csv")
 
 
-# Calls root twice, of which the second executes more instructions, and ends by semihosting.
+# Calls root twice, of which the second executes more instructions, and ends by
+# semihosting.
 IMAGE = """
 #include <stdint.h>
 static volatile int32_t sink;
@@ -88,9 +91,16 @@ def test_the_script_writes_the_row_of_an_image(tmp_path: Path):
     command = [sys.executable, script, elf, "--table", table, *words.split()]
     for _ in range(2):  # the second run replaces the row of the first
         subprocess.run(
-            command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
+            command,
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")},
         )
     *others, row = read_peers(table)
     assert len(others) == 2
-    assert (row.peer, row.source, row.commit, row.obtained) == ("theirs", "a/b", "c", "told")
+    assert (row.peer, row.source, row.commit, row.obtained) == (
+        "theirs",
+        "a/b",
+        "c",
+        "told",
+    )
     assert 3000 <= row.value <= 6010

@@ -59,10 +59,14 @@ def test_every_layer_of_a_small_model_is_predicted(digits_path: Path):
         pytest.param("microbit", marks=pytest.mark.qemu),
         pytest.param("mps2-an385", marks=[pytest.mark.qemu, pytest.mark.deep]),
         pytest.param("mps3-an547", marks=[pytest.mark.qemu, pytest.mark.deep]),
-        pytest.param("qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
+        pytest.param(
+            "qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]
+        ),
     ],
 )
-def test_predictions_are_close_to_counts(board: str, deep: bool, model_path: Callable[[str], Path]):
+def test_predictions_are_close_to_counts(
+    board: str, deep: bool, model_path: Callable[[str], Path]
+):
     models = ON_MICROBIT if board == "microbit" else MODELS
     models = models if deep else models[:1]
     try:
@@ -85,16 +89,22 @@ def test_floats_in_software_are_predicted(board: str, tmp_path: Path):
         pytest.skip(str(missing))
     total = sum(row.counted for row in rows)
     assert sum(row.predicted for row in rows) == pytest.approx(total, rel=0.15)
-    assert [row for row in rows if row.counted > total / 20 and abs(row.error) > WORST_ERROR] == []
+    assert [
+        row for row in rows if row.counted > total / 20 and abs(row.error) > WORST_ERROR
+    ] == []
 
 
 @pytest.mark.qemu
 def test_all_schedules_are_counted():
     drawn = [
-        call for call in islice(generate_layers(3), 11) if call.op in ("add", "fully_connected")
+        call
+        for call in islice(generate_layers(3), 11)
+        if call.op in ("add", "fully_connected")
     ]
     try:
-        result = list(count_candidates(enumerate_candidates(drawn, "mps2-an386"), "mps2-an386"))
+        result = list(
+            count_candidates(enumerate_candidates(drawn, "mps2-an386"), "mps2-an386")
+        )
     except ToolMissingError as missing:
         pytest.skip(str(missing))
     assert {item.schedule for item, _ in result} >= {"default", "scalar.add.unrolled"}

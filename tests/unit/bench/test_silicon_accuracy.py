@@ -4,10 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from firmwright.bench.silicon_accuracy import measure_silicon_errors, read_silicon_points
+from firmwright.bench.silicon_accuracy import (
+    measure_silicon_errors,
+    read_silicon_points,
+)
 from firmwright.targets.core_timing import CoreTiming, core_timings
 
-REFILLS = (1, 2, 3)  # the range of the manual: the only parameter that the points decided
+REFILLS = (
+    1,
+    2,
+    3,
+)  # the range of the manual: the only parameter that the points decided
 
 
 @pytest.fixture(scope="module")
@@ -56,5 +63,7 @@ def test_the_old_table_would_not_hold():
     m4 = core_timings()["cortex-m4"]
     points = [point for point in read_silicon_points() if point.core == "cortex-m4"]
     without = [replace(point, fetch_stalls=0, data_stalls=0) for point in points]
-    errors = [point.modeled_cycles(m4) / point.published_cycles - 1 for point in without]
+    errors = [
+        point.modeled_cycles(m4) / point.published_cycles - 1 for point in without
+    ]
     assert sum(abs(error) > 0.10 for error in errors) >= 4

@@ -11,7 +11,9 @@ from firmwright.base.errors import UsageError
 from firmwright.bench import verb_cost
 from firmwright.bench.verb_cost import VerbCost, measure_verb_costs
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows reports no CPU time")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows reports no CPU time"
+)
 
 
 def fake_version(folder: Path, source: str) -> Path:
@@ -29,7 +31,9 @@ def test_each_command_is_measured(digits_path: Path) -> None:
         ("inspect", "digits.tflite", ""),
         ("compile", "digits.tflite", "mps2-an386"),
     ]
-    assert all(row.cpu_seconds > 0 and not row.problem and row.ratio is None for row in rows)
+    assert all(
+        row.cpu_seconds > 0 and not row.problem and row.ratio is None for row in rows
+    )
 
 
 def test_the_versions_take_turns_and_the_least_times_count(

@@ -1,7 +1,7 @@
 """Clock tree settings against the limits of the chips' manuals.
 
-Each tree computes settings for a grid of frequencies. An independent formula of the chip checks the
-frequency and the limits of every stage.
+Each tree computes settings for a grid of frequencies. An independent formula of the
+chip checks the frequency and the limits of every stage.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,17 @@ from firmwright.boards import Clock, list_boards, load_board
 from firmwright.boards.clock import CLOCK_TREES
 
 MHZ = 1_000_000
-CRYSTALS = (3 * MHZ, 4 * MHZ, 8 * MHZ, 12 * MHZ, 16 * MHZ, 24 * MHZ, 25 * MHZ, 26 * MHZ, 32 * MHZ)
+CRYSTALS = (
+    3 * MHZ,
+    4 * MHZ,
+    8 * MHZ,
+    12 * MHZ,
+    16 * MHZ,
+    24 * MHZ,
+    25 * MHZ,
+    26 * MHZ,
+    32 * MHZ,
+)
 Values = dict[str, int]
 
 
@@ -27,7 +37,9 @@ def f1(most_hz: int, apb1_hz: int) -> Callable[[int, int, Values], int]:
     return check
 
 
-def f4(most_hz: int, apb1_hz: int, overdrive_hz: int) -> Callable[[int, int, Values], int]:
+def f4(
+    most_hz: int, apb1_hz: int, overdrive_hz: int
+) -> Callable[[int, int, Values], int]:
     def check(crystal_hz: int, hz: int, v: Values) -> int:
         assert MHZ <= crystal_hz / v["PLL_M"] <= 2 * MHZ
         assert 2 <= v["PLL_M"] <= 63
@@ -126,7 +138,9 @@ FORMULAS: dict[str, Callable[[int, int, Values], int]] = {
 
 
 @pytest.mark.parametrize("name", sorted(FORMULAS))
-def test_clock_settings_are_exact_and_within_the_limits_of_the_manual(name: str) -> None:
+def test_clock_settings_are_exact_and_within_the_limits_of_the_manual(
+    name: str,
+) -> None:
     (tree,) = (trees[name] for trees in CLOCK_TREES.values() if name in trees)
     reached = refused = 0
     for source_hz in (tree.internal_hz,) if tree.internal_hz else CRYSTALS:
@@ -157,7 +171,9 @@ def test_every_clock_tree_has_a_formula() -> None:
         (24 * MHZ, 24 * MHZ, "the PLL multiplies"),
     ],
 )
-def test_a_frequency_out_of_range_names_the_limit(crystal_hz: int, hz: int, limit: str) -> None:
+def test_a_frequency_out_of_range_names_the_limit(
+    crystal_hz: int, hz: int, limit: str
+) -> None:
     with pytest.raises(ValueError, match=limit):
         CLOCK_TREES["cortex_m"]["stm32f100"].solve(crystal_hz, hz)
 
@@ -211,7 +227,10 @@ def test_every_console_is_within_two_percent_of_its_baud_rate(board) -> None:  #
     if board.is_host or (board.run.kind == "qemu" and board.clock is None):
         return
     baud = 115200
-    rings = board.console.driver in ("rp2_uart", "sifive_uart")  # reset clocks off by 10 percent
+    rings = board.console.driver in (
+        "rp2_uart",
+        "sifive_uart",
+    )  # reset clocks off by 10 percent
     clocks = {board.console_raised_hz} | (set() if rings else {board.console_hz})
     for hz in clocks:
         divider = (hz * board.console.steps + baud // 2) // baud

@@ -1,4 +1,6 @@
-"""All boards of the project load; malformed files are rejected with the expected message."""
+"""All boards of the project load; malformed files are rejected with the expected
+message.
+"""
 
 from pathlib import Path
 from types import ModuleType
@@ -45,7 +47,9 @@ def put_board(directory: Path, name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("file", sorted(INVALID.glob("*.toml")), ids=lambda f: f.stem)
-def test_each_malformed_file_is_refused_with_its_message(file: Path, tmp_path: Path) -> None:
+def test_each_malformed_file_is_refused_with_its_message(
+    file: Path, tmp_path: Path
+) -> None:
     text = file.read_text(encoding="utf-8")
     expected = text.splitlines()[0].removeprefix("# error: ")
     put_board(tmp_path, file.stem, text)
@@ -68,7 +72,9 @@ def test_every_soc_file_is_used_by_a_board() -> None:
     assert soc_names == {file.stem for file in (boards_dir() / "soc").glob("*.toml")}
 
 
-def test_a_user_may_trust_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_may_trust_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (INVALID / "emulator_is_a_script.toml").read_text(encoding="utf-8")
     put_board(tmp_path, "emulator_is_a_script", text)
     monkeypatch.setenv(TRUST_VARIABLE, "")
@@ -93,7 +99,9 @@ def test_a_name_that_is_not_a_board_folder_is_unknown(name: str) -> None:
 
 def test_a_custom_board_can_use_a_soc_of_the_project(tmp_path: Path) -> None:
     text = (boards_dir() / "mps2-an386" / "board.toml").read_text(encoding="utf-8")
-    own = text.replace('"mps2-an386"', '"own"', 1).replace("stack = 4096", "stack = 2048")
+    own = text.replace('"mps2-an386"', '"own"', 1).replace(
+        "stack = 4096", "stack = 2048"
+    )
     put_board(tmp_path, "own", own)
     board = load_board("own", (tmp_path,))
     assert (board.core, board.limits.stack_bytes) == ("cortex-m4", 2048)
@@ -128,7 +136,9 @@ class Point:
         return self.loaded
 
 
-def test_installed_packages_bring_boards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_packages_bring_boards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (boards_dir() / "host" / "board.toml").read_text(encoding="utf-8")
     put_board(tmp_path, "theirs", text.replace('"host"', '"theirs"', 1))
     module = ModuleType("acme_boards")

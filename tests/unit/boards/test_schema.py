@@ -7,7 +7,9 @@ def test_a_pool_leaves_room_for_stack_and_runtime_in_shared_ram() -> None:
     board = load_board("microbit")
     (pool,) = board.pools()
     assert pool.name == "sram"
-    assert pool.size_bytes == 16384 - board.limits.stack_bytes - board.limits.runtime_bytes
+    assert (
+        pool.size_bytes == 16384 - board.limits.stack_bytes - board.limits.runtime_bytes
+    )
     assert pool.section == ".noinit.sram"
     assert pool.access == "rw"
 
@@ -34,7 +36,9 @@ def test_a_board_overrides_single_keys_of_its_soc() -> None:
 
 def test_constant_pools_are_the_program_flash_and_marked_regions() -> None:
     board = load_board("mps2-an386")
-    assert [(p.name, p.size_bytes, p.access, p.section) for p in board.const_pools()] == [
+    assert [
+        (p.name, p.size_bytes, p.access, p.section) for p in board.const_pools()
+    ] == [
         ("code", 0x400000, "ro", ""),
         ("psram", 0x1000000, "ro", ".rodata.psram"),
     ]

@@ -13,7 +13,9 @@ MULTIPLY = "    multiply(inputs->input_1, outputs->output_1);\n"
 
 @pytest.fixture(scope="session")
 def twice() -> Callable[..., SourceTree]:
-    """`twice()` is the model's tree; `twice(before)` does C statements before it multiplies."""
+    """`twice()` is the model's tree; `twice(before)` does C statements before it
+    multiplies.
+    """
 
     def tree(before: str = "") -> SourceTree:
         files: dict[str, str | bytes] = {

@@ -27,7 +27,9 @@ BOARDS = [
 
 
 def crc32_of_the_boot_rom(data: bytes) -> int:
-    """Polynomial 0x04C11DB7, from all ones, most significant bit first, nothing inverted."""
+    """Polynomial 0x04C11DB7, from all ones, most significant bit first, nothing
+    inverted.
+    """
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte << 24
@@ -40,7 +42,10 @@ def vectors_at(board: Board, binary: bytes) -> int:
     """Checks what the boot ROM wants, and says where in the image the vectors are."""
     match board.boot:
         case "rp2040":
-            assert crc32_of_the_boot_rom(binary[:252]) == struct.unpack_from("<I", binary, 252)[0]
+            assert (
+                crc32_of_the_boot_rom(binary[:252])
+                == struct.unpack_from("<I", binary, 252)[0]
+            )
             return 256
         case "rp2350":
             block = bytes.fromhex("d3deffff 42012110 ff010000 00000000 793512ab")

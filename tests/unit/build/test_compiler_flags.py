@@ -56,16 +56,22 @@ int main(void)
     return 0;
 }
 """
-"""Both halves of each word are added, as by the portable form of SMLAD: 36 times -128."""
+"""Both halves of each word are added, as by the portable form of SMLAD: 36 times
+-128.
+"""
 
 
 @pytest.mark.parametrize(
-    "board", [board for board in list_boards() if not board.is_host], ids=lambda b: b.name
+    "board",
+    [board for board in list_boards() if not board.is_host],
+    ids=lambda b: b.name,
 )
 def test_clang_gets_the_core_and_no_gcc_only_flags(board: Board) -> None:
     flags = clang_flags(board)
     assert sum(flag.startswith("--target=") for flag in flags) == 1
-    assert not any(flag.startswith("--specs=") or flag == "-mfpu=auto" for flag in flags)
+    assert not any(
+        flag.startswith("--specs=") or flag == "-mfpu=auto" for flag in flags
+    )
     kept = set(compile_flags(board)) - set(flags)
     assert all(flag.startswith("--specs=") or flag == "-mfpu=auto" for flag in kept)
 
@@ -81,11 +87,15 @@ def test_the_linker_gets_the_base_instruction_set() -> None:
 
 
 @pytest.mark.gcc
-def test_gcc_on_the_host_keeps_both_halves_of_a_vectorizable_sum(tmp_path: Path) -> None:
+def test_gcc_on_the_host_keeps_both_halves_of_a_vectorizable_sum(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "halves.c").write_text(HALVES)
     program = tmp_path / "halves"
     flags = (*compile_flags(load_board("host")), MODEL_OPTIMIZATION)
     command = ["gcc", *flags, "-o", str(program), "halves.c"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
-    said = subprocess.run([program], capture_output=True, text=True, check=True, timeout=10)
+    said = subprocess.run(
+        [program], capture_output=True, text=True, check=True, timeout=10
+    )
     assert said.stdout == "-4608 -1184256"

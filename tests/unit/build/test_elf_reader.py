@@ -23,7 +23,9 @@ int function(void) { return initialised[0] + zeros[0] + constant[0]; }
         pytest.param("arm-none-eabi-gcc", marks=pytest.mark.qemu),
     ],
 )
-def test_symbols_are_found_with_their_kinds_and_sizes(compiler: str, tmp_path: Path) -> None:
+def test_symbols_are_found_with_their_kinds_and_sizes(
+    compiler: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.c").write_text(SOURCE)
     command = [compiler, "-fno-common", "-c", "a.c", "-o", "a.o"]
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -35,8 +37,12 @@ def test_symbols_are_found_with_their_kinds_and_sizes(compiler: str, tmp_path: P
     assert kinds["function"][0] == "text"
 
 
-@pytest.mark.parametrize("data", [b"", b"\x7fELF", b"\x7fELF\x02\x02", b"MZ" + bytes(64)])
-def test_a_file_other_than_little_endian_elf_is_rejected(data: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "data", [b"", b"\x7fELF", b"\x7fELF\x02\x02", b"MZ" + bytes(64)]
+)
+def test_a_file_other_than_little_endian_elf_is_rejected(
+    data: bytes, tmp_path: Path
+) -> None:
     (tmp_path / "a.elf").write_bytes(data)
     with pytest.raises(ToolFailedError):
         read_sections_and_symbols(tmp_path / "a.elf")

@@ -49,7 +49,10 @@ def test_flash_counts_initial_values_and_ram_counts_the_stack() -> None:
 
 
 def test_the_largest_symbols_come_first() -> None:
-    assert [s.name for s in image().largest("text", "rodata", count=2)] == ["main", "weights"]
+    assert [s.name for s in image().largest("text", "rodata", count=2)] == [
+        "main",
+        "weights",
+    ]
 
 
 def test_the_linkers_complaint_gives_bytes_needed_per_region() -> None:
@@ -64,7 +67,9 @@ def test_other_linker_messages_are_not_overflows() -> None:
 
 
 def test_the_error_names_missing_bytes_and_largest_contributors() -> None:
-    error = make_does_not_fit_error(find_overflows(LINKER, REGIONS), image(), REGIONS, board="tiny")
+    error = make_does_not_fit_error(
+        find_overflows(LINKER, REGIONS), image(), REGIONS, board="tiny"
+    )
     assert error.what == (
         "the firmware does not fit: code needs 5000 bytes and has 4096 (904 too few; largest: "
         "main 2000, weights 1800, table 100); sram needs 1100 bytes and has 1024 (76 too few; "

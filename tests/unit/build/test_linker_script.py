@@ -20,7 +20,9 @@ def test_the_script_has_each_region_with_its_bounds() -> None:
 def test_the_stack_is_the_first_section_in_ram() -> None:
     script = format_linker_script(load_board("mps2-an386"))
     in_ram = re.findall(
-        r"^    (\.\S+)(?: \(NOLOAD\))? :(?:(?!\n    \}).)*\n    \} > sram", script, re.S | re.M
+        r"^    (\.\S+)(?: \(NOLOAD\))? :(?:(?!\n    \}).)*\n    \} > sram",
+        script,
+        re.S | re.M,
     )
     assert in_ram[0] == ".stack"
 
@@ -42,14 +44,18 @@ def test_the_header_of_a_board_with_a_raised_clock_has_its_settings() -> None:
 
 
 def test_a_fitted_stack_takes_its_bytes_from_the_link() -> None:
-    assert ". += fwr_ld_stack_bytes;" in format_linker_script(load_board("stm32vldiscovery"))
+    assert ". += fwr_ld_stack_bytes;" in format_linker_script(
+        load_board("stm32vldiscovery")
+    )
     assert ". += 4096;" in format_linker_script(load_board("mps2-an385"))
 
 
 def test_a_region_for_constants_has_a_linked_and_an_external_section() -> None:
     script = format_linker_script(load_board("mps2-an386"))
     assert ".rodata.psram :\n    {\n        *(.rodata.psram .rodata.psram.*)" in script
-    assert ".external.psram (INFO) :\n    {\n        *(.noinit.psram.external)" in script
+    assert (
+        ".external.psram (INFO) :\n    {\n        *(.noinit.psram.external)" in script
+    )
     assert script.index("*(.noinit.psram.external)") < script.index("*(.noinit.psram ")
     assert ".external" not in format_linker_script(load_board("microbit"))
 

@@ -19,7 +19,9 @@ def test_only_the_boards_own_drivers_are_copied(board) -> None:  # type: ignore[
     ports = {path.split("/")[2] for path in paths if path.count("/") == 3}
     assert ports == {board.port}
     drivers = {path.rsplit("/", 1)[-1] for path in paths if "console_" in path}
-    assert drivers == (set() if board.is_host else {f"console_{board.console.driver}.c"})
+    assert drivers == (
+        set() if board.is_host else {f"console_{board.console.driver}.c"}
+    )
 
 
 @pytest.mark.parametrize("board", list_boards(), ids=lambda b: b.name)
@@ -30,12 +32,17 @@ def test_every_header_of_a_port_is_included_by_a_file_of_the_project(board) -> N
         for path, text in paths.items()
         if path.endswith((".c", ".h"))
         for name in re.findall(
-            r'#include "(?:.*/)?(.*)"', str(text, "utf-8") if isinstance(text, bytes) else text
+            r'#include "(?:.*/)?(.*)"',
+            str(text, "utf-8") if isinstance(text, bytes) else text,
         )
     }
-    headers = {p.rsplit("/", 1)[-1] for p in paths if re.fullmatch(r"runtime/port/.*\.h", p)}
+    headers = {
+        p.rsplit("/", 1)[-1] for p in paths if re.fullmatch(r"runtime/port/.*\.h", p)
+    }
     assert headers <= included
-    assert ("stm32.h" in headers) == ("stm32" in str(sorted(paths)).replace("stm32.h", ""))
+    assert ("stm32.h" in headers) == (
+        "stm32" in str(sorted(paths)).replace("stm32.h", "")
+    )
 
 
 def test_the_project_contains_no_path_of_this_machine() -> None:
@@ -44,10 +51,14 @@ def test_the_project_contains_no_path_of_this_machine() -> None:
         assert str(Path(__file__).parents[3]) not in text, path
 
 
-def test_unchanged_files_are_not_touched(twice: Callable[..., SourceTree], tmp_path: Path) -> None:
+def test_unchanged_files_are_not_touched(
+    twice: Callable[..., SourceTree], tmp_path: Path
+) -> None:
     board = load_board("mps2-an386")
     twice().merged(project_files(board)).write(tmp_path)
-    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file()}
+    before = {
+        file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file()
+    }
     twice("    /* changed */\n").merged(project_files(board)).write(tmp_path)
     after = {file: file.stat().st_mtime_ns for file in before}
     assert [f.name for f in before if before[f] != after[f]] == ["twice.c"]

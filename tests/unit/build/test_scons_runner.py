@@ -90,24 +90,32 @@ def behaviour(board: Board) -> str:
     )
 
 
-def build(board: Board, tree: SourceTree, directory: Path, variant: Variant = "release") -> Image:
+def build(
+    board: Board, tree: SourceTree, directory: Path, variant: Variant = "release"
+) -> Image:
     tree.merged(project_files(board)).write(directory)
     return build_project(directory, variant)
 
 
 @pytest.fixture(scope="module", params=EMULATED)
 def built(
-    request: pytest.FixtureRequest, twice: Tree, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    twice: Tree,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Built:
     """A board and its firmware, whose model obeys its first input; built once."""
     board = load_board(request.param)
-    return board, build(board, twice(behaviour(board)), tmp_path_factory.mktemp(board.name))
+    return board, build(
+        board, twice(behaviour(board)), tmp_path_factory.mktemp(board.name)
+    )
 
 
 def session(board: Board, image: Image) -> Session:
     if board.is_host:
         return Session(ProcessTransport([image.elf]))
-    command = QemuCommand(board.run.machine, image.elf, board.run.program, board.run.args)
+    command = QemuCommand(
+        board.run.machine, image.elf, board.run.program, board.run.args
+    )
     return Session(start_qemu(command))
 
 
@@ -115,7 +123,9 @@ def first(value: int) -> dict[str, np.ndarray]:
     return {"input_1": np.array([value, *X[1:]], np.int8)}
 
 
-def test_the_firmware_of_every_board_runs_the_model_also_after_reset(built: Built) -> None:
+def test_the_firmware_of_every_board_runs_the_model_also_after_reset(
+    built: Built,
+) -> None:
     board, image = built
     with session(board, image) as link:
         assert link.info.board == board.name
@@ -141,7 +151,9 @@ def test_the_counter_goes_on_after_its_register_wraps(built: Built) -> None:
     assert 0 <= counted - TICKS_WRAP <= 1000
 
 
-@pytest.mark.parametrize("cause", [UNDEFINED, OVERFLOW], ids=["undefined", "stack overflow"])
+@pytest.mark.parametrize(
+    "cause", [UNDEFINED, OVERFLOW], ids=["undefined", "stack overflow"]
+)
 def test_a_fault_is_reported_with_its_registers(built: Built, cause: int) -> None:
     board, image = built
     with session(board, image) as link:
@@ -188,22 +200,34 @@ def test_a_build_reuses_cached_objects(twice: Tree, tmp_path: Path) -> None:
     shared = {file.stat().st_size for file in objects.rglob("*") if file.is_file()}
     assert {file.stat().st_size for file in second.directory.rglob("*.o")} <= shared
     source = second.directory / "runtime" / "fwr_server.c"
-    source.write_text(source.read_text("utf-8") + 'const char fwr_new[] = "new";\n', "utf-8")
+    source.write_text(
+        source.read_text("utf-8") + 'const char fwr_new[] = "new";\n', "utf-8"
+    )
     changed = build_project(second.directory, objects=objects)
     assert b"fwr_new" in (changed.elf.parent / "runtime" / "fwr_server.o").read_bytes()
 
 
 @pytest.mark.qemu("riscv32")
-def test_a_fitted_stack_holds_a_fault_report_in_either_half(twice: Tree, tmp_path: Path) -> None:
+def test_a_fitted_stack_holds_a_fault_report_in_either_half(
+    twice: Tree, tmp_path: Path
+) -> None:
     image = build(load_board("hifive1-revb"), twice(), tmp_path)
-    assert image.sizes.bytes_of("stack") >= STACK_BYTES_MIN > image.firmware_stack.size_bytes
+    assert (
+        image.sizes.bytes_of("stack")
+        >= STACK_BYTES_MIN
+        > image.firmware_stack.size_bytes
+    )
 
 
 @pytest.mark.qemu
 def test_an_image_fits_when_its_fitted_stack_does(twice: Tree, tmp_path: Path) -> None:
-    text = (boards_dir() / "stm32vldiscovery" / "board.toml").read_text(encoding="utf-8")
+    text = (boards_dir() / "stm32vldiscovery" / "board.toml").read_text(
+        encoding="utf-8"
+    )
     (tmp_path / "tight").mkdir()
-    text = text.replace('"stm32vldiscovery"', '"tight"', 1) + "\n[limits]\nstack = 2048\n"
+    text = (
+        text.replace('"stm32vldiscovery"', '"tight"', 1) + "\n[limits]\nstack = 2048\n"
+    )
     (tmp_path / "tight" / "board.toml").write_text(text, encoding="utf-8")
     board = load_board("tight", (tmp_path,))
     array = "    static uint8_t big[{size}];\n    big[0]++;\n"
@@ -212,7 +236,9 @@ def test_an_image_fits_when_its_fitted_stack_does(twice: Tree, tmp_path: Path) -
     with pytest.raises(DoesNotFitError) as caught:
         build(board, twice(array.format(size=8000)), tmp_path / "too_large")
     stack = dict(caught.value.peak)["the stack"]
-    assert stack == image.sizes.bytes_of("stack"), "what is missing is what the fitted stack leaves"
+    assert stack == image.sizes.bytes_of("stack"), (
+        "what is missing is what the fitted stack leaves"
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,7 +248,9 @@ def test_an_image_fits_when_its_fitted_stack_does(twice: Tree, tmp_path: Path) -
         pytest.param("mps2-an386", marks=pytest.mark.qemu),
     ],
 )
-def test_the_profile_image_counts_each_operator(name: str, twice: Tree, tmp_path: Path) -> None:
+def test_the_profile_image_counts_each_operator(
+    name: str, twice: Tree, tmp_path: Path
+) -> None:
     board = load_board(name)
     with session(board, build(board, twice(), tmp_path, "profile")) as link:
         assert link.run({"input_1": X})["output_1"].tolist() == TWICE_X
@@ -232,12 +260,16 @@ def test_the_profile_image_counts_each_operator(name: str, twice: Tree, tmp_path
 @pytest.mark.qemu
 def test_a_build_twice_gives_equal_bytes_anywhere(twice: Tree, tmp_path: Path) -> None:
     board = load_board("mps2-an386")
-    images = [build(board, twice(), tmp_path / name) for name in ("a", "some/where/else")]
+    images = [
+        build(board, twice(), tmp_path / name) for name in ("a", "some/where/else")
+    ]
     assert images[0].elf.read_bytes() == images[1].elf.read_bytes()
 
 
 @pytest.mark.qemu
-def test_the_model_costs_what_it_adds_to_the_empty_firmware(twice: Tree, tmp_path: Path) -> None:
+def test_the_model_costs_what_it_adds_to_the_empty_firmware(
+    twice: Tree, tmp_path: Path
+) -> None:
     board = load_board("mps2-an386")
     plain = build(board, twice(), tmp_path / "plain")
     text = str(twice().files["model/twice.c"])
@@ -255,7 +287,9 @@ def test_the_model_costs_what_it_adds_to_the_empty_firmware(twice: Tree, tmp_pat
 
 
 @pytest.mark.qemu
-def test_an_image_too_large_names_region_and_contributors(twice: Tree, tmp_path: Path) -> None:
+def test_an_image_too_large_names_region_and_contributors(
+    twice: Tree, tmp_path: Path
+) -> None:
     text = (boards_dir() / "microbit" / "board.toml").read_text(encoding="utf-8")
     small = """
 [[memory]]
@@ -275,7 +309,11 @@ pool = "sram"
     (tmp_path / "tiny" / "board.toml").write_text(text, encoding="utf-8")
     board = load_board("tiny", (tmp_path,))
     with pytest.raises(DoesNotFitError) as caught:
-        build(board, twice("    static uint8_t big[4096];\n    big[0]++;\n"), tmp_path / "project")
+        build(
+            board,
+            twice("    static uint8_t big[4096];\n    big[0]++;\n"),
+            tmp_path / "project",
+        )
     regions = {r.name: r for r in caught.value.regions}
     assert set(regions) == {"flash", "sram"}
     assert regions["sram"].need_bytes > regions["sram"].have_bytes == 0x1000
@@ -284,11 +322,16 @@ pool = "sram"
 
 
 @pytest.mark.host_c
-def test_a_compile_error_shows_the_compilers_message(twice: Tree, tmp_path: Path) -> None:
+def test_a_compile_error_shows_the_compilers_message(
+    twice: Tree, tmp_path: Path
+) -> None:
     with pytest.raises(ToolFailedError) as caught:
         build(load_board("host"), twice("    no_such_thing = 1;\n"), tmp_path)
     said = str(caught.value)
-    assert "'no_such_thing' undeclared" in said or "undeclared identifier 'no_such_thing'" in said
+    assert (
+        "'no_such_thing' undeclared" in said
+        or "undeclared identifier 'no_such_thing'" in said
+    )
     assert "-Wconversion" not in str(caught.value)
 
 
@@ -316,12 +359,24 @@ def test_scons_alone_builds_a_project_once_in_a_folder_of_any_name(
     twice: Tree, tmp_path: Path
 ) -> None:
     planted = tmp_path / "planted"
-    folder = tmp_path / """${__import__("os").system("touch planted")} `touch planted`; '$(x"""
+    folder = (
+        tmp_path
+        / """${__import__("os").system("touch planted")} `touch planted`; '$(x"""
+    )
     folder.mkdir()
     twice().merged(project_files(load_board("host"))).write(folder)
-    command = [sys.executable, "-I", "-m", "SCons", "-Q", f"compiler={choose_compiler(None)}"]
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "SCons",
+        "-Q",
+        f"compiler={choose_compiler(None)}",
+    ]
     for words in ("firmware.elf", "is up to date"):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=True
+        )
         assert words in done.stdout
     assert (folder / "build" / "release" / "libmodel.so").is_file()
     assert not (folder / "build" / "library").exists(), "models are compiled once"

@@ -42,10 +42,15 @@ RISCV = """
 """
 
 
-def graph(text: str, frames: Mapping[str, int] | None = None, **known: object) -> CallGraph:
-    sets = {name: frozenset(items) for name, items in known.items() if name != "is_custom"}
+def graph(
+    text: str, frames: Mapping[str, int] | None = None, **known: object
+) -> CallGraph:
+    sets = {
+        name: frozenset(items) for name, items in known.items() if name != "is_custom"
+    }
     return CallGraph(
-        text, KnownFunctions(frames or {}, **sets, is_custom=bool(known.get("is_custom")))
+        text,
+        KnownFunctions(frames or {}, **sets, is_custom=bool(known.get("is_custom"))),
     )
 
 
@@ -94,7 +99,9 @@ def test_an_indirect_call_of_the_runtime_reaches_the_glue() -> None:
 
 
 @pytest.mark.parametrize("known", [{"is_custom": True}, {"backend": ["tail"]}], ids=str)
-def test_an_indirect_call_of_foreign_code_has_unknown_targets(known: dict[str, object]) -> None:
+def test_an_indirect_call_of_foreign_code_has_unknown_targets(
+    known: dict[str, object],
+) -> None:
     assert causes(graph(ARM, {"tail": 8}, glue=["leaf"], **known)) == [
         "tail calls through a pointer whose targets are unknown"
     ]
@@ -203,13 +210,17 @@ def test_registers_saved_by_the_library_count_for_the_caller() -> None:
 
 
 def test_the_compilers_frames_are_read_by_function(tmp_path: Path) -> None:
-    (tmp_path / "a.su").write_text("a.c:4:12:f\t16\tstatic\na.c:9:5:g_abi_82e164f1\t8\tstatic\n")
+    (tmp_path / "a.su").write_text(
+        "a.c:4:12:f\t16\tstatic\na.c:9:5:g_abi_82e164f1\t8\tstatic\n"
+    )
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.su").write_text("b.c:1:5:f\t40\tdynamic,bounded\n")
     assert read_frames(tmp_path) == ({"f": 40, "g": 8}, frozenset())
 
 
-def test_the_larger_of_two_frames_of_one_name_counts_in_any_order(tmp_path: Path) -> None:
+def test_the_larger_of_two_frames_of_one_name_counts_in_any_order(
+    tmp_path: Path,
+) -> None:
     for name, size in (("a", 40), ("b", 16), ("c", 24)):
         (tmp_path / f"{name}.su").write_text(f"{name}.c:4:12:f\t{size}\tstatic\n")
     assert read_frames(tmp_path)[0] == {"f": 40}

@@ -1,4 +1,6 @@
-"""Zig as a toolchain: which core it is told, what it makes, and what is said where it is absent."""
+"""Zig as a toolchain: which core it is told, what it makes, and what is said where it
+is absent.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,18 @@ ROOT = Path(__file__).resolve().parents[3]
 BARE = [board for board in list_boards() if not board.is_host]
 CORES = list({board.cpu_flags: board for board in BARE}.values())
 HALF_PRECISION = 2  # of __ARM_FP: conversions alone, which gcc counts only on request
-FACTS = "__ARM_FP __ARM_FEATURE_DSP __ARM_FEATURE_MVE __ARM_ARCH __ARM_PCS_VFP __riscv_xlen"
+FACTS = (
+    "__ARM_FP __ARM_FEATURE_DSP __ARM_FEATURE_MVE __ARM_ARCH __ARM_PCS_VFP __riscv_xlen"
+)
 ELF_MACHINES = {"arm-none-eabi": 40, "riscv64-unknown-elf": 243}
 Tree = Callable[..., SourceTree]
 
 
 def facts_of(*compiler: str) -> dict[str, int]:
     """What a compiler says of its core: those of FACTS that it defines."""
-    text = "\n".join(f'#ifdef {name}\n"{name}" {name}\n#endif' for name in FACTS.split())
+    text = "\n".join(
+        f'#ifdef {name}\n"{name}" {name}\n#endif' for name in FACTS.split()
+    )
     done = subprocess.run(
         [*compiler, "-E", "-P", "-x", "c", "-"],
         input=text,
@@ -44,7 +50,9 @@ def facts_of(*compiler: str) -> dict[str, int]:
         text=True,
         check=True,
     )
-    found = dict(line.split() for line in done.stdout.splitlines() if line.startswith('"'))
+    found = dict(
+        line.split() for line in done.stdout.splitlines() if line.startswith('"')
+    )
     facts = {name.strip('"'): int(value, 0) for name, value in found.items()}
     if "__ARM_FP" in facts:
         facts["__ARM_FP"] &= ~HALF_PRECISION
@@ -69,8 +77,14 @@ def test_zig_makes_objects_for_bare_boards_without_a_warning(
     twice().merged(project_files(board)).write(tmp_path)
     command = [*zig_command(), "cc", *zig_flags(board), *WARNINGS, MODEL_OPTIMIZATION]
     paths = [f"-I{path}" for path in ("board", "runtime", "runtime/port", "model")]
-    for file in ("model/twice.c", "runtime/fwr_server.c", f"runtime/port/{board.port}/port.c"):
-        subprocess.run([*command, *paths, "-c", file, "-o", "made.o"], cwd=tmp_path, check=True)
+    for file in (
+        "model/twice.c",
+        "runtime/fwr_server.c",
+        f"runtime/port/{board.port}/port.c",
+    ):
+        subprocess.run(
+            [*command, *paths, "-c", file, "-o", "made.o"], cwd=tmp_path, check=True
+        )
         made = (tmp_path / "made.o").read_bytes()
         assert made[:5] == b"\x7fELF\x01"
         assert struct.unpack_from("<H", made, 18)[0] == ELF_MACHINES[board.toolchain]
@@ -85,7 +99,9 @@ def test_every_board_has_a_zig_core() -> None:
     assert zig_target(load_board("hifive1-revb"))[2] == "-mcpu=generic_rv32+m+a+c"
 
 
-def test_a_core_without_a_c_library_in_zig_is_refused(twice: Tree, tmp_path: Path) -> None:
+def test_a_core_without_a_c_library_in_zig_is_refused(
+    twice: Tree, tmp_path: Path
+) -> None:
     twice().merged(project_files(load_board("microbit"))).write(tmp_path)
     with pytest.raises(UsageError, match="zig has no C library for this board's core"):
         build_project(tmp_path, compiler="zig")
@@ -109,7 +125,8 @@ def test_where_gcc_is_absent_zig_is_offered(
     with pytest.raises(ToolMissingError) as caught:
         require_compiler("gcc", "", board="host", has_zig_flags=True)
     assert (
-        caught.value.hint == "apt install gcc, or --toolchain zig (pip install 'firmwright[zig]')."
+        caught.value.hint
+        == "apt install gcc, or --toolchain zig (pip install 'firmwright[zig]')."
     )
 
 
@@ -132,7 +149,14 @@ def test_zig_linker_messages_about_regions_are_parsed() -> None:
 def test_the_hosts_firmware_links_for_macos(tmp_path: Path) -> None:
     digits = ROOT / "examples" / "01_digits" / "digits.tflite"
     fw.compile(fw.load(digits)).save(tmp_path)
-    scons = [sys.executable, "-m", "SCons", "-Q", "compiler=zig", "target=aarch64-macos"]
+    scons = [
+        sys.executable,
+        "-m",
+        "SCons",
+        "-Q",
+        "compiler=zig",
+        "target=aarch64-macos",
+    ]
     subprocess.run(scons, cwd=tmp_path, check=True, capture_output=True)
     made = tmp_path / "build" / "release"
     for file in ("firmware.elf", "libmodel.so"):
@@ -154,7 +178,9 @@ def test_a_zig_build_runs_with_unknown_stack_use(twice: Tree, tmp_path: Path) ->
 @pytest.mark.zig
 @pytest.mark.deep
 @pytest.mark.parametrize("name", ["bluepill-f103", "mps2-an386", "hifive1-revb"])
-def test_zig_links_firmware_for_bare_boards(name: str, twice: Tree, tmp_path: Path) -> None:
+def test_zig_links_firmware_for_bare_boards(
+    name: str, twice: Tree, tmp_path: Path
+) -> None:
     board = load_board(name)
     twice().merged(project_files(board)).write(tmp_path)
     image = build_project(tmp_path, compiler="zig")
@@ -166,9 +192,13 @@ def test_zig_links_firmware_for_bare_boards(name: str, twice: Tree, tmp_path: Pa
 
 @pytest.mark.zig
 @pytest.mark.deep
-def test_zig_firmware_that_does_not_fit_is_an_error(twice: Tree, tmp_path: Path) -> None:
+def test_zig_firmware_that_does_not_fit_is_an_error(
+    twice: Tree, tmp_path: Path
+) -> None:
     twice().merged(project_files(load_board("stm32vldiscovery"))).write(tmp_path)
     script = tmp_path / "board" / "link.ld"
-    script.write_text(script.read_text().replace("LENGTH = 0x00020000", "LENGTH = 0x00001000"))
+    script.write_text(
+        script.read_text().replace("LENGTH = 0x00020000", "LENGTH = 0x00001000")
+    )
     with pytest.raises(DoesNotFitError, match="does not fit: flash needs"):
         build_project(tmp_path, compiler="zig")

@@ -27,12 +27,18 @@ def test_value_aliases_the_state_after_its_last_read() -> None:
 
 
 def test_state_that_is_read_later_is_not_aliased() -> None:
-    assert not find_state_aliases(graph("%next: i8[4] = neg(%x) %y: i8[4] = neg(%kept)"), (), ())
-    assert not find_state_aliases(graph("%next: i8[4] = neg(%kept) %y: i8[4] = neg(%x)"), (), ())
+    assert not find_state_aliases(
+        graph("%next: i8[4] = neg(%x) %y: i8[4] = neg(%kept)"), (), ()
+    )
+    assert not find_state_aliases(
+        graph("%next: i8[4] = neg(%kept) %y: i8[4] = neg(%x)"), (), ()
+    )
 
 
 def test_a_view_of_the_state_counts_as_the_state() -> None:
-    late = graph("%v: i8[4] = reshape(%kept) %next: i8[4] = neg(%x) %y: i8[4] = neg(%v)")
+    late = graph(
+        "%v: i8[4] = reshape(%kept) %next: i8[4] = neg(%x) %y: i8[4] = neg(%v)"
+    )
     assert not find_state_aliases(late, {"v"}, ())
     assert find_state_aliases(late, (), ()) == {"next": "kept"}
 

@@ -1,4 +1,6 @@
-"""Order of calls: never worse than the file's, optimal on small graphs, independent of names."""
+"""Order of calls: never worse than the file's, optimal on small graphs, independent of
+names.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Graph:
         self.x = self._value("x", 8)
 
     def _value(self, name: str, channels: int) -> Value:
-        return Value(f"{self.prefix}{name}", TensorType((1, 4, 4, channels), INT8, SCALE))
+        return Value(
+            f"{self.prefix}{name}", TensorType((1, 4, 4, channels), INT8, SCALE)
+        )
 
     def call(self, op: str, *inputs: Value) -> Value:
         shapes = [value.type.shape[3] for value in inputs]
@@ -82,7 +86,9 @@ class Graph:
 
     def module(self) -> IRModule:
         used_names = {value for call in self.calls for value in call.inputs}
-        ends = [call.outputs[0] for call in self.calls if call.outputs[0] not in used_names]
+        ends = [
+            call.outputs[0] for call in self.calls if call.outputs[0] not in used_names
+        ]
         main = Function("main", (self.x,), tuple(self.calls), tuple(ends))
         module = IRModule("graph", {"main": main})
         verify_graph(main, module, OPS)
@@ -123,7 +129,11 @@ def wired(seed: int, count: int, prefix: str = "t") -> IRModule:
     result = [graph.x]
     for _ in range(count):
         first = rng.choice(result[-6:])
-        alike = [value for value in result[-6:] if value.type == first.type and value != first]
+        alike = [
+            value
+            for value in result[-6:]
+            if value.type == first.type and value != first
+        ]
         match rng.randrange(4):
             case 0 if alike:
                 result.append(graph.call("add", first, rng.choice(alike)))
@@ -177,9 +187,12 @@ def test_the_reordered_graph_takes_less_and_computes_the_same() -> None:
     done = compile_model(module, Options())
     alone = compile_model(module.with_stage("reorder-calls"), Options())
     assert done.metadata["workspace_bytes"] < alone.metadata["workspace_bytes"]
-    assert [row["name"] for row in done.metadata["operators"]] == ["b", "d", "a", "c"], (
-        "y is joined"
-    )
+    assert [row["name"] for row in done.metadata["operators"]] == [
+        "b",
+        "d",
+        "a",
+        "c",
+    ], "y is joined"
     assert verify(done, samples=4).mismatches == 0
     assert Model(done.imported).module.entry == module.entry
 
@@ -235,7 +248,9 @@ def test_neural_architecture_search_cells_gain_by_reordering() -> None:
     files = [one.peak(range(len(one.calls))).apart for one in result]
     best = [one.peak(find_min_peak_order(one)).apart for one in result]
     assert sum(mine < file for mine, file in zip(best, files, strict=True)) == 5
-    assert max(100 * mine // file for mine, file in zip(best, files, strict=True)) == 100
+    assert (
+        max(100 * mine // file for mine, file in zip(best, files, strict=True)) == 100
+    )
     assert min(100 * mine // file for mine, file in zip(best, files, strict=True)) == 82
 
 
@@ -263,7 +278,11 @@ def test_tensor_sizes_follow_the_io_options() -> None:
     assert sizes["pools"] == [256, 2048, 1536, 32, 24, 56]
     assert sizes["caller"] == [0, 2048, 1536, 32, 24, 0]
     remaining = steps(replace(module, io=IoBinding(preserve_input=True)))
-    assert [tensor.lives_to_end for tensor in remaining.tensors] == [True, *[False] * 4, True]
+    assert [tensor.lives_to_end for tensor in remaining.tensors] == [
+        True,
+        *[False] * 4,
+        True,
+    ]
 
 
 def test_view_takes_no_memory_and_extends_its_source() -> None:

@@ -1,4 +1,6 @@
-"""The knapsack of flash over calls compared with enumeration, and the default budget."""
+"""The knapsack of flash over calls compared with enumeration, and the default
+budget.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,20 @@ from firmwright.ops.schedule import NO_CONFIG, LoweringCandidate
 
 
 def offer(name: str, *rows: tuple[int, int, int]) -> CallCandidates:
-    """Return a call with weights of 1000 bytes; rows are (instructions, constants, code)."""
+    """Return a call with weights of 1000 bytes; rows are (instructions, constants,
+    code).
+    """
     weights = Value("w", TensorType((1000,), INT8), f"{name}/weights")
     y = Value(name, TensorType((1,), INT8))
     kernel = tir.PrimFunc(name, (), tir.Seq(()))
     result = tuple(
         LoweringCandidate(
-            "r", NO_CONFIG, kernel, flash_bytes=flash, code_bytes=code, instructions=time
+            "r",
+            NO_CONFIG,
+            kernel,
+            flash_bytes=flash,
+            code_bytes=code,
+            instructions=time,
         )
         for time, flash, code in rows
     )
@@ -67,7 +76,9 @@ def test_knapsack_equals_enumeration(seed: int) -> None:
     assert (result is None) == (not ways)
     if result is not None:
         assert sum(own[pick] for own, pick in zip(sizes, result, strict=True)) <= budget
-        assert sum(own[pick] for own, pick in zip(times, result, strict=True)) == min(ways)
+        assert sum(own[pick] for own, pick in zip(times, result, strict=True)) == min(
+            ways
+        )
 
 
 def test_merged_states_keep_within_the_budget() -> None:
@@ -83,14 +94,25 @@ def test_merged_states_keep_within_the_budget() -> None:
 
 
 def test_every_combination_of_limited_candidates_fits_the_budget() -> None:
-    offers = [offer("a", (10, 900, 0), (50, 100, 0)), offer("b", (10, 800, 0), (90, 90, 0))]
+    offers = [
+        offer("a", (10, 900, 0), (50, 100, 0)),
+        offer("b", (10, 800, 0), (90, 90, 0)),
+    ]
     allowed = fit_flash_budget(offers, 1000)
-    assert [item.instructions for _, result in allowed for item in result] == [50, 10, 90]
-    assert sum(max(item.image_bytes for item in result) for _, result in allowed) <= 1000
+    assert [item.instructions for _, result in allowed for item in result] == [
+        50,
+        10,
+        90,
+    ]
+    assert (
+        sum(max(item.image_bytes for item in result) for _, result in allowed) <= 1000
+    )
 
 
 def test_error_for_a_small_budget_names_the_least_budget() -> None:
-    with pytest.raises(DoesNotFitError, match="at least 190 bytes of flash, as predicted"):
+    with pytest.raises(
+        DoesNotFitError, match="at least 190 bytes of flash, as predicted"
+    ):
         fit_flash_budget([offer("a", (1, 100, 0)), offer("b", (1, 90, 0))], 189)
 
 
@@ -116,8 +138,12 @@ def test_expensive_constants_are_dropped_if_code_exceeds_the_budget() -> None:
     assert [item.instructions for item in result] == [90, 99]
 
 
-def test_programs_that_stream_the_input_keep_the_budget_or_are_refused(digits_path: Path) -> None:
+def test_programs_that_stream_the_input_keep_the_budget_or_are_refused(
+    digits_path: Path,
+) -> None:
     model = load_model(digits_path)
     compile_for(model, "mps2-an386", flash_bytes=9000, stream_input_rows=True)
-    with pytest.raises(DoesNotFitError, match="bytes of flash, as predicted, and may take 8000"):
+    with pytest.raises(
+        DoesNotFitError, match="bytes of flash, as predicted, and may take 8000"
+    ):
         compile_for(model, "mps2-an386", flash_bytes=8000, stream_input_rows=True)

@@ -1,4 +1,6 @@
-"""The smallest image within a time and the fastest within bytes; calls that share code."""
+"""The smallest image within a time and the fastest within bytes; calls that share
+code.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,22 @@ from firmwright.ops.schedule import NO_CONFIG, LoweringCandidate
 
 
 def offers(*calls: tuple[tuple[str, int, int, int], ...]) -> CandidatesPerCall:
-    """Return calls with candidates (name of the code, instructions, constants, code)."""
+    """Return calls with candidates (name of the code, instructions, constants,
+    code).
+    """
     return [
         (
             Call("relu", (), ()),
             tuple(
                 LoweringCandidate(
-                    "r", NO_CONFIG, tir.PrimFunc(name, (), tir.Seq(())), {}, 0, flash, code, time
+                    "r",
+                    NO_CONFIG,
+                    tir.PrimFunc(name, (), tir.Seq(())),
+                    {},
+                    0,
+                    flash,
+                    code,
+                    time,
                 )
                 for name, time, flash, code in own
             ),
@@ -45,7 +56,9 @@ def names_of(chosen: CandidatesPerCall) -> list[str]:
 
 
 def test_code_that_several_calls_share_counts_once() -> None:
-    calls = offers(*[(("shared", 12, 0, 900), (f"own{i}", 10, 0, 500)) for i in range(3)])
+    calls = offers(
+        *[(("shared", 12, 0, 900), (f"own{i}", 10, 0, 500)) for i in range(3)]
+    )
     assert names(calls, 36) == ["shared"] * 3
     assert names(calls[:1], 36) == ["own0"]
     assert names(calls, 31) == ["own0", "own1", "own2"]
@@ -57,7 +70,12 @@ def test_the_image_is_near_the_optimum_within_the_time(seed: int) -> None:
     calls = offers(
         *[
             tuple(
-                (str(rng.integers(3)), int(rng.integers(50, 300)), int(rng.integers(900)), 400)
+                (
+                    str(rng.integers(3)),
+                    int(rng.integers(50, 300)),
+                    int(rng.integers(900)),
+                    400,
+                )
                 for _ in range(4)
             )
             for _ in range(4)
@@ -65,7 +83,9 @@ def test_the_image_is_near_the_optimum_within_the_time(seed: int) -> None:
     )
 
     def image(items: tuple[LoweringCandidate, ...]) -> int:
-        return sum(i.flash_bytes for i in items) + 400 * len({i.function.name for i in items})
+        return sum(i.flash_bytes for i in items) + 400 * len(
+            {i.function.name for i in items}
+        )
 
     every = [own for _, own in calls]
     limit = sum(min(item.time for item in own) for own in every) * 3 // 2
@@ -77,9 +97,13 @@ def test_the_image_is_near_the_optimum_within_the_time(seed: int) -> None:
 
 
 def test_the_fastest_image_within_the_budget_shares_code_if_it_must() -> None:
-    calls = offers(*[(("shared", 12, 0, 900), (f"own{i}", 10, 0, 500)) for i in range(3)])
+    calls = offers(
+        *[(("shared", 12, 0, 900), (f"own{i}", 10, 0, 500)) for i in range(3)]
+    )
     rest = 3 * thresholds.CALL_CODE_BYTES + thresholds.MAIN_CODE_BYTES
-    own, shared = (rest + code * thresholds.CODE_MARGIN_PERCENT // 100 for code in (1500, 900))
+    own, shared = (
+        rest + code * thresholds.CODE_MARGIN_PERCENT // 100 for code in (1500, 900)
+    )
     assert names_of(search(calls).fastest_within(own)) == ["own0", "own1", "own2"]
     assert names_of(search(calls).fastest_within(own - 1)).count("shared") == 2
     assert names_of(search(calls).fastest_within(shared)) == ["shared"] * 3
@@ -116,13 +140,19 @@ def test_the_time_is_near_the_optimum_within_the_budget(seed: int) -> None:
     budget = sum(min(item.flash_bytes for item in own) for own in every) * 3 // 2
     fitting = [p for p in product(*every) if sum(i.flash_bytes for i in p) <= budget]
     rest = 4 * thresholds.CALL_CODE_BYTES + thresholds.MAIN_CODE_BYTES
-    found = [item for _, own in search(calls).fastest_within(budget + rest) for item in own]
+    found = [
+        item for _, own in search(calls).fastest_within(budget + rest) for item in own
+    ]
     assert sum(item.flash_bytes for item in found) <= budget
-    assert sum(i.time for i in found) <= 1.1 * min(sum(i.time for i in p) for p in fitting)
+    assert sum(i.time for i in found) <= 1.1 * min(
+        sum(i.time for i in p) for p in fitting
+    )
 
 
 @pytest.mark.parametrize(("uses", "is_shared"), [(0, True), (50, False)])
-def test_kernels_that_would_become_slow_share_no_code(uses: int, is_shared: bool) -> None:
+def test_kernels_that_would_become_slow_share_no_code(
+    uses: int, is_shared: bool
+) -> None:
     calls = offers(*[((f"kernel{i}", 100, 0, 900),) for i in range(2)])
     keys = {f"kernel{i}": CodeKey("code", ((i, uses),)) for i in range(2)}
     found = ImageSearch(calls, lambda kernel: keys[kernel.name])

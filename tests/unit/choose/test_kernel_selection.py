@@ -36,13 +36,17 @@ def digits(digits_path: Path) -> IRModule:
 
 
 def _offers(module: IRModule) -> list[CallCandidates]:
-    lowered = Lowering(module, op_table(), SCHEDULES, INTRINSICS, target_features).calls()
+    lowered = Lowering(
+        module, op_table(), SCHEDULES, INTRINSICS, target_features
+    ).calls()
     return [(item.call, item.candidates) for item in lowered]
 
 
 def _scratch_bytes(module: IRModule) -> int:
     kernels = [
-        f for f in module.functions.values() if isinstance(f, tir.PrimFunc) and f.name != "run"
+        f
+        for f in module.functions.values()
+        if isinstance(f, tir.PrimFunc) and f.name != "run"
     ]
     return sum(
         node.buffer.size_bytes
@@ -55,7 +59,9 @@ def _scratch_bytes(module: IRModule) -> int:
 def _estimate(module: IRModule) -> PlanEstimate:
     """Estimate a call's need as its scratch and the plan as the largest need."""
     scratch = {
-        node.op: _scratch_bytes(replace(module, functions={"k": module.functions[node.callee]}))
+        node.op: _scratch_bytes(
+            replace(module, functions={"k": module.functions[node.callee]})
+        )
         for node in walk(module.functions["run"].body)
         if isinstance(node, tir.PrimFuncCall)
     }
@@ -76,7 +82,9 @@ def test_fastest_candidate_is_chosen_if_memory_is_unlimited(digits: IRModule) ->
     for _, result in offers:
         if result:
             fastest = min(item.instructions for item in result)
-            remaining = [item for item in result if item.function.name in selected.functions]
+            remaining = [
+                item for item in result if item.function.name in selected.functions
+            ]
             chosen = next(
                 item
                 for item in remaining
@@ -85,7 +93,9 @@ def test_fastest_candidate_is_chosen_if_memory_is_unlimited(digits: IRModule) ->
             assert chosen.instructions == fastest
 
 
-def test_candidates_with_less_scratch_are_chosen_until_the_plan_fits(digits: IRModule) -> None:
+def test_candidates_with_less_scratch_are_chosen_until_the_plan_fits(
+    digits: IRModule,
+) -> None:
     offers = _offers(digits)
     free = _scratch_bytes(select_module(digits, offers, no_rows, GENEROUS))
     assert free > 0
@@ -99,7 +109,9 @@ def test_candidates_with_less_scratch_are_chosen_until_the_plan_fits(digits: IRM
 
 def test_least_memory_is_chosen_if_nothing_fits(digits: IRModule) -> None:
     offers = _offers(digits)
-    least = max(min(item.scratch_bytes for item in result) for _, result in offers if result)
+    least = max(
+        min(item.scratch_bytes for item in result) for _, result in offers if result
+    )
     selected = select_module(
         digits, offers, no_rows, SelectionOracle(_estimate, lambda module: False)
     )
@@ -109,8 +121,12 @@ def test_least_memory_is_chosen_if_nothing_fits(digits: IRModule) -> None:
 def test_the_goal_ram_prefers_little_scratch(digits: IRModule) -> None:
     offers = _offers(digits)
     planner = SelectionOracle(_estimate, lambda module: True)
-    small = select_module(digits.with_objective(Objective(Minimize.RAM)), offers, no_rows, planner)
-    fast = select_module(digits.with_objective(Objective(Minimize.SPEED)), offers, no_rows, planner)
+    small = select_module(
+        digits.with_objective(Objective(Minimize.RAM)), offers, no_rows, planner
+    )
+    fast = select_module(
+        digits.with_objective(Objective(Minimize.SPEED)), offers, no_rows, planner
+    )
     assert _scratch_bytes(small) < _scratch_bytes(fast)
 
 
@@ -148,7 +164,9 @@ def test_lean_kernels_are_chosen_for_a_small_pool(digits: IRModule) -> None:
 
 @pytest.mark.parametrize("goal", OPTIMIZE_GOALS)
 def test_a_streamed_input_is_read_by_one_segment_only(goal: str) -> None:
-    """The first network reads its input in an operator without rows, the second in two calls."""
+    """The first network reads its input in an operator without rows, the second in two
+    calls.
+    """
     options = Options(target="c", optimize=goal, stream_input_rows=True)
     with pytest.raises(UsageError, match="cannot be computed row by row together"):
         compile_model(random_network(1), options)

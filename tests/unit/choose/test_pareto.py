@@ -23,7 +23,9 @@ def _total_cost(sequence: RegionSequence) -> int:
 
 def _random_regions(rng: random.Random) -> list[ProgramRegion]:
     return [
-        ProgramRegion(first, end, rng.randint(1, 20), rng.randint(1, 20) * (end - first), pick)
+        ProgramRegion(
+            first, end, rng.randint(1, 20), rng.randint(1, 20) * (end - first), pick
+        )
         for first in range(CALLS)
         for end in range(first + 1, CALLS + 1)
         for pick in range(2)
@@ -63,7 +65,9 @@ def test_front_has_all_sequences_that_are_not_dominated() -> None:
         best = {
             (size, count)
             for size, count in points
-            if not any(s <= size and c <= count and (s, c) != (size, count) for s, c in points)
+            if not any(
+                s <= size and c <= count and (s, c) != (size, count) for s, c in points
+            )
         }
         result = pareto_front(regions, CALLS)
         assert {(sequence_peak_bytes(p), _total_cost(p)) for p in result} == best

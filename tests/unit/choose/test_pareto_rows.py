@@ -1,4 +1,6 @@
-"""Every row of `compile --pareto` is the program that `--ram` with its bytes compiles to."""
+"""Every row of `compile --pareto` is the program that `--ram` with its bytes compiles
+to.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,19 @@ from firmwright.targets.cost_weights import cost_weights_for
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ("01_digits/digits_float", "02_keyword/keyword")
-PUBLIC = ("kws_ref_model", "ad01_int8", "str_ww_ref_model", "pretrainedResnet_quant", "vww_96_int8")
+PUBLIC = (
+    "kws_ref_model",
+    "ad01_int8",
+    "str_ww_ref_model",
+    "pretrainedResnet_quant",
+    "vww_96_int8",
+)
 
 
 def predicted(module: IRModule) -> int:
-    """Predict the instructions of a lowered module, also of the rows that segments move."""
+    """Predict the instructions of a lowered module, also of the rows that segments
+    move.
+    """
     total, main = 0, module.entry
     assert isinstance(main, tir.PrimFunc)
     for (_, callee), times in count_kernel_calls(main.body).items():
@@ -67,5 +77,7 @@ def test_each_row_of_an_int8_model() -> None:
 @pytest.mark.models
 @pytest.mark.deep
 @pytest.mark.parametrize("name", PUBLIC)
-def test_each_row_of_a_public_model(name: str, model_path: Callable[[str], Path]) -> None:
+def test_each_row_of_a_public_model(
+    name: str, model_path: Callable[[str], Path]
+) -> None:
     assert check_rows(model_path(f"{name}.tflite")) >= 1

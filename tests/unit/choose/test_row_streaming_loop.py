@@ -1,4 +1,6 @@
-"""Row-streamed segments of random networks: planned and interpreted, equal to the graph."""
+"""Row-streamed segments of random networks: planned and interpreted, equal to the
+graph.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,12 @@ BEFORE_PLANNING = [
     if name in BY_NAME
 ]
 OPS = op_table()
-TARGETS = ("cortex-m -mcpu=cortex-m4", "cortex-m -mcpu=cortex-m55", "cortex-m -mcpu=cortex-m3", "c")
+TARGETS = (
+    "cortex-m -mcpu=cortex-m4",
+    "cortex-m -mcpu=cortex-m55",
+    "cortex-m -mcpu=cortex-m3",
+    "c",
+)
 WIDTH = 4
 
 
@@ -55,7 +62,9 @@ class Net:
         self.x = Value("x", TensorType(shape, INT8, self._scale()))
 
     def _scale(self) -> Quantization:
-        return Quantization((self.rng.uniform(0.02, 0.1),), (self.rng.randint(-128, 127),))
+        return Quantization(
+            (self.rng.uniform(0.02, 0.1),), (self.rng.randint(-128, 127),)
+        )
 
     def _constant(self, array: np.ndarray, quant: Quantization | None) -> Value:
         name = f"c{len(self.constants)}"
@@ -63,7 +72,9 @@ class Net:
         self.constants[name] = Constant.from_array(name, array, dtype)
         return Value(name, TensorType(array.shape, dtype, quant), name)
 
-    def call(self, op: str, *inputs: Value, scale: Quantization | None = None, **a: Attr) -> Value:
+    def call(
+        self, op: str, *inputs: Value, scale: Quantization | None = None, **a: Attr
+    ) -> Value:
         """Return the call's result with the inferred shape."""
         guess = TensorType(inputs[0].type.shape, INT8, scale or self._scale())
         name = f"t{len(self.calls)}"
@@ -72,14 +83,22 @@ class Net:
             guess = replace(guess, shape=(*guess.shape[:3], count))
         constants = tuple(self.constants.get(value.name) for value in inputs)
         described = OpCall(
-            op, tuple(v.type for v in inputs), (guess,), attrs_from_mapping(op, a), constants
+            op,
+            tuple(v.type for v in inputs),
+            (guess,),
+            attrs_from_mapping(op, a),
+            constants,
         )
         result = Value(name, OPS[op].infer(described)[0])
         self.calls.append(Call(op, inputs, (result,), attrs_from_mapping(op, a)))
         return result
 
-    def conv(self, x: Value, *, same: bool = False, op: str = "conv2d", channels: int = 0) -> Value:
-        """Add a convolution with a random window; with `same` it preserves rows and columns."""
+    def conv(
+        self, x: Value, *, same: bool = False, op: str = "conv2d", channels: int = 0
+    ) -> Value:
+        """Add a convolution with a random window; with `same` it preserves rows and
+        columns.
+        """
         cost, height = x.type.shape[3], x.type.shape[1]
         rows = 3 if same else self.rng.randint(1, min(5, height))
         stride = 1 if same else self.rng.choice((1, 1, 2))
@@ -143,7 +162,9 @@ class Net:
         for _ in range(self.rng.randint(2, 5)):
             value = self.layer(value)
         if self.rng.random() < 0.4:
-            value = self.call("mean", value, axes=(1, 2), keep_dims=self.rng.random() < 0.5)
+            value = self.call(
+                "mean", value, axes=(1, 2), keep_dims=self.rng.random() < 0.5
+            )
         return self.giving(value)
 
     def giving(self, value: Value) -> IRModule:
@@ -154,7 +175,9 @@ class Net:
         return module
 
 
-def _streamed(module: IRModule, rng: random.Random) -> tuple[IRModule, FusedSegment] | None:
+def _streamed(
+    module: IRModule, rng: random.Random
+) -> tuple[IRModule, FusedSegment] | None:
     """Return the planned module with a random segment."""
     lowering = Lowering(module, OPS, SCHEDULES, INTRINSICS, target_features)
     entry = lowering.entry
@@ -172,7 +195,9 @@ def _streamed(module: IRModule, rng: random.Random) -> tuple[IRModule, FusedSegm
     segment = next((item for item in result if item is not None), None)
     if segment is None:
         return None
-    chosen = [(i.call, i.candidates[0] if i.candidates else None) for i in lowering.calls()]
+    chosen = [
+        (i.call, i.candidates[0] if i.candidates else None) for i in lowering.calls()
+    ]
     built = build_main(module, chosen, [segment])
     for step in BEFORE_PLANNING:
         built = step(built)
@@ -202,7 +227,10 @@ def test_streamed_random_networks_equal_the_graph(target: str, deep: bool) -> No
         expected = evaluate_graph(module, sample, OPS, INTRINSICS)
         (outputs,) = run_interpreter(planned, [sample]).outputs
         for value in module.entry.results:
-            assert np.array_equal(outputs[value.name], expected[value.name]), (seed, segment.plan)
+            assert np.array_equal(outputs[value.name], expected[value.name]), (
+                seed,
+                segment.plan,
+            )
         bands |= {remaining.band for remaining in segment.plan.row_buffers.values()}
         calls = max(calls, len(segment.calls))
     assert {1, 2} <= bands
@@ -213,13 +241,17 @@ def test_a_pool_may_leave_out_the_last_row() -> None:
     net = Net(0)
     net.x = Value("x", TensorType((1, 9, WIDTH, 4), INT8, net._scale()))
     module = net.giving(net.pool(net.pool(net.x, 5, 2, stride=1), 2, 0))
-    streamed = _streamed(replace(module, targets={"cpu": parse_target("c")}), random.Random(2))
+    streamed = _streamed(
+        replace(module, targets={"cpu": parse_target("c")}), random.Random(2)
+    )
     assert streamed is not None
     verify_module(streamed[0], OPS, INTRINSICS)
 
 
 def _squeezed_twice(seed: int) -> IRModule:
-    """Return a model in which a narrow tensor is widened, scaled by channel means, and narrowed."""
+    """Return a model in which a narrow tensor is widened, scaled by channel means, and
+    narrowed.
+    """
     net = Net(seed)
     net.x = Value("x", TensorType((1, 12, WIDTH, 4), INT8, net._scale()))
     wide = net.conv(net.x, same=True, channels=32)
@@ -227,7 +259,9 @@ def _squeezed_twice(seed: int) -> IRModule:
     return net.giving(net.conv(net.excited(wide), same=True, channels=4))
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 2))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 2))]
+)
 def test_input_of_a_squeeze_is_rematerialized_on_request(seed: int) -> None:
     module = _squeezed_twice(seed)
     again = rematerialize(replace(module, settings=Settings(recompute=True)), OPS)

@@ -17,9 +17,13 @@ ROW_BYTES = 16
 
 
 def _simulate(
-    plan: RowStreamingPlan, stages: Sequence[RowStage], tensors: dict[str, StreamedTensor]
+    plan: RowStreamingPlan,
+    stages: Sequence[RowStage],
+    tensors: dict[str, StreamedTensor],
 ) -> list[int]:
-    """Run the plan on row numbers; return the number of rows that each stage computed."""
+    """Run the plan on row numbers; return the number of rows that each stage
+    computed.
+    """
     remaining: dict[str, list[int | None]] = {
         name: [None] * k.rows for name, k in plan.row_buffers.items()
     }
@@ -31,7 +35,10 @@ def _simulate(
             return
         band = plan.row_buffers[name].band
         if index < tensors[name].height // band + plan.row_buffers[name].padding_bands:
-            remaining[name] = [*remaining[name][band:], *range(index * band, (index + 1) * band)]
+            remaining[name] = [
+                *remaining[name][band:],
+                *range(index * band, (index + 1) * band),
+            ]
 
     for step in range(plan.steps):
         if plan.fed:
@@ -42,7 +49,9 @@ def _simulate(
                 continue
             if row < stage.height:
                 for name, start in zip(stage.sources, firing.starts, strict=True):
-                    _check_window(stage, row, tensors[name], start, remaining.get(name, []), step)
+                    _check_window(
+                        stage, row, tensors[name], start, remaining.get(name, []), step
+                    )
                 result[index] += 1
             if stage.result:
                 take(stage.result, row)
@@ -77,7 +86,9 @@ def _height(height: int, rows: RowWindow, after: int) -> int:
 def _random_stages(
     rng: random.Random, band: int
 ) -> tuple[list[RowStage], dict[str, StreamedTensor]]:
-    """Return a chain of windows with residual additions; heights are multiples of `band`."""
+    """Return a chain of windows with residual additions; heights are multiples of
+    `band`.
+    """
     tensors = {"x": StreamedTensor(rng.randint(1, 30), ROW_BYTES, True)}
     stages: list[RowStage] = []
     name = "x"
@@ -89,7 +100,9 @@ def _random_stages(
             tensors[last] = StreamedTensor(height, ROW_BYTES, band=band)
             both = (name, last)
             last = f"t{len(stages)}"
-            stages.append(RowStage(both, last, RowWindow().for_bands(band), height // band))
+            stages.append(
+                RowStage(both, last, RowWindow().for_bands(band), height // band)
+            )
         else:
             reach, stride = rng.randint(1, 5), rng.randint(1, 3)
             before, after = rng.randint(0, reach - 1), rng.randint(0, reach - 1)
@@ -103,7 +116,9 @@ def _random_stages(
     return stages, tensors
 
 
-def rows_kept(stages: Sequence[RowStage], tensors: Mapping[str, StreamedTensor]) -> dict[str, int]:
+def rows_kept(
+    stages: Sequence[RowStage], tensors: Mapping[str, StreamedTensor]
+) -> dict[str, int]:
     """Return the rows of each buffer of a plan that streams `x`."""
     plan = plan_row_streaming("x", stages, tensors)
     assert plan is not None
@@ -144,7 +159,9 @@ def test_row_buffers_of_a_chain_have_the_size_of_its_windows() -> None:
     assert rows_kept(stages, tensors) == {"x": 3, "a": 1, "b": 3}
 
 
-def test_short_branch_of_a_residual_block_needs_no_more_rows_than_the_long_one() -> None:
+def test_short_branch_of_a_residual_block_needs_no_more_rows_than_the_long_one() -> (
+    None
+):
     window = RowWindow(3, 1, 1, 0.0)
     tensors = {name: StreamedTensor(9, 16, name in "xd") for name in "xabcd"}
     stages = [
@@ -159,7 +176,9 @@ def test_short_branch_of_a_residual_block_needs_no_more_rows_than_the_long_one()
 def test_undefined_padding_cannot_be_streamed() -> None:
     tensors = {"x": StreamedTensor(8, 16, True), "a": StreamedTensor(8, 16, True)}
     assert (
-        plan_row_streaming("x", [RowStage(("x",), "a", RowWindow(3, 1, 1, None), 8)], tensors)
+        plan_row_streaming(
+            "x", [RowStage(("x",), "a", RowWindow(3, 1, 1, None), 8)], tensors
+        )
         is None
     )
 

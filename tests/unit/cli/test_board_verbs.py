@@ -10,8 +10,12 @@ import pytest
 
 
 @pytest.mark.qemu
-def test_new_board_is_created_checked_built_and_flashed(fw, tmp_path: Path, digits_path: Path):
-    made = fw("boards", "new", "mine", "--from", "nucleo-h743zi", "-o", tmp_path, "--json").json
+def test_new_board_is_created_checked_built_and_flashed(
+    fw, tmp_path: Path, digits_path: Path
+):
+    made = fw(
+        "boards", "new", "mine", "--from", "nucleo-h743zi", "-o", tmp_path, "--json"
+    ).json
     file = Path(made["file"])
     text = file.read_text()
     text += """
@@ -74,7 +78,9 @@ def test_check_compiles_the_port(fw, tmp_path: Path):
     file.write_text(wrong)
     said = fw("boards", "check", file)
     assert said.status == 2
-    assert "mine: the start-up code and drivers do not compile for this board" in said.err
+    assert (
+        "mine: the start-up code and drivers do not compile for this board" in said.err
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +105,9 @@ def test_erase_and_debug_print_their_commands(fw):
 
 
 def test_monitor_shows_output_and_escapes_binary_data(fw):
-    """The simulated board repeats its output, since output before the port is open is lost."""
+    """The simulated board repeats its output, since output before the port is open is
+    lost.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def talk() -> None:

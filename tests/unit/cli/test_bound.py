@@ -23,14 +23,20 @@ def test_a_project_has_the_bound_and_can_be_reproduced(
     assert printed.items() >= bound.items()
     source = tmp_path / "limits.c"
     limits = ("RUN_MAX_INSTRUCTIONS", "RUN_MAX_CYCLES", "RUN_MAX_STACK_BYTES")
-    words = " ".join(f"DIGITS_{limit}" for limit in (*limits, "OPERATOR_MAX_INSTRUCTIONS"))
+    words = " ".join(
+        f"DIGITS_{limit}" for limit in (*limits, "OPERATOR_MAX_INSTRUCTIONS")
+    )
     source.write_text(f'#include "digits_bound.h"\n{words}\n')
     compiler = shutil.which("arm-none-eabi-gcc") or "cc"
     command = [compiler, "-E", "-P", f"-I{folder / 'model'}", str(source)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     longest = bound["longest_operator"]
     numbers = [bound["instructions"], bound["cycles"], bound["stack_bytes"]]
-    assert text.split() == [f"{number}u" for number in (*numbers, longest["instructions"])]
-    assert longest == max(bound["operators"], key=lambda operator: operator["instructions"])
+    assert text.split() == [
+        f"{number}u" for number in (*numbers, longest["instructions"])
+    ]
+    assert longest == max(
+        bound["operators"], key=lambda operator: operator["instructions"]
+    )
 
     assert main(["reproduce", str(folder), str(digits_path)]) == 0

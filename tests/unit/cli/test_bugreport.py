@@ -20,7 +20,9 @@ from firmwright.flows.model.model import Model, load_model
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
 
-DIGITS = Path(__file__).resolve().parents[3] / "examples" / "01_digits" / "digits.tflite"
+DIGITS = (
+    Path(__file__).resolve().parents[3] / "examples" / "01_digits" / "digits.tflite"
+)
 HOME = "/home/somebody"
 FOUND = (ToolStatus("compilers", "gcc", "everything", f"{HOME}/get gcc", "12.2.0"),)
 
@@ -30,7 +32,9 @@ def report(read: Any = None, *, with_weights: bool = False) -> BugReport:
         return load_model(DIGITS), {"board": "mps2-an386", "optimize": "size"}
 
     words = ("bugreport", f"{HOME}/models/digits.tflite")
-    return make_bug_report(BugReportRequest(read or digits, words, FOUND, with_weights, HOME))
+    return make_bug_report(
+        BugReportRequest(read or digits, words, FOUND, with_weights, HOME)
+    )
 
 
 def files_of(found: BugReport) -> dict[str, bytes]:
@@ -39,7 +43,11 @@ def files_of(found: BugReport) -> dict[str, bytes]:
 
 
 def constants(module: IRModule) -> list[bytes]:
-    return [constant.data for constant in module.constants.values() if len(constant.data) >= 64]
+    return [
+        constant.data
+        for constant in module.constants.values()
+        if len(constant.data) >= 64
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +95,9 @@ def test_home_folder_is_hidden(packed: BugReport) -> None:
     assert b"~/get gcc" in everything
 
 
-@pytest.mark.parametrize("error", [ModelError("it is broken."), ZeroDivisionError("by zero")])
+@pytest.mark.parametrize(
+    "error", [ModelError("it is broken."), ZeroDivisionError("by zero")]
+)
 def test_unreadable_model_is_reported(error: Exception) -> None:
     def read() -> tuple[Model, Mapping[str, Any]]:
         raise error

@@ -35,11 +35,17 @@ def test_missing_tools_have_one_install_command_per_manager(
     monkeypatch.setenv("PATH", str(tmp_path))
     found = by_name()
     assert not found["gcc"].version
-    apt = next(line for line in install_commands(tuple(found.values())) if line.startswith("apt"))
+    apt = next(
+        line
+        for line in install_commands(tuple(found.values()))
+        if line.startswith("apt")
+    )
     words = apt.split()
     assert {"gcc", "gcc-arm-none-eabi", "qemu-system-arm", "openocd"} <= set(words)
     assert len(words) == len(set(words))
-    assert "picotool" not in words, "Debian 12 has no such package, and apt would install nothing"
+    assert "picotool" not in words, (
+        "Debian 12 has no such package, and apt would install nothing"
+    )
     assert "pico-sdk-tools" in found["picotool"].install
 
 
@@ -74,7 +80,9 @@ def test_program_without_version_output_counts_as_installed(
     assert by_name()["openocd"].version == "of unknown version"
 
 
-def test_the_versions_that_were_tried_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_versions_that_were_tried_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     main(["doctor"])
     said = capsys.readouterr().out
     for system, python, emulator in (("12", "3.11", "7.2"), ("13", "3.13", "10.0")):

@@ -52,8 +52,19 @@ COMMAND = [sys.executable, "-m", "firmwright"]
 
 def test_every_verb_has_help(fw):
     known = verbs()
-    assert {"demo", "inspect", "compile", "build", "run", "verify", "profile", "bench"} <= {*known}
-    assert {"show", "selftest", "boards", "targets", "ops", "planners", "test"} <= {*known}
+    assert {
+        "demo",
+        "inspect",
+        "compile",
+        "build",
+        "run",
+        "verify",
+        "profile",
+        "bench",
+    } <= {*known}
+    assert {"show", "selftest", "boards", "targets", "ops", "planners", "test"} <= {
+        *known
+    }
     for name in known:
         said = fw(name, "--help")
         assert said.status == 0
@@ -129,21 +140,34 @@ def test_choices_and_defaults_of_options_are_those_of_the_code():
         ("verify", "samples"): DEFAULT_SAMPLES,
     }
     parsers = _parser(verbs()).verbs
-    actions = {(verb, a.dest): a for verb, parser in parsers.items() for a in parser._actions}
+    actions = {
+        (verb, a.dest): a for verb, parser in parsers.items() for a in parser._actions
+    }
     for key, choices in expected.items():
         assert list(actions[key].choices or ()) == list(choices), key
     for key, default in defaults.items():
-        assert re.search(rf"default: .*\b{re.escape(str(default))}\b", actions[key].help or ""), key
+        assert re.search(
+            rf"default: .*\b{re.escape(str(default))}\b", actions[key].help or ""
+        ), key
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("verfy", "x"), "there is no verb 'verfy'. Try: firmwright verify."),
-        (("qq",), "there is no verb 'qq'. Try: firmwright --help, which lists the verbs."),
-        (("verify", "x", "--bord", "y"), "verify: unknown option --bord. Try: --board."),
+        (
+            ("qq",),
+            "there is no verb 'qq'. Try: firmwright --help, which lists the verbs.",
+        ),
+        (
+            ("verify", "x", "--bord", "y"),
+            "verify: unknown option --bord. Try: --board.",
+        ),
         (("verify", "x", "--bord=y"), "verify: unknown option --bord. Try: --board."),
-        (("verify", "x", "--q"), "verify: unknown option --q. Try: run firmwright verify --help."),
+        (
+            ("verify", "x", "--q"),
+            "verify: unknown option --q. Try: run firmwright verify --help.",
+        ),
         (
             ("verify", "x", "--optimize", "sped"),
             "verify: argument --optimize: 'sped' is not one of speed, size, ram, balanced. "
@@ -233,7 +257,9 @@ def test_interrupt_exits_cleanly(fw, monkeypatch):
 def test_options_in_variables_last_for_one_command(fw, monkeypatch):
     seen = []
     monkeypatch.delenv("FIRMWRIGHT_TRUST", raising=False)
-    monkeypatch.setattr(boards, "run", lambda _: seen.append(os.environ["FIRMWRIGHT_TRUST"]))
+    monkeypatch.setattr(
+        boards, "run", lambda _: seen.append(os.environ["FIRMWRIGHT_TRUST"])
+    )
     fw("boards", "--trust", "renode")
     assert seen[0].endswith("renode")
     assert "FIRMWRIGHT_TRUST" not in os.environ
@@ -241,7 +267,10 @@ def test_options_in_variables_last_for_one_command(fw, monkeypatch):
 
 def test_closed_stdout_is_not_an_error():
     writer = subprocess.Popen(
-        [*COMMAND, "ops"], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*COMMAND, "ops"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert writer.stdout is not None
     writer.stdout.close()
@@ -250,12 +279,18 @@ def test_closed_stdout_is_not_an_error():
     assert b"Exception" not in said
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="no device that is always full"
+)
 @pytest.mark.parametrize("words", [["boards"], ["boards", "--json"]])
 def test_a_full_disk_is_one_line(words):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*COMMAND, *words], env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True
+            [*COMMAND, *words],
+            env=ENVIRONMENT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
         )
     assert done.returncode == 1
     expected = "firmwright: the output cannot be written: No space left on device.\n"
@@ -265,7 +300,9 @@ def test_a_full_disk_is_one_line(words):
 def test_closed_streams_are_not_an_error():
     shell = 'exec "$@" >&- 2>&-'
     for words, status in (["boards"], 0), (["inspect", "missing.tflite"], 2):
-        done = subprocess.run(["sh", "-c", shell, "sh", *COMMAND, *words], env=ENVIRONMENT)
+        done = subprocess.run(
+            ["sh", "-c", shell, "sh", *COMMAND, *words], env=ENVIRONMENT
+        )
         assert done.returncode == status
 
 
@@ -276,7 +313,10 @@ def test_control_characters_are_escaped(fw):
 
 def test_does_not_fit_error_lists_regions_and_peak():
     error = DoesNotFitError(
-        "too large.", regions=[RegionOverflow("sram", 5, 4)], lowest_bytes=3, peak=[("x", 2)]
+        "too large.",
+        regions=[RegionOverflow("sram", 5, 4)],
+        lowest_bytes=3,
+        peak=[("x", 2)],
     )
     found = error_object(error)
     assert found["code"] == "does_not_fit"
@@ -285,7 +325,9 @@ def test_does_not_fit_error_lists_regions_and_peak():
 
 
 def test_unsupported_error_lists_every_place():
-    found = error_object(UnsupportedError([UnsupportedItem("LSTM", "operator 3", "no state")]))
+    found = error_object(
+        UnsupportedError([UnsupportedItem("LSTM", "operator 3", "no state")])
+    )
     assert found["items"] == [{"op": "LSTM", "where": "operator 3", "why": "no state"}]
 
 
@@ -339,7 +381,9 @@ def test_interrupt_ends_the_emulator(digits_path: Path):
     assert not any(Path("/proc", pid).exists() for pid in emulators)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
 def test_a_signal_in_a_finalizer_ends_the_command(number: int, status: int) -> None:
     """Python ignores the exception that a signal's handler raises in `__del__`."""
     source = f"""
@@ -359,6 +403,8 @@ def run(*_, **__):
 cli._run = run
 raise SystemExit(cli.main(["boards"]))
 """
-    done = subprocess.run([sys.executable, "-c", source], timeout=15, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", source], timeout=15, capture_output=True
+    )
     assert done.returncode == status
     assert b"interrupted" in done.stderr

@@ -36,10 +36,15 @@ def test_options_of_the_file_apply_to_verbs_that_have_them(fw, project: Path):
 
 def test_the_command_line_takes_precedence(fw, project: Path, digits_path: Path):
     write(
-        project, 'model = "net.tflite"\npool = ["a"]\npreserve-input = true\nboard = "mps2-an386"'
+        project,
+        'model = "net.tflite"\npool = ["a"]\npreserve-input = true\nboard = "mps2-an386"',
     )
     said = fw("compile", str(digits_path), "--pool", "b", "--board=host", "--json").json
-    assert (said["model"], said["board"], list(said["pools"])) == ("digits", "host", ["b"])
+    assert (said["model"], said["board"], list(said["pools"])) == (
+        "digits",
+        "host",
+        ["b"],
+    )
     own = fw("compile", "--board", "host", "--json").json
     assert (own["model"], list(own["pools"])) == ("net", ["a"])
     said = fw("show", str(digits_path), "--pool", "sram")
@@ -51,21 +56,45 @@ def test_the_command_line_takes_precedence(fw, project: Path, digits_path: Path)
     [
         ("bord = 'host'", ": 'bord' is not a shared option. Try: board."),
         ("[verfy]", ": 'verfy' is not a verb. Try: verify."),
-        ("[verify]\nsample = 1", ": [verify]: 'sample' is not an option of verify. Try: samples."),
-        ("optimize = 'fast'", ": argument --optimize: 'fast' is not one of speed, size, ram,"),
-        ("[verify]\nsamples = 0", ": argument --samples: '0': expected an integer >= 1."),
+        (
+            "[verify]\nsample = 1",
+            ": [verify]: 'sample' is not an option of verify. Try: samples.",
+        ),
+        (
+            "optimize = 'fast'",
+            ": argument --optimize: 'fast' is not one of speed, size, ram,",
+        ),
+        (
+            "[verify]\nsamples = 0",
+            ": argument --samples: '0': expected an integer >= 1.",
+        ),
         ("board = ['a', 'b']", ": board: the option takes one value."),
-        ("json = true", "'json' is not a shared option. Try: give it on the command line"),
+        (
+            "json = true",
+            "'json' is not a shared option. Try: give it on the command line",
+        ),
         (
             "[verify]\ndebug = true",
             "'debug' is not an option of verify. Try: give it on the command",
         ),
-        ("[verify]\ncheck-plan = 'no'", ": check-plan: the option is true or false, not 'no'."),
-        ("[verify]\nsamples = true", ": samples: the option takes a string or number, not True."),
+        (
+            "[verify]\ncheck-plan = 'no'",
+            ": check-plan: the option is true or false, not 'no'.",
+        ),
+        (
+            "[verify]\nsamples = true",
+            ": samples: the option takes a string or number, not True.",
+        ),
         ("model = ''", ": model: the value is empty."),
         ("board = ''", ": argument --board: the value is empty."),
-        ("trust = 'sh'", "'trust' is not a shared option. Try: give it on the command line"),
-        ("output = 'x'", "'output' is not a shared option. Try: put it into the table of a verb"),
+        (
+            "trust = 'sh'",
+            "'trust' is not a shared option. Try: give it on the command line",
+        ),
+        (
+            "output = 'x'",
+            "'output' is not a shared option. Try: put it into the table of a verb",
+        ),
         ("board =", "the file cannot be read: Invalid value"),
     ],
 )
@@ -84,7 +113,9 @@ def test_files_of_others_above_the_folder_do_not_count(
     assert find_project_file(project / "below") == project / "firmwright.toml"
     monkeypatch.setattr("os.getuid", lambda: -1)
     monkeypatch.setattr(
-        Path, "stat", lambda path: SimpleNamespace(st_uid=1 + (path.name == "firmwright.toml"))
+        Path,
+        "stat",
+        lambda path: SimpleNamespace(st_uid=1 + (path.name == "firmwright.toml")),
     )
     monkeypatch.setattr(Path, "is_file", lambda path: path.parent == project)
     assert find_project_file(project / "below") is None

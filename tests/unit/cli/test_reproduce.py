@@ -67,19 +67,25 @@ def project(tmp_path: Path, digits_path: Path) -> Path:
         "--name",
         "ten",
     ]
-    assert main(["compile", str(digits_path), *options, "-o", str(tmp_path / "out")]) == 0
+    assert (
+        main(["compile", str(digits_path), *options, "-o", str(tmp_path / "out")]) == 0
+    )
     return tmp_path / "out"
 
 
 def test_serialized_options_are_those_that_differ_from_defaults() -> None:
     assert serialize_options(Options()) == {}
     written = serialize_options(EVERYTHING)
-    assert set(written) == {field.name for field in fields(Options)} - MACHINE_OPTIONS - {
+    assert set(written) == {
+        field.name for field in fields(Options)
+    } - MACHINE_OPTIONS - {
         "tuning",
         "update_of",
         "passes",
     }
-    read = deserialize_options(json.loads(json.dumps(written)), Options, Path("metadata.json"))
+    read = deserialize_options(
+        json.loads(json.dumps(written)), Options, Path("metadata.json")
+    )
     assert Options(**read) == EVERYTHING
 
 
@@ -122,7 +128,11 @@ def test_other_model_version_or_log_is_refused(
     facts = json.loads((project / MARKER).read_text())
     for changes, error, said in (
         ({"tool_version": "9.9"}, UsageError, "written by version 9.9"),
-        ({"options": {"tuning": "abc"}}, UsageError, "compiled with other measurements"),
+        (
+            {"options": {"tuning": "abc"}},
+            UsageError,
+            "compiled with other measurements",
+        ),
         ({"options": {"spell": 1}}, ModelError, "the option 'spell'"),
         ({"options": {"pools": [7]}}, ModelError, "cannot be read"),
         ({"options": 3}, ModelError, "has the options 3, which is not an object"),

@@ -1,4 +1,6 @@
-"""What terminals see: colors, tables in 80 columns, progress, and the shell's completion."""
+"""What terminals see: colors, tables in 80 columns, progress, and the shell's
+completion.
+"""
 
 import io
 import logging
@@ -23,7 +25,9 @@ def on_terminal(*words: str, **environment: str) -> str:
     """Return what a command prints to a terminal, on stdout and stderr."""
     master, worker = pty.openpty()
     settings = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "80", **environment}
-    with subprocess.Popen([*COMMAND, *words], env=settings, stdout=worker, stderr=worker):
+    with subprocess.Popen(
+        [*COMMAND, *words], env=settings, stdout=worker, stderr=worker
+    ):
         os.close(worker)
         parts = []
         try:
@@ -65,7 +69,9 @@ def test_heads_bars_and_verdicts_have_colors():
 
 
 def test_wide_tables_are_wrapped_at_separators():
-    rows = [["model/block_1/depthwise_conv2d/Relu6;model/block_1/BiasAdd", 12, "word " * 30]]
+    rows = [
+        ["model/block_1/depthwise_conv2d/Relu6;model/block_1/BiasAdd", 12, "word " * 30]
+    ]
     lines = format_table(["operator", "count", "text"], rows).splitlines()
     assert max(map(len, lines)) == 80
     joined = "".join(line[: lines[1].index("  ")].strip() for line in lines[2:])
@@ -75,7 +81,9 @@ def test_wide_tables_are_wrapped_at_separators():
     assert pairs[-1].endswith("/x" * 60)
 
 
-@pytest.mark.parametrize("verb", ["boards", "ops", "targets", "backends", "planners", "doctor"])
+@pytest.mark.parametrize(
+    "verb", ["boards", "ops", "targets", "backends", "planners", "doctor"]
+)
 def test_lists_fit_80_columns(fw, verb: str):
     assert max(map(len, fw(verb).out.splitlines())) <= 80
 

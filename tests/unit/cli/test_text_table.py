@@ -28,7 +28,10 @@ def test_number_formats():
 
 
 def test_pairs_are_formatted_in_two_columns():
-    assert format_pairs([("model", "digits"), ("MACs", 73472)]) == "model  digits\nMACs   73,472"
+    assert (
+        format_pairs([("model", "digits"), ("MACs", 73472)])
+        == "model  digits\nMACs   73,472"
+    )
 
 
 HEAD = ["operator", "kind", "two words", "ms", "share", ""]

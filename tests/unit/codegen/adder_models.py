@@ -38,7 +38,9 @@ def caller_module(module_of: Any) -> IRModule:
     module = module_of(adder())
     x, y = (tir.Buffer(f"t_{n}", INT32, (COUNT,), alignment=4) for n in ("x", "y"))
     old = _call(module.entry)
-    args = tuple(replace(arg, buffer=b) for arg, b in zip(old.args, (x, y), strict=True))
+    args = tuple(
+        replace(arg, buffer=b) for arg, b in zip(old.args, (x, y), strict=True)
+    )
     params = (tir.Param(x, "in"), tir.Param(y, "out"))
     main = tir.PrimFunc("run", params, replace(old, args=args), {"aot_main": True})
     io = replace(module.io, mode="caller")
@@ -60,7 +62,9 @@ def unlinked_module(module_of: Any) -> IRModule:
     assert isinstance(kernel.body, tir.AllocateConst)
     buffer, constant = kernel.body.buffer, kernel.body.constant
     lifted = replace(
-        kernel, params=(*kernel.params, tir.Param(buffer, "const")), body=kernel.body.body
+        kernel,
+        params=(*kernel.params, tir.Param(buffer, "const")),
+        body=kernel.body.body,
     )
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
@@ -80,19 +84,46 @@ def _replace_call(node: Any, call: tir.PrimFuncCall) -> Any:
     return replace(node, body=_replace_call(node.body, call))
 
 
-def program(tmp_path: Path, tree: SourceTree, main: str, *flags: str, given: str = "") -> str:
-    """Compiles the model with a C main under gcc with ASan and UBSan; what it prints."""
+def program(
+    tmp_path: Path, tree: SourceTree, main: str, *flags: str, given: str = ""
+) -> str:
+    """Compiles the model with a C main under gcc with ASan and UBSan; what it
+    prints.
+    """
     tree.write(tmp_path)
     (tmp_path / "main.c").write_text(main)
-    sources = [str(tmp_path / "main.c"), *map(str, sorted((tmp_path / "model").glob("*.c")))]
-    warnings = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+    sources = [
+        str(tmp_path / "main.c"),
+        *map(str, sorted((tmp_path / "model").glob("*.c"))),
+    ]
+    warnings = [
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Wshadow",
+        "-Wdouble-promotion",
+        "-Werror",
+    ]
     sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command = [GCC, "-std=c99", "-O1", *warnings, *sanitize, f"-I{tmp_path / 'model'}", *flags]
+    command = [
+        GCC,
+        "-std=c99",
+        "-O1",
+        *warnings,
+        *sanitize,
+        f"-I{tmp_path / 'model'}",
+        *flags,
+    ]
     binary = tmp_path / "program"
     built = subprocess.run(
-        [*command, "-o", str(binary), *sources], capture_output=True, text=True, check=False
+        [*command, "-o", str(binary), *sources],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert built.returncode == 0, built.stderr
-    ran = subprocess.run([str(binary)], input=given, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [str(binary)], input=given, capture_output=True, text=True, timeout=60
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

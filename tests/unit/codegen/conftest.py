@@ -1,4 +1,6 @@
-"""Small planned modules, written by hand, and a way to compile and call what is emitted."""
+"""Small planned modules, written by hand, and a way to compile and call what is
+emitted.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +28,32 @@ from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.intrinsic import Intrinsic
 from tests.unit.codegen.planned_mains import planned_main, whole
 
-WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wdouble-promotion", "-Werror"]
+WARNINGS = [
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wshadow",
+    "-Wdouble-promotion",
+    "-Werror",
+]
 FLAGS = ["-std=c99", *WARNINGS, "-ffp-contract=off"]
 GCC = "gcc" if shutil.which("gcc") else "cc"
 BUILDS = (
     (GCC, "-O0", "-fsanitize=undefined"),
     (GCC, "-O2", "-fsanitize=undefined"),
     (GCC, "-O3"),
-    *((("clang", "-O2"),) if GCC == "gcc" else ()),  # where zig is all there is, once is enough
+    *(
+        (("clang", "-O2"),) if GCC == "gcc" else ()
+    ),  # where zig is all there is, once is enough
 )
 
 
 def module_of_kernel(
     builder: Builder, *, name: str = "m", zero_point: int = 0, **attrs: Any
 ) -> IRModule:
-    """A module whose main calls one kernel; its in and out parameters are the model's."""
+    """A module whose main calls one kernel; its in and out parameters are the
+    model's.
+    """
     kernel = builder.build(op=builder.name, **attrs)
     placed: list[tuple[tir.Buffer, int]] = []
     offset = 0
@@ -54,7 +67,9 @@ def module_of_kernel(
         placed.append((mine, offset))
         offset += -(-mine.size_bytes // 16) * 16
         args.append(whole(mine))
-        quantization = Quantization((0.5,), (zero_point,)) if buffer.dtype.is_int else None
+        quantization = (
+            Quantization((0.5,), (zero_point,)) if buffer.dtype.is_int else None
+        )
         io = IoTensor(
             f"serving/{buffer.name}:0",
             mine.name,
@@ -76,16 +91,31 @@ def module_of_kernel(
 class Compiled:
     """A shared library of emitted sources and its parsed header."""
 
-    def __init__(self, tree: SourceTree, directory: Path, compiler: str, flags: list[str]) -> None:
+    def __init__(
+        self, tree: SourceTree, directory: Path, compiler: str, flags: list[str]
+    ) -> None:
         tree.write(directory)
         sources = sorted(str(p) for p in (directory / "model").glob("*.c"))
         library = directory / f"lib_{compiler}.so"
-        command = [compiler, *FLAGS, *flags, "-shared", "-fPIC", "-o", str(library), *sources]
-        done = subprocess.run([*command, "-lm"], capture_output=True, text=True, check=False)
+        command = [
+            compiler,
+            *FLAGS,
+            *flags,
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(library),
+            *sources,
+        ]
+        done = subprocess.run(
+            [*command, "-lm"], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         self.ffi = cffi.FFI()
         header = next(
-            p for p in sorted((directory / "model").glob("*.h")) if "weights" not in p.name
+            p
+            for p in sorted((directory / "model").glob("*.h"))
+            if "weights" not in p.name
         )
         self.header = header.read_text()
         self.ffi.cdef(_declarations(self.header))
@@ -100,7 +130,9 @@ class Compiled:
 
 
 class Library:
-    """A library whose functions have the names of the header, not those of their symbols."""
+    """A library whose functions have the names of the header, not those of their
+    symbols.
+    """
 
     def __init__(self, library: Any, header: str) -> None:
         self._library, self._symbols = library, symbols_of(header)
@@ -111,21 +143,30 @@ class Library:
 
 def symbols_of(header: str) -> dict[str, str]:
     """The symbols of functions that end in the interface's hash."""
-    return dict(re.findall(r"^#define (\w+) (\w+_abi_[0-9a-f]{8})$", header, re.MULTILINE))
+    return dict(
+        re.findall(r"^#define (\w+) (\w+_abi_[0-9a-f]{8})$", header, re.MULTILINE)
+    )
 
 
 def _declarations(header: str) -> str:
     """The header without what cffi's parser does not read."""
     start, end = header.index("\nstruct ") + 1, header.rindex("#ifdef __cplusplus")
-    text = re.sub(r"#ifdef \w+_CHECK_SIZES\n.*?#endif\n", "", header[start:end], flags=re.DOTALL)
-    return re.sub(r"\w+(?=\()", lambda match: symbols_of(header).get(match[0], match[0]), text)
+    text = re.sub(
+        r"#ifdef \w+_CHECK_SIZES\n.*?#endif\n", "", header[start:end], flags=re.DOTALL
+    )
+    return re.sub(
+        r"\w+(?=\()", lambda match: symbols_of(header).get(match[0], match[0]), text
+    )
 
 
 Run = Callable[..., dict[str, np.ndarray]]
 
 
 def run_in_pool(
-    compiled: Compiled, name: str, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, Any]
+    compiled: Compiled,
+    name: str,
+    inputs: Mapping[str, np.ndarray],
+    outputs: Mapping[str, Any],
 ) -> dict[str, np.ndarray]:
     """Writes inputs where map_io says, runs, reads outputs: {field: (dtype, shape)}."""
     ffi, lib = compiled.ffi, compiled.lib
@@ -151,7 +192,9 @@ def run_in_pool(
 def run_kernel(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., list[dict[str, np.ndarray]]]:
-    """`run_kernel(builder, inputs, intrinsics)`: outputs under each compiler, all equal."""
+    """`run_kernel(builder, inputs, intrinsics)`: outputs under each compiler, all
+    equal.
+    """
 
     def run(
         builder: Builder,
@@ -163,11 +206,19 @@ def run_kernel(
         tree = emit_model(module, intrinsics or {}, options)
         results = []
         for compiler, *flags in BUILDS:
-            compiled = Compiled(tree, tmp_path / f"{compiler}{flags[0]}", compiler, flags)
-            outputs = {io.buffer: (io.type.dtype.np, io.type.shape) for io in module.io.outputs}
+            compiled = Compiled(
+                tree, tmp_path / f"{compiler}{flags[0]}", compiler, flags
+            )
+            outputs = {
+                io.buffer: (io.type.dtype.np, io.type.shape) for io in module.io.outputs
+            }
             fields = {f"t_{name}": value for name, value in inputs.items()}
             results.append(run_in_pool(compiled, module.name, fields, outputs))
-        found = [line for line in capfd.readouterr().err.splitlines() if "runtime error" in line]
+        found = [
+            line
+            for line in capfd.readouterr().err.splitlines()
+            if "runtime error" in line
+        ]
         assert found == []
         for other in results[1:]:
             for field in other:

@@ -19,7 +19,9 @@ def plain_rows(constant: Constant) -> list[str]:
     width = max(map(len, words))
     count = max(1, 96 // (width + 2))
     lines = [words[start : start + count] for start in range(0, len(words), count)]
-    return [" " * 4 + ", ".join(word.rjust(width) for word in line) + "," for line in lines]
+    return [
+        " " * 4 + ", ".join(word.rjust(width) for word in line) + "," for line in lines
+    ]
 
 
 @pytest.mark.parametrize("dtype", ARRAYS, ids=lambda dtype: dtype.name)
@@ -27,10 +29,14 @@ def plain_rows(constant: Constant) -> list[str]:
 def test_rows_equal_those_formatted_value_by_value(dtype: DType, count: int) -> None:
     rng = np.random.default_rng(count)
     if dtype.is_float:
-        values = (rng.normal(size=count) * 10.0 ** rng.integers(-9, 9, count)).astype(dtype.np)
+        values = (rng.normal(size=count) * 10.0 ** rng.integers(-9, 9, count)).astype(
+            dtype.np
+        )
         values[0], values[-1] = np.nan, -np.inf
     else:
-        values = rng.integers(dtype.min, dtype.max, count, dtype=dtype.np, endpoint=True)
+        values = rng.integers(
+            dtype.min, dtype.max, count, dtype=dtype.np, endpoint=True
+        )
         values[-1] = dtype.min
     constant = Constant.from_array("c", values, dtype)
     assert "\n".join(format_rows(constant)).split("\n") == plain_rows(constant)

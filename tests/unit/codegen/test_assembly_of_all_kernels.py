@@ -34,15 +34,25 @@ VECTORS = "qemu-riscv32-virt-v"
 def write_model(
     module: IRModule, requires: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Write a model with every intrinsic that requires an instruction set; return its C file."""
+    """Write a model with every intrinsic that requires an instruction set; return its C
+    file.
+    """
     original = function_printer.print_kernels
 
     def print_kernels(context, *functions) -> str:
-        chosen = [item for item in INTRINSICS.values() if item.requires == requires and item.text]
+        chosen = [
+            item
+            for item in INTRINSICS.values()
+            if item.requires == requires and item.text
+        ]
         assert chosen
-        context.used.intrinsics.update((context.names.c(item.name), item) for item in chosen)
+        context.used.intrinsics.update(
+            (context.names.c(item.name), item) for item in chosen
+        )
         dtypes = {operand.dtype for item in chosen for operand in item.operands}
-        context.used.aliases.update((context.names.alias(dtype), dtype) for dtype in dtypes)
+        context.used.aliases.update(
+            (context.names.alias(dtype), dtype) for dtype in dtypes
+        )
         return original(context, *functions)
 
     monkeypatch.setattr(function_printer, "print_kernels", print_kernels)
@@ -51,7 +61,15 @@ def write_model(
 
 
 def compiler_messages(command: Sequence[object], file: Path) -> str:
-    words = [*map(str, command), *CHECK, f"-I{file.parent}", "-c", str(file), "-o", "/dev/null"]
+    words = [
+        *map(str, command),
+        *CHECK,
+        f"-I{file.parent}",
+        "-c",
+        str(file),
+        "-o",
+        "/dev/null",
+    ]
     return subprocess.run(words, capture_output=True, text=True, timeout=120).stderr
 
 

@@ -29,13 +29,20 @@ def negation() -> tir.PrimFunc:
 
 
 def main_of(*places: tuple[int, int]) -> tir.PrimFunc:
-    """Return a main that calls the kernel once per place, the pool offsets of x and y."""
+    """Return a main that calls the kernel once per place, the pool offsets of x and
+    y.
+    """
     placed: list[tuple[tir.Buffer, int]] = []
     calls = []
     for op, (x, y) in enumerate(places):
-        source, target = tir.Buffer(f"x{op}", INT8, (8,)), tir.Buffer(f"y{op}", INT8, (8,))
+        source, target = (
+            tir.Buffer(f"x{op}", INT8, (8,)),
+            tir.Buffer(f"y{op}", INT8, (8,)),
+        )
         placed += [(source, x), (target, y)]
-        calls.append(tir.PrimFuncCall("negate", (whole(source, "r"), whole(target, "w")), op=op))
+        calls.append(
+            tir.PrimFuncCall("negate", (whole(source, "r"), whole(target, "w")), op=op)
+        )
     return planned_main(calls, placed, 64)
 
 
@@ -65,7 +72,10 @@ def test_adjacent_buffers_do_not_overlap() -> None:
 
 def test_calls_of_one_kernel_with_different_distances_are_told_apart() -> None:
     (line,) = lines((8, 4), (32, 40), (16, 12), (40, 42))
-    assert "starts 4 bytes before it (operators 0, 2) or 2 bytes after it (operator 3)" in line
+    assert (
+        "starts 4 bytes before it (operators 0, 2) or 2 bytes after it (operator 3)"
+        in line
+    )
 
 
 def test_a_pointer_that_a_loop_moves_has_no_fixed_distance() -> None:
@@ -74,9 +84,9 @@ def test_a_pointer_that_a_loop_moves_has_no_fixed_distance() -> None:
     moving = tir.AccessPtr(x, row, 8, "r")
     call = tir.PrimFuncCall("negate", (moving, whole(y, "w")), op=0)
     loop = tir.For(row, tir.IntImm(0, INT32), tir.IntImm(8, INT32), call)
-    (line,) = OverlapComments(planned_main([loop], [(x, 0), (y, 8)], 64), {"negate": kernel}).lines(
-        kernel
-    )
+    (line,) = OverlapComments(
+        planned_main([loop], [(x, 0), (y, 8)], 64), {"negate": kernel}
+    ).lines(kernel)
     assert "starts at a varying distance from it" in line
 
 
@@ -93,9 +103,13 @@ def test_the_explanation_precedes_the_kernels_that_overlap(module_of) -> None:
     assert isinstance(main, tir.PrimFunc)
     io = [io.buffer for io in (*apart.io.inputs, *apart.io.outputs)]
     buffers = [tir.Buffer(name, INT8, (8,)) for name in io]
-    call = tir.PrimFuncCall("negate", (whole(buffers[0], "r"), whole(buffers[1], "w")), op=0)
+    call = tir.PrimFuncCall(
+        "negate", (whole(buffers[0], "r"), whole(buffers[1], "w")), op=0
+    )
     over = planned_main([call], [(buffers[0], 16), (buffers[1], 12)], 32)
     module = replace(apart, functions=apart.functions | {"run": over})
     text = str(emit_model(module, {}).files["model/m.c"])
     assert text.count(EXPLANATION) == 1
-    assert text.index(EXPLANATION) < text.index("y overlaps x and starts 4 bytes before it")
+    assert text.index(EXPLANATION) < text.index(
+        "y overlaps x and starts 4 bytes before it"
+    )

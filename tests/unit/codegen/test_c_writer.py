@@ -6,7 +6,12 @@ import ast
 
 import pytest
 
-from firmwright.codegen.c_writer import CWriter, format_c_string, wrap_comment, wrap_line
+from firmwright.codegen.c_writer import (
+    CWriter,
+    format_c_string,
+    wrap_comment,
+    wrap_line,
+)
 
 
 def test_a_short_line_stays_whole() -> None:

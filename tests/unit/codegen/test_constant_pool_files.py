@@ -55,9 +55,14 @@ SEPARATE = ("external", "port", "async")
 
 def module_with(scope: str, section: str = "", text: str = TEXT) -> IRModule:
     """The planned module, its constants in the pool `far`."""
-    pools = (PoolInfo("sram"), PoolInfo("far", access="ro", scope=scope, section=section))
+    pools = (
+        PoolInfo("sram"),
+        PoolInfo("far", access="ro", scope=scope, section=section),
+    )
     module = replace(parse_module(text, "m.fwir"), pools=pools)
-    return plan_memory(stage_constants.run(assign_constant_memory.run(module)), "greedy_by_size")
+    return plan_memory(
+        stage_constants.run(assign_constant_memory.run(module)), "greedy_by_size"
+    )
 
 
 def emitted(scope: str, section: str = "") -> SourceTree:
@@ -65,9 +70,13 @@ def emitted(scope: str, section: str = "") -> SourceTree:
 
 
 @pytest.mark.parametrize("scope", SEPARATE)
-def test_both_files_of_a_pool_hold_the_same_bytes_and_the_header_their_sum(scope: str) -> None:
+def test_both_files_of_a_pool_hold_the_same_bytes_and_the_header_their_sum(
+    scope: str,
+) -> None:
     files = emitted(scope).files
-    data, text, header = (files[f"model/m{end}"] for end in ("_far.bin", "_far.inc", ".h"))
+    data, text, header = (
+        files[f"model/m{end}"] for end in ("_far.bin", "_far.inc", ".h")
+    )
     assert isinstance(data, bytes)
     assert isinstance(text, str)
     numbers = text.split("*/", 1)[1].replace("\n", " ").rstrip(", ").split(",")
@@ -87,7 +96,9 @@ def test_the_hash_in_a_pool_is_that_of_the_code_that_reads_it() -> None:
     retrained = pool("3, -4]", "3, -5]")
     assert (retrained == data, retrained[-16:] == data[-16:]) == (False, True)
     assert pool("@m", "@other")[-16:] == data[-16:]
-    assert pool("* cast(i32, w[i]) + b[i]", "* cast(i32, w[i]) - b[i]")[-16:] != data[-16:]
+    assert (
+        pool("* cast(i32, w[i]) + b[i]", "* cast(i32, w[i]) - b[i]")[-16:] != data[-16:]
+    )
 
 
 def test_header_code_and_glue_of_a_reader_read_as_written_by_hand(
@@ -98,7 +109,10 @@ def test_header_code_and_glue_of_a_reader_read_as_written_by_hand(
     source = str(files["model/m.c"])
     golden(source[source.index("/* ---- The model") :], "_main.c")
     glue = str(files["firmware/fwr_app.c"])
-    golden(glue[glue.index("APP_ALIGNED(M") : glue.index("static const struct m_inputs")], "_app.c")
+    golden(
+        glue[glue.index("APP_ALIGNED(M") : glue.index("static const struct m_inputs")],
+        "_app.c",
+    )
 
 
 def test_linked_constants_go_to_the_section_of_their_pool() -> None:
@@ -112,7 +126,7 @@ def test_several_models_reject_constant_pools() -> None:
         emit_multi_model_firmware([module_with("port"), second], BASE_INTRINSICS)
 
 
-# ---- in C --------------------------------------------------------------------------------------
+# ---- in C ----------------------------------------------------------------------------
 
 
 class Driver:
@@ -172,7 +186,10 @@ class Driver:
         return 0 if len(self.calls) - 1 != self.fails_at else -9
 
     def run(self) -> int:
-        ins, outs = self.ffi.new("struct m_inputs *"), self.ffi.new("struct m_outputs *")
+        ins, outs = (
+            self.ffi.new("struct m_inputs *"),
+            self.ffi.new("struct m_outputs *"),
+        )
         self.lib.m_map_io(self.pools, ins, outs)
         self.ffi.memmove(ins.x, X.tobytes(), 4)
         status = int(self.lib.m_run(ins, outs, self.pools))
@@ -181,7 +198,9 @@ class Driver:
 
 
 @pytest.fixture(scope="module")
-def in_c(tmp_path_factory: pytest.TempPathFactory, compile_c: Any) -> Callable[[str], list[Driver]]:
+def in_c(
+    tmp_path_factory: pytest.TempPathFactory, compile_c: Any
+) -> Callable[[str], list[Driver]]:
     """`in_c(scope)`: a driver for the emitted model, compiled once by each compiler."""
     made: dict[str, list[Any]] = {}
 
@@ -245,6 +264,8 @@ def test_a_missing_pointer_is_refused(scope: str, in_c: Any) -> None:
             assert driver.run() == -2
             driver.pools.far = driver.ffi.NULL
         else:
-            setattr(driver.pools.far, "read" if scope == "port" else "wait", driver.ffi.NULL)
+            setattr(
+                driver.pools.far, "read" if scope == "port" else "wait", driver.ffi.NULL
+            )
         assert driver.run() == -1
         assert driver.calls == []

@@ -1,4 +1,6 @@
-"""Expressions in C compute what the interpreter does, without undefined behaviour or a warning."""
+"""Expressions in C compute what the interpreter does, without undefined behaviour or a
+warning.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ from firmwright.ir.tir.traversal import walk
 INTS = (INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64)
 SIZE = 6
 INPUTS = {
-    kind.name: tir.Buffer(kind.short, kind, (SIZE,), alignment=kind.size_bytes) for kind in INTS
+    kind.name: tir.Buffer(kind.short, kind, (SIZE,), alignment=kind.size_bytes)
+    for kind in INTS
 }
 
 
@@ -53,7 +56,9 @@ class Writer:
         if kind < 5:
             ops = ("add", "sub", "mul", "min", "max", "and", "or", "xor")
             op = ops[self.pick(len(ops))]
-            return tir.Binary(op, self.value(dtype, depth - 1), self.value(dtype, depth - 1))
+            return tir.Binary(
+                op, self.value(dtype, depth - 1), self.value(dtype, depth - 1)
+            )
         if kind < 6:
             op = ("div", "mod")[self.pick(2)]
             return tir.Binary(
@@ -67,7 +72,9 @@ class Writer:
             return tir.Binary(op, self.value(dtype, depth - 1), amount)
         if kind < 9:
             cond = self.condition(depth - 1)
-            return tir.Select(cond, self.value(dtype, depth - 1), self.value(dtype, depth - 1))
+            return tir.Select(
+                cond, self.value(dtype, depth - 1), self.value(dtype, depth - 1)
+            )
         return tir.Cast(dtype, self.value(INTS[self.pick(len(INTS))], depth - 1))
 
     def condition(self, depth: int) -> tir.Expr:
@@ -81,14 +88,20 @@ class Writer:
         op = ("lt", "le", "gt", "ge", "eq", "ne")[self.pick(6)]
         depth = max(depth - 1, 0)
         a, b = self.value(dtype, depth), self.value(dtype, depth)
-        return tir.Binary(op, a, b) if a != b else self.condition(depth)  # compilers warn of x < x
+        return (
+            tir.Binary(op, a, b) if a != b else self.condition(depth)
+        )  # compilers warn of x < x
 
     def leaf(self, dtype: DType) -> tir.Expr:
         kind = self.pick(8)
         if kind < 5:
-            return tir.BufferLoad(INPUTS[dtype.name], (tir.IntImm(self.pick(SIZE), INT32),))
+            return tir.BufferLoad(
+                INPUTS[dtype.name], (tir.IntImm(self.pick(SIZE), INT32),)
+            )
         if kind < 7:
-            return tir.IntImm(self.pick(100) if not dtype.signed else self.pick(100) - 50, dtype)
+            return tir.IntImm(
+                self.pick(100) if not dtype.signed else self.pick(100) - 50, dtype
+            )
         return tir.IntImm((dtype.min, dtype.max)[self.pick(2)], dtype)
 
 
@@ -156,13 +169,17 @@ def numbers(seed: int) -> dict[str, np.ndarray]:
         small = rng.integers(0 if not dtype.signed else -20, 20, SIZE).astype(dtype.np)
         small[:2] = (dtype.min, dtype.max)
         raw = dtype is UINT64
-        values["u64_raw" if raw else dtype.short] = small.view(np.int64) if raw else small
+        values["u64_raw" if raw else dtype.short] = (
+            small.view(np.int64) if raw else small
+        )
     return values
 
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("seed", [0, 1])
-def test_random_integer_expressions_equal_the_interpreter(run_kernel, seed: int) -> None:
+def test_random_integer_expressions_equal_the_interpreter(
+    run_kernel, seed: int
+) -> None:
     writer, inputs = Writer(seed), numbers(seed)
     stores: list[tuple[DType, tir.Expr]] = []
     while len(stores) < 160:
@@ -176,7 +193,7 @@ def test_random_integer_expressions_equal_the_interpreter(run_kernel, seed: int)
         np.testing.assert_array_equal(value, expected[name].view(value.dtype))
 
 
-# ---- text --------------------------------------------------------------------------------------
+# ---- text ----------------------------------------------------------------------------
 
 
 def printed(node: tir.Expr) -> str:
@@ -214,11 +231,16 @@ def plus(a: tir.Expr, b: tir.Expr) -> tir.Expr:
         (tir.Binary("mul", tir.Cast(INT64, VI), tir.Cast(INT64, VJ)), "(int64_t)i * j"),
         (tir.Binary("or", tir.Binary("and", VI, imm(1)), VJ), "(i & 1) | j"),
         (
-            tir.Binary("and", tir.Binary("ge", VI, imm(0)), tir.Binary("lt", VI, imm(5))),
+            tir.Binary(
+                "and", tir.Binary("ge", VI, imm(0)), tir.Binary("lt", VI, imm(5))
+            ),
             "i >= 0 && i < 5",
         ),
         (tir.Not(tir.Binary("eq", VI, VJ)), "!(i == j)"),
-        (tir.Select(tir.Binary("lt", VI, VJ), imm(1), plus(VI, imm(1))), "i < j ? 1 : i + 1"),
+        (
+            tir.Select(tir.Binary("lt", VI, VJ), imm(1), plus(VI, imm(1))),
+            "i < j ? 1 : i + 1",
+        ),
         (tir.Cast(INT8, plus(VI, imm(1))), "(int8_t)(i + 1)"),
         (tir.Cast(FLOAT32, tir.Cast(INT32, X)), "(float)x[i]"),
         (tir.Binary("min", VI, tir.Cast(INT32, X)), "m_min_i32(i, x[i])"),
@@ -239,7 +261,8 @@ def test_indices_are_row_major_with_constants_folded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1.0, "1.0f"), (0.1, "0.1f"), (-2.5e-30, "-2.5e-30f"), (1e20, "1e+20f")]
+    ("value", "text"),
+    [(1.0, "1.0f"), (0.1, "0.1f"), (-2.5e-30, "-2.5e-30f"), (1e20, "1e+20f")],
 )
 def test_floats_are_the_shortest_text_that_reads_back(value: float, text: str) -> None:
     assert float_literal(value, FLOAT32).text == text

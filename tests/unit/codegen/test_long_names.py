@@ -16,7 +16,9 @@ def test_constants_and_kernels_have_distinct_names(length: int) -> None:
     name = "m" * length
     module = replace(load_module(digits_dir() / "digits.tflite"), name=name)
     tree = compile_model(module, Options(target="c")).tree
-    text = "".join(str(tree.files[f"model/{name}{end}"]) for end in (".c", ".h", "_weights.h"))
+    text = "".join(
+        str(tree.files[f"model/{name}{end}"]) for end in (".c", ".h", "_weights.h")
+    )
     functions = set(re.findall(rf"\b({name}\w*)\(", text))
     arrays = re.findall(rf"static const \w+ ({name}\w*)\[\d", text)
     assert arrays

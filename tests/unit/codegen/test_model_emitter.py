@@ -39,8 +39,12 @@ def dense(rows: int = 3, depth: int = 8) -> Builder:
 
 
 def dense_reference(b: Builder, x: np.ndarray) -> np.ndarray:
-    w, bias = (b.constants[f"{b.name}.{n}"].array().astype(np.int64) for n in ("w", "bias"))
-    return np.clip((w @ (x.astype(np.int64) + 3) + bias) >> 4, -128, 127).astype(np.int8)
+    w, bias = (
+        b.constants[f"{b.name}.{n}"].array().astype(np.int64) for n in ("w", "bias")
+    )
+    return np.clip((w @ (x.astype(np.int64) + 3) + bias) >> 4, -128, 127).astype(
+        np.int8
+    )
 
 
 @pytest.mark.host_c
@@ -123,7 +127,9 @@ def test_a_prefix_names_everything(module_of) -> None:
 
 
 def test_the_runtime_names_every_type_that_a_tensor_may_have() -> None:
-    kinds = {item.name for item in vars(dtypes).values() if isinstance(item, dtypes.DType)}
+    kinds = {
+        item.name for item in vars(dtypes).values() if isinstance(item, dtypes.DType)
+    }
     assert set(RUNTIME_DTYPES) == kinds - {"handle"}
 
 

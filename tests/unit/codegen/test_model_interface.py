@@ -63,7 +63,9 @@ int main(void)
 
 
 @pytest.mark.host_c
-def test_a_run_refuses_null_misaligned_and_foreign_pointers(tmp_path, module_of) -> None:
+def test_a_run_refuses_null_misaligned_and_foreign_pointers(
+    tmp_path, module_of
+) -> None:
     tree = emit_model(module_of(adder()), {})
     assert program(tmp_path, tree, WORKSPACE_MAIN) == "-1 -1 -2 0 0 -1 -1 -2 -3 16"
 
@@ -87,20 +89,43 @@ int main(void)
 
 
 def linked(folder: Path, header: Path, *flags: str) -> str:
-    """Compile CALL with `header` and the model of `folder`; return what the linker reports."""
+    """Compile CALL with `header` and the model of `folder`; return what the linker
+    reports.
+    """
     (folder / "main.cc").write_text(CALL)
-    library = [GCC, "-c", "-O2", *flags, str(folder / "model" / "m.c"), "-o", str(folder / "m.o")]
+    library = [
+        GCC,
+        "-c",
+        "-O2",
+        *flags,
+        str(folder / "model" / "m.c"),
+        "-o",
+        str(folder / "m.o"),
+    ]
     subprocess.run(library, check=True)
-    main = ["-I", str(header), "-x", "c++" if "-flto" in flags else "c", str(folder / "main.cc")]
+    main = [
+        "-I",
+        str(header),
+        "-x",
+        "c++" if "-flto" in flags else "c",
+        str(folder / "main.cc"),
+    ]
     command = [GCC, "-O2", *flags, *main, "-x", "none", str(folder / "m.o")]
-    done = subprocess.run([*command, "-o", str(folder / "a")], capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "-o", str(folder / "a")], capture_output=True, text=True
+    )
     assert "model" not in done.stderr
     return done.stderr
 
 
 @pytest.mark.host_c
 @pytest.mark.parametrize(
-    "flags", [("-g",), ("-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"), ("-flto",)]
+    "flags",
+    [
+        ("-g",),
+        ("-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"),
+        ("-flto",),
+    ],
 )
 def test_a_program_with_a_header_of_another_interface_does_not_link(
     tmp_path, module_of, flags
@@ -114,7 +139,9 @@ def test_a_program_with_a_header_of_another_interface_does_not_link(
 
 def test_comments_and_constants_do_not_change_the_interface(module_of) -> None:
     trees = [
-        emit_model(module_of(adder(values=values)), {}, EmitOptions(tool_version=version))
+        emit_model(
+            module_of(adder(values=values)), {}, EmitOptions(tool_version=version)
+        )
         for values, version in (((*range(COUNT),), "1.0"), ((1,) * COUNT, "1.1"))
     ]
     assert trees[0].files["model/m.c"] != trees[1].files["model/m.c"]
@@ -125,10 +152,19 @@ def test_comments_and_constants_do_not_change_the_interface(module_of) -> None:
 def test_a_build_with_checked_sizes_refuses_a_short_pool(tmp_path, module_of) -> None:
     emit_model(module_of(adder()), {}).write(tmp_path)
     for short, status in ((0, 0), (1, 256 - 10)):
-        assert linked(tmp_path, tmp_path / "model", "-DM_CHECK_SIZES", f"-DSHORT={short}") == ""
+        assert (
+            linked(tmp_path, tmp_path / "model", "-DM_CHECK_SIZES", f"-DSHORT={short}")
+            == ""
+        )
         assert subprocess.run([str(tmp_path / "a")]).returncode == status
     (tmp_path / "other.c").write_text("#define M_CHECK_SIZES\n" + CALL)
-    command = [GCC, "-DSHORT=0", "-I", str(tmp_path / "model"), str(tmp_path / "other.c")]
+    command = [
+        GCC,
+        "-DSHORT=0",
+        "-I",
+        str(tmp_path / "model"),
+        str(tmp_path / "other.c"),
+    ]
     mixed = subprocess.run(
         [*command, str(tmp_path / "model" / "m.c"), "-o", str(tmp_path / "b")],
         capture_output=True,
@@ -168,7 +204,10 @@ int main(void)
 @pytest.mark.host_c
 def test_a_callback_sees_each_operator_and_cancels_a_run(tmp_path, module_of) -> None:
     tree = emit_model(module_of(adder()), {}, EmitOptions(emit_probe_callback=True))
-    assert program(tmp_path, tree, PROBED_MAIN) == "0; 0.0 32 1; 0.1 32 1; 0; 0.0 32 1; -11"
+    assert (
+        program(tmp_path, tree, PROBED_MAIN)
+        == "0; 0.0 32 1; 0.1 32 1; 0; 0.0 32 1; -11"
+    )
 
 
 DESCRIBED_MAIN = """
@@ -269,7 +308,7 @@ def test_probes_surround_each_operator(tmp_path, module_of) -> None:
     assert program(tmp_path, tree, PROBE_MAIN, *flags) == "0.0 32 1; 0.1 32 1; "
 
 
-# ---- pools -------------------------------------------------------------------------------------
+# ---- pools ---------------------------------------------------------------------------
 
 
 def test_the_interface_knows_whether_a_run_consumes_its_input(module_of) -> None:
@@ -278,7 +317,9 @@ def test_the_interface_knows_whether_a_run_consumes_its_input(module_of) -> None
     assert isinstance(main, tir.PrimFunc)
     assert not build_interface(module, main, ModelNames("m")).consumes_input
     second = main.body.body  # type: ignore[union-attr]  # the window of y
-    moved = replace(second, source=replace(second.source, offset=main.body.source.offset))  # type: ignore[union-attr]
+    moved = replace(
+        second, source=replace(second.source, offset=main.body.source.offset)
+    )  # type: ignore[union-attr]
     overlapped = replace(main, body=replace(main.body, body=moved))  # type: ignore[type-var]
     assert build_interface(
         module.with_function(overlapped), overlapped, ModelNames("m")
@@ -286,38 +327,63 @@ def test_the_interface_knows_whether_a_run_consumes_its_input(module_of) -> None
 
 
 def test_pools_of_the_glue_are_in_their_sections(module_of) -> None:
-    module = replace(module_of(adder()), pools=(PoolInfo("sram", 1000, section=".noinit.ram"),))
+    module = replace(
+        module_of(adder()), pools=(PoolInfo("sram", 1000, section=".noinit.ram"),)
+    )
     glue = str(emit_model(module, {}).files["firmware/fwr_app.c"])
-    assert 'APP_SECTION(".noinit.ram")\n#if FWR_GUARDS\nstatic uint8_t guarded_sram[' in glue
+    assert (
+        'APP_SECTION(".noinit.ram")\n#if FWR_GUARDS\nstatic uint8_t guarded_sram['
+        in glue
+    )
     assert "#else\nstatic uint8_t pool_sram[M_SRAM_SIZE];\n#endif" in glue
 
 
-# ---- every compiler ----------------------------------------------------------------------------
+# ---- every compiler ------------------------------------------------------------------
 
 TARGETS = [
     ("gcc",),
     ("clang",),
     ("arm-none-eabi-gcc", "-mcpu=cortex-m0", "-mthumb"),
     ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard"),
-    ("riscv64-unknown-elf-gcc", "-march=rv32imac", "-mabi=ilp32", "--specs=picolibc.specs"),
+    (
+        "riscv64-unknown-elf-gcc",
+        "-march=rv32imac",
+        "-mabi=ilp32",
+        "--specs=picolibc.specs",
+    ),
 ]
 
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("command", TARGETS, ids=lambda c: "-".join(c[:2]))
 @pytest.mark.parametrize("kind", ["arena", "caller", "unlinked"])
-def test_model_and_glue_compile_without_a_warning(tmp_path, module_of, command, kind) -> None:
+def test_model_and_glue_compile_without_a_warning(
+    tmp_path, module_of, command, kind
+) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"needs {command[0]}, not found on PATH")
     makers = {"caller": caller_module, "unlinked": unlinked_module}
     module = makers[kind](module_of) if kind in makers else module_of(adder())
     emit_model(module, {}).write(tmp_path)
     flags = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
-    flags += ["-Wdouble-promotion", "-Werror", f"-I{runtime_dir()}", f"-I{tmp_path / 'model'}"]
+    flags += [
+        "-Wdouble-promotion",
+        "-Werror",
+        f"-I{runtime_dir()}",
+        f"-I{tmp_path / 'model'}",
+    ]
     for file in ("model/m.c", "firmware/fwr_app.c"):
         for profile in ("-DFWR_PROFILE=0", "-DFWR_PROFILE=1"):
             done = subprocess.run(
-                [*command, *flags, profile, "-c", str(tmp_path / file), "-o", str(tmp_path / "o")],
+                [
+                    *command,
+                    *flags,
+                    profile,
+                    "-c",
+                    str(tmp_path / file),
+                    "-o",
+                    str(tmp_path / "o"),
+                ],
                 capture_output=True,
                 text=True,
                 check=False,

@@ -52,7 +52,9 @@ int main(int argc, char **argv)
 
 
 @pytest.mark.host_c
-def test_constants_that_are_not_linked_come_through_the_block(tmp_path, module_of) -> None:
+def test_constants_that_are_not_linked_come_through_the_block(
+    tmp_path, module_of
+) -> None:
     tree = emit_model(unlinked_module(module_of), {})
     flag = f'-DPARAMS="{tmp_path / "model" / "m.params.bin"}"'
     assert program(tmp_path, tree, PARAMS_MAIN, flag) == "-9 -2 0 0 -1 21"
@@ -73,8 +75,13 @@ def test_the_parameter_index_has_the_offset_of_each_constant(module_of) -> None:
 
 @pytest.mark.host_c
 @pytest.mark.gcc  # and nm beside it
-def test_equal_constants_of_two_models_are_one_array_in_the_image(tmp_path, module_of) -> None:
-    modules = [module_of(adder(), name="one"), module_of(adder("other_add"), name="two")]
+def test_equal_constants_of_two_models_are_one_array_in_the_image(
+    tmp_path, module_of
+) -> None:
+    modules = [
+        module_of(adder(), name="one"),
+        module_of(adder("other_add"), name="two"),
+    ]
     shared = find_shared_constants(modules)
     tree = emit_shared_constants(shared)
     for module in modules:
@@ -88,12 +95,18 @@ def test_equal_constants_of_two_models_are_one_array_in_the_image(tmp_path, modu
         ["nm", str(tmp_path / "program")], capture_output=True, text=True, check=True
     ).stdout
     names = [line.split()[-1] for line in listed.splitlines()]
-    assert [n for n in names if n.startswith("shared_")] == list(shared_symbols(shared).values())
+    assert [n for n in names if n.startswith("shared_")] == list(
+        shared_symbols(shared).values()
+    )
     assert not [n for n in names if n in ("one_add_0_c", "two_other_add_c")]
 
 
 def test_equal_constants_of_one_model_are_one_array(module_of) -> None:
     module = module_of(adder())
     twin = replace(module.constants["add_0.c"], name="twin")
-    text = str(emit_model(replace(module, constants={**module.constants, "twin": twin}), {}).files)
+    text = str(
+        emit_model(
+            replace(module, constants={**module.constants, "twin": twin}), {}
+        ).files
+    )
     assert text.count("static const int32_t") == 1

@@ -31,7 +31,9 @@ int main(void)
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("numerics", ["litert", "onnx"])
-def test_helpers_of_the_header_quantize_as_the_runtimes(tmp_path, module_of, numerics) -> None:
+def test_helpers_of_the_header_quantize_as_the_runtimes(
+    tmp_path, module_of, numerics
+) -> None:
     b = Builder("clone_0", Span("m.tflite"))
     x, y = b.buffer_param("x", INT8, (4,), "in"), b.buffer_param("y", INT8, (4,), "out")
     with b.for_("i", 4) as i:
@@ -42,20 +44,29 @@ def test_helpers_of_the_header_quantize_as_the_runtimes(tmp_path, module_of, num
     reals = np.concatenate([np.arange(-600, 600) / 8, rng.normal(0, 40, 500), edges])
     reals = reals.astype(np.float32)
     given = "".join(f"{real!r}\n" for real in reals.tolist())
-    lines = program(tmp_path, emit_model(module, {}), QUANTIZE_MAIN, given=given).splitlines()
+    lines = program(
+        tmp_path, emit_model(module, {}), QUANTIZE_MAIN, given=given
+    ).splitlines()
     found = np.array([line.split() for line in lines], np.float64)
     np.testing.assert_array_equal(found[:, 0], quantized(reals, numerics))
     np.testing.assert_array_equal(found[:, 1], 0.5 * (found[:, 0] + 3))
 
 
 def quantized(reals: np.ndarray, numerics: str) -> np.ndarray:
-    """What LiteRT's QUANTIZE or ONNX Runtime computes; the scale is 0.5, the zero point -3."""
+    """What LiteRT's QUANTIZE or ONNX Runtime computes; the scale is 0.5, the zero point
+    -3.
+    """
     if numerics == "litert":
         x = TensorType(reals.shape, FLOAT32)
         y = TensorType(reals.shape, INT8, Quantization((0.5,), (-3,)))
-        (values,) = op_table()["quantize"].reference(OpCall("quantize", (x,), (y,)), [reals])
+        (values,) = op_table()["quantize"].reference(
+            OpCall("quantize", (x,), (y,)), [reals]
+        )
         return values
-    parser, helper = pytest.importorskip("onnx.parser"), pytest.importorskip("onnx.helper")
+    parser, helper = (
+        pytest.importorskip("onnx.parser"),
+        pytest.importorskip("onnx.helper"),
+    )
     runtime = pytest.importorskip("onnxruntime")
     graph = parser.parse_graph(
         f"g (float[{reals.size}] x) => (int8[{reals.size}] y)"
@@ -63,4 +74,6 @@ def quantized(reals: np.ndarray, numerics: str) -> np.ndarray:
     )
     opset = [helper.make_opsetid("", 17)]
     model = helper.make_model(graph, ir_version=8, opset_imports=opset)
-    return runtime.InferenceSession(model.SerializeToString()).run(None, {"x": reals})[0]
+    return runtime.InferenceSession(model.SerializeToString()).run(None, {"x": reals})[
+        0
+    ]

@@ -25,7 +25,13 @@ def test_the_loop_that_reads_the_input_is_found() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [READ, tir.Seq((OTHER, READ)), tir.Seq((OTHER,)), tir.Seq((LOOP, LOOP)), tir.Seq((LOOP, READ))],
+    [
+        READ,
+        tir.Seq((OTHER, READ)),
+        tir.Seq((OTHER,)),
+        tir.Seq((LOOP, LOOP)),
+        tir.Seq((LOOP, READ)),
+    ],
 )
 def test_a_program_without_one_loop_over_the_rows_is_refused(body: tir.Stmt) -> None:
     with pytest.raises(UsageError, match="no loop over the rows of x remains"):

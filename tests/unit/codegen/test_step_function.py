@@ -73,7 +73,14 @@ def steps_taken(model: Path, folder: Path, **options: Any) -> int:
     compiled = compile_for(load_model(model), "host", emit_step_api=True, **options)
     compiled.save(folder)
     (folder / "main.c").write_text(MAIN)
-    command = [GCC, "-std=c99", "-O1", *WARNINGS, f"-I{folder}/model", str(folder / "main.c")]
+    command = [
+        GCC,
+        "-std=c99",
+        "-O1",
+        *WARNINGS,
+        f"-I{folder}/model",
+        str(folder / "main.c"),
+    ]
     command += [str(folder / "model/digits.c"), "-lm", "-o", str(folder / "main")]
     subprocess.run(command, check=True)
     return int(subprocess.run([str(folder / "main")], check=True, stdout=-1).stdout)
@@ -95,7 +102,9 @@ def test_row_streaming_excludes_the_step_function(digits_path: Path) -> None:
     with pytest.raises(
         UsageError, match="--stream-input-rows and --emit-step-api do not go together"
     ):
-        compile_for(load_model(digits_path), "host", emit_step_api=True, stream_input_rows=True)
+        compile_for(
+            load_model(digits_path), "host", emit_step_api=True, stream_input_rows=True
+        )
 
 
 def test_without_the_option_no_step_function_is_generated(digits_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Statements: registers, windows, loops, intrinsics; text where it matters, numbers throughout."""
+"""Statements: registers, windows, loops, intrinsics; text where it matters, numbers
+throughout.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import FLOAT32, HANDLE, INT8, INT16, INT32, INT64, UINT8, UINT32, DType
+from firmwright.base.dtypes import (
+    FLOAT32,
+    HANDLE,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT32,
+    DType,
+)
 from firmwright.base.errors import InternalError
 from firmwright.codegen.emit_options import EmitOptions
 from firmwright.codegen.model_emitter import emit_model
@@ -17,21 +29,31 @@ from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
 
-def io(b: Builder, dtype: DType, count: int, out: DType | None = None, outputs: int = 0) -> Any:
+def io(
+    b: Builder, dtype: DType, count: int, out: DType | None = None, outputs: int = 0
+) -> Any:
     """The kernel's `x` and `y`."""
     y_type = out or dtype
     x = b.buffer_param("x", dtype, (count,), "in", dtype.size_bytes)
     return x, b.buffer_param("y", y_type, (outputs or count,), "out", y_type.size_bytes)
 
 
-def source(module: Any, intrinsics: Any = None, options: EmitOptions | None = None) -> str:
-    return str(emit_model(module, intrinsics or {}, options or EmitOptions()).files["model/m.c"])
+def source(
+    module: Any, intrinsics: Any = None, options: EmitOptions | None = None
+) -> str:
+    return str(
+        emit_model(module, intrinsics or {}, options or EmitOptions()).files[
+            "model/m.c"
+        ]
+    )
 
 
 def body(text: str, kernel: str) -> str:
     """The lines between the braces of a kernel, unindented."""
     start = text.index(f"void m_{kernel}(")
-    lines = text[text.index("\n{\n", start) + 3 : text.index("\n}\n", start)].splitlines()
+    lines = text[
+        text.index("\n{\n", start) + 3 : text.index("\n}\n", start)
+    ].splitlines()
     return "\n".join(line[4:] for line in lines) + "\n"
 
 
@@ -92,7 +114,9 @@ def words(alignment: int) -> Builder:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("alignment", [1, 4])
-def test_bytes_may_be_read_as_words_at_any_declared_alignment(run_kernel, alignment) -> None:
+def test_bytes_may_be_read_as_words_at_any_declared_alignment(
+    run_kernel, alignment
+) -> None:
     x = np.arange(17, dtype=np.int8)
     got = run_kernel(words(alignment), {"x": x})["y"]
     start = 1 if alignment == 1 else 4
@@ -144,7 +168,10 @@ def test_a_limit_that_no_element_of_a_table_exceeds_is_not_printed(
 
     assert limited in source(module_of(kernel()))
     values = np.array([5, 6, 7, 8], np.int8)
-    expected = {min(place, 3): value for place, value in zip(table, values.tolist(), strict=True)}
+    expected = {
+        min(place, 3): value
+        for place, value in zip(table, values.tolist(), strict=True)
+    }
     got = run_kernel(kernel(), {"x": values})["y"]
     assert {place: got[place] for place in expected} == expected
 
@@ -205,7 +232,9 @@ def test_else_branches_that_only_test_again_are_one_chain(module_of) -> None:
             b.store(y, [0], 2)
         with b.else_():
             b.store(y, [0], 3)
-    assert "} else if (x[0] == 0) {\n    y[0] = 2;\n} else {\n" in body(source(module_of(b)), "k")
+    assert "} else if (x[0] == 0) {\n    y[0] = 2;\n} else {\n" in body(
+        source(module_of(b)), "k"
+    )
 
 
 @pytest.mark.host_c
@@ -254,7 +283,7 @@ def test_a_clamp_to_a_whole_type_saturates(run_kernel, kind: DType, shift: int) 
     np.testing.assert_array_equal(run_kernel(b, {"x": data})["y"], expected)
 
 
-# ---- intrinsics --------------------------------------------------------------------------------
+# ---- intrinsics ----------------------------------------------------------------------
 
 MAC = Intrinsic(
     "mac4",
@@ -279,7 +308,9 @@ DOUBLE = Intrinsic(
     portable="return x * 2;",
     doc="x * 2.",
     requires="dsp",
-    text={"gnu": 'int32_t y;\n__asm__("qadd %0, %1, %1" : "=r"(y) : "r"(x));\nreturn y;'},
+    text={
+        "gnu": 'int32_t y;\n__asm__("qadd %0, %1, %1" : "=r"(y) : "r"(x));\nreturn y;'
+    },
     result=INT32,
 )
 
@@ -291,9 +322,13 @@ def mac_kernel() -> Builder:
     acc, high = b.reg("acc", INT32), b.reg("high", INT32)
     b.store(acc, [0], 1)
     with b.for_("i", 2) as i:
-        registers = tuple(tir.BufferLoad(r, (tir.IntImm(0, INT32),)) for r in (acc, high))
+        registers = tuple(
+            tir.BufferLoad(r, (tir.IntImm(0, INT32),)) for r in (acc, high)
+        )
         pointers = (b.pointer(x, i * 4, 4), b.pointer(w, i * 4, 4))
-        b.append(tir.Evaluate(tir.IntrinsicCall("mac4", (*registers, *pointers), HANDLE)))
+        b.append(
+            tir.Evaluate(tir.IntrinsicCall("mac4", (*registers, *pointers), HANDLE))
+        )
     b.store(y, [0], b.load(acc, [0]))
     b.store(y, [1], call_intrinsic("twice", [b.load(high, [0])], INT32))
     return b
@@ -301,18 +336,25 @@ def mac_kernel() -> Builder:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("inline_asm", [True, False])
-def test_intrinsics_write_registers_and_read_through_pointers(run_kernel, inline_asm) -> None:
+def test_intrinsics_write_registers_and_read_through_pointers(
+    run_kernel, inline_asm
+) -> None:
     table = {"mac4": MAC, "twice": DOUBLE}
     x = np.arange(-4, 4, dtype=np.int8)
     expected = 1 + int((x.astype(int) * np.arange(8) * 1000).sum())
-    got = run_kernel(mac_kernel(), {"x": x}, table, EmitOptions(inline_asm=inline_asm))["y"]
+    got = run_kernel(mac_kernel(), {"x": x}, table, EmitOptions(inline_asm=inline_asm))[
+        "y"
+    ]
     assert list(got) == [expected, 2 * expected]
 
 
 def test_assembly_is_selected_by_one_macro_per_feature(module_of) -> None:
     table = {"mac4": MAC, "twice": DOUBLE}
     text = source(module_of(mac_kernel()), table)
-    assert "#if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(M_NO_INLINE_ASM)" in text
+    assert (
+        "#if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(M_NO_INLINE_ASM)"
+        in text
+    )
     assert "#if M_INLINE_ASM && defined(__ARM_FEATURE_DSP)\n#define M_ASM_DSP 1" in text
     plain = source(module_of(mac_kernel()), table, EmitOptions(inline_asm=False))
     assert "__asm__" not in plain
@@ -320,7 +362,9 @@ def test_assembly_is_selected_by_one_macro_per_feature(module_of) -> None:
 
 
 def test_only_intrinsics_that_are_called_are_printed(module_of) -> None:
-    assert "m_twice" not in source(module_of(sum_kernel()), {"mac4": MAC, "twice": DOUBLE})
+    assert "m_twice" not in source(
+        module_of(sum_kernel()), {"mac4": MAC, "twice": DOUBLE}
+    )
 
 
 def test_registers_indexed_by_a_variable_are_a_bug_with_their_name(module_of) -> None:
@@ -330,5 +374,7 @@ def test_registers_indexed_by_a_variable_are_a_bug_with_their_name(module_of) ->
     with b.for_("i", 4) as i:
         b.store(acc, [i], 0)
         b.store(y, [i], b.load(acc, [i]))
-    with pytest.raises(InternalError, match="the registers acc are indexed by a variable"):
+    with pytest.raises(
+        InternalError, match="the registers acc are indexed by a variable"
+    ):
         emit_model(module_of(b), {})

@@ -1,4 +1,6 @@
-"""The counting plugin declares a version of QEMU's plugin interface that its QEMU supports."""
+"""The counting plugin declares a version of QEMU's plugin interface that its QEMU
+supports.
+"""
 
 import subprocess
 from collections.abc import Sequence
@@ -21,7 +23,13 @@ USED = (
 ONE = ("n_vcpus", "n_max_vcpus")
 TWO = ("num_vcpus",)
 FOUR = (*TWO, "read_memory_vaddr")
-FIVE = (*FOUR, "write_memory_vaddr", "read_memory_hwaddr", "write_register", "translate_vaddr")
+FIVE = (
+    *FOUR,
+    "write_memory_vaddr",
+    "read_memory_hwaddr",
+    "write_register",
+    "translate_vaddr",
+)
 
 LOADER = """
 #include <dlfcn.h>
@@ -54,14 +62,21 @@ int main(int count, char **arguments)
 def test_the_plugin_declares_a_version_that_the_loading_qemu_supports(
     emulator: str, lowest: int, highest: int, functions: Sequence[str], tmp_path: Path
 ):
-    """The loader exports what that QEMU's qemu-plugin.h declares, and reads the version like it."""
-    stubs = "".join(f"void qemu_plugin_{name}(void) {{}}\n" for name in (*USED, *functions))
+    """The loader exports what that QEMU's qemu-plugin.h declares, and reads the version
+    like it.
+    """
+    stubs = "".join(
+        f"void qemu_plugin_{name}(void) {{}}\n" for name in (*USED, *functions)
+    )
     source = tmp_path / "loader.c"
     source.write_text(LOADER + stubs, encoding="utf-8")
     program = tmp_path / f"qemu-{emulator}"
     subprocess.run(["cc", "-rdynamic", source, "-o", program, "-ldl"], check=True)
     done = subprocess.run(
-        [program, build_counter_plugin(tmp_path)], capture_output=True, text=True, check=False
+        [program, build_counter_plugin(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
     assert lowest <= int(done.stdout) <= highest

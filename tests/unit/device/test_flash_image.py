@@ -33,14 +33,20 @@ def test_records_that_touch_become_one_piece_and_bases_count(tmp_path: Path) -> 
         record(1, 0, b""),
     )
     image = read_hex(file)
-    assert image.pieces == ((0x10002, b"mn"), (0x0800_0000, b"abcdefgh"), (0x0800_0010, b"ijkl"))
+    assert image.pieces == (
+        (0x10002, b"mn"),
+        (0x0800_0000, b"abcdefgh"),
+        (0x0800_0010, b"ijkl"),
+    )
     assert (image.size_bytes, image.end) == (14, 0x0800_0014)
     assert image.word(0x0800_0004) == int.from_bytes(b"efgh", "little")
     with pytest.raises(UsageError, match="no data at 0x8000006"):
         image.word(0x0800_0006)
 
 
-@pytest.mark.parametrize("line", ["", ":00", "hello", ":0100000041BF", ":zz", ":02000000410000BD"])
+@pytest.mark.parametrize(
+    "line", ["", ":00", "hello", ":0100000041BF", ":zz", ":02000000410000BD"]
+)
 def test_a_broken_record_is_an_error_with_its_line(line: str, tmp_path: Path) -> None:
     file = written(tmp_path, record(0, 0, b"a"), line)
     with pytest.raises(UsageError, match=r"a\.hex:2: this is not an Intel HEX record"):

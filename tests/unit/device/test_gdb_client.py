@@ -1,4 +1,6 @@
-"""Flashing over a GDB stub: for real into QEMU started empty, and into a stub that has flash."""
+"""Flashing over a GDB stub: for real into QEMU started empty, and into a stub that has
+flash.
+"""
 
 import re
 import socket
@@ -33,13 +35,17 @@ MAP = (
     "name",
     [
         pytest.param("mps2-an386", marks=pytest.mark.qemu),
-        pytest.param("hifive1-revb", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
+        pytest.param(
+            "hifive1-revb", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]
+        ),
         pytest.param("microbit", marks=[pytest.mark.qemu, pytest.mark.deep]),
         pytest.param("netduinoplus2", marks=[pytest.mark.qemu, pytest.mark.deep]),
         pytest.param("mps2-an505", marks=[pytest.mark.qemu, pytest.mark.deep]),
     ],
 )
-def test_a_machine_started_empty_is_programmed_verified_and_runs(name: str, tmp_path: Path) -> None:
+def test_a_machine_started_empty_is_programmed_verified_and_runs(
+    name: str, tmp_path: Path
+) -> None:
     board = load_board(name)
     app = (ROOT / "tests/runtime/tiny_app.c").read_text()
     SourceTree({"firmware/fwr_app.c": app}).merged(project_files(board)).write(tmp_path)
@@ -48,7 +54,9 @@ def test_a_machine_started_empty_is_programmed_verified_and_runs(name: str, tmp_
     content = read_hex(image.hex)
     path = tmp_path / "gdb"
     run = board.run
-    command = QemuCommand(run.machine, None, run.program, tuple(run.args), gdb=str(path))
+    command = QemuCommand(
+        run.machine, None, run.program, tuple(run.args), gdb=str(path)
+    )
     transport = start_qemu(command)
     _wait_for_server(path)
     with GdbClient(f"unix:{path}") as stub:
@@ -80,7 +88,9 @@ def _wait_for_server(path: Path) -> None:
 
 @dataclass
 class Stub:
-    """A debug probe's server: flash that must be erased and takes the flash packets alone."""
+    """A debug probe's server: flash that must be erased and takes the flash packets
+    alone.
+    """
 
     flash: bytearray = field(default_factory=lambda: bytearray(0x1000))
     commands: list[bytes] = field(default_factory=list)
@@ -95,7 +105,9 @@ class Stub:
                 received = b""
                 while more := line.recv(4096):
                     received += more
-                    while found := re.search(rb"\$([^#]*)#([0-9a-f]{2})", received, re.S):
+                    while found := re.search(
+                        rb"\$([^#]*)#([0-9a-f]{2})", received, re.S
+                    ):
                         received = received[found.end() :]
                         assert sum(found[1]) & 0xFF == int(found[2], 16)
                         answer = self.answer(found[1])
@@ -118,7 +130,9 @@ class Stub:
             return b"OK"
         if found := re.fullmatch(rb"vFlashWrite:(\w+):(.*)", command, re.S):
             at = int(found[1], 16) - 0x8000000
-            data = re.sub(rb"\}(.)", lambda m: bytes((m[1][0] ^ 0x20,)), found[2], flags=re.S)
+            data = re.sub(
+                rb"\}(.)", lambda m: bytes((m[1][0] ^ 0x20,)), found[2], flags=re.S
+            )
             for offset, byte in enumerate(data, at):
                 self.flash[offset] &= byte
             return b"OK"
@@ -140,7 +154,9 @@ def test_flash_of_the_memory_map_is_erased_before_writing() -> None:
     with GdbClient(stub.address) as client:
         client.load(image)
         client.verify(image)
-        with pytest.raises(DeviceError, match=r"failed to write to 0x20000000: .*empty packet"):
+        with pytest.raises(
+            DeviceError, match=r"failed to write to 0x20000000: .*empty packet"
+        ):
             client.write(0x20000000, b"x")
     thread.join(5)
     assert stub.flash[0x100 : 0x100 + image.size_bytes] == image.pieces[0][1]

@@ -1,4 +1,6 @@
-"""The model's C in this process: what its interface promises, over every way to link and bind."""
+"""The model's C in this process: what its interface promises, over every way to link
+and bind.
+"""
 
 import os
 import signal
@@ -22,7 +24,8 @@ from firmwright.flows.samples.sample_batches import generate_samples
 @pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize(
-    "options", [{}, {"io_buffers": "caller"}, {"link_params": False}, {"preserve_input": True}]
+    "options",
+    [{}, {"io_buffers": "caller"}, {"link_params": False}, {"preserve_input": True}],
 )
 def test_the_library_computes_what_the_reference_computes(
     options: dict[str, object], digits_path: Path
@@ -82,8 +85,12 @@ sys.exit(main.main(["boards"]))
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize(("signal_", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_a_run_within_one_kernel(tmp_path: Path, signal_: signal.Signals, status: int):
+@pytest.mark.parametrize(
+    ("signal_", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_signals_end_a_run_within_one_kernel(
+    tmp_path: Path, signal_: signal.Signals, status: int
+):
     (tmp_path / "m.c").write_text(ENDLESS_C)
     build = ["gcc", "-shared", "-fPIC", "-o", tmp_path / "m.so", tmp_path / "m.c"]
     subprocess.run(build, check=True)

@@ -1,4 +1,6 @@
-"""The link's bytes: stuffing, frames, a reader that garbage cannot confuse, and payloads."""
+"""The link's bytes: stuffing, frames, a reader that garbage cannot confuse, and
+payloads.
+"""
 
 import struct
 
@@ -31,7 +33,9 @@ FRAMES = st.builds(
 )
 
 
-@given(st.one_of(st.binary(max_size=1200), st.integers(1, 1200).map(lambda n: b"\1" * n)))
+@given(
+    st.one_of(st.binary(max_size=1200), st.integers(1, 1200).map(lambda n: b"\1" * n))
+)
 def test_stuffed_bytes_have_no_zero_and_decode_to_the_same(data: bytes) -> None:
     stuffed = cobs_encode(data)
     assert 0 not in stuffed
@@ -63,11 +67,15 @@ def test_decoding_any_bytes_never_raises(data: bytes) -> None:
 
 
 @given(st.lists(FRAMES, max_size=5), st.integers(1, 40))
-def test_frames_come_out_in_order_however_the_stream_is_cut(frames: list[Frame], cut: int) -> None:
+def test_frames_come_out_in_order_however_the_stream_is_cut(
+    frames: list[Frame], cut: int
+) -> None:
     stream = b"".join(encode_frame(frame) for frame in frames)
     reader = FrameReader()
     seen = [
-        frame for at in range(0, len(stream), cut) for frame in reader.feed(stream[at : at + cut])
+        frame
+        for at in range(0, len(stream), cut)
+        for frame in reader.feed(stream[at : at + cut])
     ]
     assert seen == frames
 
@@ -79,7 +87,9 @@ def test_a_frame_after_garbage_is_read(frame: Frame, garbage: bytes) -> None:
 
 
 @given(FRAMES, st.data())
-def test_a_frame_with_one_changed_byte_is_never_accepted(frame: Frame, data: st.DataObject) -> None:
+def test_a_frame_with_one_changed_byte_is_never_accepted(
+    frame: Frame, data: st.DataObject
+) -> None:
     encoded = bytearray(encode_frame(frame))
     at = data.draw(st.integers(1, len(encoded) - 3))
     encoded[at] ^= data.draw(st.integers(1, 255))
@@ -105,7 +115,9 @@ def test_a_hello_of_another_version_names_both_versions() -> None:
     )
 
 
-@pytest.mark.parametrize("decode", [Hello.decode, RunAnswer.decode, decode_tensor, Fault.decode])
+@pytest.mark.parametrize(
+    "decode", [Hello.decode, RunAnswer.decode, decode_tensor, Fault.decode]
+)
 def test_an_answer_of_wrong_size_is_a_device_error(decode: object) -> None:
     assert callable(decode)
     with pytest.raises(DeviceError, match=r"has 3 bytes instead of \d+"):
@@ -126,7 +138,9 @@ def test_a_fault_names_registers_cause_and_operator() -> None:
     words = [0] * 12
     words[6], words[8] = 0x1234, 1 << 25
     fault = Fault.decode(struct.pack("<HHI12I", 1, 3, 900, *words))
-    assert str(fault).startswith("the processor faulted in operator 3 (division by zero): r0=0x")
+    assert str(fault).startswith(
+        "the processor faulted in operator 3 (division by zero): r0=0x"
+    )
     assert "pc=0x00001234" in str(fault)
     assert str(fault).endswith(", 900 bytes of stack used")
 

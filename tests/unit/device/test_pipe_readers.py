@@ -7,14 +7,23 @@ import sys
 
 import pytest
 
-from firmwright.device.pipe_readers import SelectPipeReader, ThreadPipeReader, make_pipe_reader
+from firmwright.device.pipe_readers import (
+    SelectPipeReader,
+    ThreadPipeReader,
+    make_pipe_reader,
+)
 
-SAYS = "import sys, time; sys.stdout.write('hello'); sys.stdout.flush(); sys.stdin.read()"
+SAYS = (
+    "import sys, time; sys.stdout.write('hello'); sys.stdout.flush(); sys.stdin.read()"
+)
 
 
 def child() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", SAYS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        [sys.executable, "-c", SAYS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
     )
 
 
@@ -24,7 +33,9 @@ def test_a_reader_waits_reads_and_sees_the_end(system: str) -> None:
         assert process.stdout is not None
         assert process.stdin is not None
         reader = make_pipe_reader(process.stdout, system)
-        assert isinstance(reader, SelectPipeReader if system == "posix" else ThreadPipeReader)
+        assert isinstance(
+            reader, SelectPipeReader if system == "posix" else ThreadPipeReader
+        )
         said = b""
         while len(said) < 5:
             said += reader.read(2, 10.0) or b""

@@ -16,7 +16,8 @@ def test_the_only_matching_port_is_selected() -> None:
 
 def test_of_two_matching_ports_the_caller_chooses_or_both_are_listed() -> None:
     assert (
-        find_serial_port("b", ("0483:374b",), (ONE, OTHER, TWO), lambda ports: ports[1]) == TWO.name
+        find_serial_port("b", ("0483:374b",), (ONE, OTHER, TWO), lambda ports: ports[1])
+        == TWO.name
     )
     with pytest.raises(UsageError) as caught:
         find_serial_port("b", ("0483:374b",), (ONE, OTHER, TWO))

@@ -1,4 +1,6 @@
-"""Sessions with the tiny firmware as a host process: right results, refusals, and when it dies."""
+"""Sessions with the tiny firmware as a host process: right results, refusals, and when
+it dies.
+"""
 
 import os
 import signal
@@ -76,7 +78,12 @@ def test_firmware_of_another_model_is_refused(tiny_firmware: Build) -> None:
 
 @pytest.mark.parametrize(
     "inputs",
-    [{}, {"x": np.zeros(SIZE, np.int8)}, {X: np.zeros(SIZE, np.uint8)}, {X: np.zeros(9, np.int8)}],
+    [
+        {},
+        {"x": np.zeros(SIZE, np.int8)},
+        {X: np.zeros(SIZE, np.uint8)},
+        {X: np.zeros(9, np.int8)},
+    ],
 )
 def test_inputs_that_do_not_fit_are_usage_errors(
     tiny_firmware: Build, inputs: dict[str, NDArray[Any]]
@@ -85,7 +92,7 @@ def test_inputs_that_do_not_fit_are_usage_errors(
         session.run(inputs)
 
 
-# ---- The output belongs to a run on the input as written ----------------------------------------
+# ---- The output belongs to a run on the input as written -----------------------------
 
 
 def test_output_before_any_run_is_refused(tiny_firmware: Build) -> None:
@@ -130,7 +137,9 @@ def test_a_preserved_input_serves_many_runs(tiny_firmware: Build) -> None:
     assert outputs["runs"].tolist() == [5]
 
 
-def test_a_failing_run_names_the_models_status_and_leaves_no_output(tiny_firmware: Build) -> None:
+def test_a_failing_run_names_the_models_status_and_leaves_no_output(
+    tiny_firmware: Build,
+) -> None:
     with open_session(tiny_firmware()) as session:
         with pytest.raises(DeviceError, match="the model's run returned -7"):
             session.run(ramp(FAIL))
@@ -139,7 +148,7 @@ def test_a_failing_run_names_the_models_status_and_leaves_no_output(tiny_firmwar
         assert session.run(ramp())[Y].tolist() == doubled(ramp())
 
 
-# ---- Parameters, measuring, profile -------------------------------------------------------------
+# ---- Parameters, measuring, profile --------------------------------------------------
 
 
 def test_parameters_are_demanded_then_used(tiny_firmware: Build) -> None:
@@ -174,13 +183,19 @@ def test_profile_counts_calls_and_checksums(tiny_firmware: Build) -> None:
         assert double.checksum == zlib.crc32(bytes(doubled(ramp())))
         assert count.checksum == zlib.crc32((1).to_bytes(4, "little"))
         session.execute(3)
-        assert [(one.calls, one.checksum) for one in session.profile()] == [(3, 0), (3, 0)]
+        assert [(one.calls, one.checksum) for one in session.profile()] == [
+            (3, 0),
+            (3, 0),
+        ]
 
 
 def test_taps_give_the_bytes_that_each_operator_wrote(tiny_firmware: Build) -> None:
     with open_session(tiny_firmware("FWR_PROFILE=1")) as session:
         session.write_inputs(ramp())
-        assert list(session.taps()) == [(0, bytes(doubled(ramp()))), (1, (1).to_bytes(4, "little"))]
+        assert list(session.taps()) == [
+            (0, bytes(doubled(ramp()))),
+            (1, (1).to_bytes(4, "little")),
+        ]
         assert session.read_outputs()[Y].tolist() == doubled(ramp())
         assert list(session.taps(1)) == [(1, (2).to_bytes(4, "little"))]
         assert list(session.taps(7)) == []
@@ -203,11 +218,15 @@ def test_taps_of_an_image_without_probes_are_refused(tiny_firmware: Build) -> No
 
 
 def test_a_hello_of_another_host_aborts_a_batch_of_runs(tiny_firmware: Build) -> None:
-    """A host that asked for a thousand years of runs and vanished does not keep the next one."""
+    """A host that asked for a thousand years of runs and vanished does not keep the
+    next one.
+    """
     transport = ProcessTransport([tiny_firmware()])
     left = Session(transport)
     request = run_request(0xFFFFFFFF, checksums=False)
-    transport.write(encode_frame(Frame(left._line._session, 900, Command.RUN, 0, request)))
+    transport.write(
+        encode_frame(Frame(left._line._session, 900, Command.RUN, 0, request))
+    )
     with Session(transport, timeouts=Timeouts(hello_s=5.0)) as session:
         outputs = session.run(ramp())
         assert outputs[Y].tolist() == doubled(ramp())
@@ -229,10 +248,12 @@ def test_stack_use_of_a_port_without_stack_is_unsupported(tiny_firmware: Build) 
         session.stack_bytes()
 
 
-# ---- Faults and restarts ------------------------------------------------------------------------
+# ---- Faults and restarts -------------------------------------------------------------
 
 
-def test_a_crash_is_reported_with_its_operator_and_reset_revives(tiny_firmware: Build) -> None:
+def test_a_crash_is_reported_with_its_operator_and_reset_revives(
+    tiny_firmware: Build,
+) -> None:
     with open_session(tiny_firmware("FWR_PROFILE=1")) as session:
         for _ in range(2):
             with pytest.raises(FaultError) as caught:
@@ -243,7 +264,9 @@ def test_a_crash_is_reported_with_its_operator_and_reset_revives(tiny_firmware: 
             assert session.run(ramp())["runs"].tolist() == [1]
 
 
-def test_a_faulted_firmware_answers_everything_with_the_fault(tiny_firmware: Build) -> None:
+def test_a_faulted_firmware_answers_everything_with_the_fault(
+    tiny_firmware: Build,
+) -> None:
     with open_session(tiny_firmware()) as session:
         with pytest.raises(FaultError):
             session.run(ramp(CRASH))
@@ -263,12 +286,16 @@ def test_reset_forgets_the_run(tiny_firmware: Build) -> None:
 def test_another_host_taking_over_is_a_clear_error(tiny_firmware: Build) -> None:
     transport = ProcessTransport([tiny_firmware()])
     with Session(transport) as session:
-        transport.write(encode_frame(Frame(session._line._session ^ 1, 1, Command.HELLO)))
+        transport.write(
+            encode_frame(Frame(session._line._session ^ 1, 1, Command.HELLO))
+        )
         with pytest.raises(DeviceError, match="lost this session"):
             session.run(ramp())
 
 
-def test_killing_the_process_in_the_middle_of_a_run_is_a_clear_error(tiny_firmware: Build) -> None:
+def test_killing_the_process_in_the_middle_of_a_run_is_a_clear_error(
+    tiny_firmware: Build,
+) -> None:
     transport = ProcessTransport([tiny_firmware()], name="tiny")
     with Session(transport) as session:
         session.write_inputs(ramp(HANG))
@@ -282,11 +309,15 @@ def test_killing_the_process_in_the_middle_of_a_run_is_a_clear_error(tiny_firmwa
     )
 
 
-def test_a_run_that_never_ends_is_a_timeout_and_the_process_is_ended(tiny_firmware: Build) -> None:
+def test_a_run_that_never_ends_is_a_timeout_and_the_process_is_ended(
+    tiny_firmware: Build,
+) -> None:
     transport = ProcessTransport([tiny_firmware()])
     with (
         Session(transport, timeouts=Timeouts(run_s=0.3)) as session,
-        pytest.raises(DeviceTimeoutError, match=r"accepted but did not end within 0\.3 s"),
+        pytest.raises(
+            DeviceTimeoutError, match=r"accepted but did not end within 0\.3 s"
+        ),
     ):
         session.run(ramp(HANG))
     with pytest.raises(ProcessLookupError):
@@ -294,7 +325,9 @@ def test_a_run_that_never_ends_is_a_timeout_and_the_process_is_ended(tiny_firmwa
 
 
 def test_a_process_other_than_firmware_is_a_clear_error() -> None:
-    transport = ProcessTransport(["sh", "-c", "echo cannot start >&2; exit 4"], name="tool")
+    transport = ProcessTransport(
+        ["sh", "-c", "echo cannot start >&2; exit 4"], name="tool"
+    )
     with pytest.raises(DeviceError) as caught:
         Session(transport)
     assert str(caught.value) == (
@@ -308,7 +341,7 @@ def test_a_silent_process_is_a_timeout() -> None:
         Session(ProcessTransport(["sleep", "60"]), timeouts=Timeouts(hello_s=0.2))
 
 
-# ---- Processes ----------------------------------------------------------------------------------
+# ---- Processes -----------------------------------------------------------------------
 
 
 ORPHAN_MAKER = """
@@ -320,14 +353,20 @@ time.sleep(60)
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process exists and is more than a zombie that nobody has reaped yet."""
+    """Whether the process exists and is more than a zombie that nobody has reaped
+    yet.
+    """
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
     except FileNotFoundError:
         return False
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a child to its parent")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux ties a child to its parent"
+)
 def test_a_child_dies_with_its_parent(tiny_firmware: Build) -> None:
     path = os.pathsep.join(sys.path)
     with subprocess.Popen(

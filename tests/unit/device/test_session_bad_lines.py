@@ -17,7 +17,9 @@ pytestmark = pytest.mark.host_c
 
 
 class CountingRuns:
-    """Runs sessions over a bad line and checks that no run is lost, doubled or wrong."""
+    """Runs sessions over a bad line and checks that no run is lost, doubled or
+    wrong.
+    """
 
     def __init__(self, program: Path, rates: FaultRates, seed: int) -> None:
         self.line = FaultyTransport(ProcessTransport([program]), rates, seed)
@@ -32,19 +34,25 @@ class CountingRuns:
         return session
 
 
-@pytest.mark.parametrize("seed", [0])  # test_bad_lines.py has many more, in virtual time
+@pytest.mark.parametrize(
+    "seed", [0]
+)  # test_bad_lines.py has many more, in virtual time
 @pytest.mark.parametrize("program", [(), ("TINY_IN_PLACE",)])
 def test_one_percent_of_flipped_bytes_changes_no_result(
     tiny_firmware: Build, program: tuple[str, ...], seed: int
 ) -> None:
     check = CountingRuns(tiny_firmware(*program), FaultRates(flip=0.01), seed)
     session = check.check(runs=3)
-    assert session._payload_bytes < session.info.payload_max_bytes  # it learned to be modest
+    assert (
+        session._payload_bytes < session.info.payload_max_bytes
+    )  # it learned to be modest
 
 
 def test_a_bad_line_over_a_terminal_changes_no_result(tiny_firmware: Build) -> None:
     with PtyProcess(lambda _: [tiny_firmware()]) as process:
-        line = FaultyTransport(SerialTransport(process.name), FaultRates(flip=0.003), seed=5)
+        line = FaultyTransport(
+            SerialTransport(process.name), FaultRates(flip=0.003), seed=5
+        )
         with Session(line) as session:
             for number in (1, 2):
                 assert session.run(ramp(number))[Y].tolist() == doubled(ramp(number))
@@ -52,18 +60,24 @@ def test_a_bad_line_over_a_terminal_changes_no_result(tiny_firmware: Build) -> N
 
 
 @pytest.mark.parametrize("rates", [FaultRates(drop=0.005), FaultRates(duplicate=0.005)])
-def test_lost_and_doubled_bytes_change_no_result(tiny_firmware: Build, rates: FaultRates) -> None:
+def test_lost_and_doubled_bytes_change_no_result(
+    tiny_firmware: Build, rates: FaultRates
+) -> None:
     CountingRuns(tiny_firmware(), rates, seed=7).check(runs=3)
 
 
 def test_a_hopeless_line_is_a_timeout(tiny_firmware: Build) -> None:
-    line = FaultyTransport(ProcessTransport([tiny_firmware()]), FaultRates(flip=0.5), seed=1)
+    line = FaultyTransport(
+        ProcessTransport([tiny_firmware()]), FaultRates(flip=0.5), seed=1
+    )
     with pytest.raises(DeviceTimeoutError):
         Session(line, timeouts=Timeouts(hello_s=0.5))
 
 
 class FrameRepeater:
-    """Sends every frame three times and an old one in between; puts garbage before all."""
+    """Sends every frame three times and an old one in between; puts garbage before
+    all.
+    """
 
     def __init__(self, inner: ProcessTransport) -> None:
         self._inner = inner
@@ -97,14 +111,20 @@ def test_garbage_and_repeated_and_stale_requests_change_nothing(
             assert outputs["runs"].tolist() == [number]
 
 
-def test_a_run_repeated_on_the_wire_runs_once_and_answers_alike(tiny_firmware: Build) -> None:
+def test_a_run_repeated_on_the_wire_runs_once_and_answers_alike(
+    tiny_firmware: Build,
+) -> None:
     transport = ProcessTransport([tiny_firmware()])
     with Session(transport) as session:
         session.write_inputs(ramp())
         session.execute()
         line = session._line
         again = Frame(
-            line._session, line._sequence, Command.RUN, 0, run_request(1, checksums=False)
+            line._session,
+            line._sequence,
+            Command.RUN,
+            0,
+            run_request(1, checksums=False),
         )
         for _ in range(3):
             transport.write(encode_frame(again))

@@ -26,7 +26,9 @@ class HungUpError(Exception):
 
 @dataclass
 class Chip:
-    """Flash behind a boot ROM. Writes to what was not erased leave rubbish, as in real flash."""
+    """Flash behind a boot ROM. Writes to what was not erased leave rubbish, as in real
+    flash.
+    """
 
     line: int
     extended: bool = True
@@ -71,7 +73,10 @@ class Chip:
                 self.started_at = BASE + self.address()
             case kind if kind == erase:
                 self.say(ACK)
-                assert self.take(3 if self.extended else 2) in (b"\xff\xff\x00", b"\xff\x00")
+                assert self.take(3 if self.extended else 2) in (
+                    b"\xff\xff\x00",
+                    b"\xff\x00",
+                )
                 self.flash[:] = b"\xff" * SIZE
                 self.say(ACK)
             case _:
@@ -145,7 +150,9 @@ def line() -> Iterator[Line]:
 
 
 @pytest.mark.parametrize("extended", [True, False])
-def test_a_chip_is_erased_written_read_back_and_started(extended: bool, line: Line) -> None:
+def test_a_chip_is_erased_written_read_back_and_started(
+    extended: bool, line: Line
+) -> None:
     chip = Chip(line.chip_end, extended=extended)
     line.serve(chip)
     rom = Stm32BootRom(line.port)
@@ -169,7 +176,9 @@ def test_wrong_flash_contents_are_detected(line: Line) -> None:
 
 def test_a_protected_chip_is_reported(line: Line) -> None:
     line.serve(Chip(line.chip_end, protected=True))
-    with pytest.raises(DeviceError, match=r"refused to erase\. Try: the flash may be protected"):
+    with pytest.raises(
+        DeviceError, match=r"refused to erase\. Try: the flash may be protected"
+    ):
         Stm32BootRom(line.port).load(IMAGE)
 
 
@@ -177,5 +186,7 @@ def test_a_line_without_a_boot_rom_ends_in_a_time_out(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("firmwright.device.stm32_boot_rom._ANSWER_S", 0.01)
-    with pytest.raises(DeviceTimeoutError, match=r"no boot ROM answers\. Try: set BOOT0 high"):
+    with pytest.raises(
+        DeviceTimeoutError, match=r"no boot ROM answers\. Try: set BOOT0 high"
+    ):
         Stm32BootRom(line.port)

@@ -37,9 +37,13 @@ def variant_of(name: str, folder: Path, pattern: str, text: str) -> Board:
 @pytest.mark.qemu
 def test_the_link_works_through_memory(tmp_path: Path) -> None:
     console = '\n[console]\ndriver = "rtt"\n'
-    board = variant_of("mps2-an386", tmp_path, r"\n\[counter\]", f"{console}\n[counter]")
+    board = variant_of(
+        "mps2-an386", tmp_path, r"\n\[counter\]", f"{console}\n[counter]"
+    )
     app = (ROOT / "tests/runtime/tiny_app.c").read_text()
-    SourceTree({"firmware/fwr_app.c": app}).merged(project_files(board)).write(tmp_path / "project")
+    SourceTree({"firmware/fwr_app.c": app}).merged(project_files(board)).write(
+        tmp_path / "project"
+    )
     image = build_project(tmp_path / "project")
     values = (np.arange(600) % 60).astype(np.int8)
     with Session(open_transport(board, image.elf)) as session:
@@ -56,7 +60,10 @@ def test_a_missing_debug_probe_is_an_error() -> None:
 
 def plugin_request(tmp_path: Path) -> TransportRequest:
     board = variant_of(
-        "mps2-an386", tmp_path, r"\[run\].*?(?=\n\[)", '[run]\nkind = "plugin"\nprogram = "acme"\n'
+        "mps2-an386",
+        tmp_path,
+        r"\[run\].*?(?=\n\[)",
+        '[run]\nkind = "plugin"\nprogram = "acme"\n',
     )
     return TransportRequest(board, Path("f.elf"), "", 115200)
 
@@ -87,8 +94,12 @@ def test_a_port_of_an_installed_plugin_gets_the_image(
     (tmp_path / "acme_link.py").write_text(PLUGIN)
     info = tmp_path / "acme_link-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-link\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[firmwright.transports]\nacme = acme_link:open_acme\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: acme-link\nVersion: 1.0\n"
+    )
+    (info / "entry_points.txt").write_text(
+        "[firmwright.transports]\nacme = acme_link:open_acme\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     invalidate_caches()
     digits = str(ROOT / "examples/01_digits/digits.tflite")
@@ -97,10 +108,16 @@ def test_a_port_of_an_installed_plugin_gets_the_image(
     assert "bit" in capsys.readouterr().out
 
 
-def test_a_package_provides_a_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("acme", f"{__name__}:AcmeTransport", transport_plugins.ENTRY_POINT_GROUP)
+def test_a_package_provides_a_transport(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint(
+        "acme", f"{__name__}:AcmeTransport", transport_plugins.ENTRY_POINT_GROUP
+    )
     monkeypatch.setattr(transport_plugins, "entry_points", lambda group: [point])
-    monkeypatch.setattr(transport_plugins, "load_entry_point", lambda point: AcmeTransport)
+    monkeypatch.setattr(
+        transport_plugins, "load_entry_point", lambda point: AcmeTransport
+    )
     request = plugin_request(tmp_path)
     by_board = open_transport(request.board, request.elf)
     assert isinstance(by_board, AcmeTransport)

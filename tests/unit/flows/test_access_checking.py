@@ -1,4 +1,6 @@
-"""Access checking: a correct plan has no reports, and an error of one byte is reported."""
+"""Access checking: a correct plan has no reports, and an error of one byte is
+reported.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def digits_for(path: Path, target: str, **options: object) -> Compilation:
 @pytest.fixture(scope="module")
 def on_m4(tmp_path_factory: pytest.TempPathFactory) -> CheckedLibrary:
     path = Path(__file__).parents[3] / "examples" / "01_digits" / "digits.tflite"
-    return build_checked_library(digits_for(path, M4), tmp_path_factory.mktemp("watched"))
+    return build_checked_library(
+        digits_for(path, M4), tmp_path_factory.mktemp("watched")
+    )
 
 
 def fault(library: CheckedLibrary, moved: list[RelocatedBuffer]) -> str:
@@ -57,20 +61,31 @@ def shifted(library: CheckedLibrary, name: str, by: int) -> list[RelocatedBuffer
 
 
 @pytest.mark.parametrize("target", [M4, M55])
-def test_correct_plan_runs_bit_exact_without_reports(digits_path: Path, target: str) -> None:
-    found = verify(digits_for(digits_path, target), samples=2, open_with=open_checked_session)
+def test_correct_plan_runs_bit_exact_without_reports(
+    digits_path: Path, target: str
+) -> None:
+    found = verify(
+        digits_for(digits_path, target), samples=2, open_with=open_checked_session
+    )
     assert (found.samples, found.mismatches) == (2, 0)
 
 
-def test_overlap_by_one_byte_is_reported_with_both_buffers(on_m4: CheckedLibrary) -> None:
+def test_overlap_by_one_byte_is_reported_with_both_buffers(
+    on_m4: CheckedLibrary,
+) -> None:
     said = fault(on_m4, shifted(on_m4, "depthwise_conv_2d_1", -1))
-    assert "operator 1 (depthwise_conv2d, depthwise_conv_2d_1) reads byte 1023 of conv_2d_1" in said
+    assert (
+        "operator 1 (depthwise_conv2d, depthwise_conv_2d_1) reads byte 1023 of conv_2d_1"
+        in said
+    )
     assert "operator 1 (depthwise_conv2d, depthwise_conv_2d_1) has overwritten" in said
     assert "with depthwise_conv_2d_1" in said
 
 
 def wrong_plans(library: CheckedLibrary) -> Iterator[tuple[str, list[RelocatedBuffer]]]:
-    """Each buffer that has another just below or above it, moved into that one by a byte."""
+    """Each buffer that has another just below or above it, moved into that one by a
+    byte.
+    """
     assert library.compiled.module.plan is not None
     for each in library.moved:
         for other in library.moved:
@@ -85,26 +100,36 @@ def test_most_overlaps_with_a_neighbor_are_caught(on_m4: CheckedLibrary) -> None
 
 
 def test_plan_with_all_buffers_at_one_offset_is_caught(on_m4: CheckedLibrary) -> None:
-    assert "has overwritten" in fault(on_m4, [replace(m, planned=0) for m in on_m4.moved])
+    assert "has overwritten" in fault(
+        on_m4, [replace(m, planned=0) for m in on_m4.moved]
+    )
 
 
 def test_out_of_bounds_access_is_caught_at_the_byte(on_m4: CheckedLibrary) -> None:
     short = [
-        replace(m, size_bytes=m.size_bytes - 1) if m.name == "conv_2d_1" else m for m in on_m4.moved
+        replace(m, size_bytes=m.size_bytes - 1) if m.name == "conv_2d_1" else m
+        for m in on_m4.moved
     ]
     said = fault(on_m4, short)
-    assert "accesses pool sram outside its buffers: 0 bytes beyond the end of conv_2d_1" in said
+    assert (
+        "accesses pool sram outside its buffers: 0 bytes beyond the end of conv_2d_1"
+        in said
+    )
 
 
 def test_read_of_an_unwritten_byte_is_caught(on_m4: CheckedLibrary) -> None:
-    """The caller's input counts as written: with another one named so, the real one is not."""
+    """The caller's input counts as written: with another one named so, the real one is
+    not.
+    """
     inputs = on_m4.compiled.module.io.inputs
     swapped = {inputs[0].buffer: "digit", "digit": inputs[0].buffer}
     moved = [replace(m, name=swapped.get(m.name, m.name)) for m in on_m4.moved]
     assert "which has not been written" in fault(on_m4, moved)
 
 
-def test_relocated_buffers_have_gaps_and_keep_planned_offsets(digits_path: Path) -> None:
+def test_relocated_buffers_have_gaps_and_keep_planned_offsets(
+    digits_path: Path,
+) -> None:
     module = digits_for(digits_path, M4).module
     assert module.plan is not None
     _, moved = insert_redzones(module)
@@ -117,6 +142,7 @@ def test_relocated_buffers_have_gaps_and_keep_planned_offsets(digits_path: Path)
 
 def test_access_checking_needs_the_host(digits_path: Path) -> None:
     with pytest.raises(
-        UsageError, match="memory accesses are checked on the host only, not on mps2-an386"
+        UsageError,
+        match="memory accesses are checked on the host only, not on mps2-an386",
     ):
         open_checked_session(compile_for(load_model(digits_path), "mps2-an386"))

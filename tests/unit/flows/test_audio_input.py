@@ -18,7 +18,10 @@ from firmwright.flows.samples.sample_batches import read_inputs
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "02_keyword"
-KEYWORD, DIGITS = EXAMPLE / "keyword.tflite", ROOT / "examples" / "01_digits" / "digits.tflite"
+KEYWORD, DIGITS = (
+    EXAMPLE / "keyword.tflite",
+    ROOT / "examples" / "01_digits" / "digits.tflite",
+)
 
 
 def write_wav(path: Path, samples: np.ndarray, channels: int = 1) -> str:
@@ -54,10 +57,14 @@ def test_other_models_and_files_are_refused(tmp_path: Path):
     sound = np.zeros(1000)
     digits, keyword = (compile_for(load_model(path)) for path in (DIGITS, KEYWORD))
     path = write_wav(tmp_path / "x.wav", sound)
-    said = r"no audio front end: it takes image int8 \[1, 8, 8, 1\]\. Try: an \.npz file"
+    said = (
+        r"no audio front end: it takes image int8 \[1, 8, 8, 1\]\. Try: an \.npz file"
+    )
     with pytest.raises(UsageError, match=said):
         read_inputs(path, digits)
-    with pytest.raises(UsageError, match=r"2 channels of 16 bits .*Try: one channel of 16 bits"):
+    with pytest.raises(
+        UsageError, match=r"2 channels of 16 bits .*Try: one channel of 16 bits"
+    ):
         read_inputs(write_wav(tmp_path / "stereo.wav", sound, 2), keyword)
     with pytest.raises(UsageError, match="and 20 bytes"):
         read_inputs(write_wav(tmp_path / "short.wav", sound[:10]), keyword)

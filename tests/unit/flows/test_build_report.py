@@ -25,7 +25,15 @@ def test_report_figures_add_up(
 ):
     out, old = tmp_path / "report.html", tmp_path / "old.json"
     old.write_text(json.dumps(EARLIER), encoding="utf-8")
-    words = ["report", str(digits_path), "--board", "mps2-an386", "--optimize", "ram", "--json"]
+    words = [
+        "report",
+        str(digits_path),
+        "--board",
+        "mps2-an386",
+        "--optimize",
+        "ram",
+        "--json",
+    ]
     assert main([*words, "-o", str(out), "--baseline", str(old)]) == 0
     told = json.loads(capsys.readouterr().out)
     found = read_report(out)

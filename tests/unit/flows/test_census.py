@@ -20,7 +20,12 @@ from firmwright.flows.model.model import find_model_files
 from firmwright.flows.verify import census
 from firmwright.flows.verify.census import CensusTask, run_in_process
 from firmwright.graph_builder import GraphBuilder
-from firmwright.report.census_page import CensusEntry, CensusStatus, render_census, sum_entries
+from firmwright.report.census_page import (
+    CensusEntry,
+    CensusStatus,
+    render_census,
+    sum_entries,
+)
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples/01_digits/digits.tflite"
@@ -28,7 +33,9 @@ DIGITS = ROOT / "examples/01_digits/digits.tflite"
 
 def task(**changes: object) -> CensusTask:
     size = DIGITS.stat().st_size
-    return replace(CensusTask("digits.tflite", str(DIGITS), size, {}, 1, False, 300.0), **changes)
+    return replace(
+        CensusTask("digits.tflite", str(DIGITS), size, {}, 1, False, 300.0), **changes
+    )
 
 
 @pytest.mark.host_c
@@ -39,7 +46,10 @@ def test_models_pass_and_fail_side_by_side(
     shutil.copy(DIGITS, tmp_path / "sub")
     (tmp_path / "broken.tflite").write_bytes(DIGITS.read_bytes()[:300])
     page = tmp_path / "page.html"
-    assert main(["census", str(tmp_path), "--samples", "1", "-o", str(page), "--json"]) == 0
+    assert (
+        main(["census", str(tmp_path), "--samples", "1", "-o", str(page), "--json"])
+        == 0
+    )
     data = json.loads(capsys.readouterr().out)
     entries = {entry["file"]: entry for entry in data["models"]}
     assert data["counts"] == {"equal": 1, "unsupported": 1}
@@ -81,7 +91,9 @@ def test_a_profile_gives_the_share_of_default_loops() -> None:
 
 
 def test_totals_weight_models_by_their_counts() -> None:
-    first = CensusEntry("a", 1, "equal", count=900, unit="ns", macs=300, default_loops=0.0)
+    first = CensusEntry(
+        "a", 1, "equal", count=900, unit="ns", macs=300, default_loops=0.0
+    )
     second = CensusEntry("b", 1, "equal", count=100, macs=100, default_loops=0.9)
     entry = replace(second, slowest_default="mul", slowest_default_share=0.6)
     absent = CensusEntry("c", 1, "too-large", "no room")
@@ -108,7 +120,11 @@ def test_a_model_beyond_the_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     [
         (InternalError("a violated invariant"), CensusStatus.DEFECT, ["litert"]),
         (ZeroDivisionError("of ours"), CensusStatus.DEFECT, ["litert"]),
-        (ReferenceRefusalError("LiteRT declines"), CensusStatus.REFUSED, ["litert", "tflm"]),
+        (
+            ReferenceRefusalError("LiteRT declines"),
+            CensusStatus.REFUSED,
+            ["litert", "tflm"],
+        ),
         (
             ToolFailedError("a text with: refuses this model"),
             CensusStatus.FAILED,
@@ -117,7 +133,10 @@ def test_a_model_beyond_the_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_a_status_follows_from_the_type_of_the_error(
-    error: Exception, status: CensusStatus, runs: list[str], monkeypatch: pytest.MonkeyPatch
+    error: Exception,
+    status: CensusStatus,
+    runs: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried = []
 
@@ -135,7 +154,9 @@ def test_a_census_with_a_defect_ends_with_the_status_of_one(
 ) -> None:
     shutil.copy(DIGITS, tmp_path)
     entry = CensusEntry("digits.tflite", 1, CensusStatus.DEFECT, "a violated invariant")
-    monkeypatch.setattr("firmwright.cli.census.take_census", lambda tasks, executor: (entry,))
+    monkeypatch.setattr(
+        "firmwright.cli.census.take_census", lambda tasks, executor: (entry,)
+    )
     assert main(["census", str(tmp_path)]) == InternalError.exit_code
     output = capsys.readouterr()
     assert "ended in a defect of Firmwright" in output.out
@@ -161,7 +182,10 @@ def test_models_are_found_in_subfolders(tmp_path: Path) -> None:
     for name in ("b.tflite", "a/c.onnx", "a/readme.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
-    assert [path.name for path in find_model_files(str(tmp_path), "**/*")] == ["c.onnx", "b.tflite"]
+    assert [path.name for path in find_model_files(str(tmp_path), "**/*")] == [
+        "c.onnx",
+        "b.tflite",
+    ]
 
 
 @pytest.mark.host_c
@@ -177,7 +201,9 @@ def test_a_model_that_only_tflm_runs_is_compared_with_tflm() -> None:
 @pytest.mark.parametrize(
     ("elements", "share"), [pytest.param(2, 0.0, marks=pytest.mark.deep), (10, 1.0)]
 )
-def test_kernels_without_a_loop_are_no_default_loops(elements: int, share: float) -> None:
+def test_kernels_without_a_loop_are_no_default_loops(
+    elements: int, share: float
+) -> None:
     g = GraphBuilder("net")
     x = g.input("x", (1, elements), scale=0.05)
     model = g.model(g.call("softmax", x, scale=1 / 256, zero_point=-128, beta=1.0))

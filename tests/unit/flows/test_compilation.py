@@ -1,4 +1,6 @@
-"""Options: given ones take precedence over the module's; those used by a pass are fixed."""
+"""Options: given ones take precedence over the module's; those used by a pass are
+fixed.
+"""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -28,12 +30,20 @@ def digits(digits_path: Path) -> Model:
 def test_plain_model_gets_the_default_options(digits: Model):
     options = options_for(digits.module, {})
     assert options == Options()
-    assert (options.board, options.numerics, options.optimize) == ("host", "litert", "balanced")
+    assert (options.board, options.numerics, options.optimize) == (
+        "host",
+        "litert",
+        "balanced",
+    )
 
 
 def test_given_options_are_those_of_a_compilation():
-    assert set(OptionValues.__annotations__) == {field.name for field in fields(Options)}
-    assert set(GivenOptions.__annotations__) == set(OptionValues.__annotations__) - {"board"}
+    assert set(OptionValues.__annotations__) == {
+        field.name for field in fields(Options)
+    }
+    assert set(GivenOptions.__annotations__) == set(OptionValues.__annotations__) - {
+        "board"
+    }
 
 
 def test_unknown_option_error_lists_the_options(digits: Model):
@@ -53,7 +63,11 @@ def test_module_saved_before_passes_carries_default_options(digits: Model):
     given = {"board": "mps2-an386", "numerics": "tflm", "io_buffers": "caller"}
     saved = module_after(digits, IMPORT_STAGE, options_for(digits.module, given))
     again = options_for(saved, {})
-    assert (again.board, again.numerics, again.io_buffers) == ("mps2-an386", "tflm", "caller")
+    assert (again.board, again.numerics, again.io_buffers) == (
+        "mps2-an386",
+        "tflm",
+        "caller",
+    )
     assert again.target == "cortex-m -mcpu=cortex-m4"
     moved = options_for(saved, {"board": "mps2-an505", "numerics": "litert"})
     assert (moved.board, moved.numerics, moved.target) == ("mps2-an505", "litert", "")
@@ -71,7 +85,9 @@ def test_partly_compiled_module_refuses_changed_options(digits: Model):
     )
 
 
-def test_module_saved_with_a_flash_budget_is_resumed_with_the_same_options(digits: Model):
+def test_module_saved_with_a_flash_budget_is_resumed_with_the_same_options(
+    digits: Model,
+):
     given = {"board": "mps2-an386", "optimize": "balanced", "flash_bytes": 60000}
     saved = module_after(digits, "cse", options_for(digits.module, given))
     resumed = options_for(saved, given)
@@ -100,7 +116,9 @@ def test_every_pass_leaves_a_module_that_verifies(digits: Model):
 
 def test_a_broken_module_is_reported_with_the_pass_that_left_it(digits: Model):
     module = digits.module
-    broken: IRModule = replace(module, functions={"main": replace(module.entry, body=())})
+    broken: IRModule = replace(
+        module, functions={"main": replace(module.entry, body=())}
+    )
     with pytest.raises(InternalError, match="pass mine broke the module: "):
         verify_after_pass("mine", broken)
 

@@ -9,7 +9,10 @@ from firmwright.base.dtypes import BOOL
 from firmwright.base.errors import InternalError
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
-from firmwright.flows.predict.cost_prediction import count_kernel_calls, predict_instructions
+from firmwright.flows.predict.cost_prediction import (
+    count_kernel_calls,
+    predict_instructions,
+)
 from firmwright.ir import tir
 from firmwright.ir.tir.builder import INDEX
 
@@ -23,9 +26,14 @@ def number(value: int) -> tir.IntImm:
 def test_calls_in_loops_are_counted_per_iteration():
     every_other = tir.Binary("eq", tir.Binary("mod", STEP, number(2)), number(1))
     body = tir.Seq(
-        (tir.PrimFuncCall("a", (), op=0), tir.If(every_other, tir.PrimFuncCall("b", (), op=1)))
+        (
+            tir.PrimFuncCall("a", (), op=0),
+            tir.If(every_other, tir.PrimFuncCall("b", (), op=1)),
+        )
     )
-    main = tir.Seq((tir.For(STEP, number(0), number(9), body), tir.PrimFuncCall("b", (), op=2)))
+    main = tir.Seq(
+        (tir.For(STEP, number(0), number(9), body), tir.PrimFuncCall("b", (), op=2))
+    )
     assert count_kernel_calls(main) == {(0, "a"): 9, (1, "b"): 4, (2, "b"): 1}
 
 

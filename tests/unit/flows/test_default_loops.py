@@ -1,4 +1,6 @@
-"""Elementwise operators have schedules on every core: none of these is a default loop."""
+"""Elementwise operators have schedules on every core: none of these is a default
+loop.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, conformance_cases
+from firmwright.conformance.case_tables import (
+    CaseTensor,
+    ConformanceCase,
+    conformance_cases,
+)
 from firmwright.flows.verify.census import _is_loop
-from firmwright.flows.verify.operator_conformance import NamedCase, cases_module, compile_cases
+from firmwright.flows.verify.operator_conformance import (
+    NamedCase,
+    cases_module,
+    compile_cases,
+)
 from firmwright.ir.tir.traversal import prim_calls, statements
 
 BOARDS = ("mps2-an385", "mps2-an386", "mps3-an547")
@@ -23,7 +33,9 @@ OPS = {
 def grown(case: ConformanceCase) -> ConformanceCase | None:
     """Return the case with tensors of SHAPE, or None if its tensors differ in shape."""
     tensors = [each for each in (*case.inputs, *case.outputs) if each is not None]
-    if len({each.shape for each in tensors}) > 1 or any(each.data is not None for each in tensors):
+    if len({each.shape for each in tensors}) > 1 or any(
+        each.data is not None for each in tensors
+    ):
         return None
 
     def large(tensor: CaseTensor | None) -> CaseTensor | None:
@@ -37,9 +49,13 @@ def grown(case: ConformanceCase) -> ConformanceCase | None:
 @pytest.mark.parametrize(
     ("op", "dtype"), [(op, dtype) for dtype, ops in OPS.items() for op in ops.split()]
 )
-def test_elementwise_operators_are_no_default_loops(op: str, dtype: str, board: str) -> None:
+def test_elementwise_operators_are_no_default_loops(
+    op: str, dtype: str, board: str
+) -> None:
     cases = filter(None, map(grown, conformance_cases(op)))
-    case = next(each for each in cases if each.inputs[0] and each.inputs[0].dtype == dtype)
+    case = next(
+        each for each in cases if each.inputs[0] and each.inputs[0].dtype == dtype
+    )
     compiled = compile_cases(cases_module([NamedCase(op, case)]), board, {})
     schedules = {each.index: each.schedule for each in compiled.summary.operators}
     loops = [

@@ -15,7 +15,12 @@ from firmwright.base.errors import UsageError
 from firmwright.cli import evaluate
 from firmwright.cli.evaluate import format_evaluation
 from firmwright.cli.main import main
-from firmwright.report.evaluation import ChangedSample, Confusion, Evaluation, render_evaluation
+from firmwright.report.evaluation import (
+    ChangedSample,
+    Confusion,
+    Evaluation,
+    render_evaluation,
+)
 
 DIGITS = Path(__file__).parents[3] / "examples/01_digits"
 FLOATS = DIGITS / "digits_float.tflite"
@@ -56,10 +61,17 @@ def test_the_layers_that_lose_most_come_first(evaluation: Evaluation) -> None:
 
 
 @pytest.mark.host_c
-def test_real_values_give_the_same_results_as_stored_ones(digits: fw.Compilation) -> None:
+def test_real_values_give_the_same_results_as_stored_ones(
+    digits: fw.Compilation,
+) -> None:
     stored = np.load(DATA["data"])["input_1"]
-    arrays = {"x": (stored + np.float32(128)) / np.float32(255), "y": np.load(DATA["labels"])}
-    result = fw.evaluate(digits, arrays, samples=40, classes=[f"d{k}" for k in range(10)])
+    arrays = {
+        "x": (stored + np.float32(128)) / np.float32(255),
+        "y": np.load(DATA["labels"]),
+    }
+    result = fw.evaluate(
+        digits, arrays, samples=40, classes=[f"d{k}" for k in range(10)]
+    )
     assert [run.what for run in result.runs] == ["model", "firmware"]
     assert result.runs[0].figures["top1"] == result.runs[1].figures["top1"] > 0.9
     assert result.layers == ()
@@ -67,7 +79,9 @@ def test_real_values_give_the_same_results_as_stored_ones(digits: fw.Compilation
 
 
 @pytest.mark.host_c
-def test_without_labels_classes_and_outputs_are_compared(digits: fw.Compilation) -> None:
+def test_without_labels_classes_and_outputs_are_compared(
+    digits: fw.Compilation,
+) -> None:
     images = np.load(DATA["data"])["input_1"][:4]
     result = fw.evaluate(digits, {"x": images}, against=FLOATS, compared=0)
     assert list(result.runs[0].figures) == ["same_class", "output_difference"]
@@ -77,12 +91,16 @@ def test_without_labels_classes_and_outputs_are_compared(digits: fw.Compilation)
 def test_a_float_model_with_another_input_is_refused(digits: fw.Compilation) -> None:
     images = np.load(DATA["data"])["input_1"][:1]
     keyword = DIGITS.parent / "02_keyword/keyword.tflite"
-    with pytest.raises(UsageError, match=r"the inputs of this model are .*, those of the other"):
+    with pytest.raises(
+        UsageError, match=r"the inputs of this model are .*, those of the other"
+    ):
         fw.evaluate(digits, {"x": images}, against=keyword)
 
 
 @pytest.mark.host_c
-def test_the_scores_of_a_classifier_are_judged_not_its_class_index(tmp_path: Path) -> None:
+def test_the_scores_of_a_classifier_are_judged_not_its_class_index(
+    tmp_path: Path,
+) -> None:
     scale = [1.0, 0.0, 0.0, 1.0, -1.0, -1.0]
     node = onnx.helper.make_node(
         "LinearClassifier",
@@ -96,9 +114,14 @@ def test_the_scores_of_a_classifier_are_judged_not_its_class_index(tmp_path: Pat
         post_transform="SOFTMAX",
     )
     kinds = {"x": (1, [1, 2]), "label": (7, [1]), "probabilities": (1, [1, 3])}
-    infos = [onnx.helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
+    infos = [
+        onnx.helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()
+    ]
     graph = onnx.helper.make_graph([node], "linear", infos[:1], infos[1:])
-    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    opsets = [
+        onnx.helper.make_opsetid("", 17),
+        onnx.helper.make_opsetid("ai.onnx.ml", 3),
+    ]
     file = tmp_path / "linear.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), file)
     rows = np.float32([[3, 0], [0, 3], [-3, -3], [2, 1], [1, 2]])
@@ -123,10 +146,31 @@ def test_the_command_writes_json_and_a_page(
 ) -> None:
     given: dict[str, object] = {}
     page = tmp_path / "page.html"
-    monkeypatch.setattr(evaluate, "evaluate", lambda *_, **more: given.update(more) or evaluation)
-    words = ["evaluate", str(DIGITS / "digits.tflite"), "--data", "here", "--classes", "a,b"]
+    monkeypatch.setattr(
+        evaluate, "evaluate", lambda *_, **more: given.update(more) or evaluation
+    )
+    words = [
+        "evaluate",
+        str(DIGITS / "digits.tflite"),
+        "--data",
+        "here",
+        "--classes",
+        "a,b",
+    ]
     assert (
-        main([*words, "--against", str(FLOATS), "--samples", "7", "-o", str(page), "--json"]) == 0
+        main(
+            [
+                *words,
+                "--against",
+                str(FLOATS),
+                "--samples",
+                "7",
+                "-o",
+                str(page),
+                "--json",
+            ]
+        )
+        == 0
     )
     said = json.loads(capsys.readouterr().out)
     assert (said["samples"], said["runs"][0]["figures"]["top5"], said["html"]) == (
@@ -134,7 +178,11 @@ def test_the_command_writes_json_and_a_page(
         1,
         str(page),
     )
-    assert (given["classes"], given["samples"], given["against"]) == (("a", "b"), 7, str(FLOATS))
+    assert (given["classes"], given["samples"], given["against"]) == (
+        ("a", "b"),
+        7,
+        str(FLOATS),
+    )
     assert 'id="accuracy"' in page.read_text(encoding="utf-8")
 
 
@@ -146,7 +194,7 @@ def test_an_emulated_board_agrees_with_the_runtime(digits_path: Path) -> None:
     assert result.runs[1].figures == result.runs[0].figures
 
 
-# ---- text and page -------------------------------------------------------------------------------
+# ---- text and page -------------------------------------------------------------------
 
 
 def changed_evaluation(classes: int) -> Evaluation:
@@ -168,7 +216,9 @@ def changed_evaluation(classes: int) -> Evaluation:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("classes", [2, 30])
-def test_changed_samples_and_confusions_are_shown(classes: int, evaluation: Evaluation) -> None:
+def test_changed_samples_and_confusions_are_shown(
+    classes: int, evaluation: Evaluation
+) -> None:
     result = replace(changed_evaluation(classes), runs=evaluation.runs)
     text = format_evaluation(result)
     assert "2 values differ from the model's runtime" in text

@@ -12,8 +12,13 @@ YES = tir.IntImm(1, INT32)
 
 
 def seq(*parts: tir.Stmt | str) -> tir.Stmt:
-    """Return a sequence in which a text is a call, and its operator the code of the letter."""
-    calls = (p if not isinstance(p, str) else tir.PrimFuncCall(p, (), op=ord(p)) for p in parts)
+    """Return a sequence in which a text is a call, and its operator the code of the
+    letter.
+    """
+    calls = (
+        p if not isinstance(p, str) else tir.PrimFuncCall(p, (), op=ord(p))
+        for p in parts
+    )
     return tir.Seq(tuple(calls))
 
 
@@ -34,4 +39,6 @@ def test_path_has_the_events_of_a_run(events: str) -> None:
 
 @pytest.mark.parametrize("events", ["", "ab", "abfa", "abba", "abaa"])
 def test_events_of_no_path_are_reported(events: str) -> None:
-    assert executed_calls(MAIN, events, lambda call, event: call.callee == event) is None
+    assert (
+        executed_calls(MAIN, events, lambda call, event: call.callee == event) is None
+    )

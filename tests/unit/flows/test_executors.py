@@ -28,7 +28,10 @@ def test_unreachable_scheduler_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_missing_dask_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
-    with pytest.raises(ToolMissingError) as raised, executors.open_executor(1, "tcp://127.0.0.1:1"):
+    with (
+        pytest.raises(ToolMissingError) as raised,
+        executors.open_executor(1, "tcp://127.0.0.1:1"),
+    ):
         pass
     assert "firmwright[dask]" in raised.value.hint
 
@@ -37,8 +40,14 @@ def test_missing_dask_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     ("answers", "message"),
     [
         ({}, "the Dask scheduler has no workers."),
-        ({"tcp://a": VERSION, "tcp://b": "0.0.1"}, "the worker tcp://b has not firmwright"),
-        ({"tcp://a": ModuleNotFoundError("No module")}, "the worker tcp://a has not firmwright"),
+        (
+            {"tcp://a": VERSION, "tcp://b": "0.0.1"},
+            "the worker tcp://b has not firmwright",
+        ),
+        (
+            {"tcp://a": ModuleNotFoundError("No module")},
+            "the worker tcp://a has not firmwright",
+        ),
     ],
 )
 def test_every_worker_of_a_cluster_has_this_version(

@@ -34,7 +34,9 @@ def crashing(compiled: Compilation, operator: str, family: str) -> Compilation:
     text = str(files["model/digits.c"])
     head = text.index(f"digits_{row['kernel']}(")
     start = text.index("\n{\n", head) + 3
-    files["model/digits.c"] = f"{text[:start]}    {CRASHES[family]} {MARK}\n{text[start:]}"
+    files["model/digits.c"] = (
+        f"{text[:start]}    {CRASHES[family]} {MARK}\n{text[start:]}"
+    )
     return replace(compiled, tree=SourceTree(files))
 
 
@@ -43,9 +45,15 @@ def crashing(compiled: Compilation, operator: str, family: str) -> Compilation:
     [
         pytest.param("host", "host", "profile", marks=pytest.mark.host_c),
         pytest.param("mps2-an386", "arm", "release", marks=pytest.mark.qemu),
-        pytest.param("qemu-riscv32-virt", "riscv32", "profile", marks=pytest.mark.qemu("riscv32")),
-        pytest.param("microbit", "arm", "release", marks=[pytest.mark.qemu, pytest.mark.deep]),
-        pytest.param("mps2-an505", "arm", "release", marks=[pytest.mark.qemu, pytest.mark.deep]),
+        pytest.param(
+            "qemu-riscv32-virt", "riscv32", "profile", marks=pytest.mark.qemu("riscv32")
+        ),
+        pytest.param(
+            "microbit", "arm", "release", marks=[pytest.mark.qemu, pytest.mark.deep]
+        ),
+        pytest.param(
+            "mps2-an505", "arm", "release", marks=[pytest.mark.qemu, pytest.mark.deep]
+        ),
     ],
 )
 def test_crash_is_reported_with_operator_and_line(
@@ -69,7 +77,9 @@ def test_crash_is_reported_with_operator_and_line(
 
 
 def with_statement(compiled: Compilation, statement: str, operator: int) -> Compilation:
-    """The same with a statement at the beginning of an operator, where the pools are in reach."""
+    """The same with a statement at the beginning of an operator, where the pools are in
+    reach.
+    """
     files = dict(compiled.tree.files)
     text = str(files["model/digits.c"])
     at = text.index("\n", text.index(f"DIGITS_PROBE({operator}, 0")) + 1
@@ -100,10 +110,16 @@ def test_a_write_next_to_a_pool_is_reported_with_pool_and_operator(
     compiled = compile_for(load_model(digits_path), board)
     (sample,) = generate_samples(compiled.module.io.inputs, 1).samples
     image = build_image(with_statement(compiled, statement, 2), "debug")
-    with open_session(compiled, image=image) as session, pytest.raises(FaultError) as caught:
+    with (
+        open_session(compiled, image=image) as session,
+        pytest.raises(FaultError) as caught,
+    ):
         session.run(sample)
     said = str(caught.value)
-    assert f"out-of-bounds write next to pool 'sram', detected during operator 2: {told}" in said
+    assert (
+        f"out-of-bounds write next to pool 'sram', detected during operator 2: {told}"
+        in said
+    )
     assert "The operator is 2, conv_2d_2 (conv2d, " in said
     assert caught.value.fault.pool == "sram"
 
@@ -122,7 +138,10 @@ def test_debug_image_computes_the_same_outputs(digits_path: Path) -> None:
 @pytest.mark.qemu
 @pytest.mark.parametrize(
     ("chip", "variant"),
-    [("mps2-an386", "release"), pytest.param("mps2-an505", "profile", marks=pytest.mark.deep)],
+    [
+        ("mps2-an386", "release"),
+        pytest.param("mps2-an505", "profile", marks=pytest.mark.deep),
+    ],
 )
 def test_watchdog_restart_names_the_hanging_operator(
     chip: str, variant: Variant, digits_path: Path, tmp_path: Path
@@ -135,7 +154,9 @@ def test_watchdog_restart_names_the_hanging_operator(
     _, hanging, sample = generate_samples(compiled.module.io.inputs, 3).samples
     with open_session(compiled, image=image) as session:
         expected = session.run(sample)["digit"].tolist()
-        assert session.device.execute(200).total > 20_000_000, "of 1 ns each: fed in between"
+        assert session.device.execute(200).total > 20_000_000, (
+            "of 1 ns each: fed in between"
+        )
         with pytest.raises(FaultError) as caught:
             session.run(hanging)
         session.device.reset()

@@ -1,4 +1,6 @@
-"""Images in a cache: one build for equal projects, safe for two at once, bounded in size."""
+"""Images in a cache: one build for equal projects, safe for two at once, bounded in
+size.
+"""
 
 import json
 import os
@@ -73,12 +75,16 @@ def test_concurrent_builds_of_the_same_image_share_the_work(
     elves = [process.communicate(timeout=120)[0].strip() for process in running]
     assert elves[0] == elves[1]
     assert Path(elves[0]).is_file()
-    assert len([entry for entry in (tmp_path / "builds").iterdir() if entry.is_dir()]) == 1
+    assert (
+        len([entry for entry in (tmp_path / "builds").iterdir() if entry.is_dir()]) == 1
+    )
 
 
 @pytest.mark.host_c
 def test_given_folder_gets_the_whole_project(tmp_path: Path, digits_path: Path):
-    image = build_image(compile_for(load_model(digits_path)), "release", tmp_path / "out")
+    image = build_image(
+        compile_for(load_model(digits_path)), "release", tmp_path / "out"
+    )
     assert image.elf.is_relative_to(tmp_path / "out")
     assert (tmp_path / "out" / "model" / "digits.c").is_file()
     assert image.library is not None
@@ -86,9 +92,13 @@ def test_given_folder_gets_the_whole_project(tmp_path: Path, digits_path: Path):
 
 @pytest.fixture
 def filled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A cache of two builds and two objects of 1,000 bytes; the last of each is in use."""
+    """A cache of two builds and two objects of 1,000 bytes; the last of each is in
+    use.
+    """
     monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path))
-    for number, name in enumerate(("builds/a", "objects/AB/b", "builds/c", "objects/AB/d")):
+    for number, name in enumerate(
+        ("builds/a", "objects/AB/b", "builds/c", "objects/AB/d")
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path
@@ -106,7 +116,9 @@ def names_left() -> list[str]:
 
 
 @pytest.mark.parametrize(("limit", "left"), [(4000, "abcd"), (3000, "bcd"), (1, "cd")])
-def test_least_recently_used_entries_beyond_the_limit_are_removed(filled: Path, limit, left):
+def test_least_recently_used_entries_beyond_the_limit_are_removed(
+    filled: Path, limit, left
+):
     assert trim_cache(limit) == 1000 * (4 - len(left))
     assert names_left() == list(left)
 
@@ -148,22 +160,32 @@ def test_the_limit_is_applied_after_a_build_and_can_be_set(filled: Path, monkeyp
         pass
     assert names_left() == ["c", "d", "new"]
     monkeypatch.setenv("FIRMWRIGHT_CACHE_SIZE", "much")
-    with pytest.raises(UsageError, match=r"FIRMWRIGHT_CACHE_SIZE is 'much'\. Try: a size such as"):
+    with pytest.raises(
+        UsageError, match=r"FIRMWRIGHT_CACHE_SIZE is 'much'\. Try: a size such as"
+    ):
         cache_limit_bytes()
 
 
 def test_cache_verb_shows_and_clears(filled: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["cache"]) == 0
-    assert "4,000 bytes of 268,435,456 (FIRMWRIGHT_CACHE_SIZE)" in capsys.readouterr().out
+    assert (
+        "4,000 bytes of 268,435,456 (FIRMWRIGHT_CACHE_SIZE)" in capsys.readouterr().out
+    )
     assert main(["cache", "clear", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert (shown["size_bytes"], shown["removed_bytes"], shown["builds"]) == (0, 4000, 0)
+    assert (shown["size_bytes"], shown["removed_bytes"], shown["builds"]) == (
+        0,
+        4000,
+        0,
+    )
 
 
 @pytest.mark.models
 @pytest.mark.qemu
 def test_runtime_ram_of_keyword_spotting_is_small(model_path: Callable[[str], Path]):
-    compiled = compile_for(load_model(model_path("kws_ref_model.tflite")), "stm32vldiscovery")
+    compiled = compile_for(
+        load_model(model_path("kws_ref_model.tflite")), "stm32vldiscovery"
+    )
     sizes = build_image(compiled).sizes
     pool = next(s.size_bytes for s in sizes.symbols if s.name == "pool_sram")
     assert sizes.ram_bytes - pool <= RAM_BESIDE_WORKSPACE_MAX_BYTES
@@ -173,5 +195,7 @@ def test_object_folder_is_created_atomically_by_scons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("FIRMWRIGHT_CACHE", str(tmp_path / "cache"))
-    assert not object_folder().exists(), "two builds would both put settings into an empty one"
+    assert not object_folder().exists(), (
+        "two builds would both put settings into an empty one"
+    )
     assert object_folder().parent.is_dir()

@@ -1,4 +1,6 @@
-"""A defect planted in one operator's C is found on the device: which, how many values, how much."""
+"""A defect planted in one operator's C is found on the device: which, how many values,
+how much.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def spoiled(compiled: Compilation, index: int, statement: str) -> Compilation:
     path = f"model/{name}.c"
     text = str(compiled.tree.files[path])
     probe = text.index(f"{name.upper()}_PROBE({index}, 1, ")
-    files = {**compiled.tree.files, path: f"{text[:probe]}{statement}\n    {text[probe:]}"}
+    files = {
+        **compiled.tree.files,
+        path: f"{text[:probe]}{statement}\n    {text[probe:]}",
+    }
     return replace(compiled, tree=SourceTree(files))
 
 
@@ -39,7 +44,9 @@ def first_difference(
         image = build_image(broken, options.get("variant", "release"))
         return open_session(compiled, image=image, **options)
 
-    return verify(compiled, samples=2, find_first_divergence=True, open_with=opened, **given).layer
+    return verify(
+        compiled, samples=2, find_first_divergence=True, open_with=opened, **given
+    ).layer
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,9 @@ def first_difference(
         pytest.param("mps2-an386", marks=[pytest.mark.qemu, pytest.mark.deep]),
     ],
 )
-def test_integer_divergence_is_reported_with_its_extent(board: str, digits_path: Path) -> None:
+def test_integer_divergence_is_reported_with_its_extent(
+    board: str, digits_path: Path
+) -> None:
     compiled = compile_for(load_model(digits_path), board)
     row = next(r for r in compiled.metadata["operators"] if r["name"] == "conv_2d_2")
     wrong = "conv_2d_2[7] ^= 4; conv_2d_2[9] ^= 1;"
@@ -64,13 +73,17 @@ def test_integer_divergence_is_reported_with_its_extent(board: str, digits_path:
 @pytest.mark.host_c
 def test_row_streamed_operators_are_compared(digits_path: Path) -> None:
     found = verify(
-        compile_for(load_model(digits_path), optimize="ram"), samples=2, find_first_divergence=True
+        compile_for(load_model(digits_path), optimize="ram"),
+        samples=2,
+        find_first_divergence=True,
     )
     assert (found.layer, found.layers_compared) == (None, 9)
 
 
 def two_convolutions(folder: Path) -> Path:
-    """Convolutions of floats with a relu between: their channels are moved to the end."""
+    """Convolutions of floats with a relu between: their channels are moved to the
+    end.
+    """
     rng = np.random.default_rng(0)
     weights = {"w1": (4, 3, 3, 3), "w2": (2, 4, 3, 3)}
     path = folder / "two.onnx"
@@ -99,7 +112,9 @@ def test_float_divergence_is_reported_with_its_extent(tmp_path: Path) -> None:
     check = partial(first_difference, compiled)
     assert check(compiled) is None
     row = next(r for r in compiled.metadata["operators"] if r["name"] == "b_moved")
-    found = check(spoiled(compiled, row["index"], "b_moved[5] += 2.0f; b_moved[6] += 1e-7f;"))
+    found = check(
+        spoiled(compiled, row["index"], "b_moved[5] += 2.0f; b_moved[6] += 1e-7f;")
+    )
     assert found is not None
     assert (found.name, found.values, found.mismatches) == ("b_moved", 4 * 8 * 8, 1)
     assert found.max_abs_error == pytest.approx(2.0, abs=1e-3)

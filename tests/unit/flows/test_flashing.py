@@ -9,12 +9,23 @@ from pathlib import Path
 import pytest
 
 from firmwright.artifacts import Image
-from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
+from firmwright.base.errors import (
+    DeviceError,
+    ToolFailedError,
+    ToolMissingError,
+    UsageError,
+)
 from firmwright.boards import list_boards, load_board
 from firmwright.boards.flash_tools import FLASH_RUNNERS
 from firmwright.device.flash_tools import TOOLS
 from firmwright.flows.board import flashing
-from firmwright.flows.board.flashing import erase, find_volume, flash, plan_erase, plan_flashing
+from firmwright.flows.board.flashing import (
+    erase,
+    find_volume,
+    flash,
+    plan_erase,
+    plan_flashing,
+)
 from tests.runtime.stm32_image import stm32_image
 
 SAYS = {
@@ -41,7 +52,9 @@ def image(tmp_path: Path) -> Image:
     return stm32_image(tmp_path)
 
 
-def test_command_lines_of_flash_tools(image: Image, golden: Callable[..., None]) -> None:
+def test_command_lines_of_flash_tools(
+    image: Image, golden: Callable[..., None]
+) -> None:
     boards = {
         "pyocd": "nrf52840-dk",
         "openocd": "nucleo-h743zi",
@@ -54,10 +67,14 @@ def test_command_lines_of_flash_tools(image: Image, golden: Callable[..., None])
         plan = plan_flashing(load_board(board), image, runner)
         for verify in (False, True):
             lines.append(f"{runner} on {board}{', verified' if verify else ''}:")
-            lines += ["  " + shlex.join(command) for command in plan.commands(verify=verify)]
+            lines += [
+                "  " + shlex.join(command) for command in plan.commands(verify=verify)
+            ]
             script = TOOLS[runner].script_text(plan.job, verify)
             lines += ["  | " + line for line in script.splitlines()]
-        lines += ["  erase: " + shlex.join(c) for c in TOOLS[runner].erase_commands(plan.job)]
+        lines += [
+            "  erase: " + shlex.join(c) for c in TOOLS[runner].erase_commands(plan.job)
+        ]
     golden("\n".join(lines).replace(str(image.directory), "DIR"))
 
 
@@ -68,13 +85,17 @@ def test_every_tool_is_in_the_board_schema_and_every_board_has_a_tool() -> None:
     assert all(board.flash_tools.tools for board in physical)
 
 
-def put_tool(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def put_tool(
+    folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / name).write_text("#!/bin/sh\n" + script)
     (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
 
 
-def test_missing_tool_error_has_install_hint(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tool_error_has_install_hint(
+    image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ToolMissingError) as caught:
         flash(plan_flashing(load_board("bluepill-f103"), image))
@@ -86,7 +107,9 @@ def test_missing_tool_error_has_install_hint(image: Image, monkeypatch: pytest.M
 def test_read_back_contents_are_compared(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A script replaces the tool and reads back the value of an environment variable."""
+    """A script replaces the tool and reads back the value of an environment
+    variable.
+    """
     reads = f'case "$1" in read) cat {tmp_path}/chip > "$2";; *) {SAYS["st-flash"]};; esac\n'
     put_tool(tmp_path, "st-flash", reads, monkeypatch)
     plan = plan_flashing(load_board("bluepill-f103"), image)
@@ -96,7 +119,9 @@ def test_read_back_contents_are_compared(
     with pytest.raises(DeviceError, match=r"differ from the image at 0x8000002"):
         flash(plan, verify=True)
     put_tool(tmp_path, "st-flash", SAYS["st-flash"], monkeypatch)
-    with pytest.raises(ToolFailedError, match="not proved: the tool did not read the flash back"):
+    with pytest.raises(
+        ToolFailedError, match="not proved: the tool did not read the flash back"
+    ):
         flash(plan, verify=True)
 
 
@@ -123,8 +148,12 @@ def test_only_the_message_of_a_tool_proves_that_it_flashed(
     plan = plan_flashing(board, image, runner)
     put_tool(tmp_path, TOOLS[runner].program, f"{SAYS[runner]}\n", monkeypatch)
     assert flash(plan).runner == runner
-    put_tool(tmp_path, TOOLS[runner].program, "echo 'Waiting for a probe...'\n", monkeypatch)
-    with pytest.raises(ToolFailedError, match=r"flashing is not proved: \S+ ended with 0, but"):
+    put_tool(
+        tmp_path, TOOLS[runner].program, "echo 'Waiting for a probe...'\n", monkeypatch
+    )
+    with pytest.raises(
+        ToolFailedError, match=r"flashing is not proved: \S+ ended with 0, but"
+    ):
         flash(plan)
     put_tool(tmp_path, TOOLS[runner].program, f"echo '{DENIES[runner]}'\n", monkeypatch)
     with pytest.raises(ToolFailedError, match="flashing is not proved"):
@@ -141,7 +170,9 @@ def test_output_of_failing_tool_is_quoted(
     image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_tool(tmp_path, "openocd", "echo no probe found; exit 3\n", monkeypatch)
-    with pytest.raises(ToolFailedError, match=r"openocd could not flash the board\.\nno probe"):
+    with pytest.raises(
+        ToolFailedError, match=r"openocd could not flash the board\.\nno probe"
+    ):
         flash(plan_flashing(load_board("nucleo-h743zi"), image))
 
 
@@ -155,7 +186,9 @@ def test_uf2_is_copied_to_the_volume_and_cannot_be_verified(
         flash(plan, address=str(volume))
     (volume / "INFO_UF2.TXT").write_text("UF2 Bootloader")
     monkeypatch.setattr(flashing, "RESTART_TIMEOUT_S", 0.2)
-    with pytest.raises(DeviceError, match=r"not proved: the volume remained for 0\.2 s"):
+    with pytest.raises(
+        DeviceError, match=r"not proved: the volume remained for 0\.2 s"
+    ):
         flash(plan, address=str(volume))
     # A boot ROM removes its volume after the last block.
     monkeypatch.setattr(os, "fsync", lambda _: (volume / "INFO_UF2.TXT").unlink())
@@ -171,7 +204,9 @@ def test_uf2_is_copied_to_the_volume_and_cannot_be_verified(
 
 
 def test_unconfigured_runner_is_refused(image: Image) -> None:
-    with pytest.raises(UsageError, match="does not configure 'uf2'; it has st-flash, openocd"):
+    with pytest.raises(
+        UsageError, match="does not configure 'uf2'; it has st-flash, openocd"
+    ):
         plan_flashing(load_board("bluepill-f103"), image, "uf2")
     with pytest.raises(
         UsageError, match="no runner was given, and the board's file configures none"
@@ -183,11 +218,17 @@ def test_unconfigured_runner_is_refused(image: Image) -> None:
     )
 
 
-def test_erase_uses_the_first_capable_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert plan_erase(load_board("rpi-pico")).runner == "openocd"  # of a volume nothing is erased
+def test_erase_uses_the_first_capable_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        plan_erase(load_board("rpi-pico")).runner == "openocd"
+    )  # of a volume nothing is erased
     said = f'for last; do :; done; cat "$last" > {tmp_path}/said; echo Erasing done.\n'
     put_tool(tmp_path, "JLinkExe", said, monkeypatch)
     erase(plan_erase(load_board("nrf52840-dk"), "jlink"))
     assert (tmp_path / "said").read_text() == "halt\nerase\nreset\nexit\n"
-    with pytest.raises(UsageError, match="no configured tool erases this board; its file has none"):
+    with pytest.raises(
+        UsageError, match="no configured tool erases this board; its file has none"
+    ):
         plan_erase(load_board("mps2-an385"))

@@ -25,18 +25,27 @@ A0 = {"cortex_m": 0, "riscv32": 10}
     "name",
     [
         pytest.param("mps2-an385", marks=pytest.mark.qemu),
-        pytest.param("qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]),
+        pytest.param(
+            "qemu-riscv32-virt", marks=[pytest.mark.qemu("riscv32"), pytest.mark.deep]
+        ),
     ],
 )
-def test_emulator_is_halted_and_stops_at_every_operator(name: str, digits_path: Path) -> None:
+def test_emulator_is_halted_and_stops_at_every_operator(
+    name: str, digits_path: Path
+) -> None:
     """The client for flashing executes the printed GDB commands."""
     compiled = compile_for(load_model(digits_path), name)
     indices = [operator.index for operator in compiled.summary.operators]
     assert indices[-1] == 9, "operator 7 is a view, without code"
     for index in indices:
         check_operator(compiled, index)
-    with start_halted(compiled) as (image, address), GdbClient(f"unix:{address}") as stub:
-        (probe,) = (s.address & ~1 for s in image.sizes.symbols if s.name == "fwr_probe")
+    with (
+        start_halted(compiled) as (image, address),
+        GdbClient(f"unix:{address}") as stub,
+    ):
+        (probe,) = (
+            s.address & ~1 for s in image.sizes.symbols if s.name == "fwr_probe"
+        )
         first = A0[compiled.board.port]
         seen = []
         for _ in range(STOPS_MAX):
@@ -96,5 +105,7 @@ def test_missing_operators_and_a_missing_gdb_are_usage_errors(
     with pytest.raises(UsageError, match="only an emulator"), start_halted(compiled):
         pass
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ToolMissingError, match=r"neither gdb-multiarch nor arm-none-eabi-gdb"):
+    with pytest.raises(
+        ToolMissingError, match=r"neither gdb-multiarch nor arm-none-eabi-gdb"
+    ):
         find_debugger("arm-none-eabi")

@@ -1,4 +1,6 @@
-"""Real values are quantized as the model's own runtime does; integers are taken as they are."""
+"""Real values are quantized as the model's own runtime does; integers are taken as they
+are.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from firmwright.base.quant import Quantization
 from firmwright.cli.main import main
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
-from firmwright.flows.samples.input_values import HalfRounding, convert_values, describe_use
+from firmwright.flows.samples.input_values import (
+    HalfRounding,
+    convert_values,
+    describe_use,
+)
 from firmwright.flows.samples.reference_outputs import compute_reference
 from firmwright.flows.samples.sample_batches import generate_samples, make_batch
 from firmwright.ir.graph.nodes import TensorType
@@ -30,12 +36,16 @@ AWAY, EVEN = HalfRounding.AWAY_FROM_ZERO, HalfRounding.TO_EVEN
 
 def quantized_input(dtype: str, scale: float, zero_point: int, *shape: int) -> IoTensor:
     scale = float(np.float32(scale))
-    kind = TensorType(shape or (1, 64), get_dtype(dtype), Quantization((scale,), (zero_point,)))
+    kind = TensorType(
+        shape or (1, 64), get_dtype(dtype), Quantization((scale,), (zero_point,))
+    )
     return IoTensor("x", "x", kind)
 
 
 def real_values(scale: float, count: int) -> np.ndarray:
-    """Return random values, ties, neighbours of ties, and values far outside of any range."""
+    """Return random values, ties, neighbours of ties, and values far outside of any
+    range.
+    """
     rng = np.random.default_rng(count)
     step = np.float32(scale)
     ties = (np.arange(-300, 300, dtype=np.float32) + np.float32(0.5)) * step
@@ -47,7 +57,12 @@ def real_values(scale: float, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("dtype", "scale", "zero_point"),
-    [("int8", 0.5, -3), ("int8", 0.5847029, 83), ("uint8", 0.0078125, 128), ("int16", 0.1, 0)],
+    [
+        ("int8", 0.5, -3),
+        ("int8", 0.5847029, 83),
+        ("uint8", 0.0078125, 128),
+        ("int16", 0.1, 0),
+    ],
 )
 def test_floats_are_quantized_as_by_litert(
     dtype: str, scale: float, zero_point: int, tmp_path: Path
@@ -72,8 +87,12 @@ def test_floats_are_quantized_as_by_litert(
     assert use.saturated > 0
 
 
-@pytest.mark.parametrize(("dtype", "scale", "zero_point"), [("int8", 0.5, -3), ("uint8", 0.3, 7)])
-def test_floats_are_quantized_as_by_onnx_runtime(dtype: str, scale: float, zero_point: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "scale", "zero_point"), [("int8", 0.5, -3), ("uint8", 0.3, 7)]
+)
+def test_floats_are_quantized_as_by_onnx_runtime(
+    dtype: str, scale: float, zero_point: int
+) -> None:
     values = real_values(scale, 3000)
     kind = TensorProto.INT8 if dtype == "int8" else TensorProto.UINT8
     constants = [
@@ -84,18 +103,24 @@ def test_floats_are_quantized_as_by_onnx_runtime(dtype: str, scale: float, zero_
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, values.shape)
     y = helper.make_tensor_value_info("y", kind, values.shape)
     graph = helper.make_graph([node], "n", [x], [y], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
     session = onnxruntime.InferenceSession(model.SerializeToString())
     (expected,) = session.run(None, {"x": values})
     tensor = quantized_input(dtype, scale, zero_point, *values.shape)
-    np.testing.assert_array_equal(convert_values(values, tensor, EVEN, "here")[0], expected)
+    np.testing.assert_array_equal(
+        convert_values(values, tensor, EVEN, "here")[0], expected
+    )
     assert not np.array_equal(convert_values(values, tensor, AWAY, "here")[0], expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_floats_of_any_width_are_quantized(dtype: type) -> None:
     tensor = quantized_input("int8", 0.5, 0, 1, 4)
-    found, _ = convert_values(np.array([[0.25, -0.25, 1, 99]], dtype), tensor, AWAY, "here")
+    found, _ = convert_values(
+        np.array([[0.25, -0.25, 1, 99]], dtype), tensor, AWAY, "here"
+    )
     assert found.tolist() == [[1, -1, 2, 127]]
     assert found.dtype == np.int8
 
@@ -107,28 +132,65 @@ def test_integers_that_fit_are_taken_as_they_are() -> None:
         assert (found.tolist(), found.dtype) == ([[0, 1, 127]], np.int8)
 
 
-PLAIN = {kind: IoTensor("x", "x", TensorType((1, 2), kind)) for kind in (INT32, FLOAT32, BOOL)}
+PLAIN = {
+    kind: IoTensor("x", "x", TensorType((1, 2), kind))
+    for kind in (INT32, FLOAT32, BOOL)
+}
 QUANTIZED = quantized_input("int8", 0.5, 0, 1, 2)
 
 
 @pytest.mark.parametrize(
     ("tensor", "values", "problem"),
     [
-        (QUANTIZED, np.array([[0, 200]]), "x is int64 with values from 0 to 200; .* needs int8"),
-        (QUANTIZED, np.array([[0, 200]], np.uint8), "x is uint8 with values from 0 to 200"),
-        (QUANTIZED, np.array([[1j, 2]]), "x is complex128; .*int8, or to float32 with its real"),
+        (
+            QUANTIZED,
+            np.array([[0, 200]]),
+            "x is int64 with values from 0 to 200; .* needs int8",
+        ),
+        (
+            QUANTIZED,
+            np.array([[0, 200]], np.uint8),
+            "x is uint8 with values from 0 to 200",
+        ),
+        (
+            QUANTIZED,
+            np.array([[1j, 2]]),
+            "x is complex128; .*int8, or to float32 with its real",
+        ),
         (QUANTIZED, np.array([[True, False]]), "x is bool; the model needs int8"),
         (QUANTIZED, np.array([["a", "b"]]), "x is <U1; the model needs int8"),
         (QUANTIZED, np.array([[np.nan, 0]]), "x has values that are not numbers"),
-        (PLAIN[INT32], np.array([[0.5, 1]]), "x is float64; .* Try: convert the array to int32."),
-        (PLAIN[INT32], np.array([[2**40, 1]]), "x is int64 with values from 1 to 1099511627776"),
+        (
+            PLAIN[INT32],
+            np.array([[0.5, 1]]),
+            "x is float64; .* Try: convert the array to int32.",
+        ),
+        (
+            PLAIN[INT32],
+            np.array([[2**40, 1]]),
+            "x is int64 with values from 1 to 1099511627776",
+        ),
         (PLAIN[FLOAT32], np.array([[2**24 + 1, 1]]), "x is int64 with values"),
-        (PLAIN[FLOAT32], np.array([[1e300, 1]]), "x has values that are too large for float32"),
-        (PLAIN[FLOAT32], np.array([[True, False]]), "x is bool; the model needs float32"),
-        (PLAIN[BOOL], np.array([[0, 2]]), "x is int64 with values from 0 to 2; .* needs bool"),
+        (
+            PLAIN[FLOAT32],
+            np.array([[1e300, 1]]),
+            "x has values that are too large for float32",
+        ),
+        (
+            PLAIN[FLOAT32],
+            np.array([[True, False]]),
+            "x is bool; the model needs float32",
+        ),
+        (
+            PLAIN[BOOL],
+            np.array([[0, 2]]),
+            "x is int64 with values from 0 to 2; .* needs bool",
+        ),
     ],
 )
-def test_other_values_are_refused(tensor: IoTensor, values: np.ndarray, problem: str) -> None:
+def test_other_values_are_refused(
+    tensor: IoTensor, values: np.ndarray, problem: str
+) -> None:
     with pytest.raises(UsageError, match=problem):
         convert_values(values, tensor, AWAY, "here")
 
@@ -136,10 +198,13 @@ def test_other_values_are_refused(tensor: IoTensor, values: np.ndarray, problem:
 def test_plain_inputs_take_what_they_can_hold() -> None:
     found, use = convert_values(np.array([[1, 2]]), PLAIN[FLOAT32], AWAY, "here")
     assert (found.dtype, use) == (np.float32, None)
-    assert convert_values(np.array([[0.1, 2]]), PLAIN[FLOAT32], AWAY, "here")[0].dtype == np.float32
-    assert convert_values(np.array([[0, 1]]), PLAIN[BOOL], AWAY, "here")[0].tolist() == [
-        [False, True]
-    ]
+    assert (
+        convert_values(np.array([[0.1, 2]]), PLAIN[FLOAT32], AWAY, "here")[0].dtype
+        == np.float32
+    )
+    assert convert_values(np.array([[0, 1]]), PLAIN[BOOL], AWAY, "here")[
+        0
+    ].tolist() == [[False, True]]
 
 
 def warnings_about(values: np.ndarray, tensor: IoTensor) -> tuple[str, ...]:
@@ -150,27 +215,41 @@ def test_saturated_values_are_counted() -> None:
     values = np.linspace(-100, 100, 64, dtype=np.float32).reshape(1, 64)
     (warning,) = warnings_about(values, quantized_input("int8", 0.5, 0))
     share = 100 * np.count_nonzero((values < -64.25) | (values >= 63.75)) / 64
-    outside = f"x: {share:.1f} % of the values are outside of the input's range, -64 to 63.5"
+    outside = (
+        f"x: {share:.1f} % of the values are outside of the input's range, -64 to 63.5"
+    )
     assert warning == f"{outside}, and saturate."
 
 
 def test_real_values_that_were_cast_to_integers_are_noticed() -> None:
     real = np.random.default_rng(1).uniform(-1.9, 1.9, (1, 64))
-    (warning,) = warnings_about(real.astype(np.int8), quantized_input("int8", 0.5847, 83))
+    (warning,) = warnings_about(
+        real.astype(np.int8), quantized_input("int8", 0.5847, 83)
+    )
     assert (
         "x: the values, -1 to 1, use at most 3 of the 256 levels, all below the zero point. Int"
         in warning
     )
     assert "scale 0.5847 and the zero point 83" in warning
     (warning,) = warnings_about(real, quantized_input("int8", 0.5847, 83))
-    assert "of the input's range, -123.372 to 25.7268: check the preprocessing" in warning
+    assert (
+        "of the input's range, -123.372 to 25.7268: check the preprocessing" in warning
+    )
 
 
-def test_real_values_of_a_wide_range_that_were_cast_lie_on_one_side_of_the_zero() -> None:
+def test_real_values_of_a_wide_range_that_were_cast_lie_on_one_side_of_the_zero() -> (
+    None
+):
     values = np.random.default_rng(3).integers(-83, 57, (3, 1, 64))
-    (warning,) = warnings_about(values.astype(np.int8), quantized_input("int8", 0.5847, 83))
-    assert "levels, all below the zero point. Integers are taken as quantized" in warning
-    assert warnings_about(values.astype(np.int8), quantized_input("int8", 0.5847, 0)) == ()
+    (warning,) = warnings_about(
+        values.astype(np.int8), quantized_input("int8", 0.5847, 83)
+    )
+    assert (
+        "levels, all below the zero point. Integers are taken as quantized" in warning
+    )
+    assert (
+        warnings_about(values.astype(np.int8), quantized_input("int8", 0.5847, 0)) == ()
+    )
     at_the_edge = quantized_input("int8", 0.5847, 126)
     assert warnings_about(values.astype(np.int8), at_the_edge) == ()
 
@@ -187,7 +266,10 @@ def test_samples_of_the_generator_cause_no_warning(dtype: str, zero_point: int) 
 
 
 def test_few_or_plain_values_cause_no_warning() -> None:
-    assert warnings_about(np.ones((1, 4), np.int8), quantized_input("int8", 0.5, 0, 1, 4)) == ()
+    assert (
+        warnings_about(np.ones((1, 4), np.int8), quantized_input("int8", 0.5, 0, 1, 4))
+        == ()
+    )
     plain = IoTensor("x", "x", TensorType((1, 64), INT32))
     assert warnings_about(np.ones((1, 64), np.int32), plain) == ()
     assert describe_use(plain, [None]) == ()
@@ -219,7 +301,10 @@ def test_wrong_values_are_a_warning_of_run_verify_and_evaluate(
     np.savez(path, input_1=values)
     for words in (["run", "--input"], ["verify", "--input"], ["evaluate", "--data"]):
         assert main([words[0], str(DIGITS), words[1], str(path)]) == 0
-        assert "warning: image: the values, -1 to 1, use at most 3" in capsys.readouterr().err
+        assert (
+            "warning: image: the values, -1 to 1, use at most 3"
+            in capsys.readouterr().err
+        )
     with fw.session(fw.compile(fw.load(DIGITS)), in_process=True) as session:
         session.run(values)
     assert "use at most 3 of the 256 levels" in caplog.text

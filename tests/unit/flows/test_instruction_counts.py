@@ -1,4 +1,6 @@
-"""Exact counts: they add up, and agree with the board's own counter to its resolution."""
+"""Exact counts: they add up, and agree with the board's own counter to its
+resolution.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +46,10 @@ def agree(board: str, program: str, model: Path):
     assert abs(counts.total.instructions - counts.timer) <= counts.resolution + AROUND
     shares = [*counts.operators.values(), counts.between]
     assert sum(share.instructions for share in shares) == counts.total.instructions
-    assert sum(instructions for _, instructions in counts.functions) == counts.total.instructions
+    assert (
+        sum(instructions for _, instructions in counts.functions)
+        == counts.total.instructions
+    )
     assert sum(counts.total.kinds.values()) == counts.total.instructions
     return counts
 
@@ -52,7 +57,12 @@ def agree(board: str, program: str, model: Path):
 @pytest.mark.qemu
 @pytest.mark.parametrize(
     "board",
-    [pytest.param("mps2-an385", marks=pytest.mark.deep), "mps2-an386", "mps3-an547", "microbit"],
+    [
+        pytest.param("mps2-an385", marks=pytest.mark.deep),
+        "mps2-an386",
+        "mps3-an547",
+        "microbit",
+    ],
 )
 def test_counts_agree_with_the_timer_of_cortex_m(board: str, digits_path: Path):
     counts = agree(board, "qemu-system-arm", digits_path)
@@ -62,7 +72,9 @@ def test_counts_agree_with_the_timer_of_cortex_m(board: str, digits_path: Path):
 
 @pytest.mark.qemu
 @pytest.mark.deep
-def test_the_flash_of_another_board_adds_stalls_to_the_same_instructions(digits_path: Path):
+def test_the_flash_of_another_board_adds_stalls_to_the_same_instructions(
+    digits_path: Path,
+):
     can_count("qemu-system-arm")
     compiled = compile_for(load_model(digits_path), "mps2-an386")
     here = measure_instructions(compiled)
@@ -106,11 +118,15 @@ def test_a_multiply_heavy_operator_shows_its_multiplies(digits_path: Path):
 
 
 @pytest.mark.qemu
-def test_qemu_that_rejects_the_plugin_is_reported(digits_path: Path, tmp_path: Path, monkeypatch):
+def test_qemu_that_rejects_the_plugin_is_reported(
+    digits_path: Path, tmp_path: Path, monkeypatch
+):
     can_count("qemu-system-arm")
     library = tmp_path / "count.so"
     library.write_text("no library at all")
-    monkeypatch.setattr(instruction_counts, "build_counter_plugin", lambda folder: library)
+    monkeypatch.setattr(
+        instruction_counts, "build_counter_plugin", lambda folder: library
+    )
     with pytest.raises(ToolMissingError, match="does not load the counting plugin"):
         measure_instructions(compile_for(load_model(digits_path), "mps2-an386"))
 
@@ -140,13 +156,18 @@ def test_missing_plugin_compiler_is_reported(tmp_path: Path, monkeypatch):
 
 def compilation_of(body: tir.Stmt) -> SimpleNamespace:
     main = tir.PrimFunc("run", (), body, {"aot_main": True})
-    kernels = {call.callee: tir.PrimFunc(call.callee, (), tir.Seq(())) for call in prim_calls(body)}
+    kernels = {
+        call.callee: tir.PrimFunc(call.callee, (), tir.Seq(()))
+        for call in prim_calls(body)
+    }
     module = IRModule("net", {**kernels, "run": main}, entry_name="run")
     return SimpleNamespace(module=module, c_prefix="net")
 
 
 def branch(*names: str) -> SimpleNamespace:
-    """Return an if on a value, whose branches call these kernels, after a call on a device."""
+    """Return an if on a value, whose branches call these kernels, after a call on a
+    device.
+    """
     test = tir.BufferLoad(tir.Buffer("x", BOOL, (1,)), (tir.IntImm(0, INDEX),))
     a, b = (tir.PrimFuncCall(name, (), op=op) for op, name in enumerate(names))
     other = tir.PrimFuncCall("other", (), op=2, device="npu0", phase="start")
@@ -157,10 +178,14 @@ def test_the_branch_that_ran_is_counted():
     names = {64: "start_npu0", 256: "net_b"}
     code = SimpleNamespace(name_at=names.__getitem__)
     sites = {4: [InstructionCount(64, 4, 9, 0)], 8: [InstructionCount(256, 8, 5, 0)]}
-    found = instruction_counts._by_operator(branch("a", "b"), code, {4: 1, 8: 1}, sites, {})
+    found = instruction_counts._by_operator(
+        branch("a", "b"), code, {4: 1, 8: 1}, sites, {}
+    )
     counts = {op: [cell.count for cell in cells] for op, cells in found.items()}
     assert counts == {-1: [9], 0: [], 1: [5], 2: []}
-    with pytest.raises(UsageError, match="operators share the kernel net_b, so its calls cannot"):
+    with pytest.raises(
+        UsageError, match="operators share the kernel net_b, so its calls cannot"
+    ):
         instruction_counts._by_operator(branch("b", "b"), code, {4: 1, 8: 1}, sites, {})
     known = instruction_counts._by_operator(
         branch("b", "b"), code, {4: 1, 8: 1}, sites, {4: 0, 8: 1}
@@ -171,7 +196,8 @@ def test_the_branch_that_ran_is_counted():
 def test_calls_of_merged_functions_are_attributed():
     names = ("spoil", "first", "spoil", "second")
     calls = tuple(
-        tir.PrimFuncCall(name, (), op=op) for name, op in zip(names, (-1, 0, -1, 1), strict=True)
+        tir.PrimFuncCall(name, (), op=op)
+        for name, op in zip(names, (-1, 0, -1, 1), strict=True)
     )
     compiled = compilation_of(tir.Seq(calls))
     # One function at 0x100 is both kernels; nothing in the image is called second.
@@ -181,7 +207,9 @@ def test_calls_of_merged_functions_are_attributed():
         12: [InstructionCount(64, 12, 9, 0)],
     }
     sites[16] = [InstructionCount(256, 16, 7, 0)]
-    found = instruction_counts._by_operator(compiled, None, dict.fromkeys(sites, 1), sites, {})
+    found = instruction_counts._by_operator(
+        compiled, None, dict.fromkeys(sites, 1), sites, {}
+    )
     assert {op: [cell.count for cell in cells] for op, cells in found.items()} == {
         -1: [9, 9],
         0: [5],
@@ -198,7 +226,9 @@ def test_duplicated_calls_of_a_shared_kernel_are_attributed_by_their_lines():
     sites = {site: [InstructionCount(256, site, site, 0)] for site in times}
     lines = {4: 3, 8: 7, 12: 3, 16: 7}
     code = SimpleNamespace(name_at={256: "net_add"}.__getitem__)
-    counts = instruction_counts._by_operator(compilation_of(loop), code, times, sites, lines)
+    counts = instruction_counts._by_operator(
+        compilation_of(loop), code, times, sites, lines
+    )
     assert {op: [cell.count for cell in cells] for op, cells in counts.items()} == {
         3: [4, 12],
         7: [8, 16],
@@ -226,7 +256,9 @@ def test_source_lines_lead_to_the_operators(digits_path: Path, monkeypatch):
 @pytest.mark.deep
 def test_additions_that_share_a_row_kernel_are_counted(model_path):
     can_count("qemu-system-arm")
-    compiled = compile_for(load_model(model_path("pretrainedResnet_quant.tflite")), "mps2-an385")
+    compiled = compile_for(
+        load_model(model_path("pretrainedResnet_quant.tflite")), "mps2-an385"
+    )
     exact, probed = profile(compiled, count_instructions=True), profile(compiled)
     for ours, theirs in zip(exact.operators, probed.operators, strict=True):
         # Each of up to 32 rows is measured with the probes, rounded.
@@ -235,14 +267,18 @@ def test_additions_that_share_a_row_kernel_are_counted(model_path):
 
 @pytest.mark.qemu
 @pytest.mark.deep
-def test_kernels_of_a_real_board_are_counted_on_a_machine_with_its_core(digits_path: Path):
+def test_kernels_of_a_real_board_are_counted_on_a_machine_with_its_core(
+    digits_path: Path,
+):
     can_count("qemu-system-arm")
     compiled = compile_for(load_model(digits_path), "nucleo-l4r5zi")
     counts = profile(compiled, count_instructions=True).exact
     assert (counts.machine, counts.timing_board.name) == ("mps2-an386", "nucleo-l4r5zi")
     low, high = counts.silicon_range
     assert low < counts.total.cycles < high
-    milliseconds = f"{counts.total.cycles / 120e3:.3f} ms at 120 MHz; on silicon {low:,}"
+    milliseconds = (
+        f"{counts.total.cycles / 120e3:.3f} ms at 120 MHz; on silicon {low:,}"
+    )
     assert milliseconds in counts.describe_cycles()
     assert verify(emulate(compiled), samples=1).exact
     unknown = replace(counts, timing_board=load_board("rpi-pico2"))

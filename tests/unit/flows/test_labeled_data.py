@@ -20,7 +20,9 @@ from firmwright.flows.samples.labeled_data import (
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoTensor
 
-IMAGE = IoTensor("image", "image", TensorType((1, 2, 2), INT8, Quantization((0.5,), (-128,))))
+IMAGE = IoTensor(
+    "image", "image", TensorType((1, 2, 2), INT8, Quantization((0.5,), (-128,)))
+)
 REAL = IoTensor("x", "x", TensorType((1, 2, 2), FLOAT32))
 VALUES = np.arange(12, dtype=np.int8).reshape(3, 1, 2, 2)
 GENERATOR = """
@@ -92,7 +94,11 @@ def test_a_folder_without_labels_gets_them_from_a_file(tmp_path: Path) -> None:
         np.save(tmp_path / f"data/{number}.npy", values)
     assert read_dataset(tmp_path / "data", [IMAGE]).labels is None
     np.save(tmp_path / "y.npy", np.array([2, 0, 1]))
-    assert labels_of(read_dataset(tmp_path / "data", [IMAGE], tmp_path / "y.npy")) == [2, 0, 1]
+    assert labels_of(read_dataset(tmp_path / "data", [IMAGE], tmp_path / "y.npy")) == [
+        2,
+        0,
+        1,
+    ]
     (tmp_path / "y.csv").write_text("1.npy,no\n0.npy,yes\n", encoding="utf-8")
     found = read_dataset(tmp_path / "data", [IMAGE], tmp_path / "y.csv", ["yes", "no"])
     assert (found.names, labels_of(found)) == (("1.npy", "0.npy"), [1, 0])
@@ -116,7 +122,10 @@ def labels_of(data: Dataset) -> list[int]:
 def test_arrays(arrays: Mapping[str, object], tmp_path: Path) -> None:
     np.savez(tmp_path / "all.npz", **arrays)
     taken = {name: np.asarray(values) for name, values in arrays.items()}
-    for found in (read_dataset(tmp_path / "all.npz", [IMAGE]), read_dataset(taken, [IMAGE])):
+    for found in (
+        read_dataset(tmp_path / "all.npz", [IMAGE]),
+        read_dataset(taken, [IMAGE]),
+    ):
         assert labels_of(found) == [0, 1, 2]
         assert found.names == ("[0]", "[1]", "[2]")
         np.testing.assert_array_equal([s["image"] for s in found.samples], VALUES)
@@ -133,7 +142,9 @@ def test_generator(tmp_path: Path) -> None:
 
 
 def test_samples_are_chosen_evenly() -> None:
-    found = read_dataset({"x": np.repeat(VALUES, 4, axis=0), "y": np.arange(12)}, [IMAGE])
+    found = read_dataset(
+        {"x": np.repeat(VALUES, 4, axis=0), "y": np.arange(12)}, [IMAGE]
+    )
     assert labels_of(found.spread(4)) == [0, 3, 6, 9]
     assert labels_of(found.spread(99)) == list(range(12))
 
@@ -148,7 +159,11 @@ def test_samples_are_chosen_evenly() -> None:
         ),
         ({"x": VALUES, "y": [0, 1]}, "", "there are 2 labels for 3 samples"),
         ({"x": VALUES, "z": VALUES}, "", "the keys are x, z"),
-        ({"x": VALUES}, "one,a\ntwo\n", "the lines have no labels, or different numbers of them"),
+        (
+            {"x": VALUES},
+            "one,a\ntwo\n",
+            "the lines have no labels, or different numbers of them",
+        ),
         ({"x": VALUES}, "", "the labels cannot be read"),
         ({"x": VALUES.astype(str)}, "no", r"image is <U4 \[3, 1, 2, 2\]"),
     ],
@@ -168,8 +183,14 @@ def test_arrays_that_do_not_fit_are_refused(
     ("files", "what"),
     [
         ({}, r"there are no samples\. Try: give a folder"),
-        ({"1.png": b"", "2.png": b""}, r"1\.png: this is not a sample: \.png files are not read"),
-        ({"a/1.bin": bytes(4), "2.bin": bytes(4)}, r"files \(2\.bin\) and subfolders \(a\)"),
+        (
+            {"1.png": b"", "2.png": b""},
+            r"1\.png: this is not a sample: \.png files are not read",
+        ),
+        (
+            {"a/1.bin": bytes(4), "2.bin": bytes(4)},
+            r"files \(2\.bin\) and subfolders \(a\)",
+        ),
         ({"a/1.bin": bytes(5)}, r"1\.bin: this is not a sample: cannot reshape"),
         (
             {"labels.csv": b"1.bin,0\n2.bin,1\n", "1.bin": bytes(4)},
@@ -189,15 +210,22 @@ def test_folders_that_do_not_fit_are_refused(
 
 
 def test_a_label_that_is_not_a_class_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"'maybe' is not one of the classes\. .*are yes, no"):
+    with pytest.raises(
+        UsageError, match=r"'maybe' is not one of the classes\. .*are yes, no"
+    ):
         read_dataset(
-            {"x": VALUES, "y": np.array(["yes", "no", "maybe"])}, [IMAGE], "", ["yes", "no"]
+            {"x": VALUES, "y": np.array(["yes", "no", "maybe"])},
+            [IMAGE],
+            "",
+            ["yes", "no"],
         )
 
 
 def test_a_model_with_two_inputs_needs_both() -> None:
     second = IoTensor("second", "second", REAL.type)
-    with pytest.raises(UsageError, match="different numbers of samples: image 3, second 2"):
+    with pytest.raises(
+        UsageError, match="different numbers of samples: image 3, second 2"
+    ):
         read_dataset({"image": VALUES, "second": VALUES[:2]}, [IMAGE, second])
 
 

@@ -24,14 +24,20 @@ def advice(model: Any, options: dict[str, Any]) -> str:
         (800, 900, "--stream-input-rows, with which it fits; or --ram 2000."),
         (None, 900, "--optimize ram --recompute, with which it fits; or --ram 2000."),
         (1500, 1800, f"{EVERYTHING}, which needs 1,500 bytes; or --ram 2000."),
-        (None, 1800, "--optimize ram --recompute, which needs 1,800 bytes; or --ram 2000."),
+        (
+            None,
+            1800,
+            "--optimize ram --recompute, which needs 1,800 bytes; or --ram 2000.",
+        ),
         (None, 2000, "--ram 2000."),
     ],
 )
 def test_options_that_help_the_model_are_advised(
     by_rows: int | None, recomputed: int, hint: str, monkeypatch: pytest.MonkeyPatch
 ):
-    def compile_for(model: None, *, ram_bytes: int, stream_input_rows: bool = False, **more: Any):
+    def compile_for(
+        model: None, *, ram_bytes: int, stream_input_rows: bool = False, **more: Any
+    ):
         needs = recomputed if "recompute" in more else 2000
         if stream_input_rows:
             if by_rows is None:
@@ -49,7 +55,9 @@ def test_a_program_that_no_option_makes_small_enough_is_compiled_twice(
 ):
     compiled: list[dict[str, Any]] = []
 
-    def compile_for(model: None, watch: None = None, stopwatch: None = None, **options: Any):
+    def compile_for(
+        model: None, watch: None = None, stopwatch: None = None, **options: Any
+    ):
         compiled.append(options)
         raise DoesNotFitError("", lowest_bytes=2000 - len(options), hint="more RAM.")
 

@@ -1,4 +1,6 @@
-"""The figures are right where they can be counted, and equal scikit-learn's if it is installed."""
+"""The figures are right where they can be counted, and equal scikit-learn's if it is
+installed.
+"""
 
 import numpy as np
 import pytest
@@ -37,10 +39,15 @@ def test_figures_equal_those_of_scikit_learn(classes: int) -> None:
     scores = rng.dirichlet(np.ones(classes), 60) + np.eye(classes)[labels] * 0.2
     scores /= scores.sum(axis=1, keepdims=True)
     expected = metrics.roc_auc_score(
-        labels, scores[:, 1] if classes == 2 else scores, multi_class="ovr", average="macro"
+        labels,
+        scores[:, 1] if classes == 2 else scores,
+        multi_class="ovr",
+        average="macro",
     )
     assert area_under_curve(scores, labels) == pytest.approx(expected)
-    assert top_k_accuracy(scores, labels) == metrics.accuracy_score(labels, scores.argmax(axis=1))
+    assert top_k_accuracy(scores, labels) == metrics.accuracy_score(
+        labels, scores.argmax(axis=1)
+    )
     if classes > 5:
         expected = metrics.top_k_accuracy_score(labels, scores, k=5)
         assert top_k_accuracy(scores, labels, 5) == pytest.approx(expected)
@@ -79,12 +86,30 @@ def test_labels_and_shapes_suggest_the_metric(
 @pytest.mark.parametrize(
     ("labels", "classes", "output", "metric", "what"),
     [
-        ([1, 3, 2], (), 3, "", r"a label is 3, but the output has 3 classes, 0 to 2\. Try: count"),
+        (
+            [1, 3, 2],
+            (),
+            3,
+            "",
+            r"a label is 3, but the output has 3 classes, 0 to 2\. Try: count",
+        ),
         ([0, -1, 2], (), 3, "", r"the labels are int64 \[3\], the smallest -1"),
-        ([0, 1, 2], ("a", "b"), 3, "", r"there are 2 classes \(a, b\), but the output has 3"),
+        (
+            [0, 1, 2],
+            ("a", "b"),
+            3,
+            "",
+            r"there are 2 classes \(a, b\), but the output has 3",
+        ),
         ([0.5, 1, 2], (), 3, "", r"the labels are \[3\], but an output has 3 values"),
         ([0.5, 1, 2], (), 3, "classification", r"the labels are float64 \[3\]"),
-        ([0, 1, 1], (), 3, "binary", "the metric binary needs an output of 1 values; this one has"),
+        (
+            [0, 1, 1],
+            (),
+            3,
+            "binary",
+            "the metric binary needs an output of 1 values; this one has",
+        ),
         ([0, 1, 1], (), 3, "accuracy", "accuracy is not a metric"),
     ],
 )
@@ -95,7 +120,9 @@ def test_labels_that_do_not_fit_are_refused(
         make_task(data(labels, classes), (1, 8), (1, output), metric)
 
 
-def figures(outputs: object, labels: object, metric: str = "") -> dict[str, float | None]:
+def figures(
+    outputs: object, labels: object, metric: str = ""
+) -> dict[str, float | None]:
     values = np.asarray(outputs, float)
     first = ModelRun("float model", "a", np.zeros((len(values), 1, 4)), values)
     other = ModelRun("model", "b", first.inputs, values + 0.25)

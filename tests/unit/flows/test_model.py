@@ -15,7 +15,9 @@ def test_model_file_is_its_own_source(digits_path: Path):
     assert load_model(digits_path, name="other").name == "other"
 
 
-def test_saved_module_finds_its_source_in_the_same_folder(digits_path: Path, tmp_path: Path):
+def test_saved_module_finds_its_source_in_the_same_folder(
+    digits_path: Path, tmp_path: Path
+):
     module = load_model(digits_path).module
     save_module(module, tmp_path / "saved.fwir")
     assert load_model(tmp_path / "saved.fwir").source is None
@@ -28,7 +30,10 @@ def test_saved_module_finds_its_source_in_the_same_folder(digits_path: Path, tmp
 
 def test_reference_model_must_have_the_recorded_hash(digits_path: Path, tmp_path: Path):
     save_module(load_model(digits_path).module, tmp_path / "saved.fwir")
-    assert load_model(tmp_path / "saved.fwir", reference_model=digits_path).source is not None
+    assert (
+        load_model(tmp_path / "saved.fwir", reference_model=digits_path).source
+        is not None
+    )
     other = digits_path.with_name("digits_float.tflite")
     with pytest.raises(UsageError, match="its hash differs"):
         load_model(tmp_path / "saved.fwir", reference_model=other)

@@ -26,7 +26,9 @@ def test_each_case_is_one_call():
     main = cases_module(cases).entry
     assert isinstance(main, Function)
     assert [call.op for call in main.body] == [item.op for item in cases]
-    assert len({value.name for call in main.body for value in call.outputs}) == len(cases)
+    assert len({value.name for call in main.body for value in call.outputs}) == len(
+        cases
+    )
 
 
 def test_groups_respect_order_and_budget():
@@ -46,10 +48,15 @@ def test_boards_choose_different_cases():
     drawn = {}
     for board in EMULATED_BOARDS:
         drawn[board] = [
-            item.case.name for item in cases_to_run(board, sorted(op_table()), one_each=True)
+            item.case.name
+            for item in cases_to_run(board, sorted(op_table()), one_each=True)
         ]
     first, second = drawn.values()
-    assert len(first) == len(second) == sum(1 for op in op_table() if any(conformance_cases(op)))
+    assert (
+        len(first)
+        == len(second)
+        == sum(1 for op in op_table() if any(conformance_cases(op)))
+    )
     assert first != second
 
 
@@ -67,9 +74,13 @@ def test_every_case_of_an_operator_passes_on_the_host():
     assert not found.skipped
 
 
-@pytest.mark.parametrize("op", ["conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv"])
+@pytest.mark.parametrize(
+    "op", ["conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv"]
+)
 def test_the_cases_have_one_scale_and_scales_of_channels(op: str) -> None:
-    """A backend that reads the scales of channels where there is one passed without such cases."""
+    """A backend that reads the scales of channels where there is one passed without
+    such cases.
+    """
     scales = {
         len(weights.scales) > 1
         for case in conformance_cases(op)

@@ -26,7 +26,9 @@ from firmwright.pipeline import Compilation
 
 
 class OneCommand:
-    """A vendor's: the model and the runtime by one call of the C compiler, for this machine."""
+    """A vendor's: the model and the runtime by one call of the C compiler, for this
+    machine.
+    """
 
     def __init__(self) -> None:
         self.line: ProcessTransport | None = None
@@ -34,7 +36,9 @@ class OneCommand:
     def info(self) -> ProjectInfo:
         return ProjectInfo("one-command", "gcc and nothing else")
 
-    def generate(self, compiled: Compilation, directory: Path, options: ProjectChoices) -> None:
+    def generate(
+        self, compiled: Compilation, directory: Path, options: ProjectChoices
+    ) -> None:
         compiled.save(directory)
 
     def build(self, directory: Path, options: ProjectChoices) -> None:
@@ -84,7 +88,9 @@ def test_vendor_project_gives_the_same_outputs(
     compiled = compile_for(load_model(digits_path), "host")
     with open_session(compiled) as session:
         expected = first_output(session)
-    offered = [EntryPoint("one-command", f"{__name__}:OneCommand", "firmwright.project_api")]
+    offered = [
+        EntryPoint("one-command", f"{__name__}:OneCommand", "firmwright.project_api")
+    ]
     monkeypatch.setattr(project_api, "entry_points", lambda group: offered)
     theirs: ProjectApi = find_project_api("one-command")
     for api in (find_project_api(), theirs):

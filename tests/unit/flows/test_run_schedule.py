@@ -22,7 +22,10 @@ def placed(
     for device, op, phase in steps:
         call = tir.PrimFuncCall("f", (), op=op, device=device, phase=phase)
         schedule.add(call, counts.get(op, 0))
-    return [(item.call.device, item.call.op, item.begin, item.end) for item in schedule.calls]
+    return [
+        (item.call.device, item.call.op, item.begin, item.end)
+        for item in schedule.calls
+    ]
 
 
 def test_cores_run_in_parallel_and_the_main_core_waits() -> None:
@@ -44,9 +47,17 @@ def test_a_measured_transfer_lasts_until_its_wait() -> None:
 def test_a_modeled_transfer_takes_its_set_up_and_its_bytes() -> None:
     modeled = {1: ModeledTime(110, 100)}
     steps: list[Step] = [("dma0", 1, "start"), ("", 2, "call"), ("dma0", 1, "wait")]
-    assert placed({2: 50}, *steps, modeled=modeled) == [("", 2, 0, 50), ("dma0", 1, 0, 110)]
+    assert placed({2: 50}, *steps, modeled=modeled) == [
+        ("", 2, 0, 50),
+        ("dma0", 1, 0, 110),
+    ]
     # A start on a busy channel waits, and so does the core.
-    steps = [("dma0", 1, "start"), ("dma0", 3, "start"), ("", 2, "call"), ("dma0", 3, "wait")]
+    steps = [
+        ("dma0", 1, "start"),
+        ("dma0", 3, "start"),
+        ("", 2, "call"),
+        ("dma0", 3, "wait"),
+    ]
     modeled[3] = ModeledTime(60, 50)
     assert placed({2: 50}, *steps, modeled=modeled) == [
         ("dma0", 1, 0, 110),
@@ -63,7 +74,10 @@ def test_transfers_on_two_channels_share_the_bandwidth_but_not_the_set_up() -> N
         ("dma1", 2, "wait"),
         ("dma0", 1, "wait"),
     ]
-    assert placed({}, *steps, modeled=modeled) == [("dma1", 2, 0, 110), ("dma0", 1, 0, 160)]
+    assert placed({}, *steps, modeled=modeled) == [
+        ("dma1", 2, 0, 110),
+        ("dma0", 1, 0, 160),
+    ]
 
 
 def test_iterations_of_a_loop_count_once() -> None:

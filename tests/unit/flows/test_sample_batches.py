@@ -1,4 +1,6 @@
-"""Arrays by name or by position become samples; anything else is an error that lists both."""
+"""Arrays by name or by position become samples; anything else is an error that lists
+both.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +22,15 @@ from firmwright.flows.samples.sample_batches import (
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.module import IoTensor
 
-IMAGE = IoTensor("image", "image", TensorType((1, 2), INT8, Quantization((0.5,), (-3,))))
+IMAGE = IoTensor(
+    "image", "image", TensorType((1, 2), INT8, Quantization((0.5,), (-3,)))
+)
 SOUND = IoTensor("sound", "sound", TensorType((3,), FLOAT32))
 BOTH = (IMAGE, SOUND)
-ARRAYS = {"image": np.array([[1, 2]], np.int8), "sound": np.array([0.5, 1.5, 2.5], np.float32)}
+ARRAYS = {
+    "image": np.array([[1, 2]], np.int8),
+    "sound": np.array([0.5, 1.5, 2.5], np.float32),
+}
 
 
 def test_arrays_by_name_are_one_sample():
@@ -44,7 +51,10 @@ def test_names_take_precedence_over_positions():
     second = IoTensor("input_1", "b", TensorType((1,), INT8))
     arrays = {"input_1": np.array([1], np.int8), "input_2": np.array([2], np.int8)}
     sample = make_batch(arrays, (first, second), "in.npz").samples[0]
-    assert {name: int(value[0]) for name, value in sample.items()} == {"input_2": 2, "input_1": 1}
+    assert {name: int(value[0]) for name, value in sample.items()} == {
+        "input_2": 2,
+        "input_1": 1,
+    }
 
 
 def test_additional_leading_axis_means_many_samples():
@@ -56,7 +66,9 @@ def test_additional_leading_axis_means_many_samples():
     assert batch.samples[2]["image"].tolist() == [[7, 7]]
 
 
-@pytest.mark.parametrize("keys", [["image"], ["image", "input_2"], ["input_0", "input_1"], []])
+@pytest.mark.parametrize(
+    "keys", [["image"], ["image", "input_2"], ["input_0", "input_1"], []]
+)
 def test_unknown_keys_error_lists_names_and_positions(keys):
     arrays = dict.fromkeys(keys, ARRAYS["image"])
     with pytest.raises(UsageError) as raised:
@@ -68,11 +80,17 @@ def test_unknown_keys_error_lists_names_and_positions(keys):
 
 
 @pytest.mark.parametrize(
-    "array", [np.zeros((2,), np.int8), np.zeros((1, 1, 1, 2), np.int8), np.zeros((1, 3), np.int8)]
+    "array",
+    [
+        np.zeros((2,), np.int8),
+        np.zeros((1, 1, 1, 2), np.int8),
+        np.zeros((1, 3), np.int8),
+    ],
 )
 def test_shapes_are_never_converted(array):
     with pytest.raises(
-        UsageError, match=r"the model needs int8 \[1, 2\], or \[N, 1, 2\] or \[N, 2\] for N"
+        UsageError,
+        match=r"the model needs int8 \[1, 2\], or \[N, 1, 2\] or \[N, 2\] for N",
     ):
         make_batch({"image": array}, [IMAGE], "in.npz")
 
@@ -92,7 +110,10 @@ def test_a_wrong_type_is_named_with_the_conversion():
 
 
 def test_different_sample_counts_are_an_error():
-    arrays = {"image": np.zeros((2, 1, 2), np.int8), "sound": np.zeros((3, 3), np.float32)}
+    arrays = {
+        "image": np.zeros((2, 1, 2), np.int8),
+        "sound": np.zeros((3, 3), np.float32),
+    }
     with pytest.raises(UsageError, match="image 2, sound 3"):
         make_batch(arrays, BOTH, "in.npz")
     with pytest.raises(UsageError, match="image no, sound 3"):
@@ -114,7 +135,10 @@ def test_generated_samples_start_with_the_zero_point():
 
 
 def test_npz_round_trip_is_ordered_and_deterministic(tmp_path: Path):
-    arrays = {"z": np.arange(6, dtype=np.int16).reshape(2, 3), "a/b": np.array(1.5, np.float32)}
+    arrays = {
+        "z": np.arange(6, dtype=np.int16).reshape(2, 3),
+        "a/b": np.array(1.5, np.float32),
+    }
     write_npz(tmp_path / "one.npz", arrays)
     write_npz(tmp_path / "two.npz", arrays)
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
@@ -145,5 +169,11 @@ def test_outputs_get_a_leading_axis_only_if_the_inputs_had_one():
     outputs = [{"y": np.zeros((1, 2))}, {"y": np.ones((1, 2))}]
     many = SampleBatch(({}, {}))
     assert stack_outputs(outputs, many)["y"].shape == (2, 1, 2)
-    assert stack_outputs(outputs, replace(many, on_batch_axis=True))["y"].shape == (2, 2)
-    assert stack_outputs(outputs[:1], SampleBatch(({},), stacked=False))["y"].shape == (1, 2)
+    assert stack_outputs(outputs, replace(many, on_batch_axis=True))["y"].shape == (
+        2,
+        2,
+    )
+    assert stack_outputs(outputs[:1], SampleBatch(({},), stacked=False))["y"].shape == (
+        1,
+        2,
+    )

@@ -1,4 +1,6 @@
-"""Bounds are never below counts, neither in total nor for an instruction, and close to them."""
+"""Bounds are never below counts, neither in total nor for an instruction, and close to
+them.
+"""
 
 import subprocess
 from collections.abc import Callable
@@ -30,7 +32,13 @@ BOARDS = {
     "qemu-riscv32-virt": "riscv32",
 }
 LARGER = {"microbit": "rpi-pico"}
-MODELS = ["ad01_int8", "str_ww_ref_model", "kws_ref_model", "pretrainedResnet_quant", "vww_96_int8"]
+MODELS = [
+    "ad01_int8",
+    "str_ww_ref_model",
+    "kws_ref_model",
+    "pretrainedResnet_quant",
+    "vww_96_int8",
+]
 RATIO_MAX = 1.05
 
 
@@ -60,7 +68,9 @@ def check_runs(compiled: Compilation, bound: TimeBound, runs: int, folder: Path)
         for sample in generate_samples(compiled.module.io.inputs, runs).samples:
             session.device.write_inputs(sample)
             session.device.execute()
-    (calls, largest), *rows = [map(int, row.split()) for row in counts.read_text().splitlines()]
+    (calls, largest), *rows = [
+        map(int, row.split()) for row in counts.read_text().splitlines()
+    ]
     assert calls >= runs
     assert {a: n for a, n in rows if n > bound.path.executions.get(a, 0)} == {}
     assert largest <= bound.instructions
@@ -76,14 +86,22 @@ def can_count(emulator: str) -> None:
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", ["mps2-an386", "qemu-riscv32-virt"])
-def test_bounds_hold_for_every_instruction(board: str, digits_path: Path, tmp_path: Path):
+def test_bounds_hold_for_every_instruction(
+    board: str, digits_path: Path, tmp_path: Path
+):
     can_count(BOARDS[board])
     compiled = compile_for(load_model(digits_path), board)
     bound = bound_time(compiled)
     assert bound.instructions <= RATIO_MAX * check_runs(compiled, bound, 2, tmp_path)
-    names = [operator.name for operator in compiled.summary.operators if operator.kind != "reshape"]
+    names = [
+        operator.name
+        for operator in compiled.summary.operators
+        if operator.kind != "reshape"
+    ]
     assert [operator.name for operator in bound.operators] == names
-    assert bound.longest == max(bound.operators, key=lambda operator: operator.instructions)
+    assert bound.longest == max(
+        bound.operators, key=lambda operator: operator.instructions
+    )
 
 
 @pytest.mark.qemu
@@ -134,5 +152,7 @@ def test_bounds_of_benchmark_models_hold_on_200_inputs(
     bound = bound_time(compiled)
     largest = check_runs(compiled, bound, 200, tmp_path)
     ratio = bound.instructions / largest
-    print(f"{model} {compiled.board.name}: {bound.instructions:,} / {largest:,} = {ratio:.4f}")
+    print(
+        f"{model} {compiled.board.name}: {bound.instructions:,} / {largest:,} = {ratio:.4f}"
+    )
     assert ratio <= RATIO_MAX

@@ -1,4 +1,6 @@
-"""A log is read whatever became of it, and a module goes on with the log it was started with."""
+"""A log is read whatever became of it, and a module goes on with the log it was started
+with.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_concatenated_logs_are_merged(tmp_path: Path) -> None:
 
 
 def test_missing_log_error_has_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the tuning log cannot be read: No such file") as raised:
+    with pytest.raises(
+        UsageError, match="the tuning log cannot be read: No such file"
+    ) as raised:
         read_tuning(tmp_path / "none")
     assert "firmwright tune MODEL" in raised.value.hint
 
@@ -51,11 +55,19 @@ def test_started_module_requires_the_same_tuning_log(digits_path: Path) -> None:
     tuning = TuningRecords.from_measurements([RECORD])
     model = load_model(digits_path)
     begun = Model(
-        module_after(model, "reorder-calls", options_for(model.module, {"tuning": tuning}))
+        module_after(
+            model, "reorder-calls", options_for(model.module, {"tuning": tuning})
+        )
     )
-    assert compile_for(begun, tuning=tuning).metadata["options"]["tuning"] == tuning.digest
-    with pytest.raises(UsageError, match="compiled up to reorder-calls with a tuning log"):
+    assert (
+        compile_for(begun, tuning=tuning).metadata["options"]["tuning"] == tuning.digest
+    )
+    with pytest.raises(
+        UsageError, match="compiled up to reorder-calls with a tuning log"
+    ):
         compile_for(begun)
     plain = Model(module_after(model, "reorder-calls", Options()))
-    with pytest.raises(UsageError, match="compiled up to reorder-calls without a tuning log"):
+    with pytest.raises(
+        UsageError, match="compiled up to reorder-calls without a tuning log"
+    ):
         compile_for(plain, tuning=tuning)

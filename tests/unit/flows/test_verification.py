@@ -1,4 +1,6 @@
-"""A verdict: exact, different with the place named, or recorded by a runtime that is known."""
+"""A verdict: exact, different with the place named, or recorded by a runtime that is
+known.
+"""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +22,11 @@ from firmwright.flows.samples.reference_outputs import (
     run_oracle_reference,
 )
 from firmwright.flows.samples.sample_batches import generate_samples
-from firmwright.flows.verify.verification import SAMPLES_PER_TASK, verify, verify_in_parts
+from firmwright.flows.verify.verification import (
+    SAMPLES_PER_TASK,
+    verify,
+    verify_in_parts,
+)
 from firmwright.ir.core import Constant
 from firmwright.oracle.compare import compare_outputs
 from firmwright.pipeline import Compilation
@@ -34,12 +40,16 @@ def digits(digits_path: Path) -> Compilation:
 
 
 def damaged(path: Path, constant: str) -> Compilation:
-    """The model with one weight tensor negated, which still claims to come from the same file."""
+    """The model with one weight tensor negated, which still claims to come from the
+    same file.
+    """
     model = load_model(path)
     table = dict(model.module.constants)
     old = table[constant]
     values = np.asarray(old.array(), np.int16)
-    table[constant] = Constant.from_array(constant, np.clip(-values, -127, 127), old.dtype)
+    table[constant] = Constant.from_array(
+        constant, np.clip(-values, -127, 127), old.dtype
+    )
     return compile_for(replace(model, module=replace(model.module, constants=table)))
 
 
@@ -87,7 +97,9 @@ def test_first_diverging_operator_is_named(digits_path: Path):
 @pytest.mark.host_c
 def test_recording_replaces_the_reference(digits: Compilation):
     batch = generate_samples(digits.module.io.inputs, SAMPLES)
-    recorded = [dict(outputs) for outputs in compute_reference(digits, batch.samples).outputs]
+    recorded = [
+        dict(outputs) for outputs in compute_reference(digits, batch.samples).outputs
+    ]
     assert verify(digits, batch=batch, expected=recorded).exact
     changed = recorded[3]["digit"].copy()
     changed[0, 4] += 1
@@ -95,7 +107,11 @@ def test_recording_replaces_the_reference(digits: Compilation):
     found = verify(digits, batch=batch, expected=recorded)
     assert (found.mismatches, found.max_abs_error) == (1, 1)
     assert found.first is not None
-    assert (found.first.sample, found.first.tensor, found.first.index) == (3, "digit", (0, 4))
+    assert (found.first.sample, found.first.tensor, found.first.index) == (
+        3,
+        "digit",
+        (0, 4),
+    )
     assert found.explanation == ""
 
 
@@ -132,12 +148,16 @@ def test_recording_by_xnnpack_kernels_is_identified(model_path: Callable[[str], 
 
 
 class PicklingExecutor(Executor):
-    """Sends tasks and results through pickle, as a cluster does; the last one ends first."""
+    """Sends tasks and results through pickle, as a cluster does; the last one ends
+    first.
+    """
 
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any]
     ) -> Iterator[tuple[int, Any]]:
-        for index, result in reversed([*super().run(function, pickle.loads(pickle.dumps(tasks)))]):
+        for index, result in reversed(
+            [*super().run(function, pickle.loads(pickle.dumps(tasks)))]
+        ):
             yield index, pickle.loads(pickle.dumps(result))
 
 
@@ -154,5 +174,7 @@ def test_parts_of_a_verification_equal_the_whole(digits: Compilation):
     result = verify_in_parts(PicklingExecutor(), digits, batch, recorded)
     assert (result.mismatches, result.max_abs_error) == (1, 1)
     assert result.first.sample == SAMPLES_PER_TASK + 1
-    with pytest.raises(UsageError, match="the recording has 33 samples, but 34 are run"):
+    with pytest.raises(
+        UsageError, match="the recording has 33 samples, but 34 are run"
+    ):
         verify_in_parts(PicklingExecutor(), digits, batch, recorded[1:])

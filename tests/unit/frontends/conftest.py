@@ -1,7 +1,7 @@
 """Writer of small .tflite files, based on the published schema's bindings.
 
-A table is a dict: `{"_": "Tensor", "Name": "x", "Shape": int32([1, 4])}`. Numpy arrays become
-vectors of scalars, lists vectors of tables, strings strings, numbers scalars.
+A table is a dict: `{"_": "Tensor", "Name": "x", "Shape": int32([1, 4])}`. Numpy arrays
+become vectors of scalars, lists vectors of tables, strings strings, numbers scalars.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def _write_value(builder: flatbuffers.Builder, value: Any) -> Any:
 def _write_table(builder: flatbuffers.Builder, table: TableDict) -> Any:
     name = table["_"]
     module = importlib.import_module(f"tflite.{name}")
-    fields = {key: _write_value(builder, value) for key, value in table.items() if key != "_"}
+    fields = {
+        key: _write_value(builder, value) for key, value in table.items() if key != "_"
+    }
     getattr(module, f"{name}Start")(builder)
     for key, value in fields.items():
         getattr(module, f"{name}Add{key}")(builder, value)
@@ -106,7 +108,10 @@ def _tiny_model() -> TableDict:
         "Description": "tiny",
         "OperatorCodes": [{"_": "OperatorCode", "Version": 2}],
         "Subgraphs": [subgraph],
-        "Buffers": [{"_": "Buffer"}, {"_": "Buffer", "Data": np.array([1, 2, 3, 4], np.uint8)}],
+        "Buffers": [
+            {"_": "Buffer"},
+            {"_": "Buffer", "Data": np.array([1, 2, 3, 4], np.uint8)},
+        ],
         "Metadata": [{"_": "Metadata", "Name": "note", "Buffer": 1}],
         "SignatureDefs": [signature],
     }

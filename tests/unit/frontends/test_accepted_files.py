@@ -1,4 +1,6 @@
-"""Files that the reference runtimes run despite odd content: our results equal theirs."""
+"""Files that the reference runtimes run despite odd content: our results equal
+theirs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import flatbuffers
 import numpy as np
 import pytest
 
-from firmwright.base.errors import FirmwrightError, ModelError, UnsupportedError, UsageError
+from firmwright.base.errors import (
+    FirmwrightError,
+    ModelError,
+    UnsupportedError,
+    UsageError,
+)
 from firmwright.conformance.case_tables import conformance_cases
 from firmwright.frontends.tflite import preprocess_tflite
 from firmwright.ir.graph.evaluate import evaluate_graph
@@ -38,7 +45,11 @@ def _convolution() -> bytes:
 
 
 def _scale_count(data: bytes) -> int:
-    tensors = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(data, 0)).subgraphs[0].tensors
+    tensors = (
+        schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(data, 0))
+        .subgraphs[0]
+        .tensors
+    )
     scales = tensors[1].quantization and tensors[1].quantization.scale
     return 0 if scales is None or tensors[1].type != 9 else len(scales)
 
@@ -104,13 +115,27 @@ def _empty_subgraph(model: Model) -> None:
 
 
 ACCEPTED: dict[str, Callable[[Model], object]] = {
-    "bias of another dimension": lambda m: vars(_quantization(m, 2)).update(quantizedDimension=3),
-    "input of another dimension": lambda m: vars(_quantization(m, 0)).update(quantizedDimension=7),
-    "weights with a scale of zero": lambda m: _quantization(m, 1).scale.__setitem__(1, 0.0),
-    "bias with a scale of zero": lambda m: _quantization(m, 2).scale.__setitem__(1, 0.0),
-    "bias with a negative scale": lambda m: _quantization(m, 2).scale.__setitem__(1, -1.0),
-    "bias with a scale of nan": lambda m: _quantization(m, 2).scale.__setitem__(1, float("nan")),
-    "bias with huge zero points": lambda m: _quantization(m, 2).zeroPoint.__setitem__(0, 1 << 40),
+    "bias of another dimension": lambda m: vars(_quantization(m, 2)).update(
+        quantizedDimension=3
+    ),
+    "input of another dimension": lambda m: vars(_quantization(m, 0)).update(
+        quantizedDimension=7
+    ),
+    "weights with a scale of zero": lambda m: _quantization(m, 1).scale.__setitem__(
+        1, 0.0
+    ),
+    "bias with a scale of zero": lambda m: _quantization(m, 2).scale.__setitem__(
+        1, 0.0
+    ),
+    "bias with a negative scale": lambda m: _quantization(m, 2).scale.__setitem__(
+        1, -1.0
+    ),
+    "bias with a scale of nan": lambda m: _quantization(m, 2).scale.__setitem__(
+        1, float("nan")
+    ),
+    "bias with huge zero points": lambda m: _quantization(m, 2).zeroPoint.__setitem__(
+        0, 1 << 40
+    ),
     "unknown activation": lambda m: _activation(m, 77),
     "activation tanh": lambda m: _activation(m, 4),
     "no names": _without_names,
@@ -141,7 +166,8 @@ ACCEPTED: dict[str, Callable[[Model], object]] = {
 def test_what_litert_runs_has_litert_s_results(name: str) -> None:
     data = preprocess_tflite(_changed(ACCEPTED[name]), "t", {})
     interpreter = interpreters.Interpreter(
-        model_content=data, experimental_op_resolver_type=interpreters.OpResolverType.BUILTIN_REF
+        model_content=data,
+        experimental_op_resolver_type=interpreters.OpResolverType.BUILTIN_REF,
     )
     interpreter.allocate_tensors()
     module = load_module_bytes(data, "t.tflite")
@@ -156,12 +182,16 @@ def test_what_litert_runs_has_litert_s_results(name: str) -> None:
         details = interpreter.get_output_details()
         assert len({value.name for value in module.entry.results}) == len(details)
         for value, detail in zip(module.entry.results, details, strict=True):
-            assert np.array_equal(values[value.name], interpreter.get_tensor(detail["index"]))
+            assert np.array_equal(
+                values[value.name], interpreter.get_tensor(detail["index"])
+            )
 
 
 def test_a_zero_point_beyond_the_type_is_unsupported() -> None:
     data = _changed(lambda m: _quantization(m, 0).zeroPoint.__setitem__(0, 300))
-    with pytest.raises(UnsupportedError, match="the zero point 300, outside of the range of int8"):
+    with pytest.raises(
+        UnsupportedError, match="the zero point 300, outside of the range of int8"
+    ):
         load_module_bytes(data, "t.tflite")
 
 
@@ -183,15 +213,20 @@ def test_an_input_takes_a_given_shape_and_the_results_follow(
     channels = load_module_bytes(data, "t.tflite").entry.params[0].shape[3]  # type: ignore[union-attr]
     preprocess_tflite(data, "t", {})
     (message,) = caplog.messages
-    assert message.startswith(f"input 0.x0: the open shape ?,?,?,{channels} is taken as ")
+    assert message.startswith(
+        f"input 0.x0: the open shape ?,?,?,{channels} is taken as "
+    )
     given = preprocess_tflite(data, "t", {"0.x0": (2, 7, 9, channels)})
     interpreter = interpreters.Interpreter(
-        model_content=given, experimental_op_resolver_type=interpreters.OpResolverType.BUILTIN_REF
+        model_content=given,
+        experimental_op_resolver_type=interpreters.OpResolverType.BUILTIN_REF,
     )
     interpreter.allocate_tensors()
     module = load_module_bytes(given, "t.tflite")
     assert isinstance(module.entry, Function)
-    x = np.random.Generator(np.random.PCG64(2)).integers(-128, 128, (2, 7, 9, channels), np.int8)
+    x = np.random.Generator(np.random.PCG64(2)).integers(
+        -128, 128, (2, 7, 9, channels), np.int8
+    )
     interpreter.set_tensor(0, x)
     interpreter.invoke()
     (y,) = module.entry.results
@@ -205,7 +240,9 @@ def test_an_input_takes_a_given_shape_and_the_results_follow(
 
 
 def test_a_size_of_minus_one_becomes_one() -> None:
-    data = _changed(lambda m: _tensor(m, 0, shape=[-1, *m.subgraphs[0].tensors[0].shape[1:]]))
+    data = _changed(
+        lambda m: _tensor(m, 0, shape=[-1, *m.subgraphs[0].tensors[0].shape[1:]])
+    )
     module = load_module_bytes(preprocess_tflite(data, "t", {}), "t.tflite")
     assert isinstance(module.entry, Function)
     assert module.entry.params[0].shape[0] == 1
@@ -218,11 +255,15 @@ def _custom(model: Model, name: bytes) -> None:
 
 
 def test_operators_of_tensorflow_come_first_with_the_remedy() -> None:
-    with pytest.raises(UnsupportedError, match="convert the model without SELECT_TF_OPS") as caught:
+    with pytest.raises(
+        UnsupportedError, match="convert the model without SELECT_TF_OPS"
+    ) as caught:
         load_module_bytes(_changed(lambda m: _custom(m, b"FlexConv2D")), "t.tflite")
     assert [item.op for item in caught.value.items] == ["FLEX"]
 
 
 def test_an_operator_of_vela_without_scratch_tensors_is_an_error() -> None:
-    with pytest.raises(FirmwrightError, match="ethos-u lacks scratch tensors, or offsets"):
+    with pytest.raises(
+        FirmwrightError, match="ethos-u lacks scratch tensors, or offsets"
+    ):
         load_module_bytes(_changed(lambda m: _custom(m, b"ethos-u")), "t.tflite")

@@ -17,9 +17,15 @@ MODEL = (digits_dir() / "digits.tflite").read_bytes()
 SMALL = MODEL[:64]
 
 
-def _list(data: bytes, spell: Callable[[int], str], kind: str = "const unsigned char") -> str:
+def _list(
+    data: bytes, spell: Callable[[int], str], kind: str = "const unsigned char"
+) -> str:
     rows = [", ".join(map(spell, data[k : k + 12])) for k in range(0, len(data), 12)]
-    return f"alignas(16) {kind} g_model[] DATA_ALIGN = {{\n  " + ",\n  ".join(rows) + "};\n"
+    return (
+        f"alignas(16) {kind} g_model[] DATA_ALIGN = {{\n  "
+        + ",\n  ".join(rows)
+        + "};\n"
+    )
 
 
 def _words(data: bytes, width: int) -> str:
@@ -34,8 +40,13 @@ def _character(byte: int) -> str:
 
 
 def _string(data: bytes) -> str:
-    rows = ("".join(f"\\{byte:03o}" for byte in data[k : k + 20]) for k in range(0, len(data), 20))
-    return "const char g[] =\n  " + "\n  ".join(f'"{row}" // part' for row in rows) + ";\n"
+    rows = (
+        "".join(f"\\{byte:03o}" for byte in data[k : k + 20])
+        for k in range(0, len(data), 20)
+    )
+    return (
+        "const char g[] =\n  " + "\n  ".join(f'"{row}" // part' for row in rows) + ";\n"
+    )
 
 
 SPELLINGS = {
@@ -48,8 +59,13 @@ SPELLINGS = {
     "double words": _words(MODEL, 8),
     "string": _string(MODEL),
     "comments": _list(MODEL, "0x{:02x} /* }} */".format).replace(",\n", ", // };\n"),
-    "directives": '#include "x.h"\n#define N {1}\n' + _list(MODEL, "{}u".format) + "#endif\n",
-    "second array": "float f[] = {1.5f, 2};" + _list(SMALL, str) + _list(MODEL, str) + "int n;",
+    "directives": '#include "x.h"\n#define N {1}\n'
+    + _list(MODEL, "{}u".format)
+    + "#endif\n",
+    "second array": "float f[] = {1.5f, 2};"
+    + _list(SMALL, str)
+    + _list(MODEL, str)
+    + "int n;",
     "in a namespace": "namespace a { extern int n; " + _list(MODEL, str) + "}\n",
 }
 
@@ -66,9 +82,13 @@ def test_a_c_source_is_a_model_file() -> None:
     assert read_tflite(data, file.name).subgraphs[0].nodes
 
 
-@pytest.mark.parametrize("text", ["", "extern const unsigned char g_model[];", "int a[] = {1, 2};"])
+@pytest.mark.parametrize(
+    "text", ["", "extern const unsigned char g_model[];", "int a[] = {1, 2};"]
+)
 def test_a_source_without_a_model_is_refused_with_a_hint(text: str) -> None:
-    with pytest.raises(ModelError, match="no array in it begins as a TFLite model") as caught:
+    with pytest.raises(
+        ModelError, match="no array in it begins as a TFLite model"
+    ) as caught:
         read_c_array(text.encode(), "model.h")
     assert "the source file that defines the array" in caught.value.hint
 
@@ -76,7 +96,20 @@ def test_a_source_without_a_model_is_refused_with_a_hint(text: str) -> None:
 def test_damaged_sources_end_in_bytes_or_one_error() -> None:
     rng = random.Random(5)
     seeds = [text.encode("latin-1")[:3000] + b"};" for text in SPELLINGS.values()]
-    pieces = [b"{", b"}", b'"', b"'", b"/*", b"\\", b"0x", b",", b"//", b"#", b"\n", b"9" * 40]
+    pieces = [
+        b"{",
+        b"}",
+        b'"',
+        b"'",
+        b"/*",
+        b"\\",
+        b"0x",
+        b",",
+        b"//",
+        b"#",
+        b"\n",
+        b"9" * 40,
+    ]
     for _ in range(400):
         text = bytearray(rng.choice(seeds))
         for _ in range(rng.randrange(1, 6)):

@@ -1,4 +1,6 @@
-"""Files that are not models, have wrong offsets or are truncated: one error in bounded time."""
+"""Files that are not models, have wrong offsets or are truncated: one error in bounded
+time.
+"""
 
 import struct
 import tracemalloc
@@ -17,10 +19,13 @@ Writer = Callable[[TableDict], bytes]
 Edit = Callable[[TableDict], object]
 
 
-@pytest.mark.parametrize("data", [b"", b"TFL3", b"\x1c\0\0\0TFL2" + bytes(64), b"PK\3\4" * 9])
+@pytest.mark.parametrize(
+    "data", [b"", b"TFL3", b"\x1c\0\0\0TFL2" + bytes(64), b"PK\3\4" * 9]
+)
 def test_a_file_of_another_format_is_rejected(data: bytes) -> None:
     with pytest.raises(
-        ModelError, match=f"not a TFLite model: its {len(data)} bytes lack the identifier"
+        ModelError,
+        match=f"not a TFLite model: its {len(data)} bytes lack the identifier",
     ):
         read_tflite(data, "t")
 
@@ -56,8 +61,14 @@ LIES: dict[str, tuple[Callable[[bytes], tuple[int, str, int]], str]] = {
         lambda d: (_root(d)[0], "<i", -len(d)),
         "its vtable would be at byte",
     ),
-    "vtable too small": (lambda d: (_root(d)[1], "<H", 2), "its vtable has the impossible size 2"),
-    "vtable odd": (lambda d: (_root(d)[1], "<H", 7), "its vtable has the impossible size 7"),
+    "vtable too small": (
+        lambda d: (_root(d)[1], "<H", 2),
+        "its vtable has the impossible size 2",
+    ),
+    "vtable odd": (
+        lambda d: (_root(d)[1], "<H", 7),
+        "its vtable has the impossible size 7",
+    ),
     "vtable too large": (lambda d: (_root(d)[1], "<H", 65534), "impossible size 65534"),
     "table too large": (
         lambda d: (_root(d)[1] + 2, "<H", 65535),
@@ -67,8 +78,14 @@ LIES: dict[str, tuple[Callable[[bytes], tuple[int, str, int]], str]] = {
         lambda d: (_root(d)[1] + 4, "<H", 4000),
         "version: .*the field is at byte 4000",
     ),
-    "field inside its head": (lambda d: (_root(d)[1] + 4, "<H", 2), "the field is at byte 2"),
-    "field odd": (lambda d: (_root(d)[1] + 4, "<H", 5), "a value of 4 bytes is misaligned at byte"),
+    "field inside its head": (
+        lambda d: (_root(d)[1] + 4, "<H", 2),
+        "the field is at byte 2",
+    ),
+    "field odd": (
+        lambda d: (_root(d)[1] + 4, "<H", 5),
+        "a value of 4 bytes is misaligned at byte",
+    ),
     "vector too long": (
         lambda d: (_target(d, _field(d, 4)), "<I", 0xFFFFFFFF),
         "buffers: .*4294967295 elements of 4 bytes reach past the end",
@@ -81,7 +98,9 @@ LIES: dict[str, tuple[Callable[[bytes], tuple[int, str, int]], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_wrong_offset_is_rejected(lie: str, tiny: TableDict, write_model: Writer) -> None:
+def test_a_wrong_offset_is_rejected(
+    lie: str, tiny: TableDict, write_model: Writer
+) -> None:
     patch, message = LIES[lie]
     data = bytearray(write_model(tiny))
     place, form, value = patch(bytes(data))
@@ -90,7 +109,9 @@ def test_a_wrong_offset_is_rejected(lie: str, tiny: TableDict, write_model: Writ
         read_tflite(bytes(data), "t")
 
 
-def test_shared_tables_are_bounded_by_the_budget(tiny: TableDict, write_model: Writer) -> None:
+def test_shared_tables_are_bounded_by_the_budget(
+    tiny: TableDict, write_model: Writer
+) -> None:
     count = 20_000
     tiny["Buffers"] = [{"_": "Buffer"}] * 2 + [{"_": "Buffer"}] * count
     tiny["Buffers"][1] = {"_": "Buffer", "Data": np.zeros(100_000, np.uint8)}

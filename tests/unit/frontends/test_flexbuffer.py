@@ -32,7 +32,9 @@ def test_damaged_bytes_are_never_read_out_of_bounds() -> None:
     data = bytes(flexbuffer(OPTIONS))
     for index in range(len(data)):
         for value in (0, 1, 0x7F, 0xFF):
-            options = read_flexbuffer_map(data[:index] + bytes([value]) + data[index + 1 :])
+            options = read_flexbuffer_map(
+                data[:index] + bytes([value]) + data[index + 1 :]
+            )
             assert options is None or isinstance(options, dict)
         read_flexbuffer_map(data[index:])
         read_flexbuffer_map(data[:index])

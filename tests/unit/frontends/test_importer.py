@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from firmwright.base.errors import UnsupportedError
-from firmwright.frontends.tflite.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.frontends.tflite.decoded_model import (
+    RawModel,
+    RawNode,
+    RawSubgraph,
+    RawTensor,
+)
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Span
@@ -15,7 +20,9 @@ from firmwright.ir.module import IRModule
 from firmwright.ops.registry import op_table
 
 
-def _graph(tensors: list[RawTensor], nodes: list[RawNode], outputs: tuple[int, ...]) -> RawSubgraph:
+def _graph(
+    tensors: list[RawTensor], nodes: list[RawNode], outputs: tuple[int, ...]
+) -> RawSubgraph:
     return RawSubgraph("main", tuple(tensors), (0,), outputs, tuple(nodes))
 
 
@@ -74,7 +81,9 @@ def _reshape_by_computed_shape(outputs: tuple[int, ...]) -> RawSubgraph:
     masks = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 0, "new_axis_mask": 0}
     nodes = [
         _node("SHAPE", (0,), 1, out_type="int32"),
-        _node("STRIDED_SLICE", (1, 2, 3, 3), 4, **masks, shrink_axis_mask=1, offset=False),
+        _node(
+            "STRIDED_SLICE", (1, 2, 3, 3), 4, **masks, shrink_axis_mask=1, offset=False
+        ),
         _node("PACK", (4, 5), 6, values_count=2, axis=0),
         _node("RESHAPE", (0, 6), 7, new_shape=()),
     ]
@@ -119,7 +128,9 @@ def test_unsupported_types_are_reported_with_a_remedy() -> None:
     assert "convert the model to float32" in caught.value.items[0].why
 
 
-@pytest.mark.parametrize("op", ["MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"])
+@pytest.mark.parametrize(
+    "op", ["MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"]
+)
 def test_random_numbers_are_refused_by_the_name_of_the_operator(op: str) -> None:
     result = "int64" if op == "MULTINOMIAL" else "float32"
     tensors = [

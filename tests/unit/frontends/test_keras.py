@@ -70,7 +70,10 @@ class File(dict):
 
 
 def sequential(*layers: object) -> dict[str, object]:
-    return {"class_name": "Sequential", "config": {"name": "net", "layers": list(layers)}}
+    return {
+        "class_name": "Sequential",
+        "config": {"name": "net", "layers": list(layers)},
+    }
 
 
 def hdf5(attributes: dict[str, str], external: Sequence[str] = ()) -> bytes:
@@ -78,7 +81,9 @@ def hdf5(attributes: dict[str, str], external: Sequence[str] = ()) -> bytes:
     return HDF5_MARK + json.dumps(content).encode()
 
 
-def keras_file(folder: Path, model: object = None, *, external: Sequence[str] = ()) -> Path:
+def keras_file(
+    folder: Path, model: object = None, *, external: Sequence[str] = ()
+) -> Path:
     path = folder / "net.keras"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("config.json", json.dumps(model or sequential(DENSE)))
@@ -87,9 +92,13 @@ def keras_file(folder: Path, model: object = None, *, external: Sequence[str] = 
     return path
 
 
-def hdf5_file(folder: Path, model: object = None, *, external: Sequence[str] = ()) -> Path:
+def hdf5_file(
+    folder: Path, model: object = None, *, external: Sequence[str] = ()
+) -> Path:
     path = folder / "net.h5"
-    path.write_bytes(hdf5({"model_config": json.dumps(model or sequential(DENSE))}, external))
+    path.write_bytes(
+        hdf5({"model_config": json.dumps(model or sequential(DENSE))}, external)
+    )
     return path
 
 
@@ -132,7 +141,10 @@ FOREIGN = {
         sequential({"class_name": "TimeDistributed", "config": {"layer": LAMBDA}}),
         "Lambda",
     ),
-    "a lambda in a submodel": (sequential(sequential(DENSE, sequential(LAMBDA))), "Lambda"),
+    "a lambda in a submodel": (
+        sequential(sequential(DENSE, sequential(LAMBDA))),
+        "Lambda",
+    ),
     "a marshalled function": (
         sequential({**DENSE, "config": {"activation": {"class_name": "__lambda__"}}}),
         "__lambda__",
@@ -142,8 +154,14 @@ FOREIGN = {
         "builtins.function",
     ),
     "a class of another package": (sequential({**DENSE, "module": "os"}), "os.Dense"),
-    "a package that begins alike": (sequential({**DENSE, "module": "keras_x"}), "keras_x.Dense"),
-    "no name of a module": (sequential({**DENSE, "module": "keras.a b"}), "keras.a b.Dense"),
+    "a package that begins alike": (
+        sequential({**DENSE, "module": "keras_x"}),
+        "keras_x.Dense",
+    ),
+    "no name of a module": (
+        sequential({**DENSE, "module": "keras.a b"}),
+        "keras.a b.Dense",
+    ),
     "a registered class": (
         sequential({**DENSE, "registered_name": "mine>Dense"}),
         "Dense registered as mine>Dense",
@@ -172,7 +190,9 @@ def test_foreign_classes_are_found_at_any_depth(kind: str) -> None:
 
 @pytest.mark.parametrize("write", [keras_file, hdf5_file])
 def test_foreign_classes_are_refused_before_keras_is_imported(
-    write: Callable[[Path, object], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Path, object], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, named = FOREIGN["a lambda in a submodel"]
     install(tmp_path, monkeypatch, "raise SystemExit('keras was imported')")
@@ -182,10 +202,15 @@ def test_foreign_classes_are_refused_before_keras_is_imported(
 
 def test_what_training_used_is_not_loaded_and_may_be_the_users() -> None:
     loss = {"class_name": "MyLoss", "module": "train", "registered_name": "mine>MyLoss"}
-    assert find_foreign_classes(json.dumps({**sequential(DENSE), "compile_config": loss})) == ""
+    assert (
+        find_foreign_classes(json.dumps({**sequential(DENSE), "compile_config": loss}))
+        == ""
+    )
 
 
-def test_an_older_keras_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_keras_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Keras 3.11.2 executes a Lambda of a .h5 file, even with `safe_mode`."""
     install(tmp_path, monkeypatch, KERAS_MODULE.replace("3.11.3", "3.11.2"))
     with pytest.raises(ToolMissingError, match=r"Keras 3\.11\.2 may execute code"):
@@ -201,7 +226,9 @@ def test_weights_are_not_read_from_other_files(
         load_model(write(tmp_path, external=["kernel"]))
 
 
-def test_weights_alone_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_alone_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path, monkeypatch, KERAS_MODULE)
     (tmp_path / "net.h5").write_bytes(hdf5({}))
     with pytest.raises(ModelError, match="weights without a model"):
@@ -212,14 +239,18 @@ def test_a_failure_of_tensorflow_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, "raise RuntimeError('an unknown layer')")
-    with pytest.raises(ToolFailedError, match=r"convert net\.h5\.\nRuntimeError: an unknown"):
+    with pytest.raises(
+        ToolFailedError, match=r"convert net\.h5\.\nRuntimeError: an unknown"
+    ):
         load_model(hdf5_file(tmp_path))
 
 
 def test_a_file_of_keras_2_that_keras_3_cannot_load_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(tmp_path, monkeypatch, "raise TypeError('at groups\\n\\nUnrecognized argument')")
+    install(
+        tmp_path, monkeypatch, "raise TypeError('at groups\\n\\nUnrecognized argument')"
+    )
     with pytest.raises(ModelError) as caught:
         load_model(keras_file(tmp_path))
     assert str(caught.value).startswith(
@@ -241,19 +272,25 @@ def test_archives_that_unpack_to_much_more_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "net.keras"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("model.weights.h5", bytes(1 << 24))
-    with pytest.raises(ModelError, match="its files unpack to 16,777,216 bytes, more than"):
+    with pytest.raises(
+        ModelError, match="its files unpack to 16,777,216 bytes, more than"
+    ):
         load_model(path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits addresses")
-def test_a_conversion_has_limited_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversion_has_limited_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path, monkeypatch, "values = bytearray(1 << 40)")
     with pytest.raises(ToolFailedError, match="MemoryError"):
         load_model(hdf5_file(tmp_path))
 
 
 @pytest.mark.deep
-@pytest.mark.skipif(not importlib.util.find_spec("tensorflow"), reason="needs TensorFlow")
+@pytest.mark.skipif(
+    not importlib.util.find_spec("tensorflow"), reason="needs TensorFlow"
+)
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
 def test_a_lambda_saved_by_keras_is_not_executed(suffix: str, tmp_path: Path) -> None:
     import keras
@@ -271,12 +308,18 @@ def test_a_lambda_saved_by_keras_is_not_executed(suffix: str, tmp_path: Path) ->
 
 @pytest.mark.deep
 @pytest.mark.host_c
-@pytest.mark.skipif(not importlib.util.find_spec("tensorflow"), reason="needs TensorFlow")
+@pytest.mark.skipif(
+    not importlib.util.find_spec("tensorflow"), reason="needs TensorFlow"
+)
 @pytest.mark.parametrize("layer", ["LSTM", "GRU"])
 def test_recurrent_networks_equal_litert(layer: str, tmp_path: Path) -> None:
     import keras
 
-    layers = [keras.layers.Input((10, 3)), getattr(keras.layers, layer)(6), keras.layers.Dense(4)]
+    layers = [
+        keras.layers.Input((10, 3)),
+        getattr(keras.layers, layer)(6),
+        keras.layers.Dense(4),
+    ]
     path = tmp_path / "net.keras"
     keras.Sequential(layers).save(path)
     assert verify(compile_for(load_model(path), board="host")).exact

@@ -64,7 +64,9 @@ def test_a_small_model_is_decoded_in_full(tiny: TableDict, write_model: Writer) 
     (subgraph,) = model.subgraphs
     assert (model.file, model.description) == ("tiny.tflite", "tiny")
     assert model.metadata == {"note": b"\1\2\3\4"}
-    assert model.signatures == (RawSignature("serving_default", 0, (("in", 0),), (("out", 2),)),)
+    assert model.signatures == (
+        RawSignature("serving_default", 0, (("in", 0),), (("out", 2),)),
+    )
     assert (subgraph.name, subgraph.inputs, subgraph.outputs) == ("main", (0,), (2,))
     assert subgraph.tensors == (
         RawTensor(0, "x", (1, 4), "int8", quantization, shape_signature=(-1, 4)),
@@ -83,10 +85,15 @@ def test_a_small_model_is_decoded_in_full(tiny: TableDict, write_model: Writer) 
     )
 
 
-def test_absent_options_have_schema_defaults(tiny: TableDict, write_model: Writer) -> None:
+def test_absent_options_have_schema_defaults(
+    tiny: TableDict, write_model: Writer
+) -> None:
     del operator(tiny)["BuiltinOptions"], operator(tiny)["BuiltinOptionsType"]
     node = read_tflite(write_model(tiny), "t").subgraphs[0].nodes[0]
-    assert node.options == {"fused_activation_function": "NONE", "pot_scale_int16": True}
+    assert node.options == {
+        "fused_activation_function": "NONE",
+        "pot_scale_int16": True,
+    }
     tiny["OperatorCodes"][0]["BuiltinCode"] = OPERATORS.index("CONV_2D")
     node = read_tflite(write_model(tiny), "t").subgraphs[0].nodes[0]
     assert node.op == "CONV_2D"
@@ -101,12 +108,18 @@ def test_operator_codes_beyond_the_first_field_are_decoded(
     code.update(DeprecatedBuiltinCode=127, BuiltinCode=OPERATORS.index("GELU"))
     assert read_tflite(write_model(tiny), "t").subgraphs[0].nodes[0].op == "GELU"
     code.update(BuiltinCode=9999)
-    assert read_tflite(write_model(tiny), "t").subgraphs[0].nodes[0].op == "BUILTIN_9999"
+    assert (
+        read_tflite(write_model(tiny), "t").subgraphs[0].nodes[0].op == "BUILTIN_9999"
+    )
 
 
-def test_custom_operators_keep_name_and_bytes(tiny: TableDict, write_model: Writer) -> None:
+def test_custom_operators_keep_name_and_bytes(
+    tiny: TableDict, write_model: Writer
+) -> None:
     del operator(tiny)["BuiltinOptions"], operator(tiny)["BuiltinOptionsType"]
-    tiny["OperatorCodes"][0].update(DeprecatedBuiltinCode=32, CustomCode="SignalFilterBank")
+    tiny["OperatorCodes"][0].update(
+        DeprecatedBuiltinCode=32, CustomCode="SignalFilterBank"
+    )
     operator(tiny)["CustomOptions"] = np.array([7, 8], np.uint8)
     node = read_tflite(write_model(tiny), "t").subgraphs[0].nodes[0]
     assert (node.op, node.custom_options) == ("custom:SignalFilterBank", b"\7\x08")
@@ -123,7 +136,9 @@ def test_channel_scales_keep_their_axis(tiny: TableDict, write_model: Writer) ->
         "Scale": np.array([0.1, 0.2, 0.3, 0.4], np.float32),
         "ZeroPoint": np.zeros(4, np.int64),
     }
-    quantization = read_tflite(write_model(tiny), "t").subgraphs[0].tensors[1].quantization
+    quantization = (
+        read_tflite(write_model(tiny), "t").subgraphs[0].tensors[1].quantization
+    )
     assert quantization == Quantization(
         tuple(float(np.float32(s)) for s in (0.1, 0.2, 0.3, 0.4)), (0, 0, 0, 0), 0
     )
@@ -134,20 +149,28 @@ def test_empty_or_zero_scales_mean_unquantized(
     tiny: TableDict, write_model: Writer, scales: list[float]
 ) -> None:
     tensor(tiny, 0)["Quantization"]["Scale"] = np.array(scales, np.float32)
-    assert read_tflite(write_model(tiny), "t").subgraphs[0].tensors[0].quantization is None
+    assert (
+        read_tflite(write_model(tiny), "t").subgraphs[0].tensors[0].quantization is None
+    )
 
 
-def test_a_constant_without_elements_is_a_constant(tiny: TableDict, write_model: Writer) -> None:
+def test_a_constant_without_elements_is_a_constant(
+    tiny: TableDict, write_model: Writer
+) -> None:
     tensor(tiny, 1).update(Shape=ints(0), Buffer=0)
     assert read_tflite(write_model(tiny), "t").subgraphs[0].tensors[1].buffer == b""
 
 
-def test_large_buffers_outside_of_the_tables_are_read(tiny: TableDict, write_model: Writer) -> None:
+def test_large_buffers_outside_of_the_tables_are_read(
+    tiny: TableDict, write_model: Writer
+) -> None:
     size = len(write_model(tiny | {"Buffers": [{"_": "Buffer"}, _far_buffer(1 << 20)]}))
     tiny["Buffers"][1] = _far_buffer(size)
     data = write_model(tiny) + b"\4\3\2\1"
     assert read_tflite(data, "t").subgraphs[0].tensors[1].buffer == b"\4\3\2\1"
-    with pytest.raises(ModelError, match=r"buffers\[1\]\.offset.*4 bytes at \d+ reach past"):
+    with pytest.raises(
+        ModelError, match=r"buffers\[1\]\.offset.*4 bytes at \d+ reach past"
+    ):
         read_tflite(data[:-1], "t")
 
 
@@ -169,25 +192,33 @@ def _far_buffer(offset: int) -> TableDict:
 def test_only_a_batch_axis_of_size_one_is_static(
     shape: tuple[int, ...], signature: tuple[int, ...], axes: tuple[int, ...]
 ) -> None:
-    assert RawTensor(0, "x", shape, "int8", shape_signature=signature).dynamic_axes == axes
+    assert (
+        RawTensor(0, "x", shape, "int8", shape_signature=signature).dynamic_axes == axes
+    )
 
 
 def test_a_dynamic_shape_is_decoded(tiny: TableDict, write_model: Writer) -> None:
     tensor(tiny, 0).update(Shape=ints(-1, 4))
-    assert read_tflite(write_model(tiny), "t").subgraphs[0].tensors[0].dynamic_axes == (0,)
+    assert read_tflite(write_model(tiny), "t").subgraphs[0].tensors[0].dynamic_axes == (
+        0,
+    )
 
 
 # what is refused: one file per rule
 
 
-def _scales(model: TableDict, index: int, scales: list[float], zero_points: list[int]) -> None:
+def _scales(
+    model: TableDict, index: int, scales: list[float], zero_points: list[int]
+) -> None:
     tensor(model, index)["Quantization"].update(
         Scale=np.array(scales, np.float32), ZeroPoint=np.array(zero_points, np.int64)
     )
 
 
 def _call(model: TableDict, target: int) -> None:
-    model["OperatorCodes"].append({"_": "OperatorCode", "BuiltinCode": OPERATORS.index("CALL")})
+    model["OperatorCodes"].append(
+        {"_": "OperatorCode", "BuiltinCode": OPERATORS.index("CALL")}
+    )
     caller = {"_": "Operator", "OpcodeIndex": 1, "BuiltinOptionsType": 16}
     caller["BuiltinOptions"] = {"_": "CallOptions", "Subgraph": target}
     graph(model)["Operators"].append(caller)
@@ -208,7 +239,9 @@ SCHEDULES: dict[str, tuple[Edit, str]] = {
         "5 is out of range: there are 1.",
     ),
     "negative opcode": (
-        lambda m: m["OperatorCodes"][0].update(DeprecatedBuiltinCode=-1, BuiltinCode=-2),
+        lambda m: m["OperatorCodes"][0].update(
+            DeprecatedBuiltinCode=-1, BuiltinCode=-2
+        ),
         "t: operator_codes[0].builtin_code: the model is broken: -1 is not an operator code.",
     ),
     "buffer index": (
@@ -353,7 +386,9 @@ def test_the_tables_agree_with_the_published_bindings() -> None:
         assert getattr(tflite.TensorType, name.upper()) == index
     for table, fields in TABLES.items():
         for field in fields.values():
-            method = "".join(part[:1].upper() + part[1:] for part in field.name.split("_"))
+            method = "".join(
+                part[:1].upper() + part[1:] for part in field.name.split("_")
+            )
             assert hasattr(getattr(tflite, table), method), f"{table}.{field.name}"
 
 
@@ -381,7 +416,9 @@ def test_the_mlperf_models_are_decoded_like_litert_does(
     for tensor_ in subgraph.tensors:
         _compare_tensor(tensor_, details[tensor_.index], interpreter)
     assert subgraph.inputs == tuple(d["index"] for d in interpreter.get_input_details())
-    assert subgraph.outputs == tuple(d["index"] for d in interpreter.get_output_details())
+    assert subgraph.outputs == tuple(
+        d["index"] for d in interpreter.get_output_details()
+    )
     ops = [d for d in interpreter._get_ops_details() if d["op_name"] != "DELEGATE"]
     assert [node.op for node in subgraph.nodes] == [d["op_name"] for d in ops]
     assert [list(n.inputs) for n in subgraph.nodes] == [list(d["inputs"]) for d in ops]

@@ -31,7 +31,9 @@ def _graph(tensors: list[RawTensor], *nodes: RawNode) -> RawSubgraph:
     return RawSubgraph("main", tuple(tensors), (0,), (len(tensors) - 1,), nodes)
 
 
-def _node(op: str, inputs: tuple[int, ...], *outputs: int, **options: object) -> RawNode:
+def _node(
+    op: str, inputs: tuple[int, ...], *outputs: int, **options: object
+) -> RawNode:
     return RawNode(op, 1, inputs, outputs, options, Span("m", 0, 0, ""))  # type: ignore[arg-type]
 
 
@@ -42,9 +44,13 @@ def _ops(graph: RawSubgraph) -> list[str]:
 def test_inputs_and_outputs_remain_uint8_and_inner_tensors_become_int8() -> None:
     inner = replace(Y, name="inner")
     last = replace(Y, index=2)
-    graph = make_signed(_graph([X, inner, last], _node("RELU", (0,), 1), _node("RELU", (1,), 2)))
+    graph = make_signed(
+        _graph([X, inner, last], _node("RELU", (0,), 1), _node("RELU", (1,), 2))
+    )
     assert [node.op for node in graph.nodes] == ["QUANTIZE", "RELU", "RELU", "QUANTIZE"]
-    kinds = {tensor.name: (tensor.dtype, tensor.quantization) for tensor in graph.tensors}
+    kinds = {
+        tensor.name: (tensor.dtype, tensor.quantization) for tensor in graph.tensors
+    }
     assert kinds["x"] == kinds["y"] == ("uint8", QUANT)
     assert kinds["inner"] == kinds["x/int8"] == ("int8", Quantization((0.5,), (-125,)))
 
@@ -84,7 +90,9 @@ def test_uint8_weights_of_a_float_layer_hold_twos_complement() -> None:
         RawTensor(1, "w", (1, 2), "uint8", QUANT, stored.tobytes()),
         RawTensor(2, "y", (1, 1), "float32"),
     ]
-    weights = make_signed(_graph(tensors, _node("FULLY_CONNECTED", (0, 1), 2))).tensors[1]
+    weights = make_signed(_graph(tensors, _node("FULLY_CONNECTED", (0, 1), 2))).tensors[
+        1
+    ]
     assert weights.buffer == stored.tobytes()
     assert (weights.dtype, weights.quantization) == ("int8", Quantization((0.5,), (0,)))
 
@@ -92,8 +100,16 @@ def test_uint8_weights_of_a_float_layer_hold_twos_complement() -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        _node("RESIZE_BILINEAR", (0,), 1, align_corners=False, half_pixel_centers=False),
-        _node("RESIZE_BILINEAR", (0, NO_TENSOR), 1, align_corners=False, half_pixel_centers=False),
+        _node(
+            "RESIZE_BILINEAR", (0,), 1, align_corners=False, half_pixel_centers=False
+        ),
+        _node(
+            "RESIZE_BILINEAR",
+            (0, NO_TENSOR),
+            1,
+            align_corners=False,
+            half_pixel_centers=False,
+        ),
         _node("CONCATENATION", (0, NO_TENSOR), 1, axis=3, **PLAIN),
         _node("CONCATENATION", (), 1, axis=3, **PLAIN),
         _node("custom:TFLite_Detection_PostProcess", (0, NO_TENSOR), 1),

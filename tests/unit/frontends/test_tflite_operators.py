@@ -13,7 +13,9 @@ from firmwright.tflite_schema import OPERATORS
 
 
 def test_every_importer_leads_to_a_known_operator() -> None:
-    assert [name for name, op in imported_operators().items() if op not in op_table()] == []
+    assert [
+        name for name, op in imported_operators().items() if op not in op_table()
+    ] == []
 
 
 def test_every_importer_has_the_name_of_a_builtin_or_custom_operator() -> None:

@@ -52,12 +52,16 @@ TABLE = {item.name: item for item in (SMLAD, DOT4, FILL4)}
 
 
 def run(b: Builder, both: bool = True, **args: Any) -> None:
-    """Interpret the function that `b` built in lanes and check that serial execution agrees."""
+    """Interpret the function that `b` built in lanes and check that serial execution
+    agrees.
+    """
     func = b.build()
     copies = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in args.items()}
     interpret(func, args, TABLE, constants=b.constants)
     if both:
-        Interpreter({func.name: func}, TABLE, b.constants, lanes_max=1).run(func.name, copies)
+        Interpreter({func.name: func}, TABLE, b.constants, lanes_max=1).run(
+            func.name, copies
+        )
         for name, value in args.items():
             np.testing.assert_array_equal(value, copies[name])
 

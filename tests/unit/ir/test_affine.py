@@ -70,7 +70,10 @@ def test_correlated_terms_cancel() -> None:
 
 def test_loads_have_the_range_of_their_dtype() -> None:
     load = tir.BufferLoad(tir.Buffer("x", UINT8, (4,)), (tir.IntImm(0, INT64),))
-    assert Bounds().interval_of(tir.Binary("add", load, tir.IntImm(1, UINT8))) == (1, 256)
+    assert Bounds().interval_of(tir.Binary("add", load, tir.IntImm(1, UINT8))) == (
+        1,
+        256,
+    )
 
 
 def test_a_condition_on_a_linear_form_bounds_a_multiple_of_it() -> None:
@@ -91,7 +94,9 @@ def test_the_failed_branch_of_a_condition_is_known_too() -> None:
 
 def test_a_tail_loop_stays_inside_through_its_extent() -> None:
     i = tir.Var("i", INT64)
-    known = Bounds({"y": (0, 2)}).with_loop(i, tir.IntImm(0, INT64), minimum(4, 10 - Y * 4).expr)
+    known = Bounds({"y": (0, 2)}).with_loop(
+        i, tir.IntImm(0, INT64), minimum(4, 10 - Y * 4).expr
+    )
     assert known.proves_within((Y * 4 + ArithExpr(i)).expr, 0, 9)
     assert not known.proves_within((Y * 4 + ArithExpr(i)).expr, 0, 8)
 
@@ -100,7 +105,9 @@ def test_a_let_variable_has_the_bounds_of_its_definition() -> None:
     row = tir.Var("row", INT64)
     known = Bounds({"y": (0, 4), "k": (0, 2)}).with_let(row, (Y * 2 + K - 1).expr)
     assert known.interval_of(row) == (-1, 9)
-    assert known.assume((ArithExpr(row) >= 0).expr).proves_within((Y * 2 + K - 1).expr, 0, 9)
+    assert known.assume((ArithExpr(row) >= 0).expr).proves_within(
+        (Y * 2 + K - 1).expr, 0, 9
+    )
     assert known.assume((Y * 2 + K >= 1).expr).proves_within(row, 0, 9)
 
 
@@ -130,25 +137,39 @@ def random_expr(rng: random.Random, depth: int) -> ArithExpr:
         case 6:
             return a % rng.randint(1, 5)
         case 7:
-            return ArithExpr(tir.Binary("and", a.expr, tir.IntImm(rng.randint(0, 7), INT64)))
+            return ArithExpr(
+                tir.Binary("and", a.expr, tir.IntImm(rng.randint(0, 7), INT64))
+            )
         case _:
             return select(a < b, a, b)
 
 
-def test_intervals_hold_for_every_value_of_random_expressions_under_conditions() -> None:
+def test_intervals_hold_for_every_value_of_random_expressions_under_conditions() -> (
+    None
+):
     rng = random.Random(1)
     ranges = {"y": (0, 3), "k": (-2, 2), "p": (1, 4)}
     points = [
         dict(zip(ranges, point, strict=True))
-        for point in itertools.product(*(range(lo, hi + 1) for lo, hi in ranges.values()))
+        for point in itertools.product(
+            *(range(lo, hi + 1) for lo, hi in ranges.values())
+        )
     ]
     for _ in range(400):
-        index, cond = random_expr(rng, 3).expr, (random_expr(rng, 2) < random_expr(rng, 2)).expr
-        for known, holds in ((Bounds(ranges), None), (Bounds(ranges).assume(cond), True)):
+        index, cond = (
+            random_expr(rng, 3).expr,
+            (random_expr(rng, 2) < random_expr(rng, 2)).expr,
+        )
+        for known, holds in (
+            (Bounds(ranges), None),
+            (Bounds(ranges).assume(cond), True),
+        ):
             values = [at(index, p) for p in points if holds is None or at(cond, p)]
             if known.dead:
                 assert not values
                 continue
             for found in (known.interval_of(index), known.tight_interval_of(index)):
                 assert found is not None
-                assert not values or (found[0] <= min(values) and max(values) <= found[1])
+                assert not values or (
+                    found[0] <= min(values) and max(values) <= found[1]
+                )

@@ -38,7 +38,9 @@ def test_loads_and_stores_count_once_per_iteration():
 @pytest.mark.parametrize(("place", "lookups"), [(tir.BufferLoad(X, (I,)), 5), (I, 0)])
 def test_a_load_at_a_data_dependent_index_is_a_lookup(place, lookups: int):
     table = tir.Buffer("table", INT8, (64,), scope="const")
-    done = count_operations(function(loop(I, 5, copy(I, tir.BufferLoad(table, (place,))))), {}).done
+    done = count_operations(
+        function(loop(I, 5, copy(I, tir.BufferLoad(table, (place,))))), {}
+    ).done
     assert done.get("lookup", 0) == lookups
 
 
@@ -51,21 +53,29 @@ def test_an_unrolled_loop_has_no_overhead():
 @pytest.mark.parametrize("inside", [0, 3, 16, 20, 32])
 def test_a_condition_on_loop_variables_counts_its_fraction(inside: int):
     body = loop(I, 32, tir.If(tir.Binary("lt", I, number(inside)), copy(I)))
-    assert count_operations(function(body), {}).done.get("store", 0) == pytest.approx(inside, abs=1)
+    assert count_operations(function(body), {}).done.get("store", 0) == pytest.approx(
+        inside, abs=1
+    )
 
 
 def test_conditions_of_two_loops_multiply():
     inner = tir.If(tir.Binary("ge", J, number(4)), copy(J))
     body = loop(I, 8, loop(J, 8, tir.If(tir.Binary("lt", I, number(4)), inner)))
-    assert count_operations(function(body), {}).done["store"] == pytest.approx(16, abs=2)
+    assert count_operations(function(body), {}).done["store"] == pytest.approx(
+        16, abs=2
+    )
 
 
 def test_a_branch_whose_tests_are_known_or_made_before_is_free():
-    """As for windows at a border: one column in range, then the next one of the same row."""
+    """As for windows at a border: one column in range, then the next one of the same
+    row.
+    """
     row = tir.Binary("lt", I, number(4))
 
     def within(limit: int) -> tir.If:
-        return tir.If(tir.Binary("and", row, tir.Binary("lt", J, number(limit))), copy(J))
+        return tir.If(
+            tir.Binary("and", row, tir.Binary("lt", J, number(limit))), copy(J)
+        )
 
     body = tir.Seq((within(6), within(6), within(8)))
     done = count_operations(function(loop(I, 8, loop(J, 8, body))), {}).done
@@ -75,18 +85,25 @@ def test_a_branch_whose_tests_are_known_or_made_before_is_free():
 
 def test_a_condition_on_data_counts_half():
     cond = tir.Binary("lt", tir.BufferLoad(X, (I,)), tir.IntImm(0, INT8))
-    assert count_operations(function(loop(I, 10, tir.If(cond, copy(I)))), {}).done["store"] == 5
+    assert (
+        count_operations(function(loop(I, 10, tir.If(cond, copy(I)))), {}).done["store"]
+        == 5
+    )
 
 
 def test_a_loop_with_a_varying_extent_counts_its_mean():
     triangle = loop(I, 9, tir.For(J, number(0), I, copy(J)))
-    assert count_operations(function(triangle), {}).done["store"] == pytest.approx(36, rel=0.05)
+    assert count_operations(function(triangle), {}).done["store"] == pytest.approx(
+        36, rel=0.05
+    )
 
 
 def test_index_arithmetic_is_hoisted_and_counted_once():
     row = tir.Binary("mul", I, number(12))
     body = loop(
-        I, 4, loop(J, 16, tir.If(tir.Binary("lt", tir.Binary("add", row, J), row), copy(J)))
+        I,
+        4,
+        loop(J, 16, tir.If(tir.Binary("lt", tir.Binary("add", row, J), row), copy(J))),
     )
     done = count_operations(function(body), {}).done
     assert done["index"] == 4 + 4 * 16
@@ -95,18 +112,22 @@ def test_index_arithmetic_is_hoisted_and_counted_once():
 def test_multiply_add_is_one_operation_and_shared_parts_count_once():
     product = tir.Binary("mul", tir.BufferLoad(X, (I,)), tir.BufferLoad(Y, (I,)))
     total = tir.Binary("add", tir.BufferLoad(X, (number(0),)), product)
-    done = count_operations(function(loop(I, 6, copy(I, tir.Binary("xor", total, total)))), {}).done
+    done = count_operations(
+        function(loop(I, 6, copy(I, tir.Binary("xor", total, total)))), {}
+    ).done
     assert (done["multiply_add"], done["alu"], done["load"]) == (6, 6, 18)
     assert "multiply" not in done
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "kind"), [(-8, 7, "saturate"), (0, 127, "saturate"), (-5, 5, "clip")]
+    ("low", "high", "kind"),
+    [(-8, 7, "saturate"), (0, 127, "saturate"), (-5, 5, "clip")],
 )
 def test_a_clamp_to_an_n_bit_range_is_a_saturation(low, high, kind):
     value = tir.Binary("max", tir.BufferLoad(X, (I,)), tir.IntImm(low, INT8))
     done = count_operations(
-        function(loop(I, 6, copy(I, tir.Binary("min", value, tir.IntImm(high, INT8))))), {}
+        function(loop(I, 6, copy(I, tir.Binary("min", value, tir.IntImm(high, INT8))))),
+        {},
     ).done
     assert done[kind] == 6
     assert {"saturate", "clip", "clamp"} & set(done) == {kind}

@@ -26,8 +26,12 @@ def loop(body: tir.Stmt, var: tir.Var = INDEX, extent: int = N) -> tir.For:
     return tir.For(var, tir.IntImm(0, var.dtype), tir.IntImm(extent, var.dtype), body)
 
 
-def kernel(body: tir.Stmt, *more: tir.Param, x: tir.Buffer, y: tir.Buffer) -> tir.PrimFunc:
-    return tir.PrimFunc("kernel", (tir.Param(x, "in"), tir.Param(y, "out"), *more), body)
+def kernel(
+    body: tir.Stmt, *more: tir.Param, x: tir.Buffer, y: tir.Buffer
+) -> tir.PrimFunc:
+    return tir.PrimFunc(
+        "kernel", (tir.Param(x, "in"), tir.Param(y, "out"), *more), body
+    )
 
 
 def test_a_data_dependent_row_is_read_where_its_view_starts() -> None:
@@ -37,15 +41,22 @@ def test_a_data_dependent_row_is_read_where_its_view_starts() -> None:
     at = tir.Binary("mul", tir.Cast(INT64, tir.BufferLoad(x, (INDEX,))), number(4))
     stored = loop(tir.BufferStore(y, (INDEX, j), tir.BufferLoad(row, (j,))), j, 4)
     body = loop(tir.DeclBuffer(row, tir.AccessPtr(table, at, 4, "r"), stored))
-    # Row i is written over x[4 i ..] before x[i + 1] is read: y must lie 4 (N - 2) + 3 below.
-    spans = find_offset_constraints(kernel(body, tir.Param(table, "const"), x=x, y=y), "x", "y")
-    assert spans == (OffsetConstraint("x", "y", -(4 * (N - 2) + 4 - (N - 1)), N - 1 + 1),)
+    # Row i is written over x[4 i ..] before x[i + 1] is read: y must lie 4 (N - 2) + 3
+    # below.
+    spans = find_offset_constraints(
+        kernel(body, tir.Param(table, "const"), x=x, y=y), "x", "y"
+    )
+    assert spans == (
+        OffsetConstraint("x", "y", -(4 * (N - 2) + 4 - (N - 1)), N - 1 + 1),
+    )
 
 
 def test_a_wrapping_range_check_does_not_hide_reads() -> None:
     x, y = tir.Buffer("x", INT8, (N,)), tir.Buffer("y", INT8, (N,))
     i = tir.Var("i", UINT32)
-    shifted = tir.Binary("sub", i, tir.IntImm(1, UINT32))  # 0 - 1 is 2^32 - 1: not below N
+    shifted = tir.Binary(
+        "sub", i, tir.IntImm(1, UINT32)
+    )  # 0 - 1 is 2^32 - 1: not below N
     first = tir.BufferStore(y, (number(0),), tir.IntImm(0, INT8))
     copied = tir.BufferStore(
         y, (i,), tir.BufferLoad(x, (tir.Binary("sub", tir.IntImm(N - 1, UINT32), i),))
@@ -66,7 +77,8 @@ def test_reading_back_the_output_adds_no_constraint() -> None:
         b.store(y, [i], 0)
         with b.for_("j", 4) as j:
             b.store(y, [i], b.load(y, [i]) + b.load(x, [i, j]))
-    # y[i] is written before x[i, 0 .. 3] are read; y above x by up to 4 N - N is not safe.
+    # y[i] is written before x[i, 0 .. 3] are read; y above x by up to 4 N - N is not
+    # safe.
     spans = find_offset_constraints(b.build(op="sums"), "x", "y")
     assert spans == (OffsetConstraint("x", "y", -1, 4 * N),)
 
@@ -78,7 +90,9 @@ def test_a_loop_without_iterations_writes_nothing() -> None:
     copied = tir.BufferStore(y, (k,), tir.BufferLoad(x, (k,)))
     empty = tir.For(INDEX, number(0), number(0), store)
     func = kernel(tir.Seq((empty, loop(copied, k))), x=x, y=y)
-    assert find_offset_constraints(func, "x", "y") == (OffsetConstraint("x", "y", 0, N),)
+    assert find_offset_constraints(func, "x", "y") == (
+        OffsetConstraint("x", "y", 0, N),
+    )
 
 
 def test_both_sides_of_a_data_dependent_branch_count() -> None:
@@ -138,7 +152,11 @@ def test_an_equal_kernel_is_not_analyzed_again(monkeypatch: pytest.MonkeyPatch) 
     def copy() -> tir.PrimFunc:
         x, y = tir.Buffer("x", INT8, (N, 7)), tir.Buffer("y", INT8, (N, 7))
         return kernel(
-            loop(tir.BufferStore(y, (INDEX, number(3)), tir.BufferLoad(x, (INDEX, number(5))))),
+            loop(
+                tir.BufferStore(
+                    y, (INDEX, number(3)), tir.BufferLoad(x, (INDEX, number(5)))
+                )
+            ),
             x=x,
             y=y,
         )

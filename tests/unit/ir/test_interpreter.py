@@ -6,13 +6,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, DType
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    DType,
+)
 from firmwright.ir import tir
-from firmwright.ir.tir.builder import Builder, binary_expr, logical_and, logical_not, select
+from firmwright.ir.tir.builder import (
+    Builder,
+    binary_expr,
+    logical_and,
+    logical_not,
+    select,
+)
 from firmwright.ir.tir.interpreter import interpret
 from tests.unit.ir.interpreted import doubling, run
 
-# ---- values ------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------
 
 BINARY_MEANINGS: list[tuple[str, Callable[[int, int], int]]] = [
     ("add", lambda a, b: a + b),
@@ -35,17 +51,23 @@ RIGHT = np.array([2, 2, -2, -2, 7, -9, 5, 1], np.int32)
 )
 def test_binary_operators_match_c(op: Any, meaning: Callable[[int, int], int]) -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (8,), "in"), b.buffer_param("y", INT32, (8,), "in")
+    x, y = (
+        b.buffer_param("x", INT32, (8,), "in"),
+        b.buffer_param("y", INT32, (8,), "in"),
+    )
     z = b.buffer_param("z", INT32, (8,), "out")
     with b.for_("i", 8) as i:
         b.store(z, [i], binary_expr(op, b.load(x, [i]), b.load(y, [i])))
     out = np.zeros(8, np.int32)
     run(b, x=LEFT, y=RIGHT, z=out)
-    assert out.tolist() == [meaning(int(p), int(q)) for p, q in zip(LEFT, RIGHT, strict=True)]
+    assert out.tolist() == [
+        meaning(int(p), int(q)) for p, q in zip(LEFT, RIGHT, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("op", "expected"), [("lt", 1), ("le", 1), ("gt", 0), ("ge", 0), ("eq", 0), ("ne", 1)]
+    ("op", "expected"),
+    [("lt", 1), ("le", 1), ("gt", 0), ("ge", 0), ("eq", 0), ("ne", 1)],
 )
 def test_comparisons_return_booleans(op: Any, expected: int) -> None:
     b = Builder("f")
@@ -73,7 +95,10 @@ def test_casts_keep_low_bits_and_truncate_floats(
     source: DType, target: DType, values: list[Any], expected: list[Any]
 ) -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", source, (3,), "in"), b.buffer_param("y", target, (3,), "out")
+    x, y = (
+        b.buffer_param("x", source, (3,), "in"),
+        b.buffer_param("y", target, (3,), "out"),
+    )
     z = b.buffer_param("z", target, (3,), "out")
     with b.for_("i", 3) as i:
         b.store(y, [i], b.load(x, [i]).cast(target))
@@ -86,7 +111,10 @@ def test_casts_keep_low_bits_and_truncate_floats(
 
 def test_shifts_are_arithmetic_for_signed_types() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (4,), "in"), b.buffer_param("y", INT32, (4, 2), "out")
+    x, y = (
+        b.buffer_param("x", INT32, (4,), "in"),
+        b.buffer_param("y", INT32, (4, 2), "out"),
+    )
     with b.for_("i", 4) as i:
         b.store(y, [i, 0], b.load(x, [i]) >> 2)
         b.store(y, [i, 1], b.load(x, [i]) << 3)
@@ -98,7 +126,10 @@ def test_shifts_are_arithmetic_for_signed_types() -> None:
 def test_float_sums_round_to_single_precision_at_every_step() -> None:
     values = np.random.default_rng(1).standard_normal(100).astype(np.float32)
     b = Builder("f")
-    x, y = b.buffer_param("x", FLOAT32, (100,), "in"), b.buffer_param("y", FLOAT32, (1,), "out")
+    x, y = (
+        b.buffer_param("x", FLOAT32, (100,), "in"),
+        b.buffer_param("y", FLOAT32, (1,), "out"),
+    )
     acc = b.reg("acc", FLOAT32)
     b.store(acc, [0], 0.1)
     with b.for_("i", 100) as i:
@@ -114,7 +145,10 @@ def test_float_sums_round_to_single_precision_at_every_step() -> None:
 
 def test_select_not_and_let_work_in_lanes_and_outside() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (6,), "in"), b.buffer_param("y", INT32, (7,), "out")
+    x, y = (
+        b.buffer_param("x", INT32, (6,), "in"),
+        b.buffer_param("y", INT32, (7,), "out"),
+    )
     with b.for_("i", 6) as i:
         v = b.let("v", b.load(x, [i]), INT32)
         inside = logical_and(v > -2, logical_not(v.equal(1)))
@@ -128,7 +162,10 @@ def test_select_not_and_let_work_in_lanes_and_outside() -> None:
 
 def test_unsigned_arithmetic_wraps() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", UINT16, (2,), "in"), b.buffer_param("y", UINT16, (3,), "out")
+    x, y = (
+        b.buffer_param("x", UINT16, (2,), "in"),
+        b.buffer_param("y", UINT16, (3,), "out"),
+    )
     with b.for_("i", 2) as i:
         b.store(y, [i], b.load(x, [i]) - 5)
     b.store(y, [2], b.load(x, [0]) - 5)
@@ -137,11 +174,13 @@ def test_unsigned_arithmetic_wraps() -> None:
     assert out.tolist() == [65534, 4, 65534]
 
 
-# ---- memory and calls --------------------------------------------------------------------------
+# ---- memory and calls ----------------------------------------------------------------
 
 
 def pool_main(x_offset: int, y_offset: int) -> tir.PrimFunc:
-    """Return a planned main that doubles the 8 bytes at one pool offset into another place."""
+    """Return a planned main that doubles the 8 bytes at one pool offset into another
+    place.
+    """
     pool = tir.Buffer("sram", UINT8, (32,), scope="pool")
     x, y = tir.Buffer("x", INT8, (8,)), tir.Buffer("y", INT8, (8,))
     body = tir.DeclBuffer(
@@ -182,7 +221,10 @@ def test_overlapped_arguments_are_executed_in_the_program_order(offset: int) -> 
 
 def test_views_reinterpret_bytes() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT8, (8,), "in"), b.buffer_param("y", INT32, (2,), "out")
+    x, y = (
+        b.buffer_param("x", INT8, (8,), "in"),
+        b.buffer_param("y", INT32, (2,), "out"),
+    )
     words = b.view("words", x, 0, (2,), dtype=INT32)
     with b.for_("i", 2) as i:
         b.store(y, [i], b.load(words, [i]))
@@ -193,7 +235,10 @@ def test_views_reinterpret_bytes() -> None:
 
 def test_views_may_start_at_odd_bytes() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT8, (9,), "inout"), b.buffer_param("y", INT16, (4,), "out")
+    x, y = (
+        b.buffer_param("x", INT8, (9,), "inout"),
+        b.buffer_param("y", INT16, (4,), "out"),
+    )
     halves = b.view("halves", x, 1, (4,), dtype=INT16, access="rw")
     with b.for_("i", 4) as i:
         b.store(y, [i], b.load(halves, [i]))
@@ -208,7 +253,10 @@ def test_views_may_start_at_odd_bytes() -> None:
 
 def test_strided_buffers_skip_elements() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT8, (12,), "in"), b.buffer_param("y", INT8, (3, 2), "out")
+    x, y = (
+        b.buffer_param("x", INT8, (12,), "in"),
+        b.buffer_param("y", INT8, (3, 2), "out"),
+    )
     v = b.view("column", x, 1, (3, 2), strides=(4, 1))
     with b.for_("i", 3) as i:
         for j in range(2):
@@ -234,7 +282,9 @@ def test_scalar_parameters_are_passed_by_calls() -> None:
     z = tir.Buffer("z", INT32, (4,))
     pointer = tir.AccessPtr(z, tir.IntImm(0, INT64), 4, "w")
     main = tir.PrimFunc(
-        "run", (tir.Param(z, "out"),), tir.PrimFuncCall("fill", (pointer, tir.IntImm(9, INT32)))
+        "run",
+        (tir.Param(z, "out"),),
+        tir.PrimFuncCall("fill", (pointer, tir.IntImm(9, INT32))),
     )
     interpret(main, {"z": out}, {}, functions={"fill": fill})
     assert out.tolist() == [9] * 4

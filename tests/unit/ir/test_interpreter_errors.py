@@ -24,7 +24,10 @@ def failing(b: Builder, **args: Any) -> str:
 
 def test_an_index_out_of_bounds_names_function_buffer_and_index() -> None:
     b = Builder("f", Span("m.tflite", 0, 3, "t"))
-    x, y = b.buffer_param("x", INT8, (4, 3), "in"), b.buffer_param("y", INT8, (3,), "out")
+    x, y = (
+        b.buffer_param("x", INT8, (4, 3), "in"),
+        b.buffer_param("y", INT8, (3,), "out"),
+    )
     with b.for_("i", 3) as i:
         b.store(y, [i], b.load(x, [0, i + 1]))
     assert failing(b, x=np.zeros((4, 3), np.int8), y=np.zeros(3, np.int8)) == (
@@ -54,7 +57,10 @@ def test_an_off_by_one_guard_is_detected() -> None:
 
 def overflow_case(op: str, in_lanes: bool) -> str:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (2,), "in"), b.buffer_param("y", INT32, (2,), "out")
+    x, y = (
+        b.buffer_param("x", INT32, (2,), "in"),
+        b.buffer_param("y", INT32, (2,), "out"),
+    )
     if in_lanes:
         with b.for_("i", 2) as i:
             b.store(y, [i], binary_expr(op, b.load(x, [i]), 70000))  # type: ignore[arg-type]  # a literal
@@ -71,7 +77,10 @@ def test_integer_overflow_is_an_error(op: str, in_lanes: bool) -> None:
 
 def test_overflow_wraps_when_it_is_not_checked() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (2,), "in"), b.buffer_param("y", INT32, (2,), "out")
+    x, y = (
+        b.buffer_param("x", INT32, (2,), "in"),
+        b.buffer_param("y", INT32, (2,), "out"),
+    )
     with b.for_("i", 2) as i:
         b.store(y, [i], b.load(x, [i]) + 1)
     out = np.zeros(2, np.int32)
@@ -82,7 +91,10 @@ def test_overflow_wraps_when_it_is_not_checked() -> None:
 
 def test_64_bit_overflow_is_an_error() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT64, (2,), "in"), b.buffer_param("y", INT64, (2,), "out")
+    x, y = (
+        b.buffer_param("x", INT64, (2,), "in"),
+        b.buffer_param("y", INT64, (2,), "out"),
+    )
     with b.for_("i", 2) as i:
         b.store(y, [i], b.load(x, [i]) * b.load(x, [i]))
     message = failing(b, x=np.array([3, 2**40], np.int64), y=np.zeros(2, np.int64))
@@ -91,15 +103,24 @@ def test_64_bit_overflow_is_an_error() -> None:
 
 def test_division_by_zero_is_an_error() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (2,), "in"), b.buffer_param("y", INT32, (2,), "out")
+    x, y = (
+        b.buffer_param("x", INT32, (2,), "in"),
+        b.buffer_param("y", INT32, (2,), "out"),
+    )
     with b.for_("i", 2) as i:
         b.store(y, [i], binary_expr("div", 10, b.load(x, [i])))
-    assert failing(b, x=np.array([5, 0], np.int32), y=np.zeros(2, np.int32)) == "@f: div by zero"
+    assert (
+        failing(b, x=np.array([5, 0], np.int32), y=np.zeros(2, np.int32))
+        == "@f: div by zero"
+    )
 
 
 def test_shifts_out_of_range_are_errors() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", UINT32, (2,), "in"), b.buffer_param("y", UINT32, (2,), "out")
+    x, y = (
+        b.buffer_param("x", UINT32, (2,), "in"),
+        b.buffer_param("y", UINT32, (2,), "out"),
+    )
     with b.for_("i", 2) as i:
         b.store(y, [i], binary_expr("shl", 1, b.load(x, [i])))
     message = failing(b, x=np.array([5, 32], np.uint32), y=np.zeros(2, np.uint32))
@@ -108,7 +129,10 @@ def test_shifts_out_of_range_are_errors() -> None:
 
 def test_a_float_beyond_the_integers_is_an_error() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", FLOAT32, (2,), "in"), b.buffer_param("y", INT8, (2,), "out")
+    x, y = (
+        b.buffer_param("x", FLOAT32, (2,), "in"),
+        b.buffer_param("y", INT8, (2,), "out"),
+    )
     with b.for_("i", 2) as i:
         b.store(y, [i], b.load(x, [i]).cast(INT8))
     out = np.zeros(2, np.int8)
@@ -178,7 +202,9 @@ def test_pointers_stay_inside_their_buffer() -> None:
 def test_a_view_must_fit_in_its_source() -> None:
     x, v = tir.Buffer("x", INT8, (8,)), tir.Buffer("v", INT32, (2,))
     pointer = tir.AccessPtr(x, tir.IntImm(0, INT64), 7, "r")
-    func = tir.PrimFunc("f", (tir.Param(x, "in"),), tir.DeclBuffer(v, pointer, tir.Seq(())))
+    func = tir.PrimFunc(
+        "f", (tir.Param(x, "in"),), tir.DeclBuffer(v, pointer, tir.Seq(()))
+    )
     with pytest.raises(InternalError, match="the view v needs 8 bytes of 7"):
         interpret(func, {"x": np.zeros(8, np.int8)}, {})
 
@@ -189,8 +215,12 @@ def test_calls_pass_enough_memory() -> None:
     main = tir.PrimFunc(
         "run", (tir.Param(z, "inout"),), tir.PrimFuncCall("double", (pointer, pointer))
     )
-    with pytest.raises(InternalError, match="@double, parameter x: needs 8 bytes, gets 4"):
-        interpret(main, {"z": np.zeros(4, np.int8)}, {}, functions={"double": doubling()})
+    with pytest.raises(
+        InternalError, match="@double, parameter x: needs 8 bytes, gets 4"
+    ):
+        interpret(
+            main, {"z": np.zeros(4, np.int8)}, {}, functions={"double": doubling()}
+        )
 
 
 @pytest.mark.parametrize(
@@ -198,9 +228,15 @@ def test_calls_pass_enough_memory() -> None:
     [
         ({"x": np.zeros(8, np.int8)}, "parameters are"),
         ({"x": np.zeros(8, np.int16), "y": np.zeros(8, np.int8)}, "is int16, not int8"),
-        ({"x": np.zeros(4, np.int8), "y": np.zeros(8, np.int8)}, "needs 8 bytes, gets 4"),
+        (
+            {"x": np.zeros(4, np.int8), "y": np.zeros(8, np.int8)},
+            "needs 8 bytes, gets 4",
+        ),
         ({"x": 3, "y": np.zeros(8, np.int8)}, "an array is expected"),
-        ({"x": np.zeros(8, np.int8), "y": np.zeros(16, np.int8)[::2]}, "is not contiguous"),
+        (
+            {"x": np.zeros(8, np.int8), "y": np.zeros(16, np.int8)[::2]},
+            "is not contiguous",
+        ),
     ],
 )
 def test_arguments_must_fit_the_parameters(args: dict[str, Any], message: str) -> None:
@@ -209,11 +245,19 @@ def test_arguments_must_fit_the_parameters(args: dict[str, Any], message: str) -
 
 
 def test_unknown_names_are_errors() -> None:
-    with pytest.raises(InternalError, match="the function missing is not in the module"):
+    with pytest.raises(
+        InternalError, match="the function missing is not in the module"
+    ):
         interpret(tir.PrimFunc("f", (), tir.PrimFuncCall("missing", ())), {}, {})
-    with pytest.raises(InternalError, match="the intrinsic missing is not in the table"):
+    with pytest.raises(
+        InternalError, match="the intrinsic missing is not in the table"
+    ):
         interpret(
-            tir.PrimFunc("f", (), tir.Evaluate(tir.IntrinsicCall("missing", (), INT32))), {}, {}
+            tir.PrimFunc(
+                "f", (), tir.Evaluate(tir.IntrinsicCall("missing", (), INT32))
+            ),
+            {},
+            {},
         )
     b = Builder("f")
     b.constant("w", np.zeros(2), INT8)
@@ -223,10 +267,18 @@ def test_unknown_names_are_errors() -> None:
 
 def test_a_result_that_does_not_fit_is_an_error() -> None:
     wide = Intrinsic(
-        "wide", (Operand("x", "in", INT32),), lambda x: x.astype(np.int64) << 20, "", "", INT32
+        "wide",
+        (Operand("x", "in", INT32),),
+        lambda x: x.astype(np.int64) << 20,
+        "",
+        "",
+        INT32,
     )
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (2,), "in"), b.buffer_param("y", INT32, (2,), "out")
+    x, y = (
+        b.buffer_param("x", INT32, (2,), "in"),
+        b.buffer_param("y", INT32, (2,), "out"),
+    )
     with b.for_("i", 2) as i:
         b.store(y, [i], call_intrinsic("wide", [b.load(x, [i])], INT32))
     args = {"x": np.array([1, 4096], np.int32), "y": np.zeros(2, np.int32)}
@@ -251,7 +303,8 @@ def test_kernels_allocate_activations_too() -> None:
     def step(source: tir.Buffer, target: tir.Buffer) -> tir.PrimFuncCall:
         zero = tir.IntImm(0, INT64)
         return tir.PrimFuncCall(
-            "double", (tir.AccessPtr(source, zero, 8, "r"), tir.AccessPtr(target, zero, 8, "w"))
+            "double",
+            (tir.AccessPtr(source, zero, 8, "r"), tir.AccessPtr(target, zero, 8, "w")),
         )
 
     body = tir.Allocate(t, tir.Seq((step(x, t), step(t, y))), "activation")

@@ -1,4 +1,6 @@
-"""Tests of the interpreter: which loops run as lanes, and their equivalence to serial loops."""
+"""Tests of the interpreter: which loops run as lanes, and their equivalence to serial
+loops.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +29,11 @@ def padded_conv(size: int, channels: int, outputs: int) -> tuple[Builder, Array]
     x = b.buffer_param("x", INT8, (size, size, channels), "in")
     y = b.buffer_param("y", INT32, (size, size, outputs), "out")
     w = b.constant("w", weights, INT8)
-    with b.for_("oy", size) as oy, b.for_("ox", size) as ox, b.for_("oc", outputs) as oc:
+    with (
+        b.for_("oy", size) as oy,
+        b.for_("ox", size) as ox,
+        b.for_("oc", outputs) as oc,
+    ):
         acc = b.reg("acc", INT32)
         b.store(acc, [0], 0)
         with b.for_("ky", 3) as ky, b.for_("kx", 3) as kx:
@@ -56,7 +62,10 @@ def test_a_padded_convolution_equals_numpy() -> None:
 
 def test_a_reduction_is_serial_inside_a_parallel_loop() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (5, 9), "in"), b.buffer_param("y", INT32, (5,), "inout")
+    x, y = (
+        b.buffer_param("x", INT32, (5, 9), "in"),
+        b.buffer_param("y", INT32, (5,), "inout"),
+    )
     with b.for_("i", 5) as i, b.for_("k", 9) as k:
         b.store(y, [i], b.load(y, [i]) + b.load(x, [i, k]))
     func = b.build()
@@ -126,7 +135,10 @@ def test_blocked_stores_to_rows_and_columns_are_disjoint() -> None:
 
 def test_registers_that_outlive_an_iteration_make_a_loop_serial() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (9,), "in"), b.buffer_param("y", INT32, (9,), "out")
+    x, y = (
+        b.buffer_param("x", INT32, (9,), "in"),
+        b.buffer_param("y", INT32, (9,), "out"),
+    )
     last = b.reg("last", INT32)
     b.store(last, [0], 0)
     with b.for_("i", 9) as i:
@@ -172,7 +184,10 @@ def test_extents_may_differ_between_lanes() -> None:
 def test_branches_and_while_loops_diverge_per_lane() -> None:
     """Collatz steps: a while loop, an if and an else that differ in every lane."""
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (20,), "in"), b.buffer_param("y", INT32, (20,), "out")
+    x, y = (
+        b.buffer_param("x", INT32, (20,), "in"),
+        b.buffer_param("y", INT32, (20,), "out"),
+    )
     with b.for_("i", 20) as i:
         n, steps = b.reg("n", INT32), b.reg("steps", INT32)
         b.store(n, [0], b.load(x, [i]))
@@ -195,7 +210,10 @@ def test_branches_and_while_loops_diverge_per_lane() -> None:
 
 def test_scratch_inside_a_loop_is_private_to_an_iteration() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT8, (6, 8), "in"), b.buffer_param("y", INT32, (6,), "out")
+    x, y = (
+        b.buffer_param("x", INT8, (6, 8), "in"),
+        b.buffer_param("y", INT32, (6,), "out"),
+    )
     with b.for_("i", 6) as i:
         column = b.allocate("column", INT16, (8,))
         with b.for_("k", 8) as k:
@@ -225,9 +243,13 @@ def test_lanes_beyond_the_limit_run_in_chunks() -> None:
 
 
 def packed_gemm(pixels: int, depth: int, channels: int) -> tuple[Builder, Array]:
-    """Return a GEMM with four pixels by two channels in registers over a packed column."""
+    """Return a GEMM with four pixels by two channels in registers over a packed
+    column.
+    """
     rng = np.random.default_rng(5)
-    weights = rng.integers(-127, 128, (channels // 2, depth // 2, 2, 2)).astype(np.int16)
+    weights = rng.integers(-127, 128, (channels // 2, depth // 2, 2, 2)).astype(
+        np.int16
+    )
     b = Builder("gemm")
     x = b.buffer_param("x", INT8, (pixels, depth), "in")
     y = b.buffer_param("y", INT32, (pixels, channels), "out")
@@ -244,7 +266,11 @@ def packed_gemm(pixels: int, depth: int, channels: int) -> tuple[Builder, Array]
                 b.store(acc, [n], 0)
             with b.for_("k", depth // 2) as k:
                 for n in range(8):
-                    terms = [b.load(row, [k, n % 2]), b.load(words, [n // 2, k]), b.load(acc, [n])]
+                    terms = [
+                        b.load(row, [k, n % 2]),
+                        b.load(words, [n // 2, k]),
+                        b.load(acc, [n]),
+                    ]
                     b.store(acc, [n], call_intrinsic("smlad", terms, INT32))
             for n in range(8):
                 b.store(y, [block * 4 + n // 2, pair * 2 + n % 2], b.load(acc, [n]))
@@ -261,8 +287,14 @@ def test_a_packed_register_blocked_schedule_equals_a_matrix_product() -> None:
 
 def test_statement_intrinsics_update_registers_and_write_through_pointers() -> None:
     b = Builder("f")
-    x, w = b.buffer_param("x", INT8, (3, 8), "in"), b.buffer_param("w", INT8, (8,), "in")
-    y, z = b.buffer_param("y", INT32, (3,), "out"), b.buffer_param("z", INT8, (12,), "out")
+    x, w = (
+        b.buffer_param("x", INT8, (3, 8), "in"),
+        b.buffer_param("w", INT8, (8,), "in"),
+    )
+    y, z = (
+        b.buffer_param("y", INT32, (3,), "out"),
+        b.buffer_param("z", INT8, (12,), "out"),
+    )
     with b.for_("i", 3) as i:
         acc = b.reg("acc", INT32)
         b.store(acc, [0], 1)
@@ -272,7 +304,10 @@ def test_statement_intrinsics_update_registers_and_write_through_pointers() -> N
         b.store(y, [i], b.load(acc, [0]))
         b.evaluate("fill4", [i.cast(INT32), b.pointer(z, i * 4, 4, "w")])
     rng = np.random.default_rng(7)
-    xs, ws = rng.integers(-128, 128, (3, 8)).astype(np.int8), rng.integers(-9, 9, 8).astype(np.int8)
+    xs, ws = (
+        rng.integers(-128, 128, (3, 8)).astype(np.int8),
+        rng.integers(-9, 9, 8).astype(np.int8),
+    )
     out, filled = np.zeros(3, np.int32), np.zeros(12, np.int8)
     run(b, x=xs, w=ws, y=out, z=filled)
     np.testing.assert_array_equal(out, 1 + xs.astype(np.int32) @ ws.astype(np.int32))
@@ -280,9 +315,14 @@ def test_statement_intrinsics_update_registers_and_write_through_pointers() -> N
 
 
 def scratch_kernel(carried: bool) -> tir.PrimFunc:
-    """Return a kernel with scratch as a parameter; with `carried`, iterations read each other's."""
+    """Return a kernel with scratch as a parameter; with `carried`, iterations read each
+    other's.
+    """
     b = Builder("f")
-    x, y = b.buffer_param("x", INT8, (6, 8), "in"), b.buffer_param("y", INT32, (6,), "out")
+    x, y = (
+        b.buffer_param("x", INT8, (6, 8), "in"),
+        b.buffer_param("y", INT32, (6,), "out"),
+    )
     z = b.buffer_param("z", INT32, (8,), "out")
     column = b.buffer_param("column", INT16, (8,), "scratch")
     if carried:

@@ -35,7 +35,9 @@ def test_every_attribute_is_read_into_a_field_and_printed_from_it() -> None:
     module = parsed(f"{ATTRIBUTES} mine=1")
     assert module.attrs == {"mine": 1}
     printed = module_attributes(module)
-    assert list(printed) == [row.partition("=")[0] for row in f"{ATTRIBUTES} mine=1".split()]
+    assert list(printed) == [
+        row.partition("=")[0] for row in f"{ATTRIBUTES} mine=1".split()
+    ]
     assert MODULE_ATTRIBUTES.keys() == printed.keys() - {"mine"}
     assert parse_module(print_module(module)) == module
 
@@ -44,7 +46,9 @@ def test_every_attribute_is_read_into_a_field_and_printed_from_it() -> None:
 def test_an_attribute_is_independent_of_the_others(row: str) -> None:
     name = row.partition("=")[0]
     module = parsed(row)
-    assert module_attributes(module)[name] == module_attributes(parsed(ATTRIBUTES))[name]
+    assert (
+        module_attributes(module)[name] == module_attributes(parsed(ATTRIBUTES))[name]
+    )
     assert module != IRModule("")
 
 
@@ -62,6 +66,8 @@ def test_a_module_without_a_board_prints_no_defaults() -> None:
 
 @pytest.mark.parametrize("name", ["optimize", "stage", "entry"])
 def test_attributes_of_extensions_do_not_replace_fields(name: str) -> None:
-    with pytest.raises(PluginError, match=f"the attribute {name} of the module m has a field"):
+    with pytest.raises(
+        PluginError, match=f"the attribute {name} of the module m has a field"
+    ):
         IRModule("m").with_attrs(**{name: "speed"})
     assert IRModule("m").with_attrs(mine=1).attrs == {"mine": 1}

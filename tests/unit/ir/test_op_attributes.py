@@ -1,4 +1,6 @@
-"""Attributes of operators: one class for each family, read from text and printed by its fields."""
+"""Attributes of operators: one class for each family, read from text and printed by its
+fields.
+"""
 
 import re
 
@@ -6,7 +8,11 @@ import pytest
 
 from firmwright.base.errors import InternalError, ModelError
 from firmwright.ir.graph import Call, Function
-from firmwright.ir.graph.attributes import attribute_classes, attributes_class, attrs_from_mapping
+from firmwright.ir.graph.attributes import (
+    attribute_classes,
+    attributes_class,
+    attrs_from_mapping,
+)
 from firmwright.ir.graph.attributes.base import OpAttrs
 from firmwright.ir.graph.attributes.layers import AveragePoolAttrs, PoolAttrs
 from firmwright.ir.graph.attributes.movement import AxisAttrs
@@ -31,7 +37,11 @@ def only_call(text: str) -> Call:
 def test_text_gives_attributes_with_types_and_defaults() -> None:
     call = only_call(module_text(f'{{{POOL}, activation="relu"}}', "average_pool2d"))
     attrs = call.attributes(AveragePoolAttrs)
-    assert (attrs.size, attrs.padding, attrs.activation) == ((2, 2), (0, 0, 0, 0), "relu")
+    assert (attrs.size, attrs.padding, attrs.activation) == (
+        (2, 2),
+        (0, 0, 0, 0),
+        "relu",
+    )
     assert attrs.unsigned is False
 
 
@@ -46,7 +56,10 @@ def test_defaults_are_not_printed() -> None:
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [
-        (f"{{{POOL}}}", "the attribute activation of max_pool2d is missing, expected one of"),
+        (
+            f"{{{POOL}}}",
+            "the attribute activation of max_pool2d is missing, expected one of",
+        ),
         (
             '{activation="none"}',
             "the attribute stride of max_pool2d is missing, expected a list of 2 values, each an",
@@ -65,7 +78,9 @@ def test_defaults_are_not_printed() -> None:
         ),
     ],
 )
-def test_text_with_other_attributes_is_refused_where_it_stands(attributes: str, said: str) -> None:
+def test_text_with_other_attributes_is_refused_where_it_stands(
+    attributes: str, said: str
+) -> None:
     with pytest.raises(ModelError, match=rf"t:3:\d+: {re.escape(said)}"):
         parse_module(module_text(attributes), "t")
 
@@ -81,9 +96,13 @@ def test_integers_are_accepted_as_reals_and_flags_are_not_integers() -> None:
     assert attrs_from_mapping("softmax", {"beta": 1}) == attrs_from_mapping(
         "softmax", {"beta": 1.0}
     )
-    with pytest.raises(ModelError, match="the attribute k of top_k is True, expected an integer"):
+    with pytest.raises(
+        ModelError, match="the attribute k of top_k is True, expected an integer"
+    ):
         attrs_from_mapping("top_k", {"axis": 0, "k": True, "least": False})
-    with pytest.raises(ModelError, match="skip of mirror_pad is True, expected one of 0, 1"):
+    with pytest.raises(
+        ModelError, match="skip of mirror_pad is True, expected one of 0, 1"
+    ):
         attrs_from_mapping("mirror_pad", {"paddings": (), "skip": True})
 
 

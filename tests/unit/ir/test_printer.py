@@ -1,4 +1,6 @@
-"""Tests of module text: every module round-trips, and every malformed text is a located error."""
+"""Tests of module text: every module round-trips, and every malformed text is a located
+error.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT8, INT16, INT32, INT64, UINT8
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    HANDLE,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+)
 from firmwright.base.errors import ModelError
 from firmwright.base.quant import Quantization
 from firmwright.ir import tir
@@ -27,7 +38,13 @@ from firmwright.ir.tir.builder import (
     maximum,
     minimum,
 )
-from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, Placement, Plan
+from firmwright.ir.tir.plan import (
+    BufferInfo,
+    LiveRange,
+    OffsetConstraint,
+    Placement,
+    Plan,
+)
 
 
 def conv() -> tuple[tir.PrimFunc, dict[str, Constant]]:
@@ -35,7 +52,11 @@ def conv() -> tuple[tir.PrimFunc, dict[str, Constant]]:
     x = b.buffer_param("x", INT8, (1, 9, 9, 4), "in")
     y = b.buffer_param("y", INT8, (1, 5, 5, 2), "out")
     w = b.constant("w", np.arange(72).reshape(2, 3, 3, 4), INT8, alignment=4)
-    with b.for_("oy", 5) as oy, b.for_("ox", 5) as ox, b.for_("oc", 2, kind="unrolled") as oc:
+    with (
+        b.for_("oy", 5) as oy,
+        b.for_("ox", 5) as ox,
+        b.for_("oc", 2, kind="unrolled") as oc,
+    ):
         acc = b.reg("acc", INT32)
         b.store(acc, [0], 0)
         with b.for_("ky", 3) as ky:
@@ -47,7 +68,9 @@ def conv() -> tuple[tir.PrimFunc, dict[str, Constant]]:
                 b.store(acc, [0], b.load(acc, [0]) - -5)
         scaled = call_intrinsic("requantize", [b.load(acc, [0]), 1 << 30, -7], INT32)
         b.store(y, [0, oy, ox, oc], minimum(maximum(scaled, -128), 127).cast(INT8))
-    return b.build(op="conv2d", macs=1800, ratio=0.1, flags=(True, (1, "two"), ())), b.constants
+    return b.build(
+        op="conv2d", macs=1800, ratio=0.1, flags=(True, (1, "two"), ())
+    ), b.constants
 
 
 def main() -> tir.PrimFunc:
@@ -56,9 +79,13 @@ def main() -> tir.PrimFunc:
     args: tuple[tir.Expr, ...] = tuple(
         tir.AccessPtr(t, tir.IntImm(0, INT64), 50, access) for access in ("r", "w")
     )
-    body: tir.Stmt = tir.PrimFuncCall("conv2d_3", (*args, tir.IntImm(5, INT64)), Span("m", 0, 1), 0)
+    body: tir.Stmt = tir.PrimFuncCall(
+        "conv2d_3", (*args, tir.IntImm(5, INT64)), Span("m", 0, 1), 0
+    )
     source = tir.AccessPtr(sram, tir.IntImm(128, INT64), 50, "rw")
-    body = tir.Allocate(tir.Buffer("u", INT8, (4,)), tir.DeclBuffer(t, source, body), "activation")
+    body = tir.Allocate(
+        tir.Buffer("u", INT8, (4,)), tir.DeclBuffer(t, source, body), "activation"
+    )
     return tir.PrimFunc("run", (tir.Param(sram, "pool"),), body, {"aot_main": True})
 
 
@@ -66,10 +93,15 @@ def graph() -> Function:
     device = VirtualDevice("cpu", 0, "m4", "sram")
     per_channel = Quantization((0.1, 1e-7, 3.0), (0, 0, 0), axis=0)
     x = Value(
-        "serving default:0", TensorType((1, 8), INT8, Quantization((0.007843137718737125,), (-1,)))
+        "serving default:0",
+        TensorType((1, 8), INT8, Quantization((0.007843137718737125,), (-1,))),
     )
-    w = Value("w", TensorType((3, 8), INT8, per_channel), constant="w", virtual_device=device)
-    y = Value("y", TensorType((1, 3), INT8), virtual_device=VirtualDevice(memory_scope="dtcm"))
+    w = Value(
+        "w", TensorType((3, 8), INT8, per_channel), constant="w", virtual_device=device
+    )
+    y = Value(
+        "y", TensorType((1, 3), INT8), virtual_device=VirtualDevice(memory_scope="dtcm")
+    )
     z = Value("z", TensorType((), FLOAT32))
     calls = (
         OpCall(
@@ -96,10 +128,17 @@ def whole() -> IRModule:
         {"sram": 4096},
         400,
         (BufferInfo("run.t", 50, 4, live, "activation", ("sram", "dtcm")),),
-        (OffsetConstraint("run.t", "run.u", -50, 4), OffsetConstraint("a", "b c", -1, 2, 8, 3)),
+        (
+            OffsetConstraint("run.t", "run.u", -50, 4),
+            OffsetConstraint("a", "b c", -1, 2, 8, 3),
+        ),
     )
     w = Constant.from_array("w", np.zeros((3, 8)), INT8)
-    more = {"w": w, "same": replace(w, name="same"), "empty": Constant("empty", INT8, (0,), b"")}
+    more = {
+        "w": w,
+        "same": replace(w, name="same"),
+        "empty": Constant("empty", INT8, (0,), b""),
+    }
     flash = PoolInfo("flash", None, "ro", ("m4",), 0.5, 1.0, 3, 0, "port", ".rodata")
     tensors = (IoTensor("in:0", "input_1", kind),), (IoTensor("o", "out", kind),)
     return IRModule(
@@ -127,7 +166,9 @@ def test_a_module_with_every_feature_round_trips() -> None:
 def test_equal_constants_are_written_once() -> None:
     text = print_module(whole())
     digest = whole().constants["w"].digest
-    assert text.count(f"sha256.{digest}") == 3  # two entries of the table, one of the data
+    assert (
+        text.count(f"sha256.{digest}") == 3
+    )  # two entries of the table, one of the data
 
 
 def test_elided_constants_need_structure_only() -> None:
@@ -135,7 +176,9 @@ def test_elided_constants_need_structure_only() -> None:
     shape = parse_module(text, structure_only=True)
     assert shape.functions == whole().functions
     assert shape.constants["conv2d_3.w"].size_bytes == 72
-    with pytest.raises(ModelError, match=r"m.fwir:\d+:\d+: the bytes of constant 'conv2d_3.w' are"):
+    with pytest.raises(
+        ModelError, match=r"m.fwir:\d+:\d+: the bytes of constant 'conv2d_3.w' are"
+    ):
         parse_module(text, "m.fwir")
 
 
@@ -151,7 +194,7 @@ def test_another_format_version_is_rejected() -> None:
         parse_module("firmwright ir 1\nmodule @m\n", "f")
 
 
-# ---- random functions ------------------------------------------------------------------------
+# ---- random functions ----------------------------------------------------------------
 
 DTYPES = (INT8, UINT8, INT16, INT32, INT64, FLOAT32, BOOL)
 OPS = (
@@ -180,12 +223,16 @@ SCALAR = tir.Buffer("op", FLOAT32, ())
 
 
 def random_expr(rng: random.Random, depth: int) -> tir.Expr:
-    """Return a random tree, well typed or not, since text must preserve invalid trees."""
+    """Return a random tree, well typed or not, since text must preserve invalid
+    trees.
+    """
     dtype = rng.choice(DTYPES)
     if depth == 0 or rng.random() < 0.15:
         leaves: list[tir.Expr] = [
             tir.IntImm(rng.choice([0, 1, -1, 127, -(2**63)]), dtype),
-            tir.FloatImm(rng.choice([0.0, -0.0, 1e20, 0.1, float("inf"), -1e-9]), dtype),
+            tir.FloatImm(
+                rng.choice([0.0, -0.0, 1e20, 0.1, float("inf"), -1e-9]), dtype
+            ),
             tir.Var(rng.choice(["i", "n", "min", "a b"]), INT64),
             tir.BufferLoad(SCALAR, ()),
         ]
@@ -213,7 +260,9 @@ def random_stmt(rng: random.Random, depth: int) -> tir.Stmt:
     if depth == 0:
         leaves: list[tir.Stmt] = [
             tir.BufferStore(rng.choice([X, ACC]), (e,), f),
-            tir.Evaluate(tir.IntrinsicCall("smlad", (e, tir.AccessPtr(X, f, 3, "rw")), HANDLE)),
+            tir.Evaluate(
+                tir.IntrinsicCall("smlad", (e, tir.AccessPtr(X, f, 3, "rw")), HANDLE)
+            ),
             tir.Evaluate(tir.IntrinsicCall("if", (), INT32)),
             tir.PrimFuncCall("f g", (e, f), Span("x", 1, 2), rng.choice([-1, 4])),
             tir.Seq(()),
@@ -227,7 +276,9 @@ def random_stmt(rng: random.Random, depth: int) -> tir.Stmt:
             zero = tir.IntImm(rng.choice([0, 2, -3]), rng.choice([INT64, INT32]))
             extent = rng.choice([tir.IntImm(5, INT64), tir.IntImm(-9, INT64), e])
             start = rng.choice([zero, f])
-            return tir.For(tir.Var("i", rng.choice([INT64, INT32])), start, extent, body, kind)  # type: ignore[arg-type]  # one of the three
+            return tir.For(
+                tir.Var("i", rng.choice([INT64, INT32])), start, extent, body, kind
+            )  # type: ignore[arg-type]  # one of the three
         case 1:
             return tir.If(e, body, rng.choice([other, None]))
         case 2:
@@ -264,7 +315,9 @@ def _with_bound_types(stmt: tir.Stmt) -> tir.Stmt:
     """Rename binders so that they do not shadow the parameters used by expressions."""
     match stmt:
         case tir.For(var, start, extent, body, kind):
-            return tir.For(replace(var, name="loop"), start, extent, _with_bound_types(body), kind)
+            return tir.For(
+                replace(var, name="loop"), start, extent, _with_bound_types(body), kind
+            )
         case tir.Let(var, value, body):
             return tir.Let(replace(var, name="bound"), value, _with_bound_types(body))
         case tir.Seq(stmts):
@@ -295,20 +348,32 @@ def test_literals_take_the_dtype_of_their_neighbour() -> None:
     assert func.body.body == tir.BufferStore(y, ((ArithExpr(i) + 1).expr,), value)
 
 
-# ---- broken texts ----------------------------------------------------------------------------
+# ---- broken texts --------------------------------------------------------------------
 
 WRONG = [
     ("func @f() { x[0] = 1 }", "t:1:13: no buffer 'x' is declared here."),
     ("func @f(x: i8[1]) { x[j] = 1 }", "t:1:23: no variable 'j' is declared here."),
     ("func @f(x: i8[1]) {\n  x[0] = }", "t:2:10: found '}', expected an expression."),
-    ("func @f(x: i9[1]) {}", "t:1:12: found 'i9', expected an element type such as i8 or f32."),
-    ("func @f(foo x: i8[1]) {}", "expected one of in, out, inout, scratch, const, pool, scalar."),
-    ("func @f(x: i8[1]) { for i in 2..x[0] {} }", "t:1:30: a range from here needs a count"),
+    (
+        "func @f(x: i9[1]) {}",
+        "t:1:12: found 'i9', expected an element type such as i8 or f32.",
+    ),
+    (
+        "func @f(foo x: i8[1]) {}",
+        "expected one of in, out, inout, scratch, const, pool, scalar.",
+    ),
+    (
+        "func @f(x: i8[1]) { for i in 2..x[0] {} }",
+        "t:1:30: a range from here needs a count",
+    ),
     ("func @f(x: i8[1]) { x[0] = 1 < 2 < 3 }", "comparisons do not chain"),
     ("func @f(x: i8[1]) { x[0] = f(1) }", "expected the result dtype of f"),
     ("func @f() {} func @f() {}", "t:1:19: function 'f' is defined twice."),
     ("graph @f() -> (%y) {}", "t:1:16: the result %y is not defined in this function."),
-    ("graph @f() -> () { %y: i8[1] = neg(%x) }", "t:1:36: %x is used before its definition."),
+    (
+        "graph @f() -> () { %y: i8[1] = neg(%x) }",
+        "t:1:36: %x is used before its definition.",
+    ),
     ("const @c = i8[2] [1, 2, 3]", "constant 'c' has 3 bytes, its type needs 2."),
     ("const @c = i8[2] [1, 300]", "not all of these values are of type i8."),
     ("pool @p {size=3}", "pool p has the unknown field 'size'."),
@@ -319,7 +384,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=[text for text, _ in WRONG])
-def test_a_syntax_error_reports_position_and_expected_token(text: str, message: str) -> None:
+def test_a_syntax_error_reports_position_and_expected_token(
+    text: str, message: str
+) -> None:
     with pytest.raises(ModelError) as caught:
         parse_module(text, "t", fragment=True)
     assert message in str(caught.value)
@@ -358,7 +425,9 @@ def test_damaged_text_is_parsed_or_rejected() -> None:
                 case 0:
                     del broken[at : at + rng.randint(1, 30)]
                 case 1:
-                    broken[at:at] = rng.choice(["{", "}", "(", "-", "9", "%", '"', ":", "..", "if"])
+                    broken[at:at] = rng.choice(
+                        ["{", "}", "(", "-", "9", "%", '"', ":", "..", "if"]
+                    )
                 case _:
                     broken[at] = chr(rng.randrange(32, 300))
         try:

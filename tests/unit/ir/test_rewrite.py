@@ -1,4 +1,6 @@
-"""Tests of traversal and rewriting: order, identity of unchanged nodes, substitution."""
+"""Tests of traversal and rewriting: order, identity of unchanged nodes,
+substitution.
+"""
 
 from dataclasses import replace
 
@@ -29,7 +31,10 @@ from firmwright.ir.tir.traversal import (
 def one_of_each() -> tir.PrimFunc:
     """Return a kernel with every kind of node except PrimFuncCall."""
     b = Builder("f")
-    x, y = b.buffer_param("x", INT8, (16,), "in"), b.buffer_param("y", INT8, (16,), "out")
+    x, y = (
+        b.buffer_param("x", INT8, (16,), "in"),
+        b.buffer_param("y", INT8, (16,), "out"),
+    )
     w = b.constant("w", np.arange(16), INT8)
     with b.for_("i", 4) as i:
         j = b.let("j", i * 4)
@@ -79,7 +84,9 @@ def test_untouched_subtrees_stay_the_same_objects() -> None:
     new = rewrite_stmt(body, rule)
     assert isinstance(new, tir.Seq)
     assert new.stmts[0] is left
-    assert new.stmts[1] == tir.BufferStore(y, (tir.IntImm(0, INT64),), tir.IntImm(7, INT32))
+    assert new.stmts[1] == tir.BufferStore(
+        y, (tir.IntImm(0, INT64),), tir.IntImm(7, INT32)
+    )
 
 
 def test_expressions_are_rewritten_innermost_first() -> None:
@@ -99,7 +106,10 @@ def test_expressions_are_rewritten_innermost_first() -> None:
 
 def test_a_dropped_statement_is_removed_from_its_sequence() -> None:
     x = tir.Buffer("x", INT32, (4,))
-    stores = [tir.BufferStore(x, (tir.IntImm(n, INT64),), tir.IntImm(n, INT32)) for n in range(3)]
+    stores = [
+        tir.BufferStore(x, (tir.IntImm(n, INT64),), tir.IntImm(n, INT32))
+        for n in range(3)
+    ]
 
     def rule(node: Node) -> Node | None:
         return EMPTY_STMT if node == stores[1] else None
@@ -145,7 +155,9 @@ def test_statements_yields_no_expressions() -> None:
 
 def test_free_vars_of_an_expression() -> None:
     index = tir.Binary(
-        "add", tir.Binary("mul", tir.Var("i", INT32), tir.IntImm(3, INT32)), tir.Var("j", INT32)
+        "add",
+        tir.Binary("mul", tir.Var("i", INT32), tir.IntImm(3, INT32)),
+        tir.Var("j", INT32),
     )
     assert free_vars(index) == {"i", "j"}
 
@@ -157,5 +169,11 @@ def test_used_buffers_and_constants_are_listed_in_order() -> None:
     assert used_constants(func.body) == ["f.w"]
     assert local_names(func) == {"x", "y", "w", "i", "j", "row", "acc"}
     assert callees(
-        tir.Seq((tir.PrimFuncCall("b", ()), tir.PrimFuncCall("a", ()), tir.PrimFuncCall("b", ())))
+        tir.Seq(
+            (
+                tir.PrimFuncCall("b", ()),
+                tir.PrimFuncCall("a", ()),
+                tir.PrimFuncCall("b", ()),
+            )
+        )
     ) == ["b", "a"]

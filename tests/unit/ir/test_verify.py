@@ -1,4 +1,6 @@
-"""Verifier tests that text cannot express: trees that are invalid in themselves, and limits."""
+"""Verifier tests that text cannot express: trees that are invalid in themselves, and
+limits.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,18 @@ ZERO = tir.IntImm(0, INT64)
 
 
 def problems(body: tir.Stmt, *params: tir.Param) -> list[str]:
-    func = tir.PrimFunc("f", (tir.Param(Y, "out"), *params), body, {}, Span("m.tflite", 0, 3, "t"))
+    func = tir.PrimFunc(
+        "f", (tir.Param(Y, "out"), *params), body, {}, Span("m.tflite", 0, 3, "t")
+    )
     with pytest.raises(ModelError) as caught:
         verify_prim_func(func, IRModule("m", {"f": func}), {})
     assert caught.value.where == "m"
     return caught.value.what.splitlines()
 
 
-def test_names_used_without_declaration_are_reported_with_the_function_and_its_span() -> None:
+def test_names_used_without_declaration_are_reported_with_the_function_and_its_span() -> (
+    None
+):
     other = tir.Buffer("z", INT8, (4,))
     stores = (
         tir.BufferStore(other, (ZERO,), tir.IntImm(1, INT8)),
@@ -69,17 +75,23 @@ def test_a_pointer_covers_its_region_as_often_as_it_is_accessed() -> None:
     table = {"sum": Intrinsic("sum", operands, lambda x, count: None, "", "")}
     for count in (2, 3):
         b = Builder("f")
-        b.evaluate("sum", [b.pointer(b.buffer_param("x", INT8, (4,), "in"), 0, 4), count])
+        b.evaluate(
+            "sum", [b.pointer(b.buffer_param("x", INT8, (4,), "in"), 0, 4), count]
+        )
         func = b.build()
         if count == 2:
             verify_prim_func(func, IRModule("m", {"f": func}), table)
             continue
-        with pytest.raises(ModelError, match="covers 4 elements, 3:i32 times 2 are needed"):
+        with pytest.raises(
+            ModelError, match="covers 4 elements, 3:i32 times 2 are needed"
+        ):
             verify_prim_func(func, IRModule("m", {"f": func}), table)
 
 
 def test_long_reports_are_truncated() -> None:
-    stores = tuple(tir.BufferStore(Y, (tir.IntImm(4 + i, INT64),), ZERO) for i in range(30))
+    stores = tuple(
+        tir.BufferStore(Y, (tir.IntImm(4 + i, INT64),), ZERO) for i in range(30)
+    )
     lines = problems(tir.Seq(stores))
     assert len(lines) == 21
     assert lines[-1] == "and 11 more"
@@ -90,7 +102,8 @@ def test_a_deeply_nested_index_is_an_error() -> None:
     for _ in range(150):
         index = tir.Binary("max", index, ZERO)
     lines = problems(
-        tir.BufferStore(Y, (index,), tir.IntImm(0, INT8)), tir.Param(tir.Var("n", INT64), "scalar")
+        tir.BufferStore(Y, (index,), tir.IntImm(0, INT8)),
+        tir.Param(tir.Var("n", INT64), "scalar"),
     )
     assert "deeper than 100 operators: bind parts of it by let" in lines[0]
 
@@ -98,9 +111,13 @@ def test_a_deeply_nested_index_is_an_error() -> None:
 def test_nested_conditions_are_verified_in_bounded_time() -> None:
     n: tir.Expr = tir.Var("n", INT64)
     for _ in range(40):
-        n = tir.Select(tir.Binary("lt", n, tir.IntImm(3, INT64)), ZERO, tir.IntImm(2, INT64))
+        n = tir.Select(
+            tir.Binary("lt", n, tir.IntImm(3, INT64)), ZERO, tir.IntImm(2, INT64)
+        )
     body = tir.BufferStore(Y, (n,), tir.IntImm(0, INT8))
-    func = tir.PrimFunc("f", (tir.Param(Y, "out"), tir.Param(tir.Var("n", INT64), "scalar")), body)
+    func = tir.PrimFunc(
+        "f", (tir.Param(Y, "out"), tir.Param(tir.Var("n", INT64), "scalar")), body
+    )
     verify_prim_func(func, IRModule("m"), {})
 
 
@@ -128,7 +145,9 @@ def test_a_padded_convolution_is_in_bounds_and_one_without_its_guard_is_not() ->
     constant = Constant.from_array("conv.w", np.ones((8, 3, 3, 8)), INT8)
     module = IRModule("m", {"conv": func}, {"conv.w": constant})
     verify_module(module, {}, {})
-    with pytest.raises(ModelError, match=r"x.0, oy . ky - 1, ox . kx - 1, c.: index 1 is in"):
+    with pytest.raises(
+        ModelError, match=r"x.0, oy . ky - 1, ox . kx - 1, c.: index 1 is in"
+    ):
         verify_module(module.with_function(without_guards(func)), {}, {})
 
 
@@ -156,5 +175,7 @@ def test_table_entries_must_match_their_names_and_sizes() -> None:
 def test_attributes_of_another_operator_are_a_diagnostic() -> None:
     x = Value("x", TensorType((1,), INT8))
     call = OpCall("pad", (x,), (replace(x, name="y"),), AxisAttrs(axis=0))
-    with pytest.raises(ModelError, match="pad: the attributes are AxisAttrs, expected PadAttrs"):
+    with pytest.raises(
+        ModelError, match="pad: the attributes are AxisAttrs, expected PadAttrs"
+    ):
         verify_graph(Function("main", (x,), (call,), ()), IRModule("m"), op_table())

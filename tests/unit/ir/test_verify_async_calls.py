@@ -20,12 +20,16 @@ FILE = Path(__file__).parents[2] / "filetests" / "usmp" / "async_calls.fwir"
 
 
 def read() -> IRModule:
-    return parse_module(FILE.read_text(encoding="utf-8").partition("; ----")[0], fragment=True)
+    return parse_module(
+        FILE.read_text(encoding="utf-8").partition("; ----")[0], fragment=True
+    )
 
 
 def result(module: IRModule, *, deferred: bool) -> list[int]:
     """Return the output of the planned module for the input 1, 2, 3..."""
-    functions = {k: f for k, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
+    functions = {
+        k: f for k, f in module.functions.items() if isinstance(f, tir.PrimFunc)
+    }
     machine = Interpreter(functions, {}, module.constants, deferred=deferred)
     assert module.plan is not None
     places = module.plan.placements
@@ -38,7 +42,9 @@ def result(module: IRModule, *, deferred: bool) -> list[int]:
 
 @pytest.mark.parametrize("deferred", [False, True])
 def test_results_do_not_depend_on_when_the_device_runs(deferred: bool) -> None:
-    assert result(plan_memory(read(), "search"), deferred=deferred) == list(range(1, 65))
+    assert result(plan_memory(read(), "search"), deferred=deferred) == list(
+        range(1, 65)
+    )
 
 
 def test_memory_of_a_call_in_flight_is_reserved() -> None:
@@ -47,5 +53,7 @@ def test_memory_of_a_call_in_flight_is_reserved() -> None:
     moved = print_module(planned).replace(
         "decl b: i8[64] = ptr(sram, 0", "decl b: i8[64] = ptr(sram, 64"
     )
-    with pytest.raises(ModelError, match=r"@copy op 1 on no device writes sram \[64, 128\) while"):
+    with pytest.raises(
+        ModelError, match=r"@copy op 1 on no device writes sram \[64, 128\) while"
+    ):
         verify_module(replace(parse_module(moved), plan=None), {}, {})

@@ -1,4 +1,6 @@
-"""Verification of single functions, which the package verifies as parts of modules only."""
+"""Verification of single functions, which the package verifies as parts of modules
+only.
+"""
 
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
@@ -6,6 +8,8 @@ from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.verify import diagnose_prim_func, raise_diagnostics
 
 
-def verify_prim_func(func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
+def verify_prim_func(
+    func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable
+) -> None:
     """Raise ModelError with the diagnostics if `func` is invalid."""
     raise_diagnostics(diagnose_prim_func(func, module, intrinsics), module.name)

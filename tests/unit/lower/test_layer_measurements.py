@@ -1,4 +1,6 @@
-"""Tests of measurements as costs: the best measured kernel comes first, stale ones are ignored."""
+"""Tests of measurements as costs: the best measured kernel comes first, stale ones are
+ignored.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ CALL = 2
 @pytest.fixture
 def lowering(digits_path: Path) -> Lowering:
     options = Options(board=BOARD)
-    return make_lowering(module_after(load_model(digits_path), "reorder-calls", options), options)
+    return make_lowering(
+        module_after(load_model(digits_path), "reorder-calls", options), options
+    )
 
 
 def offered(
@@ -64,22 +68,32 @@ def schedules(candidates: tuple[LoweringCandidate, ...]) -> list[object]:
 
 def test_without_measurements_nothing_changes(lowering: Lowering) -> None:
     elsewhere = record(lowering, offered(lowering)[0], 1, layer="another")
-    assert offered(lowering, TuningRecords.from_measurements([elsewhere])) == offered(lowering)
+    assert offered(lowering, TuningRecords.from_measurements([elsewhere])) == offered(
+        lowering
+    )
 
 
-def test_the_best_measured_candidate_comes_first_with_its_count(lowering: Lowering) -> None:
+def test_the_best_measured_candidate_comes_first_with_its_count(
+    lowering: Lowering,
+) -> None:
     plain = offered(lowering)
     log = [record(lowering, item, 100 - i) for i, item in enumerate(plain)]
     tuned = offered(lowering, TuningRecords.from_measurements(log))
     assert schedules(tuned) == list(reversed(schedules(plain)))
-    assert [item.instructions for item in tuned] == list(range(100 - len(plain) + 1, 101))
+    assert [item.instructions for item in tuned] == list(
+        range(100 - len(plain) + 1, 101)
+    )
 
 
-def test_predictions_are_corrected_by_the_error_of_the_best_measurement(lowering: Lowering) -> None:
+def test_predictions_are_corrected_by_the_error_of_the_best_measurement(
+    lowering: Lowering,
+) -> None:
     first, second, *_ = plain = offered(lowering)
     tuned = offered(
         lowering,
-        TuningRecords.from_measurements([record(lowering, second, 3 * second.instructions)]),
+        TuningRecords.from_measurements(
+            [record(lowering, second, 3 * second.instructions)]
+        ),
     )
     assert schedules(tuned) == schedules(plain)
     assert tuned[0].instructions == 3 * first.instructions
@@ -89,7 +103,10 @@ def test_nearly_equal_counts_keep_the_order(lowering: Lowering) -> None:
     first, second, third, *_ = offered(lowering)
     counts = ((first, 100_100), (second, 100_000), (third, 99_000))
     tuned = offered(
-        lowering, TuningRecords.from_measurements([record(lowering, item, n) for item, n in counts])
+        lowering,
+        TuningRecords.from_measurements(
+            [record(lowering, item, n) for item, n in counts]
+        ),
     )
     expected = schedules((third, first, second))
     measured = [item for item in tuned if item.function.attrs["schedule"] in expected]
@@ -98,7 +115,9 @@ def test_nearly_equal_counts_keep_the_order(lowering: Lowering) -> None:
 
 
 @pytest.mark.parametrize("status", ["wrong", "failed"])
-def test_wrong_or_failed_kernels_are_not_candidates(lowering: Lowering, status: str) -> None:
+def test_wrong_or_failed_kernels_are_not_candidates(
+    lowering: Lowering, status: str
+) -> None:
     first = offered(lowering)[0]
     bad = record(lowering, first, 0, status=status)
     good = record(lowering, first, 1)
@@ -107,12 +126,16 @@ def test_wrong_or_failed_kernels_are_not_candidates(lowering: Lowering, status: 
         assert schedules(tuned) == schedules(offered(lowering))[1:]
 
 
-def test_cycles_rank_kernels_and_keep_the_scale_of_predictions(lowering: Lowering) -> None:
+def test_cycles_rank_kernels_and_keep_the_scale_of_predictions(
+    lowering: Lowering,
+) -> None:
     first, second, *_ = offered(lowering)
     counts = ((first, 300), (second, 200))
     log = [record(lowering, item, count, unit="cycles") for item, count in counts]
     tuned = offered(lowering, TuningRecords.from_measurements(log))
-    prices = dict(zip(schedules(tuned), (item.instructions for item in tuned), strict=True))
+    prices = dict(
+        zip(schedules(tuned), (item.instructions for item in tuned), strict=True)
+    )
     assert schedules(tuned)[0] == second.function.attrs["schedule"]
     assert prices[second.function.attrs["schedule"]] == second.instructions
     assert prices[first.function.attrs["schedule"]] == round(1.5 * second.instructions)
@@ -125,26 +148,39 @@ def test_stale_measurements_are_counted_and_ignored(
     log = [
         record(lowering, first, 9, kernel="of an earlier version"),
         record(lowering, second, 8, choice=ConfiguredSchedule("no.such.rule")),
-        record(lowering, second, 7, choice=ConfiguredSchedule(second.rule, (("pixels", 77),))),
+        record(
+            lowering,
+            second,
+            7,
+            choice=ConfiguredSchedule(second.rule, (("pixels", 77),)),
+        ),
     ]
     with caplog.at_level(logging.WARNING):
-        assert offered(lowering, TuningRecords.from_measurements(log)) == offered(lowering)
+        assert offered(lowering, TuningRecords.from_measurements(log)) == offered(
+            lowering
+        )
     assert [r.getMessage() for r in caplog.records] == [
         "digits: 3 measurements of the tuning log are ignored: they are of kernels that are not "
         "made any more"
     ]
 
 
-def test_the_best_configuration_of_the_search_space_is_a_candidate(lowering: Lowering) -> None:
+def test_the_best_configuration_of_the_search_space_is_a_candidate(
+    lowering: Lowering,
+) -> None:
     def widened(rule: Schedule) -> Schedule:
         if rule.name != "dsp.conv2d.im2col":
             return rule
-        return replace(rule, configs=lambda call: (Im2colConfig(4),), space=rule.configs)
+        return replace(
+            rule, configs=lambda call: (Im2colConfig(4),), space=rule.configs
+        )
 
     rules = tuple(widened(rule) for rule in SCHEDULES)
     narrow = replace(lowering, rules=rules)
     assert "dsp.conv2d.im2col pixels=1" not in schedules(offered(narrow))
-    extra = narrow.kernel(CALL, configured_schedule("dsp.conv2d.im2col", Im2colConfig(1)))
+    extra = narrow.kernel(
+        CALL, configured_schedule("dsp.conv2d.im2col", Im2colConfig(1))
+    )
     two = narrow.kernel(CALL, configured_schedule("dsp.conv2d.im2col", Im2colConfig(2)))
     known = [record(narrow, item, 100) for item in offered(narrow)]
     tuning = TuningRecords.from_measurements(
@@ -153,7 +189,9 @@ def test_the_best_configuration_of_the_search_space_is_a_candidate(lowering: Low
     tuned = offered(narrow, tuning)
     assert schedules(tuned)[0] == "dsp.conv2d.im2col pixels=1"
     assert "dsp.conv2d.im2col pixels=2" not in schedules(tuned)
-    again = Lowering(lowering.module, op_table(), rules, INTRINSICS, target_features).calls()
+    again = Lowering(
+        lowering.module, op_table(), rules, INTRINSICS, target_features
+    ).calls()
     assert schedules(again[CALL].candidates) == schedules(offered(narrow))
 
 
@@ -161,7 +199,9 @@ def test_compilation_uses_the_tuning_log(lowering: Lowering, digits_path: Path) 
     plain = compile_for(load_model(digits_path), BOARD)
     *fast, slow = offered(lowering)
     log = [record(lowering, slow, 1), *(record(lowering, item, 100) for item in fast)]
-    tuned = compile_for(load_model(digits_path), BOARD, tuning=TuningRecords.from_measurements(log))
+    tuned = compile_for(
+        load_model(digits_path), BOARD, tuning=TuningRecords.from_measurements(log)
+    )
     rows = [compiled.metadata["operators"] for compiled in (plain, tuned)]
     changed = [new["schedule"] for old, new in zip(*rows, strict=True) if old != new]
     assert changed == [slow.function.attrs["schedule"]]

@@ -1,4 +1,6 @@
-"""Tests of lowering: candidates sorted by cost, and one report of all unsupported calls."""
+"""Tests of lowering: candidates sorted by cost, and one report of all unsupported
+calls.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,14 @@ def digits(digits_path: Path) -> IRModule:
 
 
 def _lowered(module: IRModule, ops=None) -> tuple[LoweredCall, ...]:
-    return Lowering(module, ops or op_table(), SCHEDULES, INTRINSICS, target_features).calls()
+    return Lowering(
+        module, ops or op_table(), SCHEDULES, INTRINSICS, target_features
+    ).calls()
 
 
-def test_candidates_are_sorted_by_cost_and_include_the_default(digits: IRModule) -> None:
+def test_candidates_are_sorted_by_cost_and_include_the_default(
+    digits: IRModule,
+) -> None:
     for lowered in _lowered(digits):
         costs = [item.instructions for item in lowered.candidates]
         assert costs == sorted(costs)
@@ -46,7 +52,11 @@ def test_a_view_needs_no_kernel_unless_it_is_a_result(digits: IRModule) -> None:
     assert views
     assert all(not item.candidates for item in views)
     shown = replace(entry, results=(*entry.results, views[0].call.outputs[0]))
-    copied = [item for item in _lowered(digits.with_function(shown)) if item.call.op == "reshape"]
+    copied = [
+        item
+        for item in _lowered(digits.with_function(shown))
+        if item.call.op == "reshape"
+    ]
     assert copied[0].candidates
 
 
@@ -66,7 +76,9 @@ def test_all_unsupported_calls_are_reported_at_once(digits: IRModule) -> None:
     entry = digits.entry
     assert isinstance(entry, Function)
     ops = {
-        name: replace(opdef, lower=refuse) if name in ("max_pool2d", "softmax") else opdef
+        name: replace(opdef, lower=refuse)
+        if name in ("max_pool2d", "softmax")
+        else opdef
         for name, opdef in op_table().items()
     }
     with pytest.raises(UnsupportedError) as caught:
@@ -76,7 +88,9 @@ def test_all_unsupported_calls_are_reported_at_once(digits: IRModule) -> None:
 
 
 def test_a_schedule_may_depend_on_memory_scopes(digits: IRModule) -> None:
-    """A schedule for fast memory applies only to the call whose input is assigned there."""
+    """A schedule for fast memory applies only to the call whose input is assigned
+    there.
+    """
 
     def configs(call: OpCall) -> list[ScheduleConfig]:
         return [NO_CONFIG] if call.input_scope(0) == "fast" else []
@@ -89,8 +103,12 @@ def test_a_schedule_may_depend_on_memory_scopes(digits: IRModule) -> None:
     assert isinstance(entry, Function)
     convolutions = [call for call in entry.body if call.op == "conv2d"]
     second = convolutions[1].variables[0].name
-    module = assign_tensor_pools(replace(digits, pools=(PoolInfo("fast"),)), [(second, "fast")])
-    found = Lowering(module, op_table(), (*SCHEDULES, rule), INTRINSICS, target_features).calls()
+    module = assign_tensor_pools(
+        replace(digits, pools=(PoolInfo("fast"),)), [(second, "fast")]
+    )
+    found = Lowering(
+        module, op_table(), (*SCHEDULES, rule), INTRINSICS, target_features
+    ).calls()
     offered = [
         any(item.rule == rule.name for item in lowered.candidates)
         for lowered in found

@@ -35,4 +35,6 @@ def test_float_to_integer_conversions_are_discontinuous(
 
 def test_a_hybrid_layer_is_discontinuous() -> None:
     kind = TensorType((4, 4), INT8, Quantization((0.1,), (0,)))
-    assert has_discontinuity(calling("fc", FLOAT32, FLOAT32, Value("w", kind, constant="w")))
+    assert has_discontinuity(
+        calling("fc", FLOAT32, FLOAT32, Value("w", kind, constant="w"))
+    )

@@ -13,7 +13,9 @@ from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.memory_traffic import count_traffic
 from firmwright.pipeline import Compilation
 
-DIGITS = Path(__file__).resolve().parents[3] / "examples" / "01_digits" / "digits.tflite"
+DIGITS = (
+    Path(__file__).resolve().parents[3] / "examples" / "01_digits" / "digits.tflite"
+)
 CORE = "cortex-m -mcpu=cortex-m4"
 
 
@@ -26,14 +28,20 @@ POOLS = (pool("dtcm", 8, 0), pool("psram", 0.5, 20))
 
 def compiled(place: str) -> Compilation:
     given = {"pools": POOLS, "pool_assignments": (("max_pool_2d_2", place),)}
-    return compile_for(load_model(DIGITS), target=CORE, planner="greedy_by_size", **given)
+    return compile_for(
+        load_model(DIGITS), target=CORE, planner="greedy_by_size", **given
+    )
 
 
 def fully_connected(done: Compilation) -> tuple[str, int]:
     """Return the layer's schedule, and how often it accesses the tensor."""
-    (row,) = (row for row in done.metadata["operators"] if row["kind"] == "fully_connected")
+    (row,) = (
+        row for row in done.metadata["operators"] if row["kind"] == "fully_connected"
+    )
     (kernel,) = (
-        f for f in done.module.functions.values() if f.attrs.get("op") == "fully_connected"
+        f
+        for f in done.module.functions.values()
+        if f.attrs.get("op") == "fully_connected"
     )
     return row["schedule"], count_traffic(kernel, {})["x"].reads
 

@@ -1,4 +1,6 @@
-"""Fixtures that build single calls, run their default lowering and query the oracles."""
+"""Fixtures that build single calls, run their default lowering and query the
+oracles.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ Array = NDArray[np.generic]
 
 @pytest.fixture
 def kind() -> Callable[..., TensorType]:
-    """Return a function that builds a tensor type, quantized if scale and zero point are given."""
+    """Return a function that builds a tensor type, quantized if scale and zero point
+    are given.
+    """
 
     def make(
         shape: Sequence[int], name: str, scale: float | None = None, zero_point: int = 0
@@ -44,7 +48,9 @@ def kind() -> Callable[..., TensorType]:
 
 @pytest.fixture
 def make_call() -> Callable[..., OpCall]:
-    """Return a function that builds a call; `constants` maps input positions to arrays."""
+    """Return a function that builds a call; `constants` maps input positions to
+    arrays.
+    """
 
     def make(
         op: str,
@@ -60,14 +66,23 @@ def make_call() -> Callable[..., OpCall]:
             else None
             for index, item in enumerate(inputs)
         )
-        return OpCall(op, tuple(inputs), (output,), attrs_from_mapping(op, attrs), linked, numerics)
+        return OpCall(
+            op,
+            tuple(inputs),
+            (output,),
+            attrs_from_mapping(op, attrs),
+            linked,
+            numerics,
+        )
 
     return make
 
 
 @pytest.fixture
 def lowered() -> Callable[[OpCall, Sequence[Array]], Array]:
-    """Return a function that runs the default lowering of a call on its variable inputs."""
+    """Return a function that runs the default lowering of a call on its variable
+    inputs.
+    """
 
     def run(call: OpCall, variable: Sequence[Array]) -> Array:
         kernel = Kernel("kernel", call)
@@ -76,7 +91,9 @@ def lowered() -> Callable[[OpCall, Sequence[Array]], Array]:
         names = [param.name for param in func.params]
         result = np.zeros(call.output.shape, call.output.dtype.np)
         arguments = dict(zip(names, [*variable, result], strict=True))
-        Interpreter({"kernel": func}, BASE_INTRINSICS, kernel.constants).run("kernel", arguments)
+        Interpreter({"kernel": func}, BASE_INTRINSICS, kernel.constants).run(
+            "kernel", arguments
+        )
         return result
 
     return run

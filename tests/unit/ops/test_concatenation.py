@@ -17,7 +17,11 @@ def test_incompatible_inputs_are_rejected(
 ) -> None:
     x, y = kind((2, 3), "int8", 0.5, 1), kind((2, 6), "int8", 0.5, 1)
     for other, axis, why in (
-        (kind((2, 3), "int8", 0.25, 1), 1, "inputs and output with different quantization"),
+        (
+            kind((2, 3), "int8", 0.25, 1),
+            1,
+            "inputs and output with different quantization",
+        ),
         (kind((3, 3), "int8", 0.5, 1), 1, "int8 [3, 3] joined with int8 [2, 3]"),
         (kind((2, 3), "uint8", 0.5, 1), 1, "uint8 [2, 3] joined with int8 [2, 3]"),
         (x, 2, "axis 2 of 2 dimensions"),

@@ -1,4 +1,6 @@
-"""Requantization by one rounding multiply-high, and by tables, against base/quant.py."""
+"""Requantization by one rounding multiply-high, and by tables, against
+base/quant.py.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def edge_values(right: int) -> np.ndarray:
     ties = np.arange(-6, 7) * (step // 2)
     near = (ties[:, None] + np.arange(-2, 3)).reshape(-1)
     drawn = rng.integers(-LIMIT + 1, LIMIT, 400)
-    values = np.concatenate([near, np.arange(-300, 301), drawn, [-LIMIT + 1, LIMIT - 1]])
+    values = np.concatenate(
+        [near, np.arange(-300, 301), drawn, [-LIMIT + 1, LIMIT - 1]]
+    )
     return values[np.abs(values) < LIMIT].astype(np.int32)
 
 
@@ -38,15 +42,21 @@ def computed(values: np.ndarray, params: Requantization, dtype: DType) -> np.nda
         value = minimum(maximum(b.load(x, [i]), int(values.min())), int(values.max()))
         b.store(y, [i], params.lower(value, dtype))
     func, result = reduce_requantization(b.build(), b), np.zeros(values.shape, dtype.np)
-    calls = {part.name for part in walk(func.body) if isinstance(part, tir.IntrinsicCall)}
+    calls = {
+        part.name for part in walk(func.body) if isinstance(part, tir.IntrinsicCall)
+    }
     assert "requantize_twice" not in calls
-    Interpreter({"step": func}, BASE_INTRINSICS, {}).run("step", {"x": values, "y": result})
+    Interpreter({"step": func}, BASE_INTRINSICS, {}).run(
+        "step", {"x": values, "y": result}
+    )
     return result
 
 
 @pytest.mark.parametrize("multiplier", MULTIPLIERS)
 @pytest.mark.parametrize("right", [-2, -1, 0, 1, 2, 3, 7, 19, 22, 23, 30, 31])
-def test_result_equals_the_definition_with_both_roundings(multiplier: int, right: int) -> None:
+def test_result_equals_the_definition_with_both_roundings(
+    multiplier: int, right: int
+) -> None:
     values = edge_values(right)
     if right < 0:  # A left shift must not leave 32 bits.
         values = values[np.abs(values) < LIMIT >> -right]
@@ -55,7 +65,8 @@ def test_result_equals_the_definition_with_both_roundings(multiplier: int, right
             (multiplier,), (-right,), Rounding.TWICE, zero_point, dtype.min, dtype.max
         )
         np.testing.assert_array_equal(
-            computed(values, params, dtype), params.apply(values.astype(np.int64), dtype)
+            computed(values, params, dtype),
+            params.apply(values.astype(np.int64), dtype),
         )
 
 

@@ -1,4 +1,6 @@
-"""Multipliers that round once agree with the product in double for all sums of a layer."""
+"""Multipliers that round once agree with the product in double for all sums of a
+layer.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,27 @@ import pytest
 
 from firmwright.base.dtypes import INT8, Array
 from firmwright.base.quant import Rounding, quantize_multiplier
-from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
+from firmwright.ops.double_requantize import (
+    find_exact_multipliers,
+    requantize_in_double,
+)
 from firmwright.ops.requantize import Requantization
 
 LAYERS = 400
 DEEP_LAYERS = 40_000
 
 
-def usual(factor: float, zero_point: int = 0, low: int = -128, high: int = 127) -> Requantization:
+def usual(
+    factor: float, zero_point: int = 0, low: int = -128, high: int = 127
+) -> Requantization:
     multiplier, shift = quantize_multiplier(factor)
     return Requantization((multiplier,), (shift,), Rounding.ONCE, zero_point, low, high)
 
 
 def found(factor: float, low: int, high: int) -> Requantization | None:
-    return find_exact_multipliers(usual(factor), [factor], np.array([low]), np.array([high]))
+    return find_exact_multipliers(
+        usual(factor), [factor], np.array([low]), np.array([high])
+    )
 
 
 def differing(params: Requantization, factor: float, sums: Array) -> int:
@@ -31,19 +40,33 @@ def differing(params: Requantization, factor: float, sums: Array) -> int:
 
 @pytest.mark.parametrize(
     ("total", "factor", "expected"),
-    [(-9, 0.5, -5), (9, 0.5, 5), (-8, 0.5, -4), (-1, 0.5, -1), (-2, 0.25, -1), (-1, 0.25, 0)],
+    [
+        (-9, 0.5, -5),
+        (9, 0.5, 5),
+        (-8, 0.5, -4),
+        (-1, 0.5, -1),
+        (-2, 0.25, -1),
+        (-1, 0.25, 0),
+    ],
 )
 def test_halves_round_away_from_zero(total: int, factor: float, expected: int) -> None:
-    assert requantize_in_double(np.array([total]), np.array([factor])).tolist() == [expected]
+    assert requantize_in_double(np.array([total]), np.array([factor])).tolist() == [
+        expected
+    ]
 
 
 def test_value_just_below_a_half_is_not_rounded_up() -> None:
     just_below = 0.5 - 2.0**-54
-    assert requantize_in_double(np.array([1, -1]), np.array([just_below])).tolist() == [0, 0]
+    assert requantize_in_double(np.array([1, -1]), np.array([just_below])).tolist() == [
+        0,
+        0,
+    ]
 
 
 def test_negative_ties_increase_the_multiplier_by_one() -> None:
-    assert found(0.5, -100, 100) == Requantization((2**30 + 1,), (0,), Rounding.ONCE, 0, -128, 127)
+    assert found(0.5, -100, 100) == Requantization(
+        (2**30 + 1,), (0,), Rounding.ONCE, 0, -128, 127
+    )
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 300), (-1, 300), (5, 1 << 30)])
@@ -55,7 +78,9 @@ def test_usual_multiplier_is_kept_without_negative_ties(low: int, high: int) -> 
 def test_channels_without_ties_keep_their_multipliers() -> None:
     factors = [0.5, 0.0123456789, 0.0123456789]
     pairs = [quantize_multiplier(factor) for factor in factors]
-    params = Requantization(*map(tuple, zip(*pairs, strict=True)), Rounding.ONCE, 3, -128, 127)  # type: ignore[arg-type]
+    params = Requantization(
+        *map(tuple, zip(*pairs, strict=True)), Rounding.ONCE, 3, -128, 127
+    )  # type: ignore[arg-type]
     reach = np.full(3, 5000)
     mended = find_exact_multipliers(params, factors, -reach, reach)
     assert mended is not None
@@ -78,8 +103,12 @@ def test_adjusted_multipliers_are_exact_and_minimal(deep: bool) -> None:
         low, high = sorted(rng.integers(-int(reach), int(reach) + 1, 2).tolist())
         zero_point = int(rng.choice([-128, 0, 127, 5]))
         clamp_min = int(rng.choice([zero_point, -128, -7]))
-        params = usual(factor, zero_point, clamp_min, int(rng.choice([127, max(clamp_min, 9)])))
-        result = find_exact_multipliers(params, [factor], np.array([low]), np.array([high]))
+        params = usual(
+            factor, zero_point, clamp_min, int(rng.choice([127, max(clamp_min, 9)]))
+        )
+        result = find_exact_multipliers(
+            params, [factor], np.array([low]), np.array([high])
+        )
         sums = telling_sums(rng, factor, low, high)
         is_usual_right = differing(params, factor, sums) == 0
         assert (result == params) == is_usual_right, (factor, low, high)
@@ -106,5 +135,9 @@ def telling_sums(rng: np.random.Generator, factor: float, low: int, high: int) -
     """Return sums near every tie, near zero, at both ends and between."""
     halves = np.rint((np.arange(-260, 260) + 0.5) / factor).clip(-(2.0**33), 2.0**33)
     near = [halves.astype(np.int64) + step for step in (-1, 0, 1)]
-    others = [rng.integers(low, high + 1, 200), np.arange(-200, 200), np.array([low, high])]
+    others = [
+        rng.integers(low, high + 1, 200),
+        np.arange(-200, 200),
+        np.array([low, high]),
+    ]
     return np.concatenate([*near, *others]).clip(low, high)

@@ -51,7 +51,9 @@ def test_both_inputs_and_the_output_must_have_one_dtype(
 ) -> None:
     real, small = kind((2,), "float32"), kind((2,), "int8", 0.5, 0)
     with pytest.raises(NotSupportedError) as caught:
-        op_table()["add"].infer(make_call("add", [real, small], real, activation="none"))
+        op_table()["add"].infer(
+            make_call("add", [real, small], real, activation="none")
+        )
     assert str(caught.value) == "float32 and int8 giving float32"
 
 

@@ -38,7 +38,9 @@ def test_factor_of_each_profile_matches_its_oracle(
     results = {}
     profiles: tuple[NumericsProfile, ...] = ("litert", "tflm")
     for numerics in profiles:
-        call = make_call("mul", types[:2], types[2], numerics=numerics, activation="none")
+        call = make_call(
+            "mul", types[:2], types[2], numerics=numerics, activation="none"
+        )
         (results[numerics],) = op_table()["mul"].reference(call, PAIRS)
         np.testing.assert_array_equal(results[numerics], ask(case, PAIRS, numerics))
         np.testing.assert_array_equal(results[numerics], lowered(call, PAIRS))

@@ -51,7 +51,9 @@ def test_kernel_equals_reference(formula: str, inputs: list[np.ndarray]) -> None
     types = tuple(TensorType((6,), kinds[x.dtype.name]) for x in arrays)
     opdef = op_table()["expression"]
     call = OpCall("expression", types, (types[0],), ExpressionAttrs(formula=formula))
-    call = OpCall("expression", types, opdef.infer(call), ExpressionAttrs(formula=formula))
+    call = OpCall(
+        "expression", types, opdef.infer(call), ExpressionAttrs(formula=formula)
+    )
     (expected,) = opdef.reference(call, arrays)
     kernel = Kernel("kernel", call)
     opdef.lower(call, kernel)
@@ -88,10 +90,14 @@ def test_composed_formula_is_inlined_or_bound_to_a_name() -> None:
     )
     values = np.float32(0.3), np.float32(0.7), np.float32(-2)
     first = np.exp(values[1]) / (np.exp(values[1]) + 1)
-    np.testing.assert_allclose(evaluate_in_numpy(inner, values), 2 * first + values[2], rtol=1e-6)
+    np.testing.assert_allclose(
+        evaluate_in_numpy(inner, values), 2 * first + values[2], rtol=1e-6
+    )
 
 
-@pytest.mark.parametrize("text", ["a +", "import os", "a = 1", "a.b", "unknown(a)", "[a]"])
+@pytest.mark.parametrize(
+    "text", ["a +", "import os", "a = 1", "a.b", "unknown(a)", "[a]"]
+)
 def test_invalid_formulas_are_rejected(text: str) -> None:
     with pytest.raises(InternalError):
         result_dtype(text, [ArithExpr(tir.Var("a", FLOAT32))])

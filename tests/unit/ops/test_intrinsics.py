@@ -1,4 +1,6 @@
-"""Portable C of the integer intrinsics compared with their numpy meaning at edge values."""
+"""Portable C of the integer intrinsics compared with their numpy meaning at edge
+values.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,19 @@ def compiled(item: Intrinsic, folder: Path) -> ctypes.CDLL:
         f"{{\n    for (int32_t i = 0; i < n; ++i) {{\n        y[i] = f({values});\n    }}\n}}\n"
     )
     library = source.with_suffix(".so")
-    compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc") or "cc"
-    command = [compiler, *FLAGS, *SANITIZERS, "-shared", "-fPIC", str(source), "-o", str(library)]
+    compiler = (
+        shutil.which("gcc") or shutil.which("clang") or shutil.which("cc") or "cc"
+    )
+    command = [
+        compiler,
+        *FLAGS,
+        *SANITIZERS,
+        "-shared",
+        "-fPIC",
+        str(source),
+        "-o",
+        str(library),
+    ]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(library))
 
@@ -71,7 +84,19 @@ def in_c(item: Intrinsic, columns: Sequence[np.ndarray], folder: Path) -> np.nda
 
 def requantize_edges(item: Intrinsic) -> np.ndarray:
     """Return rows of (x, multiplier, shift) that do not overflow 32 bits."""
-    near = [0, 1, 2, 3, 5, 127, 128, (1 << 15) - 1, 1 << 20, (1 << 30) - 1, (1 << 31) - 1]
+    near = [
+        0,
+        1,
+        2,
+        3,
+        5,
+        127,
+        128,
+        (1 << 15) - 1,
+        1 << 20,
+        (1 << 30) - 1,
+        (1 << 31) - 1,
+    ]
     xs = sorted({sign * x for x in near for sign in (1, -1)} | {-(1 << 31)})
     multipliers = (0, 1 << 30, (1 << 30) + 1, 1518500250, (1 << 31) - 1)
     shifts = (-31, -30, -17, -8, -2, -1, 0, 1, 2, 7, 12)
@@ -86,7 +111,9 @@ def requantize_edges(item: Intrinsic) -> np.ndarray:
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize("item", [REQUANTIZE_ONCE, REQUANTIZE_TWICE], ids=lambda item: item.name)
+@pytest.mark.parametrize(
+    "item", [REQUANTIZE_ONCE, REQUANTIZE_TWICE], ids=lambda item: item.name
+)
 def test_requantization_in_c_equals_numpy(item: Intrinsic, tmp_path: Path) -> None:
     columns = requantize_edges(item)
     assert columns.shape[1] > 700
@@ -94,14 +121,20 @@ def test_requantization_in_c_equals_numpy(item: Intrinsic, tmp_path: Path) -> No
 
 
 @pytest.mark.host_c
-def test_rounding_multiply_high_in_c_equals_the_rounding_of_two_steps(tmp_path: Path) -> None:
+def test_rounding_multiply_high_in_c_equals_the_rounding_of_two_steps(
+    tmp_path: Path,
+) -> None:
     x, multiplier, shift = requantize_edges(REQUANTIZE_TWICE)
     is_fitting = (shift <= 0) & (np.abs(x.astype(np.int64)) < 1 << 30)
     x, multiplier, shift = (column[is_fitting] for column in (x, multiplier, shift))
     result = in_c(REQUANTIZE_DOUBLED, np.stack([x * 2, multiplier, -shift]), tmp_path)
     assert len(result) > 300
-    np.testing.assert_array_equal(result, REQUANTIZE_TWICE.meaning(x, multiplier, shift))
-    ends = np.array(np.meshgrid([-(1 << 31), (1 << 31) - 1], [(1 << 31) - 1], [0, 1, 31]))
+    np.testing.assert_array_equal(
+        result, REQUANTIZE_TWICE.meaning(x, multiplier, shift)
+    )
+    ends = np.array(
+        np.meshgrid([-(1 << 31), (1 << 31) - 1], [(1 << 31) - 1], [0, 1, 31])
+    )
     ends = ends.reshape(3, -1).astype(np.int32)
     np.testing.assert_array_equal(
         in_c(REQUANTIZE_DOUBLED, ends, tmp_path), REQUANTIZE_DOUBLED.meaning(*ends)
@@ -110,7 +143,9 @@ def test_rounding_multiply_high_in_c_equals_the_rounding_of_two_steps(tmp_path: 
 
 @pytest.mark.host_c
 def test_requantization_in_float32_in_c_equals_numpy(tmp_path: Path) -> None:
-    """Draw multipliers of 24 bits, marked as odd, and sums that are ties or next to ties."""
+    """Draw multipliers of 24 bits, marked as odd, and sums that are ties or next to
+    ties.
+    """
     rng = np.random.Generator(np.random.PCG64(4))
     multiplier = rng.integers(1 << 23, 1 << 24, 3000) << 7
     multiplier[::5] = 1 << 30
@@ -119,18 +154,26 @@ def test_requantization_in_float32_in_c_equals_numpy(tmp_path: Path) -> None:
     tie = (rng.integers(-300, 300, multiplier.size) + 0.5) / step
     x = np.rint(tie + rng.integers(-2, 3, multiplier.size))
     edges = np.array([[0, (1 << 31) - 1, -(1 << 31)], [1 << 30] * 3, [-20, 0, 0]])
-    columns = np.concatenate([np.stack([x, multiplier, shift]), edges], axis=1).astype(np.int64)
+    columns = np.concatenate([np.stack([x, multiplier, shift]), edges], axis=1).astype(
+        np.int64
+    )
     columns[1] += 1
     columns = np.ascontiguousarray(columns.astype(np.int32))
     expected = REQUANTIZE_FLOAT32.meaning(*columns)
     factor = np.ldexp((columns[1] & -128).astype(np.float32), columns[2] - 31)
-    floats = np.rint(columns[0].astype(np.float32) * factor).clip(-(2.0**31), 2.0**31 - 1)
-    np.testing.assert_array_equal(expected, floats.astype(np.float64).clip(max=(1 << 31) - 1))
+    floats = np.rint(columns[0].astype(np.float32) * factor).clip(
+        -(2.0**31), 2.0**31 - 1
+    )
+    np.testing.assert_array_equal(
+        expected, floats.astype(np.float64).clip(max=(1 << 31) - 1)
+    )
     np.testing.assert_array_equal(in_c(REQUANTIZE_FLOAT32, columns, tmp_path), expected)
 
 
 @pytest.mark.host_c
-def test_infinities_and_nan_are_converted_to_integers_as_c_defines(tmp_path: Path) -> None:
+def test_infinities_and_nan_are_converted_to_integers_as_c_defines(
+    tmp_path: Path,
+) -> None:
     ends = np.array([np.nan, -np.inf, -1e38, 0.0, 2.0, 1e38, np.inf], np.float32)
     low, high = (np.ascontiguousarray(x.reshape(-1)) for x in np.meshgrid(ends, ends))
     points = in_c(BASE_INTRINSICS["dynamic_zero_point"], (low, high), tmp_path)
@@ -169,7 +212,10 @@ def test_reciprocal_in_c_equals_numpy_and_is_accurate(tmp_path: Path) -> None:
 @pytest.mark.host_c
 def test_rounding_to_int8_in_c_equals_numpy(tmp_path: Path) -> None:
     halves = np.arange(-540, 541, dtype=np.float32) / 2
-    below, above = np.nextafter(halves, np.float32(-500)), np.nextafter(halves, np.float32(500))
+    below, above = (
+        np.nextafter(halves, np.float32(-500)),
+        np.nextafter(halves, np.float32(500)),
+    )
     wide = np.array([0.0, -0.0, 1e-40, -1e-40, 1e6, -1e6, 5e8, -5e8], np.float32)
     values = np.concatenate([halves, below, above, wide])
     offsets = np.array([-128, 0, 7, 127], np.int32)
@@ -205,7 +251,9 @@ def test_sigmoid16_in_c_equals_numpy_and_is_accurate(
 @pytest.mark.host_c
 def test_inverse_root_in_c_equals_numpy_and_is_accurate(tmp_path: Path) -> None:
     x = np.concatenate([sums(), [0]]).astype(np.int32)
-    root, shift = (in_c(item, x[None], tmp_path) for item in (INVERSE_ROOT, INVERSE_ROOT_SHIFT))
+    root, shift = (
+        in_c(item, x[None], tmp_path) for item in (INVERSE_ROOT, INVERSE_ROOT_SHIFT)
+    )
     np.testing.assert_array_equal(root, INVERSE_ROOT.meaning(x))
     np.testing.assert_array_equal(shift, INVERSE_ROOT_SHIFT.meaning(x))
     exact = 1 / np.sqrt(np.maximum(x, 1).astype(np.float64))

@@ -29,7 +29,10 @@ def test_invalid_paddings_are_rejected(
 ) -> None:
     x, real = kind((2,), "float32"), kind((1,), "float32")
     for call, why in (
-        (make_call("pad", [x], x, paddings=(1, 1, 1, 1)), "paddings that do not match 1 axes"),
+        (
+            make_call("pad", [x], x, paddings=(1, 1, 1, 1)),
+            "paddings that do not match 1 axes",
+        ),
         (make_call("pad", [x], x, paddings=(2, -1)), "negative paddings"),
         (
             make_call("pad", [x, real], x, paddings=(1, 1)),

@@ -63,7 +63,9 @@ def test_sums_with_ties_equal_the_oracle(
         )
     ]
     options = {"fused_activation_function": "NONE"}
-    case = ConformanceCase("ties", op.upper(), tuple(tensors[:2]), (tensors[2],), options)
+    case = ConformanceCase(
+        "ties", op.upper(), tuple(tensors[:2]), (tensors[2],), options
+    )
     types = [kind(t.shape, "int8", t.scales[0], t.zero_points[0]) for t in tensors]
     call = make_call(op, types[:2], types[2], numerics=numerics, activation="none")
     (ours,) = op_table()[op].reference(call, PAIRS)

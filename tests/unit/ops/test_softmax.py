@@ -1,4 +1,6 @@
-"""Fixed-point softmax: its table, its limits and rows longer than the definition allows for."""
+"""Fixed-point softmax: its table, its limits and rows longer than the definition allows
+for.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ Array = NDArray[np.generic]
 def softmax_call(
     kind: Callable[..., TensorType], make_call: Callable[..., OpCall]
 ) -> Callable[..., OpCall]:
-    def make(shape: Sequence[int], scale: float, y: tuple[float, int] = (1 / 256, -128)) -> OpCall:
+    def make(
+        shape: Sequence[int], scale: float, y: tuple[float, int] = (1 / 256, -128)
+    ) -> OpCall:
         types = kind(shape, "int8", scale), kind(shape, "int8", *y)
         return make_call("softmax", [types[0]], types[1], beta=1.0)
 
@@ -28,7 +32,9 @@ def softmax_call(
 
 
 @pytest.mark.parametrize("scale", [0.004, 0.07, 1.5])
-def test_table_holds_the_exponentials(scale: float, softmax_call: Callable[..., OpCall]) -> None:
+def test_table_holds_the_exponentials(
+    scale: float, softmax_call: Callable[..., OpCall]
+) -> None:
     table = softmax.exponential_table(softmax_call((1, 4), scale)) / 2.0**31
     exact = np.exp(-scale * np.arange(256))
     exact[scale * np.arange(256) > 31] = 0.0
@@ -49,7 +55,8 @@ def test_rows_of_equal_elements_have_the_nearest_output(
 
 
 def test_peak_of_a_long_row_is_preserved(
-    softmax_call: Callable[..., OpCall], lowered: Callable[[OpCall, Sequence[Array]], Array]
+    softmax_call: Callable[..., OpCall],
+    lowered: Callable[[OpCall, Sequence[Array]], Array],
 ) -> None:
     call = softmax_call((2, 1001), 0.2)
     x = np.full((2, 1001), -100, np.int8)
@@ -64,8 +71,14 @@ def test_values_beyond_the_fixed_point_range_are_rejected(
 ) -> None:
     for call, why in (
         (softmax_call((1, 4096), 0.1), "an int8 softmax over more than 4095 elements"),
-        (softmax_call((), 0.1), "a scalar or an empty tensor has no last axis to sum over"),
-        (softmax_call((3, 0), 0.1), "a scalar or an empty tensor has no last axis to sum over"),
+        (
+            softmax_call((), 0.1),
+            "a scalar or an empty tensor has no last axis to sum over",
+        ),
+        (
+            softmax_call((3, 0), 0.1),
+            "a scalar or an empty tensor has no last axis to sum over",
+        ),
         (
             softmax_call((1, 4), 0.1, (1 / 255, -128)),
             "an int8 result of int8 must have scale 1/256 and zero point -128",

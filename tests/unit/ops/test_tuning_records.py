@@ -27,7 +27,9 @@ M4 = Target("cortex-m", (("mcpu", "cortex-m4"),))
 AT = MeasurementContext("mps2-an386", "exact", "gcc 12", "-O2", "0.1.0")
 
 
-def layer(*, scale: float = 0.5, zero_point: int = -1, weight: int = 3, width: int = 4) -> OpCall:
+def layer(
+    *, scale: float = 0.5, zero_point: int = -1, weight: int = 3, width: int = 4
+) -> OpCall:
     kind = TensorType((1, width), INT8, Quantization((scale,), (zero_point,)))
     weights = TensorType((2, width), INT8, Quantization((scale,), (0,)))
     values = Constant("w", INT8, (2, width), bytes([weight] * 2 * width))
@@ -42,7 +44,9 @@ def layer(*, scale: float = 0.5, zero_point: int = -1, weight: int = 3, width: i
     )
 
 
-def kernel(name: str = "k", addend: int = 1, extent: int = 8, constant: str = "w") -> tir.PrimFunc:
+def kernel(
+    name: str = "k", addend: int = 1, extent: int = 8, constant: str = "w"
+) -> tir.PrimFunc:
     b = Builder(name)
     x = b.buffer_param("x", INT32, (extent,), "in")
     y = b.buffer_param("y", INT32, (extent,), "out")
@@ -89,12 +93,24 @@ def test_names_and_data_values_do_not_change_the_kernel_digest() -> None:
 
 
 def test_another_loop_or_constant_changes_the_kernel_digest() -> None:
-    assert len({kernel_digest(k) for k in (kernel(), kernel(extent=9), kernel(constant="v"))}) == 3
+    assert (
+        len(
+            {
+                kernel_digest(k)
+                for k in (kernel(), kernel(extent=9), kernel(constant="v"))
+            }
+        )
+        == 3
+    )
     assert INDEX != INT32, "indices would be blanked like data"
 
 
 def test_a_record_round_trips() -> None:
-    for item in (record(), record(status="wrong", count=0), record(choice=DEFAULT_CHOICE)):
+    for item in (
+        record(),
+        record(status="wrong", count=0),
+        record(choice=DEFAULT_CHOICE),
+    ):
         assert parse_measurement(item.line()) == item
 
 
@@ -117,16 +133,25 @@ def test_an_invalid_line_is_ignored(text: str) -> None:
 
 
 def test_order_and_duplicates_do_not_matter() -> None:
-    a, b = record(), record(choice=ConfiguredSchedule("rule", (("pixels", 2),)), count=90)
-    assert TuningRecords.from_measurements([a, b]) == TuningRecords.from_measurements([b, a, a, b])
+    a, b = (
+        record(),
+        record(choice=ConfiguredSchedule("rule", (("pixels", 2),)), count=90),
+    )
+    assert TuningRecords.from_measurements([a, b]) == TuningRecords.from_measurements(
+        [b, a, a, b]
+    )
     assert (
-        TuningRecords.from_measurements([a]).digest != TuningRecords.from_measurements([b]).digest
+        TuningRecords.from_measurements([a]).digest
+        != TuningRecords.from_measurements([b]).digest
     )
     assert TuningRecords.from_measurements([]).digest == ""
 
 
 def test_measurements_of_the_own_board_are_preferred() -> None:
-    here, elsewhere = record(), replace(record(), at=replace(AT, board="stm32"), count=7)
+    here, elsewhere = (
+        record(),
+        replace(record(), at=replace(AT, board="stm32"), count=7),
+    )
     cycles = replace(elsewhere, unit="cycles")
     assert TuningRecords.from_measurements([here, elsewhere]).measurements_for_layer(
         "l", "mps2-an386"
@@ -134,7 +159,12 @@ def test_measurements_of_the_own_board_are_preferred() -> None:
     assert TuningRecords.from_measurements([here, elsewhere]).measurements_for_layer(
         "l", "stm32"
     ) == (elsewhere,)
-    assert TuningRecords.from_measurements([here, cycles]).measurements_for_layer("l", "third") == (
-        cycles,
+    assert TuningRecords.from_measurements([here, cycles]).measurements_for_layer(
+        "l", "third"
+    ) == (cycles,)
+    assert (
+        TuningRecords.from_measurements([here]).measurements_for_layer(
+            "m", "mps2-an386"
+        )
+        == ()
     )
-    assert TuningRecords.from_measurements([here]).measurements_for_layer("m", "mps2-an386") == ()

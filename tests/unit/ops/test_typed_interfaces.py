@@ -1,4 +1,6 @@
-"""The functions that write kernels state the type of the builder that they are given."""
+"""The functions that write kernels state the type of the builder that they are
+given.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _BAND = Callable[[OpCall, Builder, tir.Buffer, tir.Buffer], None]
         (RowReduction, "finish", _BAND),
     ],
 )
-def test_what_writes_a_kernel_names_its_builder(record: type, field: str, expected: object) -> None:
+def test_what_writes_a_kernel_names_its_builder(
+    record: type, field: str, expected: object
+) -> None:
     assert get_type_hints(record)[field] == expected
 
 

@@ -23,7 +23,9 @@ def test_equal_integers_match() -> None:
 def test_the_first_mismatch_is_located() -> None:
     right = np.array([[1, 2], [3, 4]], np.int8)
     wrong = np.array([[1, 2], [-128, 3]], np.int8)
-    comparison = compare_outputs([{"y": right}, {"y": right}], [{"y": right}, {"y": wrong}])
+    comparison = compare_outputs(
+        [{"y": right}, {"y": right}], [{"y": right}, {"y": wrong}]
+    )
     assert comparison.mismatches == 2
     assert comparison.max_abs_error == 131
     assert comparison.first == Difference(1, "y", (1, 0), 3, -128)
@@ -82,7 +84,9 @@ def test_an_empty_tensor_matches() -> None:
 
 
 @pytest.mark.parametrize("actual", [[], [{}]])
-def test_missing_tensors_are_an_internal_error(actual: list[dict[str, np.ndarray]]) -> None:
+def test_missing_tensors_are_an_internal_error(
+    actual: list[dict[str, np.ndarray]],
+) -> None:
     with pytest.raises(InternalError):
         compare_outputs([{"y": np.zeros(2, np.int8)}], actual)
 

@@ -13,9 +13,13 @@ PINNED_FLOAT = [-0.2073123, -1.3543429, -0.7782571, -0.5442117]
 
 
 def test_the_first_three_samples_are_zero_points_maxima_and_minima() -> None:
-    values = [int(np.unique(tensors["image"])[0]) for tensors in make_samples([INT8], 3)]
+    values = [
+        int(np.unique(tensors["image"])[0]) for tensors in make_samples([INT8], 3)
+    ]
     assert values == [-7, 127, -128]
-    floats = [float(np.unique(tensors["sound"])[0]) for tensors in make_samples([FLOAT], 3)]
+    floats = [
+        float(np.unique(tensors["sound"])[0]) for tensors in make_samples([FLOAT], 3)
+    ]
     assert floats == [0.0, 1.0, -1.0]
 
 
@@ -43,7 +47,9 @@ def test_a_sample_does_not_depend_on_the_number_of_samples() -> None:
 
 def test_seeds_and_indices_give_different_samples() -> None:
     wide = SampleInput("x", (64,), np.dtype(np.int16))
-    drawn = {make_sample([wide], k, seed)["x"].tobytes() for k in (3, 4) for seed in (0, 1)}
+    drawn = {
+        make_sample([wide], k, seed)["x"].tobytes() for k in (3, 4) for seed in (0, 1)
+    }
     assert len(drawn) == 4
 
 
@@ -68,7 +74,9 @@ def test_booleans_are_drawn_as_booleans() -> None:
 def test_a_type_without_samples_is_an_error() -> None:
     with pytest.raises(UsageError) as caught:
         make_sample([SampleInput("text", (1,), np.dtype("U3"))], 0 + 1)
-    assert "input 'text' has type <U3, for which no samples are defined." in str(caught.value)
+    assert "input 'text' has type <U3, for which no samples are defined." in str(
+        caught.value
+    )
 
 
 def test_a_negative_seed_is_refused() -> None:

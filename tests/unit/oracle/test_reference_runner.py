@@ -36,7 +36,9 @@ MODELS = {
 
 
 @pytest.mark.parametrize("numerics", PROFILES)
-def test_the_example_reaches_its_recorded_accuracy(numerics: Numerics, digits_path: Path) -> None:
+def test_the_example_reaches_its_recorded_accuracy(
+    numerics: Numerics, digits_path: Path
+) -> None:
     with np.load(EXAMPLE / "digits_test.npz") as archive:
         images = archive["input_1"]
     labels = np.load(EXAMPLE / "digits_labels.npy")
@@ -58,7 +60,10 @@ def test_the_last_layer_is_the_output(numerics: Numerics, digits_path: Path) -> 
     plain = run_reference(digits_path.read_bytes(), inputs, numerics)
     reference = run_reference(digits_path.read_bytes(), inputs, numerics, layers=True)
     assert plain.layers == ()
-    assert list(reference.layer_names.values())[:2] == ["conv_2d_1", "depthwise_conv_2d_1"]
+    assert list(reference.layer_names.values())[:2] == [
+        "conv_2d_1",
+        "depthwise_conv_2d_1",
+    ]
     last = max(reference.layer_names)
     assert reference.layer_names[last] == "digit"
     for k, outputs in enumerate(reference.outputs):
@@ -83,19 +88,29 @@ def test_the_profiles_differ_on_the_anomaly_model_only(
 
 @pytest.mark.parametrize("numerics", PROFILES)
 def test_an_invalid_model_gives_a_clear_error(numerics: Numerics) -> None:
-    with pytest.raises(ToolFailedError, match=r"refuses this model|crashed on this model"):
+    with pytest.raises(
+        ToolFailedError, match=r"refuses this model|crashed on this model"
+    ):
         run_reference(b"TFL3 but no more" * 8, list(make_samples([DIGIT], 1)), numerics)
 
 
 @pytest.mark.parametrize("numerics", PROFILES)
-def test_a_truncated_model_gives_a_clear_error(numerics: Numerics, digits_path: Path) -> None:
+def test_a_truncated_model_gives_a_clear_error(
+    numerics: Numerics, digits_path: Path
+) -> None:
     whole = digits_path.read_bytes()
-    with pytest.raises(ToolFailedError, match=r"refuses this model|crashed on this model"):
-        run_reference(whole[: len(whole) // 3], list(make_samples([DIGIT], 1)), numerics)
+    with pytest.raises(
+        ToolFailedError, match=r"refuses this model|crashed on this model"
+    ):
+        run_reference(
+            whole[: len(whole) // 3], list(make_samples([DIGIT], 1)), numerics
+        )
 
 
 @pytest.mark.parametrize("kind", ["int8", "int16"])
-def test_sums_that_litert_does_not_compute_have_tflm_as_reference_alone(kind: str) -> None:
+def test_sums_that_litert_does_not_compute_have_tflm_as_reference_alone(
+    kind: str,
+) -> None:
     case = ConformanceCase(
         "sum",
         "SUM",
@@ -105,7 +120,9 @@ def test_sums_that_litert_does_not_compute_have_tflm_as_reference_alone(kind: st
     )
     model = write_cases([case])
     samples = [{"0.x0": np.array([[1, 2, 3], [-4, 5, 6]], kind)}]
-    with pytest.raises(ReferenceRefusalError, match="LiteRT BUILTIN_REF refuses") as raised:
+    with pytest.raises(
+        ReferenceRefusalError, match="LiteRT BUILTIN_REF refuses"
+    ) as raised:
         run_reference(model, samples, "litert")
     assert f"SUM does not compute sums of {kind}" in str(raised.value)
     assert "--numerics tflm" in raised.value.hint
@@ -116,7 +133,10 @@ def test_sums_that_litert_does_not_compute_have_tflm_as_reference_alone(kind: st
 def test_a_worker_that_hangs_is_killed(digits_path: Path) -> None:
     with pytest.raises(ToolFailedError, match=r"did not finish within 0\.001 s"):
         run_reference(
-            digits_path.read_bytes(), list(make_samples([DIGIT], 1)), "litert", timeout_s=0.001
+            digits_path.read_bytes(),
+            list(make_samples([DIGIT], 1)),
+            "litert",
+            timeout_s=0.001,
         )
 
 
@@ -125,10 +145,14 @@ def test_a_missing_package_error_names_the_package(
 ) -> None:
     package = tmp_path / "ai_edge_litert"
     package.mkdir()
-    (package / "__init__.py").write_text("raise ModuleNotFoundError('absent')\n", encoding="utf-8")
+    (package / "__init__.py").write_text(
+        "raise ModuleNotFoundError('absent')\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(tmp_path)  # which the worker gets
     with pytest.raises(ToolMissingError) as caught:
-        run_reference(digits_path.read_bytes(), list(make_samples([DIGIT], 1)), "litert")
+        run_reference(
+            digits_path.read_bytes(), list(make_samples([DIGIT], 1)), "litert"
+        )
     assert str(caught.value) == (
         "LiteRT BUILTIN_REF needs the Python package ai-edge-litert, which is not installed. "
         "Try: pip install 'firmwright[verify]'."
@@ -137,15 +161,23 @@ def test_a_missing_package_error_names_the_package(
 
 def test_wrong_input_names_are_listed_with_the_expected_ones(digits_path: Path) -> None:
     other = SampleInput("picture", (1, 8, 8, 1), np.dtype(np.int8))
-    with pytest.raises(UsageError, match=r"inputs \['picture'\], the model has \['image'\]"):
-        run_reference(digits_path.read_bytes(), list(make_samples([other], 1)), "litert")
+    with pytest.raises(
+        UsageError, match=r"inputs \['picture'\], the model has \['image'\]"
+    ):
+        run_reference(
+            digits_path.read_bytes(), list(make_samples([other], 1)), "litert"
+        )
 
 
 @pytest.mark.parametrize("numerics", PROFILES)
-def test_an_input_of_the_wrong_shape_is_refused(numerics: Numerics, digits_path: Path) -> None:
+def test_an_input_of_the_wrong_shape_is_refused(
+    numerics: Numerics, digits_path: Path
+) -> None:
     other = SampleInput("image", (1, 7, 8, 1), np.dtype(np.int8))
     with pytest.raises(ToolFailedError, match="refuses this model or its inputs"):
-        run_reference(digits_path.read_bytes(), list(make_samples([other], 1)), numerics)
+        run_reference(
+            digits_path.read_bytes(), list(make_samples([other], 1)), numerics
+        )
 
 
 def test_samples_are_required_and_must_have_equal_names(digits_path: Path) -> None:

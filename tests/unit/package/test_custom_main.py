@@ -22,11 +22,15 @@ def test_a_custom_main_replaces_loop_and_glue(board: str):
     plain = project_files(load_board(board))
     custom = use_custom_main(plain, MAIN)
     assert custom.files[MAIN_FILE] == MAIN
-    assert not [file for file in custom.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)]
+    assert not [
+        file for file in custom.files if re.match(r"runtime/fwr_(main|loop).*\.c", file)
+    ]
     assert "runtime/port/fwr_port.h" in custom.files
     sources = json.loads(str(custom.files["board/board.json"]))["runtime_sources"]
     assert "firmware/fwr_stop.c" in sources
-    assert MAIN_FILE not in sources  # the SConstruct names it, in the release and the profile image
+    assert (
+        MAIN_FILE not in sources
+    )  # the SConstruct names it, in the release and the profile image
     assert all(path in custom.files for path in sources)
 
 
@@ -34,7 +38,10 @@ def test_a_custom_main_replaces_loop_and_glue(board: str):
     ("words", "what"),
     [
         (["--main", "main.c"], "--main needs -o DIR"),
-        (["--main", "main.c", "-o", "out", "--firmware", "mlperf"], "excludes --firmware"),
+        (
+            ["--main", "main.c", "-o", "out", "--firmware", "mlperf"],
+            "excludes --firmware",
+        ),
         (["--main", "nowhere.c", "-o", "out"], "the main program cannot be read"),
     ],
 )
@@ -73,10 +80,19 @@ int main(void)
 
 
 @pytest.mark.qemu("arm")
-def test_a_product_adds_little_more_than_a_kilobyte_to_its_model(digits_path: Path, tmp_path: Path):
+def test_a_product_adds_little_more_than_a_kilobyte_to_its_model(
+    digits_path: Path, tmp_path: Path
+):
     source, out = tmp_path / "main.c", tmp_path / "out"
     source.write_text(PRODUCT)
-    words = ["compile", str(digits_path), "--board", "mps2-an386", "--main", str(source)]
+    words = [
+        "compile",
+        str(digits_path),
+        "--board",
+        "mps2-an386",
+        "--main",
+        str(source),
+    ]
     assert main([*words, "-o", str(out)]) == 0
     image = build_project(out)
     assert image.sizes.flash_bytes - image.model_flash_bytes < 1200
@@ -177,7 +193,10 @@ def test_recursion_of_a_custom_main_fails_the_build_with_its_cycle(
     assert found["error"]["code"] == "does_not_fit"
     assert "the stack is unbounded: deep calls itself" in found["error"]["what"]
     assert (found["stack_bytes"], found["firmware_stack_bytes"]) == (None, None)
-    assert found["stack_unbounded"] == {"reason": "recursion", "cycle": ["deep", "deep"]}
+    assert found["stack_unbounded"] == {
+        "reason": "recursion",
+        "cycle": ["deep", "deep"],
+    }
     assert main(["build", folder, "--json", "--allow-stack"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["allow_stack"], found["stack_bytes"]) == (True, None)
@@ -197,7 +216,11 @@ def test_an_array_of_variable_length_fails_the_build(tmp_path: Path):
     ("text", "function"), [(POINTER, "main"), (LIBRARY, "qsort")], ids=["hook", "qsort"]
 )
 def test_a_call_through_a_pointer_is_a_warning_that_names_its_function(
-    board: str, text: str, function: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    board: str,
+    text: str,
+    function: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ):
     folder = str(custom_project(board, text, tmp_path))
     assert main(["build", folder, "--json"]) == 0

@@ -1,4 +1,6 @@
-"""metadata.json has the documented keys, counts shared data once, and is deterministic."""
+"""metadata.json has the documented keys, counts shared data once, and is
+deterministic.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def kernel(name: str, constant: str) -> tir.PrimFunc:
         tir.Param(tir.Buffer("y", INT8, (4,)), "out"),
     )
     body = tir.AllocateConst(c, constant, tir.Seq(()))
-    return tir.PrimFunc(name, params, body, {"op": "add", "macs": 4, "schedule": "default"})
+    return tir.PrimFunc(
+        name, params, body, {"op": "add", "macs": 4, "schedule": "default"}
+    )
 
 
 def pointer(buffer: tir.Buffer, offset: int = 0) -> tir.AccessPtr:
@@ -52,7 +56,11 @@ def planned() -> IRModule:
     values = (data, data, data + 1)
     pairs = zip(names, values, strict=True)
     constants = {n: Constant.from_array(n, v, INT8) for n, v in pairs}
-    functions = {"add_0": kernel("add_0", "a"), "add_1": kernel("add_1", "b"), "run": main}
+    functions = {
+        "add_0": kernel("add_0", "a"),
+        "add_1": kernel("add_1", "b"),
+        "run": main,
+    }
     kind = TensorType((4,), INT8, Quantization((0.5,), (-3,)))
     infos = (
         BufferInfo("x", 4, 1, (LiveRange(0, 2),), "input", ("sram",)),
@@ -67,7 +75,9 @@ def planned() -> IRModule:
         functions,
         constants,
         pools=(PoolInfo("sram", 100), PoolInfo("dtcm", 64)),
-        io=IoBinding("arena", False, (IoTensor("in", "x", kind),), (IoTensor("o", "y", kind),)),
+        io=IoBinding(
+            "arena", False, (IoTensor("in", "x", kind),), (IoTensor("o", "y", kind),)
+        ),
         plan=Plan("search", places, {"sram": 20}, 16, infos),
         entry_name="run",
         settings=Settings(numerics="tflm", objective=Objective(Minimize.SPEED)),
@@ -125,7 +135,8 @@ def test_tensors_have_placement_and_quantization() -> None:
 
 def test_the_text_is_deterministic_json() -> None:
     first, second = (
-        json.dumps(summarize_compilation(planned()).to_json(), sort_keys=True) for _ in range(2)
+        json.dumps(summarize_compilation(planned()).to_json(), sort_keys=True)
+        for _ in range(2)
     )
     assert first == second
 

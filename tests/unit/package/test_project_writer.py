@@ -14,13 +14,17 @@ from firmwright.package.project_writer import add_file_list, write_project
 
 
 def project(*models: str) -> SourceTree:
-    files: dict[str, str | bytes] = {f"model/{name}.c": f"/* {name} */\n" for name in models}
+    files: dict[str, str | bytes] = {
+        f"model/{name}.c": f"/* {name} */\n" for name in models
+    }
     facts = add_file_list({"schema": 1, "model": models[0]}, SourceTree(files))
     return SourceTree({**files, "metadata.json": json.dumps(facts)})
 
 
 def names(directory: Path) -> list[str]:
-    return sorted(p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file())
+    return sorted(
+        p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file()
+    )
 
 
 def test_a_new_directory_gets_every_file(tmp_path: Path) -> None:
@@ -44,7 +48,9 @@ def test_another_model_replaces_the_first_and_keeps_other_files(tmp_path: Path) 
 
 def test_writers_of_one_directory_wait_for_each_other(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    trees = [project(*(f"m{number}" for number in range(first, 30))) for first in range(4)]
+    trees = [
+        project(*(f"m{number}" for number in range(first, 30))) for first in range(4)
+    ]
     with ThreadPoolExecutor(max_workers=len(trees)) as pool:
         for _ in range(10):
             done = [pool.submit(write_project, tree, folder) for tree in trees]
@@ -52,8 +58,12 @@ def test_writers_of_one_directory_wait_for_each_other(tmp_path: Path) -> None:
             assert names(folder) in [sorted(tree.files) for tree in trees]
 
 
-@pytest.mark.parametrize("marker", [None, "not json", "[]", '{"name": "npm"}', "[" * 100_000])
-def test_a_directory_of_other_origin_is_refused(tmp_path: Path, marker: str | None) -> None:
+@pytest.mark.parametrize(
+    "marker", [None, "not json", "[]", '{"name": "npm"}', "[" * 100_000]
+)
+def test_a_directory_of_other_origin_is_refused(
+    tmp_path: Path, marker: str | None
+) -> None:
     (tmp_path / "thesis.tex").write_text("years")
     if marker is not None:
         (tmp_path / "metadata.json").write_text(marker)
@@ -86,7 +96,11 @@ def test_a_link_out_of_the_directory_is_not_followed(tmp_path: Path) -> None:
 def test_a_forged_file_list_removes_nothing_outside_of_model(tmp_path: Path) -> None:
     write_project(project("kws"), tmp_path / "out")
     (tmp_path / "precious").write_text("1")
-    facts = {"schema": 1, "model": "x", "files": ["model/../../precious", "../precious"]}
+    facts = {
+        "schema": 1,
+        "model": "x",
+        "files": ["model/../../precious", "../precious"],
+    }
     (tmp_path / "out" / "metadata.json").write_text(json.dumps(facts))
     write_project(project("kws"), tmp_path / "out")
     assert (tmp_path / "precious").exists()

@@ -1,4 +1,6 @@
-"""Packages of backends as a user installs them: a site-packages folder, without network."""
+"""Packages of backends as a user installs them: a site-packages folder, without
+network.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ Install = Callable[[str, str, dict[str, str]], None]
 
 
 @pytest.fixture
-def install(no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+def install(
+    no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Install:
     """Write a package with an entry point like an installer."""
     site = tmp_path / "site"
 
@@ -52,7 +56,9 @@ def install(no_backends: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (info / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: firmwright-{name}\nVersion: 1.0\n"
         )
-        (info / "entry_points.txt").write_text(f"[firmwright.backends]\n{name} = {entry}\n")
+        (info / "entry_points.txt").write_text(
+            f"[firmwright.backends]\n{name} = {entry}\n"
+        )
         monkeypatch.syspath_prepend(str(site))
         monkeypatch.delitem(sys.modules, name, raising=False)
         invalidate_caches()
@@ -66,7 +72,11 @@ def npu1(install: Install) -> None:
     files = page_files()
     entry = re.search(r'^npu1 = "(.*)"$', files.pop("pyproject.toml"), re.MULTILINE)
     assert entry is not None
-    install("npu1", entry[1], {name.removeprefix("npu1/"): text for name, text in files.items()})
+    install(
+        "npu1",
+        entry[1],
+        {name.removeprefix("npu1/"): text for name, text in files.items()},
+    )
 
 
 @pytest.fixture

@@ -38,7 +38,9 @@ def partitioned(module: IRModule, *toys: Toy, names: str = "") -> IRModule:
         verify_graph(function, result, op_table())
     rng = np.random.Generator(np.random.PCG64(1))
     inputs = {n: rng.normal(size=(1, 2, 2, 3)).astype(np.float32) for n in ("x", "z")}
-    before, after = (evaluate_graph(m, inputs, op_table(), {}) for m in (module, result))
+    before, after = (
+        evaluate_graph(m, inputs, op_table(), {}) for m in (module, result)
+    )
     for value in module.functions["main"].results:  # type: ignore[union-attr]  # a graph
         assert np.array_equal(before[value.name], after[value.name])
     return result
@@ -80,7 +82,11 @@ def test_value_read_outside_of_a_match_is_not_inside():
     [
         (op("mul", x, op("logistic", x)), "x a", True),
         (op("mul", x, op("logistic", x)), "z a", False),
-        (op("mul", op("logistic", x), x) | op("mul", x, op("logistic", x)), "x a", True),
+        (
+            op("mul", op("logistic", x), x) | op("mul", x, op("logistic", x)),
+            "x a",
+            True,
+        ),
         (op("mul", wildcard(), wildcard(), wildcard()), "x a", False),
         (op("mul", wildcard(), wildcard(), wildcard(absent=True)), "x a", True),
         (op("mul", wildcard(), constant()), "x a", False),
@@ -112,14 +118,27 @@ def test_entries_are_tried_in_order_and_predicates_can_reject():
 
 def test_first_target_has_precedence():
     module = chain(("add", "x z", "a"), ("relu", "a", "b"))
-    one, two = Toy({"r": op("relu")}, name="one"), Toy({"s": RELU_AFTER_ADD}, name="two")
-    assert shape_of(partitioned(module, one, two))["main"] == ["@t1_add_0", "@t0_relu_0"]
-    assert shape_of(partitioned(module, one, two, names="two,one"))["main"] == ["@t0_add_relu_0"]
+    one, two = (
+        Toy({"r": op("relu")}, name="one"),
+        Toy({"s": RELU_AFTER_ADD}, name="two"),
+    )
+    assert shape_of(partitioned(module, one, two))["main"] == [
+        "@t1_add_0",
+        "@t0_relu_0",
+    ]
+    assert shape_of(partitioned(module, one, two, names="two,one"))["main"] == [
+        "@t0_add_relu_0"
+    ]
     both = partitioned(module, one, two, names="one,one,two")
     assert shape_of(both)["main"] == ["@t2_add_0", "@t0_relu_0"]
 
 
-DIAMOND = (("relu", "x", "a"), ("tanh", "a", "b"), ("add", "a z", "c"), ("add", "b c", "d"))
+DIAMOND = (
+    ("relu", "x", "a"),
+    ("tanh", "a", "b"),
+    ("add", "a z", "c"),
+    ("add", "b c", "d"),
+)
 
 
 def test_regions_are_merged_as_far_as_they_stay_convex():
@@ -144,12 +163,16 @@ def test_no_other_way_to_merge_has_fewer_boundaries(seed: int):
     rng = np.random.Generator(np.random.PCG64(seed))
     names, calls = ["x", "z"], []
     for i in range(7):
-        a, b = (names[int(k)] for k in rng.integers(max(0, len(names) - 4), len(names), 2))
+        a, b = (
+            names[int(k)] for k in rng.integers(max(0, len(names) - 4), len(names), 2)
+        )
         calls.append((str(rng.choice(["add", "mul"])), f"{a} {b}", f"v{i}"))
         names.append(f"v{i}")
     main = chain(*calls).functions["main"]
     assert isinstance(main, Function)
-    groups = [CallGroup((i,), "own" if c.op == "add" else "") for i, c in enumerate(main.body)]
+    groups = [
+        CallGroup((i,), "own" if c.op == "add" else "") for i, c in enumerate(main.body)
+    ]
     mine = [group for group in groups if group.target]
     result = merge_regions(main, groups, {"own"})
     assert len(sort_topologically(main, result)) == len(result)
@@ -172,7 +195,10 @@ def divisions(groups: list[CallGroup]) -> list[list[CallGroup]]:
             for way in ways
             for new in (
                 [*way, group],
-                *([*way[:i], way[i].merge(group), *way[i + 1 :]] for i in range(len(way))),
+                *(
+                    [*way[:i], way[i].merge(group), *way[i + 1 :]]
+                    for i in range(len(way))
+                ),
             )
         ]
     return ways
@@ -183,8 +209,15 @@ def hangs_together(main: Function, region: CallGroup) -> bool:
     maker = {v.name: i for i, call in enumerate(main.body) for v in call.outputs}
     reached, new = {region.calls[0]}, True
     while new:
-        edges = [(i, maker.get(v.name)) for i in region.calls for v in main.body[i].variables]
-        new = {b for e in edges for a, b in (e, e[::-1]) if a in reached and b in region.calls}
+        edges = [
+            (i, maker.get(v.name)) for i in region.calls for v in main.body[i].variables
+        ]
+        new = {
+            b
+            for e in edges
+            for a, b in (e, e[::-1])
+            if a in reached and b in region.calls
+        }
         new = new - reached
         reached |= new
     return reached == set(region.calls)
@@ -222,17 +255,23 @@ def test_regions_never_depend_on_each_other():
 
 def test_names_do_not_depend_on_other_operators():
     module = chain(("add", "x z", "a"), ("tanh", "a", "b"), ("add", "b z", "c"))
-    other = chain(("relu", "x", "r"), ("add", "r z", "a"), ("tanh", "a", "b"), ("add", "b z", "c"))
+    other = chain(
+        ("relu", "x", "r"), ("add", "r z", "a"), ("tanh", "a", "b"), ("add", "b z", "c")
+    )
     toy = Toy({"sum": op("add"), "relu": op("relu")})
     names = {name for name in partitioned(module, toy).functions if "add" in name}
-    assert names == {name for name in partitioned(other, toy).functions if "add" in name}
+    assert names == {
+        name for name in partitioned(other, toy).functions if "add" in name
+    }
 
 
 def test_pass_can_annotate_single_calls():
     def annotate(module: IRModule) -> IRModule:
         main = module.functions["main"]
         assert isinstance(main, Function)
-        body = tuple(replace(c, target="t0") if c.op == "tanh" else c for c in main.body)
+        body = tuple(
+            replace(c, target="t0") if c.op == "tanh" else c for c in main.body
+        )
         return module.with_function(replace(main, body=body))
 
     phases = {"pre_partition": (Pass("annotate", annotate),)}

@@ -1,4 +1,6 @@
-"""Regions of backends that write one file, symbol or intrinsic with different content."""
+"""Regions of backends that write one file, symbol or intrinsic with different
+content.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,22 @@ from tests.backends.toy_backends import Toy, chain, default_loops
 
 pytestmark = pytest.mark.usefixtures("no_backends")
 MODULE = chain(("tanh", "x", "a"), ("sin", "a", "b"))
-SOURCE = "#include <math.h>\nvoid {symbol}(const float *x, float *y)\n{{\n    {loop}\n}}\n"
+SOURCE = (
+    "#include <math.h>\nvoid {symbol}(const float *x, float *y)\n{{\n    {loop}\n}}\n"
+)
 LOOP = "for (int i = 0; i < 12; ++i) y[i] = {function}f(x[i]);"
 
 
 class Writer(Backend):
-    """Writes one C function per region, in the file and with the symbol that a test chooses."""
+    """Writes one C function per region, in the file and with the symbol that a test
+    chooses.
+    """
 
     name = "writer"
 
-    def __init__(self, file: Callable[[str], str], symbol: Callable[[str], str]) -> None:
+    def __init__(
+        self, file: Callable[[str], str], symbol: Callable[[str], str]
+    ) -> None:
         self.file, self.symbol = file, symbol
 
     def patterns(self):
@@ -49,7 +57,9 @@ class Writer(Backend):
 
 
 def compiled(file: str, symbol: str):
-    BACKENDS.register(Writer(lambda name: file or f"{name}.c", lambda name: symbol or name))
+    BACKENDS.register(
+        Writer(lambda name: file or f"{name}.c", lambda name: symbol or name)
+    )
     return compile_for(MODULE, target="writer")
 
 
@@ -77,7 +87,9 @@ def test_unique_files_and_symbols_compute_the_right_values() -> None:
         ),
     ],
 )
-def test_one_name_with_two_contents_is_refused(file: str, symbol: str, said: str) -> None:
+def test_one_name_with_two_contents_is_refused(
+    file: str, symbol: str, said: str
+) -> None:
     with pytest.raises(PluginError, match=said):
         compiled(file, symbol)
 
@@ -85,8 +97,12 @@ def test_one_name_with_two_contents_is_refused(file: str, symbol: str, said: str
 def test_models_of_one_firmware_are_compared_too() -> None:
     BACKENDS.register(Writer(lambda name: "run.c", lambda name: "writer_run"))
     one, other = (chain((kind, "x", "a")) for kind in ("tanh", "sin"))
-    parts = [compile_for(m, target="writer", name=m.entry.body[0].op) for m in (one, other)]
-    with pytest.raises(PluginError, match=r"the model sin writes the file backend/writer/run\.c"):
+    parts = [
+        compile_for(m, target="writer", name=m.entry.body[0].op) for m in (one, other)
+    ]
+    with pytest.raises(
+        PluginError, match=r"the model sin writes the file backend/writer/run\.c"
+    ):
         bundle(parts)
 
 
@@ -116,7 +132,9 @@ def intrinsic(name: str, symbol: str, count: int = 1) -> Intrinsic:
         ),
     ],
 )
-def test_intrinsics_of_one_name_agree(first: Intrinsic, second: Intrinsic, said: str) -> None:
+def test_intrinsics_of_one_name_agree(
+    first: Intrinsic, second: Intrinsic, said: str
+) -> None:
     for name, item in (("a", first), ("b", second)):
         toy = type(name, (Toy,), {"intrinsics": (item,)})
         BACKENDS.register(toy({"sum": op("add")}, name=name, hook=default_loops))
@@ -124,7 +142,10 @@ def test_intrinsics_of_one_name_agree(first: Intrinsic, second: Intrinsic, said:
         compile_for(chain(("add", "x z", "a")), target="a, b")
 
 
-ARCHIVED = {"one": "int npu_run(void) { return 1; }", "two": "int npu_run(void) { return 2; }"}
+ARCHIVED = {
+    "one": "int npu_run(void) { return 1; }",
+    "two": "int npu_run(void) { return 2; }",
+}
 
 
 @pytest.fixture
@@ -133,23 +154,36 @@ def objects(tmp_path: Path) -> dict[str, bytes]:
     for name, text in ARCHIVED.items():
         (tmp_path / f"{name}.c").write_text(text)
         subprocess.run(["cc", "-c", f"{name}.c"], cwd=tmp_path, check=True)
-        subprocess.run(["ar", "rcD", f"{name}.a", f"{name}.o"], cwd=tmp_path, check=True)
+        subprocess.run(
+            ["ar", "rcD", f"{name}.a", f"{name}.o"], cwd=tmp_path, check=True
+        )
     subprocess.run(["ar", "rcD", "same.a", "one.o"], cwd=tmp_path, check=True)
-    return {f"backend/npu/{file.name}": file.read_bytes() for file in tmp_path.iterdir()}
+    return {
+        f"backend/npu/{file.name}": file.read_bytes() for file in tmp_path.iterdir()
+    }
 
 
 @pytest.mark.host_c
-def test_symbols_of_objects_and_archives_are_compared(objects: dict[str, bytes]) -> None:
+def test_symbols_of_objects_and_archives_are_compared(
+    objects: dict[str, bytes],
+) -> None:
     def chosen(*names: str) -> dict[str, bytes]:
         return {f"backend/npu/{name}": objects[f"backend/npu/{name}"] for name in names}
 
-    for names in (("one.o", "two.o"), ("one.a", "two.a"), ("one.c", "two.a"), ("one.c", "two.c")):
+    for names in (
+        ("one.o", "two.o"),
+        ("one.a", "two.a"),
+        ("one.c", "two.a"),
+        ("one.c", "two.c"),
+    ):
         files = chosen(*names)
         with pytest.raises(PluginError, match="both define the function npu_run"):
             check_external_symbols(files, files)
     for files in (chosen("one.a", "same.a"), chosen("one.o")):
         check_external_symbols(files, files)
-    check_external_symbols(chosen("one.c", "two.c"), ())  # one library, with alternatives
+    check_external_symbols(
+        chosen("one.c", "two.c"), ()
+    )  # one library, with alternatives
     cut = {"backend/npu/cut.o": objects["backend/npu/one.o"][:-200]}
     with pytest.raises(PluginError, match=r"cut\.o: the object file is not complete"):
         check_external_symbols(cut, cut)

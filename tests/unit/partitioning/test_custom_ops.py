@@ -53,7 +53,9 @@ def model(tmp_path: Path) -> Path:
     graph = file.graph("main")
     kind = ("int8", (1, 16), 0.5, -3)
     x, a = graph.input("x", *kind), graph.tensor("a", *kind)
-    b, c = (graph.tensor(n, "int8", (1, size), 0.5, -3) for n, size in (("b", 8), ("c", 4)))
+    b, c = (
+        graph.tensor(n, "int8", (1, size), 0.5, -3) for n, size in (("b", 8), ("c", 4))
+    )
     y = graph.tensor("y", "int8", (1, 4), 0.5, -3)
     graph.op("RELU", [x], [a])
     graph.op("custom:PairMax", [a], [b], speed=3)
@@ -85,7 +87,9 @@ def test_registered_operator_keeps_its_name_and_attributes(model: Path, ours: Pa
     assert one.data != other.data
 
 
-def test_c_of_a_custom_operator_is_part_of_the_project(model: Path, ours: Path, tmp_path: Path):
+def test_c_of_a_custom_operator_is_part_of_the_project(
+    model: Path, ours: Path, tmp_path: Path
+):
     load_custom_ops(ours)
     straight = compile_for(load_model(model), board="mps2-an386")
     assert "backend/custom/pair_max.c" in straight.tree.files
@@ -93,7 +97,8 @@ def test_c_of_a_custom_operator_is_part_of_the_project(model: Path, ours: Path, 
     assert "void pair_max(const int8_t *p0, int8_t *p1, int32_t n2);" in text
     assert "pair_max(x, y, 8);" in text
     save_module(
-        partition(load_model(model), "cortex-m -mcpu=cortex-m4").module, tmp_path / "p.fwir"
+        partition(load_model(model), "cortex-m -mcpu=cortex-m4").module,
+        tmp_path / "p.fwir",
     )
     CUSTOM_OPS._ops.clear()
     assert compile_for(
@@ -105,10 +110,21 @@ def test_c_of_a_custom_operator_is_part_of_the_project(model: Path, ours: Path, 
 def test_custom_operator_is_verified_in_qemu(
     model: Path, ours: Path, capfd: pytest.CaptureFixture[str]
 ):
-    words = ["verify", str(model), "--board", "mps2-an386", "--custom-op", str(ours), "--json"]
+    words = [
+        "verify",
+        str(model),
+        "--board",
+        "mps2-an386",
+        "--custom-op",
+        str(ours),
+        "--json",
+    ]
     assert main([*words, "--samples", "4"]) == 0
     result = json.loads(capfd.readouterr().out)
-    assert (result["mismatches"], result["reference"]) == (0, "firmwright numpy references")
+    assert (result["mismatches"], result["reference"]) == (
+        0,
+        "firmwright numpy references",
+    )
 
 
 def test_a_node_of_a_foreign_domain_gets_its_types_from_the_rule(tmp_path: Path):
@@ -122,7 +138,10 @@ def test_a_node_of_a_foreign_domain_gets_its_types_from_the_rule(tmp_path: Path)
     y = net.node("Pick", x, domain="acme", step=2)
     model = helper.make_model(
         helper.make_graph(
-            net.nodes, "n", net.inputs, [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)]
+            net.nodes,
+            "n",
+            net.inputs,
+            [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)],
         ),
         opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)],
     )
@@ -161,7 +180,10 @@ def test_backend_pattern_can_cover_a_custom_operator(model: Path):
     ("text", "said"),
     [
         ("CUSTOM_OPS = 3", "the file has no list CUSTOM_OPS"),
-        ("import no_such_module", "the custom operators cannot be read: No module named"),
+        (
+            "import no_such_module",
+            "the custom operators cannot be read: No module named",
+        ),
         ("def (", "the custom operators cannot be read: invalid syntax"),
     ],
 )
@@ -176,4 +198,6 @@ def test_a_function_must_be_a_c_name():
     with pytest.raises(
         UsageError, match="the function of the custom operator A, 'a b', is not a C"
     ):
-        CUSTOM_OPS.register(CustomOp("A", "a b", {}, lambda call, arrays: (np.zeros(1),)))
+        CUSTOM_OPS.register(
+            CustomOp("A", "a b", {}, lambda call, arrays: (np.zeros(1),))
+        )

@@ -1,4 +1,6 @@
-"""Devices in branches, loops and called graphs: places, copies, results, rejected requests."""
+"""Devices in branches, loops and called graphs: places, copies, results, rejected
+requests.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from firmwright.ir.graph.evaluate import evaluate_graph, initial_state, next_sta
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
-from firmwright.ir.tir.traversal import Node, prim_calls, rewrite_func, statements, used_buffers
+from firmwright.ir.tir.traversal import (
+    Node,
+    prim_calls,
+    rewrite_func,
+    statements,
+    used_buffers,
+)
 from firmwright.ops.registry import op_table
 from firmwright.pipeline import Compilation
 
@@ -50,8 +58,12 @@ def net(*graphs: str) -> IRModule:
     for number in range(3):
         for name, shape, dtype in (("w", (8, 3, 3, 8), INT8), ("b", (8,), INT32)):
             array = rng.integers(-100, 100, shape)
-            constants[f"{name}{number}"] = Constant.from_array(f"{name}{number}", array, dtype)
-    constants["k"] = Constant.from_array("k", rng.integers(-100, 100, (1, 16, 8, 8)), INT8)
+            constants[f"{name}{number}"] = Constant.from_array(
+                f"{name}{number}", array, dtype
+            )
+    constants["k"] = Constant.from_array(
+        "k", rng.integers(-100, 100, (1, 16, 8, 8)), INT8
+    )
     declared = "".join(
         f"const @{c.name} = {c.dtype.short}[{', '.join(map(str, c.shape))}] sha256.{c.digest}\n"
         for c in constants.values()
@@ -61,7 +73,12 @@ def net(*graphs: str) -> IRModule:
 
 
 def branches(
-    then: str, orelse: str, *, before: str = "", after: str = relu("y", "r"), result: str = "e"
+    then: str,
+    orelse: str,
+    *,
+    before: str = "",
+    after: str = relu("y", "r"),
+    result: str = "e",
 ) -> IRModule:
     """Return a model with `r`, an if on `a`, or on `x` without calls before it."""
     a = "a" if before else "x"
@@ -73,8 +90,12 @@ def branches(
     )
 
 
-def loop(body: str, *, results: str = "%v, %k", after: str = relu("y", "r")) -> IRModule:
-    """Return a loop of `n` rounds with the variables `v` and `k`, which starts at `x`."""
+def loop(
+    body: str, *, results: str = "%v, %k", after: str = relu("y", "r")
+) -> IRModule:
+    """Return a loop of `n` rounds with the variables `v` and `k`, which starts at
+    `x`.
+    """
     params = f"%n: i32[1], %v: {KIND}, %k: {KIND}"
     return net(
         f"graph @main(%n: i32[1], %x: {KIND}) -> (%y) {{\n"
@@ -89,7 +110,12 @@ def loop(body: str, *, results: str = "%v, %k", after: str = relu("y", "r")) -> 
 
 
 def compiled(module: IRModule, **given: Any) -> Compilation:
-    options = {"target": "vanilla, host", "pools": BANK, "devices": ("cpu0", "dma0"), **given}
+    options = {
+        "target": "vanilla, host",
+        "pools": BANK,
+        "devices": ("cpu0", "dma0"),
+        **given,
+    }
     return compile_for(module, **options)
 
 
@@ -98,7 +124,9 @@ def run_calls(done: Compilation) -> list[tir.PrimFuncCall]:
     main = done.module.entry
     assert isinstance(main, tir.PrimFunc)
     kernels = done.module.functions
-    calls = (c for c in prim_calls(main.body) if not kernels[c.callee].attrs.get("keeps"))
+    calls = (
+        c for c in prim_calls(main.body) if not kernels[c.callee].attrs.get("keeps")
+    )
     return [call for call in calls if call.phase != "wait"]
 
 
@@ -111,7 +139,9 @@ def inputs(done: Compilation) -> Iterator[dict[str, Any]]:
     for number in range(3):
         entry = done.imported.entry
         assert isinstance(entry, Function)
-        values = {v.name: rng.integers(-128, 128, v.type.shape, np.int8) for v in entry.params}
+        values = {
+            v.name: rng.integers(-128, 128, v.type.shape, np.int8) for v in entry.params
+        }
         values |= {"c": np.array([number % 2 == 1])} if "c" in values else {}
         values |= {"n": np.array([number], np.int32)} if "n" in values else {}
         yield values
@@ -143,13 +173,17 @@ def places(done: Compilation) -> dict[str, set[str]]:
     for call in run_calls(done):
         kernel = done.module.functions[call.callee]
         if kernel.attrs.get("op") != "device_copy":
-            pools = {pool_of[n] for a in call.args for n in used_buffers(a) if n in pool_of}
+            pools = {
+                pool_of[n] for a in call.args for n in used_buffers(a) if n in pool_of
+            }
             result.setdefault(call.device or "cpu0", set()).update(pools)
     return result
 
 
 def everything() -> IRModule:
-    """Return a model with an engine's operators, also in an if, a loop and a function."""
+    """Return a model with an engine's operators, also in an if, a loop and a
+    function.
+    """
     state = f"%n: i32[1], %v: {KIND}, %k: {KIND}"
     return net(
         f"graph @main(%c: bool[1], %n: i32[1], %x: {KIND}) -> (%y, %s) {{\n"
@@ -174,12 +208,19 @@ CASES = {
     "in one branch": (branches(conv("t", "x"), relu("e", "x")), 4),
     "in both branches": (branches(conv("t", "x"), conv("e", "x", 1)), 8),
     "before and after": (
-        branches(conv("t", "x"), relu("e", "x"), before=conv("a", "x", 1), after=conv("y", "r")),
+        branches(
+            conv("t", "x"),
+            relu("e", "x"),
+            before=conv("a", "x", 1),
+            after=conv("y", "r"),
+        ),
         4,
     ),
     "whose argument is a result": (branches(conv("t", "x"), "", result="x"), 4),
     "of a view": (
-        branches(conv("t", "x"), f"  %e: {KIND} = reshape(%x)\n", before=conv("a", "x", 1)),
+        branches(
+            conv("t", "x"), f"  %e: {KIND} = reshape(%x)\n", before=conv("a", "x", 1)
+        ),
         3,
     ),
     "whose result is read by it": (
@@ -201,7 +242,9 @@ def test_engine_sees_only_its_bank(name: str) -> None:
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize("given", [{}, pytest.param({"fallback": True}, marks=DEEP)], ids=str)
+@pytest.mark.parametrize(
+    "given", [{}, pytest.param({"fallback": True}, marks=DEEP)], ids=str
+)
 def test_results_on_every_path_are_exact(given: dict[str, Any]) -> None:
     done = compiled(everything(), **given)
     assert places(done) == {"vanilla0": {"bank"}, "cpu0": {"sram"}}
@@ -211,7 +254,11 @@ def test_results_on_every_path_are_exact(given: dict[str, Any]) -> None:
     assert compile_for(saved).tree.files == done.tree.files
 
 
-TWO_CORES: dict[str, Any] = {"target": "", "pools": BANK[:2], "devices": ("cpu0", "cpu1")}
+TWO_CORES: dict[str, Any] = {
+    "target": "",
+    "pools": BANK[:2],
+    "devices": ("cpu0", "cpu1"),
+}
 
 
 def inside(done: Compilation, kind: type[tir.If] | type[tir.While]) -> list[str]:
@@ -219,7 +266,12 @@ def inside(done: Compilation, kind: type[tir.If] | type[tir.While]) -> list[str]
     main = done.module.entry
     assert isinstance(main, tir.PrimFunc)
     found = (node for node in statements(main.body) if isinstance(node, kind))
-    return [call.device for node in found for call in prim_calls(node) if call.phase != "wait"]
+    return [
+        call.device
+        for node in found
+        for call in prim_calls(node)
+        if call.phase != "wait"
+    ]
 
 
 @pytest.mark.host_c
@@ -248,7 +300,10 @@ def test_results_on_a_board_are_exact_and_timed(given: dict[str, Any]) -> None:
     assert ran["relu"] == 0, "the branch that is not taken"
     assert ran["greater"] == 3, "of two iterations"
     assert ran["add"] in (2, 4), "whole or in two parts"
-    assert {item.call.device for item in line.schedule} >= {"", *given.get("devices", ())[1:]}
+    assert {item.call.device for item in line.schedule} >= {
+        "",
+        *given.get("devices", ())[1:],
+    }
 
 
 PLAIN = branches(relu("t", "x"), relu("e", "x"))
@@ -265,7 +320,9 @@ def test_device_of_a_result_of_an_if_is_that_of_the_calls_in_its_branches() -> N
         assert each.module.plan.placements["r"].pool == "dtcm"
 
 
-def test_pool_of_a_result_of_an_if_is_honoured_if_a_branch_computes_it_elsewhere() -> None:
+def test_pool_of_a_result_of_an_if_is_honoured_if_a_branch_computes_it_elsewhere() -> (
+    None
+):
     done = compiled(MIXED, pool_assignments=(("r", "dtcm"),))
     assert done.module.plan is not None
     assert done.module.plan.placements["r"].pool == "dtcm"
@@ -332,7 +389,11 @@ def test_constants_and_state_are_copied_to_the_memory_of_their_readers() -> None
             "",
             "vanilla_conv2d_0 on cpu0 uses then_x_in_bank, which is in bank; ",
         ),
-        ("else_relu_0", "vanilla0", "else_relu_0 on vanilla0 uses x, which is in sram; "),
+        (
+            "else_relu_0",
+            "vanilla0",
+            "else_relu_0 on vanilla0 uses x, which is in sram; ",
+        ),
         (
             "then_device_copy_0",
             "vanilla0",

@@ -50,13 +50,17 @@ def test_branches_run_on_two_devices_with_their_own_banks() -> None:
         for sample in batch.samples:
             expected = evaluate_graph(module, dict(sample), op_table(), {})
             result = session.run(dict(sample))
-            assert all(np.array_equal(result[name], expected[name]) for name in ("b", "d"))
+            assert all(
+                np.array_equal(result[name], expected[name]) for name in ("b", "d")
+            )
 
 
 def test_a_chain_stays_on_one_instance_while_its_weights_fit() -> None:
     done = compile_for(network(*CHAIN), target=TWICE, pools=BANKS)
     assert set(devices(done)) == {"vanilla0"}
-    small = replace(BANKS[1], size_bytes=960)  # two tensors, and the constants of two convolutions
+    small = replace(
+        BANKS[1], size_bytes=960
+    )  # two tensors, and the constants of two convolutions
     done = compile_for(network(*CHAIN), target=TWICE, pools=(BANKS[0], small, BANKS[2]))
     assert devices(done) == ["vanilla0", "vanilla0", "vanilla1"]
 
@@ -71,6 +75,8 @@ def test_the_user_chooses_an_instance() -> None:
 
 @pytest.mark.qemu
 def test_two_instances_verify_in_qemu() -> None:
-    done = compile_for(network(*BRANCHES), board="mps2-an521", target="vanilla, vanilla")
+    done = compile_for(
+        network(*BRANCHES), board="mps2-an521", target="vanilla, vanilla"
+    )
     assert set(devices(done)) == {"vanilla0", "vanilla1"}
     assert verify(done, samples=3).exact

@@ -1,4 +1,6 @@
-"""One operator over an accelerator and the cores: parts, shares, results, planted defects."""
+"""One operator over an accelerator and the cores: parts, shares, results, planted
+defects.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ TARGET = "vanilla -macs-per-cycle=1"
 
 
 def network(*, rows: int = 20, dense: bool = False) -> IRModule:
-    """Return relu, a convolution `y` on `rows` x 8 x 8, and optionally a dense layer `z`."""
+    """Return relu, a convolution `y` on `rows` x 8 x 8, and optionally a dense layer
+    `z`.
+    """
     rng = np.random.Generator(np.random.PCG64(5))
     g = GraphBuilder("net")
     at = {"scale": 12.0, "zero_point": -2}
@@ -56,7 +60,9 @@ def network(*, rows: int = 20, dense: bool = False) -> IRModule:
     weights = g.constant(rng.integers(-100, 100, (40, rows * 64), np.int8), scale=0.01)
     biases = g.constant(rng.integers(-100, 100, (40,), np.int32), scale=0.12)
     inputs = (flat, weights, biases)
-    z = g.call("fully_connected", *inputs, name="z", activation="none", keep_dims=False, **at)
+    z = g.call(
+        "fully_connected", *inputs, name="z", activation="none", keep_dims=False, **at
+    )
     return g.module(z)
 
 
@@ -65,7 +71,9 @@ def compiled(module: IRModule, **given: Any) -> Compilation:
 
 
 def macs(done: Compilation) -> dict[str, int]:
-    return {row["name"]: row["macs"] for row in done.metadata["operators"] if row["macs"]}
+    return {
+        row["name"]: row["macs"] for row in done.metadata["operators"] if row["macs"]
+    }
 
 
 def is_right(done: Compilation, module: IRModule) -> bool:
@@ -78,7 +86,9 @@ def is_right(done: Compilation, module: IRModule) -> bool:
 
 @pytest.mark.host_c
 @pytest.mark.parametrize("pools", [(), BANK])
-def test_parts_of_engine_and_core_are_views_of_one_tensor(pools: Sequence[PoolInfo]) -> None:
+def test_parts_of_engine_and_core_are_views_of_one_tensor(
+    pools: Sequence[PoolInfo],
+) -> None:
     module = network(dense=True)
     done = compiled(module, pools=tuple(pools), devices=(*SHARED, "dma0"))
     assert pools or is_right(done, module)  # QEMU runs a private pool
@@ -86,7 +96,9 @@ def test_parts_of_engine_and_core_are_views_of_one_tensor(pools: Sequence[PoolIn
     kinds = [row["kind"] for row in done.metadata["operators"]]
     copies = ["device_copy"] * 4 if pools else []
     work = ["relu", *["conv2d"] * 2, *["fully_connected"] * 2]
-    assert sorted(kinds) == sorted([*work, *copies]), "nothing is sliced or concatenated in a copy"
+    assert sorted(kinds) == sorted([*work, *copies]), (
+        "nothing is sliced or concatenated in a copy"
+    )
     entry = done.module.entry
     assert isinstance(entry, tir.PrimFunc)
     calls = [call for call in prim_calls(entry.body) if call.op >= 0]
@@ -97,12 +109,17 @@ def test_parts_of_engine_and_core_are_views_of_one_tensor(pools: Sequence[PoolIn
 @pytest.mark.parametrize("speed", [1, 4])
 def test_parts_are_predicted_to_end_together(speed: int) -> None:
     done = compiled(network(rows=64), target=f"vanilla -macs-per-cycle={speed}")
-    engine, core = macs(done)["y_vanilla0"] / speed, predict_instructions(done)[index(done)]
+    engine, core = (
+        macs(done)["y_vanilla0"] / speed,
+        predict_instructions(done)[index(done)],
+    )
     assert abs(engine - core) < 64 * 72 * 2.5, "the core's time for a row"
 
 
 def index(done: Compilation, name: str = "y_cpu0") -> int:
-    return next(int(row["index"]) for row in done.metadata["operators"] if row["name"] == name)
+    return next(
+        int(row["index"]) for row in done.metadata["operators"] if row["name"] == name
+    )
 
 
 def test_slow_engine_or_transfer_leaves_the_operator_to_the_core() -> None:
@@ -113,7 +130,9 @@ def test_slow_engine_or_transfer_leaves_the_operator_to_the_core() -> None:
             return 100_000_000
 
     fw.register_backend(Remote)
-    done = compiled(network(), target="remote -macs-per-cycle=1", devices=("cpu0", "remote0"))
+    done = compiled(
+        network(), target="remote -macs-per-cycle=1", devices=("cpu0", "remote0")
+    )
     assert set(macs(done)) == {"y"}
 
 
@@ -137,7 +156,9 @@ class Whole(VanillaAccelerator):
 
     def patterns(self) -> Sequence[PatternEntry]:
         (entry, *_) = super().patterns()
-        return [replace(entry, predicate=lambda match: match.ops[0].output.shape[1] == 20)]
+        return [
+            replace(entry, predicate=lambda match: match.ops[0].output.shape[1] == 20)
+        ]
 
 
 class Library(VanillaAccelerator):
@@ -147,15 +168,29 @@ class Library(VanillaAccelerator):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"offload": (("y", "vanilla:101"),)}, "y=vanilla:101 is invalid: a share is a percent"),
+        (
+            {"offload": (("y", "vanilla:101"),)},
+            "y=vanilla:101 is invalid: a share is a percent",
+        ),
         ({"offload": (("y", "cpu:50"),)}, "y=cpu:50 is invalid: a share is a percent"),
-        ({"offload": (("y", "one-row:50"),)}, "y=one-row:50 is invalid: it cannot be divided"),
-        ({"offload": (("y", "library:50"),)}, "y=library:50 is invalid: the target does not"),
-        ({"devices": ("cpu0", "vanilla1")}, "there is no device vanilla1: the board has"),
+        (
+            {"offload": (("y", "one-row:50"),)},
+            "y=one-row:50 is invalid: it cannot be divided",
+        ),
+        (
+            {"offload": (("y", "library:50"),)},
+            "y=library:50 is invalid: the target does not",
+        ),
+        (
+            {"devices": ("cpu0", "vanilla1")},
+            "there is no device vanilla1: the board has",
+        ),
         ({"pipeline_runs": True}, "operators are split over core and accelerator"),
     ],
 )
-def test_requests_that_cannot_be_fulfilled_are_errors(given: dict[str, Any], said: str) -> None:
+def test_requests_that_cannot_be_fulfilled_are_errors(
+    given: dict[str, Any], said: str
+) -> None:
     fw.register_backend(Whole)
     fw.register_backend(Library)
     with pytest.raises(UsageError, match=re.escape(said)):
@@ -168,16 +203,28 @@ def test_call_of_which_the_engine_takes_no_part_stays_whole() -> None:
     assert set(macs(done)) == {"y"}
 
 
-def test_command_line_passes_shares(digits_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_passes_shares(
+    digits_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["compile", str(digits_path), "--target", "vanilla", "--offload"]
-    assert main([*words, "conv_2d_2=vanilla:50", "--offload", "conv_2d_3=vanilla:200"]) != 0
-    assert "--offload conv_2d_3=vanilla:200 is invalid: a share is" in capsys.readouterr().err
+    assert (
+        main([*words, "conv_2d_2=vanilla:50", "--offload", "conv_2d_3=vanilla:200"])
+        != 0
+    )
+    assert (
+        "--offload conv_2d_3=vanilla:200 is invalid: a share is"
+        in capsys.readouterr().err
+    )
 
 
 def test_parts_share_no_cache_line() -> None:
     pools = (PoolInfo("sram", cache_line=32),)
-    done = compiled(network(dense=True), devices=(), pools=pools, offload=(("z", "vanilla:50"),))
-    assert macs(done)["z_vanilla0"] == 4 * macs(done)["z_cpu0"], "32 and 8 of 40 outputs"
+    done = compiled(
+        network(dense=True), devices=(), pools=pools, offload=(("z", "vanilla:50"),)
+    )
+    assert macs(done)["z_vanilla0"] == 4 * macs(done)["z_cpu0"], (
+        "32 and 8 of 40 outputs"
+    )
 
 
 def test_engine_and_two_cores_split_an_operator() -> None:
@@ -195,8 +242,12 @@ def test_engine_and_core_work_at_the_same_time_in_qemu() -> None:
         done, after_run=lambda session: outputs.append(session.run(sample)["y"])
     ).timeline
     assert line is not None
-    assert np.array_equal(outputs[0], evaluate_graph(module, sample, op_table(), {})["y"])
-    calls = [item for item in line.schedule if item.call.op in (index(done), index(done) - 2)]
+    assert np.array_equal(
+        outputs[0], evaluate_graph(module, sample, op_table(), {})["y"]
+    )
+    calls = [
+        item for item in line.schedule if item.call.op in (index(done), index(done) - 2)
+    ]
     assert {item.call.device for item in calls} == {"vanilla0", ""}
     assert any({a, b} == {*calls} for a, b in parallel_calls(line.schedule))
     took = max(item.end for item in calls) - min(item.begin for item in calls)
@@ -205,7 +256,7 @@ def test_engine_and_core_work_at_the_same_time_in_qemu() -> None:
     assert took < 0.8 * sum(macs(done).values())
 
 
-# ---- planted defects ----------------------------------------------------------------------------
+# ---- planted defects -----------------------------------------------------------------
 
 
 def on_board() -> Compilation:
@@ -229,18 +280,24 @@ def test_wait_that_is_too_late_is_found() -> None:
     wait, copy = steps["vanilla0", "wait"], steps["dma1", "start"]
 
     def later(node: Node) -> Node | None:
-        """Exchange the wait for the accelerator with the start of the copy of its part."""
+        """Exchange the wait for the accelerator with the start of the copy of its
+        part.
+        """
         return copy if node == wait else wait if node == copy else None
 
     found = diagnose_async_calls(changed(done, later), done.module.functions)
-    assert re.search(r"on dma1 reads bank .* while @vanilla_conv2d_0 .* is in flight", found[0])
+    assert re.search(
+        r"on dma1 reads bank .* while @vanilla_conv2d_0 .* is in flight", found[0]
+    )
 
 
 def test_part_that_reads_invisible_input_is_found() -> None:
     done = on_board()
     entry = done.module.entry
     assert isinstance(entry, tir.PrimFunc)
-    source, target, _ = next(c.args for c in prim_calls(entry.body) if c.device == "dma0")
+    source, target, _ = next(
+        c.args for c in prim_calls(entry.body) if c.device == "dma0"
+    )
     assert isinstance(source, tir.AccessPtr)
     assert isinstance(target, tir.AccessPtr)
 
@@ -254,5 +311,6 @@ def test_part_that_reads_invisible_input_is_found() -> None:
 
     found = [*diagnose_devices(changed(done, uncopied), done.module)]
     assert re.search(
-        r"on vanilla0 uses a_rows, which is in sram; this device can access bank", found[0]
+        r"on vanilla0 uses a_rows, which is in sram; this device can access bank",
+        found[0],
     )

@@ -1,4 +1,6 @@
-"""Partitions in several steps: each keeps the earlier ones and assigns what is still open."""
+"""Partitions in several steps: each keeps the earlier ones and assigns what is still
+open.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from tests.backends.toy_backends import Toy, chain
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 MODEL = Model(
-    chain(("add", "x z", "a"), ("relu", "a", "b"), ("tanh", "b", "c"), ("relu", "c", "d"))
+    chain(
+        ("add", "x z", "a"), ("relu", "a", "b"), ("tanh", "b", "c"), ("relu", "c", "d")
+    )
 )
 
 
@@ -64,11 +68,15 @@ def test_each_step_keeps_the_work_of_the_earlier_ones():
     assert body_of(second.module) == ["one_add", "one_relu", "two_tanh", "two_relu"]
     kept = {k: f for k, f in first.module.functions.items() if k != "main"}
     assert {k: second.module.functions[k] for k in kept} == kept
-    assert all(f.attrs["marks"] == 1 for k, f in second.module.functions.items() if k != "main")
+    assert all(
+        f.attrs["marks"] == 1 for k, f in second.module.functions.items() if k != "main"
+    )
     assert partition(second, "one, two").module == second.module
     together = partition(MODEL, "one, two", offload={"d": "two"})
     assert compile_for(second).tree.files == compile_for(together).tree.files
-    with_target = compile_for(first, target="two")  # the same step as part of a compilation
+    with_target = compile_for(
+        first, target="two"
+    )  # the same step as part of a compilation
     assert with_target.tree.files == compile_for(second).tree.files
 
 
@@ -77,7 +85,9 @@ def test_steps_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture
     save_module(MODEL.module, files[0])
     words = ["--target", "one", "--offload", "d=cpu", "-o", files[1]]
     assert main(["partition", files[0], *words]) == 0
-    assert main(["partition", files[1], "--target", "two", "-o", files[2], "--json"]) == 0
+    assert (
+        main(["partition", files[1], "--target", "two", "-o", files[2], "--json"]) == 0
+    )
     shown = json.loads("{" + capsys.readouterr().out.partition("\n{")[2])
     assert [(row["target"], row["operators"]) for row in shown["targets"]] == [
         ("one", 2),
@@ -88,7 +98,9 @@ def test_steps_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_predicate_chooses_operators():
-    last = partition(MODEL, "one", where=lambda match: match.calls[-1].outputs[0].name == "d")
+    last = partition(
+        MODEL, "one", where=lambda match: match.calls[-1].outputs[0].name == "d"
+    )
     assert body_of(last.module) == ["add", "relu", "tanh", "one_relu"]
     rest = partition(last, "one")
     assert body_of(rest.module) == ["one_add", "one_relu", "tanh", "one_relu"]
@@ -99,14 +111,20 @@ def test_a_predicate_chooses_operators():
     [
         ({"b": "two"}, "eager", ["one_add", "two_relu", "two_tanh", "one_relu"]),
         ({"b": "two"}, "none", ["add", "two_relu", "tanh", "relu"]),
-        ({"b": "two", "a": "cpu"}, "eager", ["add", "two_relu", "two_tanh", "one_relu"]),
+        (
+            {"b": "two", "a": "cpu"},
+            "eager",
+            ["add", "two_relu", "two_tanh", "one_relu"],
+        ),
     ],
 )
 def test_offloaded_operators_precede_the_method(offload, how, expected, tmp_path: Path):
     given = {"target": "one, two", "offload": tuple(offload.items())}
     choice = partition_model(MODEL, given, PartitionRequest(how))
     rows = compile_for(choice.model, **choice.options).metadata["operators"]
-    assert [row["schedule"] == "toy" for row in rows] == ["_" in name for name in expected]
+    assert [row["schedule"] == "toy" for row in rows] == [
+        "_" in name for name in expected
+    ]
     if how == "none":
         assert body_of(choice.model.module) == expected
     else:
@@ -116,9 +134,15 @@ def test_offloaded_operators_precede_the_method(offload, how, expected, tmp_path
 @pytest.mark.parametrize(
     ("offload", "said"),
     [
-        ({"bb": "one"}, r"--offload bb=one is invalid: no operator makes it\. Try: b\."),
+        (
+            {"bb": "one"},
+            r"--offload bb=one is invalid: no operator makes it\. Try: b\.",
+        ),
         ({"b": "three"}, r"there is no target three\. Try: cpu, one, two\."),
-        ({"a": "two"}, r"no pattern of the target takes it\. Try: firmwright backends two"),
+        (
+            {"a": "two"},
+            r"no pattern of the target takes it\. Try: firmwright backends two",
+        ),
     ],
 )
 def test_offload_that_is_impossible_is_an_error(offload, said):
@@ -130,20 +154,40 @@ def test_offload_that_is_impossible_is_an_error(offload, said):
 
 def test_an_operator_of_an_earlier_step_cannot_be_offloaded_elsewhere():
     first = partition(MODEL, "one")
-    with pytest.raises(UsageError, match="--offload b=two is invalid: it is assigned to one alrea"):
+    with pytest.raises(
+        UsageError, match="--offload b=two is invalid: it is assigned to one alrea"
+    ):
         partition(first, "two", offload={"b": "two"})
-    assert partition(first, "two", offload={"b": "one"}).module == partition(first, "two").module
+    assert (
+        partition(first, "two", offload={"b": "one"}).module
+        == partition(first, "two").module
+    )
 
 
 def test_collage_searches_the_open_operators(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Toy, "cost", lambda self, match: 1)
     first = partition(MODEL, "one", offload={"d": "cpu"})
     result = search_partition(first, {"target": "two"}, PartitionRequest("collage"))
-    assert body_of(result.model.module) == ["one_add", "one_relu", "two_tanh", "one_relu"]
-    assert [part.target for part in result.partition.parts] == ["one", "one", "two", "one"]
+    assert body_of(result.model.module) == [
+        "one_add",
+        "one_relu",
+        "two_tanh",
+        "one_relu",
+    ]
+    assert [part.target for part in result.partition.parts] == [
+        "one",
+        "one",
+        "two",
+        "one",
+    ]
     monkeypatch.setattr(Toy, "transfer", lambda self, size_bytes: 10**6)
     result = search_partition(first, {"target": "two"}, PartitionRequest("collage"))
-    assert [part.target for part in result.partition.parts] == ["one", "one", "cpu", "cpu"]
+    assert [part.target for part in result.partition.parts] == [
+        "one",
+        "one",
+        "cpu",
+        "cpu",
+    ]
 
 
 def test_collage_respects_offloaded_operators(monkeypatch: pytest.MonkeyPatch):
@@ -165,6 +209,10 @@ def test_result_of_a_search_is_applied_to_the_partly_partitioned_module(
     file.write_text(result.partition.text())
     applied = partition_model(first, given, PartitionRequest(str(file))).model
     assert applied.module == result.model.module
-    file.write_text(result.partition.text().replace('"target": "one"', '"target": "two"', 1))
-    with pytest.raises(UsageError, match="the operator of a is assigned to one already"):
+    file.write_text(
+        result.partition.text().replace('"target": "one"', '"target": "two"', 1)
+    )
+    with pytest.raises(
+        UsageError, match="the operator of a is assigned to one already"
+    ):
         partition_model(first, given, PartitionRequest(str(file)))

@@ -28,16 +28,24 @@ def flow(folder: Path) -> Path:
 
 MODELS: dict[str, Callable[[Path], Compilation]] = {
     "fused": lambda folder: compile_for(load_model(QAT), "host"),
-    "rows": lambda folder: compile_for(load_model(KEYWORD), "mps2-an386", optimize="ram"),
-    "size": lambda folder: compile_for(load_model(KEYWORD), "mps2-an386", optimize="size"),
+    "rows": lambda folder: compile_for(
+        load_model(KEYWORD), "mps2-an386", optimize="ram"
+    ),
+    "size": lambda folder: compile_for(
+        load_model(KEYWORD), "mps2-an386", optimize="size"
+    ),
     "called": lambda folder: compile_for(load_model(flow(folder)), "host"),
-    "partitioned": lambda folder: compile_for(load_model(KEYWORD), "host", target="squeeze, c"),
+    "partitioned": lambda folder: compile_for(
+        load_model(KEYWORD), "host", target="squeeze, c"
+    ),
 }
 
 
 @pytest.mark.usefixtures("squeeze")
 @pytest.mark.parametrize("name", MODELS)
-def test_c_metadata_and_debug_agree_on_operator_numbers(name: str, tmp_path: Path) -> None:
+def test_c_metadata_and_debug_agree_on_operator_numbers(
+    name: str, tmp_path: Path
+) -> None:
     compiled = MODELS[name](tmp_path)
     text = str(compiled.tree.files[f"model/{compiled.module.name}.c"])
     kinds = {operator.index: operator.kind for operator in compiled.summary.operators}

@@ -1,4 +1,6 @@
-"""Devices and scopes: visible pools, the fewest copies, private constants, contradictions."""
+"""Devices and scopes: visible pools, the fewest copies, private constants,
+contradictions.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def engines() -> str:
     return "adder, multiplier, host"
 
 
-MODULE = chain(("tanh", "x", "a"), ("add", "a z", "b"), ("mul", "b z", "c"), ("tanh", "c", "d"))
+MODULE = chain(
+    ("tanh", "x", "a"), ("add", "a z", "b"), ("mul", "b z", "c"), ("tanh", "c", "d")
+)
 
 
 def compiled(module: IRModule = MODULE, **given: Any) -> Compilation:
@@ -75,11 +79,15 @@ def is_right(done: Compilation, module: IRModule) -> bool:
     rng = np.random.Generator(np.random.PCG64(2))
     entry = module.entry
     assert isinstance(entry, Function)
-    inputs = {v.name: rng.normal(size=v.type.shape).astype(np.float32) for v in entry.params}
+    inputs = {
+        v.name: rng.normal(size=v.type.shape).astype(np.float32) for v in entry.params
+    }
     with open_session(done, in_process=True) as session:
         result = session.run(inputs)
     error = evaluate_graph(module, inputs, op_table(), {})
-    return all(np.allclose(result[v.name], error[v.name], atol=1e-6) for v in entry.results)
+    return all(
+        np.allclose(result[v.name], error[v.name], atol=1e-6) for v in entry.results
+    )
 
 
 @pytest.mark.host_c
@@ -216,7 +224,9 @@ def test_regions_have_the_scopes_of_their_tensors() -> None:
         seen.append(tuple(kernel.scope(b) for b in (*kernel.inputs, *kernel.outputs)))
         return default_loops(function, module, target)
 
-    BACKENDS.register(Engine({"sum": op("add")}, name="adder", device="npu0", hook=hook))
+    BACKENDS.register(
+        Engine({"sum": op("add")}, name="adder", device="npu0", hook=hook)
+    )
     module = chain(("add", "x z", "a"), ("tanh", "a", "b"))
     compile_for(module, target="adder, host", pools=POOLS)
     assert seen == [("npu_sram", "npu_sram", "npu_sram")]

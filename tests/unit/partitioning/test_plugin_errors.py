@@ -1,4 +1,6 @@
-"""Exceptions in backends are errors of the backend: hook, function, file and exit status."""
+"""Exceptions in backends are errors of the backend: hook, function, file and exit
+status.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,20 @@ class Npu(Backend):
 """
 PASS = 'return {"%s": [Pass("mine", broken)]}'
 CASES = {
-    "import": ("\nbroken()\n", "the import of npu:Npu, the entry point of the backend npu,"),
+    "import": (
+        "\nbroken()\n",
+        "the import of npu:Npu, the entry point of the backend npu,",
+    ),
     "__init__": ("def __init__(self): broken()", "the backend npu"),
     "patterns": ("def patterns(self): broken()", "the backend npu"),
     "predicate": (
         "def patterns(self): return [PatternEntry('curve', op('tanh'), broken)]",
         r"the predicate of npu.curve, for the tanh that computes a,",
     ),
-    "generate": ("generate = broken", "`generate` of target npu, for the function @npu_tanh_0,"),
+    "generate": (
+        "generate = broken",
+        "`generate` of target npu, for the function @npu_tanh_0,",
+    ),
     "lower": ("lower = broken", "`lower` of target npu, for the function @npu_tanh_0,"),
     "call": (
         "generate = lambda self, kernel: kernel.call('sin')",
@@ -83,10 +91,14 @@ WRONG_RESULTS = {
 
 
 @pytest.fixture
-def failing(install: Callable[[str, str, dict[str, str]], None]) -> Callable[[str], None]:
+def failing(
+    install: Callable[[str, str, dict[str, str]], None],
+) -> Callable[[str], None]:
     def installed(case: str) -> None:
         text = CASES[case][0]
-        source = SOURCE if case != "lower" else SOURCE.replace("def generate", "def other")
+        source = (
+            SOURCE if case != "lower" else SOURCE.replace("def generate", "def other")
+        )
         indented = text if text.startswith("\n") else f"\n    {text}\n"
         install("npu", "npu:Npu", {"__init__.py": source + indented})
 
@@ -95,7 +107,10 @@ def failing(install: Callable[[str, str, dict[str, str]], None]) -> Callable[[st
 
 @pytest.mark.parametrize("case", CASES)
 def test_exception_in_a_backend_names_hook_function_and_file(
-    case: str, failing: Callable[[str], None], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    case: str,
+    failing: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     failing(case)
     model = tmp_path / "toy.fwir"
@@ -105,7 +120,11 @@ def test_exception_in_a_backend_names_hook_function_and_file(
     shown = capsys.readouterr()
     error = json.loads(shown.out)["error"]
     assert (error["code"], shown.err) == ("plugin", "")
-    raised = r"InternalError: \w+ has no call of sin" if case == "call" else "KeyError: 'key'"
+    raised = (
+        r"InternalError: \w+ has no call of sin"
+        if case == "call"
+        else "KeyError: 'key'"
+    )
     assert re.fullmatch(rf"{CASES[case][1]} raised {raised}\.", error["what"])
     assert re.search(r"/npu/__init__\.py:\d+, in (broken|<lambda>)$", error["where"])
     assert "--debug" in error["hint"]
@@ -121,12 +140,23 @@ def test_a_result_of_the_wrong_type_is_an_error_of_the_backend(
     install("npu", "npu:Npu", {"__init__.py": f"{SOURCE}\n    {method}\n"})
     model = tmp_path / "toy.fwir"
     model.write_text(print_module(chain(("tanh", "x", "a"))))
-    assert main(["compile", str(model), "--target", "npu", "-o", str(tmp_path / "out")]) == 2
+    assert (
+        main(["compile", str(model), "--target", "npu", "-o", str(tmp_path / "out")])
+        == 2
+    )
     assert WRONG_RESULTS[method] in capsys.readouterr().err
 
 
 def test_only_one_module_calls_the_methods_of_backends() -> None:
-    methods = {"cost", "rejections", "transfer", "library", "c_files", "c_flags", "patterns"}
+    methods = {
+        "cost",
+        "rejections",
+        "transfer",
+        "library",
+        "c_files",
+        "c_flags",
+        "patterns",
+    }
     doors = {"backend_calls.py", "backend.py"}
     callers = [
         f"{file.name}:{node.lineno}"
@@ -155,7 +185,10 @@ def overlapping_planner(
 
 @pytest.mark.parametrize(
     ("planner", "problem"),
-    [(broken_planner, "raised KeyError: 'key'"), (overlapping_planner, "raised InternalError")],
+    [
+        (broken_planner, "raised KeyError: 'key'"),
+        (overlapping_planner, "raised InternalError"),
+    ],
 )
 def test_a_defect_of_an_installed_planner_is_an_error_of_its_package(
     planner: Planner, problem: str, monkeypatch: pytest.MonkeyPatch

@@ -47,15 +47,21 @@ def test_input_and_output_are_in_the_bank(also_core: bool) -> None:
 @pytest.mark.qemu
 def test_port_copies_by_dma_in_qemu() -> None:
     module = network(("x", "a"), ("a", "b"))
-    done = compile_for(module, target="vanilla", board="mps2-an521", device_assignments=IN_BANK)
+    done = compile_for(
+        module, target="vanilla", board="mps2-an521", device_assignments=IN_BANK
+    )
     assert set(pools(done).values()) == {"bank"}
     image = build_image(done)
-    assert {"fwr_port_pool_write", "fwr_port_pool_read"} <= {s.name for s in image.sizes.symbols}
+    assert {"fwr_port_pool_write", "fwr_port_pool_read"} <= {
+        s.name for s in image.sizes.symbols
+    }
     assert verify(done, samples=3).exact
 
 
 @pytest.mark.parametrize("device", ["cpu0", "vanilla1"])
 def test_a_bank_of_another_device_is_refused(device: str) -> None:
     options = {"pools": BANKS, "device_assignments": (("x", device, "bank"),)}
-    with pytest.raises(UsageError, match=r"the tensor x cannot be in bank: the device .* sram"):
+    with pytest.raises(
+        UsageError, match=r"the tensor x cannot be in bank: the device .* sram"
+    ):
         compile_for(network(("x", "a")), target="vanilla, vanilla, host", **options)

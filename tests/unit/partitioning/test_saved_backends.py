@@ -1,4 +1,6 @@
-"""Lowered modules compile to the same bytes where the plug-ins of their backends are missing."""
+"""Lowered modules compile to the same bytes where the plug-ins of their backends are
+missing.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,12 @@ DIGITS = ROOT / "examples" / "01_digits" / "digits.tflite"
 LOWERED = ("relay-to-tir", "usmp")
 
 
-def saved(model: Model, folder: Path, **given: object) -> tuple[dict[str, Path], dict[str, object]]:
-    """Compile, save the module after each pass, and return the files by pass and the project."""
+def saved(
+    model: Model, folder: Path, **given: object
+) -> tuple[dict[str, Path], dict[str, object]]:
+    """Compile, save the module after each pass, and return the files by pass and the
+    project.
+    """
     paths: dict[str, Path] = {}
 
     def watch(name: str, module: IRModule) -> None:
@@ -36,7 +42,9 @@ def saved(model: Model, folder: Path, **given: object) -> tuple[dict[str, Path],
 
 def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BACKENDS, "_known", {})
-    monkeypatch.setattr("firmwright.targets.backend_registry.entry_points", lambda group: [])
+    monkeypatch.setattr(
+        "firmwright.targets.backend_registry.entry_points", lambda group: []
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +65,9 @@ def test_a_saved_module_contains_everything_from_the_plugin(
     again = tmp_path / "again.fwir"
     save_module(load_model(paths["usmp"], trust=True).module, again)
     assert again.read_text() == paths["usmp"].read_text()
-    hint = f"unknown target kind '{fixture}'. Try: .* install the package of that backend"
+    hint = (
+        f"unknown target kind '{fixture}'. Try: .* install the package of that backend"
+    )
     with pytest.raises(UsageError, match=hint):
         compile_for(load_model(paths["partition"]))
 
@@ -75,13 +85,18 @@ def test_devices_and_visible_pools_are_recorded(
     without_plugins(monkeypatch)
     for stage in LOWERED:
         again = compile_for(load_model(paths[stage], trust=True)).tree.files
-        assert {**again, "metadata.json": ""} == {**files, "metadata.json": ""}  # the pools' origin
+        assert {**again, "metadata.json": ""} == {
+            **files,
+            "metadata.json": "",
+        }  # the pools' origin
 
 
 def test_library_of_a_saved_module_is_not_needed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv(PATH_VARIABLE, str(ROOT / "tests" / "extensions" / "cmsis_nn" / "stand_in"))
+    monkeypatch.setenv(
+        PATH_VARIABLE, str(ROOT / "tests" / "extensions" / "cmsis_nn" / "stand_in")
+    )
     given = {"target": "cmsis-nn", "numerics": "tflm", "board": "mps2-an386"}
     paths, files = saved(load_model(DIGITS), tmp_path, **given)
     monkeypatch.delenv(PATH_VARIABLE)
@@ -118,5 +133,7 @@ def test_a_malformed_record_is_reported(tmp_path: Path, no_backends: None):
     for old, new in (('["name", "toy"]', '["name", 7]'), ('["name", "toy"]', '"name"')):
         assert old in text
         paths["usmp"].write_text(text.replace(old, new))
-        with pytest.raises(ModelError, match="the module's attribute backends is malformed"):
+        with pytest.raises(
+            ModelError, match="the module's attribute backends is malformed"
+        ):
             load_model(paths["usmp"], trust=True)

@@ -46,7 +46,9 @@ def test_it_verifies_in_qemu_with_fewer_bytes_of_weights():
 def test_generated_c_is_part_of_the_module_text():
     def after(module, options_target):
         seen = {}
-        compile_for(module, target=options_target, watch=lambda name, m: seen.update({name: m}))
+        compile_for(
+            module, target=options_target, watch=lambda name, m: seen.update({name: m})
+        )
         return seen
 
     stages = after(load_model(DIGITS), "squeeze")
@@ -54,17 +56,26 @@ def test_generated_c_is_part_of_the_module_text():
     assert len(lowered.files) == 3
     assert parse_module(print_module(lowered)) == lowered
     again = compile_for(parse_module(print_module(lowered)))
-    assert again.tree.files == compile_for(load_model(DIGITS), target="squeeze").tree.files
+    assert (
+        again.tree.files == compile_for(load_model(DIGITS), target="squeeze").tree.files
+    )
 
 
 TARGETS = ("npu1", "squeeze, c", "npu1 -columns=64, squeeze")
 
 
 @pytest.mark.parametrize(
-    "model", [DIGITS, OTHER, pytest.param(KEYWORD, marks=(pytest.mark.models, pytest.mark.deep))]
+    "model",
+    [
+        DIGITS,
+        OTHER,
+        pytest.param(KEYWORD, marks=(pytest.mark.models, pytest.mark.deep)),
+    ],
 )
 @pytest.mark.usefixtures("npu1", "squeeze")
-def test_three_partitionings_compile_elsewhere_to_the_same_bytes(model: Path, tmp_path: Path):
+def test_three_partitionings_compile_elsewhere_to_the_same_bytes(
+    model: Path, tmp_path: Path
+):
     trees = []
     for index, targets in enumerate(TARGETS):
         folder = tmp_path / f"elsewhere{index}"
@@ -74,7 +85,10 @@ def test_three_partitionings_compile_elsewhere_to_the_same_bytes(model: Path, tm
             load_model(folder / "it.fwir"), board="mps2-an386", planner="greedy_by_size"
         )
         straight = compile_for(
-            load_model(model), board="mps2-an386", target=targets, planner="greedy_by_size"
+            load_model(model),
+            board="mps2-an386",
+            target=targets,
+            planner="greedy_by_size",
         )
         assert compiled.tree.files == straight.tree.files
         trees.append(compiled.tree.files)
@@ -94,28 +108,52 @@ def test_models_of_one_firmware_share_a_backends_folder():
 
 
 def compiled_elsewhere(source: bytes, archive: str) -> bytes:
-    """Compile a region like a vendor's compiler: to an object, or an archive with it."""
+    """Compile a region like a vendor's compiler: to an object, or an archive with
+    it.
+    """
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "it.c").write_bytes(source)
-        flags = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-O2"]
-        words = ["arm-none-eabi-gcc", *flags, "-ffreestanding", "-c", "it.c", "-o", "it.o"]
+        flags = [
+            "-mcpu=cortex-m4",
+            "-mthumb",
+            "-mfloat-abi=hard",
+            "-mfpu=fpv4-sp-d16",
+            "-O2",
+        ]
+        words = [
+            "arm-none-eabi-gcc",
+            *flags,
+            "-ffreestanding",
+            "-c",
+            "it.c",
+            "-o",
+            "it.o",
+        ]
         subprocess.run(words, cwd=folder, check=True)
-        subprocess.run(["arm-none-eabi-ar", "rcsD", "it.a", "it.o"], cwd=folder, check=True)
+        subprocess.run(
+            ["arm-none-eabi-ar", "rcsD", "it.a", "it.o"], cwd=folder, check=True
+        )
         return (folder / f"it.{archive}").read_bytes()
 
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("kind", ["o", "a"])
 @pytest.mark.usefixtures("squeeze")
-def test_a_backend_may_bring_objects_instead_of_sources(kind: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_backend_may_bring_objects_instead_of_sources(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+):
     squeeze = type(BACKENDS.all()["squeeze"])
     generate = squeeze.generate
 
     def as_objects(self, kernel):
         generate(self, kernel)
-        result = {name.removesuffix("c") + kind: data for name, data in kernel.files.items()}
-        kernel.files = {name: compiled_elsewhere(data, kind) for name, data in result.items()}
+        result = {
+            name.removesuffix("c") + kind: data for name, data in kernel.files.items()
+        }
+        kernel.files = {
+            name: compiled_elsewhere(data, kind) for name, data in result.items()
+        }
 
     monkeypatch.setattr(squeeze, "generate", as_objects)
     compiled = compile_for(load_model(DIGITS), board="mps2-an386", target="squeeze")

@@ -48,12 +48,16 @@ def test_function_hook_is_called_once_for_equal_functions():
 
 
 def test_equal_functions_in_other_memory_have_kernels_of_their_own() -> None:
-    """A hook may generate other code by memory scope; three sums differ in the scopes alone."""
+    """A hook may generate other code by memory scope; three sums differ in the scopes
+    alone.
+    """
     seen: list[tuple[str, ...]] = []
 
     def hook(function: Function, module: IRModule, target: Target) -> LoweredFunction:
         kernel = BackendKernel(function, module, target)
-        scopes = tuple(kernel.scope(b) or "any" for b in (*kernel.inputs, *kernel.outputs))
+        scopes = tuple(
+            kernel.scope(b) or "any" for b in (*kernel.inputs, *kernel.outputs)
+        )
         seen.append(scopes)
         made = default_loops(function, module, target)
         attrs = {**made.function.attrs, "schedule": " ".join(scopes)}
@@ -61,12 +65,20 @@ def test_equal_functions_in_other_memory_have_kernels_of_their_own() -> None:
 
     module = chain(("add", "x z", "a"), ("add", "a z", "b"), ("add", "b z", "c"))
     pools = (PoolInfo("sram"), PoolInfo("fast"))
-    done = compiled(Toy(SUMS, hook=hook), module, pools=pools, pool_assignments=(("b", "fast"),))
-    assert seen == [("any", "any", "any"), ("any", "any", "fast"), ("fast", "any", "any")]
+    done = compiled(
+        Toy(SUMS, hook=hook), module, pools=pools, pool_assignments=(("b", "fast"),)
+    )
+    assert seen == [
+        ("any", "any", "any"),
+        ("any", "any", "fast"),
+        ("fast", "any", "any"),
+    ]
     plan = done.module.memory_plan
     for call in prim_calls(done.module.aot_main.body):
         assumed = str(done.module.functions[call.callee].attrs["schedule"]).split()
-        buffers = [arg.buffer.name for arg in call.args if isinstance(arg, tir.AccessPtr)]
+        buffers = [
+            arg.buffer.name for arg in call.args if isinstance(arg, tir.AccessPtr)
+        ]
         for scope, name in zip(assumed, buffers, strict=True):
             assert (scope == "fast") == (plan.placements[name].pool == "fast")
 
@@ -76,7 +88,9 @@ def test_a_hook_may_be_passes_over_the_module():
         for function in tuple(module.functions.values()):
             if function.attrs.get("target") == "toy":
                 result = default_loops(function, module, module.targets["toy"])
-                kernel = replace(result.function, attrs={**result.function.attrs, "target": "toy"})
+                kernel = replace(
+                    result.function, attrs={**result.function.attrs, "target": "toy"}
+                )
                 module = module.with_function(kernel)
         return module
 
@@ -100,14 +114,22 @@ def test_hook_that_changes_another_targets_function_is_reported():
     )
 
 
-@pytest.mark.parametrize("phase", ["post_partition", "after_scheduling", "after_planning"])
+@pytest.mark.parametrize(
+    "phase", ["post_partition", "after_scheduling", "after_planning"]
+)
 def test_phase_that_changes_another_targets_function_is_reported(phase):
     def alter(module: IRModule) -> IRModule:
-        other = next(f for f in module.functions.values() if f.attrs.get("target") != "toy")
-        return module.with_function(replace(other, attrs={**other.attrs, "touched": True}))
+        other = next(
+            f for f in module.functions.values() if f.attrs.get("target") != "toy"
+        )
+        return module.with_function(
+            replace(other, attrs={**other.attrs, "touched": True})
+        )
 
     toy = Toy(SUMS, own_phases={phase: (Pass("alter", alter),)})
-    with pytest.raises(UsageError, match=rf"the {phase} pass alter of target toy changed the func"):
+    with pytest.raises(
+        UsageError, match=rf"the {phase} pass alter of target toy changed the func"
+    ):
         compiled(toy)
 
 
@@ -123,7 +145,9 @@ def test_a_pass_may_not_change_constants_of_others_or_the_module():
     ):
         toy = Toy(SUMS, own_phases={"post_partition": (Pass("change", change),)})
         with pytest.raises(UsageError, match=f"changed {what}"):
-            compiled(toy, replace(MODULE, constants={"k": Constant("k", INT8, (1,), b"1")}))
+            compiled(
+                toy, replace(MODULE, constants={"k": Constant("k", INT8, (1,), b"1")})
+            )
 
 
 def altered_settings(module: IRModule) -> IRModule:
@@ -133,7 +157,10 @@ def altered_settings(module: IRModule) -> IRModule:
 @pytest.mark.parametrize(
     ("hook", "said"),
     [
-        (Pass("nothing", lambda module: module), "no hook of target toy made a kernel of the func"),
+        (
+            Pass("nothing", lambda module: module),
+            "no hook of target toy made a kernel of the func",
+        ),
         (
             lambda function, module, target: LoweredFunction(
                 replace(default_loops(function, module, target).function, params=())
@@ -163,7 +190,9 @@ def test_target_selects_the_passes_of_its_functions():
     compiled(Toy(SUMS, passes=choice), stopwatch=watch)
     chosen = {row.name for row in watch.rows if row.target == "toy"}
     assert chosen == {"simplify", "usmp:mine"}
-    assert {"unroll", "fold-pad"} <= {row.name for row in watch.rows if row.target == "cpu"}
+    assert {"unroll", "fold-pad"} <= {
+        row.name for row in watch.rows if row.target == "cpu"
+    }
     assert ran == ["cache-constants-in-ram"]
     wrong = Toy(SUMS, passes=PassSelection(skip=frozenset({"usmp"})))
     with pytest.raises(UsageError, match=r"target toy cannot select pass 'usmp'\."):
@@ -176,7 +205,9 @@ def test_a_pool_that_the_board_lacks_is_an_error():
     assert str(error.value).startswith(
         "the backend toy needs the pool tcm, which board mps2-an386 does not have (its pools: "
     )
-    with pytest.raises(UsageError, match="Try: --pool tcm=BYTES, in addition to the others"):
+    with pytest.raises(
+        UsageError, match="Try: --pool tcm=BYTES, in addition to the others"
+    ):
         compiled(Toy(SUMS, pools=("tcm",)))
 
 
@@ -201,7 +232,9 @@ def test_two_backends_of_one_name_are_refused():
 
     BACKENDS.register(Toy(SUMS))
     BACKENDS.register(Toy(SUMS))
-    with pytest.raises(UsageError, match=r"two backends are called toy: .*Toy and .*Other"):
+    with pytest.raises(
+        UsageError, match=r"two backends are called toy: .*Toy and .*Other"
+    ):
         BACKENDS.register(Other)
 
 
@@ -209,5 +242,7 @@ def test_a_backend_without_a_way_to_make_kernels_is_refused():
     class Idle(Backend):
         name = "idle"
 
-    with pytest.raises(UsageError, match="backend idle: it has neither `lower` nor `generate`"):
+    with pytest.raises(
+        UsageError, match="backend idle: it has neither `lower` nor `generate`"
+    ):
         BACKENDS.register(Idle)

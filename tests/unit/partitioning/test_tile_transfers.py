@@ -36,7 +36,9 @@ BANK = (PoolInfo("sram"), PoolInfo("bank", targets=("vanilla",)))
 
 
 def chain(*operators: str, rows: int = 16) -> IRModule:
-    """Return a chain of operators on `rows` x 8 x 8; each "conv2d" has its own weights."""
+    """Return a chain of operators on `rows` x 8 x 8; each "conv2d" has its own
+    weights.
+    """
     rng = np.random.Generator(np.random.PCG64(5))
     constants: dict[str, Constant] = {}
     lines = []
@@ -49,7 +51,9 @@ def chain(*operators: str, rows: int = 16) -> IRModule:
         weights = rng.integers(-100, 100, (8, 3, 3, 8))
         biases = rng.integers(-100, 100, (8,))
         for name, array, dtype in (("w", weights, INT8), ("b", biases, INT32)):
-            constants[f"{name}{number}"] = Constant.from_array(f"{name}{number}", array, dtype)
+            constants[f"{name}{number}"] = Constant.from_array(
+                f"{name}{number}", array, dtype
+            )
         lines.append(
             f"  {output}: {kind} = conv2d({source}, %w{number}: i8[8, 3, 3, 8] quant(0.01, 0) "
             f"const @w{number}, %b{number}: i32[8] quant(0.12, 0) const @b{number}) "
@@ -68,12 +72,19 @@ def chain(*operators: str, rows: int = 16) -> IRModule:
 
 
 def compiled(module: IRModule, **given: object) -> Compilation:
-    options = {"target": "vanilla, host", "pools": BANK, "devices": ("cpu0", "dma0"), **given}
+    options = {
+        "target": "vanilla, host",
+        "pools": BANK,
+        "devices": ("cpu0", "dma0"),
+        **given,
+    }
     return compile_for(module, **options)
 
 
 def steps(done: Compilation) -> list[str]:
-    """Return the devices that start (s), wait for (w) or execute (-) each call of a run."""
+    """Return the devices that start (s), wait for (w) or execute (-) each call of a
+    run.
+    """
     marks = {"start": "s", "wait": "w", "call": "-"}
     return [f"{marks[call.phase]}{call.device or 'cpu0'}" for call in run_calls(done)]
 
@@ -82,7 +93,9 @@ def run_calls(done: Compilation) -> list[tir.PrimFuncCall]:
     main = done.module.entry
     assert isinstance(main, tir.PrimFunc)
     kernels = done.module.functions
-    return [c for c in prim_calls(main.body) if not kernels[c.callee].attrs.get("keeps")]
+    return [
+        c for c in prim_calls(main.body) if not kernels[c.callee].attrs.get("keeps")
+    ]
 
 
 def is_right(done: Compilation, module: IRModule) -> bool:
@@ -146,7 +159,9 @@ def test_two_channels_transfer_tiles_in_and_out_at_once() -> None:
     for step in steps(two):
         in_flight = in_flight | {step[1:]} if step[0] == "s" else in_flight - {step[1:]}
         together += in_flight == {"dma0", "dma1", "vanilla0"}
-    assert together == 2, "of four tiles, the third and fourth in, the first and second out"
+    assert together == 2, (
+        "of four tiles, the third and fourth in, the first and second out"
+    )
     assert one.module.plan is not None
     assert two.module.plan is not None
     assert two.module.plan.pool_bytes == one.module.plan.pool_bytes
@@ -154,9 +169,13 @@ def test_two_channels_transfer_tiles_in_and_out_at_once() -> None:
 
 def test_double_buffers_take_less_of_the_bank_than_whole_tensors() -> None:
     module = chain("relu", *("conv2d", "relu") * 2)
-    whole = compiled(module, pools=(PoolInfo("sram"), replace(BANK[1], size_bytes=1 << 20)))
+    whole = compiled(
+        module, pools=(PoolInfo("sram"), replace(BANK[1], size_bytes=1 << 20))
+    )
     assert whole.module.plan is not None
-    weights = sum(c.shape[0] * 72 for n, c in module.constants.items() if n.startswith("w"))
+    weights = sum(
+        c.shape[0] * 72 for n, c in module.constants.items() if n.startswith("w")
+    )
     tables = 2 * 3 * 32  # biases, multipliers and shifts of eight channels
     assert whole.module.plan.pool_bytes["bank"] - weights - tables < 2 * 16 * 64
 
@@ -169,8 +188,13 @@ def test_tensors_between_calls_of_one_engine_are_not_transferred() -> None:
 def test_weights_are_in_the_bank_before_the_first_run() -> None:
     done = compiled(chain("conv2d", "conv2d"))
     text = str(done.tree.files[f"model/{done.c_prefix}.c"])
-    head, run = text[: text.index("int32_t net_run(")], text[text.index("int32_t net_run(") :]
-    assert head.count("memcpy(pools->bank") == 6, "weights and biases of two, tables of both"
+    head, run = (
+        text[: text.index("int32_t net_run(")],
+        text[text.index("int32_t net_run(") :],
+    )
+    assert head.count("memcpy(pools->bank") == 6, (
+        "weights and biases of two, tables of both"
+    )
     assert "memcpy" not in run
 
 
@@ -183,7 +207,9 @@ def test_core_copies_if_the_copy_device_refuses() -> None:
 def test_private_pool_is_unused_without_its_engine() -> None:
     names: Callable[[str], list[str]] = lambda target: [  # a table of two  # noqa: E731  # a table of two
         pool.name
-        for pool in compile_for(chain("relu"), board="mps2-an521", target=target).module.pools
+        for pool in compile_for(
+            chain("relu"), board="mps2-an521", target=target
+        ).module.pools
     ]
     assert names("") == ["sram"]
     assert names("vanilla") == ["sram", "bank"]
@@ -204,7 +230,9 @@ def test_a_tiled_module_is_the_same_from_its_text() -> None:
 
 
 def test_missing_copy_device_is_reported() -> None:
-    with pytest.raises(UsageError, match="there is no device dma0: the board has one core, cpu0"):
+    with pytest.raises(
+        UsageError, match="there is no device dma0: the board has one core, cpu0"
+    ):
         compile_for(chain("relu"), board="mps2-an386", devices=("cpu0", "dma0"))
 
 
@@ -226,7 +254,7 @@ def test_double_buffering_hides_transfers() -> None:
     )
 
 
-# ---- planted defects ----------------------------------------------------------------------------
+# ---- planted defects -----------------------------------------------------------------
 
 
 def changed(done: Compilation, rule: Callable[[Node], Node | None]) -> IRModule:
@@ -252,10 +280,14 @@ def test_a_wait_that_is_too_late_is_found_by_verifier_and_trace() -> None:
     tiled = on_board()
 
     def later(node: Node) -> Node | None:
-        """Move the first wait for a tile after the start of the engine that reads it."""
+        """Move the first wait for a tile after the start of the engine that reads
+        it.
+        """
         if not isinstance(node, tir.Seq):
             return None
-        phases = [(s.device, s.phase) for s in node.stmts if isinstance(s, tir.PrimFuncCall)]
+        phases = [
+            (s.device, s.phase) for s in node.stmts if isinstance(s, tir.PrimFuncCall)
+        ]
         if ("dma0", "wait") not in phases:
             return None
         at = phases.index(("dma0", "wait"))
@@ -271,7 +303,10 @@ def test_a_wait_that_is_too_late_is_found_by_verifier_and_trace() -> None:
         r"@device_copy_1 op 1 on dma0 is in flight",
         verifier[0],
     )
-    assert "operator 2 reads bank [0, 576) at 0, but operator 1 on dma0 uses it until" in trace
+    assert (
+        "operator 2 reads bank [0, 576) at 0, but operator 1 on dma0 uses it until"
+        in trace
+    )
 
 
 def test_one_buffer_instead_of_two_is_found_by_verifier_and_trace() -> None:
@@ -288,6 +323,8 @@ def test_one_buffer_instead_of_two_is_found_by_verifier_and_trace() -> None:
     declared = [node for node in walk(main.body) if isinstance(node, tir.DeclBuffer)]
     (first,) = (node for node in declared if node.buffer.name == "v0_rows_in")
     verifier, trace = findings(tiled, changed(tiled, shared))
-    assert any("writes bank [0, 640) while @vanilla_conv2d" in line for line in verifier)
+    assert any(
+        "writes bank [0, 640) while @vanilla_conv2d" in line for line in verifier
+    )
     assert "operator 2 reads bank [0, 576)" in trace
     assert "but operator 4 on dma0 uses it until" in trace

@@ -51,7 +51,9 @@ def test_a_notebook_registers_the_class_of_the_page(monkeypatch: pytest.MonkeyPa
     cell, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     exec(cell, {})
     monkeypatch.setattr(BACKENDS, "_known", {})
-    monkeypatch.setattr("firmwright.targets.backend_registry.entry_points", lambda group: [])
+    monkeypatch.setattr(
+        "firmwright.targets.backend_registry.entry_points", lambda group: []
+    )
     for columns in (1024, 64):  # the cell that defines the class, executed again
         scope = {"__name__": "__main__", "columns": columns}
         exec(DEFINITION, scope)
@@ -114,7 +116,9 @@ def test_pip_installs_the_package_of_the_page(
     pip(environment, "--force-reinstall", "--no-deps", "--no-build-isolation", *package)
     names = ("npu1.h", "npu1.c")
     if form == "wheel":
-        command([python, "-m", "firmwright", "compile", str(DIGITS), *OPTIONS], cwd=tmp_path)
+        command(
+            [python, "-m", "firmwright", "compile", str(DIGITS), *OPTIONS], cwd=tmp_path
+        )
         for name in names:
             copied = tmp_path / "out" / "backend" / "npu1" / name
             assert copied.read_text() == page_files[f"npu1/{name}"]
@@ -130,7 +134,10 @@ def test_installed_backend_has_no_effect_until_it_is_requested():
     before = compile_for(load_model(DIGITS), target="host").tree.files
     with_backend = compile_for(load_model(DIGITS), target="npu1").tree.files
     assert compile_for(load_model(DIGITS)).tree.files == before
-    assert set(with_backend) - set(before) == {"backend/npu1/npu1.c", "backend/npu1/npu1.h"}
+    assert set(with_backend) - set(before) == {
+        "backend/npu1/npu1.c",
+        "backend/npu1/npu1.h",
+    }
     assert '#include "npu1.h"' in with_backend["model/digits.c"]
 
 
@@ -143,7 +150,9 @@ def test_partitioned_function_has_target_symbol_and_composite():
         "composite": "npu1.dense",
     }
     assert parse_module(print_module(module)) == module
-    assert list(partition(load_model(DIGITS), "npu1 -columns=127").module.functions) == ["main"]
+    assert list(
+        partition(load_model(DIGITS), "npu1 -columns=127").module.functions
+    ) == ["main"]
 
 
 @pytest.mark.usefixtures("npu1")
@@ -179,7 +188,10 @@ def test_kernel_equals_the_operator_in_numpy():
     plain = compile_for(load_model(DIGITS)).module
     own = plain.functions["fully_connected_8"]
     assert isinstance(own, tir.PrimFunc)
-    names = {param.name: value for param, value in zip(own.params, (x, expected), strict=False)}
+    names = {
+        param.name: value
+        for param, value in zip(own.params, (x, expected), strict=False)
+    }
     interpret(own, names, INTRINSICS, constants=plain.constants)
     assert np.array_equal(got, expected)
 
@@ -194,11 +206,17 @@ def test_firmware_with_it_verifies_in_qemu():
 
 
 @pytest.mark.usefixtures("npu1")
-def test_backend_is_listed_and_its_attributes_are_checked(capfd: pytest.CaptureFixture[str]):
-    with pytest.raises(UsageError, match=r"target npu1 has no attribute 'colums' .*Try: columns"):
+def test_backend_is_listed_and_its_attributes_are_checked(
+    capfd: pytest.CaptureFixture[str],
+):
+    with pytest.raises(
+        UsageError, match=r"target npu1 has no attribute 'colums' .*Try: columns"
+    ):
         partition(load_model(DIGITS), "npu1 -colums=3")
     assert main(["backends", "--json"]) == 0
-    listed = {row["name"]: row for row in json.loads(capfd.readouterr().out)["backends"]}
+    listed = {
+        row["name"]: row for row in json.loads(capfd.readouterr().out)["backends"]
+    }
     assert {"cmsis-nn", "npu1", "vanilla"} <= set(listed)
     result = listed["npu1"]
     assert result["patterns"] == [
@@ -212,7 +230,9 @@ def test_backend_is_listed_and_its_attributes_are_checked(capfd: pytest.CaptureF
 
 @pytest.mark.host_c
 @pytest.mark.usefixtures("npu1")
-def test_every_pattern_runs_over_the_cases_of_its_operators(capfd: pytest.CaptureFixture[str]):
+def test_every_pattern_runs_over_the_cases_of_its_operators(
+    capfd: pytest.CaptureFixture[str],
+):
     assert main(["backend", "test", "npu1", "--samples", "3", "--json"]) == 0
     (result,) = json.loads(capfd.readouterr().out)["patterns"]
     assert result["differing"] == []
@@ -226,16 +246,30 @@ def test_a_write_past_an_operand_and_another_numpy_meaning_are_found(
     page_files: dict[str, str], install: Install, capfd: pytest.CaptureFixture[str]
 ):
     code = page_files["npu1/npu1.c"].replace("o < outputs", "o <= outputs")
-    text = page_files["npu1/__init__.py"].replace("scaled + y_zero,", "scaled - y_zero,")
+    text = page_files["npu1/__init__.py"].replace(
+        "scaled + y_zero,", "scaled - y_zero,"
+    )
     header = page_files["npu1/npu1.h"]
-    install("npu1", "npu1:Npu1", {"__init__.py": text, "npu1.c": code, "npu1.h": header})
+    install(
+        "npu1", "npu1:Npu1", {"__init__.py": text, "npu1.c": code, "npu1.h": header}
+    )
     assert main(["backend", "test", "npu1", "--json"]) == 1
     data = json.loads(capfd.readouterr().out)
     assert data["error"]["what"] == "2 cases differ."
-    found = [d for d in data["patterns"][0]["differing"] if d["case"].endswith("long_int8")]
+    found = [
+        d for d in data["patterns"][0]["differing"] if d["case"].endswith("long_int8")
+    ]
     guard, value = found
-    assert (guard["check"], guard["tensor"], guard["index"]) == ("guard byte", "n0_y0", [7])
-    assert (value["check"], value["tensor"], value["index"]) == ("numpy meaning", "0.y0", [0, 0])
+    assert (guard["check"], guard["tensor"], guard["index"]) == (
+        "guard byte",
+        "n0_y0",
+        [7],
+    )
+    assert (value["check"], value["tensor"], value["index"]) == (
+        "numpy meaning",
+        "0.y0",
+        [0, 0],
+    )
     assert value["actual"] != value["expected"]
 
 
@@ -243,7 +277,10 @@ def test_a_write_past_an_operand_and_another_numpy_meaning_are_found(
     ("result", "problem"),
     [
         ("[0, 1, 2]", "npu1_multiply: y: the numpy meaning returns 3 elements of 10."),
-        ("missing", r"in multiply: the numpy meaning of npu1_multiply raised NameError"),
+        (
+            "missing",
+            r"in multiply: the numpy meaning of npu1_multiply raised NameError",
+        ),
     ],
 )
 def test_a_defect_of_a_numpy_meaning_is_the_extensions(
@@ -259,8 +296,14 @@ def test_a_defect_of_a_numpy_meaning_is_the_extensions(
 @pytest.mark.parametrize(
     ("names", "hint"),
     [
-        ('"npu1.h",', "add the file that defines npu1_multiply to `c_files` of the backend npu1"),
-        ('"npu1.c",', "add the file npu1.h to `c_files` of the backend npu1: now npu1.c."),
+        (
+            '"npu1.h",',
+            "add the file that defines npu1_multiply to `c_files` of the backend npu1",
+        ),
+        (
+            '"npu1.c",',
+            "add the file npu1.h to `c_files` of the backend npu1: now npu1.c.",
+        ),
         (
             '"npu2.c",',
             "add it to the package's data (hatchling: packages, setuptools: package-data)",

@@ -1,4 +1,6 @@
-"""Tests of pool assignment: every use carries the pool, and invalid requests are reported."""
+"""Tests of pool assignment: every use carries the pool, and invalid requests are
+reported.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +61,14 @@ def test_an_assigned_tensor_is_planned_into_its_pool(board: str) -> None:
 @pytest.mark.parametrize(
     ("pin", "message"),
     [
-        (("hiden", "dtcm"), r"'hiden' cannot .*: no planned tensor has this name. Try: hidden\."),
-        (("hidden", "dtmc"), r"to pool 'dtmc': no writable pool has this name\. Try: dtcm\."),
+        (
+            ("hiden", "dtcm"),
+            r"'hiden' cannot .*: no planned tensor has this name. Try: hidden\.",
+        ),
+        (
+            ("hidden", "dtmc"),
+            r"to pool 'dtmc': no writable pool has this name\. Try: dtcm\.",
+        ),
         (("hidden", "flash"), "no writable pool has this name"),
         (("weights", "dtcm"), "it is a constant, which is part of the program"),
     ],

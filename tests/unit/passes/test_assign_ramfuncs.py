@@ -1,4 +1,6 @@
-"""Functions in RAM: those with the most time per byte of code, as far as there is room."""
+"""Functions in RAM: those with the most time per byte of code, as far as there is
+room.
+"""
 
 from dataclasses import replace
 

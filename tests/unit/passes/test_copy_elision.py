@@ -60,8 +60,14 @@ def test_splits_and_concatenations_along_the_outermost_axis_are_elided() -> None
     ("body", "results"),
     [
         (JOINED, "%z, %d"),  # the caller looks at a part
-        (f"{MADE} %y: {WHOLE} = concatenation(%c, %a) {{axis=1}} %z: {WHOLE} = relu(%y)", "%z"),
-        (f"{MADE} %y: {WHOLE} = concatenation(%c, %c) {{axis=1}} %z: {WHOLE} = relu(%y)", "%z"),
+        (
+            f"{MADE} %y: {WHOLE} = concatenation(%c, %a) {{axis=1}} %z: {WHOLE} = relu(%y)",
+            "%z",
+        ),
+        (
+            f"{MADE} %y: {WHOLE} = concatenation(%c, %c) {{axis=1}} %z: {WHOLE} = relu(%y)",
+            "%z",
+        ),
     ],
     ids=["a result", "a part of something else", "twice the same"],
 )
@@ -82,13 +88,17 @@ def test_a_module_without_elidable_copies_is_unchanged() -> None:
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize("body", [JOINED, SLICED, NESTED], ids=["joined", "sliced", "nested"])
+@pytest.mark.parametrize(
+    "body", [JOINED, SLICED, NESTED], ids=["joined", "sliced", "nested"]
+)
 def test_elided_copies_do_not_change_results(body: str) -> None:
     module = graph(body, "%w" if body is NESTED else "%z")
     done = compile_model(module, Options())
     main = done.module.entry
     assert isinstance(main, tir.PrimFunc)
-    operators = {done.module.functions[c.callee].attrs["op"] for c in prim_calls(main.body)}
+    operators = {
+        done.module.functions[c.callee].attrs["op"] for c in prim_calls(main.body)
+    }
     assert operators <= {"relu", "relu6"}
     assert verify(done, samples=3, open_with=open_checked_session).exact
     again = compile_model(parse_module(print_module(done.module)), Options())

@@ -43,7 +43,9 @@ def test_results_are_equal(scales: str) -> None:
     assert [call.op for call in converted.entry.body] == ["conv2d"]
     assert diagnose_graph(converted.entry, converted, OPS) == []
     x = np.random.default_rng(1).integers(-128, 128, (1, 5, 6, 1)).astype(np.int8)
-    before, after = (evaluate_graph(one, {"x": x}, OPS, {})["y"] for one in (module, converted))
+    before, after = (
+        evaluate_graph(one, {"x": x}, OPS, {})["y"] for one in (module, converted)
+    )
     np.testing.assert_array_equal(before, after)
     assert len(np.unique(before)) > 5
 
@@ -55,7 +57,12 @@ def test_floats_convert_in_large_windows_only() -> None:
         array = np.arange(rows * 12, dtype=np.float32).reshape(1, rows, 4, 3)
         weights = Value("w", TensorType(array.shape, FLOAT32), "w")
         y = Value("y", TensorType((1, 10 - rows, 6, 3), FLOAT32))
-        window = {"padding": (0,) * 4, "stride": (1, 1), "dilation": (1, 1), "activation": "none"}
+        window = {
+            "padding": (0,) * 4,
+            "stride": (1, 1),
+            "dilation": (1, 1),
+            "activation": "none",
+        }
         call = Call(
             "depthwise_conv2d",
             (value, weights),
@@ -69,7 +76,9 @@ def test_floats_convert_in_large_windows_only() -> None:
     small, large = convolution(3), convolution(4)
     assert PASS(small) is small
     x = np.random.default_rng(2).normal(size=(1, 9, 9, 1)).astype(np.float32)
-    before, after = (evaluate_graph(m, {"x": x}, OPS, {})["y"] for m in (large, PASS(large)))
+    before, after = (
+        evaluate_graph(m, {"x": x}, OPS, {})["y"] for m in (large, PASS(large))
+    )
     np.testing.assert_allclose(before, after, rtol=1e-6)
 
 

@@ -39,7 +39,10 @@ def entry(module: IRModule) -> Function:
 
 def devices(module: IRModule) -> dict[str, VirtualDevice]:
     """Return every value with its device."""
-    values = (*entry(module).sources, *(v for call in entry(module).body for v in call.outputs))
+    values = (
+        *entry(module).sources,
+        *(v for call in entry(module).body for v in call.outputs),
+    )
     return {value.name: value.virtual_device for value in values}
 
 
@@ -69,7 +72,9 @@ def test_every_pass_preserves_devices_and_spans(
     file: str, placed_before: bool, model_path: Callable[[str], Path]
 ) -> None:
     options = Options(board="host", devices=("cpu0", "cpu1"))
-    module = configure_module(load_model(model_path(file)).module, load_board("host"), options)
+    module = configure_module(
+        load_model(model_path(file)).module, load_board("host"), options
+    )
     module = spread(module) if placed_before else module
     assert all(map(has_span, entry(module).body))
     changing = set()

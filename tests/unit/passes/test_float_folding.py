@@ -1,4 +1,6 @@
-"""Biases move into float convolutions and activations behind max pools, with the same results."""
+"""Biases move into float convolutions and activations behind max pools, with the same
+results.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ OPS = op_table()
 
 
 def row_network(bias: str, shift: str) -> IRModule:
-    """Return a one-dimensional convolution as TFLite stores it: the bias is added behind it."""
+    """Return a one-dimensional convolution as TFLite stores it: the bias is added
+    behind it.
+    """
     return parse_module(
         f"""\
 const @w = f32[2,1,3,2] [0.5, -0.25, 1.0, 0.125, -1.5, 0.75, 0.1, 0.2, 0.3, -0.4, 0.5, 0.6]
@@ -46,8 +50,12 @@ def results(module: IRModule) -> np.ndarray:
     return evaluate_graph(module, {"x": x}, OPS, {})["z"]
 
 
-@pytest.mark.parametrize(("bias", "is_folded"), [("[0.0, 0.0]", True), ("[0.5, 0.0]", False)])
-def test_an_add_behind_a_reshape_becomes_a_missing_bias(bias: str, is_folded: bool) -> None:
+@pytest.mark.parametrize(
+    ("bias", "is_folded"), [("[0.0, 0.0]", True), ("[0.5, 0.0]", False)]
+)
+def test_an_add_behind_a_reshape_becomes_a_missing_bias(
+    bias: str, is_folded: bool
+) -> None:
     module = row_network(bias, "[0.25, -3.0]")
     folded = fold_scale.PASS(module)
     assert ("add" in [call.op for call in folded.entry.body]) != is_folded

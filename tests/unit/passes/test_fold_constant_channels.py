@@ -16,7 +16,9 @@ from firmwright.passes.graph.fold_constant_channels import PASS
 
 OPS = op_table()
 ZERO, FULL = -1_000_000, 1_000_000
-"""Biases with which a layer returns its lower clamp, the zero point, and its upper clamp."""
+"""Biases with which a layer returns its lower clamp, the zero point, and its upper
+clamp.
+"""
 
 
 class Network(GraphBuilder):
@@ -45,31 +47,53 @@ class Network(GraphBuilder):
         scales = self.rng.uniform(0.002, 0.02, shape[axis]).tolist()
         w = self.constant(weights, scale=scales, axis=axis)
         operands = (x, w, self.constant(bias))
-        return self.call(op, *operands, scale=scale, zero_point=-100, activation="relu", **attrs)
+        return self.call(
+            op, *operands, scale=scale, zero_point=-100, activation="relu", **attrs
+        )
 
-    def conv(self, x: Value, outputs: int, special: dict[int, int], pad: int = 0, **more) -> Value:
-        size, window = 2 * pad + 1, {"stride": (1, 1), "dilation": (1, 1), "padding": (pad,) * 4}
+    def conv(
+        self, x: Value, outputs: int, special: dict[int, int], pad: int = 0, **more
+    ) -> Value:
+        size, window = (
+            2 * pad + 1,
+            {"stride": (1, 1), "dilation": (1, 1), "padding": (pad,) * 4},
+        )
         shape = (outputs, size, size, x.shape[3])
         return self.layer("conv2d", x, shape, 0, special, **window, **more)
 
     def depthwise(self, x: Value, special: dict[int, int], pad: int = 1) -> Value:
         window = {"stride": (1, 1), "dilation": (1, 1), "padding": (pad,) * 4}
-        return self.layer("depthwise_conv2d", x, (1, 3, 3, x.shape[3]), 3, special, **window)
+        return self.layer(
+            "depthwise_conv2d", x, (1, 3, 3, x.shape[3]), 3, special, **window
+        )
 
     def pool(self, x: Value, op: str, size: tuple[int, int] = (2, 2)) -> Value:
-        window = {"size": size, "stride": (2, 2), "dilation": (1, 1), "padding": (0,) * 4}
+        window = {
+            "size": size,
+            "stride": (2, 2),
+            "dilation": (1, 1),
+            "padding": (0,) * 4,
+        }
         kind = {"scale": 0.1, "zero_point": -100}
         return self.call(op, x, **window, **kind, activation="none")
 
 
 def channels_left(module: IRModule) -> list[int]:
-    """Compare the values before and after; return the channels of the values with fewer."""
+    """Compare the values before and after; return the channels of the values with
+    fewer.
+    """
     folded = PASS(module)
     assert diagnose_graph(folded.entry, folded, OPS) == []
     live = dict(folded.results.live_channels)
     for seed in range(3):
-        x = np.random.default_rng(seed).integers(-128, 128, (1, 7, 6, 3)).astype(np.int8)
-        before, after = (evaluate_graph(one, {"x": x}, OPS, {}) for one in (module, folded))
+        x = (
+            np.random.default_rng(seed)
+            .integers(-128, 128, (1, 7, 6, 3))
+            .astype(np.int8)
+        )
+        before, after = (
+            evaluate_graph(one, {"x": x}, OPS, {}) for one in (module, folded)
+        )
         for name, values in before.items():
             expected = values[..., live[name]] if name in live else values
             np.testing.assert_array_equal(expected, after[name], name)
@@ -129,15 +153,21 @@ def test_random_networks_keep_their_results(seed: int) -> None:
     y, read = net.conv(net.x, 12, special(12)), []
     for step in rng.choice(["conv", "padded", "depthwise", "pool", "rows"], 6):
         if step in ("conv", "padded"):
-            y = net.conv(y, 4 * int(rng.integers(1, 6)), special(4), int(step == "padded"))
+            y = net.conv(
+                y, 4 * int(rng.integers(1, 6)), special(4), int(step == "padded")
+            )
         elif step == "depthwise":
             y = net.depthwise(y, special(y.shape[3]))
         elif step == "pool" and y.shape[1] > 1:
             y = net.pool(y, str(rng.choice(["max_pool2d", "average_pool2d"])))
         elif step == "rows":  # of another length than the channels, also across pixels
-            flat = net.call("reshape", y, shape=(1, y.type.elements), scale=0.1, zero_point=-100)
+            flat = net.call(
+                "reshape", y, shape=(1, y.type.elements), scale=0.1, zero_point=-100
+            )
             inputs = y.type.elements // int(rng.choice([1, y.shape[1]]))
-            read.append(net.layer("fully_connected", flat, (9, inputs), 0, {}, keep_dims=False))
+            read.append(
+                net.layer("fully_connected", flat, (9, inputs), 0, {}, keep_dims=False)
+            )
     channels_left(net.module(net.conv(y, 8, {}, scale=0.5), *read))
 
 

@@ -27,7 +27,9 @@ RNG = np.random.Generator(np.random.PCG64(7))
 FACTORS = tuple(0.01 * k for k in range(1, 11))
 
 
-def tensor(name: str, shape: tuple[int, ...], dtype: DType = INT8, *, scale: float = 0.5) -> Value:
+def tensor(
+    name: str, shape: tuple[int, ...], dtype: DType = INT8, *, scale: float = 0.5
+) -> Value:
     return Value(name, TensorType(shape, dtype, Quantization((scale,), (1,))))
 
 
@@ -38,7 +40,9 @@ def weights(name: str, shape: tuple[int, ...], dtype: DType) -> Value:
     return Value(name, TensorType(shape, dtype, quantization), constant=name)
 
 
-def conv(height: int, rows: int, stride: int, dilation: int, padding: tuple[int, int]) -> Call:
+def conv(
+    height: int, rows: int, stride: int, dilation: int, padding: tuple[int, int]
+) -> Call:
     inputs = (
         tensor("x", (1, height, 8, 8)),
         weights("w", (8, 3, 3, 8), INT8),
@@ -84,7 +88,11 @@ CASES = {
     ),
     "outputs": Call(
         "fully_connected",
-        (tensor("x", (1, 512)), weights("w", (10, 512), INT8), weights("b", (10,), INT32)),
+        (
+            tensor("x", (1, 512)),
+            weights("w", (10, 512), INT8),
+            weights("b", (10,), INT32),
+        ),
         (tensor("y", (1, 10), scale=90.0),),
         FullyConnectedAttrs(activation="none", keep_dims=False),
     ),
@@ -96,13 +104,17 @@ def graph(case: str, *devices: str) -> IRModule:
     x = call.inputs[0]
     assert x is not None
     constants = {
-        v.name: Constant.from_array(v.name, RNG.integers(-100, 100, v.type.shape), v.type.dtype)
+        v.name: Constant.from_array(
+            v.name, RNG.integers(-100, 100, v.type.shape), v.type.dtype
+        )
         for v in call.inputs
         if v is not None and v.constant
     }
     main = Function("main", (x,), (call,), call.outputs)
     settings = Settings(devices=Devices(devices))
-    return IRModule("net", {"main": main}, constants, entry_name="main", settings=settings)
+    return IRModule(
+        "net", {"main": main}, constants, entry_name="main", settings=settings
+    )
 
 
 def body(module: IRModule) -> tuple[Call, ...]:
@@ -112,20 +124,30 @@ def body(module: IRModule) -> tuple[Call, ...]:
 
 @pytest.mark.parametrize("devices", [("cpu0", "cpu1"), ("cpu0", "cpu1", "cpu2")])
 @pytest.mark.parametrize("case", CASES)
-def test_a_split_call_computes_the_same_result(case: str, devices: tuple[str, ...]) -> None:
+def test_a_split_call_computes_the_same_result(
+    case: str, devices: tuple[str, ...]
+) -> None:
     module = graph(case, *devices)
     split = split_over_cores(module, OPS)
     assert isinstance(split.entry, Function)
     assert diagnose_graph(split.entry, split, OPS) == []
     kind = split.entry.params[0].type
-    x = np.random.Generator(np.random.PCG64(1)).integers(-128, 128, kind.shape).astype(np.int8)
-    whole, parts = (evaluate_graph(one, {"x": x}, OPS, {})["y"] for one in (module, split))
+    x = (
+        np.random.Generator(np.random.PCG64(1))
+        .integers(-128, 128, kind.shape)
+        .astype(np.int8)
+    )
+    whole, parts = (
+        evaluate_graph(one, {"x": x}, OPS, {})["y"] for one in (module, split)
+    )
     assert np.array_equal(whole, parts)
     assert len(np.unique(whole)) > 2, "the case must not saturate"
     makers = [call for call in body(split) if call.op == body(module)[0].op]
     assert [executing_device(call) for call in makers] == ["", *devices[1:]]
     moved = [
-        call for call in body(mark_copies_as_views(split, OPS)) if call.op not in (makers[0].op,)
+        call
+        for call in body(mark_copies_as_views(split, OPS))
+        if call.op not in (makers[0].op,)
     ]
     assert moved
     joints = [call for call in moved if call.op == "concatenation" or case != "outputs"]
@@ -148,5 +170,9 @@ def test_cuts_are_as_even_as_valid_positions_allow() -> None:
     assert choose_cuts(25, halves, lambda place: True) == (0, 12, 25)
     assert choose_cuts(12, halves, lambda place: place % 4 == 0) == (0, 4, 12)
     assert choose_cuts(24, thirds, lambda place: place % 4 == 0) == (0, 8, 16, 24)
-    assert choose_cuts(25, (("npu0", 80), ("cpu0", 20)), lambda place: True) == (0, 20, 25)
+    assert choose_cuts(25, (("npu0", 80), ("cpu0", 20)), lambda place: True) == (
+        0,
+        20,
+        25,
+    )
     assert choose_cuts(3, halves, lambda place: False) is None

@@ -19,7 +19,11 @@ from firmwright.ir.tir.traversal import Node, rewrite_func, walk
 from firmwright.ir.tir.verify import verify_module
 from firmwright.passes.tir.dedupe_functions import dedupe_functions
 from firmwright.passes.tir.outline_common_kernels import outline_common_kernels
-from firmwright.passes.tir.shape_abstraction import fill_holes, flatten_buffers, make_template
+from firmwright.passes.tir.shape_abstraction import (
+    fill_holes,
+    flatten_buffers,
+    make_template,
+)
 
 SHIFTED = Intrinsic(
     "shifted",
@@ -56,7 +60,9 @@ func @k{number}(in x: {shape} align(4), out y: {shape} align(4)) index(i32)
 
 
 def module(*shapes: tuple[int, int], body: str = ROWS, goal: str = "size") -> IRModule:
-    """Return a module with one kernel per shape; each reads the buffer of the one before."""
+    """Return a module with one kernel per shape; each reads the buffer of the one
+    before.
+    """
     kernels = [kernel(n, *shape, body) for n, shape in enumerate(shapes)]
     constants = [
         f"const @k{n}.w = i32[{w}] {list(range(n + 1, n + 1 + w))}"
@@ -85,7 +91,9 @@ def module(*shapes: tuple[int, int], body: str = ROWS, goal: str = "size") -> IR
         ]
     )
     head = f'attrs {{entry="run", optimize="{goal}"}}'
-    return parse_module("\n".join([head, *constants, *kernels, main, ""]), fragment=True)
+    return parse_module(
+        "\n".join([head, *constants, *kernels, main, ""]), fragment=True
+    )
 
 
 def price(func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
@@ -102,7 +110,9 @@ def shared(found: IRModule) -> IRModule:
 
 
 def served(found: IRModule) -> list[str]:
-    return [f.code for f in found.functions.values() if isinstance(f, tir.PrimFunc)][:-1]
+    return [f.code for f in found.functions.values() if isinstance(f, tir.PrimFunc)][
+        :-1
+    ]
 
 
 def pool_after(found: IRModule) -> Sequence[int]:
@@ -121,7 +131,11 @@ def test_kernels_of_different_shapes_share_a_function_with_equal_results() -> No
     assert served(after) == ["k0", "k0", "k0"]
     funcs = [after.functions[f"k{n}"] for n in range(3)]
     assert all(isinstance(f, tir.PrimFunc) for f in funcs)
-    names = [[(p.name, p.role) for p in f.params[2:]] for f in funcs if isinstance(f, tir.PrimFunc)]
+    names = [
+        [(p.name, p.role) for p in f.params[2:]]
+        for f in funcs
+        if isinstance(f, tir.PrimFunc)
+    ]
     assert names[0] == [
         ("w", "const"),
         ("row_count", "scalar"),
@@ -132,7 +146,9 @@ def test_kernels_of_different_shapes_share_a_function_with_equal_results() -> No
     main = after.functions["run"]
     assert isinstance(main, tir.PrimFunc)
     calls = [node for node in walk(main.body) if isinstance(node, tir.PrimFuncCall)]
-    given = [[a.value for a in call.args if isinstance(a, tir.IntImm)] for call in calls]
+    given = [
+        [a.value for a in call.args if isinstance(a, tir.IntImm)] for call in calls
+    ]
     assert given == [[3, 5, 0], [2, 7, 1], [4, 5, 2]]
     assert pool_after(after) == pool_after(before)
 
@@ -153,7 +169,9 @@ def test_kernels_that_print_differently_cannot_share() -> None:
 
     def damaged(node: Node) -> Node | None:
         return (
-            tir.IntImm(3, node.dtype) if isinstance(node, tir.IntImm) and node.value == 0 else None
+            tir.IntImm(3, node.dtype)
+            if isinstance(node, tir.IntImm) and node.value == 0
+            else None
         )
 
     with pytest.raises(InternalError, match="share k0 print differently"):
@@ -174,18 +192,27 @@ def test_the_goal_limits_the_slowdown_of_sharing(goal: str) -> None:
 
     slow = outline_common_kernels(found, INTRINSICS, slower)
     assert (served(slow) == ["k0", "k0"]) == (goal == "size")
-    free = outline_common_kernels(found, INTRINSICS, lambda *_: Cost(100_000, None, 500))
+    free = outline_common_kernels(
+        found, INTRINSICS, lambda *_: Cost(100_000, None, 500)
+    )
     assert (served(free) == ["k0", "k0"]) == (goal != "speed")
 
 
 def test_a_group_is_split_by_its_most_used_number() -> None:
-    """The width occurs in every index; if it is expensive, kernels of one width share code."""
+    """The width occurs in every index; if it is expensive, kernels of one width share
+    code.
+    """
     found = module((3, 5), (3, 7), (2, 5), (2, 7), goal="balanced")
 
     def dear(func: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
         return Cost(100_000 * (1 + ("i_count" in arguments)), None, 500)
 
-    assert served(outline_common_kernels(found, INTRINSICS, dear)) == ["k0", "k1", "k0", "k1"]
+    assert served(outline_common_kernels(found, INTRINSICS, dear)) == [
+        "k0",
+        "k1",
+        "k0",
+        "k1",
+    ]
 
 
 def test_kernels_that_differ_little_are_left_to_dedupe_functions() -> None:
@@ -204,9 +231,13 @@ def test_a_shared_kernel_with_the_wrong_shape_is_out_of_bounds() -> None:
     def longer(node: Node) -> Node | None:
         if not isinstance(node, tir.PrimFuncCall):
             return None
-        return replace(node, args=(*node.args[:4], tir.IntImm(8, INT32), *node.args[5:]))
+        return replace(
+            node, args=(*node.args[:4], tir.IntImm(8, INT32), *node.args[5:])
+        )
 
-    with pytest.raises(ModelError, match=r"@k1.*index 0 is in 0\.\.\d+, outside of 0\.\.\d+"):
+    with pytest.raises(
+        ModelError, match=r"@k1.*index 0 is in 0\.\.\d+, outside of 0\.\.\d+"
+    ):
         verify_module(after.with_function(rewrite_func(main, longer)), {}, INTRINSICS)
 
 

@@ -1,4 +1,6 @@
-"""Tests that pipeline, target selection, modules and documentation agree with the pass catalog."""
+"""Tests that pipeline, target selection, modules and documentation agree with the pass
+catalog.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ def test_every_pass_module_is_registered() -> None:
         importlib.import_module(info.name)
         for info in pkgutil.walk_packages(passes.__path__, "firmwright.passes.")
     ]
-    steps = [module.PASS for module in modules if isinstance(getattr(module, "PASS", None), Pass)]
+    steps = [
+        module.PASS
+        for module in modules
+        if isinstance(getattr(module, "PASS", None), Pass)
+    ]
     assert {step.name: step for step in steps} == passes.BY_NAME
     assert set(passes.BY_NAME) <= set(PASS_NAMES)
 

@@ -1,4 +1,6 @@
-"""Requests for the place of a tensor: recorded once, kept by every pass, or an error."""
+"""Requests for the place of a tensor: recorded once, kept by every pass, or an
+error.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ def forget(tensor: str) -> Callable[[IRModule], IRModule]:
     """Return a pass that drops the place of a tensor."""
 
     def change(value: Value) -> Value:
-        return replace(value, virtual_device=UNCONSTRAINED) if value.name == tensor else value
+        return (
+            replace(value, virtual_device=UNCONSTRAINED)
+            if value.name == tensor
+            else value
+        )
 
     def run(module: IRModule) -> IRModule:
         return map_graph_functions(module, lambda graph: map_values(graph, change))
@@ -85,12 +91,16 @@ def test_a_requested_tensor_is_not_fused_into_its_reader(
 
 def test_a_module_has_the_request_at_every_stage_and_in_its_text() -> None:
     stages: dict[str, IRModule] = {}
-    done = compile_for(net(), watch=stages.__setitem__, device_assignments=ON_CPU1, **TWO_CORES)
+    done = compile_for(
+        net(), watch=stages.__setitem__, device_assignments=ON_CPU1, **TWO_CORES
+    )
     for module in stages.values():
         (request,) = module.requests
         assert (request.tensor, request.device, request.pool) == ("a", "cpu1", "dtcm")
         assert parse_module(print_module(module)).requests == module.requests
-    assert 'request %a "assign-device" {device="cpu1", pool="dtcm"}' in print_module(done.imported)
+    assert 'request %a "assign-device" {device="cpu1", pool="dtcm"}' in print_module(
+        done.imported
+    )
     assert done.module.requests[0].calls == (0,)
     assert done.module.requests[0].buffers == ("a",)
     resumed = compile_for(
@@ -104,7 +114,10 @@ def test_a_module_has_the_request_at_every_stage_and_in_its_text() -> None:
 def test_a_started_module_accepts_no_other_request() -> None:
     options = options_for(net(), TWO_CORES)
     started = module_after(Model(net()), "cse", options)
-    for other in ({"device_assignments": ON_CPU1}, {"pool_assignments": (("a", "dtcm"),)}):
+    for other in (
+        {"device_assignments": ON_CPU1},
+        {"pool_assignments": (("a", "dtcm"),)},
+    ):
         with pytest.raises(UsageError, match=r"cannot be changed to .*'a'"):
             compile_for(started, **other)
 
@@ -131,14 +144,20 @@ def without_requests(module: IRModule) -> IRModule:
 
 def without_pins(module: IRModule) -> IRModule:
     run = module.aot_main
-    attrs = {name: item for name, item in run.attrs.items() if name != "pool_assignments"}
+    attrs = {
+        name: item for name, item in run.attrs.items() if name != "pool_assignments"
+    }
     return module.with_function(replace(run, attrs=attrs))
 
 
 @pytest.mark.parametrize(
     ("change", "place", "said"),
     [
-        (without_requests, "cse", "the request --assign-device a=cpu1:dtcm for the tensor a"),
+        (
+            without_requests,
+            "cse",
+            "the request --assign-device a=cpu1:dtcm for the tensor a",
+        ),
         (without_pins, "lower-select", "it is in no certain pool, not in dtcm"),
     ],
 )
@@ -160,7 +179,9 @@ def test_a_pass_of_the_user_that_changes_the_record_is_reported(
         ({"calls": (99,)}, "it is computed on no device, not on cpu1"),
     ],
 )
-def test_the_plan_is_compared_with_the_requests(change: dict[str, Any], said: str) -> None:
+def test_the_plan_is_compared_with_the_requests(
+    change: dict[str, Any], said: str
+) -> None:
     module = compile_for(net(), device_assignments=ON_CPU1, **TWO_CORES).module
     verify_module(module, op_table(), INTRINSICS)
     (request,) = module.requests
@@ -224,9 +245,13 @@ def test_a_request_that_cannot_be_kept_is_an_error(
 
 
 def test_a_place_in_the_text_is_a_request() -> None:
-    text = TEXT.replace("%b: f32[8] =", '%b: f32[8] on(type="cpu", id=1, scope="dtcm") =')
+    text = TEXT.replace(
+        "%b: f32[8] =", '%b: f32[8] on(type="cpu", id=1, scope="dtcm") ='
+    )
     done = compile_for(net(text), **TWO_CORES)
-    assert done.imported.requests == (PlacementRequest("b", "cpu1", "dtcm", RequestOrigin.TEXT),)
+    assert done.imported.requests == (
+        PlacementRequest("b", "cpu1", "dtcm", RequestOrigin.TEXT),
+    )
     assert done.module.memory_plan.placements["b"].pool == "dtcm"
     assert devices(done.module) == ["", "cpu1", "cpu1", ""]
 
@@ -238,5 +263,7 @@ def test_a_requested_constant_is_copied_to_its_pool_once() -> None:
     assert request.buffers
     assert {places[name].pool for name in request.buffers} == {"dtcm"}
     private = (PoolInfo("sram"), PoolInfo("bank", targets=("npu",)))
-    with pytest.raises(UsageError, match="the constant w cannot be in bank, as --assign-device w="):
+    with pytest.raises(
+        UsageError, match="the constant w cannot be in bank, as --assign-device w="
+    ):
         compile_for(net(), pools=private, device_assignments=(("w", "cpu0", "bank"),))

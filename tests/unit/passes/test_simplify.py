@@ -1,4 +1,6 @@
-"""Tests of `simplify` and `narrow_indices`: random expressions keep their values; single rules."""
+"""Tests of `simplify` and `narrow_indices`: random expressions keep their values;
+single rules.
+"""
 
 from collections.abc import Callable
 
@@ -39,7 +41,12 @@ def compound(parts: st.SearchStrategy[tir.Expr]) -> st.SearchStrategy[tir.Expr]:
     )
     positive = st.integers(1, 7).map(lambda value: tir.IntImm(value, INT64))
     return st.one_of(
-        st.builds(tir.Binary, st.sampled_from(["add", "sub", "mul", "min", "max"]), parts, parts),
+        st.builds(
+            tir.Binary,
+            st.sampled_from(["add", "sub", "mul", "min", "max"]),
+            parts,
+            parts,
+        ),
         st.builds(tir.Binary, st.sampled_from(["div", "mod", "shr"]), parts, positive),
         st.builds(tir.Select, conditions, parts, parts),
         parts.map(lambda part: tir.Cast(INT64, tir.Cast(INT32, part))),
@@ -49,7 +56,9 @@ def compound(parts: st.SearchStrategy[tir.Expr]) -> st.SearchStrategy[tir.Expr]:
 EXPRESSIONS = st.recursive(leaves(), compound, max_leaves=8)
 
 
-def evaluated(func: tir.PrimFunc, values: np.ndarray[tuple[int], np.dtype[np.int8]]) -> list[int]:
+def evaluated(
+    func: tir.PrimFunc, values: np.ndarray[tuple[int], np.dtype[np.int8]]
+) -> list[int]:
     """Return the values that `func` stores, checked in lanes and serially."""
     out, serial = np.zeros((6, 8), np.int64), np.zeros((6, 8), np.int64)
     interpret(func, {"x": values, "y": out}, {})
@@ -61,14 +70,17 @@ def evaluated(func: tir.PrimFunc, values: np.ndarray[tuple[int], np.dtype[np.int
 def tabulated(value: tir.Expr) -> tir.PrimFunc:
     """Return a kernel that stores `value` for every i and j."""
     y = tir.Buffer("y", INT64, (6, 8))
-    store = tir.BufferStore(y, (ROW, tir.Binary("add", COLUMN, tir.IntImm(3, INT64))), value)
+    store = tir.BufferStore(
+        y, (ROW, tir.Binary("add", COLUMN, tir.IntImm(3, INT64))), value
+    )
     inner = tir.For(COLUMN, tir.IntImm(-3, INT64), tir.IntImm(8, INT64), store)
     outer = tir.For(ROW, tir.IntImm(0, INT64), tir.IntImm(6, INT64), inner)
     return tir.PrimFunc("f", (tir.Param(X, "in"), tir.Param(y, "out")), outer)
 
 
 @pytest.mark.parametrize(
-    "change", [simplify, narrow_indices, lambda f: simplify(narrow_indices(simplify(f)))]
+    "change",
+    [simplify, narrow_indices, lambda f: simplify(narrow_indices(simplify(f)))],
 )
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(value=EXPRESSIONS)
@@ -104,10 +116,19 @@ TRUE, FALSE = tir.IntImm(1, BOOL), tir.IntImm(0, BOOL)
         (tir.Binary("mul", A, i32(0)), i32(0)),
         (tir.Binary("sub", A, A), i32(0)),
         (tir.Binary("mod", A, i32(1)), i32(0)),
-        (tir.Binary("add", tir.Binary("add", A, i32(3)), i32(4)), tir.Binary("add", A, i32(7))),
+        (
+            tir.Binary("add", tir.Binary("add", A, i32(3)), i32(4)),
+            tir.Binary("add", A, i32(7)),
+        ),
         (tir.Binary("sub", tir.Binary("add", A, i32(3)), i32(3)), A),
-        (tir.Binary("sub", tir.Binary("add", A, i32(3)), i32(5)), tir.Binary("sub", A, i32(2))),
-        (tir.Binary("min", tir.Binary("min", A, i32(3)), i32(4)), tir.Binary("min", A, i32(3))),
+        (
+            tir.Binary("sub", tir.Binary("add", A, i32(3)), i32(5)),
+            tir.Binary("sub", A, i32(2)),
+        ),
+        (
+            tir.Binary("min", tir.Binary("min", A, i32(3)), i32(4)),
+            tir.Binary("min", A, i32(3)),
+        ),
         (tir.Binary("div", i32(-7), i32(2)), i32(-3)),
         (tir.Binary("mod", i32(-7), i32(2)), i32(-1)),
         (tir.Binary("lt", A, tir.Binary("add", A, i32(1))), TRUE),
@@ -167,7 +188,9 @@ def test_loops_of_one_iteration_and_lets_of_a_variable_disappear() -> None:
 
 
 def test_a_store_of_the_value_that_is_there_disappears() -> None:
-    """A C compiler warns of `acc0 = acc0`, as depthwise columns outside of the input gave it."""
+    """A C compiler warns of `acc0 = acc0`, as depthwise columns outside of the input
+    gave it.
+    """
     acc = tir.Buffer("acc", INT32, (2,), scope="reg")
     first, second = tir.IntImm(0, INT64), tir.IntImm(1, INT64)
     same = tir.BufferStore(acc, (first,), tir.BufferLoad(acc, (first,)))

@@ -1,4 +1,6 @@
-"""Tests of constant staging: each step gets its constants, and running copies are not disturbed."""
+"""Tests of constant staging: each step gets its constants, and running copies are not
+disturbed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ import pytest
 
 from firmwright.base.errors import DoesNotFitError, UsageError
 from firmwright.ir import tir
-from firmwright.ir.constant_pools import IMAGE_ALIGNMENT, build_pool_image, unlinked_pool_images
+from firmwright.ir.constant_pools import (
+    IMAGE_ALIGNMENT,
+    build_pool_image,
+    unlinked_pool_images,
+)
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module, print_module
@@ -70,7 +76,9 @@ def net() -> Callable[..., IRModule]:
 
     def make(*pools: PoolInfo) -> IRModule:
         module = parse_module(TEXT, "net.fwir")
-        module = stage_constants.run(assign_constant_memory.run(replace(module, pools=pools)))
+        module = stage_constants.run(
+            assign_constant_memory.run(replace(module, pools=pools))
+        )
         verify_module(module, op_table(), BASE_INTRINSICS)
         return module
 
@@ -82,7 +90,9 @@ def ro(scope: str, size_bytes: int | None = None, name: str = "away") -> PoolInf
 
 
 def in_order(module: IRModule) -> list[str]:
-    """Return calls and loads of the AOT main in order; a load is named by its staging buffer."""
+    """Return calls and loads of the AOT main in order; a load is named by its staging
+    buffer.
+    """
     found = []
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
@@ -91,13 +101,17 @@ def in_order(module: IRModule) -> list[str]:
             found.append(node.callee)
         elif isinstance(node, tir.For):
             found.append("loop")
-        elif isinstance(node, tir.Evaluate) and isinstance(node.call.args[0], tir.AccessPtr):
+        elif isinstance(node, tir.Evaluate) and isinstance(
+            node.call.args[0], tir.AccessPtr
+        ):
             found.append(f"{node.call.name} {node.call.args[0].buffer.name}")
     return found
 
 
 def executed(module: IRModule, x: np.ndarray) -> np.ndarray:
-    """Return the result of the planned module in a pool with random initial contents."""
+    """Return the result of the planned module in a pool with random initial
+    contents.
+    """
     module = plan_memory(module, "greedy_by_size")
     main = module.entry
     assert isinstance(main, tir.PrimFunc)
@@ -105,7 +119,9 @@ def executed(module: IRModule, x: np.ndarray) -> np.ndarray:
     pool = np.full(module.plan.pool_bytes["sram"], 0x55, np.uint8)
     places = module.plan.placements
     pool[places["x"].offset : places["x"].offset + 16] = x.view(np.uint8)
-    functions = {n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
+    functions = {
+        n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)
+    }
     interpret(main, {"sram": pool}, BASE_INTRINSICS, functions, module.constants)
     return pool[places["y"].offset : places["y"].offset + 16].view(np.int8)
 
@@ -130,11 +146,15 @@ def test_kernels_do_not_link_constants_of_separate_pools(
 ) -> None:
     module = net(ro(scope))
     kernels = [f for f in module.functions.values() if f is not module.entry]
-    assert not any(used_constants(f.body) for f in kernels if isinstance(f, tir.PrimFunc))
+    assert not any(
+        used_constants(f.body) for f in kernels if isinstance(f, tir.PrimFunc)
+    )
     assert {constant.pool for constant in module.constants.values()} == {"away"}
 
 
-def test_a_synchronous_load_directly_precedes_its_step(net: Callable[..., IRModule]) -> None:
+def test_a_synchronous_load_directly_precedes_its_step(
+    net: Callable[..., IRModule],
+) -> None:
     assert in_order(net(ro("port"))) == [
         "const_load first_constants",
         "first",
@@ -148,7 +168,9 @@ def test_a_synchronous_load_directly_precedes_its_step(net: Callable[..., IRModu
     ]
 
 
-def test_an_asynchronous_load_overlaps_the_previous_step(net: Callable[..., IRModule]) -> None:
+def test_an_asynchronous_load_overlaps_the_previous_step(
+    net: Callable[..., IRModule],
+) -> None:
     assert in_order(net(ro("async"))) == [
         "const_load_start first_constants",
         "const_load_wait first_constants",
@@ -165,12 +187,19 @@ def test_an_asynchronous_load_overlaps_the_previous_step(net: Callable[..., IRMo
     ]
 
 
-def test_a_staging_buffer_is_live_from_its_load_to_its_step(net: Callable[..., IRModule]) -> None:
+def test_a_staging_buffer_is_live_from_its_load_to_its_step(
+    net: Callable[..., IRModule],
+) -> None:
     made = plan_memory(net(ro("async")), "greedy_by_size").plan
     assert made is not None
     live = {buffer.name: buffer.live for buffer in made.buffers}
-    # 0 start, 1 wait, 2 first, 3 start, 4 plain, 5 wait, 6 start, 7 and 8 the loop, 9 wait, 10
-    spans = {name: [(r.first, r.end) for r in live[name]] for name in live if "constants" in name}
+    # 0 start, 1 wait, 2 first, 3 start, 4 plain, 5 wait, 6 start, 7 and 8 the loop, 9
+    # wait, 10
+    spans = {
+        name: [(r.first, r.end) for r in live[name]]
+        for name in live
+        if "constants" in name
+    }
     assert spans == {
         "first_constants": [(0, 3)],
         "second_constants": [(3, 9)],
@@ -178,20 +207,30 @@ def test_a_staging_buffer_is_live_from_its_load_to_its_step(net: Callable[..., I
     }
 
 
-def test_the_image_holds_every_block_at_an_aligned_offset(net: Callable[..., IRModule]) -> None:
+def test_the_image_holds_every_block_at_an_aligned_offset(
+    net: Callable[..., IRModule],
+) -> None:
     module = net(ro("port"))
     (image,) = unlinked_pool_images(module)
-    assert list(image.offsets) == ["first_constants", "second_constants", "second_constants_1"]
+    assert list(image.offsets) == [
+        "first_constants",
+        "second_constants",
+        "second_constants_1",
+    ]
     for name, offset in image.offsets.items():
         data = module.constants[name].data
         assert offset % IMAGE_ALIGNMENT == 0
         assert image.data[offset : offset + len(data)] == data
     original = parse_module(TEXT, "net.fwir").constants
-    whole = module.constants["second_constants"].data  # of the loop: both kernels' constants
+    whole = module.constants[
+        "second_constants"
+    ].data  # of the loop: both kernels' constants
     assert [whole.count(constant.data) for constant in original.values()] >= [1, 1, 1]
 
 
-def test_pools_fill_in_the_order_given_each_up_to_its_limit(net: Callable[..., IRModule]) -> None:
+def test_pools_fill_in_the_order_given_each_up_to_its_limit(
+    net: Callable[..., IRModule],
+) -> None:
     module = net(ro("global", 32, "near"), ro("port"))
     assert {name: c.pool for name, c in module.constants.items()} == {
         "one": "near",
@@ -214,17 +253,23 @@ def test_constants_that_do_not_fit_are_an_error(net: Callable[..., IRModule]) ->
 def test_a_constant_loaded_by_several_steps_is_counted_per_step(
     net: Callable[..., IRModule],
 ) -> None:
-    with pytest.raises(DoesNotFitError, match=r"they need 224 bytes, away may hold 112\."):
+    with pytest.raises(
+        DoesNotFitError, match=r"they need 224 bytes, away may hold 112\."
+    ):
         net(ro("port", 112))
 
 
 def test_a_pool_cannot_have_the_name_of_a_buffer(net: Callable[..., IRModule]) -> None:
-    with pytest.raises(UsageError, match="pool a has the name of one of the model's buffers"):
+    with pytest.raises(
+        UsageError, match="pool a has the name of one of the model's buffers"
+    ):
         net(ro("port", name="a"))
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_module_text_records_constant_pools(scope: str, net: Callable[..., IRModule]) -> None:
+def test_module_text_records_constant_pools(
+    scope: str, net: Callable[..., IRModule]
+) -> None:
     module = net(ro(scope))
     text = print_module(module)
     assert " in(@away)\n" in text

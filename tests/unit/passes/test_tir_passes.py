@@ -1,4 +1,6 @@
-"""Tests of TIR passes: they preserve semantics, identity of unchanged modules and determinism."""
+"""Tests of TIR passes: they preserve semantics, identity of unchanged modules and
+determinism.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +12,14 @@ from firmwright.ir import tir
 from firmwright.ir.core import Constant, Span
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.pass_catalog import PASS_NAMES
-from firmwright.ir.tir.builder import Builder, call_intrinsic, logical_and, maximum, minimum, select
+from firmwright.ir.tir.builder import (
+    Builder,
+    call_intrinsic,
+    logical_and,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ir.tir.interpreter import Interpreter, interpret
 from firmwright.ir.tir.traversal import Node, local_names, rewrite_func, walk
 from firmwright.ir.tir.verify import verify_module
@@ -20,12 +29,15 @@ from firmwright.passes.tir import dce, dedupe_functions, externalize_constants
 from firmwright.passes.tir.narrow_index import narrow_indices
 from firmwright.passes.tir.unroll import unroll
 
-# ---- single functions --------------------------------------------------------------------------
+# ---- single functions ----------------------------------------------------------------
 
 
 def test_unrolled_copies_have_unique_names() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT32, (12,), "in"), b.buffer_param("y", INT32, (3,), "out")
+    x, y = (
+        b.buffer_param("x", INT32, (12,), "in"),
+        b.buffer_param("y", INT32, (3,), "out"),
+    )
     with b.for_("r", 3, kind="unrolled") as r:
         row = b.view("row", x, r * 4, (4,))
         acc = b.reg("acc", INT32)
@@ -49,7 +61,10 @@ def test_unrolled_copies_have_unique_names() -> None:
 
 def test_indices_become_32_bit_and_wide_values_stay() -> None:
     b = Builder("f")
-    x, y = b.buffer_param("x", INT64, (8,), "in"), b.buffer_param("y", INT64, (8,), "out")
+    x, y = (
+        b.buffer_param("x", INT64, (8,), "in"),
+        b.buffer_param("y", INT64, (8,), "out"),
+    )
     with b.for_("i", 8) as i:
         b.store(y, [i], b.load(x, [i]) * 3)
     func = narrow_indices(b.build())
@@ -60,11 +75,15 @@ def test_indices_become_32_bit_and_wide_values_stay() -> None:
     assert out.tolist() == [3 * 2**40] * 8
 
 
-# ---- whole modules -----------------------------------------------------------------------------
+# ---- whole modules -------------------------------------------------------------------
 
 
-def kernel(name: str, seed: int, zero_point: int, channels: int = 6, row: bool = True) -> Builder:
-    """Return a requantized pointwise convolution: an unrolled schedule with a packed column."""
+def kernel(
+    name: str, seed: int, zero_point: int, channels: int = 6, row: bool = True
+) -> Builder:
+    """Return a requantized pointwise convolution: an unrolled schedule with a packed
+    column.
+    """
     rng = np.random.default_rng(seed)
     b = Builder(name, Span("m.tflite", 0, seed, name))
     x = b.buffer_param("x", INT8, (6, 4), "in")
@@ -93,10 +112,14 @@ def kernel(name: str, seed: int, zero_point: int, channels: int = 6, row: bool =
 
 
 def chain(specs: list[tuple[int, int]]) -> IRModule:
-    """Return a module whose main runs kernels of one shape in sequence, as (seed, zero point)."""
+    """Return a module whose main runs kernels of one shape in sequence, as (seed, zero
+    point).
+    """
     functions: dict[str, tir.PrimFunc] = {}
     constants: dict[str, Constant] = {}
-    buffers = [tir.Buffer(f"t{n}", INT8, (6, 4), alignment=4) for n in range(len(specs) + 1)]
+    buffers = [
+        tir.Buffer(f"t{n}", INT8, (6, 4), alignment=4) for n in range(len(specs) + 1)
+    ]
     calls: list[tir.Stmt] = []
     zero = tir.IntImm(0, INT64)
     for n, (seed, zero_point) in enumerate(specs):
@@ -118,7 +141,9 @@ def chain(specs: list[tuple[int, int]]) -> IRModule:
 
 
 def outputs(module: IRModule) -> list[int]:
-    functions = {n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
+    functions = {
+        n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)
+    }
     main = functions["run"]
     out = np.zeros((6, 4), np.int8)
     x = np.random.default_rng(9).integers(-128, 128, (6, 4)).astype(np.int8)
@@ -129,7 +154,11 @@ def outputs(module: IRModule) -> list[int]:
 
 
 ALL = [
-    *(BY_NAME[name] for name in PASS_NAMES[PASS_NAMES.index("unroll") :] if name in BY_NAME),
+    *(
+        BY_NAME[name]
+        for name in PASS_NAMES[PASS_NAMES.index("unroll") :]
+        if name in BY_NAME
+    ),
     Pass("final-dce", dce.run),
 ]
 
@@ -169,7 +198,7 @@ def test_passes_are_deterministic() -> None:
     assert first == second
 
 
-# ---- merging kernels ---------------------------------------------------------------------------
+# ---- merging kernels -----------------------------------------------------------------
 
 
 def merged(module: IRModule) -> IRModule:
@@ -182,7 +211,10 @@ def test_kernels_that_differ_in_constants_are_merged() -> None:
     assert set(after.functions) == {"conv_0", "run"}
     func = after.functions["conv_0"]
     assert isinstance(func, tir.PrimFunc)
-    assert [(p.name, p.role) for p in func.params[2:]] == [("w", "const"), ("bias", "const")]
+    assert [(p.name, p.role) for p in func.params[2:]] == [
+        ("w", "const"),
+        ("bias", "const"),
+    ]
     assert func.attrs["comment"] == "conv2d 6x4 -> 6x4"
     assert outputs(after) == outputs(module)
 
@@ -197,7 +229,10 @@ def test_differing_immediates_become_scalar_parameters() -> None:
     main = after.functions["run"]
     assert isinstance(main, tir.PrimFunc)
     calls = [node for node in walk(main.body) if isinstance(node, tir.PrimFuncCall)]
-    assert [node.args[-1] for node in calls] == [tir.IntImm(3, INT32), tir.IntImm(4, INT32)]
+    assert [node.args[-1] for node in calls] == [
+        tir.IntImm(3, INT32),
+        tir.IntImm(4, INT32),
+    ]
     assert [node.op for node in calls] == [0, 1]
     assert outputs(after) == outputs(module)
 
@@ -207,7 +242,11 @@ def test_kernels_of_different_schedules_or_operators_are_not_merged() -> None:
     other = module.functions["conv_1"]
     assert isinstance(other, tir.PrimFunc)
     marked = replace(other, attrs={**other.attrs, "schedule": "backwards"})
-    assert set(merged(module.with_function(marked)).functions) == {"conv_0", "conv_1", "run"}
+    assert set(merged(module.with_function(marked)).functions) == {
+        "conv_0",
+        "conv_1",
+        "run",
+    }
 
 
 def stored(name: str, values: list[int], dtype: DType = INT32) -> tir.PrimFunc:
@@ -217,7 +256,9 @@ def stored(name: str, values: list[int], dtype: DType = INT32) -> tir.PrimFunc:
         tir.BufferStore(
             y,
             (zero, zero),
-            tir.Cast(INT8, tir.Binary("add", tir.Var("s", INT32), tir.IntImm(v, dtype))),
+            tir.Cast(
+                INT8, tir.Binary("add", tir.Var("s", INT32), tir.IntImm(v, dtype))
+            ),
         )
         for v in values
     )
@@ -251,12 +292,16 @@ def test_indices_and_loop_bounds_are_never_passed_as_scalars() -> None:
 
     module = chain([(1, 3), (2, 3)])
     for n in range(2):
-        guarded = tir.If(tir.Binary("lt", tir.IntImm(n, INT32), tir.IntImm(9, INT32)), at(n))
-        module = module.with_function(tir.PrimFunc(f"conv_{n}", params, guarded, {"op": "o"}))
+        guarded = tir.If(
+            tir.Binary("lt", tir.IntImm(n, INT32), tir.IntImm(9, INT32)), at(n)
+        )
+        module = module.with_function(
+            tir.PrimFunc(f"conv_{n}", params, guarded, {"op": "o"})
+        )
     assert set(merged(module).functions) == {"conv_0", "conv_1", "run"}
 
 
-# ---- parameters instead of linked constants ----------------------------------------------------
+# ---- parameters instead of linked constants ------------------------------------------
 
 
 def test_externalized_constants_are_declared_once_in_the_main() -> None:
@@ -264,7 +309,11 @@ def test_externalized_constants_are_declared_once_in_the_main() -> None:
     after = externalize_constants.PASS(module)
     for name, func in after.functions.items():
         assert isinstance(func, tir.PrimFunc)
-        found = [node.constant for node in walk(func.body) if isinstance(node, tir.AllocateConst)]
+        found = [
+            node.constant
+            for node in walk(func.body)
+            if isinstance(node, tir.AllocateConst)
+        ]
         expected = ["conv_0.w", "conv_0.bias", "conv_1.w", "conv_1.bias"]
         assert found == (expected if name == "run" else [])
     assert outputs(after) == outputs(module)
@@ -275,7 +324,8 @@ def test_an_externalized_constant_has_the_strictest_alignment() -> None:
     func = module.functions["conv_1"]
     assert isinstance(func, tir.PrimFunc)
     linked = {
-        node.buffer.name: node.buffer for node in externalize_constants.linked_constants(func)
+        node.buffer.name: node.buffer
+        for node in externalize_constants.linked_constants(func)
     }
 
     def strict(node: Node) -> Node | None:

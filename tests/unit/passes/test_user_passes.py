@@ -39,13 +39,17 @@ def prune_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def weights_of(module: IRModule) -> np.ndarray:
-    arrays = [c.array().ravel() for n, c in sorted(module.constants.items()) if "weights" in n]
+    arrays = [
+        c.array().ravel() for n, c in sorted(module.constants.items()) if "weights" in n
+    ]
     return np.concatenate([a for a in arrays if a.dtype == np.int8])
 
 
 def halve(module: IRModule) -> IRModule:
     constants = {
-        name: Constant.from_array(name, c.array() // 2, c.dtype) if name.endswith("weights") else c
+        name: Constant.from_array(name, c.array() // 2, c.dtype)
+        if name.endswith("weights")
+        else c
         for name, c in module.constants.items()
     }
     return replace(module, constants=constants)
@@ -62,7 +66,15 @@ def test_the_pass_of_the_page(capsys: pytest.CaptureFixture[str]):
         assert small.any()
         assert not weights_of(pruned)[small].any()
         assert np.array_equal(weights_of(pruned)[~small], weights_of(plain)[~small])
-    words = ["compile", str(DIGITS), "--pass", "prune:prune@fold-pad", "-o", "out", "--json"]
+    words = [
+        "compile",
+        str(DIGITS),
+        "--pass",
+        "prune:prune@fold-pad",
+        "-o",
+        "out",
+        "--json",
+    ]
     words += ["--planner", "greedy_by_size"]
     assert main(words) == 0
     recorded = json.loads(Path("out/metadata.json").read_text())["options"]["passes"]
@@ -100,8 +112,13 @@ def test_a_pass_runs_once_at_its_place_also_from_a_saved_module(tmp_path: Path):
         if name in ("note", "usmp"):
             save_module(module, tmp_path / f"{name}.fwir")
 
-    steps = [Pass("note", note, after="lower-select"), Pass("again", note, after="lower-select")]
-    files = compile_for(load_model(DIGITS), watch=watch, passes=steps, **FAST).tree.files
+    steps = [
+        Pass("note", note, after="lower-select"),
+        Pass("again", note, after="lower-select"),
+    ]
+    files = compile_for(
+        load_model(DIGITS), watch=watch, passes=steps, **FAST
+    ).tree.files
     at = seen.index("lower-select")
     assert seen[at : at + 4] == ["lower-select", "note", "again", "compress-weights"]
     assert calls == ["lower-select"] * 2
@@ -111,7 +128,9 @@ def test_a_pass_runs_once_at_its_place_also_from_a_saved_module(tmp_path: Path):
         assert len(calls) == expected
         assert resumed.tree.files["model/digits.c"] == files["model/digits.c"]
     late = Pass("late", note, after="cse")
-    with pytest.raises(UsageError, match="the pass late follows cse, but the module is at usmp"):
+    with pytest.raises(
+        UsageError, match="the pass late follows cse, but the module is at usmp"
+    ):
         compile_for(load_model(tmp_path / "usmp.fwir", trust=True), passes=[late])
     calls.clear()
     digits = load_model(DIGITS).module
@@ -119,7 +138,9 @@ def test_a_pass_runs_once_at_its_place_also_from_a_saved_module(tmp_path: Path):
     assert len(calls) == 1
 
 
-def test_an_entry_point_is_used_only_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_entry_point_is_used_only_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     (tmp_path / "example_passes.py").write_text(
         "from firmwright.ir.module import Pass\n"
         "def run(module):\n    return module.with_attrs(touched=True)\n"
@@ -127,8 +148,12 @@ def test_an_entry_point_is_used_only_by_name(tmp_path: Path, monkeypatch: pytest
     )
     info = tmp_path / "example_passes-1.2.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: example-passes\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text("[firmwright.passes]\ntouch = example_passes:TOUCH\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: example-passes\nVersion: 1.2\n"
+    )
+    (info / "entry_points.txt").write_text(
+        "[firmwright.passes]\ntouch = example_passes:TOUCH\n"
+    )
     (info / "top_level.txt").write_text("example_passes\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     invalidate_caches()
@@ -150,7 +175,10 @@ def broken(module: IRModule) -> IRModule:
 @pytest.mark.parametrize(
     ("item", "said"),
     [
-        (broken, r"the pass broken \(.*:broken\) left an invalid module: .*unknown constant"),
+        (
+            broken,
+            r"the pass broken \(.*:broken\) left an invalid module: .*unknown constant",
+        ),
         (lambda module: None, r"returned NoneType, not an IRModule\."),
         (lambda module: 1 // 0, "raised ZeroDivisionError"),
     ],
@@ -163,9 +191,18 @@ def test_defects_of_a_pass_are_its_own(item, said):
 @pytest.mark.parametrize(
     ("passes", "said"),
     [
-        (["nowhere:run"], "the pass nowhere:run cannot be loaded: No module named 'nowhere'"),
-        (["missing"], "no installed package has an entry point missing in firmwright.passes"),
-        (["json:dumps@csee"], r"dumps is to run after 'csee', which is not a pass\. Try: cse\."),
+        (
+            ["nowhere:run"],
+            "the pass nowhere:run cannot be loaded: No module named 'nowhere'",
+        ),
+        (
+            ["missing"],
+            "no installed package has an entry point missing in firmwright.passes",
+        ),
+        (
+            ["json:dumps@csee"],
+            r"dumps is to run after 'csee', which is not a pass\. Try: cse\.",
+        ),
         (["math:pi"], "the pass math:pi is not a function"),
         ([halve, halve], "two passes have the name halve"),
         ([Pass("cse", halve)], "the pass cse has the name of another one"),

@@ -8,7 +8,9 @@ from firmwright.compilation_summary import PlannedBuffer
 from firmwright.report.model import BuildReport, OperatorReport, PoolUsage, StackReport
 
 
-def buffer(name: str, offset: int, size: int, *live: tuple[int, int], **more: str) -> PlannedBuffer:
+def buffer(
+    name: str, offset: int, size: int, *live: tuple[int, int], **more: str
+) -> PlannedBuffer:
     kind, pool = more.get("kind", "activation"), more.get("pool", "sram")
     return PlannedBuffer(name, kind, pool, offset, size, alignment=16, live=live)
 

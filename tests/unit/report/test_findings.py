@@ -13,7 +13,10 @@ from tests.unit.report.sample_report import make_report, operator
 STACK = replace(make_report().stack, firmware_bytes=3500)
 SLOW = (operator(0, "conv2d", 900), operator(2, "softmax", 100, schedule="default"))
 MOVED = (operator(0, "conv2d", 900), operator(2, "transpose", 100))
-SEVERAL = (operator(0, "conv2d", 400, predicted=300), operator(2, "conv2d", 600, predicted=300))
+SEVERAL = (
+    operator(0, "conv2d", 400, predicted=300),
+    operator(2, "conv2d", 600, predicted=300),
+)
 WRONG = (operator(0, "conv2d", 600, predicted=300), operator(2, "softmax", 400))
 
 
@@ -29,8 +32,16 @@ def test_unremarkable_build_has_no_findings():
             "softmax 2 uses the default loops (10.0 % of the run)",
             "firmwright ops",
         ),
-        ({"operators": MOVED}, "1 transpose operator remains: 100 instructions", "export"),
-        ({"pools": (PoolUsage("sram", 96, 100),)}, "pool sram is nearly full: 96 of 100", "--ram"),
+        (
+            {"operators": MOVED},
+            "1 transpose operator remains: 100 instructions",
+            "export",
+        ),
+        (
+            {"pools": (PoolUsage("sram", 96, 100),)},
+            "pool sram is nearly full: 96 of 100",
+            "--ram",
+        ),
         (
             {"regions": (ImageRegionUsage("code", 95, 100),)},
             "region code is nearly full",
@@ -38,8 +49,16 @@ def test_unremarkable_build_has_no_findings():
         ),
         ({"stack": STACK}, "the worst path needs 3,500 of 4,096 bytes", "[limits]"),
         ({"lower_bound_bytes": 150}, "the plan is 10 bytes above", "--planner exact"),
-        ({"operators": SEVERAL}, "conv2d 0, 2 is inaccurate: measured +33 % to +100 %", "tune"),
-        ({"library_floats": True}, "the compiler's library computes floats", "quantize"),
+        (
+            {"operators": SEVERAL},
+            "conv2d 0, 2 is inaccurate: measured +33 % to +100 %",
+            "tune",
+        ),
+        (
+            {"library_floats": True},
+            "the compiler's library computes floats",
+            "quantize",
+        ),
         (
             {"operators": WRONG},
             "the prediction for conv2d 0 is inaccurate: measured +100 %.",

@@ -1,4 +1,6 @@
-"""The page is complete, self-contained and escaped, and works in a browser without errors."""
+"""The page is complete, self-contained and escaped, and works in a browser without
+errors.
+"""
 
 import json
 import re
@@ -77,7 +79,9 @@ window.addEventListener("load", () => {
 
 
 class Tags(HTMLParser):
-    """Checks that tags are closed in order; collects the URLs that a browser would fetch."""
+    """Checks that tags are closed in order; collects the URLs that a browser would
+    fetch.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +91,9 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in ("meta", "link", "br"):
             self.open.append(tag)
-        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+        self.fetched += [
+            value or "" for name, value in attrs if name in ("src", "href")
+        ]
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         pass
@@ -108,7 +114,13 @@ def test_page_is_complete_and_fetches_nothing():
 
 def test_page_shows_peak_findings_and_tradeoffs():
     text = render_page(REPORT)
-    for words in ("The peak: call 1", "128 bytes occupied", "too much of it.", "+10.0 %", "0 to 1"):
+    for words in (
+        "The peak: call 1",
+        "128 bytes occupied",
+        "too much of it.",
+        "+10.0 %",
+        "0 to 1",
+    ):
         assert words in text
     assert "b&lt;c" in text
     assert "b<c" not in text
@@ -128,7 +140,15 @@ def test_page_shows_partition_search_with_alternatives():
         "eager": ProgramCost(None, reason="no room"),
     }
     search = PartitionResult(
-        "m", "b", "vanilla, cortex-m", "speed", "exact", "instructions", "collage", (part,), totals
+        "m",
+        "b",
+        "vanilla, cortex-m",
+        "speed",
+        "exact",
+        "instructions",
+        "collage",
+        (part,),
+        totals,
     ).as_json()
     text = render_page(make_report(search=search))
     tags = Tags()
@@ -181,7 +201,9 @@ def test_report_shows_changes_from_the_page_of_a_baseline():
     assert facts["workspace_bytes"] == 160
     assert facts["occupied_bytes"] == [96, 128, 16]
     faster = (operator(0, "conv2d", 550), operator(3, "relu", 400))
-    text = render_page(make_report(workspace_bytes=170, total=950, operators=faster), facts)
+    text = render_page(
+        make_report(workspace_bytes=170, total=950, operators=faster), facts
+    )
     assert re.search(r'class="change worse">\+10 compared', text)
     assert re.search(r'class="change better">-50 compared', text)
     assert re.search(r'class="r better">-50<', text)
@@ -209,11 +231,15 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         "--dump-dom",
         file.as_uri(),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=True
+    )
     assert "CONSOLE" not in done.stderr
     found = re.search(r'<pre id="said">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found is not None, done.stdout[-2000:]
-    answer = json.loads(found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    answer = json.loads(
+        found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    )
     assert isinstance(answer, dict)
     return answer
 
@@ -236,7 +262,11 @@ def test_pointer_shows_a_buffer_and_the_live_buffers(observed: dict[str, object]
     assert observed["buffer"] == shown
     assert observed["buffer title"] == "Call 0, conv2d"
     alive = str(observed["buffer alive"])
-    assert [name for name in ("in", "a", "b<c", "s") if f"{name}\t" in alive] == ["in", "a", "b<c"]
+    assert [name for name in ("in", "a", "b<c", "s") if f"{name}\t" in alive] == [
+        "in",
+        "a",
+        "b<c",
+    ]
     assert observed["part"] == "code: 3,000 bytes, 60.0 %"
     assert observed["nothing"] is None
     assert observed["left title"] == "The peak: call 1, moved rows"

@@ -1,4 +1,6 @@
-"""The drawing: a rectangle for each life of each buffer, to scale, for paper and for a page."""
+"""The drawing: a rectangle for each life of each buffer, to scale, for paper and for a
+page.
+"""
 
 import re
 import xml.etree.ElementTree as ET
@@ -30,8 +32,12 @@ def test_each_live_range_is_a_rectangle_to_scale():
     said = [text for _, text in rectangles]
     assert said.count("b<c: 16 bytes at 0") == 2
     whole = {text: rect for rect, text in rectangles}
-    assert float(whole["in: 64 bytes at 0"].attrib["height"]) == pytest.approx(330 * 64 / 96, 0.1)
-    widths = [float(whole[text].attrib["width"]) for text in said if text and text[0] in "ai"]
+    assert float(whole["in: 64 bytes at 0"].attrib["height"]) == pytest.approx(
+        330 * 64 / 96, 0.1
+    )
+    widths = [
+        float(whole[text].attrib["width"]) for text in said if text and text[0] in "ai"
+    ]
     assert widths[1] == pytest.approx(2 * widths[0] + 2, 0.1)
     assert "workspace 96 bytes (lower bound 90)" in render_svg(MAP)
 

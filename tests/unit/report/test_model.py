@@ -8,7 +8,9 @@ def test_overlapping_buffers_count_once_and_pools_add_up():
     report = make_report()
     assert occupied_bytes_by_time(report) == (96, 128, 16)
     assert peak_time(report) == 1
-    assert occupied_bytes((buffer("x", 0, 8, (0, 1)), buffer("y", 20, 8, (0, 1))), 0) == 16
+    assert (
+        occupied_bytes((buffer("x", 0, 8, (0, 1)), buffer("y", 20, 8, (0, 1))), 0) == 16
+    )
 
 
 def test_empty_run_has_peak_zero():
@@ -18,4 +20,8 @@ def test_empty_run_has_peak_zero():
 
 
 def test_step_without_operator_has_no_kind():
-    assert [make_report().kind_at(time) for time in range(3)] == ["conv2d", "", "softmax"]
+    assert [make_report().kind_at(time) for time in range(3)] == [
+        "conv2d",
+        "",
+        "softmax",
+    ]

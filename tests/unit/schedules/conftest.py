@@ -33,7 +33,9 @@ def _activation(rng: np.random.Generator) -> str:
     return str(rng.choice(["none", "relu", "relu6", "relu_n1_to_1"]))
 
 
-def _tensor(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> TensorType:
+def _tensor(
+    rng: np.random.Generator, shape: tuple[int, ...], scale: float
+) -> TensorType:
     point = int(rng.choice([-128, 127, 0, int(rng.integers(-128, 128))]))
     return TensorType(shape, INT8, Quantization((_float32(scale),), (point,)))
 
@@ -83,10 +85,16 @@ def _random_convolution(seed: int, *, depthwise: bool) -> OpCall:
         )
     shape = (1, *size, outputs) if depthwise else (outputs, *size, channels)
     scales = tuple(_float32(s) for s in rng.uniform(0.0005, 0.05, outputs))
-    weights = TensorType(shape, INT8, Quantization(scales, (0,) * outputs, 3 if depthwise else 0))
+    weights = TensorType(
+        shape, INT8, Quantization(scales, (0,) * outputs, 3 if depthwise else 0)
+    )
     batch = int(rng.integers(1, 3))
-    rows = (height + padding[0] + padding[1] - (size[0] - 1) * dilation[0] - 1) // stride[0] + 1
-    cols = (width + padding[2] + padding[3] - (size[1] - 1) * dilation[1] - 1) // stride[1] + 1
+    rows = (
+        height + padding[0] + padding[1] - (size[0] - 1) * dilation[0] - 1
+    ) // stride[0] + 1
+    cols = (
+        width + padding[2] + padding[3] - (size[1] - 1) * dilation[1] - 1
+    ) // stride[1] + 1
     attrs = {
         "stride": stride,
         "dilation": dilation,
@@ -111,7 +119,9 @@ def _random_convolution(seed: int, *, depthwise: bool) -> OpCall:
 
 
 def _random_row(seed: int, *, depthwise: bool) -> OpCall:
-    """A convolution of one output row, padded horizontally only, as in row streaming."""
+    """A convolution of one output row, padded horizontally only, as in row
+    streaming.
+    """
     rng = np.random.Generator(np.random.PCG64([seed, depthwise, 1]))
     size = (int(rng.integers(1, 5)), int(rng.integers(1, 5)))
     stride = int(rng.integers(1, 3))
@@ -122,7 +132,9 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
     columns = (width + sum(sides) - size[1]) // stride + 1
     shape = (1, *size, outputs) if depthwise else (outputs, *size, channels)
     scales = tuple(_float32(s) for s in rng.uniform(0.0005, 0.01, outputs))
-    weights = TensorType(shape, INT8, Quantization(scales, (0,) * outputs, 3 if depthwise else 0))
+    weights = TensorType(
+        shape, INT8, Quantization(scales, (0,) * outputs, 3 if depthwise else 0)
+    )
     attrs = {
         "stride": (int(rng.integers(1, 3)), stride),
         "dilation": (1, 1),
@@ -131,7 +143,11 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
     }
     return OpCall(
         "depthwise_conv2d" if depthwise else "conv2d",
-        (_tensor(rng, (1, size[0], width, channels), 0.05), weights, TensorType((outputs,), INT32)),
+        (
+            _tensor(rng, (1, size[0], width, channels), 0.05),
+            weights,
+            TensorType((outputs,), INT32),
+        ),
         (_tensor(rng, (1, 1, columns, outputs), float(rng.uniform(0.02, 2.0))),),
         attrs_from_mapping("depthwise_conv2d" if depthwise else "conv2d", attrs),
         (
@@ -143,7 +159,9 @@ def _random_row(seed: int, *, depthwise: bool) -> OpCall:
 
 
 def _narrow_depthwise(width: int, size: int, rows: int = 3) -> OpCall:
-    """Windows of `rows` x `size` over an input of width `width`, with as many outputs as inputs."""
+    """Windows of `rows` x `size` over an input of width `width`, with as many outputs
+    as inputs.
+    """
     rng = np.random.Generator(np.random.PCG64([width, size, 9]))
     sides = same_padding(width, size, 1, 1)
     quantization = Quantization((0.01, 0.02, 0.004), (0, 0, 0), 3)
@@ -164,7 +182,9 @@ def _narrow_depthwise(width: int, size: int, rows: int = 3) -> OpCall:
         ),
         (
             None,
-            Constant.from_array("w", rng.integers(-128, 128, shape).astype(np.int8), INT8),
+            Constant.from_array(
+                "w", rng.integers(-128, 128, shape).astype(np.int8), INT8
+            ),
             Constant.from_array("b", rng.integers(-9000, 9000, 3), INT32),
         ),
     )
@@ -194,7 +214,9 @@ def _random_fully_connected(seed: int) -> OpCall:
     )
 
 
-def _built(call: OpCall, schedule: Schedule[ScheduleConfig], config: ScheduleConfig) -> Kernel:
+def _built(
+    call: OpCall, schedule: Schedule[ScheduleConfig], config: ScheduleConfig
+) -> Kernel:
     kernel = Kernel("kernel", call)
     schedule.build(call, config, kernel)
     return kernel
@@ -203,7 +225,9 @@ def _built(call: OpCall, schedule: Schedule[ScheduleConfig], config: ScheduleCon
 def _executed(call: OpCall, kernel: Kernel, x: Array, y: Array) -> Array:
     """Return `y` after the kernel ran on `x`; the kernel must pass the verifier."""
     func = kernel.build()
-    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(
+        func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
+    )
     interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
     return y
 
@@ -212,7 +236,9 @@ def _executed(call: OpCall, kernel: Kernel, x: Array, y: Array) -> Array:
 def judge() -> Callable[[OpCall, Schedule[ScheduleConfig], ScheduleConfig], None]:
     """Run a schedule on random input and require the bits of the reference."""
 
-    def check(call: OpCall, schedule: Schedule[ScheduleConfig], config: ScheduleConfig) -> None:
+    def check(
+        call: OpCall, schedule: Schedule[ScheduleConfig], config: ScheduleConfig
+    ) -> None:
         rng = np.random.default_rng(0)
         x = rng.integers(-128, 128, call.input(0).shape).astype(np.int8)
         arrays = [x, *(c.array() for c in call.constants[1:] if c is not None)]

@@ -25,7 +25,9 @@ def relu_layer(
     padding: tuple[int, int, int, int],
     **attrs: Any,
 ) -> OpCall:
-    """Return a layer with an input of `shape` and scale 0.02; outputs are those of `scales`."""
+    """Return a layer with an input of `shape` and scale 0.02; outputs are those of
+    `scales`.
+    """
     outputs, window = len(scales), weights.shape[1:3]
     sides = (
         (shape[k] + padding[2 * k] + padding[2 * k + 1] - window[k]) // stride[k] + 1
@@ -35,8 +37,16 @@ def relu_layer(
     y = TensorType((1, *sides, outputs), INT8, Quantization((6 / 255,), (-128,)))
     axis = 0 if op == "conv2d" else 3
     w = TensorType(weights.shape, INT8, Quantization(scales, (0,) * outputs, axis))
-    attrs |= {"stride": stride, "dilation": (1, 1), "padding": padding, "activation": "relu6"}
-    constants = Constant.from_array("w", weights, INT8), Constant.from_array("b", bias, INT32)
+    attrs |= {
+        "stride": stride,
+        "dilation": (1, 1),
+        "padding": padding,
+        "activation": "relu6",
+    }
+    constants = (
+        Constant.from_array("w", weights, INT8),
+        Constant.from_array("b", bias, INT32),
+    )
     return OpCall(
         op,
         (x, w, TensorType((outputs,), INT32)),

@@ -21,7 +21,9 @@ DRAWS = 2
 DEEP_DRAWS = 200
 SHAPE = (1, 256, 256, 1)
 VALUES = np.arange(-128, 128, dtype=np.int8)
-PAIRS = [np.ascontiguousarray(each).reshape(SHAPE) for each in np.meshgrid(VALUES, VALUES)]
+PAIRS = [
+    np.ascontiguousarray(each).reshape(SHAPE) for each in np.meshgrid(VALUES, VALUES)
+]
 
 
 def drawn_sum(op: str, seed: int) -> OpCall:
@@ -30,8 +32,12 @@ def drawn_sum(op: str, seed: int) -> OpCall:
     second = first * 2.0 ** rng.choice([0.0, rng.uniform(-3, 3), rng.uniform(-12, 12)])
     third = max(first, second) * 2.0 ** rng.uniform(-3, 3)
     kinds = [
-        TensorType(SHAPE, INT8, Quantization((float(np.float32(scale)),), (int(point),)))
-        for scale, point in zip((first, second, third), rng.integers(-128, 128, 3), strict=True)
+        TensorType(
+            SHAPE, INT8, Quantization((float(np.float32(scale)),), (int(point),))
+        )
+        for scale, point in zip(
+            (first, second, third), rng.integers(-128, 128, 3), strict=True
+        )
     ]
     activation = str(rng.choice(["none", "relu", "relu6"]))
     call = OpCall(
@@ -48,12 +54,15 @@ def drawn_sum(op: str, seed: int) -> OpCall:
 QUANTIZED = [
     schedule
     for schedule in SCHEDULES
-    if schedule.op in ("add", "sub", "mul") and not schedule.name.endswith((".floats", ".in_line"))
+    if schedule.op in ("add", "sub", "mul")
+    and not schedule.name.endswith((".floats", ".in_line"))
 ]
 
 
 @pytest.mark.parametrize("schedule", QUANTIZED, ids=lambda schedule: schedule.name)
-def test_every_pair_of_values_matches_the_reference(schedule: Schedule, deep: bool) -> None:
+def test_every_pair_of_values_matches_the_reference(
+    schedule: Schedule, deep: bool
+) -> None:
     done, seed = 0, 0
     while done < (DEEP_DRAWS if deep else DRAWS):
         seed += 1

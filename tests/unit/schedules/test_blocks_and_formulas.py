@@ -27,8 +27,12 @@ from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
 def call_of(op: str, inputs, dtype=FLOAT32, **attrs) -> OpCall:
     kinds = tuple(TensorType(shape, FLOAT32) for shape in inputs)
-    unshaped = OpCall(op, kinds, (TensorType((1,), dtype),), attrs_from_mapping(op, attrs))
-    return OpCall(op, kinds, op_table()[op].infer(unshaped), attrs_from_mapping(op, attrs))
+    unshaped = OpCall(
+        op, kinds, (TensorType((1,), dtype),), attrs_from_mapping(op, attrs)
+    )
+    return OpCall(
+        op, kinds, op_table()[op].infer(unshaped), attrs_from_mapping(op, attrs)
+    )
 
 
 def formula(text: str, dtype=FLOAT32) -> OpCall:
@@ -47,10 +51,15 @@ def convolution(x, w, before, stride, outputs) -> OpCall:
 
 def transposed(filters: int) -> OpCall:
     random = np.random.default_rng(filters)
-    arrays = [random.uniform(-1, 1, shape) for shape in ((filters, 3, 2, 5), (filters,))]
-    constants = (Constant.from_array("c", a.astype(np.float32), FLOAT32) for a in arrays)
+    arrays = [
+        random.uniform(-1, 1, shape) for shape in ((filters, 3, 2, 5), (filters,))
+    ]
+    constants = (
+        Constant.from_array("c", a.astype(np.float32), FLOAT32) for a in arrays
+    )
     kinds = tuple(
-        TensorType(shape, FLOAT32) for shape in ((1, 3, 4, 5), *(a.shape for a in arrays))
+        TensorType(shape, FLOAT32)
+        for shape in ((1, 3, 4, 5), *(a.shape for a in arrays))
     )
     result = TensorType((1, 6, 8, filters), FLOAT32)
     attrs = {"stride": (2, 2), "before": (1, 0), "activation": "relu"}
@@ -65,23 +74,33 @@ def transposed(filters: int) -> OpCall:
 
 CALLS = {
     "a transposed convolution": transposed(10),
-    "a clipped round": formula("min(max(rint(a / 0.5 + 0.0) - 0.0, -128.0), 127.0) * 0.5"),
+    "a clipped round": formula(
+        "min(max(rint(a / 0.5 + 0.0) - 0.0, -128.0), 127.0) * 0.5"
+    ),
     "int8 with offset": formula("int8(min(max(rint(a) + 3.0, -128.0), 127.0))", INT8),
     "a relu of a sum": formula("max(a * 0.25 + a, 0.0)"),
     "one limit": formula("int8(min(rint(a * a) - 3.0, 127.0))", INT8),
     "a matrix product": reduction((6, 5, 1), (1, 5, 7), (1,)),
-    "matrices": call_of("batch_matmul", [(2, 6, 5), (2, 5, 8)], adj_x=False, adj_y=False),
-    "turned matrices": call_of("batch_matmul", [(2, 5, 6), (3, 1, 9, 5)], adj_x=True, adj_y=True),
+    "matrices": call_of(
+        "batch_matmul", [(2, 6, 5), (2, 5, 8)], adj_x=False, adj_y=False
+    ),
+    "turned matrices": call_of(
+        "batch_matmul", [(2, 5, 6), (3, 1, 9, 5)], adj_x=True, adj_y=True
+    ),
     "a small product": reduction((2, 5, 1), (1, 5, 3), (1,), "max"),
     "rows of a batch": reduction((3, 4, 5, 1), (1, 1, 5, 9), (2,)),
     "two axes": convolution((1, 5, 6, 7), (11, 5, 3, 2), (1, 0), (1, 2), (6, 3)),
-    "three axes": convolution((1, 2, 4, 3, 5), (3, 2, 2, 2, 3), (0, 1, 1), (2, 1, 1), (2, 4, 5)),
+    "three axes": convolution(
+        (1, 2, 4, 3, 5), (3, 2, 2, 2, 3), (0, 1, 1), (2, 1, 1), (2, 4, 5)
+    ),
 }
 
 
 def executed(kernel: Kernel, arrays) -> np.ndarray:
     func, y = kernel.build(), np.zeros(kernel.y.shape, kernel.y.dtype.np)
-    named = {param.name: array for param, array in zip(func.params, arrays, strict=False)}
+    named = {
+        param.name: array for param, array in zip(func.params, arrays, strict=False)
+    }
     interpret(func, {**named, kernel.y.name: y}, INTRINSICS, constants=kernel.constants)
     return y
 
@@ -110,12 +129,16 @@ def test_formulas_of_integers_are_in_line_if_they_call_functions() -> None:
     kind = TensorType((5, 9), INT8)
     schedules = [item for item in SCHEDULES if item.name.endswith("expression.in_line")]
     for text, offered in (("int8(rint(float32(a) * 0.3))", True), ("a + a", False)):
-        call = OpCall("expression", (kind,), (kind,), ExpressionAttrs(formula=text), (None,))
+        call = OpCall(
+            "expression", (kind,), (kind,), ExpressionAttrs(formula=text), (None,)
+        )
         assert [bool(item.configs(call)) for item in schedules] == [offered] * 4
 
 
 @pytest.mark.parametrize(("dtype", "zero_point"), [(INT8, -5), (UINT8, 128)])
-def test_a_search_quantizes_every_kind_of_float_as_division_does(dtype, zero_point: int) -> None:
+def test_a_search_quantizes_every_kind_of_float_as_division_does(
+    dtype, zero_point: int
+) -> None:
     ends = [0.0, -0.0, 1e-40, -1e-40, 3.4e38, -3.4e38, np.inf, -np.inf]
     ties = np.arange(-300, 300) * np.float32(0.15)
     near = np.nextafter(ties.astype(np.float32), np.float32(np.inf))
@@ -141,8 +164,21 @@ def test_the_c_text_of_rounding_is_exact(tmp_path: Path) -> None:
     command = ["gcc", "-O1", "-shared", "-fPIC", "-o", "nearest.so", "nearest.c"]
     subprocess.run(command, cwd=tmp_path, check=True)
     ties = np.arange(-2000, 2000) / 8
-    edges = [0.0, -0.0, 1e-40, 4194303.5, -4194304.5, 8388606.5, 8388607.0, 1e9, -np.inf, np.inf]
-    x = np.concatenate([ties, np.nextafter(ties, 9), np.geomspace(1e-3, 1e7, 3000), edges])
+    edges = [
+        0.0,
+        -0.0,
+        1e-40,
+        4194303.5,
+        -4194304.5,
+        8388606.5,
+        8388607.0,
+        1e9,
+        -np.inf,
+        np.inf,
+    ]
+    x = np.concatenate(
+        [ties, np.nextafter(ties, 9), np.geomspace(1e-3, 1e7, 3000), edges]
+    )
     x = x.astype(np.float32)
     y = np.zeros(len(x), np.int32)
     ctypes.CDLL(str(tmp_path / "nearest.so")).all(

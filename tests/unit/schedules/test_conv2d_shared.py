@@ -27,11 +27,15 @@ def layer(
     padding: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> OpCall:
     rng = np.random.default_rng(seed)
-    scales = tuple(float(np.float32(s)) for s in rng.choice([2e-3, 1e-2, 0.05], outputs))
+    scales = tuple(
+        float(np.float32(s)) for s in rng.choice([2e-3, 1e-2, 0.05], outputs)
+    )
     weights = rng.integers(-127, 128, (outputs, *window, shape[2])).astype(np.int8)
     bias = (rng.uniform(-1, 3, outputs) / np.array(scales) / 0.02).astype(np.int32)
     zero_point = int(rng.choice([-128, 0, 127, 5]))
-    return relu_layer("conv2d", zero_point, shape, weights, scales, bias, stride, padding)
+    return relu_layer(
+        "conv2d", zero_point, shape, weights, scales, bias, stride, padding
+    )
 
 
 LAYERS = [
@@ -57,7 +61,9 @@ def test_layers_of_many_shapes_match_the_reference(judge) -> None:
 
 
 def test_layers_without_this_form_are_not_offered() -> None:
-    assert not SHARED.configs(layer(0, (4, 4, 4), 3, (1, 1)))  # an odd number of channels
+    assert not SHARED.configs(
+        layer(0, (4, 4, 4), 3, (1, 1))
+    )  # an odd number of channels
     assert not SHARED.configs(layer(0, (1, 3, 4), 4, (1, 1)))  # fewer than four pixels
     assert not SHARED.configs(layer(0, (4, 4, 4), 4, (1, 1), padding=(0, 0, 1, 0)))
 
@@ -66,7 +72,12 @@ def several_layers() -> IRModule:
     g = GraphBuilder("many")
     y = g.input("x", (1, 12, 11, 3), scale=0.02, zero_point=-128)
     for seed, (outputs, window, stride) in enumerate(
-        [(8, (3, 3), (2, 2)), (22, (1, 1), (1, 1)), (12, (1, 1), (1, 1)), (14, (2, 2), (1, 1))]
+        [
+            (8, (3, 3), (2, 2)),
+            (22, (1, 1), (1, 1)),
+            (12, (1, 1), (1, 1)),
+            (14, (2, 2), (1, 1)),
+        ]
     ):
         made = layer(seed, y.shape[1:], outputs, window, stride)
         weights, bias = (constant.array() for constant in made.constants[1:])
@@ -96,6 +107,8 @@ def test_only_the_goal_size_shares_one_function(goal: str) -> None:
     compiled = compile_for(several_layers(), "mps2-an386", optimize=goal)
     used = [item.schedule.split()[0] for item in compiled.summary.operators]
     assert (set(used) == {"dsp.conv2d.shared"}) == (goal == "size")
-    functions = [f for f in compiled.module.functions.values() if isinstance(f, PrimFunc)]
+    functions = [
+        f for f in compiled.module.functions.values() if isinstance(f, PrimFunc)
+    ]
     codes = {f.code for f in functions if f.attrs.get("op") == "conv2d"}
     assert (len(codes) == 1) == (goal == "size")

@@ -22,14 +22,23 @@ from tests.unit.schedules.relu_layers import relu_layer
 
 
 def layer(
-    seed: int, shape: tuple[int, int, int], stride: int, padding: tuple[int, int, int, int]
+    seed: int,
+    shape: tuple[int, int, int],
+    stride: int,
+    padding: tuple[int, int, int, int],
 ) -> OpCall:
-    """A layer with channels of very different scales, and some dead or nearly dead ones."""
+    """A layer with channels of very different scales, and some dead or nearly dead
+    ones.
+    """
     rng, channels = np.random.default_rng(seed), shape[2]
-    scales = tuple(float(np.float32(s)) for s in rng.choice([1e-3, 1e-2, 0.1], channels))
+    scales = tuple(
+        float(np.float32(s)) for s in rng.choice([1e-3, 1e-2, 0.1], channels)
+    )
     scales = (scales[0] * 1e-4, *scales[1:]) if channels > 4 else scales
     weights = rng.integers(-128, 128, (1, 3, 3, channels)).astype(np.int8)
-    bias = (rng.uniform(-1, 4, channels) / np.maximum(scales, 1e-3) / 0.02).astype(np.int32)
+    bias = (rng.uniform(-1, 4, channels) / np.maximum(scales, 1e-3) / 0.02).astype(
+        np.int32
+    )
     zero_point = int(rng.choice([-128, 0, 127, 5]))
     return relu_layer(
         "depthwise_conv2d",
@@ -59,15 +68,27 @@ def test_the_offset_form_is_exact_for_every_accumulator(numbers) -> None:
         offset, multiplier = read_offset_form(records, numbers[1])
         sums = (np.arange(-60_000, 60_001)[:, None] + bias).clip(low, high)
         scaled = (((sums - bias) << 8) + offset) * multiplier >> (32 + numbers[0])
-        np.testing.assert_array_equal(scaled.clip(0, 255) - 128, params.apply(sums, INT64))
+        np.testing.assert_array_equal(
+            scaled.clip(0, 255) - 128, params.apply(sums, INT64)
+        )
         fitted += 1
     assert fitted > 5
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("padding", [(1, 1, 1, 1), (0, 1, 0, 1), (0, 0, 0, 0), (1, 0, 1, 0)])
+@pytest.mark.parametrize(
+    "padding", [(1, 1, 1, 1), (0, 1, 0, 1), (0, 0, 0, 0), (1, 0, 1, 0)]
+)
 def test_layers_of_many_shapes_match_the_reference(stride, padding, judge) -> None:
-    shapes = [(3, 3, 7), (4, 4, 1), (6, 7, 22), (9, 5, 3), (12, 12, 30), (25, 5, 8), (5, 48, 2)]
+    shapes = [
+        (3, 3, 7),
+        (4, 4, 1),
+        (6, 7, 22),
+        (9, 5, 3),
+        (12, 12, 30),
+        (25, 5, 8),
+        (5, 48, 2),
+    ]
     judged = 0
     for seed, shape in enumerate(shapes):
         call = layer(seed, shape, stride, padding)
@@ -100,5 +121,9 @@ def test_layers_of_many_shapes_share_one_function() -> None:
     compiled = compile_for(g.model(y), "mps2-an386", optimize="size")
     used = [item.schedule for item in compiled.summary.operators]
     assert [name.split()[0] for name in used] == ["dsp.depthwise.shared"] * len(strides)
-    functions = [f for f in compiled.module.functions.values() if isinstance(f, PrimFunc)]
-    assert len({f.code for f in functions if f.attrs.get("op") == "depthwise_conv2d"}) == 1
+    functions = [
+        f for f in compiled.module.functions.values() if isinstance(f, PrimFunc)
+    ]
+    assert (
+        len({f.code for f in functions if f.attrs.get("op") == "depthwise_conv2d"}) == 1
+    )

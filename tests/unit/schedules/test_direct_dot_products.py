@@ -37,7 +37,9 @@ def layer(
     numerics: NumericsProfile,
     **attrs: Attr,
 ) -> OpCall:
-    """Random weights, scales and zero points; int16, or int8 for every third seed if supported."""
+    """Random weights, scales and zero points; int16, or int8 for every third seed if
+    supported.
+    """
     rng = np.random.default_rng(seed)
     is_wide = op != "transpose_conv" or seed % 3 != 0
     kind, sums = (INT16, INT64) if is_wide else (INT8, INT32)
@@ -46,7 +48,9 @@ def layer(
     scales = tuple(float(np.float32(s)) for s in rng.uniform(0.005, 0.02, channels))
     reach = 2.0**-9 if is_wide else 0.1
     x, y = (
-        TensorType(tuple(shape), kind, Quantization((float(np.float32(scale)),), (point,)))
+        TensorType(
+            tuple(shape), kind, Quantization((float(np.float32(scale)),), (point,))
+        )
         for shape, scale, point in zip(
             (x_shape, y_shape), (reach, reach * math.sqrt(taps)), points, strict=True
         )
@@ -55,7 +59,9 @@ def layer(
     bias = rng.integers(-5000, 5000, channels)
     constants = (
         None,
-        Constant.from_array("w", rng.integers(-128, 128, w_shape).astype(np.int8), INT8),
+        Constant.from_array(
+            "w", rng.integers(-128, 128, w_shape).astype(np.int8), INT8
+        ),
         Constant.from_array("b", bias, sums) if seed % 4 else None,
     )
     kinds = (x, w, TensorType((channels,), sums) if seed % 4 else None)
@@ -65,7 +71,10 @@ def layer(
 
 def convolution(seed: int, numerics: NumericsProfile) -> OpCall:
     rng = np.random.default_rng([seed, 1])
-    size, padding = (int(rng.integers(1, 4)), 3), (1, 0, 1, 1) if seed % 2 else (0, 0, 0, 0)
+    size, padding = (
+        (int(rng.integers(1, 4)), 3),
+        (1, 0, 1, 1) if seed % 2 else (0, 0, 0, 0),
+    )
     stride, dilation = (1 + seed % 2, 1), (1, 1 + seed // 2 % 2)
     rows, cols = (
         (7 + before + after - (k - 1) * d - 1) // s + 1
@@ -116,14 +125,18 @@ def check(call: OpCall, schedule: Schedule) -> None:
     kernel = Kernel("kernel", call)
     schedule.build(call, config, kernel)
     func = kernel.build()
-    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(
+        func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
+    )
     interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
     np.testing.assert_array_equal(y, expected)
 
 
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_direct_dot_products_match_the_reference(seed: int, numerics: NumericsProfile) -> None:
+def test_direct_dot_products_match_the_reference(
+    seed: int, numerics: NumericsProfile
+) -> None:
     for make, schedule in ((convolution, CONV), (transposed, TRANSPOSED)):
         check(make(seed, numerics), schedule)
 

@@ -22,9 +22,16 @@ from tests.unit.ir.verified import verify_prim_func
 
 MUL = mul.SCHEDULES[0]
 ADD, SUB = (
-    item for item in SCHEDULES if item.name in ("scalar.add.unrolled", "scalar.sub.unrolled")
+    item
+    for item in SCHEDULES
+    if item.name in ("scalar.add.unrolled", "scalar.sub.unrolled")
 )
-BROADCAST = ((1, 3, 2, 8), (8,)), ((4, 5), (1,)), ((2, 1, 6), (2, 5, 1)), ((3, 7), (3, 7))
+BROADCAST = (
+    ((1, 3, 2, 8), (8,)),
+    ((4, 5), (1,)),
+    ((2, 1, 6), (2, 5, 1)),
+    ((3, 7), (3, 7)),
+)
 
 
 def tensor(shape: tuple[int, ...], scale: float, point: int) -> TensorType:
@@ -32,23 +39,34 @@ def tensor(shape: tuple[int, ...], scale: float, point: int) -> TensorType:
 
 
 def random_call(op: str, seed: int) -> OpCall:
-    """Return a call on inputs of one shape, or from seed 24 on with one that is broadcast."""
+    """Return a call on inputs of one shape, or from seed 24 on with one that is
+    broadcast.
+    """
     rng = np.random.default_rng(seed)
-    same = (1, int(rng.integers(1, 9)), int(rng.integers(1, 9)), int(rng.integers(1, 40)))
+    same = (
+        1,
+        int(rng.integers(1, 9)),
+        int(rng.integers(1, 9)),
+        int(rng.integers(1, 40)),
+    )
     shapes = (same, same) if seed < 24 else BROADCAST[seed % 4]
     scales = rng.uniform(0.01, 0.1, 3) if seed % 4 else (0.02, 0.02, 0.05)
     points = (int(point) for point in rng.integers(-128, 128, 3))
     shapes = (*shapes, np.broadcast_shapes(*shapes))
     a, b, y = map(tensor, shapes, scales, points)
     values = rng.integers(-128, 128, b.shape).astype(np.int8)
-    constant = Constant.from_array("c", values, INT8) if seed % 8 >= 4 and seed >= 24 else None
+    constant = (
+        Constant.from_array("c", values, INT8) if seed % 8 >= 4 and seed >= 24 else None
+    )
     attrs = {"activation": str(rng.choice(["none", "relu", "relu6"]))}
     return OpCall(op, (a, b), (y,), attrs_from_mapping(op, attrs), (None, constant))
 
 
 def check(call: OpCall, schedule: Schedule) -> None:
     rng = np.random.default_rng(7)
-    a, b = (rng.integers(-128, 128, call.input(i).shape).astype(np.int8) for i in (0, 1))
+    a, b = (
+        rng.integers(-128, 128, call.input(i).shape).astype(np.int8) for i in (0, 1)
+    )
     constant = call.constant(1)
     arrays = {"x": a} | ({"x_1": b} if constant is None else {})
     b = b if constant is None else constant.array()
@@ -57,12 +75,16 @@ def check(call: OpCall, schedule: Schedule) -> None:
     kernel = Kernel("kernel", call)
     schedule.build(call, NO_CONFIG, kernel)
     func = kernel.build()
-    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(
+        func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
+    )
     interpret(func, arrays | {"y": y}, INTRINSICS, constants=kernel.constants)
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.parametrize("schedule", [ADD, SUB, MUL], ids=lambda schedule: schedule.name)
+@pytest.mark.parametrize(
+    "schedule", [ADD, SUB, MUL], ids=lambda schedule: schedule.name
+)
 def test_schedules_match_the_reference(schedule) -> None:
     applied = 0
     for seed in range(40):

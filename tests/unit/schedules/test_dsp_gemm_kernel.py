@@ -14,7 +14,10 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.ops.schedule import ScheduleConfig
-from firmwright.schedules.cortex_m_dsp import conv2d_fully_connected, depthwise_sliding_window
+from firmwright.schedules.cortex_m_dsp import (
+    conv2d_fully_connected,
+    depthwise_sliding_window,
+)
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.schedules.skip_constant_channels import constant_channel_values
 
@@ -23,7 +26,9 @@ CONVOLUTION, MATRIX, SHARED = conv2d_fully_connected.SCHEDULES
 
 
 def symmetric(call: OpCall) -> OpCall:
-    """Return the layer with weights of at most 127 in magnitude, as TFLite specifies."""
+    """Return the layer with weights of at most 127 in magnitude, as TFLite
+    specifies.
+    """
     weights = np.maximum(call.constants[1].array(), -127)
     constants = (None, Constant.from_array("w", weights, INT8), *call.constants[2:])
     return replace(call, constants=constants)
@@ -38,7 +43,9 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
         return call
     dead = rng.random(len(bias)) < 0.5
     bias[dead] = rng.choice([-(1 << 29), 1 << 29], int(dead.sum()))
-    return replace(call, constants=(*call.constants[:2], Constant.from_array("b", bias, INT32)))
+    return replace(
+        call, constants=(*call.constants[:2], Constant.from_array("b", bias, INT32))
+    )
 
 
 def built(call: OpCall, config: ScheduleConfig) -> str:
@@ -63,8 +70,12 @@ def test_convolutions_with_paired_channels_match_the_reference(
     assert paired > len(SEEDS)
 
 
-def test_convolutions_in_shared_code_match_the_reference(judge, random_convolution) -> None:
-    calls = (symmetric(random_convolution(seed, depthwise=False)) for seed in range(100, 300))
+def test_convolutions_in_shared_code_match_the_reference(
+    judge, random_convolution
+) -> None:
+    calls = (
+        symmetric(random_convolution(seed, depthwise=False)) for seed in range(100, 300)
+    )
     fitting = [call for call in calls if SHARED.configs(call)]
     assert len(fitting) > len(SEEDS)
     for call in fitting[: len(SEEDS)]:
@@ -86,7 +97,9 @@ def test_fully_connected_with_paired_channels_matches_the_reference(
     assert paired > 2
 
 
-def test_depthwise_layers_with_dead_channels_match_the_reference(judge, random_convolution) -> None:
+def test_depthwise_layers_with_dead_channels_match_the_reference(
+    judge, random_convolution
+) -> None:
     (schedule,) = depthwise_sliding_window.SCHEDULES
     for seed in SEEDS:
         call = with_dead_channels(random_convolution(seed, depthwise=True), seed)
@@ -122,7 +135,9 @@ def test_a_loop_repeats_its_steps_as_often_as_requested(shape) -> None:
     )
     sums = tuple(np.full(1, place, np.int32) for place in range(8))
     expected = whole.meaning(w[:-8], x[:-8], *sums)
-    assert [int(s[0]) for s in loop.meaning(w, x, 6, *sums)] == [int(s[0]) for s in expected]
+    assert [int(s[0]) for s in loop.meaning(w, x, 6, *sums)] == [
+        int(s[0]) for s in expected
+    ]
     assert loop.count is not None
     first, second, third = (loop.count([0, 0, steps]) for steps in (2, 4, 6))
     assert third - second == second - first > loop.instructions // 2

@@ -12,8 +12,11 @@ import pytest
 from firmwright.schedules.fpu.float_functions import INTRINSICS
 
 UNITS = {
-    "fpu": {"erfc": 5, "erf": 3, "log": 1, "rsqrt": 2} | dict.fromkeys(("cos", "exp", "expm1"), 2),
-    "soft": dict.fromkeys(("cos", "erfc", "exp", "expm1", "log", "rsqrt", "sin", "tanh"), 1),
+    "fpu": {"erfc": 5, "erf": 3, "log": 1, "rsqrt": 2}
+    | dict.fromkeys(("cos", "exp", "expm1"), 2),
+    "soft": dict.fromkeys(
+        ("cos", "erfc", "exp", "expm1", "log", "rsqrt", "sin", "tanh"), 1
+    ),
 }
 UNITS["fpu"] |= dict.fromkeys(("sin", "tanh"), 2)
 """Units in the last place; other functions are exact."""
@@ -25,7 +28,20 @@ def arguments() -> np.ndarray:
     bits = random.integers(0, 1 << 32, 30_000, np.uint32).view(np.float32)
     ties = np.arange(-400, 400) / 2
     quarters = np.arange(-400, 400) * (np.pi / 2)
-    edges = [0.0, -0.0, np.inf, -np.inf, np.nan, 8388607.5, 88.5, 88.73, -87.3, -103.5, -105, 9.05]
+    edges = [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        8388607.5,
+        88.5,
+        88.73,
+        -87.3,
+        -103.5,
+        -105,
+        9.05,
+    ]
     near = random.uniform(-20, 20, 30_000)
     small = np.exp(random.uniform(-20, 1, 10_000))
     parts = [bits, near, 1 + near / 1000, small, -small, ties, quarters, edges]
@@ -44,8 +60,22 @@ def test_functions_are_within_some_units_in_the_last_place(tmp_path: Path) -> No
             f"    for (int i = 0; i < n; ++i) {{\n        y[i] = {item.name}(x[i]);\n    }}\n}}\n"
         )
     (tmp_path / "all.c").write_text(source)
-    command = ["gcc", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-ffp-contract=off"]
-    command += ["-fsanitize=undefined", "-fno-sanitize-recover", "-shared", "-fPIC", "all.c"]
+    command = [
+        "gcc",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Werror",
+        "-ffp-contract=off",
+    ]
+    command += [
+        "-fsanitize=undefined",
+        "-fno-sanitize-recover",
+        "-shared",
+        "-fPIC",
+        "all.c",
+    ]
     subprocess.run([*command, "-o", "all.so", "-lm"], cwd=tmp_path, check=True)
     library = ctypes.CDLL(str(tmp_path / "all.so"))
     for item in INTRINSICS:
@@ -66,8 +96,12 @@ def test_functions_are_within_some_units_in_the_last_place(tmp_path: Path) -> No
 
 
 def test_functions_without_a_bound_are_exact() -> None:
-    named = {f"{family}_{name}_f32" for family, units in UNITS.items() for name in units}
+    named = {
+        f"{family}_{name}_f32" for family, units in UNITS.items() for name in units
+    }
     exact = {item.name for item in INTRINSICS} - named
-    rounding = {f"{family}_{name}_f32" for family in UNITS for name in ("ceil", "floor", "rint")}
+    rounding = {
+        f"{family}_{name}_f32" for family in UNITS for name in ("ceil", "floor", "rint")
+    }
     rest = {f"{family}_{name}_f32" for family in UNITS for name in ("round", "sqrt")}
     assert exact == rounding | rest

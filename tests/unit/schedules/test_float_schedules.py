@@ -1,4 +1,6 @@
-"""Float schedules produce the bits of the default loops and keep their order of additions."""
+"""Float schedules produce the bits of the default loops and keep their order of
+additions.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from tests.unit.ir.verified import verify_prim_func
 HYBRID = [schedule for schedule in SCHEDULES if schedule.op == "hybrid_conv2d"]
 WEIGHTED = ("conv2d", "depthwise_conv2d", "fully_connected")
 POOLS = [
-    each for each in SCHEDULES if each.name in ("scalar.max_pool2d.inside", "fpu.max_pool2d.lanes")
+    each
+    for each in SCHEDULES
+    if each.name in ("scalar.max_pool2d.inside", "fpu.max_pool2d.lanes")
 ]
 OF_INTEGERS = ("int16_im2col", "depthwise.strips", "int4")
 FLOAT = [
@@ -41,9 +45,13 @@ FLOAT = [
 
 
 def drawn(call: OpCall, seed: int) -> Array:
-    """Floats of both signs and very different magnitudes; sometimes all negative, or all 0."""
+    """Floats of both signs and very different magnitudes; sometimes all negative, or
+    all 0.
+    """
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=call.input(0).shape) * rng.choice([1e-3, 1.0, 40.0], call.input(0).shape)
+    x = rng.normal(size=call.input(0).shape) * rng.choice(
+        [1e-3, 1.0, 40.0], call.input(0).shape
+    )
     sign = (1.0, 1.0, 1.0, -1.0, 0.0)[seed % 5]
     return (x if sign == 1 else sign * np.abs(x)).astype(np.float32)
 
@@ -52,7 +60,9 @@ def floating(call: OpCall, seed: int) -> OpCall:
     """Return the layer with float32 tensors."""
     rng = np.random.default_rng(seed)
     constants = [
-        None if c is None else Constant.from_array(c.name, rng.normal(size=c.shape), FLOAT32)
+        None
+        if c is None
+        else Constant.from_array(c.name, rng.normal(size=c.shape), FLOAT32)
         for c in call.constants
     ]
     inputs = tuple(TensorType(kind.shape, FLOAT32) for kind in call.inputs)
@@ -61,7 +71,9 @@ def floating(call: OpCall, seed: int) -> OpCall:
 
 
 def hybrid(call: OpCall, seed: int) -> OpCall:
-    """Return the layer after dynamic-range quantization, with one scale or one per channel."""
+    """Return the layer after dynamic-range quantization, with one scale or one per
+    channel.
+    """
     wide = floating(call, seed)
     weights = np.maximum(call.constants[1].array(), -127 - seed % 2)
     count = len(weights) if seed % 3 else 1
@@ -70,7 +82,11 @@ def hybrid(call: OpCall, seed: int) -> OpCall:
     return replace(
         wide,
         op="hybrid_conv2d",
-        inputs=(wide.input(0), TensorType(weights.shape, INT8, quantized), wide.input(2)),
+        inputs=(
+            wide.input(0),
+            TensorType(weights.shape, INT8, quantized),
+            wide.input(2),
+        ),
         constants=(None, Constant.from_array("w", weights, INT8), wide.constants[2]),
     )
 
@@ -78,7 +94,9 @@ def hybrid(call: OpCall, seed: int) -> OpCall:
 def executed(call: OpCall, kernel: Kernel, x: Array) -> Array:
     """Return the kernel's output for `x`; the kernel must pass the verifier."""
     func = kernel.build()
-    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(
+        func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
+    )
     y = np.full(call.output.shape, np.nan, np.float32)
     interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
     return y
@@ -97,7 +115,10 @@ def allowed(call: OpCall, x: Array) -> Array:
     plain = replace(
         call,
         attrs=replace(call.attributes(ActivationAttrs), activation="none"),
-        constants=(None, *(Constant.from_array("m", values, FLOAT32) for values in magnitudes[1:])),
+        constants=(
+            None,
+            *(Constant.from_array("m", values, FLOAT32) for values in magnitudes[1:]),
+        ),
     )
     (reach,) = op_table()[call.op].reference(
         plain, [each.astype(np.float32) for each in magnitudes]
@@ -124,11 +145,17 @@ def test_hybrid_schedules_match_the_reference(schedule, random_convolution) -> N
     assert judged >= 16
 
 
-def test_a_transposed_convolution_without_an_fpu_has_the_bits_of_the_default_loops() -> None:
-    (schedule,) = (item for item in SCHEDULES if item.name == "soft_float.transpose_conv")
+def test_a_transposed_convolution_without_an_fpu_has_the_bits_of_the_default_loops() -> (
+    None
+):
+    (schedule,) = (
+        item for item in SCHEDULES if item.name == "soft_float.transpose_conv"
+    )
     rng = np.random.default_rng(2)
     for stride, before, outputs in (((1, 1), (0, 0), (5, 5)), ((2, 3), (1, 0), (7, 8))):
-        kinds = [TensorType(shape, FLOAT32) for shape in ((1, 3, 3, 5), (4, 3, 3, 5), (4,))]
+        kinds = [
+            TensorType(shape, FLOAT32) for shape in ((1, 3, 3, 5), (4, 3, 3, 5), (4,))
+        ]
         x, *values = (rng.normal(size=kind.shape).astype(np.float32) for kind in kinds)
         call = OpCall(
             "transpose_conv",
@@ -169,7 +196,9 @@ def test_float_schedules_match_the_default_loops(
                 else:
                     np.testing.assert_array_equal(actual, expected)
                 judged += 1
-    of_one_channel = schedule.op == "conv2d" and schedule.name.startswith("fpu.depthwise")
+    of_one_channel = schedule.op == "conv2d" and schedule.name.startswith(
+        "fpu.depthwise"
+    )
     of_one_input_channel = schedule.name == "soft_float.depthwise_conv2d"
     assert judged >= (1 if of_one_input_channel else 3 if of_one_channel else 6)
 
@@ -184,13 +213,24 @@ def convolution(
     rng = np.random.default_rng(len(x) + outputs)
     w = Constant.from_array("w", rng.normal(size=(outputs, *size, x[3])), FLOAT32)
     bias = Constant.from_array("bias", rng.normal(size=outputs), FLOAT32)
-    tensors = (TensorType(x, FLOAT32), *(TensorType(c.shape, FLOAT32) for c in (w, bias)))
-    height, width = (
-        (x[1 + n] + padding[2 * n] + padding[2 * n + 1] - size[n]) // stride[n] + 1 for n in (0, 1)
+    tensors = (
+        TensorType(x, FLOAT32),
+        *(TensorType(c.shape, FLOAT32) for c in (w, bias)),
     )
-    attrs = {"stride": stride, "dilation": (1, 1), "padding": padding, "activation": "relu"}
+    height, width = (
+        (x[1 + n] + padding[2 * n] + padding[2 * n + 1] - size[n]) // stride[n] + 1
+        for n in (0, 1)
+    )
+    attrs = {
+        "stride": stride,
+        "dilation": (1, 1),
+        "padding": padding,
+        "activation": "relu",
+    }
     y = TensorType((x[0], height, width, outputs), FLOAT32)
-    return OpCall("conv2d", tensors, (y,), attrs_from_mapping("conv2d", attrs), (None, w, bias))
+    return OpCall(
+        "conv2d", tensors, (y,), attrs_from_mapping("conv2d", attrs), (None, w, bias)
+    )
 
 
 WINDOWS = {
@@ -229,7 +269,9 @@ def test_transposed_convolutions_without_overlap_match_the_default_loops() -> No
     rng = np.random.default_rng(0)
     w = Constant.from_array("w", rng.normal(size=(5, 1, 2, 9)), FLOAT32)
     bias = Constant.from_array("bias", rng.normal(size=5), FLOAT32)
-    x_type, *others = (TensorType(shape, FLOAT32) for shape in ((2, 3, 4, 9), w.shape, bias.shape))
+    x_type, *others = (
+        TensorType(shape, FLOAT32) for shape in ((2, 3, 4, 9), w.shape, bias.shape)
+    )
     attrs = TransposeConvAttrs(stride=(1, 2), before=(0, 0), activation="relu")
     y = TensorType((2, 3, 8, 5), FLOAT32)
     call = OpCall(
@@ -239,12 +281,16 @@ def test_transposed_convolutions_without_overlap_match_the_default_loops() -> No
         attrs,
         (None, w, bias),
     )
-    (schedule,) = (each for each in SCHEDULES if each.name == "fpu.transpose_conv.separate")
+    (schedule,) = (
+        each for each in SCHEDULES if each.name == "fpu.transpose_conv.separate"
+    )
     x, kernel = drawn(call, 0), Kernel("kernel", call)
     schedule.build(call, schedule.configs(call)[0], kernel)
     np.testing.assert_array_equal(executed(call, kernel, x), by_default(call, x))
     overlapping = replace(
-        call, outputs=(TensorType((2, 3, 5, 5), FLOAT32),), attrs=replace(attrs, stride=(1, 1))
+        call,
+        outputs=(TensorType((2, 3, 5, 5), FLOAT32),),
+        attrs=replace(attrs, stride=(1, 1)),
     )
     assert schedule.configs(overlapping) == ()
 
@@ -253,7 +299,11 @@ def test_transposed_convolutions_without_overlap_match_the_default_loops() -> No
 @pytest.mark.parametrize("schedule", POOLS, ids=lambda schedule: schedule.name)
 def test_max_pools_match_the_default_loops(schedule, activation) -> None:
     judged = 0
-    for channels, size, stride in ((14, (2, 2), (2, 2)), (8, (3, 3), (2, 1)), (3, (1, 4), (1, 1))):
+    for channels, size, stride in (
+        (14, (2, 2), (2, 2)),
+        (8, (3, 3), (2, 1)),
+        (3, (1, 4), (1, 1)),
+    ):
         attrs = {
             "size": size,
             "stride": stride,
@@ -261,20 +311,30 @@ def test_max_pools_match_the_default_loops(schedule, activation) -> None:
             "padding": (0, 0, 0, 0),
             "activation": activation,
         }
-        height, width = ((n - k) // s + 1 for n, k, s in zip((7, 6), size, stride, strict=True))
+        height, width = (
+            (n - k) // s + 1 for n, k, s in zip((7, 6), size, stride, strict=True)
+        )
         tensors = (
             TensorType(shape, FLOAT32)
             for shape in ((2, 7, 6, channels), (2, height, width, channels))
         )
         x_type, y = tensors
         call = OpCall(
-            "max_pool2d", (x_type,), (y,), attrs_from_mapping("max_pool2d", attrs), (None,)
+            "max_pool2d",
+            (x_type,),
+            (y,),
+            attrs_from_mapping("max_pool2d", attrs),
+            (None,),
         )
         for seed in (0, 3, 4):
             x = drawn(call, seed)
             for config in schedule.configs(call):
                 kernel = Kernel("kernel", call)
                 schedule.build(call, config, kernel)
-                np.testing.assert_array_equal(executed(call, kernel, x), by_default(call, x))
+                np.testing.assert_array_equal(
+                    executed(call, kernel, x), by_default(call, x)
+                )
                 judged += 1
-    assert judged == (0 if schedule.name.startswith("fpu") and activation == "relu" else 9)
+    assert judged == (
+        0 if schedule.name.startswith("fpu") and activation == "relu" else 9
+    )

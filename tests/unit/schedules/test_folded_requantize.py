@@ -1,4 +1,6 @@
-"""Applicability of folded requantization; its exactness is tested in test_requantize_proofs.py."""
+"""Applicability of folded requantization; its exactness is tested in
+test_requantize_proofs.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,11 @@ import pytest
 from firmwright.base.dtypes import INT8
 from firmwright.base.quant import Rounding
 from firmwright.ops.requantize import Requantization
-from firmwright.schedules.folded_requantize import FITTED_LEFT, fit_requantize, fold_requantize
+from firmwright.schedules.folded_requantize import (
+    FITTED_LEFT,
+    fit_requantize,
+    fold_requantize,
+)
 
 
 def test_layers_that_may_overflow_are_not_folded() -> None:
@@ -22,7 +28,9 @@ def test_layers_that_may_overflow_are_not_folded() -> None:
 def test_the_sign_term_is_dropped_if_clamped() -> None:
     reach = np.array([1 << 16])
     hidden = fold_requantize(
-        Requantization((1 << 30,), (-4,), Rounding.TWICE, -128, -128, 127), -reach, reach
+        Requantization((1 << 30,), (-4,), Rounding.TWICE, -128, -128, 127),
+        -reach,
+        reach,
     )
     needed = fold_requantize(
         Requantization((1 << 30,), (-4,), Rounding.TWICE, 3, -128, 127), -reach, reach
@@ -35,7 +43,9 @@ def test_the_sign_term_is_dropped_if_clamped() -> None:
 
 @pytest.mark.parametrize("rounding", list(Rounding))
 @pytest.mark.parametrize("zero_point", [-128, 3])
-def test_fitted_forms_are_exact_for_every_accumulator(rounding: Rounding, zero_point: int) -> None:
+def test_fitted_forms_are_exact_for_every_accumulator(
+    rounding: Rounding, zero_point: int
+) -> None:
     rng = np.random.default_rng(7)
     multipliers = tuple((rng.integers(1 << 30, (1 << 31) - 1, 12) | 1).tolist())
     shifts = tuple(rng.integers(-9, -6, 12).tolist())

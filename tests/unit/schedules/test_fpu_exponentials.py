@@ -1,4 +1,6 @@
-"""float32 logistic, tanh and softmax with exponentials in line, against double precision."""
+"""float32 logistic, tanh and softmax with exponentials in line, against double
+precision.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,21 @@ from firmwright.schedules.fpu.logistic_tanh_softmax import INTRINSICS as OWN
 from firmwright.schedules.fpu.logistic_tanh_softmax import SCHEDULES
 from firmwright.schedules.registry import INTRINSICS
 
-EDGES = [0.0, -0.0, 0.625, -0.625, 1e-30, -1e-30, 9.1, -9.1, 90.0, -90.0, -103.9, -200.0, np.inf]
+EDGES = [
+    0.0,
+    -0.0,
+    0.625,
+    -0.625,
+    1e-30,
+    -1e-30,
+    9.1,
+    -9.1,
+    90.0,
+    -90.0,
+    -103.9,
+    -200.0,
+    np.inf,
+]
 EDGES += [-np.inf, np.nan]
 VALUES = np.array([*np.linspace(-12, 12, 1185), *EDGES], np.float32).reshape(24, 50)
 
@@ -30,7 +46,9 @@ VALUES = np.array([*np.linspace(-12, 12, 1185), *EDGES], np.float32).reshape(24,
 def test_values_are_within_four_units_in_the_last_place(schedule) -> None:
     x = VALUES[:-1] if schedule.op == "softmax" else VALUES
     kind = TensorType(x.shape, FLOAT32)
-    call = OpCall(schedule.op, (kind,), (kind,), attrs_from_mapping(schedule.op, {"beta": 1.0}))
+    call = OpCall(
+        schedule.op, (kind,), (kind,), attrs_from_mapping(schedule.op, {"beta": 1.0})
+    )
     kernel, y = Kernel("kernel", call), np.zeros_like(x)
     schedule.build(call, NO_CONFIG, kernel)
     interpret(kernel.build(), {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
@@ -41,18 +59,33 @@ def test_values_are_within_four_units_in_the_last_place(schedule) -> None:
 
 
 @pytest.mark.host_c
-@pytest.mark.parametrize(("exp", "units"), [(OWN[0], 2), (OWN[1], 1)], ids=["fpu", "soft"])
-def test_the_c_text_is_within_some_units_in_the_last_place(exp, units, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("exp", "units"), [(OWN[0], 2), (OWN[1], 1)], ids=["fpu", "soft"]
+)
+def test_the_c_text_is_within_some_units_in_the_last_place(
+    exp, units, tmp_path: Path
+) -> None:
     source = tmp_path / "exp.c"
     source.write_text(
         "#include <stdint.h>\nstatic float f(float x)\n{\n" + exp.portable + "\n}\n"
         "void all(const float *x, float *y, int n)\n{\n"
         "    for (int i = 0; i < n; ++i) {\n        y[i] = f(x[i]);\n    }\n}\n"
     )
-    command = ["gcc", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o", "exp.so", "exp.c"]
+    command = [
+        "gcc",
+        "-O1",
+        "-ffp-contract=off",
+        "-shared",
+        "-fPIC",
+        "-o",
+        "exp.so",
+        "exp.c",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True)
     tiny = -np.geomspace(1e-40, 1, 4000)
-    x = np.concatenate([np.linspace(-110, 0, 200_001), tiny, [-np.inf, np.nan]], dtype=np.float32)
+    x = np.concatenate(
+        [np.linspace(-110, 0, 200_001), tiny, [-np.inf, np.nan]], dtype=np.float32
+    )
     y = np.zeros_like(x)
     pointer = ctypes.POINTER(ctypes.c_float)
     ctypes.CDLL(str(tmp_path / "exp.so")).all(

@@ -23,19 +23,32 @@ from tests.unit.ir.verified import verify_prim_func
 (POOL,) = average_pool2d.SCHEDULES
 
 
-def tensor(shape: tuple[int, ...], scale: float, point: int, dtype: DType = INT8) -> TensorType:
+def tensor(
+    shape: tuple[int, ...], scale: float, point: int, dtype: DType = INT8
+) -> TensorType:
     return TensorType(shape, dtype, Quantization((float(np.float32(scale)),), (point,)))
 
 
 def random_sum(op: str, seed: int, dtype: DType) -> OpCall:
     rng = np.random.default_rng(seed)
-    shape = (1, int(rng.integers(1, 9)), int(rng.integers(1, 9)), int(rng.integers(1, 40)))
+    shape = (
+        1,
+        int(rng.integers(1, 9)),
+        int(rng.integers(1, 9)),
+        int(rng.integers(1, 40)),
+    )
     scales = rng.uniform(0.01, 0.1, 3) if seed % 4 else (0.02, 0.02, 0.05)
-    points = [int(point) if dtype == INT8 else 0 for point in rng.integers(-128, 128, 3)]
+    points = [
+        int(point) if dtype == INT8 else 0 for point in rng.integers(-128, 128, 3)
+    ]
     a, b, y = (tensor(shape, *pair, dtype) for pair in zip(scales, points, strict=True))
     activation = str(rng.choice(["none", "relu", "relu6"]))
     return OpCall(
-        op, (a, b), (y,), attrs_from_mapping(op, {"activation": activation}), (None, None)
+        op,
+        (a, b),
+        (y,),
+        attrs_from_mapping(op, {"activation": activation}),
+        (None, None),
     )
 
 
@@ -45,7 +58,9 @@ def random_pool(seed: int) -> OpCall:
     outputs = rng.integers(1, 5, 2)
     channels = int(rng.integers(8, 30))
     height, width = (outputs - 1) * stride + size
-    x = tensor((1, int(height), int(width), channels), 0.1, int(rng.integers(-128, 128)))
+    x = tensor(
+        (1, int(height), int(width), channels), 0.1, int(rng.integers(-128, 128))
+    )
     assert x.quantization is not None
     attrs = {
         "size": tuple(map(int, size)),
@@ -54,9 +69,15 @@ def random_pool(seed: int) -> OpCall:
         "padding": (0, 0, 0, 0),
         "activation": str(rng.choice(["none", "relu", "relu6"])),
     }
-    y = TensorType((1, int(outputs[0]), int(outputs[1]), channels), INT8, x.quantization)
+    y = TensorType(
+        (1, int(outputs[0]), int(outputs[1]), channels), INT8, x.quantization
+    )
     return OpCall(
-        "average_pool2d", (x,), (y,), attrs_from_mapping("average_pool2d", attrs), (None,)
+        "average_pool2d",
+        (x,),
+        (y,),
+        attrs_from_mapping("average_pool2d", attrs),
+        (None,),
     )
 
 
@@ -70,14 +91,18 @@ def check(call: OpCall, schedule: Schedule) -> None:
     kernel = Kernel("kernel", call)
     schedule.build(call, NO_CONFIG, kernel)
     func = kernel.build()
-    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(
+        func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
+    )
     named = dict(zip(("x", "x_1"), arrays, strict=False))
     interpret(func, {**named, "y": y}, INTRINSICS, constants=kernel.constants)
     np.testing.assert_array_equal(y, expected)
 
 
 @pytest.mark.parametrize("dtype", [INT8, INT16], ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize("schedule", add_sub.SCHEDULES, ids=lambda schedule: schedule.name)
+@pytest.mark.parametrize(
+    "schedule", add_sub.SCHEDULES, ids=lambda schedule: schedule.name
+)
 def test_sums_and_products_match_the_reference(schedule, dtype: DType) -> None:
     calls = [random_sum(schedule.op, seed, dtype) for seed in range(24)]
     fitting = [call for call in calls if schedule.configs(call)]

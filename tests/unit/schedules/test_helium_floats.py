@@ -36,11 +36,18 @@ def nearest(value: Fraction) -> np.float32:
 def test_fused_multiply_add_rounds_once() -> None:
     rng = np.random.default_rng(1)
     for _ in range(2000):
-        x, w = (np.float32(v) for v in rng.normal(size=2) * 2.0 ** rng.integers(-8, 8, 2))
+        x, w = (
+            np.float32(v) for v in rng.normal(size=2) * 2.0 ** rng.integers(-8, 8, 2)
+        )
         exact = Fraction(float(x)) * Fraction(float(w))
         near = np.float32(float(exact))
         # Addends that cancel most of the product, or leave a tie but for one far bit.
-        for total in (near, -near, np.float32(rng.normal()), near * np.float32(2.0**24)):
+        for total in (
+            near,
+            -near,
+            np.float32(rng.normal()),
+            near * np.float32(2.0**24),
+        ):
             value = accumulate("fused", total, x, w)
             assert value == nearest(exact + Fraction(float(total)))
 
@@ -56,7 +63,11 @@ def elementwise(op: str, seed: int) -> OpCall:
         return OpCall(op, (kind,), (kind,), NO_ATTRS, (None,))
     activation = str(rng.choice(["none", "relu", "relu6", "relu_n1_to_1"]))
     return OpCall(
-        op, (kind, kind), (kind,), attrs_from_mapping(op, {"activation": activation}), (None, None)
+        op,
+        (kind, kind),
+        (kind,),
+        attrs_from_mapping(op, {"activation": activation}),
+        (None, None),
     )
 
 
@@ -72,15 +83,22 @@ def pool(op: str, seed: int) -> OpCall:
         "activation": str(rng.choice(["none", "relu", "relu6", "relu_n1_to_1"])),
     }
     height, width = (int(n) for n in (outputs - 1) * stride + size)
-    x, y = floats((2, height, width, channels)), floats((2, *map(int, outputs), channels))
+    x, y = (
+        floats((2, height, width, channels)),
+        floats((2, *map(int, outputs), channels)),
+    )
     return OpCall(op, (x,), (y,), attrs_from_mapping(op, attrs), (None,))
 
 
-def executed(call: OpCall, build: Callable[[Kernel], None], arrays: Sequence[Array]) -> Array:
+def executed(
+    call: OpCall, build: Callable[[Kernel], None], arrays: Sequence[Array]
+) -> Array:
     kernel = Kernel("kernel", call)
     build(kernel)
     func = kernel.build()
-    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(
+        func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
+    )
     y = np.full(call.output.shape, np.nan, np.float32)
     names = ("x", "x_1")
     inputs = dict(zip(names, arrays, strict=False))
@@ -101,7 +119,11 @@ def test_elementwise_schedules_are_bit_exact(schedule: Schedule) -> None:
             for kind in call.inputs
             if kind is not None
         ]
-        expected = executed(call, lambda b, c=call: op_table()[schedule.op].lower(c, b), arrays)
+        expected = executed(
+            call, lambda b, c=call: op_table()[schedule.op].lower(c, b), arrays
+        )
         (config,) = schedule.configs(call)
-        actual = executed(call, lambda b, c=call, k=config: schedule.build(c, k, b), arrays)
+        actual = executed(
+            call, lambda b, c=call, k=config: schedule.build(c, k, b), arrays
+        )
         np.testing.assert_array_equal(actual, expected)

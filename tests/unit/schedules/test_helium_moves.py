@@ -28,12 +28,16 @@ from tests.unit.ir.verified import verify_prim_func
 BY_NAME = {item.name: item for item in (*moves.SCHEDULES, *logistic_tanh.SCHEDULES)}
 
 
-def quantized(shape: tuple[int, ...], dtype: DType, scale: float, point: int) -> TensorType:
+def quantized(
+    shape: tuple[int, ...], dtype: DType, scale: float, point: int
+) -> TensorType:
     return TensorType(shape, dtype, Quantization((scale,), (point,)))
 
 
 def run(name: str, call: OpCall, *arrays: np.ndarray) -> list[str]:
-    """Compare the schedule with the reference; return the names of the kernel's intrinsics."""
+    """Compare the schedule with the reference; return the names of the kernel's
+    intrinsics.
+    """
     schedule = BY_NAME[name]
     assert schedule.configs(call)
     expected = op_table()[call.op].reference(call, arrays)
@@ -41,12 +45,20 @@ def run(name: str, call: OpCall, *arrays: np.ndarray) -> list[str]:
     kernel = Kernel("kernel", call)
     schedule.build(call, NO_CONFIG, kernel)
     func = kernel.build()
-    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
-    memory = dict(zip([param.name for param in func.params], [*arrays, *outputs], strict=True))
+    verify_prim_func(
+        func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
+    )
+    memory = dict(
+        zip([param.name for param in func.params], [*arrays, *outputs], strict=True)
+    )
     interpret(func, memory, INTRINSICS, constants=kernel.constants)
     for ours, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    return [name for name in INTRINSICS if f'"{name}"' in repr(func) or f"'{name}'" in repr(func)]
+    return [
+        name
+        for name in INTRINSICS
+        if f'"{name}"' in repr(func) or f"'{name}'" in repr(func)
+    ]
 
 
 @pytest.mark.parametrize("dtype", [INT8, INT16, FLOAT32], ids=lambda dtype: dtype.name)
@@ -54,18 +66,24 @@ def test_the_longest_axis_of_a_copy_is_a_vector(dtype: DType) -> None:
     x = np.random.default_rng(1).integers(-100, 100, (1, 3, 9, 5)).astype(dtype.np)
     kind = TensorType(x.shape, dtype)
     parts = tuple(TensorType((1, 3, 9, size), dtype) for size in (1, 2, 2))
-    split = OpCall("split", (kind,), parts, SplitAttrs(axis=3, sizes=(1, 2, 2)), (None,))
+    split = OpCall(
+        "split", (kind,), parts, SplitAttrs(axis=3, sizes=(1, 2, 2)), (None,)
+    )
     width = 8 * dtype.size_bytes
     assert f"mve_copy_uint{width}" in run("helium.split.vectors", split, x)
     joined = OpCall("concatenation", parts, (kind,), AxisAttrs(axis=3), (None,) * 3)
     places = [np.ascontiguousarray(part) for part in np.split(x, (1, 3), axis=3)]
-    assert f"mve_copy_uint{width}" in run("helium.concatenation.vectors", joined, *places)
+    assert f"mve_copy_uint{width}" in run(
+        "helium.concatenation.vectors", joined, *places
+    )
 
 
 def test_words_are_not_copied_as_bytes() -> None:
     x = np.arange(9 * 3 * 4, dtype=np.int8).reshape(9, 3, 4)
     kinds = TensorType(x.shape, INT8), TensorType((3, 9, 4), INT8)
-    call = OpCall("transpose", kinds[:1], kinds[1:], TransposeAttrs(perm=(1, 0, 2)), (None,))
+    call = OpCall(
+        "transpose", kinds[:1], kinds[1:], TransposeAttrs(perm=(1, 0, 2)), (None,)
+    )
     assert run("helium.transpose.vectors", call, x) == ["mve_copy_uint32"]
 
 
@@ -73,7 +91,11 @@ def test_words_are_not_copied_as_bytes() -> None:
 def test_sign_bits_are_flipped(count: int) -> None:
     x = np.random.default_rng(count).integers(0, 256, count).astype(np.uint8)
     kinds = quantized((count,), UINT8, 0.5, 130), quantized((count,), INT8, 0.5, 2)
-    run("helium.quantize.signs", OpCall("quantize", kinds[:1], kinds[1:], NO_ATTRS, (None,)), x)
+    run(
+        "helium.quantize.signs",
+        OpCall("quantize", kinds[:1], kinds[1:], NO_ATTRS, (None,)),
+        x,
+    )
 
 
 def test_flips_are_not_offered_for_floats() -> None:
@@ -90,7 +112,11 @@ def test_indices_select_slices_and_are_limited(words: int, dtype: DType) -> None
     kinds = TensorType(x.shape, FLOAT32), TensorType(places.shape, dtype)
     y = TensorType((len(places), words), FLOAT32)
     call = OpCall(
-        "dynamic_gather", kinds, (y,), DynamicGatherAttrs(mode="along", axis=0), (None, None)
+        "dynamic_gather",
+        kinds,
+        (y,),
+        DynamicGatherAttrs(mode="along", axis=0),
+        (None, None),
     )
     run("helium.dynamic_gather.words", call, x, places)
 

@@ -16,7 +16,10 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule
 from firmwright.ir.pass_catalog import PASS_NAMES
-from firmwright.ir.tir.inplace_distance import excluded_distances, find_offset_constraints
+from firmwright.ir.tir.inplace_distance import (
+    excluded_distances,
+    find_offset_constraints,
+)
 from firmwright.ir.tir.interpreter import interpret
 from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.ir.tir.traversal import walk
@@ -25,9 +28,10 @@ from firmwright.ops.registry import op_table
 from firmwright.passes import BY_NAME
 from firmwright.schedules.registry import INTRINSICS, SCHEDULES
 
-# The judge walks a kernel in plain Python, marks every byte written, and records at each read the
-# offset differences for which that byte would already be overwritten: the exact set of unsafe
-# differences. The interpreter then runs kernels with overlapping input and output.
+# The judge walks a kernel in plain Python, marks every byte written, and records at
+# each read the offset differences for which that byte would already be overwritten: the
+# exact set of unsafe differences. The interpreter then runs kernels with overlapping
+# input and output.
 
 SEEDS = range(6)
 OPERATORS = {
@@ -45,28 +49,42 @@ OPERATORS = {
     "&": "and",
     "|": "or",
 }
-ARITHMETIC = {name: compile(f"a {sign} b", sign, "eval") for sign, name in OPERATORS.items()}
+ARITHMETIC = {
+    name: compile(f"a {sign} b", sign, "eval") for sign, name in OPERATORS.items()
+}
 
 
 class Walk:
     """Executes the address computations of a kernel, not its values."""
 
     def __init__(self, func: tir.PrimFunc, source: str, result: str) -> None:
-        sizes = {p.name: p.value.size_bytes for p in func.params if isinstance(p.value, tir.Buffer)}
-        self.places: dict[str, tuple[str, int]] = {source: (source, 0), result: (result, 0)}
+        sizes = {
+            p.name: p.value.size_bytes
+            for p in func.params
+            if isinstance(p.value, tir.Buffer)
+        }
+        self.places: dict[str, tuple[str, int]] = {
+            source: (source, 0),
+            result: (result, 0),
+        }
         self.source, self.result = source, result
         self.written = np.zeros(sizes[result], bool)
         self.lost = np.zeros(sizes[source] + sizes[result], bool)
         self.known: dict[int, bool] = {}
         self.inside = {result, source}
         for part in walk(func.body):
-            if isinstance(part, tir.DeclBuffer) and part.source.buffer.name in self.inside:
+            if (
+                isinstance(part, tir.DeclBuffer)
+                and part.source.buffer.name in self.inside
+            ):
                 self.inside.add(part.buffer.name)
         self.run(func.body, {})
 
     @property
     def unsafe(self) -> set[int]:
-        """Differences for which a read comes too late; index 0 is 1 - the output's size."""
+        """Differences for which a read comes too late; index 0 is 1 - the output's
+        size.
+        """
         return {int(d) + 1 - len(self.written) for d in np.flatnonzero(self.lost)}
 
     def matters(self, node: tir.Stmt | tir.Expr) -> bool:
@@ -94,7 +112,9 @@ class Walk:
             case tir.Let(var, value, body):
                 self.read(value, env)
                 names = {part.name for part in walk(value) if isinstance(part, tir.Var)}
-                names |= {p.buffer.name for p in walk(value) if isinstance(p, tir.BufferLoad)}
+                names |= {
+                    p.buffer.name for p in walk(value) if isinstance(p, tir.BufferLoad)
+                }
                 if names <= env.keys() and not depends_on_memory(value):
                     env = {**env, var.name: value_of(value, env)}
                 self.run(body, env)
@@ -108,7 +128,10 @@ class Walk:
             case tir.DeclBuffer(buffer, source, body):
                 if source.buffer.name in self.inside:
                     root, base = self.places[source.buffer.name]
-                    at = base + value_of(source.offset, env) * source.buffer.dtype.size_bytes
+                    at = (
+                        base
+                        + value_of(source.offset, env) * source.buffer.dtype.size_bytes
+                    )
                     self.places[buffer.name] = root, at
                 self.run(body, env)
             case tir.BufferStore(buffer, indices, value):
@@ -122,7 +145,9 @@ class Walk:
             case _:
                 raise AssertionError(node)
 
-    def element(self, buffer: tir.Buffer, indices, env: dict[str, int]) -> tuple[int, int]:
+    def element(
+        self, buffer: tir.Buffer, indices, env: dict[str, int]
+    ) -> tuple[int, int]:
         size = buffer.dtype.size_bytes
         at = self.places[buffer.name][1]
         for index, stride in zip(indices, buffer.element_strides, strict=True):
@@ -166,7 +191,15 @@ def is_number(node: tir.Stmt) -> bool:
 
 
 def depends_on_memory(node: tir.Expr) -> bool:
-    plain = tir.IntImm | tir.Var | tir.Binary | tir.Not | tir.Cast | tir.Select | tir.BufferLoad
+    plain = (
+        tir.IntImm
+        | tir.Var
+        | tir.Binary
+        | tir.Not
+        | tir.Cast
+        | tir.Select
+        | tir.BufferLoad
+    )
     return not all(isinstance(part, plain) for part in walk(node))
 
 
@@ -214,7 +247,9 @@ def prepared(kernel: Kernel) -> tir.PrimFunc:
 
 
 def kernels(call: OpCall) -> Iterator[Kernel]:
-    """Lower `call` by its default loops and by every schedule in every configuration."""
+    """Lower `call` by its default loops and by every schedule in every
+    configuration.
+    """
     default = Kernel("kernel", call)
     op_table()[call.op].lower(call, default)
     yield default
@@ -228,7 +263,8 @@ def kernels(call: OpCall) -> Iterator[Kernel]:
 
 def allows(spans: tuple[OffsetConstraint[str], ...], difference: int) -> bool:
     return all(
-        not span.lo < difference < span.hi or (span.modulus > 1 and difference % span.modulus == 0)
+        not span.lo < difference < span.hi
+        or (span.modulus > 1 and difference % span.modulus == 0)
         for span in spans
     )
 
@@ -241,7 +277,8 @@ def sizes(func: tir.PrimFunc) -> tuple[int, int]:
 
 
 def assert_exact(func: tir.PrimFunc) -> int:
-    """Require that no unsafe difference is allowed and that the interval's ends are unsafe.
+    """Require that no unsafe difference is allowed and that the interval's ends are
+    unsafe.
 
     Returns 1 if input and output may overlap.
     """
@@ -257,7 +294,8 @@ def assert_exact(func: tir.PrimFunc) -> int:
 
 
 def random_calls(
-    random_convolution: Callable[..., OpCall], random_fully_connected: Callable[[int], OpCall]
+    random_convolution: Callable[..., OpCall],
+    random_fully_connected: Callable[[int], OpCall],
 ) -> Iterator[OpCall]:
     for seed in SEEDS:
         yield random_convolution(seed, depthwise=False)
@@ -265,7 +303,9 @@ def random_calls(
         yield random_fully_connected(seed)
 
 
-def test_no_unsafe_difference_is_allowed(random_convolution, random_fully_connected) -> None:
+def test_no_unsafe_difference_is_allowed(
+    random_convolution, random_fully_connected
+) -> None:
     judged = shared = 0
     for call in random_calls(random_convolution, random_fully_connected):
         for kernel in kernels(call):
@@ -285,7 +325,10 @@ def test_distances_of_steps_are_the_hull_of_unsafe_ones() -> None:
     for _ in range(50):
         count = int(rng.integers(1, 8))
         reads, writes = rng.integers(0, 40, (2, 2, count))
-        reads[1], writes[1] = reads[0] + 1 + reads[1] // 4, writes[0] + 1 + writes[1] // 4
+        reads[1], writes[1] = (
+            reads[0] + 1 + reads[1] // 4,
+            writes[0] + 1 + writes[1] // 4,
+        )
         unsafe = [
             x - y
             for step in range(count)
@@ -298,12 +341,20 @@ def test_distances_of_steps_are_the_hull_of_unsafe_ones() -> None:
         assert (lo, hi) == hull
 
 
-def one_arena(kernel: Kernel, func: tir.PrimFunc, difference: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the kernel's output with overlapping and with separate input and output."""
+def one_arena(
+    kernel: Kernel, func: tir.PrimFunc, difference: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the kernel's output with overlapping and with separate input and
+    output.
+    """
     call = kernel.call
     x_size, y_size = sizes(func)
     x_at, y_at = max(0, -difference), max(0, difference)
-    x = np.random.default_rng(0).integers(-128, 128, call.input(0).shape).astype(np.int8)
+    x = (
+        np.random.default_rng(0)
+        .integers(-128, 128, call.input(0).shape)
+        .astype(np.int8)
+    )
     arena = np.zeros(max(x_at + x_size, y_at + y_size), np.int8)
     arena[x_at : x_at + x_size] = x.reshape(-1)
     shared_x = arena[x_at : x_at + x_size].reshape(x.shape)
@@ -314,8 +365,12 @@ def one_arena(kernel: Kernel, func: tir.PrimFunc, difference: int) -> tuple[np.n
     return shared_y.copy(), apart
 
 
-def closest(spans: tuple[OffsetConstraint[str], ...], x_size: int, y_size: int) -> list[int]:
-    """Return the allowed differences at the ends of the forbidden interval and nearest to zero."""
+def closest(
+    spans: tuple[OffsetConstraint[str], ...], x_size: int, y_size: int
+) -> list[int]:
+    """Return the allowed differences at the ends of the forbidden interval and nearest
+    to zero.
+    """
     allowed = [d for d in range(-y_size, x_size + 1) if allows(spans, d)]
     middle = min(allowed, key=lambda d: abs(2 * d - (x_size - y_size)))
     below = [d for d in allowed if d <= 0]
@@ -323,7 +378,9 @@ def closest(spans: tuple[OffsetConstraint[str], ...], x_size: int, y_size: int) 
 
 
 @pytest.mark.parametrize("depthwise", [False, True])
-def test_overlapping_kernels_compute_the_same(random_convolution, depthwise: bool) -> None:
+def test_overlapping_kernels_compute_the_same(
+    random_convolution, depthwise: bool
+) -> None:
     for seed in range(2):
         call = random_convolution(seed, depthwise=depthwise)
         for kernel in kernels(call):
@@ -333,7 +390,9 @@ def test_overlapping_kernels_compute_the_same(random_convolution, depthwise: boo
                 continue
             for difference in closest(spans, *sizes(func)):
                 shared, apart = one_arena(kernel, func, difference)
-                np.testing.assert_array_equal(shared, apart, f"{func.attrs} at {difference}")
+                np.testing.assert_array_equal(
+                    shared, apart, f"{func.attrs} at {difference}"
+                )
 
 
 def test_a_wrong_distance_changes_the_result(random_convolution) -> None:
@@ -354,14 +413,22 @@ def depthwise(height: int, width: int, channels: int) -> OpCall:
     """A 3 x 3 layer of stride 1 with an output of the size of its input."""
     rng = np.random.default_rng(1)
     kind = TensorType((1, height, width, channels), INT8, Quantization((0.05,), (3,)))
-    scales = tuple(float(np.float32(scale)) for scale in rng.uniform(0.001, 0.02, channels))
+    scales = tuple(
+        float(np.float32(scale)) for scale in rng.uniform(0.001, 0.02, channels)
+    )
     weights = rng.integers(-127, 128, (1, 3, 3, channels)).astype(np.int8)
     quantization = Quantization(scales, (0,) * channels, 3)
     return OpCall(
         "depthwise_conv2d",
-        (kind, TensorType(weights.shape, INT8, quantization), TensorType((channels,), INT32)),
+        (
+            kind,
+            TensorType(weights.shape, INT8, quantization),
+            TensorType((channels,), INT32),
+        ),
         (kind,),
-        Conv2DAttrs(stride=(1, 1), dilation=(1, 1), padding=(1, 1, 1, 1), activation="none"),
+        Conv2DAttrs(
+            stride=(1, 1), dilation=(1, 1), padding=(1, 1, 1, 1), activation="none"
+        ),
         (
             None,
             Constant.from_array("w", weights, INT8),
@@ -385,7 +452,9 @@ def built_by(
                 yield func, spans
 
 
-@pytest.mark.parametrize("schedule", ["scalar.depthwise.channel", "dsp.depthwise.sliding_window"])
+@pytest.mark.parametrize(
+    "schedule", ["scalar.depthwise.channel", "dsp.depthwise.sliding_window"]
+)
 def test_channel_outer_depthwise_overlaps_at_pixel_distances_beyond_a_row_and_a_pixel(
     schedule: str,
 ) -> None:

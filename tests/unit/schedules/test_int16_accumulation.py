@@ -1,4 +1,6 @@
-"""Requantization of int16 layers by the high word of a product equals its definition."""
+"""Requantization of int16 layers by the high word of a product equals its
+definition.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,18 @@ OUTPUT = TensorType((SUMS, CHANNELS), INT16, Quantization((1.0,), (0,)))
 
 
 def factors_of(rng: np.random.Generator, low: float, spread: float) -> list[float]:
-    """Return a factor for each channel; a third of the layers has powers of two, and ties."""
+    """Return a factor for each channel; a third of the layers has powers of two, and
+    ties.
+    """
     exponents = rng.uniform(low, low + spread, CHANNELS)
     factors = 2.0 ** (np.rint(exponents) if rng.random() < 0.35 else exponents)
     return [float(factor) for factor in factors]
 
 
 def sums_of(rng: np.random.Generator, factors: list[float], reach: Array) -> Array:
-    near = np.rint((rng.integers(-33000, 33000, (SUMS - 8, CHANNELS)) + 0.5) / np.array(factors))
+    near = np.rint(
+        (rng.integers(-33000, 33000, (SUMS - 8, CHANNELS)) + 0.5) / np.array(factors)
+    )
     near = near.astype(np.int64) + rng.integers(-1, 2, near.shape)
     ends = np.where(rng.random((8, CHANNELS)) < 0.5, reach, -reach)
     return np.clip(np.concatenate([near, ends]), -reach, reach)
@@ -88,7 +94,9 @@ def test_multipliers_of_16_bits_are_exact_for_64_bit_sums(activation: str) -> No
         spread = float(rng.choice([0, 3, 9, 20]))
         factors = factors_of(rng, rng.uniform(-30, -2 - spread), spread)
         step = requant_with_16_bit_multiplier(factors, OUTPUT, activation)
-        reach = np.full(CHANNELS, int(2.0 ** min(rng.uniform(31, 40), 29 - np.log2(max(factors)))))
+        reach = np.full(
+            CHANNELS, int(2.0 ** min(rng.uniform(31, 40), 29 - np.log2(max(factors))))
+        )
         sums = sums_of(rng, factors, reach)
         y = by_high_word(step, sums, reach, INT64)
         if y is not None:
@@ -100,4 +108,6 @@ def test_multipliers_of_16_bits_are_exact_for_64_bit_sums(activation: str) -> No
 def test_sums_whose_product_exceeds_64_bits_take_the_definition() -> None:
     step = requant_with_16_bit_multiplier([1.0] * CHANNELS, OUTPUT, "none")
     reach = np.full(CHANNELS, 1 << 40)
-    assert by_high_word(step, np.zeros((SUMS, CHANNELS), np.int64), reach, INT64) is None
+    assert (
+        by_high_word(step, np.zeros((SUMS, CHANNELS), np.int64), reach, INT64) is None
+    )

@@ -22,7 +22,10 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import Schedule
 from firmwright.schedules.cortex_m_dsp import depthwise_sliding_window
 from firmwright.schedules.dsp_and_scalar import depthwise_strips, int16_im2col
-from firmwright.schedules.helium import depthwise_channel_groups, int16_conv2d_fully_connected
+from firmwright.schedules.helium import (
+    depthwise_channel_groups,
+    int16_conv2d_fully_connected,
+)
 from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
 
@@ -48,11 +51,16 @@ SEEDS = 14
 
 
 def as_int16(call: OpCall, seed: int) -> OpCall:
-    """Convert a layer to int16; every third bias has 32 bits, every fifth extreme weights."""
+    """Convert a layer to int16; every third bias has 32 bits, every fifth extreme
+    weights.
+    """
     rng = np.random.default_rng(seed)
     x, y = (
         TensorType(kind.shape, INT16, Quantization((float(np.float32(scale)),), (0,)))
-        for kind, scale in ((call.input(0), 0.0003), (call.output, 2.0 ** rng.uniform(-13, -6)))
+        for kind, scale in (
+            (call.input(0), 0.0003),
+            (call.output, 2.0 ** rng.uniform(-13, -6)),
+        )
     )
     dtype, reach = (INT32, 1 << 20) if seed % 3 == 0 else (INT64, 1 << 24)
     count = call.output.shape[-1]
@@ -72,7 +80,9 @@ def check(call: OpCall, schedule: Schedule) -> int:
         kernel = Kernel("kernel", call)
         schedule.build(call, config, kernel)
         func = kernel.build()
-        verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+        verify_prim_func(
+            func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
+        )
         y = np.zeros(call.output.shape, np.int16)
         interpret(func, {"x": x, "y": y}, INTRINSICS, constants=kernel.constants)
         np.testing.assert_array_equal(y, expected)
@@ -90,14 +100,19 @@ def test_int16_layers_match_the_reference(
             drawn = [random_fully_connected(seed)]
         else:
             depthwise = schedule.op == "depthwise_conv2d"
-            drawn = [make(seed, depthwise=depthwise) for make in (random_convolution, random_row)]
+            drawn = [
+                make(seed, depthwise=depthwise)
+                for make in (random_convolution, random_row)
+            ]
         for call in drawn:
             judged += check(as_int16(call, seed), schedule)
     assert judged >= SEEDS
 
 
 def deep_layer(op: str, depth: int, outputs: int, numerics: NumericsProfile) -> OpCall:
-    """Build a layer with sums beyond 32 bits: one sign per channel, and biases of 35 bits."""
+    """Build a layer with sums beyond 32 bits: one sign per channel, and biases of 35
+    bits.
+    """
     rng = np.random.default_rng(depth)
     shapes = {
         "fully_connected": ((3, depth), (outputs, depth)),
@@ -138,12 +153,16 @@ def test_64_bit_sums_match_the_reference(schedule: Schedule) -> None:
 
 
 @pytest.mark.parametrize("schedule", LARGE, ids=lambda schedule: schedule.name)
-@pytest.mark.parametrize(("size", "stride"), [((5, 5), (1, 1)), ((4, 7), (2, 2)), ((5, 3), (1, 3))])
+@pytest.mark.parametrize(
+    ("size", "stride"), [((5, 5), (1, 1)), ((4, 7), (2, 2)), ((5, 3), (1, 3))]
+)
 def test_large_int8_windows_match_the_reference(
     schedule: Schedule, size: tuple[int, int], stride: tuple[int, int], judge
 ) -> None:
     rng = np.random.default_rng(5)
-    rows, columns = (-(-length // step) for length, step in zip((7, 9), stride, strict=True))
+    rows, columns = (
+        -(-length // step) for length, step in zip((7, 9), stride, strict=True)
+    )
     sides = zip((7, 9), size, stride, strict=True)
     padding = [side for each in sides for side in same_padding(*each, 1)]
     x, y = (
@@ -164,7 +183,9 @@ def test_large_int8_windows_match_the_reference(
         Constant.from_array("w", weights, INT8),
         Constant.from_array("b", rng.integers(-9000, 9000, 9), INT32),
     )
-    numerics: NumericsProfile = "onnx" if schedule.name.endswith(".float32") else "litert"
+    numerics: NumericsProfile = (
+        "onnx" if schedule.name.endswith(".float32") else "litert"
+    )
     kinds = x, w, TensorType((9,), INT32)
     call = OpCall(
         "depthwise_conv2d",

@@ -55,15 +55,21 @@ def test_rows_of_convolutions_match_the_reference(judge, random_row, seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_fully_connected_matches_the_reference(judge, random_fully_connected, seed: int) -> None:
+def test_fully_connected_matches_the_reference(
+    judge, random_fully_connected, seed: int
+) -> None:
     call = narrow(random_fully_connected(seed))
     for config in OF["fully_connected"].configs(call):
         judge(call, OF["fully_connected"], config)
 
 
-def packed_configs(schedule: Schedule[ScheduleConfig], call: OpCall) -> list[ScheduleConfig]:
+def packed_configs(
+    schedule: Schedule[ScheduleConfig], call: OpCall
+) -> list[ScheduleConfig]:
     return [
-        config for config in schedule.configs(call) if config.settings().get("weights") == "int4"
+        config
+        for config in schedule.configs(call)
+        if config.settings().get("weights") == "int4"
     ]
 
 
@@ -75,7 +81,9 @@ def test_kernels_of_two_weights_to_a_byte_match_the_reference(
     for seed in range(14):
         drawn = [random_fully_connected(seed)]
         if schedule.op == "conv2d":
-            drawn = [make(seed, depthwise=False) for make in (random_convolution, random_row)]
+            drawn = [
+                make(seed, depthwise=False) for make in (random_convolution, random_row)
+            ]
         for call in drawn:
             assert not packed_configs(schedule, call)
             for config in packed_configs(schedule, narrow(call, least=-7)):
@@ -85,7 +93,8 @@ def test_kernels_of_two_weights_to_a_byte_match_the_reference(
 
 
 def test_schedules_require_int4_weights(
-    random_convolution: Callable[..., OpCall], random_fully_connected: Callable[[int], OpCall]
+    random_convolution: Callable[..., OpCall],
+    random_fully_connected: Callable[[int], OpCall],
 ) -> None:
     calls = [random_convolution(seed, depthwise=False) for seed in range(20)]
     calls += [random_fully_connected(seed) for seed in range(20)]
@@ -96,7 +105,11 @@ def test_schedules_require_int4_weights(
 
 @pytest.mark.host_c
 def test_optimize_size_halves_the_flash_of_the_weights() -> None:
-    (case,) = (one for one in conformance_cases("fully_connected") if one.name == "long_int8_int4")
+    (case,) = (
+        one
+        for one in conformance_cases("fully_connected")
+        if one.name == "long_int8_int4"
+    )
     model = Model(cases_module([NamedCase("fully_connected", case)]))
     sizes = {}
     for goal, flash_bytes in (("balanced", None), ("size", 4000)):
@@ -105,7 +118,9 @@ def test_optimize_size_halves_the_flash_of_the_weights() -> None:
         sizes[goal] = max(constant.size_bytes for constant in constants.values())
     assert sizes == {"balanced": 7 * 640, "size": 7 * 320}
     rng = np.random.Generator(np.random.PCG64(1))
-    samples = [{"0.x0": rng.integers(-128, 128, (1, 640)).astype(np.int8)} for _ in range(3)]
+    samples = [
+        {"0.x0": rng.integers(-128, 128, (1, 640)).astype(np.int8)} for _ in range(3)
+    ]
     expected = run_numpy_reference(compiled.imported, samples).outputs
     with open_session(compiled, in_process=True) as session:
         actual = session.run_all(samples)

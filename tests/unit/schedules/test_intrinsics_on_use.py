@@ -21,7 +21,9 @@ def test_an_intrinsic_is_made_once_and_only_when_it_is_used() -> None:
         made.append("late")
         return replace(SOME, name="late")
 
-    table = IntrinsicsOnUse(lambda: IntrinsicFamilies({SOME.name: SOME}, {"late": make}))
+    table = IntrinsicsOnUse(
+        lambda: IntrinsicFamilies({SOME.name: SOME}, {"late": make})
+    )
     assert list(table) == [SOME.name, "late"]
     assert "late" in table
     assert table.get("unknown") is None
@@ -41,7 +43,9 @@ def test_parts_are_read_until_the_name_is_found() -> None:
         read.append(name)
         return IntrinsicFamilies({name: replace(SOME, name=name)}, {})
 
-    table = IntrinsicsOnUse(*(partial(part, name) for name in ("first", "second", "third")))
+    table = IntrinsicsOnUse(
+        *(partial(part, name) for name in ("first", "second", "third"))
+    )
     assert table["second"].name == "second"
     assert read == ["first", "second"]
     assert "unknown" not in table
@@ -51,7 +55,9 @@ def test_parts_are_read_until_the_name_is_found() -> None:
 def test_a_family_with_features_has_no_schedules_for_other_targets() -> None:
     for family in FAMILIES:
         if family.features:
-            assert all(schedule.requires & family.features for schedule in family.schedules())
+            assert all(
+                schedule.requires & family.features for schedule in family.schedules()
+            )
     every = frozenset().union(*(family.features for family in FAMILIES))
     assert list(schedules_for(every)) == list(SCHEDULES)
 
@@ -66,8 +72,14 @@ assert "smmla" in INTRINSICS
 print(*(name for name in sys.modules if name.startswith("firmwright.schedules.")))
 """
     command = [sys.executable, "-P", "-c", code]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    printed = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    )
     packages = {name.split(".")[2] for name in printed.stdout.split()}
     assert "cortex_m_dsp" in packages
     loaded = [name for name in printed.stdout.split() if name.count(".") == 3]
-    assert not [name for name in loaded if name.split(".")[2] in {"helium", "helium_floats", "rvv"}]
+    assert not [
+        name
+        for name in loaded
+        if name.split(".")[2] in {"helium", "helium_floats", "rvv"}
+    ]

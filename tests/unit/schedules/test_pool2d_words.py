@@ -25,7 +25,9 @@ AVERAGE, *_ = pool2d.SCHEDULES
 AVERAGES = [item for item in pool2d.SCHEDULES if item.op == "average_pool2d"]
 
 
-def pool(op: str, seed: int, channels: int, window: tuple[int, int] | None = None) -> OpCall:
+def pool(
+    op: str, seed: int, channels: int, window: tuple[int, int] | None = None
+) -> OpCall:
     rng = np.random.default_rng(seed)
     size, stride, outputs = (rng.integers(1, most, 2) for most in (12, 4, 5))
     size = size if window is None else np.array(window)
@@ -37,14 +39,18 @@ def pool(op: str, seed: int, channels: int, window: tuple[int, int] | None = Non
         "stride": tuple(stride.tolist()),
         "dilation": (1, 1),
         "padding": (0, 0, 0, 0),
-        "activation": ("none", "relu", "relu6")[seed % 3] if op == "average_pool2d" else "none",
+        "activation": ("none", "relu", "relu6")[seed % 3]
+        if op == "average_pool2d"
+        else "none",
     }
     x = TensorType((batch, height, width, channels), INT8, quant)
     y = TensorType((batch, *outputs.tolist(), channels), INT8, quant)
     return OpCall(op, (x,), (y,), attrs_from_mapping(op, attrs), (None,))
 
 
-@pytest.mark.parametrize("schedule", pool2d.SCHEDULES, ids=lambda schedule: schedule.name)
+@pytest.mark.parametrize(
+    "schedule", pool2d.SCHEDULES, ids=lambda schedule: schedule.name
+)
 def test_pools_match_the_reference(schedule, judge) -> None:
     for seed in range(16):
         call = pool(schedule.op, seed, 4 * (seed % 4 + 1))
@@ -55,16 +61,22 @@ def test_pools_match_the_reference(schedule, judge) -> None:
 
 @pytest.mark.parametrize("is_unsigned", [False, True])
 @pytest.mark.parametrize("schedule", AVERAGES, ids=lambda schedule: schedule.name)
-def test_windows_of_a_power_of_two_match_the_reference(schedule, is_unsigned, judge) -> None:
+def test_windows_of_a_power_of_two_match_the_reference(
+    schedule, is_unsigned, judge
+) -> None:
     for window in ((1, 2), (2, 2), (4, 2), (8, 16)):
         call = pool("average_pool2d", 3, 4, window)
         attrs = call.attributes(AveragePoolAttrs)
-        one = replace(call, attrs=replace(attrs, unsigned=is_unsigned, activation="none"))
+        one = replace(
+            call, attrs=replace(attrs, unsigned=is_unsigned, activation="none")
+        )
         assert schedule.configs(one)
         judge(one, schedule, NO_CONFIG)
 
 
-@pytest.mark.parametrize("schedule", pool2d.SCHEDULES, ids=lambda schedule: schedule.name)
+@pytest.mark.parametrize(
+    "schedule", pool2d.SCHEDULES, ids=lambda schedule: schedule.name
+)
 def test_channels_must_be_a_multiple_of_four(schedule) -> None:
     assert not schedule.configs(pool(schedule.op, 1, 6))
 
@@ -89,14 +101,27 @@ def test_windows_of_256_elements_are_not_supported() -> None:
 @pytest.mark.parametrize("name", ["sxtab16", "sxtab16_ror8", "smax8"])
 def test_portable_c_of_instructions_matches_their_meaning(name, tmp_path: Path) -> None:
     item = INTRINSICS[name]
-    a, b = np.random.default_rng(3).integers(0, 1 << 32, (2, 2000), np.uint64).astype(np.uint32)
+    a, b = (
+        np.random.default_rng(3)
+        .integers(0, 1 << 32, (2, 2000), np.uint64)
+        .astype(np.uint32)
+    )
     first, second = (operand.name for operand in item.operands)
     (tmp_path / "f.c").write_text(
         f"#include <stdint.h>\nuint32_t f(uint32_t {first}, uint32_t {second});\n"
         f"uint32_t f(uint32_t {first}, uint32_t {second})\n{{\n{item.portable}\n}}\n"
     )
     compiler = shutil.which("gcc") or shutil.which("clang") or "cc"
-    flags = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-shared", "-fPIC")
+    flags = (
+        "-std=c99",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+    )
     subprocess.run([compiler, *flags, "f.c", "-o", "f.so"], check=True, cwd=tmp_path)
     function = ctypes.CDLL(str(tmp_path / "f.so")).f
     function.restype, function.argtypes = ctypes.c_uint32, [ctypes.c_uint32] * 2

@@ -1,4 +1,6 @@
-"""No store before a predicated store is lost, although gcc 12.2 takes that for a whole one."""
+"""No store before a predicated store is lost, although gcc 12.2 takes that for a whole
+one.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,14 @@ def test_every_predicated_store_comes_after_keep_stores() -> None:
         for before, line in itertools.pairwise(lines):
             store = STORE.search(line)
             if store is not None:
-                assert before.strip() == f"KEEP_STORES({store[1]});", f"{file.name}: {line}"
+                assert before.strip() == f"KEEP_STORES({store[1]});", (
+                    f"{file.name}: {line}"
+                )
                 found += 1
     assert found >= 14
-    assert not [file for file in SCHEDULES.rglob("*.py") if STORE.search(file.read_text())]
+    assert not [
+        file for file in SCHEDULES.rglob("*.py") if STORE.search(file.read_text())
+    ]
 
 
 def test_an_intrinsic_defines_the_macro_if_its_assembly_uses_it() -> None:
@@ -40,9 +46,13 @@ def test_an_intrinsic_defines_the_macro_if_its_assembly_uses_it() -> None:
 
 @pytest.mark.qemu
 def test_a_border_that_is_filled_before_a_predicated_store_stays() -> None:
-    """The padding of ten bytes of a row band, the first three of which are stored again."""
+    """The padding of ten bytes of a row band, the first three of which are stored
+    again.
+    """
     model = random_model(2801, "uint8")
     assert model is not None
-    outputs = run_image([model], Combination("mps3-an547", "gcc", 1, False, {"optimize": "ram"}))
+    outputs = run_image(
+        [model], Combination("mps3-an547", "gcc", 1, False, {"optimize": "ram"})
+    )
     assert differing([model], outputs) == []
     assert all(np.size(value) for value in outputs[0][0].values())

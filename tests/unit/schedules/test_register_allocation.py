@@ -34,8 +34,17 @@ def _complaints(folder: Path, tree: SourceTree, board_name: str, level: str) -> 
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     board = load_board(board_name)
     source = next((folder / "model").glob("*.c"))
-    command = [gnu_tool(board, "gcc"), *compile_flags(board), *WARNINGS, level, "-c", str(source)]
-    done = subprocess.run([*command, "-o", str(folder / "o")], capture_output=True, text=True)
+    command = [
+        gnu_tool(board, "gcc"),
+        *compile_flags(board),
+        *WARNINGS,
+        level,
+        "-c",
+        str(source),
+    ]
+    done = subprocess.run(
+        [*command, "-o", str(folder / "o")], capture_output=True, text=True
+    )
     assert done.returncode == 0 or done.stderr, command
     return done.stderr if done.returncode else ""
 
@@ -46,12 +55,17 @@ def _check(folder: Path, count: int, board: str, levels: tuple[str, ...]) -> Non
     for start in range(0, len(kernels), _TOGETHER):
         tree = compile_candidates(kernels[start : start + _TOGETHER], board).tree
         for level in levels:
-            assert not _complaints(folder / f"{start}", tree, board, level), (start, level)
+            assert not _complaints(folder / f"{start}", tree, board, level), (
+                start,
+                level,
+            )
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.qemu("arm")
-@pytest.mark.parametrize(("board", "level"), [("mps2-an386", "-Os"), ("mps3-an547", "-O2")])
+@pytest.mark.parametrize(
+    ("board", "level"), [("mps2-an386", "-Os"), ("mps3-an547", "-O2")]
+)
 def test_kernels_of_random_layers_compile(board: str, level: str, tmp_path: Path):
     _check(tmp_path, 10, board, (level,))
 
@@ -59,5 +73,7 @@ def test_kernels_of_random_layers_compile(board: str, level: str, tmp_path: Path
 @pytest.mark.deep
 @pytest.mark.qemu("arm")
 @pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
-def test_kernels_of_many_random_layers_compile_at_every_level(board: str, tmp_path: Path):
+def test_kernels_of_many_random_layers_compile_at_every_level(
+    board: str, tmp_path: Path
+):
     _check(tmp_path, 2000, board, ("-O2", "-Os", "-O3"))

@@ -13,9 +13,10 @@ from firmwright.schedules.helium import vector_requantize
 from firmwright.schedules.helium.vector_requantize import LaneRounding
 from firmwright.schedules.skip_constant_channels import constant_channel_values
 
-# Accumulators, multipliers, shifts, zero points, clamps and bounds are random, up to the last value
-# that a proof allows. Every intermediate must fit 32 bits as on the device. docs/numerics.md states
-# the obligations. By default a hundred thousand draws, with --deep millions.
+# Accumulators, multipliers, shifts, zero points, clamps and bounds are random, up to
+# the last value that a proof allows. Every intermediate must fit 32 bits as on the
+# device. docs/numerics.md states the obligations. By default a hundred thousand draws,
+# with --deep millions.
 
 LAYERS = 16
 DEEP_LAYERS = 2000
@@ -36,7 +37,9 @@ def generator(seed: int, test: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, test]))
 
 
-def drawn_requant(rng: np.random.Generator, rounding: Rounding, shifts: Array) -> Requantization:
+def drawn_requant(
+    rng: np.random.Generator, rounding: Rounding, shifts: Array
+) -> Requantization:
     count = len(shifts)
     multipliers = rng.integers(1 << 30, 1 << 31, count)
     edges = rng.random(count) < 0.2
@@ -54,11 +57,17 @@ def drawn_requant(rng: np.random.Generator, rounding: Rounding, shifts: Array) -
     )
 
 
-def accumulators(rng: np.random.Generator, params: Requantization, reach: Array) -> Array:
-    """Return [draws, channels]: near ties, near zero, and up to each channel's bounds."""
+def accumulators(
+    rng: np.random.Generator, params: Requantization, reach: Array
+) -> Array:
+    """Return [draws, channels]: near ties, near zero, and up to each channel's
+    bounds.
+    """
     scale = np.array(params.multipliers) * 2.0 ** (np.array(params.shifts) - 31.0)
     shape = (DRAWS // 4, len(reach))
-    ties = np.rint((rng.integers(-140, 140, shape) + 0.5) / scale).clip(-(2.0**31), 2.0**31)
+    ties = np.rint((rng.integers(-140, 140, shape) + 0.5) / scale).clip(
+        -(2.0**31), 2.0**31
+    )
     parts = [
         ties.astype(np.int64) + rng.integers(-2, 3, shape),
         rng.integers(-reach, reach + 1, shape),
@@ -74,7 +83,9 @@ def in_32_bits(values: Array) -> Array:
     return values
 
 
-def folded_layer(seed: int, test: int) -> tuple[Requantization, FoldedRequantize, Array]:
+def folded_layer(
+    seed: int, test: int
+) -> tuple[Requantization, FoldedRequantize, Array]:
     """Return a layer that folds, with accumulators as large as its proof allows."""
     rng = generator(seed, test)
     rounding = Rounding.TWICE if rng.random() < 0.6 else Rounding.ONCE
@@ -88,7 +99,12 @@ def folded_layer(seed: int, test: int) -> tuple[Requantization, FoldedRequantize
     folded = fold_requantize(params, -reach, reach)
     while folded is None:  # the zero point takes no place in the addend that is left
         params = Requantization(
-            params.multipliers, params.shifts, rounding, params.zero_point // 2, -128, 127
+            params.multipliers,
+            params.shifts,
+            rounding,
+            params.zero_point // 2,
+            -128,
+            127,
         )
         folded = fold_requantize(params, -reach, reach)
     return params, folded, accumulators(rng, params, reach)
@@ -97,7 +113,9 @@ def folded_layer(seed: int, test: int) -> tuple[Requantization, FoldedRequantize
 def folded_result(folded: FoldedRequantize, shifted: Array, acc: Array) -> Array:
     """Evaluate the instructions, with every intermediate in 32 bits."""
     high = (in_32_bits(shifted) * np.array(folded.multiplier)) >> 32
-    base = in_32_bits(np.array(folded.addend) + np.where(acc < 0, np.array(folded.sign), 0))
+    base = in_32_bits(
+        np.array(folded.addend) + np.where(acc < 0, np.array(folded.sign), 0)
+    )
     total = in_32_bits(base + in_32_bits(high))
     return np.clip(total >> folded.shift, folded.clamp_min, folded.clamp_max)
 
@@ -106,7 +124,9 @@ def test_folded_requantization_is_exact_up_to_its_bounds(layers: range) -> None:
     for seed in layers:
         params, folded, acc = folded_layer(seed, 1)
         result = folded_result(folded, acc << np.array(folded.left), acc)
-        np.testing.assert_array_equal(result, params.apply(acc, INT8), err_msg=str(seed))
+        np.testing.assert_array_equal(
+            result, params.apply(acc, INT8), err_msg=str(seed)
+        )
 
 
 def test_16_bit_multipliers_need_no_left_shift(layers: range) -> None:
@@ -116,14 +136,18 @@ def test_16_bit_multipliers_need_no_left_shift(layers: range) -> None:
         shifts = rng.integers(least - int(rng.integers(0, 16)), least + 1, CHANNELS)
         drawn = drawn_requant(rng, Rounding.ONCE, shifts)
         multipliers = tuple(value >> 16 << 16 for value in drawn.multipliers)
-        params = Requantization(multipliers, drawn.shifts, Rounding.ONCE, 0, INT16.min, INT16.max)
+        params = Requantization(
+            multipliers, drawn.shifts, Rounding.ONCE, 0, INT16.min, INT16.max
+        )
         reach = np.full(CHANNELS, (1 << 31) - 1)
         folded = fold_requantize(params, -reach, reach)
         assert folded is not None
         assert not any(folded.left)
         acc = accumulators(rng, params, reach)
         expected = params.apply(acc, INT16)
-        np.testing.assert_array_equal(folded_result(folded, acc, acc), expected, err_msg=str(seed))
+        np.testing.assert_array_equal(
+            folded_result(folded, acc, acc), expected, err_msg=str(seed)
+        )
 
 
 def test_larger_shifts_are_exact_while_their_proof_holds(layers: range) -> None:
@@ -137,7 +161,9 @@ def test_larger_shifts_are_exact_while_their_proof_holds(layers: range) -> None:
         assert folded.shift == minimal.shift + more
         within = np.clip(acc >> more, -reach, reach)
         result = folded_result(folded, within << np.array(folded.left), within)
-        np.testing.assert_array_equal(result, params.apply(within, INT8), err_msg=str(seed))
+        np.testing.assert_array_equal(
+            result, params.apply(within, INT8), err_msg=str(seed)
+        )
 
 
 def test_values_beyond_the_bounds_are_not_folded(layers: range) -> None:
@@ -147,11 +173,15 @@ def test_values_beyond_the_bounds_are_not_folded(layers: range) -> None:
         channel = seed % CHANNELS
         beyond[channel] = (1 << 31) >> folded.left[channel]
         assert fold_requantize(params, -beyond, beyond) is None
-        assert fold_requantize(params, 1 - beyond, np.maximum(beyond - 1, 0)) is not None
+        assert (
+            fold_requantize(params, 1 - beyond, np.maximum(beyond - 1, 0)) is not None
+        )
 
 
 def test_an_odd_accumulator_needs_only_a_right_shift(layers: range) -> None:
-    """Odd channels pass 256 times their sum; a right shift by 8 - left replaces the left one."""
+    """Odd channels pass 256 times their sum; a right shift by 8 - left replaces the
+    left one.
+    """
     met = 0
     for seed in layers:
         _, folded, acc = folded_layer(seed, 2)
@@ -177,9 +207,15 @@ def test_vector_requantization_is_exact_for_all_int32(layers: range) -> None:
         seen = doubled if mode is LaneRounding.HALVES_AWAY else doubled & shifts
         less = 0 if mode is LaneRounding.HALVES_UP else (seen < 0).astype(np.int64)
         right = -shifts
-        nudged = in_32_bits(doubled - less) + np.where(right > 0, 1 << np.maximum(right - 1, 0), 0)
-        result = np.clip((nudged >> right) + params.zero_point, params.clamp_min, params.clamp_max)
-        np.testing.assert_array_equal(result, params.apply(acc, INT8), err_msg=str(seed))
+        nudged = in_32_bits(doubled - less) + np.where(
+            right > 0, 1 << np.maximum(right - 1, 0), 0
+        )
+        result = np.clip(
+            (nudged >> right) + params.zero_point, params.clamp_min, params.clamp_max
+        )
+        np.testing.assert_array_equal(
+            result, params.apply(acc, INT8), err_msg=str(seed)
+        )
 
 
 def test_a_constant_channel_has_one_output_for_every_accumulator(layers: range) -> None:
@@ -188,7 +224,9 @@ def test_a_constant_channel_has_one_output_for_every_accumulator(layers: range) 
         rng = generator(seed, 4)
         rounding = Rounding.TWICE if rng.random() < 0.5 else Rounding.ONCE
         params = drawn_requant(rng, rounding, rng.integers(-31, 4, CHANNELS))
-        middle = rng.integers(-(1 << 29), 1 << 29, CHANNELS) >> rng.integers(0, 29, CHANNELS)
+        middle = rng.integers(-(1 << 29), 1 << 29, CHANNELS) >> rng.integers(
+            0, 29, CHANNELS
+        )
         width = rng.integers(0, 1 << 24, CHANNELS) >> rng.integers(0, 24, CHANNELS)
         low, high = middle - width, middle + width
         values = constant_channel_values(params, low, high)
@@ -203,7 +241,9 @@ def test_a_constant_channel_has_one_output_for_every_accumulator(layers: range) 
 
 
 def test_shifts_folded_into_int16_weights_and_bias_fit(layers: range) -> None:
-    """A sum of scaled products is the accumulator times 2^left, proven to fit 32 bits."""
+    """A sum of scaled products is the accumulator times 2^left, proven to fit 32
+    bits.
+    """
     met = 0
     for seed in layers:
         rng = generator(seed, 5)

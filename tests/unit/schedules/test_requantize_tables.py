@@ -35,7 +35,16 @@ TABLES = {
     **dict.fromkeys(COMPARISONS, 2),
 }
 """Operators of int8, and the number of tables of their kernels."""
-SHORTS = ("abs", "add", "equal", "leaky_relu", "quantize", "relu", "squared_difference", "sub")
+SHORTS = (
+    "abs",
+    "add",
+    "equal",
+    "leaky_relu",
+    "quantize",
+    "relu",
+    "squared_difference",
+    "sub",
+)
 TWO_INPUTS = {"add", "add_n", "prelu", "squared_difference", "sub", *COMPARISONS}
 ATTRS: dict[str, OpAttrs] = {
     "add": ActivationAttrs(activation="relu"),
@@ -51,10 +60,18 @@ def call_of(op: str, kind: DType, seed: int) -> OpCall:
 
     def tensor(dtype: DType, scale: float) -> TensorType:
         point = 0 if kind == INT16 else int(rng.integers(dtype.min, dtype.max + 1))
-        return TensorType(shape, dtype, Quantization((float(np.float32(scale)),), (point,)))
+        return TensorType(
+            shape, dtype, Quantization((float(np.float32(scale)),), (point,))
+        )
 
-    inputs = [tensor(kind, rng.uniform(0.01, 0.1)) for _ in range(1 + (op in TWO_INPUTS))]
-    y = tensor(result, rng.uniform(0.03, 0.1)) if result != BOOL else TensorType(shape, BOOL)
+    inputs = [
+        tensor(kind, rng.uniform(0.01, 0.1)) for _ in range(1 + (op in TWO_INPUTS))
+    ]
+    y = (
+        tensor(result, rng.uniform(0.03, 0.1))
+        if result != BOOL
+        else TensorType(shape, BOOL)
+    )
     if op == "add_n":
         inputs, y = [inputs[0]] * 2, inputs[0]
     return OpCall(op, tuple(inputs), (y,), ATTRS.get(op, NO_ATTRS))
@@ -65,7 +82,10 @@ def check(call: OpCall, name: str) -> tir.PrimFunc:
     rng, kind = np.random.default_rng(7), call.input(0).dtype
     if kind == INT16:
         low, high = kind.min, kind.max + 1
-        arrays = [np.arange(low, high).reshape(256, 256), rng.integers(low, high, (256, 256))]
+        arrays = [
+            np.arange(low, high).reshape(256, 256),
+            rng.integers(low, high, (256, 256)),
+        ]
         arrays[1][0, :4] = low, low, high - 1, high - 1
     else:
         arrays = list(np.meshgrid(*[np.arange(kind.min, kind.max + 1)] * 2))
@@ -74,7 +94,9 @@ def check(call: OpCall, name: str) -> tir.PrimFunc:
     kernel = Kernel("kernel", call)
     schedule.build(call, NO_CONFIG, kernel)
     func = kernel.build()
-    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(
+        func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
+    )
     y = np.zeros(call.output.shape, call.output.dtype.np)
     args = dict(zip([param.name for param in func.params], [*arrays, y], strict=True))
     interpret(func, args, INTRINSICS, constants=kernel.constants)
@@ -83,14 +105,18 @@ def check(call: OpCall, name: str) -> tir.PrimFunc:
 
 
 def intrinsics_of(func: tir.PrimFunc) -> set[str]:
-    return {part.name for part in walk(func.body) if isinstance(part, tir.IntrinsicCall)}
+    return {
+        part.name for part in walk(func.body) if isinstance(part, tir.IntrinsicCall)
+    }
 
 
 @pytest.mark.parametrize("op", TABLES)
 def test_int8_functions_of_one_value_are_tables(op: str) -> None:
     for seed in range(3):
         func = check(call_of(op, INT8, seed), f"scalar.{op}.unrolled")
-        tables = [name for name in declared_buffers(func.body) if name.startswith("table")]
+        tables = [
+            name for name in declared_buffers(func.body) if name.startswith("table")
+        ]
         assert len(tables) == TABLES[op]
         assert "requantize_twice" not in intrinsics_of(func)
 

@@ -1,4 +1,6 @@
-"""Schedules of resize_bilinear match the reference, for weights of few and of many bits."""
+"""Schedules of resize_bilinear match the reference, for weights of few and of many
+bits.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,20 @@ from firmwright.schedules.registry import INTRINSICS
 from tests.unit.ir.verified import verify_prim_func
 
 SCHEDULES = (*rows.SCHEDULES[:2], *helium.SCHEDULES)
-QUANTS = {INT8: Quantization((0.5,), (3,)), INT16: Quantization((0.5,), (0,)), FLOAT32: None}
+QUANTS = {
+    INT8: Quantization((0.5,), (3,)),
+    INT16: Quantization((0.5,), (0,)),
+    FLOAT32: None,
+}
 
 
 def resize(
-    dtype: DType, size: tuple[int, int], depth: int, *, corners: bool = False, centers: bool = False
+    dtype: DType,
+    size: tuple[int, int],
+    depth: int,
+    *,
+    corners: bool = False,
+    centers: bool = False,
 ) -> OpCall:
     kinds = [TensorType((1, *hw, depth), dtype, QUANTS[dtype]) for hw in ((3, 4), size)]
     attrs = {"size": size, "align_corners": corners, "half_pixel_centers": centers}
@@ -43,7 +54,9 @@ def run(schedule, call: OpCall, x: np.ndarray) -> None:
     kernel = Kernel("kernel", call)
     schedule.build(call, NO_CONFIG, kernel)
     func = kernel.build()
-    verify_prim_func(func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS)
+    verify_prim_func(
+        func, IRModule("test", {func.name: func}, kernel.constants), INTRINSICS
+    )
     y = np.zeros(call.output.shape, call.output.dtype.np)
     memory = dict(zip([param.name for param in func.params], [x, y], strict=True))
     interpret(func, memory, INTRINSICS, constants=kernel.constants)
@@ -57,7 +70,9 @@ def samples(call: OpCall) -> list[np.ndarray]:
         return [rng.normal(size=kind.shape).astype(np.float32)]
     low, high = kind.dtype.min, kind.dtype.max
     least, ends = np.full(kind.shape, low), rng.choice([low, high], kind.shape)
-    return [x.astype(kind.dtype.np) for x in (least, ends, rng.integers(-1, 2, kind.shape))]
+    return [
+        x.astype(kind.dtype.np) for x in (least, ends, rng.integers(-1, 2, kind.shape))
+    ]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.name)

@@ -1,4 +1,6 @@
-"""Scalar micro-kernels: numpy meaning, portable C and assembly agree for every shape."""
+"""Scalar micro-kernels: numpy meaning, portable C and assembly agree for every
+shape.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ SEED = 5
 def blocks(family: str) -> list[Intrinsic]:
     """Return the shapes of a family with the unroll factor 3 and the greatest one."""
     ends = ("_3", f"_{(MLA_FAMILY if family == 'mla' else RV32M_FAMILY).most_unrolled}")
-    return [b for name, b in BLOCKS.items() if name.startswith(family) and name.endswith(ends)]
+    return [
+        b
+        for name, b in BLOCKS.items()
+        if name.startswith(family) and name.endswith(ends)
+    ]
 
 
 def arrays(block: Intrinsic, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -50,7 +56,9 @@ def arrays(block: Intrinsic, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     limits = (-128, 127) if block.operands[0].dtype == INT8 else (-9000, 9000)
     starts = rng.integers(-(1 << 20), 1 << 20, 16).astype(np.int32)
     size = (STEPS * 16, STEPS * 4 + 3 * PIXEL)
-    w, x = (rng.choice([*limits, 0, 7], n).astype(block.operands[0].dtype.np) for n in size)
+    w, x = (
+        rng.choice([*limits, 0, 7], n).astype(block.operands[0].dtype.np) for n in size
+    )
     return w, x, starts
 
 
@@ -107,7 +115,10 @@ def compiled(compiler: list[str], source: str, folder: Path, *flags: str) -> Pat
 
 def test_a_microkernel_adds_every_product_to_its_start() -> None:
     block = BLOCKS["mla_bytes_2x3_1"]
-    w, x = np.array([[1], [-2], [3], [4]]), np.array([[5], [6], [0], [7], [-8], [0], [9], [1]])
+    w, x = (
+        np.array([[1], [-2], [3], [4]]),
+        np.array([[5], [6], [0], [7], [-8], [0], [9], [1]]),
+    )
     start = np.array([[100], [1000]])
     assert [int(s[0]) for s in block.meaning(w, x, start, 3, 2)] == [
         100 + 5 + 18,
@@ -132,7 +143,9 @@ def test_portable_c_matches_the_meaning_under_sanitizers(tmp_path: Path) -> None
     source += f"int main(void) {{ int32_t out[16]; int i;\n{calls}return 0; }}\n"
     flags = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     program = compiled(["gcc"], source, tmp_path, *flags)
-    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [program], capture_output=True, text=True, check=True
+    ).stdout
     sums = [[int(v) for v in line.split()] for line in printed.splitlines()]
     assert sums == [expected(b, SEED) for b in chosen]
 
@@ -141,8 +154,12 @@ ARM = ["-mcpu=cortex-m3", "-mthumb"]
 RISCV = ["-march=rv32imac", "-mabi=ilp32"]
 COMPILERS = [
     pytest.param("mla", ["arm-none-eabi-gcc", *ARM], marks=pytest.mark.qemu("arm")),
-    pytest.param("rvm", ["riscv64-unknown-elf-gcc", *RISCV], marks=pytest.mark.qemu("riscv32")),
-    pytest.param("rvm", ["clang", "--target=riscv32", *RISCV], marks=pytest.mark.host_c),
+    pytest.param(
+        "rvm", ["riscv64-unknown-elf-gcc", *RISCV], marks=pytest.mark.qemu("riscv32")
+    ),
+    pytest.param(
+        "rvm", ["clang", "--target=riscv32", *RISCV], marks=pytest.mark.host_c
+    ),
 ]
 
 
@@ -162,7 +179,9 @@ def with_dead_channels(call: OpCall, seed: int) -> OpCall:
     bias = call.constants[2].array().copy()
     dead = rng.random(len(bias)) < 0.5
     bias[dead] = rng.choice([-(1 << 26), 1 << 26], int(dead.sum()))
-    return replace(call, constants=(*call.constants[:2], Constant.from_array("b", bias, INT32)))
+    return replace(
+        call, constants=(*call.constants[:2], Constant.from_array("b", bias, INT32))
+    )
 
 
 def thumb1_source(text: str) -> str:
@@ -189,10 +208,14 @@ def test_portable_thumb1_c_matches_its_meaning_under_sanitizers(tmp_path: Path) 
     block = THUMB1_BLOCKS["thumb1_8x1_3"]
     source = "#include <stdio.h>\n" + thumb1_source(block.portable)
     source += "int main(void) { int32_t sums[8]; run(sums);\n"
-    source += 'for (int i = 0; i < 8; ++i) printf("%ld ", (long)sums[i]);\nreturn 0; }\n'
+    source += (
+        'for (int i = 0; i < 8; ++i) printf("%ld ", (long)sums[i]);\nreturn 0; }\n'
+    )
     flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     program = compiled(["gcc"], source, tmp_path, *flags)
-    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [program], capture_output=True, text=True, check=True
+    ).stdout
     w, x, start = (array[:, None] for array in arrays(BLOCKS["mla_bytes_2x4_1"], SEED))
     expected_sums = block.meaning(w.view(np.uint8), x, start, None, STEPS)
     assert [int(v) for v in printed.split()] == expected_sums[:, 0].tolist()

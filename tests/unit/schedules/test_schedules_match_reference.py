@@ -1,4 +1,6 @@
-"""Every schedule matches the reference on random layers and rows, in every configuration."""
+"""Every schedule matches the reference on random layers and rows, in every
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -40,23 +42,33 @@ def _rules(op: str):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("schedule", _rules("conv2d"), ids=lambda schedule: schedule.name)
-def test_convolution_schedules_match_the_reference(schedule, judge, random_convolution) -> None:
+@pytest.mark.parametrize(
+    "schedule", _rules("conv2d"), ids=lambda schedule: schedule.name
+)
+def test_convolution_schedules_match_the_reference(
+    schedule, judge, random_convolution
+) -> None:
     for seed in SEEDS:
         call = random_convolution(seed, depthwise=False)
         for config in schedule.configs(call):
             judge(call, schedule, config)
 
 
-@pytest.mark.parametrize("schedule", _rules("depthwise_conv2d"), ids=lambda schedule: schedule.name)
-def test_depthwise_schedules_match_the_reference(schedule, judge, random_convolution) -> None:
+@pytest.mark.parametrize(
+    "schedule", _rules("depthwise_conv2d"), ids=lambda schedule: schedule.name
+)
+def test_depthwise_schedules_match_the_reference(
+    schedule, judge, random_convolution
+) -> None:
     for seed in SEEDS:
         call = random_convolution(seed, depthwise=True)
         for config in schedule.configs(call):
             judge(call, schedule, config)
 
 
-@pytest.mark.parametrize("schedule", _rules("depthwise_conv2d"), ids=lambda schedule: schedule.name)
+@pytest.mark.parametrize(
+    "schedule", _rules("depthwise_conv2d"), ids=lambda schedule: schedule.name
+)
 def test_windows_wider_than_their_input_match_the_reference(
     schedule, judge, narrow_depthwise
 ) -> None:
@@ -67,7 +79,9 @@ def test_windows_wider_than_their_input_match_the_reference(
 
 
 @pytest.mark.parametrize("size", [5, 10, 16])
-def test_long_windows_of_one_row_match_the_reference(size: int, judge, narrow_depthwise) -> None:
+def test_long_windows_of_one_row_match_the_reference(
+    size: int, judge, narrow_depthwise
+) -> None:
     (schedule,) = (s for s in SCHEDULES if s.name == "dsp.depthwise.sliding_window")
     call = narrow_depthwise(20, size, rows=1)
     assert SlideConfig("y") in schedule.configs(call)
@@ -77,16 +91,22 @@ def test_long_windows_of_one_row_match_the_reference(size: int, judge, narrow_de
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    "schedule", [*_rules("conv2d"), *_rules("depthwise_conv2d")], ids=lambda schedule: schedule.name
+    "schedule",
+    [*_rules("conv2d"), *_rules("depthwise_conv2d")],
+    ids=lambda schedule: schedule.name,
 )
-def test_schedules_match_the_reference_on_single_rows(schedule, judge, random_row) -> None:
+def test_schedules_match_the_reference_on_single_rows(
+    schedule, judge, random_row
+) -> None:
     for seed in ROW_SEEDS:
         call = random_row(seed, depthwise=schedule.op == "depthwise_conv2d")
         for config in schedule.configs(call):
             judge(call, schedule, config)
 
 
-@pytest.mark.parametrize("schedule", _rules("fully_connected"), ids=lambda schedule: schedule.name)
+@pytest.mark.parametrize(
+    "schedule", _rules("fully_connected"), ids=lambda schedule: schedule.name
+)
 def test_fully_connected_schedules_match_the_reference(
     schedule, judge, random_fully_connected
 ) -> None:
@@ -110,7 +130,9 @@ def test_schedules_match_the_reference_with_a_weight_zero_point(
         else:
             call = random_convolution(seed, depthwise=schedule.op == "depthwise_conv2d")
         x, w, *rest = call.inputs
-        kind = replace(w, quantization=Quantization((w.quantization.scales[0],), (point,)))
+        kind = replace(
+            w, quantization=Quantization((w.quantization.scales[0],), (point,))
+        )
         numerics = "onnx" if schedule.name.endswith(".float32") else call.numerics
         call = replace(call, inputs=(x, kind, *rest), numerics=numerics)
         for config in schedule.configs(call):
@@ -118,7 +140,9 @@ def test_schedules_match_the_reference_with_a_weight_zero_point(
 
 
 def as_onnx(call: OpCall, *, has_ties: bool) -> OpCall:
-    """Return `call` in ONNX Runtime's profile; scales that are powers of two give exact ties."""
+    """Return `call` in ONNX Runtime's profile; scales that are powers of two give exact
+    ties.
+    """
 
     def kind(item):
         quant = item.quantization
@@ -129,7 +153,9 @@ def as_onnx(call: OpCall, *, has_ties: bool) -> OpCall:
 
     x, w, *rest = call.inputs
     (y,) = call.outputs
-    return replace(call, inputs=(kind(x), kind(w), *rest), outputs=(kind(y),), numerics="onnx")
+    return replace(
+        call, inputs=(kind(x), kind(w), *rest), outputs=(kind(y),), numerics="onnx"
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,6 +190,8 @@ def test_each_schedule_supports_most_random_layers(
     }
     for schedule in SCHEDULES:
         if schedule.op in makers and not schedule.goal and not _is_for_others(schedule):
-            applied = sum(bool(schedule.configs(makers[schedule.op](seed))) for seed in SEEDS)
+            applied = sum(
+                bool(schedule.configs(makers[schedule.op](seed))) for seed in SEEDS
+            )
             least = 0.25 if schedule.name in FOR_SOME_LAYERS else 0.8
             assert applied >= least * len(SEEDS), schedule.name

@@ -1,4 +1,6 @@
-"""A schedule that does not fit a layer offers no configuration; it never rejects the layer."""
+"""A schedule that does not fit a layer offers no configuration; it never rejects the
+layer.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.schedules.registry import SCHEDULES
 
 
-@pytest.mark.parametrize("op", sorted({item.op for item in SCHEDULES} & case_table().keys()))
+@pytest.mark.parametrize(
+    "op", sorted({item.op for item in SCHEDULES} & case_table().keys())
+)
 def test_every_schedule_considers_every_layer_of_its_operator(op: str) -> None:
     module = cases_module([NamedCase(op, case) for case in conformance_cases(op)])
     calls = [make_op_call(call, module) for call in module.functions["main"].body]

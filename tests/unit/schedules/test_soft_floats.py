@@ -75,7 +75,9 @@ KINDS = {  # exponents (from, to), and the bits of the significand that may be s
 def drawn(rng: np.random.Generator, kinds: Array) -> Array:
     """Return a row of numbers of each of `kinds`, numbers of rows of KINDS."""
     first, end, mask = np.array(list(KINDS.values()), np.uint32)[kinds].T[:, :, None]
-    exponents = first + rng.integers(0, 1 << 16, (ROWS, DEPTH), np.uint32) % (end - first)
+    exponents = first + rng.integers(0, 1 << 16, (ROWS, DEPTH), np.uint32) % (
+        end - first
+    )
     bits = rng.integers(0, 1 << 32, (ROWS, DEPTH), np.uint32) & (0x80000000 | mask)
     flipped = (rng.random(bits.shape) < 0.5) & (mask == KINDS["ends"][2])
     bits = np.where(flipped, bits ^ np.uint32(0x7FFFFF), bits)
@@ -116,7 +118,9 @@ def test_operations_have_the_bits_of_numpy(board: str) -> None:
     a, b = drawn(rng, kinds % count).ravel(), drawn(rng, kinds // count % count).ravel()
     b[::16] = -a[::16]
     values = {"a": a, "b": b, "number": rng.integers(-300, 300, SIZE, np.int32)}
-    compiled = compile_for(Model(parse_module(OPERATIONS, "operations.fwir")), board=board)
+    compiled = compile_for(
+        Model(parse_module(OPERATIONS, "operations.fwir")), board=board
+    )
     with open_session(compiled) as session:
         actual = session.run_all([values])[0]
     with np.errstate(all="ignore"):

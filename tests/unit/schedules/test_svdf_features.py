@@ -21,7 +21,9 @@ FEATURES = [item for item in SCHEDULES if item.name.endswith("svdf.features")]
 BATCH, STEPS = 2, 6
 
 
-def quantized(shape: tuple[int, ...], dtype: DType, scale: float, point: int = 0) -> TensorType:
+def quantized(
+    shape: tuple[int, ...], dtype: DType, scale: float, point: int = 0
+) -> TensorType:
     return TensorType(shape, dtype, Quantization((scale,), (point,)))
 
 
@@ -38,7 +40,9 @@ def test_svdf_matches_the_reference(
         quantized((filters, inputs), INT8, 0.01),
         quantized((filters, STEPS), state, 0.0001 if state == INT16 else 0.01),
         quantized((units,), INT32, 0.0007),
-        quantized((BATCH, filters * STEPS), state, 0.0008 if state == INT16 else 0.07, -50),
+        quantized(
+            (BATCH, filters * STEPS), state, 0.0008 if state == INT16 else 0.07, -50
+        ),
     )
     x, *weights, history = (
         rng.integers(-128, 128, kind.shape).astype(kind.dtype.np) for kind in kinds
@@ -58,7 +62,11 @@ def test_svdf_matches_the_reference(
         numerics="tflm",
     )
     expected = op_table()["svdf"].reference(call, [x, *weights, history])
-    kernel, y, after = Kernel("kernel", call), np.zeros((BATCH, units), np.int8), history * 0
+    kernel, y, after = (
+        Kernel("kernel", call),
+        np.zeros((BATCH, units), np.int8),
+        history * 0,
+    )
     schedule.build(call, NO_CONFIG, kernel)
     arrays = {"x": x, "x_1": history, "y": y, "y_1": after}
     interpret(kernel.build(), arrays, INTRINSICS, constants=kernel.constants)

@@ -1,4 +1,6 @@
-"""Two products per multiplication, and requantization by products of 32 bits, are exact."""
+"""Two products per multiplication, and requantization by products of 32 bits, are
+exact.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ DEPTH = 61
 
 
 def operands() -> tuple[np.ndarray, ...]:
-    """Return one stream, words and totals with extreme values, and the sums of the columns."""
+    """Return one stream, words and totals with extreme values, and the sums of the
+    columns.
+    """
     rng = np.random.default_rng(3)
     weights = rng.choice([-128, -100, -3, 0, 1, 90, 127], DEPTH)
     weights[:24] = rng.integers(-2, 3, 24)  # longer than a segment
@@ -56,7 +60,9 @@ def test_segments_are_the_longest_with_sums_of_16_bits(seed: int) -> None:
 def test_the_sums_of_a_stream_are_those_of_its_weights() -> None:
     stream, words, start, sums = operands()
     block = next(iter(BLOCKS.values()))
-    result = block.meaning(stream[:, None], words[:, None], start[:, None], None, DEPTH, 1)
+    result = block.meaning(
+        stream[:, None], words[:, None], start[:, None], None, DEPTH, 1
+    )
     assert result[:, 0].tolist() == sums.tolist()
 
 
@@ -106,7 +112,9 @@ def test_portable_c_is_exact_under_sanitizers(tmp_path: Path) -> None:
     text += 'for (int i = 0; i < 8; ++i) printf("%ld ", (long)sums[i]);\nreturn 0; }\n'
     flags = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     program = compiled(["gcc", *flags], text, tmp_path)
-    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [program], capture_output=True, text=True, check=True
+    ).stdout
     assert [int(value) for value in printed.split()] == operands()[3].tolist()
 
 
@@ -122,7 +130,11 @@ COMMANDS = [
         if family == "rvm"
         else (["arm-none-eabi-gcc", *options], pytest.mark.qemu("arm")),
         (
-            ["clang", f"--target={'riscv32' if family == 'rvm' else 'thumb-none-eabi'}", *options],
+            [
+                "clang",
+                f"--target={'riscv32' if family == 'rvm' else 'thumb-none-eabi'}",
+                *options,
+            ],
             pytest.mark.host_c,
         ),
     )
@@ -148,7 +160,9 @@ def test_layers_match_the_reference(seed: int, judge, random_convolution) -> Non
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_depthwise_layers_with_narrow_products_match(seed: int, judge, random_convolution) -> None:
+def test_depthwise_layers_with_narrow_products_match(
+    seed: int, judge, random_convolution
+) -> None:
     call = random_convolution(seed, depthwise=True)
     for config in DEPTHWISE[1].configs(call):
         judge(call, DEPTHWISE[1], config)
@@ -163,8 +177,13 @@ def test_narrow_products_equal_the_definition_for_every_accumulator(
     zero_point = int(rng.integers(-128, 20))
     lowest = zero_point if rounding is Rounding.TWICE else -128
     multipliers = tuple(rng.integers(1 << 30, 1 << 31, 3).tolist())
-    params = Requantization(multipliers, (-8, -9, -7), rounding, zero_point, lowest, 127)
-    low, high = np.array([-90_000, -20_000, -40_000]), np.array([80_000, 120_000, -39_000])
+    params = Requantization(
+        multipliers, (-8, -9, -7), rounding, zero_point, lowest, 127
+    )
+    low, high = (
+        np.array([-90_000, -20_000, -40_000]),
+        np.array([80_000, 120_000, -39_000]),
+    )
     narrow = narrow_requantize(params, low, high, INT8)
     assert narrow is not None
     for channel in range(3):
@@ -181,4 +200,7 @@ def test_narrow_products_equal_the_definition_for_every_accumulator(
 
 def test_there_is_no_narrow_form_without_precision() -> None:
     params = Requantization((1_234_567_891,), (-19,), Rounding.ONCE, 0, -128, 127)
-    assert narrow_requantize(params, np.array([-(1 << 29)]), np.array([1 << 29]), INT8) is None
+    assert (
+        narrow_requantize(params, np.array([-(1 << 29)]), np.array([1 << 29]), INT8)
+        is None
+    )

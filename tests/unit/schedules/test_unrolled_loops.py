@@ -1,4 +1,6 @@
-"""Unrolled default loops: fewer instructions by prediction, and every iteration once."""
+"""Unrolled default loops: fewer instructions by prediction, and every iteration
+once.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,22 @@ CALLS = (
     (OpCall("mean", (IMAGE,), (MEAN,), AxesAttrs(axes=(1, 2), keep_dims=False)), 0.5),
     (OpCall("add", (ROW, ROW), (ROW,), ActivationAttrs(activation="none")), 0.8),
     (OpCall("quantize", (ROW,), (BYTES,)), 0.95),
-    (OpCall("expression", (ROW, ROW), (ROW,), ExpressionAttrs(formula="max(a, 0.0) * b")), 0.85),
+    (
+        OpCall(
+            "expression", (ROW, ROW), (ROW,), ExpressionAttrs(formula="max(a, 0.0) * b")
+        ),
+        0.85,
+    ),
 )
 
 
-@pytest.mark.parametrize(("call", "bar"), CALLS, ids=lambda value: getattr(value, "op", ""))
+@pytest.mark.parametrize(
+    ("call", "bar"), CALLS, ids=lambda value: getattr(value, "op", "")
+)
 def test_unrolled_loops_take_fewer_instructions(call: OpCall, bar: float) -> None:
-    (schedule,) = (item for item in SCHEDULES if item.name == f"scalar.{call.op}.unrolled")
+    (schedule,) = (
+        item for item in SCHEDULES if item.name == f"scalar.{call.op}.unrolled"
+    )
     default, unrolled = Kernel("kernel", call), Kernel("kernel", call)
     op_table()[call.op].lower(call, default)
     schedule.build(call, NO_CONFIG, unrolled)
@@ -53,7 +64,12 @@ def test_unrolled_loops_take_fewer_instructions(call: OpCall, bar: float) -> Non
 
 
 def _pool(kind: TensorType) -> Call:
-    size = {"size": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
+    size = {
+        "size": (2, 2),
+        "stride": (2, 2),
+        "padding": (0, 0, 0, 0),
+        "dilation": (1, 1),
+    }
     shape = (1, kind.shape[1] // 2, kind.shape[2] // 2, kind.shape[3])
     result = Value("y", TensorType(shape, kind.dtype, kind.quantization))
     return Call(

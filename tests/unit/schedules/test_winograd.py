@@ -1,4 +1,6 @@
-"""Winograd schedules match the direct convolution: borders, batches, extremes, odd heights."""
+"""Winograd schedules match the direct convolution: borders, batches, extremes, odd
+heights.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.schedules.dsp_and_scalar.winograd import SCHEDULES
 
 
-def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: int) -> OpCall:
+def layer(
+    seed: int, size: tuple[int, int], channels: int, outputs: int, pad: int
+) -> OpCall:
     """A 3x3 layer of `size` outputs with foldable requantization."""
     rng = np.random.default_rng(seed)
     shape = (outputs, 3, 3, channels)
@@ -25,7 +29,9 @@ def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: in
     height, width = (extent + 2 - 2 * pad for extent in size)
     point = int(rng.choice([-128, 127, 3]))
     y_point = int(rng.choice([-128, 5]))
-    x = TensorType((1 + seed % 2, height, width, channels), INT8, Quantization((0.05,), (point,)))
+    x = TensorType(
+        (1 + seed % 2, height, width, channels), INT8, Quantization((0.05,), (point,))
+    )
     y_scale = float(np.float32(0.05 * channels))
     return OpCall(
         "conv2d",
@@ -34,8 +40,14 @@ def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: in
             TensorType(shape, INT8, Quantization(scales, (0,) * outputs, 0)),
             TensorType((outputs,), INT32),
         ),
-        (TensorType((x.shape[0], *size, outputs), INT8, Quantization((y_scale,), (y_point,))),),
-        Conv2DAttrs(stride=(1, 1), dilation=(1, 1), padding=(pad,) * 4, activation="none"),
+        (
+            TensorType(
+                (x.shape[0], *size, outputs), INT8, Quantization((y_scale,), (y_point,))
+            ),
+        ),
+        Conv2DAttrs(
+            stride=(1, 1), dilation=(1, 1), padding=(pad,) * 4, activation="none"
+        ),
         (
             None,
             Constant.from_array("w", weights, INT8),
@@ -46,9 +58,13 @@ def layer(seed: int, size: tuple[int, int], channels: int, outputs: int, pad: in
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(("size", "channels", "outputs"), [((6, 8), 8, 4), ((2, 16), 12, 4)])
+@pytest.mark.parametrize(
+    ("size", "channels", "outputs"), [((6, 8), 8, 4), ((2, 16), 12, 4)]
+)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.name)
-def test_winograd_matches_the_reference(schedule, seed, size, channels, outputs, judge) -> None:
+def test_winograd_matches_the_reference(
+    schedule, seed, size, channels, outputs, judge
+) -> None:
     call = layer(seed, size, channels, outputs, seed // 2 % 2)
     configs = schedule.configs(call)
     assert configs

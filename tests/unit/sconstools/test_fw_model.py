@@ -1,4 +1,6 @@
-"""The SCons tool in a user's build: it compiles, builds, and detects when nothing changed."""
+"""The SCons tool in a user's build: it compiles, builds, and detects when nothing
+changed.
+"""
 
 import subprocess
 import sys
@@ -20,12 +22,16 @@ env.FirmwrightFirmware("out", sources)
 
 def scons(folder: Path, *words: str) -> tuple[int, str]:
     command = [sys.executable, "-I", "-m", "SCons", "-Q", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.host_c
-def test_a_build_generates_sources_and_firmware_once(digits_path: Path, tmp_path: Path) -> None:
+def test_a_build_generates_sources_and_firmware_once(
+    digits_path: Path, tmp_path: Path
+) -> None:
     (tmp_path / "digits.tflite").write_bytes(digits_path.read_bytes())
     (tmp_path / "SConstruct").write_text(USERS_BUILD)
     status, output = scons(tmp_path)

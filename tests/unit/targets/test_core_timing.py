@@ -28,7 +28,9 @@ PAIRS = {
 
 
 def iteration(core: str, source: str) -> float:
-    """Return the cycles of one of many executions in a loop that costs nothing itself."""
+    """Return the cycles of one of many executions in a loop that costs nothing
+    itself.
+    """
     loop = [step.instruction for step in executed(source)]
     board = Scoreboard(core_timings()[core], loop * 9)
     board.now = 0.0
@@ -105,7 +107,10 @@ E31 = {
 
 @pytest.mark.parametrize(("source", "cycles"), E31.items())
 def test_results_of_the_e31_are_late(source, cycles):
-    assert modeled_cycles(core_timings()["sifive-e31"], executed(source, is_arm=False)) == cycles
+    assert (
+        modeled_cycles(core_timings()["sifive-e31"], executed(source, is_arm=False))
+        == cycles
+    )
 
 
 def test_the_e31_pays_for_mispredicted_branches_only():
@@ -116,7 +121,9 @@ def test_the_e31_pays_for_mispredicted_branches_only():
 
 def test_a_loop_continues_with_the_results_of_the_iteration_before():
     e31 = core_timings()["sifive-e31"]
-    loop = executed("add a1,a0,a1; nop; lw a0,0(a2); bnez a2,100", count=10, is_arm=False)
+    loop = executed(
+        "add a1,a0,a1; nop; lw a0,0(a2); bnez a2,100", count=10, is_arm=False
+    )
     loop[-1] = Executed(loop[-1].address, loop[-1].instruction, 10, 9)
     assert modeled_cycles(e31, loop) == 10 * 4 + 3
     tight = [*loop[:1], *executed("lbu a0,0(a2); bnez a2,100", 10, 0x102, is_arm=False)]
@@ -177,7 +184,9 @@ def test_an_early_addition_issues_with_its_user():
     assert modeled_cycles(m7, executed("eor r0, r1, r2; eor r3, r0, r4")) == 2
 
 
-@pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="llvm-mca is not installed")
+@pytest.mark.skipif(
+    shutil.which("llvm-mca") is None, reason="llvm-mca is not installed"
+)
 @pytest.mark.parametrize(
     "source",
     [
@@ -190,8 +199,16 @@ def test_an_early_addition_issues_with_its_user():
     ],
 )
 def test_the_cortex_m7_agrees_with_llvm(source):
-    command = ["llvm-mca", "-mtriple=thumbv7em", "-mcpu=cortex-m7", "-iterations=200", "-"]
+    command = [
+        "llvm-mca",
+        "-mtriple=thumbv7em",
+        "-mcpu=cortex-m7",
+        "-iterations=200",
+        "-",
+    ]
     text = source.replace(";", "\n")
-    report = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    report = subprocess.run(
+        command, input=text, capture_output=True, text=True, check=True
+    ).stdout
     (cycles,) = re.findall(r"Total Cycles: +(\d+)", report)
     assert iteration("cortex-m7", source) == pytest.approx(int(cycles) / 200, abs=0.1)

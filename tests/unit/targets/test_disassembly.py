@@ -1,4 +1,6 @@
-"""Instructions are read from real lines of objdump, and cover all code of real images."""
+"""Instructions are read from real lines of objdump, and cover all code of real
+images.
+"""
 
 import re
 
@@ -25,32 +27,90 @@ def sets(*groups: str) -> tuple[frozenset[str], ...]:
 ARM = [
     ("4024:\tb508      \tpush\t{r3, lr}", 2, "store_multiple", 2, ("", "r3 lr", "sp")),
     ("402a:\tbd08      \tpop\t{r3, pc}", 2, "load_multiple", 2, ("r3 pc", "", "sp")),
-    ("4034:\tf502 4300 \tadd.w\tr3, r2, #32768\t@ 0x8000", 4, "alu", 1, ("r3", "r2", "")),
+    (
+        "4034:\tf502 4300 \tadd.w\tr3, r2, #32768\t@ 0x8000",
+        4,
+        "alu",
+        1,
+        ("r3", "r2", ""),
+    ),
     ("15d6:\t3308      \tadds\tr3, #8", 2, "alu", 1, ("r3", "r3", "")),
-    ("4030:\t4b18      \tldr\tr3, [pc, #96]\t@ (4094 <main+0x68>)", 2, "load", 1, ("r3", "", "pc")),
+    (
+        "4030:\t4b18      \tldr\tr3, [pc, #96]\t@ (4094 <main+0x68>)",
+        2,
+        "load",
+        1,
+        ("r3", "", "pc"),
+    ),
     ("4038:\tf802 3f01 \tstrb.w\tr3, [r2, #1]!", 4, "store", 1, ("r2", "r3", "r2")),
     ("2d56:\tf850 1b04 \tldr.w\tr1, [r0], #4", 4, "load", 1, ("r1 r0", "", "r0")),
-    ("10:\te8b1 0005 \tldmia.w\tr1!, {r0, r2}", 4, "load_multiple", 2, ("r0 r2 r1", "", "r1")),
+    (
+        "10:\te8b1 0005 \tldmia.w\tr1!, {r0, r2}",
+        4,
+        "load_multiple",
+        2,
+        ("r0 r2 r1", "", "r1"),
+    ),
     ("14:\te9d1 2300 \tldrd\tr2, r3, [r1]", 4, "load_multiple", 2, ("r2 r3", "", "r1")),
-    ("18:\tfb23 4105 \tsmlad\tr1, r3, r5, r4", 4, "multiply_add", 1, ("r1", "r3 r5 r4", "")),
-    ("1c:\tfbc2 0103 \tsmlal\tr0, r1, r2, r3", 4, "multiply_long", 1, ("r0 r1", "r0 r1 r2 r3", "")),
+    (
+        "18:\tfb23 4105 \tsmlad\tr1, r3, r5, r4",
+        4,
+        "multiply_add",
+        1,
+        ("r1", "r3 r5 r4", ""),
+    ),
+    (
+        "1c:\tfbc2 0103 \tsmlal\tr0, r1, r2, r3",
+        4,
+        "multiply_long",
+        1,
+        ("r0 r1", "r0 r1 r2 r3", ""),
+    ),
     ("20:\tbf18      \tit\tne", 2, "if_then", 1, ("", "", "")),
     ("22:\t2001      \tmovne\tr0, #1", 2, "alu", 1, ("r0", "", "")),
     ("24:\tedd2 7a00 \tvldr\ts15, [r2]", 4, "load", 1, ("s15", "", "r2")),
-    ("28:\teee7 7a26 \tvfma.f32\ts5, s4, s3", 4, "float_multiply_add", 1, ("s5", "s5 s4 s3", "")),
+    (
+        "28:\teee7 7a26 \tvfma.f32\ts5, s4, s3",
+        4,
+        "float_multiply_add",
+        1,
+        ("s5", "s5 s4 s3", ""),
+    ),
     ("2c:\tee20 0a29 \tvmul.f32\ts0, s0, s19", 4, "float", 1, ("s0", "s0 s19", "")),
     ("30:\td1ec      \tbne.n\t1ca2 <loop+0x8>", 2, "branch", 1, ("", "", "")),
     ("34:\tf7ff ffe2 \tbl\t39f4 <tvmgen_run>", 4, "call", 1, ("", "", "")),
     ("38:\tf00f c023 \tle\tlr, 4 <loop>", 4, "loop", 1, None),
     ("3c:\ted90 1e00 \tvldrb.8\tq0, [r0]", 4, "vector_load", 1, ("q0", "", "r0")),
-    ("40:\teef2 2e00 \tvmladava.s8\tr2, q1, q0", 4, "vector", 1, ("r2", "r2 q1 q0", "")),
-    ("40: f2 ee 00 2e  \tvmlava.s8\tr2, q1, q0", 4, "vector", 1, ("r2", "r2 q1 q0", "")),
+    (
+        "40:\teef2 2e00 \tvmladava.s8\tr2, q1, q0",
+        4,
+        "vector",
+        1,
+        ("r2", "r2 q1 q0", ""),
+    ),
+    (
+        "40: f2 ee 00 2e  \tvmlava.s8\tr2, q1, q0",
+        4,
+        "vector",
+        1,
+        ("r2", "r2 q1 q0", ""),
+    ),
 ]
 RISCV = [
     ("80000120:\t4110                \tlw\ta2,0(a0)", 2, "load", ("a2", "", "a0")),
     ("80000122:\t00c5a023          \tsw\ta2,0(a1)", 4, "store", ("", "a2", "a1")),
-    ("80000126:\t02b50533          \tmul\ta0,a0,a1", 4, "multiply", ("a0", "a0 a1", "")),
-    ("8000012a:\tfe0518e3          \tbnez\ta0,8000011a <loop>", 4, "branch", ("", "a0", "")),
+    (
+        "80000126:\t02b50533          \tmul\ta0,a0,a1",
+        4,
+        "multiply",
+        ("a0", "a0 a1", ""),
+    ),
+    (
+        "8000012a:\tfe0518e3          \tbnez\ta0,8000011a <loop>",
+        4,
+        "branch",
+        ("", "a0", ""),
+    ),
     ("8000012e:\t8082                \tret", 2, "branch", ("", "", "")),
 ]
 
@@ -75,10 +135,15 @@ def test_no_byte_of_the_code_of_an_image_is_missing(digits_path):
     board = load_board("mps3-an547")
     image = build_image(compile_for(load_model(digits_path), board.name))
     found = disassemble(board, image.elf)
-    symbols = [s for s in image.sizes.symbols if s.kind == "text" and s.name.startswith("digits_")]
+    symbols = [
+        s
+        for s in image.sizes.symbols
+        if s.kind == "text" and s.name.startswith("digits_")
+    ]
     assert symbols
     sections = read_contents(image.elf, only_code=True)
-    # Every word that is not code is a literal which code reads relative to the program counter.
+    # Every word that is not code is a literal which code reads relative to the program
+    # counter.
     reads = {a: re.search(r"\[pc, #(-?\w+)\]", i.text) for a, i in found.items()}
     literals = {(a + 4 & ~3) + int(m[1], 0) for a, m in reads.items() if m}
     for symbol in symbols:

@@ -1,4 +1,6 @@
-"""Bounds of small functions, known from their loops, in the machine code of four cores."""
+"""Bounds of small functions, known from their loops, in the machine code of four
+cores.
+"""
 
 import re
 import shutil
@@ -91,13 +93,25 @@ class Program:
         )
         elf = folder / "functions.elf"
         files = [str(source), str(folder / "callers.c")]
-        link = ["-nostartfiles", "-nostdlib", "-Wl,-e,straight", "-o", str(elf), *files, "-lgcc"]
+        link = [
+            "-nostartfiles",
+            "-nostdlib",
+            "-Wl,-e,straight",
+            "-o",
+            str(elf),
+            *files,
+            "-lgcc",
+        ]
         subprocess.run([f"{prefix}gcc", "-O2", *flags, *link], check=True)
         command = [f"{prefix}objdump", "-d", str(elf)]
-        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        text = subprocess.run(
+            command, check=True, capture_output=True, text=True
+        ).stdout
         is_arm = core.startswith("cortex")
         _, symbols = read_sections_and_symbols(elf)
-        functions = [(s.address & ~1, s.size_bytes, s.name) for s in symbols if s.kind == "text"]
+        functions = [
+            (s.address & ~1, s.size_bytes, s.name) for s in symbols if s.kind == "text"
+        ]
         self.starts = {name: start for start, _, name in functions}
         instructions = dict(read_disassembly(text, is_arm=is_arm))
         self.code = MachineCode(is_arm, instructions, read_contents(elf), functions)
@@ -108,12 +122,16 @@ class Program:
         return PathAnalysis(cycles).run(self.starts[f"call_{name}"], self.starts[name])
 
     def nops(self, path: WorstPath) -> int:
-        texts = ((self.code.instructions[a].text, n) for a, n in path.executions.items())
+        texts = (
+            (self.code.instructions[a].text, n) for a, n in path.executions.items()
+        )
         return sum(n for text, n in texts if text.startswith("nop"))
 
 
 @pytest.fixture(scope="module", params=CORES)
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Program:
     return Program(request.param, tmp_path_factory.mktemp("functions"))
 
 
@@ -148,5 +166,7 @@ def test_cycles_are_at_least_instructions(program: Program):
     [("endless", "number of iterations"), ("scattered", "a store goes to an address")],
 )
 def test_paths_without_a_bound_name_the_place(program: Program, name: str, reason: str):
-    with pytest.raises(UnknownPathError, match=rf"{name}\+0x[0-9a-f]+ \(0x[0-9a-f]+\): .*{reason}"):
+    with pytest.raises(
+        UnknownPathError, match=rf"{name}\+0x[0-9a-f]+ \(0x[0-9a-f]+\): .*{reason}"
+    ):
         program.worst(name)

@@ -9,7 +9,12 @@ import pytest
 from firmwright.base.errors import UsageError
 from firmwright.ir.core import Target
 from firmwright.targets.cores import CORE_KINDS
-from firmwright.targets.registry import parse_target, parse_targets, target_features, target_to_json
+from firmwright.targets.registry import (
+    parse_target,
+    parse_targets,
+    target_features,
+    target_to_json,
+)
 
 
 def test_a_target_prints_in_its_text_form() -> None:
@@ -23,7 +28,9 @@ def test_every_kind_parses_with_its_defaults(kind: str) -> None:
     target = parse_target(kind)
     assert target.kind == kind
     assert dict(target.attrs) == {
-        name: spec.default for name, spec in CORE_KINDS[kind].attrs.items() if spec.default
+        name: spec.default
+        for name, spec in CORE_KINDS[kind].attrs.items()
+        if spec.default
     }
 
 
@@ -88,7 +95,10 @@ def test_every_core_kind_round_trips():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"kind": "cortex-m", "attrs": {"mcp": 1}}', "target cortex-m has no attribute 'mcp'"),
+        (
+            '{"kind": "cortex-m", "attrs": {"mcp": 1}}',
+            "target cortex-m has no attribute 'mcp'",
+        ),
         ('{"kind": "c", "attrs": 3}', "target c: attrs are an object, not 3."),
         ('{"kind": "c", "more": 1}', "is not an object with kind and attrs."),
         ("{", "the target is not valid JSON: "),

@@ -1,4 +1,6 @@
-"""Planning problems for the planner tests: seeded random ones and chains with known results."""
+"""Planning problems for the planner tests: seeded random ones and chains with known
+results.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ GAPS = (
     (232, (6, 8)),
     (48, (6, 7)),
 )
-"""(bytes, life) of buffers for which every fixed order leaves a gap; a plan without one exists."""
+"""(bytes, life) of buffers for which every fixed order leaves a gap; a plan without one
+exists.
+"""
 UNLIMITED = (PoolInfo("sram"),)
-Problem = tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...], tuple[PoolInfo, ...]]
+Problem = tuple[
+    tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...], tuple[PoolInfo, ...]
+]
 
 
 def a_buffer(
@@ -53,7 +59,10 @@ def a_residual_chain(sizes: Sequence[int], every: int) -> Problem:
     last = len(sizes) - 2
     buffers = tuple(
         a_buffer(
-            f"t{i}", size, (max(i - 1, 0), min(i + 2 * (i % every == 0), last) + 1), alignment=16
+            f"t{i}",
+            size,
+            (max(i - 1, 0), min(i + 2 * (i % every == 0), last) + 1),
+            alignment=16,
         )
         for i, size in enumerate(sizes)
     )
@@ -61,12 +70,18 @@ def a_residual_chain(sizes: Sequence[int], every: int) -> Problem:
 
 
 def a_random_problem(seed: int, most: int = 24) -> Problem:
-    """Return up to `most` buffers with mixed live ranges, alignments, pools, and constraints."""
+    """Return up to `most` buffers with mixed live ranges, alignments, pools, and
+    constraints.
+    """
     rng = random.Random(seed)
     pools = rng.choice([UNLIMITED, _two_pools(rng), _two_pools(rng)])
     names = tuple(pool.name for pool in pools)
-    buffers = tuple(_random_buffer(rng, index, names) for index in range(rng.randrange(most + 1)))
-    conflicts = tuple(_relaxed(rng, conflict) for conflict in build_interference(buffers))
+    buffers = tuple(
+        _random_buffer(rng, index, names) for index in range(rng.randrange(most + 1))
+    )
+    conflicts = tuple(
+        _relaxed(rng, conflict) for conflict in build_interference(buffers)
+    )
     return buffers, conflicts, pools
 
 
@@ -76,7 +91,9 @@ def _two_pools(rng: random.Random) -> tuple[PoolInfo, ...]:
     return (fast, slow)
 
 
-def _random_buffer(rng: random.Random, index: int, pools: tuple[str, ...]) -> BufferInfo:
+def _random_buffer(
+    rng: random.Random, index: int, pools: tuple[str, ...]
+) -> BufferInfo:
     first = rng.randrange(20)
     live = [(first, first + rng.randrange(1, 8))]
     if rng.random() < 0.2:
@@ -85,20 +102,30 @@ def _random_buffer(rng: random.Random, index: int, pools: tuple[str, ...]) -> Bu
     candidates = pools if rng.random() < 0.8 else pools[-1:]
     alignment = rng.choice([1, 1, 4, 8, 16])
     size_bytes = rng.choice([rng.randrange(1, 900), 256, 64])
-    return a_buffer(f"b{index}", size_bytes, *live, alignment=alignment, pools=candidates)
+    return a_buffer(
+        f"b{index}", size_bytes, *live, alignment=alignment, pools=candidates
+    )
 
 
-def _relaxed(rng: random.Random, conflict: OffsetConstraint[str]) -> OffsetConstraint[str]:
-    """Relax one in five constraints: overlap from one side, or at multiples of a period."""
+def _relaxed(
+    rng: random.Random, conflict: OffsetConstraint[str]
+) -> OffsetConstraint[str]:
+    """Relax one in five constraints: overlap from one side, or at multiples of a
+    period.
+    """
     match rng.randrange(20):
         case 0 | 1:
-            return OffsetConstraint(conflict.a, conflict.b, conflict.lo // 3, conflict.hi)
+            return OffsetConstraint(
+                conflict.a, conflict.b, conflict.lo // 3, conflict.hi
+            )
         case 2:
             return OffsetConstraint(conflict.a, conflict.b, 0, conflict.hi)
         case 3:
             m = rng.randrange(2, 40)
             residue = rng.randrange(m)
-            return OffsetConstraint(conflict.a, conflict.b, conflict.lo, conflict.hi, m, residue)
+            return OffsetConstraint(
+                conflict.a, conflict.b, conflict.lo, conflict.hi, m, residue
+            )
         case _:
             return conflict
 

@@ -11,7 +11,11 @@ import pytest
 from firmwright.base.errors import DoesNotFitError
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.tir.plan import BufferInfo, OffsetConstraint
-from firmwright.usmp.branch_and_bound import branch_and_bound, exact_planner, search_planner
+from firmwright.usmp.branch_and_bound import (
+    branch_and_bound,
+    exact_planner,
+    search_planner,
+)
 from firmwright.usmp.difference_bounds import DifferenceBounds
 from firmwright.usmp.heuristics import place_first_fit, size_order
 from firmwright.usmp.interference import build_interference
@@ -26,7 +30,9 @@ CASES_DEEP = 3000
 SmallProblem = tuple[tuple[BufferInfo, ...], tuple[OffsetConstraint[str], ...]]
 
 
-def by_trying_all(buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint[str]]) -> int:
+def by_trying_all(
+    buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConstraint[str]]
+) -> int:
     """Return the least height of any layout by enumeration."""
     number = {buffer.name: index for index, buffer in enumerate(buffers)}
     between: list[list[tuple[OffsetConstraint[str], int]]] = [[] for _ in buffers]
@@ -65,14 +71,18 @@ def by_trying_all(buffers: Sequence[BufferInfo], conflicts: Sequence[OffsetConst
 
 
 def a_small_problem(make_buffer: Callable, seed: int) -> SmallProblem:
-    """Return up to five small buffers; half the pairs may overlap, some only periodically."""
+    """Return up to five small buffers; half the pairs may overlap, some only
+    periodically.
+    """
     rng = random.Random(seed)
     buffers = []
     for index in range(rng.randrange(2, 6)):
         first = rng.randrange(3)
         live = (first, first + rng.randrange(1, 4))
         alignment = rng.choice([1, 2, 2, 4])
-        buffers.append(make_buffer(f"b{index}", rng.randrange(1, 8), live, alignment=alignment))
+        buffers.append(
+            make_buffer(f"b{index}", rng.randrange(1, 8), live, alignment=alignment)
+        )
     conflicts = []
     for conflict in build_interference(buffers):
         lo, hi = conflict.lo, conflict.hi
@@ -83,11 +93,15 @@ def a_small_problem(make_buffer: Callable, seed: int) -> SmallProblem:
                 )
             case 2 | 3:
                 conflicts.append(
-                    OffsetConstraint(conflict.a, conflict.b, lo, rng.randrange(lo, hi) + 1)
+                    OffsetConstraint(
+                        conflict.a, conflict.b, lo, rng.randrange(lo, hi) + 1
+                    )
                 )
             case 4:
                 m = rng.randrange(2, 6)
-                periodic = OffsetConstraint(conflict.a, conflict.b, lo, hi, m, rng.randrange(m))
+                periodic = OffsetConstraint(
+                    conflict.a, conflict.b, lo, hi, m, rng.randrange(m)
+                )
                 inner = OffsetConstraint(conflict.a, conflict.b, lo // 2, hi // 2)
                 conflicts += [periodic, inner] if rng.random() < 0.5 else [periodic]
             case _:
@@ -95,18 +109,26 @@ def a_small_problem(make_buffer: Callable, seed: int) -> SmallProblem:
     return tuple(buffers), tuple(conflicts)
 
 
-def test_optimum_of_small_problems_equals_enumeration(make_buffer: Callable, deep: bool) -> None:
+def test_optimum_of_small_problems_equals_enumeration(
+    make_buffer: Callable, deep: bool
+) -> None:
     for seed in range(CASES_DEEP if deep else CASES):
         buffers, conflicts = a_small_problem(make_buffer, seed)
         optimum = by_trying_all(buffers, conflicts)
         for planner in (exact_planner, search_planner):
             plan = planner(buffers, conflicts, POOLS)
             check_plan(plan, buffers, conflicts, POOLS)
-            assert (plan.workspace_bytes, plan.lower_bound_bytes) == (optimum, optimum), seed
+            assert (plan.workspace_bytes, plan.lower_bound_bytes) == (
+                optimum,
+                optimum,
+            ), seed
 
 
-def test_branch_and_bound_beats_every_first_fit_on_relaxed_pairs(make_buffer: Callable) -> None:
-    # b must be at least 4 above c or 2 below it, and c at 6: the lowest offsets are all wrong.
+def test_branch_and_bound_beats_every_first_fit_on_relaxed_pairs(
+    make_buffer: Callable,
+) -> None:
+    # b must be at least 4 above c or 2 below it, and c at 6: the lowest offsets are all
+    # wrong.
     buffers = (
         make_buffer("a", 6, (0, 2)),
         make_buffer("b", 3, (1, 3), alignment=4),
@@ -118,7 +140,9 @@ def test_branch_and_bound_beats_every_first_fit_on_relaxed_pairs(make_buffer: Ca
         OffsetConstraint("a", "b", -3, 4),
     )
     problem = build_problem(buffers, conflicts, POOLS)
-    firsts = {place_first_fit(problem, order).cost[1] for order in permutations(range(3))}
+    firsts = {
+        place_first_fit(problem, order).cost[1] for order in permutations(range(3))
+    }
     plan = exact_planner(buffers, conflicts, POOLS)
     check_plan(plan, buffers, conflicts, POOLS)
     optimum = by_trying_all(buffers, conflicts)
@@ -143,7 +167,11 @@ def test_plan_above_the_lower_bound_is_proven_optimal(make_buffer: Callable) -> 
     conflicts = build_interference(buffers)
     plan = search_planner(buffers, conflicts, POOLS)
     assert build_problem(buffers, conflicts, POOLS).lower_bound_bytes == 8
-    assert (plan.workspace_bytes, plan.lower_bound_bytes, plan.optimality_gap_bytes) == (12, 12, 0)
+    assert (
+        plan.workspace_bytes,
+        plan.lower_bound_bytes,
+        plan.optimality_gap_bytes,
+    ) == (12, 12, 0)
 
 
 def test_interrupted_search_keeps_its_start_and_a_sound_bound() -> None:
@@ -198,10 +226,19 @@ def test_next_allowed_difference_equals_enumeration() -> None:
 def test_undoing_a_decision_restores_every_bound() -> None:
     domains = DifferenceBounds(build_problem(*small_graph("nasnet", 3)), 400_000)
     assert domains.start()
-    before = [values.tolist() for values in (domains.low, domains.high, *domains.differences())]
+    before = [
+        values.tolist()
+        for values in (domains.low, domains.high, *domains.differences())
+    ]
     mark = domains.mark()
     assert domains.decide(0, 0, None)
-    decided = [values.tolist() for values in (domains.low, domains.high, *domains.differences())]
+    decided = [
+        values.tolist()
+        for values in (domains.low, domains.high, *domains.differences())
+    ]
     domains.undo(mark)
-    undone = [values.tolist() for values in (domains.low, domains.high, *domains.differences())]
+    undone = [
+        values.tolist()
+        for values in (domains.low, domains.high, *domains.differences())
+    ]
     assert decided != before == undone

@@ -1,4 +1,6 @@
-"""Constants in RAM: the most profitable ones, within the budget, if speeds are known."""
+"""Constants in RAM: the most profitable ones, within the budget, if speeds are
+known.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from firmwright.ir.printer import parse_module, print_module
 from firmwright.ir.settings import FlashTiming, Objective, ReadSpeed, Settings
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ir.tir.verify import verify_module
-from firmwright.usmp.cache_constants import copy_constants_to_ram, describe_program_memory
+from firmwright.usmp.cache_constants import (
+    copy_constants_to_ram,
+    describe_program_memory,
+)
 from firmwright.usmp.memory_planning import plan_memory
 
 # `often` reads its 16 bytes of constants 64 times a run, `once` its 32 bytes once.
@@ -55,7 +60,9 @@ BUDGET = Objective(ram_bytes=1024)
 def net(
     *pools: PoolInfo, speed: ReadSpeed | None = None, budget: Objective | None = None
 ) -> IRModule:
-    settings = Settings(objective=budget or Objective(), flash=FlashTiming(program_memory=speed))
+    settings = Settings(
+        objective=budget or Objective(), flash=FlashTiming(program_memory=speed)
+    )
     return replace(parse_module(TEXT), pools=pools or (RAM,), settings=settings)
 
 
@@ -83,7 +90,10 @@ def test_constants_stay_in_flash_unless_flash_is_declared_slow() -> None:
 
 
 def test_constant_with_most_reads_per_byte_comes_first() -> None:
-    assert kept(net(speed=SLOW, budget=BUDGET)) == {"often_w_ram": "sram", "once_w_ram": "sram"}
+    assert kept(net(speed=SLOW, budget=BUDGET)) == {
+        "often_w_ram": "sram",
+        "once_w_ram": "sram",
+    }
     need = plan_memory(net()).plan
     assert need is not None
     small = replace(RAM, size_bytes=need.workspace_bytes + 16 + 16)
@@ -97,9 +107,13 @@ def test_constants_take_half_of_the_free_bytes_without_a_budget() -> None:
     assert alone is not None
     many = TEXT.replace("i8[16]", "i8[64]").replace("0..16 { sum", "0..64 { sum")
     values = ", ".join(["1"] * 64)
-    many = many.replace("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]", f"[{values}]")
+    many = many.replace(
+        "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]", f"[{values}]"
+    )
     room = replace(RAM, size_bytes=alone.workspace_bytes + 112)
-    module = replace(parse_module(many), pools=(room,), settings=net(speed=SLOW).settings)
+    module = replace(
+        parse_module(many), pools=(room,), settings=net(speed=SLOW).settings
+    )
     assert kept(module) == {"once_w_ram": "sram"}, "64 bytes are more than half of 112"
     assert set(kept(module.with_objective(BUDGET))) == {"often_w_ram", "once_w_ram"}
 
@@ -107,7 +121,12 @@ def test_constants_take_half_of_the_free_bytes_without_a_budget() -> None:
 def test_faster_pool_is_filled_first() -> None:
     slower = PoolInfo("other", 1024, read_bandwidth=2.0, write_bandwidth=2.0)
     actual = kept(
-        net(slower, replace(RAM, size_bytes=112), speed=SLOW, budget=Objective(ram_bytes=4096))
+        net(
+            slower,
+            replace(RAM, size_bytes=112),
+            speed=SLOW,
+            budget=Objective(ram_bytes=4096),
+        )
     )
     assert actual == {"often_w_ram": "sram", "once_w_ram": "other"}
 
@@ -124,12 +143,18 @@ def test_constant_in_ram_is_always_live_and_disjoint() -> None:
         begin = output.placements[buffer.name].offset
         for other in output.buffers:
             offset = output.placements[other.name].offset
-            apart = offset >= begin + buffer.size_bytes or offset + other.size_bytes <= begin
+            apart = (
+                offset >= begin + buffer.size_bytes
+                or offset + other.size_bytes <= begin
+            )
             assert apart or other is buffer
 
 
 def test_interpreter_results_are_unchanged() -> None:
-    plain, moved = plan_memory(net()), plan_memory(copy_constants_to_ram(net(speed=SLOW), "search"))
+    plain, moved = (
+        plan_memory(net()),
+        plan_memory(copy_constants_to_ram(net(speed=SLOW), "search")),
+    )
     x = np.random.default_rng(3).integers(-20, 20, 64, np.int8)
     np.testing.assert_array_equal(result(moved, x), result(plain, x))
 
@@ -139,7 +164,9 @@ def result(module: IRModule, x: np.ndarray) -> np.ndarray:
     pool = np.zeros(module.plan.workspace_bytes, np.uint8)
     begin, end = (module.plan.placements[name].offset for name in ("t", "v"))
     pool[begin : begin + 64] = x.view(np.uint8)
-    functions = {n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)}
+    functions = {
+        n: f for n, f in module.functions.items() if isinstance(f, tir.PrimFunc)
+    }
     Interpreter(functions, {}, module.constants).run("run", {"sram": pool})
     return pool[end : end + 32].view(np.int8)
 

@@ -1,4 +1,6 @@
-"""Coded weights: less flash, a small buffer, the same results, and predicted instructions."""
+"""Coded weights: less flash, a small buffer, the same results, and predicted
+instructions.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,17 @@ TARGETS = [
 
 
 def network(spread: float = 4.0) -> Model:
-    """A pointwise convolution and two dense layers, with weights of a spread, or uniform ones."""
+    """A pointwise convolution and two dense layers, with weights of a spread, or
+    uniform ones.
+    """
     g, rng = GraphBuilder("net"), np.random.default_rng(3)
 
     def weights(*shape: int) -> np.ndarray:
         if not spread:
             return rng.integers(-127, 128, shape).astype(np.int8)
-        return np.clip(np.round(rng.laplace(0, spread, shape)), -127, 127).astype(np.int8)
+        return np.clip(np.round(rng.laplace(0, spread, shape)), -127, 127).astype(
+            np.int8
+        )
 
     def bias(size: int) -> np.ndarray:
         return rng.integers(-500, 500, size).astype(np.int32)
@@ -46,7 +52,9 @@ def network(spread: float = 4.0) -> Model:
     x = g.input("x", (1, 4, 4, 32), scale=0.05, zero_point=3)
     window = {"stride": (1, 1), "dilation": (1, 1), "padding": (0, 0, 0, 0)}
     w = g.constant(weights(32, 1, 1, 32), scale=[0.01] * 32)
-    y = g.call("conv2d", x, w, g.constant(bias(32)), scale=0.1, activation="relu", **window)
+    y = g.call(
+        "conv2d", x, w, g.constant(bias(32)), scale=0.1, activation="relu", **window
+    )
     y = g.call("reshape", y, shape=(1, 512))
     for inputs, outputs in ((512, 48), (48, 24)):
         w = g.constant(weights(outputs, inputs), scale=0.01)
@@ -62,7 +70,9 @@ def network(spread: float = 4.0) -> Model:
     return g.model(y)
 
 
-def compiled(board: str = "host", spread: float = 4.0, **options: object) -> Compilation:
+def compiled(
+    board: str = "host", spread: float = 4.0, **options: object
+) -> Compilation:
     return compile_for(network(spread), board, **{"compress_weights": True, **options})
 
 
@@ -82,7 +92,10 @@ def results_agree(done: Compilation) -> bool:
 @pytest.mark.host_c
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_are_equal_on_every_family_and_the_buffer_is_small(target: str) -> None:
-    plain, coded = compiled(target=target, compress_weights=False), compiled(target=target)
+    plain, coded = (
+        compiled(target=target, compress_weights=False),
+        compiled(target=target),
+    )
     saved = coded.summary.compressed_bytes
     assert saved > 8000
     assert coded.summary.constants_bytes == plain.summary.constants_bytes - saved
@@ -98,7 +111,9 @@ def test_results_are_equal_in_shared_code() -> None:
 
 
 def test_a_dense_layer_decodes_blocks_of_its_rows() -> None:
-    kernel = compiled(target="cortex-m -mcpu=cortex-m4").module.kernel("fully_connected_2")
+    kernel = compiled(target="cortex-m -mcpu=cortex-m4").module.kernel(
+        "fully_connected_2"
+    )
     loops = [node for node in statements(kernel.body) if isinstance(node, tir.For)]
     decodes = [
         node
@@ -134,10 +149,18 @@ def test_a_flash_budget_counts_the_bytes_that_coding_saves() -> None:
 
 @pytest.mark.qemu("arm")
 def test_the_image_is_smaller_and_its_instructions_are_predicted() -> None:
-    plain, coded = compiled("mps2-an386", compress_weights=False), compiled("mps2-an386")
-    assert build_image(coded).sizes.flash_bytes < build_image(plain).sizes.flash_bytes - 7000
+    plain, coded = (
+        compiled("mps2-an386", compress_weights=False),
+        compiled("mps2-an386"),
+    )
+    assert (
+        build_image(coded).sizes.flash_bytes
+        < build_image(plain).sizes.flash_bytes - 7000
+    )
     measured = measure_instructions(coded).total.instructions
-    assert sum(predict_instructions(coded).values()) == pytest.approx(measured, rel=0.05)
+    assert sum(predict_instructions(coded).values()) == pytest.approx(
+        measured, rel=0.05
+    )
 
 
 @pytest.mark.models

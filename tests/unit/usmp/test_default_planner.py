@@ -1,4 +1,6 @@
-"""Planners as a whole: every plan is validated, and chains reach their known results."""
+"""Planners as a whole: every plan is validated, and chains reach their known
+results.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from firmwright.usmp.heuristics import candidate_orders, place_first_fit
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.plan_validator import check_plan
 from firmwright.usmp.planner_registry import BUILTIN_PLANNERS, find_planner
-from firmwright.usmp.planning_problem import Layout, PlanningProblem, build_problem, make_planner
+from firmwright.usmp.planning_problem import (
+    Layout,
+    PlanningProblem,
+    build_problem,
+    make_planner,
+)
 
 PLANNERS = list(BUILTIN_PLANNERS)
 KWS = [490, *[8000] * 9, 64, 64, 12, 12]
@@ -50,7 +57,9 @@ VWW = [
 @pytest.mark.parametrize(
     ("sizes", "figure"), [(KWS, 16000), (ANOMALY, 768), (WAKE_WORD, 6656), (VWW, 55296)]
 )
-def test_chains_reach_their_bound(chain: Callable, sizes: Sequence[int], figure: int) -> None:
+def test_chains_reach_their_bound(
+    chain: Callable, sizes: Sequence[int], figure: int
+) -> None:
     problem = chain(sizes)
     plan = search_planner(*problem)
     check_plan(plan, *problem)
@@ -93,12 +102,16 @@ def _solve_all(problems: Sequence[tuple], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLANNERS)
-def test_the_same_problem_gives_the_same_plan(random_problem: Callable, name: str) -> None:
+def test_the_same_problem_gives_the_same_plan(
+    random_problem: Callable, name: str
+) -> None:
     problem = random_problem(17, most=12)
     assert find_planner(name)(*problem) == find_planner(name)(*problem)
 
 
-def test_search_is_never_worse_than_the_greedy_planners(random_problem: Callable) -> None:
+def test_search_is_never_worse_than_the_greedy_planners(
+    random_problem: Callable,
+) -> None:
     for seed in range(15):
         buffers, conflicts, _ = random_problem(seed, most=12)
         pools = (PoolInfo("dtcm"), PoolInfo("sram"))
@@ -107,12 +120,16 @@ def test_search_is_never_worse_than_the_greedy_planners(random_problem: Callable
             assert best <= find_planner(name)(buffers, conflicts, pools).workspace_bytes
 
 
-def test_local_search_beats_all_fixed_orders(buffers_with_gaps: Sequence[BufferInfo]) -> None:
+def test_local_search_beats_all_fixed_orders(
+    buffers_with_gaps: Sequence[BufferInfo],
+) -> None:
     buffers = buffers_with_gaps
     conflicts = build_interference(buffers)
     pools = (PoolInfo("sram"),)
     problem = build_problem(buffers, conflicts, pools)
-    best_order = min(place_first_fit(problem, order).cost for order in candidate_orders(problem))
+    best_order = min(
+        place_first_fit(problem, order).cost for order in candidate_orders(problem)
+    )
     plan = search_planner(buffers, conflicts, pools)
     check_plan(plan, buffers, conflicts, pools)
     assert best_order > (0, plan.workspace_bytes)
@@ -120,7 +137,9 @@ def test_local_search_beats_all_fixed_orders(buffers_with_gaps: Sequence[BufferI
 
 
 @pytest.mark.parametrize("name", PLANNERS)
-def test_error_has_the_missing_bytes_and_the_largest_buffers(chain: Callable, name: str) -> None:
+def test_error_has_the_missing_bytes_and_the_largest_buffers(
+    chain: Callable, name: str
+) -> None:
     buffers, conflicts, _ = chain([100, 400, 600, 80], alignment=4)
     with pytest.raises(DoesNotFitError) as caught:
         find_planner(name)(buffers, conflicts, (PoolInfo("sram", 900),))
@@ -162,7 +181,10 @@ def test_error_names_every_pool_that_is_too_small(make_buffer: Callable) -> None
     with pytest.raises(DoesNotFitError) as caught:
         search_planner(buffers, build_interference(buffers), pools)
     error = caught.value
-    assert error.regions == (RegionOverflow("slow", 300, 250), RegionOverflow("tight", 90, 64))
+    assert error.regions == (
+        RegionOverflow("slow", 300, 250),
+        RegionOverflow("tight", 90, 64),
+    )
     assert error.lowest_bytes == 470
     assert error.peak == (("cold", 300), ("pinned", 90), ("hot", 80))
     assert error.what == (

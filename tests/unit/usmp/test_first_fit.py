@@ -61,16 +61,22 @@ def test_offset_has_the_alignment_of_its_buffer(make_buffer: Callable) -> None:
     assert place_first_fit(problem, [0, 1]).offsets == (0, 8)
 
 
-def test_buffer_goes_to_the_next_pool_if_the_first_is_full(make_buffer: Callable) -> None:
+def test_buffer_goes_to_the_next_pool_if_the_first_is_full(
+    make_buffer: Callable,
+) -> None:
     names = ("fast", "slow")
-    buffers = tuple(make_buffer(n, s, (0, 1), pools=names) for n, s in (("a", 60), ("b", 50)))
+    buffers = tuple(
+        make_buffer(n, s, (0, 1), pools=names) for n, s in (("a", 60), ("b", 50))
+    )
     pools = (PoolInfo("fast", 100), PoolInfo("slow", 40))
     problem = build_problem(buffers, build_interference(buffers), pools)
     layout = place_first_fit(problem, [0, 1])
     assert (layout.pools, layout.unplaced_bytes) == (("fast", ""), 50)
 
 
-def test_conflict_in_another_pool_does_not_lower_an_offset(make_buffer: Callable) -> None:
+def test_conflict_in_another_pool_does_not_lower_an_offset(
+    make_buffer: Callable,
+) -> None:
     # 100 bytes: A 64 at 0, B 32 at 64, then C 16 in conflict with both has no room.
     sizes = (("a", 64), ("b", 32), ("c", 16))
     buffers = tuple(make_buffer(name, size, (0, 1)) for name, size in sizes)

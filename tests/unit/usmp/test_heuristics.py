@@ -3,7 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firmwright.ir.core import PoolInfo
-from firmwright.usmp.heuristics import conflict_order, greedy_by_size, hill_climb, size_order
+from firmwright.usmp.heuristics import (
+    conflict_order,
+    greedy_by_size,
+    hill_climb,
+    size_order,
+)
 from firmwright.usmp.interference import build_interference
 from firmwright.usmp.planning_problem import build_problem
 
@@ -22,11 +27,15 @@ def _names(make_buffer: Callable, order: Callable) -> list[str]:
     return [buffers[index].name for index in order(problem)]
 
 
-def test_size_order_breaks_ties_by_conflicts_then_by_later_name(make_buffer: Callable) -> None:
+def test_size_order_breaks_ties_by_conflicts_then_by_later_name(
+    make_buffer: Callable,
+) -> None:
     assert _names(make_buffer, size_order) == ["d", "a", "c", "b", "f", "e"]
 
 
-def test_conflict_order_breaks_ties_by_size_then_by_later_name(make_buffer: Callable) -> None:
+def test_conflict_order_breaks_ties_by_size_then_by_later_name(
+    make_buffer: Callable,
+) -> None:
     assert _names(make_buffer, conflict_order) == ["a", "f", "e", "c", "b", "d"]
 
 

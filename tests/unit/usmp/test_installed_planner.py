@@ -1,4 +1,6 @@
-"""An installed package with an entry point provides a planner that models compile with."""
+"""An installed package with an entry point provides a planner that models compile
+with.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,17 @@ ABOUT = {
 def a_wheel(folder: Path) -> Path:
     path = folder / "acme_planner-1.0-py3-none-any.whl"
     files = {"acme_planner.py": PLANNER}
-    files |= {f"acme_planner-1.0.dist-info/{name}": text for name, text in ABOUT.items()}
-    record = "".join(f"{name},,\n" for name in [*files, "acme_planner-1.0.dist-info/RECORD"])
+    files |= {
+        f"acme_planner-1.0.dist-info/{name}": text for name, text in ABOUT.items()
+    }
+    record = "".join(
+        f"{name},,\n" for name in [*files, "acme_planner-1.0.dist-info/RECORD"]
+    )
     with zipfile.ZipFile(path, "w") as wheel:
-        for name, text in {**files, "acme_planner-1.0.dist-info/RECORD": record}.items():
+        for name, text in {
+            **files,
+            "acme_planner-1.0.dist-info/RECORD": record,
+        }.items():
             wheel.writestr(name, text)
     return path
 
@@ -50,14 +59,35 @@ def run(*command: str, path: str) -> str:
     return done.stdout
 
 
-def test_an_installed_planner_is_listed_and_compiles(tmp_path: Path, digits_path: Path) -> None:
+def test_an_installed_planner_is_listed_and_compiles(
+    tmp_path: Path, digits_path: Path
+) -> None:
     place, toolchain = tmp_path / "site", str(ROOT / "toolchain")
-    install = ("pip", "install", "-q", "--no-index", "--no-deps", "--target", str(place))
+    install = (
+        "pip",
+        "install",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        "--target",
+        str(place),
+    )
     run(*install, str(a_wheel(tmp_path)), path=toolchain)
     path = os.pathsep.join((toolchain, str(place)))
     listed = json.loads(run("firmwright", "planners", "--json", path=path))["planners"]
-    assert {"name": "acme", "default": False, "doc": "Largest first, and signed."} in listed
-    compiling = ("firmwright", "compile", str(digits_path), "--planner", "acme", "--json")
+    assert {
+        "name": "acme",
+        "default": False,
+        "doc": "Largest first, and signed.",
+    } in listed
+    compiling = (
+        "firmwright",
+        "compile",
+        str(digits_path),
+        "--planner",
+        "acme",
+        "--json",
+    )
     result = json.loads(run(*compiling, path=path))
     assert result["plan"]["planner"] == "last_first"
     assert result["workspace_bytes"] >= result["lower_bound_bytes"] > 0

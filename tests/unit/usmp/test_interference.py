@@ -9,7 +9,11 @@ Make = Callable[..., BufferInfo]
 
 
 def test_only_simultaneously_live_buffers_conflict(make_buffer: Make) -> None:
-    a, b, c = make_buffer("a", 8, (0, 2)), make_buffer("b", 4, (1, 3)), make_buffer("c", 2, (2, 4))
+    a, b, c = (
+        make_buffer("a", 8, (0, 2)),
+        make_buffer("b", 4, (1, 3)),
+        make_buffer("c", 2, (2, 4)),
+    )
     assert build_interference((a, b, c)) == (
         OffsetConstraint("a", "b", -4, 8),
         OffsetConstraint("b", "c", -2, 4),

@@ -24,7 +24,11 @@ from firmwright.ir.tir.traversal import walk
 from firmwright.ir.tir.verify import verify_module
 from firmwright.usmp.heuristics import greedy_by_size
 from firmwright.usmp.interference import build_interference
-from firmwright.usmp.joint_plan import best_run_order, check_concurrent_fit, plan_jointly
+from firmwright.usmp.joint_plan import (
+    best_run_order,
+    check_concurrent_fit,
+    plan_jointly,
+)
 from firmwright.usmp.memory_planning import plan_memory
 
 Array = npt.NDArray[Any]
@@ -33,9 +37,14 @@ POOL = np.zeros(99_999, np.uint8)
 
 
 def chain(
-    name: str, *sizes: int, pools: tuple[PoolInfo, ...] = POOLS, preserve_input: bool = False
+    name: str,
+    *sizes: int,
+    pools: tuple[PoolInfo, ...] = POOLS,
+    preserve_input: bool = False,
 ) -> IRModule:
-    """Return a planned model of kernels in which every output depends on every input element."""
+    """Return a planned model of kernels in which every output depends on every input
+    element.
+    """
     last = len(sizes) - 1
     kinds = {0: "input", last: "output"}
     lines = [
@@ -63,8 +72,12 @@ def chain(
     return plan_memory(replace(module, pools=pools, io=io, entry_name="run"))
 
 
-def run(modules: Sequence[IRModule], inputs: Mapping[str, Array], pool: Array) -> dict[str, Array]:
-    """Execute the models of one image: inputs first, then the runs, then the outputs."""
+def run(
+    modules: Sequence[IRModule], inputs: Mapping[str, Array], pool: Array
+) -> dict[str, Array]:
+    """Execute the models of one image: inputs first, then the runs, then the
+    outputs.
+    """
     for module in modules:
         window(module, "input", pool)[:] = inputs[module.name]
     for module in modules:
@@ -102,7 +115,10 @@ def test_inputs_and_outputs_are_live_while_other_models_run() -> None:
     rng = random.Random(4)
     for _ in range(12):
         modules = [
-            chain(f"m{k}", *[16 * rng.randrange(1, 20) for _ in range(rng.randrange(2, 6))])
+            chain(
+                f"m{k}",
+                *[16 * rng.randrange(1, 20) for _ in range(rng.randrange(2, 6))],
+            )
             for k in range(rng.randrange(2, 4))
         ]
         values = np.random.default_rng(1)
@@ -110,18 +126,26 @@ def test_inputs_and_outputs_are_live_while_other_models_run() -> None:
             m.name: values.integers(-60, 61, window(m, "input", POOL).size, np.int8)
             for m in modules
         }
-        apart = {m.name: run([m], inputs, np.zeros(99_999, np.uint8))[m.name] for m in modules}
+        apart = {
+            m.name: run([m], inputs, np.zeros(99_999, np.uint8))[m.name]
+            for m in modules
+        }
         output = plan_jointly(modules)
         in_order = [output.modules[index] for index in output.order]
         pool = np.full(output.plan.workspace_bytes, 0x55, np.uint8)
         result = run(in_order, inputs, pool)
         for name, expected in apart.items():
             np.testing.assert_array_equal(result[name], expected)
-        assert output.plan.workspace_bytes < sum(workspace(module) for module in modules)
+        assert output.plan.workspace_bytes < sum(
+            workspace(module) for module in modules
+        )
 
 
 def test_preserved_input_and_state_are_live_through_all_runs() -> None:
-    first, second = chain("first", 160, 320, 16, preserve_input=True), chain("second", 16, 640, 16)
+    first, second = (
+        chain("first", 160, 320, 16, preserve_input=True),
+        chain("second", 16, 640, 16),
+    )
     assert first.plan is not None
     buffers = tuple(
         replace(b, kind="state", live=(LiveRange(0, 2),)) if b.name == "t1" else b
@@ -144,12 +168,19 @@ def test_preserved_input_and_state_are_live_through_all_runs() -> None:
 def test_result_is_independent_of_the_order_of_models() -> None:
     rng = random.Random(5)
     for _ in range(5):
-        models = [chain(f"m{k}", *[16 * rng.randrange(1, 60) for _ in range(4)]) for k in range(3)]
-        result = [plan_jointly([models[i] for i in order]) for order in permutations(range(3))]
+        models = [
+            chain(f"m{k}", *[16 * rng.randrange(1, 60) for _ in range(4)])
+            for k in range(3)
+        ]
+        result = [
+            plan_jointly([models[i] for i in order]) for order in permutations(range(3))
+        ]
         assert len({one.plan.workspace_bytes for one in result}) == 1
 
 
-def test_a_model_with_a_large_input_runs_first_and_one_with_a_large_output_last() -> None:
+def test_a_model_with_a_large_input_runs_first_and_one_with_a_large_output_last() -> (
+    None
+):
     models = [
         chain("shrinks", 800, 16, 16),
         chain("grows", 16, 16, 800),
@@ -165,7 +196,9 @@ def test_replanned_modules_have_the_offsets_of_the_joint_plan() -> None:
         main = module.entry
         assert module.plan is not None
         assert isinstance(main, tir.PrimFunc)
-        places = {f"{module.name}/{n}": place for n, place in module.plan.placements.items()}
+        places = {
+            f"{module.name}/{n}": place for n, place in module.plan.placements.items()
+        }
         assert places == {n: result.plan.placements[n] for n in places}
         windows = {
             part.buffer.name: part.source.offset
@@ -173,21 +206,30 @@ def test_replanned_modules_have_the_offsets_of_the_joint_plan() -> None:
             if isinstance(part, tir.DeclBuffer)
         }
         assert windows["t1"] == tir.IntImm(module.plan.placements["t1"].offset, INT64)
-        assert windows["k0_sum"] == tir.IntImm(module.plan.placements["k0.sum"].offset, INT64)
+        assert windows["k0_sum"] == tir.IntImm(
+            module.plan.placements["k0.sum"].offset, INT64
+        )
         verify_module(module, {}, {})
 
 
 def test_models_planned_for_different_pools_are_rejected() -> None:
     narrow = chain("narrow", 16, 32, pools=(PoolInfo("sram", 4096),))
-    with pytest.raises(UsageError, match="narrow was planned for other pools than wide"):
+    with pytest.raises(
+        UsageError, match="narrow was planned for other pools than wide"
+    ):
         plan_jointly([chain("wide", 16, 32), narrow])
 
 
 def test_concurrent_models_that_do_not_fit_are_rejected() -> None:
     pools = (PoolInfo("sram", 1000),)
-    models = [chain("a", 64, 640, 16, pools=pools), chain("b", 32, 640, 16, pools=pools)]
+    models = [
+        chain("a", 64, 640, 16, pools=pools),
+        chain("b", 32, 640, 16, pools=pools),
+    ]
     assert plan_jointly(models).plan.workspace_bytes <= 1000
-    with pytest.raises(DoesNotFitError, match="do not fit at the same time: pool sram") as caught:
+    with pytest.raises(
+        DoesNotFitError, match="do not fit at the same time: pool sram"
+    ) as caught:
         check_concurrent_fit(models)
     assert caught.value.lowest_bytes == sum(workspace(module) for module in models)
     check_concurrent_fit(models[:1])

@@ -18,8 +18,12 @@ def number(value: int) -> tir.IntImm:
 def use(
     reads: tuple[tir.Buffer, ...] = (), writes: tuple[tir.Buffer, ...] = ()
 ) -> tir.PrimFuncCall:
-    pointers = [tir.AccessPtr(buffer, number(0), buffer.elements, "r") for buffer in reads]
-    pointers += [tir.AccessPtr(buffer, number(0), buffer.elements, "w") for buffer in writes]
+    pointers = [
+        tir.AccessPtr(buffer, number(0), buffer.elements, "r") for buffer in reads
+    ]
+    pointers += [
+        tir.AccessPtr(buffer, number(0), buffer.elements, "w") for buffer in writes
+    ]
     return tir.PrimFuncCall("kernel", tuple(pointers))
 
 
@@ -27,7 +31,9 @@ def rows(body: tir.Stmt) -> tir.For:
     return tir.For(tir.Var("y", INT64), number(0), number(4), body)
 
 
-def allocated(body: tir.Stmt, *buffers: tir.Buffer, kind: str = "activation") -> tir.Stmt:
+def allocated(
+    body: tir.Stmt, *buffers: tir.Buffer, kind: str = "activation"
+) -> tir.Stmt:
     for buffer in reversed(buffers):
         body = tir.Allocate(buffer, body, kind)
     return body
@@ -83,20 +89,32 @@ def test_a_value_carried_by_a_loop_lives_through_it() -> None:
 def test_buffer_read_in_an_inner_loop_is_live_in_the_outer_loop() -> None:
     inner = rows(use((A,), (B,)))
     body = tir.Seq((use((), (A,)), rows(tir.Seq((inner, use((B,), (C,))))), use((C,))))
-    assert lives(allocated(body, A, B, C)) == {"a": [(0, 3)], "b": [(1, 3)], "c": [(1, 4)]}
+    assert lives(allocated(body, A, B, C)) == {
+        "a": [(0, 3)],
+        "b": [(1, 3)],
+        "c": [(1, 4)],
+    }
 
 
 def test_each_branch_defines_before_use() -> None:
     then = tir.Seq((use((), (A,)), use((A,), (C,))))
     orelse = tir.Seq((use((), (B,)), use((B,), (C,))))
     body = tir.Seq((tir.If(TRUE, then, orelse), use((C,))))
-    assert lives(allocated(body, A, B, C)) == {"a": [(0, 2)], "b": [(2, 4)], "c": [(1, 2), (3, 5)]}
+    assert lives(allocated(body, A, B, C)) == {
+        "a": [(0, 2)],
+        "b": [(2, 4)],
+        "c": [(1, 2), (3, 5)],
+    }
 
 
 def test_one_buffer_used_by_both_branches_is_dead_between_them() -> None:
     branch = tir.Seq((use((), (A,)), use((A,), (C,))))
     body = tir.Seq(
-        (use((), (B,)), tir.If(TRUE, branch, tir.Seq((use((), (D,)), branch))), use((B, C)))
+        (
+            use((), (B,)),
+            tir.If(TRUE, branch, tir.Seq((use((), (D,)), branch))),
+            use((B, C)),
+        )
     )
     result = lives(allocated(body, A, B, C, D))
     assert result["a"] == [(1, 3), (4, 6)]
@@ -127,7 +145,11 @@ def test_a_while_condition_reads_at_its_own_time_in_every_iteration() -> None:
     cond = tir.Cast(BOOL, tir.BufferLoad(A, (number(0),)))
     loop = tir.While(cond, tir.Seq((use((), (B,)), use((B,), (A,)))))
     body = tir.Seq((use((), (A,)), loop, use((), (C,))))
-    assert lives(allocated(body, A, B, C)) == {"a": [(0, 4)], "b": [(1, 4)], "c": [(4, 5)]}
+    assert lives(allocated(body, A, B, C)) == {
+        "a": [(0, 4)],
+        "b": [(1, 4)],
+        "c": [(4, 5)],
+    }
 
 
 def test_a_view_counts_for_its_parent() -> None:
@@ -136,7 +158,9 @@ def test_a_view_counts_for_its_parent() -> None:
     inner = tir.DeclBuffer(
         view,
         tir.AccessPtr(A, number(0), 16, "r"),
-        tir.DeclBuffer(part, tir.AccessPtr(view, number(4), 4, "r"), use((part,), (C,))),
+        tir.DeclBuffer(
+            part, tir.AccessPtr(view, number(4), 4, "r"), use((part,), (C,))
+        ),
     )
     body = tir.Seq((use((), (A,)), use((), (B,)), inner))
     assert lives(allocated(body, A, B, C))["a"] == [(0, 3)]
@@ -145,8 +169,12 @@ def test_a_view_counts_for_its_parent() -> None:
 def test_partial_writes_do_not_end_the_life_of_earlier_ones() -> None:
     low = tir.Buffer("low", INT8, (8,))
     high = tir.Buffer("high", INT8, (8,))
-    write_low = tir.DeclBuffer(low, tir.AccessPtr(A, number(0), 8, "w"), use((), (low,)))
-    write_high = tir.DeclBuffer(high, tir.AccessPtr(A, number(8), 8, "w"), use((), (high,)))
+    write_low = tir.DeclBuffer(
+        low, tir.AccessPtr(A, number(0), 8, "w"), use((), (low,))
+    )
+    write_high = tir.DeclBuffer(
+        high, tir.AccessPtr(A, number(8), 8, "w"), use((), (high,))
+    )
     body = tir.Seq((use((), (B,)), write_low, use((), (C,)), write_high, use((A,))))
     assert lives(allocated(body, A, B, C))["a"] == [(1, 5)]
 

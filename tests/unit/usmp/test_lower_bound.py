@@ -32,7 +32,9 @@ def test_alignment_padding_counts_except_at_the_top(make_buffer: Callable) -> No
 
 def test_each_pool_has_a_top_without_padding(make_buffer: Callable) -> None:
     pools = ("fast", "slow")
-    buffers = tuple(make_buffer(n, 10, (0, 1), alignment=16, pools=pools) for n in "abc")
+    buffers = tuple(
+        make_buffer(n, 10, (0, 1), alignment=16, pools=pools) for n in "abc"
+    )
     assert lower_bound_bytes(buffers, build_interference(buffers)) == 36
 
 
@@ -46,7 +48,9 @@ def overlapped(
     make_buffer: Callable, sizes: tuple[int, int], *constraints: OffsetConstraint[str]
 ) -> int:
     buffers = (make_buffer("a", sizes[0], (0, 2)), make_buffer("b", sizes[1], (1, 3)))
-    pair = InplacePair(LiveRange(1, 2), constraints or (OffsetConstraint("a", "b", 0, 0),))
+    pair = InplacePair(
+        LiveRange(1, 2), constraints or (OffsetConstraint("a", "b", 0, 0),)
+    )
     return lower_bound_bytes(buffers, build_interference(buffers, [pair]))
 
 
@@ -64,11 +68,16 @@ def test_overlapped_pair_counts_with_its_distance(make_buffer: Callable) -> None
 
 
 def test_nonperiodic_constraint_bounds_a_periodic_pair(make_buffer: Callable) -> None:
-    constraints = (OffsetConstraint("a", "b", -3, 8), OffsetConstraint("a", "b", -7, 8, 4))
+    constraints = (
+        OffsetConstraint("a", "b", -3, 8),
+        OffsetConstraint("a", "b", -7, 8, 4),
+    )
     assert overlapped(make_buffer, (8, 8), *constraints) == 11
 
 
-def test_bound_of_overlapped_pairs_equals_the_result_of_enumeration(make_buffer: Callable) -> None:
+def test_bound_of_overlapped_pairs_equals_the_result_of_enumeration(
+    make_buffer: Callable,
+) -> None:
     for a, b, lo, hi in product((3, 5, 8), (2, 5, 9), range(-10, 4), range(0, 10)):
         constraint = OffsetConstraint("a", "b", max(lo, -b), min(hi, a))
         places = (d for d in range(-b, a + 1) if not constraint.lo < d < constraint.hi)

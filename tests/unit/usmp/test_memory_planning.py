@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from firmwright.base.dtypes import INT8, INT32, INT64, UINT8
-from firmwright.base.errors import DoesNotFitError, InternalError, PluginError, UsageError
+from firmwright.base.errors import (
+    DoesNotFitError,
+    InternalError,
+    PluginError,
+    UsageError,
+)
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IoBinding, IRModule
@@ -18,19 +23,29 @@ from firmwright.usmp.heuristics import greedy_by_size
 from firmwright.usmp.interference import InplaceCache
 from firmwright.usmp.memory_planning import plan_memory
 
-X, A, Y = tir.Buffer("x", INT8, (64,)), tir.Buffer("a", INT8, (64,)), tir.Buffer("y", INT8, (64,))
+X, A, Y = (
+    tir.Buffer("x", INT8, (64,)),
+    tir.Buffer("a", INT8, (64,)),
+    tir.Buffer("y", INT8, (64,)),
+)
 
 
 def pointer(buffer: tir.Buffer, access: str) -> tir.AccessPtr:
     return tir.AccessPtr(buffer, tir.IntImm(0, INT64), buffer.elements, access)  # type: ignore[arg-type]
 
 
-def call(callee: str, source: tir.Buffer, result: tir.Buffer, op: int) -> tir.PrimFuncCall:
+def call(
+    callee: str, source: tir.Buffer, result: tir.Buffer, op: int
+) -> tir.PrimFuncCall:
     return tir.PrimFuncCall(callee, (pointer(source, "r"), pointer(result, "w")), op=op)
 
 
-def copy_kernel(name: str, scratch_bytes: int = 0, times: int = 2, **attrs: object) -> tir.PrimFunc:
-    """Return a kernel that copies `times` times; repeated copies cannot run in place."""
+def copy_kernel(
+    name: str, scratch_bytes: int = 0, times: int = 2, **attrs: object
+) -> tir.PrimFunc:
+    """Return a kernel that copies `times` times; repeated copies cannot run in
+    place.
+    """
     b = Builder(name)
     x = b.buffer_param("x", INT8, (64,), "in")
     y = b.buffer_param("y", INT8, (64,), "out")
@@ -43,7 +58,9 @@ def copy_kernel(name: str, scratch_bytes: int = 0, times: int = 2, **attrs: obje
 
 
 def module_of(
-    *kernels: tir.PrimFunc, pools: tuple[PoolInfo, ...] = (), body: tir.Stmt | None = None
+    *kernels: tir.PrimFunc,
+    pools: tuple[PoolInfo, ...] = (),
+    body: tir.Stmt | None = None,
 ):
     first, second = kernels[0].name, kernels[-1].name
     calls: tir.Stmt = body or tir.Seq((call(first, X, A, 0), call(second, A, Y, 1)))
@@ -69,7 +86,11 @@ def windows(module: IRModule) -> dict[str, tuple[str, int, int]]:
         if isinstance(part, tir.DeclBuffer):
             assert isinstance(part.source.offset, tir.IntImm)
             source = part.source
-            actual[part.buffer.name] = (source.buffer.name, source.offset.value, source.extent)
+            actual[part.buffer.name] = (
+                source.buffer.name,
+                source.offset.value,
+                source.extent,
+            )
     return actual
 
 
@@ -94,7 +115,9 @@ def test_allocates_become_views_of_a_pool_parameter() -> None:
     pool = tir.Buffer("sram", UINT8, (128,), scope="pool", alignment=16)
     assert main.params == (tir.Param(pool, "pool"),)
     assert planned.plan is not None
-    expected = {name: (p.pool, p.offset, 64) for name, p in planned.plan.placements.items()}
+    expected = {
+        name: (p.pool, p.offset, 64) for name, p in planned.plan.placements.items()
+    }
     assert windows(planned) == expected
 
 
@@ -123,7 +146,9 @@ def test_unused_inputs_and_outputs_have_memory() -> None:
 
 
 def test_buffers_of_the_caller_are_not_in_a_pool() -> None:
-    body = tir.Allocate(A, tir.Seq((call("copy", X, A, 0), call("copy", A, Y, 1))), "activation")
+    body = tir.Allocate(
+        A, tir.Seq((call("copy", X, A, 0), call("copy", A, Y, 1))), "activation"
+    )
     params = (tir.Param(X, "in"), tir.Param(Y, "out"))
     main = tir.PrimFunc("run", params, body, {"aot_main": True})
     functions = {"copy": copy_kernel("copy"), "run": main}
@@ -152,7 +177,9 @@ def test_scratch_of_a_kernel_is_planned_for_each_call_of_it() -> None:
     assert not any(isinstance(part, tir.Allocate) for part in walk(kernel.body))
     assert set(windows(planned)) == {"x", "a", "y", "copy_acc", "copy_acc_1"}
     assert isinstance(planned.entry, tir.PrimFunc)
-    calls = [part for part in walk(planned.entry.body) if isinstance(part, tir.PrimFuncCall)]
+    calls = [
+        part for part in walk(planned.entry.body) if isinstance(part, tir.PrimFuncCall)
+    ]
     last = [c.args[-1] for c in calls]
     assert last == [
         tir.AccessPtr(replace(acc, name=name), tir.IntImm(0, INT64), 10, "rw")
@@ -204,7 +231,10 @@ def test_an_input_that_is_passed_twice_is_not_computed_in_place() -> None:
 def test_input_read_in_the_next_iteration_is_not_overwritten() -> None:
     """Both buffers are live only at the call, but the loop repeats the call."""
     times = tir.For(
-        tir.Var("round", INT64), tir.IntImm(0, INT64), tir.IntImm(3, INT64), call("copy", X, Y, 0)
+        tir.Var("round", INT64),
+        tir.IntImm(0, INT64),
+        tir.IntImm(3, INT64),
+        call("copy", X, Y, 0),
     )
     planned = plan_memory(module_of(copy_kernel("copy", times=1), body=times))
     places = windows(planned)
@@ -242,7 +272,9 @@ def test_buffer_without_a_permitted_pool_is_an_error() -> None:
     module = module_of(
         copy_kernel("copy", target="npu"), pools=(PoolInfo("tcm", 9, targets=("cpu",)),)
     )
-    with pytest.raises(UsageError, match="no pool may hold buffer x, which the code of npu"):
+    with pytest.raises(
+        UsageError, match="no pool may hold buffer x, which the code of npu"
+    ):
         plan_memory(module)
 
 
@@ -251,10 +283,14 @@ def test_pool_has_the_widest_alignment_of_its_buffers() -> None:
     main = tir.PrimFunc(
         "run",
         (),
-        tir.Allocate(global_x, tir.Allocate(Y, call("copy", global_x, Y, 0), "output"), "input"),
+        tir.Allocate(
+            global_x, tir.Allocate(Y, call("copy", global_x, Y, 0), "output"), "input"
+        ),
         {"aot_main": True},
     )
-    module = IRModule("net", {"copy": copy_kernel("copy"), "run": main}, entry_name="run")
+    module = IRModule(
+        "net", {"copy": copy_kernel("copy"), "run": main}, entry_name="run"
+    )
     planned = plan_memory(module)
     assert isinstance(planned.entry, tir.PrimFunc)
     pool = planned.entry.params[-1].value
@@ -279,7 +315,9 @@ def test_planned_module_is_returned_unchanged() -> None:
 
 def test_module_without_aot_main_is_an_internal_error() -> None:
     module = IRModule("net", {"main": copy_kernel("main")}, entry_name="main")
-    with pytest.raises(InternalError, match="module net has no AOT main: lower it first"):
+    with pytest.raises(
+        InternalError, match="module net has no AOT main: lower it first"
+    ):
         plan_memory(module)
 
 
@@ -289,9 +327,14 @@ def test_planner_can_be_a_function_and_is_validated() -> None:
         return Plan("zero", places, {"sram": 64}, 0)
 
     module = module_of(copy_kernel("copy"))
-    by_name, inputs = plan_memory(module, "greedy_by_size"), plan_memory(module, greedy_by_size)
+    by_name, inputs = (
+        plan_memory(module, "greedy_by_size"),
+        plan_memory(module, greedy_by_size),
+    )
     assert by_name.plan == inputs.plan
-    with pytest.raises(PluginError, match="planner zero made an invalid plan: x at 0 and a at 0"):
+    with pytest.raises(
+        PluginError, match="planner zero made an invalid plan: x at 0 and a at 0"
+    ):
         plan_memory(module, everything_at_zero)
 
 

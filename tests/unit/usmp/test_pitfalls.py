@@ -26,14 +26,18 @@ def planned(name: str, buffers: tuple, *pools: PoolInfo) -> Plan:
     return plan
 
 
-def test_full_pool_is_not_entered_below_a_later_conflict(make_buffer: Callable, name: str) -> None:
+def test_full_pool_is_not_entered_below_a_later_conflict(
+    make_buffer: Callable, name: str
+) -> None:
     sizes = (("a", 64), ("b", 32), ("c", 16))
     buffers = tuple(make_buffer(n, size, (0, 1), pools=("small",)) for n, size in sizes)
     for conflicts in (build_interference(buffers), build_interference(buffers)[::-1]):
         with pytest.raises(DoesNotFitError) as caught:
             BUILTIN_PLANNERS[name](buffers, conflicts, (PoolInfo("small", 100),))
         assert caught.value.regions[0].need_bytes == 112
-    with_more = tuple(make_buffer(n, s, (0, 1), pools=("small", "large")) for n, s in sizes)
+    with_more = tuple(
+        make_buffer(n, s, (0, 1), pools=("small", "large")) for n, s in sizes
+    )
     plan = planned(name, with_more, PoolInfo("small", 100), PoolInfo("large"))
     assert dict(plan.pool_bytes) == {"small": 96, "large": 16}
 
@@ -43,7 +47,9 @@ def test_gaps_below_the_highest_conflict_are_used(chain: Callable, name: str) ->
     assert plan.workspace_bytes == 16000
 
 
-def test_offset_has_the_alignment_of_its_own_buffer(make_buffer: Callable, name: str) -> None:
+def test_offset_has_the_alignment_of_its_own_buffer(
+    make_buffer: Callable, name: str
+) -> None:
     buffers = (
         make_buffer("large", 21, (0, 1), alignment=16),
         make_buffer("small", 7, (0, 1), alignment=1),
@@ -54,8 +60,11 @@ def test_offset_has_the_alignment_of_its_own_buffer(make_buffer: Callable, name:
     assert plan.workspace_bytes <= 35  # 32 would require another buffer order
 
 
-def test_bound_ignores_constants_in_a_separate_pool(make_buffer: Callable, name: str) -> None:
-    # 300 bytes of constants and 120 bytes of activations at different times: the bound is 420.
+def test_bound_ignores_constants_in_a_separate_pool(
+    make_buffer: Callable, name: str
+) -> None:
+    # 300 bytes of constants and 120 bytes of activations at different times: the bound
+    # is 420.
     buffers = (
         make_buffer("weights", 200, (0, 1), pools=("const",)),
         make_buffer("bias", 100, (0, 1), pools=("const",)),
@@ -69,7 +78,10 @@ def test_bound_ignores_constants_in_a_separate_pool(make_buffer: Callable, name:
 def test_buffer_with_adjacent_ranges_does_not_conflict_with_itself(
     make_buffer: Callable, name: str
 ) -> None:
-    buffers = (make_buffer("again", 40, (0, 2), (2, 4)), make_buffer("other", 24, (1, 3)))
+    buffers = (
+        make_buffer("again", 40, (0, 2), (2, 4)),
+        make_buffer("other", 24, (1, 3)),
+    )
     assert planned(name, buffers, PoolInfo("sram")).workspace_bytes == 64
 
 

@@ -7,7 +7,11 @@ import pytest
 from firmwright.base.errors import UsageError
 from firmwright.usmp import planner_registry
 from firmwright.usmp.heuristics import greedy_by_size
-from firmwright.usmp.planner_registry import find_planner, planner_names, planner_summaries
+from firmwright.usmp.planner_registry import (
+    find_planner,
+    planner_names,
+    planner_summaries,
+)
 
 
 def test_builtin_planners_have_names_and_summaries() -> None:
@@ -25,12 +29,18 @@ def test_error_for_an_unknown_planner_lists_the_names() -> None:
     )
 
 
-def test_installed_package_can_provide_a_planner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_package_can_provide_a_planner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     point = EntryPoint(
-        "theirs", "firmwright.usmp.heuristics:greedy_by_size", planner_registry.PLANNER_ENTRY_POINTS
+        "theirs",
+        "firmwright.usmp.heuristics:greedy_by_size",
+        planner_registry.PLANNER_ENTRY_POINTS,
     )
     chosen = EntryPoint(
-        "search", "firmwright.usmp.heuristics:greedy_by_size", planner_registry.PLANNER_ENTRY_POINTS
+        "search",
+        "firmwright.usmp.heuristics:greedy_by_size",
+        planner_registry.PLANNER_ENTRY_POINTS,
     )
     monkeypatch.setattr(
         planner_registry, "entry_points", lambda group: EntryPoints([point, chosen])

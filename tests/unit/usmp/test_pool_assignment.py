@@ -12,7 +12,11 @@ from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
 from firmwright.ir.printer import parse_module
-from firmwright.ir.tir.memory_traffic import MemoryTraffic, count_traffic, transfer_cycles
+from firmwright.ir.tir.memory_traffic import (
+    MemoryTraffic,
+    count_traffic,
+    transfer_cycles,
+)
 from firmwright.ir.tir.plan import BufferInfo, LiveRange
 from firmwright.usmp.heuristics import best_first_fit_planner, greedy_by_size
 from firmwright.usmp.interference import build_interference
@@ -41,15 +45,27 @@ def chosen(*found: BufferInfo) -> dict[str, str]:
 
 
 def test_buffer_with_most_accesses_per_byte_goes_to_the_fastest_pool() -> None:
-    buffers = (buffer("hot", 80), buffer("cold", 80), buffer("large", 300), buffer("huge", 500))
+    buffers = (
+        buffer("hot", 80),
+        buffer("cold", 80),
+        buffer("large", 300),
+        buffer("huge", 500),
+    )
     traffic = {
         "hot": MemoryTraffic(8000, 80, 8000, 80),
         "cold": MemoryTraffic(80, 80, 20, 20),
         "large": MemoryTraffic(9000, 300, 2250, 75),
         "huge": MemoryTraffic(90_000, 300, 90_000, 75),
     }
-    result = rank_pools(buffers, build_interference(buffers), (SLOW, FAST, MIDDLE), traffic)
-    assert chosen(*result) == {"hot": "fast", "cold": "middle", "large": "middle", "huge": "slow"}
+    result = rank_pools(
+        buffers, build_interference(buffers), (SLOW, FAST, MIDDLE), traffic
+    )
+    assert chosen(*result) == {
+        "hot": "fast",
+        "cold": "middle",
+        "large": "middle",
+        "huge": "slow",
+    }
     assert result[0].pools == ("fast", "middle", "slow")
     assert result[3].pools == ("slow", "fast", "middle")
 
@@ -57,7 +73,9 @@ def test_buffer_with_most_accesses_per_byte_goes_to_the_fastest_pool() -> None:
 def test_buffers_that_are_never_alive_at_once_share_the_fastest_pool() -> None:
     buffers = tuple(buffer(f"b{t}", 100, (t, t + 1)) for t in range(5))
     traffic = {one.name: MemoryTraffic(1000, 1000, 1000, 1000) for one in buffers}
-    result = rank_pools(buffers, build_interference(buffers), (FAST, SLOW, MIDDLE), traffic)
+    result = rank_pools(
+        buffers, build_interference(buffers), (FAST, SLOW, MIDDLE), traffic
+    )
     assert set(chosen(*result).values()) == {"fast"}
     output = place_buffers(
         greedy_by_size, result, build_interference(buffers), (FAST, SLOW, MIDDLE)
@@ -88,13 +106,16 @@ def test_every_buffer_is_in_its_best_pool() -> None:
             for i in range(rng.randrange(2, 20))
         )
         traffic = {
-            b.name: MemoryTraffic(rng.randrange(9999), rng.randrange(999), 50, 50) for b in buffers
+            b.name: MemoryTraffic(rng.randrange(9999), rng.randrange(999), 50, 50)
+            for b in buffers
         }
         conflicts = build_interference(buffers)
         result = rank_pools(buffers, conflicts, pools, traffic)
         output = place_buffers(best_first_fit_planner, result, conflicts, pools)
         check_plan(output, result, conflicts, pools)
-        assert {name: at.pool for name, at in output.placements.items()} == chosen(*result)
+        assert {name: at.pool for name, at in output.placements.items()} == chosen(
+            *result
+        )
 
 
 def _life(rng: random.Random) -> tuple[int, int]:
@@ -105,7 +126,9 @@ def _life(rng: random.Random) -> tuple[int, int]:
 def test_other_pools_are_used_if_the_first_choice_does_not_fit() -> None:
     buffers = (buffer("a", 60), buffer("b", 60))
     both_fast = tuple(replace(one, pools=("fast", "middle")) for one in buffers)
-    result = place_buffers(greedy_by_size, both_fast, build_interference(buffers), (FAST, MIDDLE))
+    result = place_buffers(
+        greedy_by_size, both_fast, build_interference(buffers), (FAST, MIDDLE)
+    )
     assert result.pool_bytes == {"fast": 60, "middle": 60}
     with pytest.raises(DoesNotFitError):
         place_buffers(
@@ -144,7 +167,9 @@ func @run() attrs {aot_main=true PINS} {
 
 
 def two_kernels(pins: str = "") -> IRModule:
-    return parse_module(TWO_KERNELS.replace(" PINS", pins and f", pool_assignments={pins}"))
+    return parse_module(
+        TWO_KERNELS.replace(" PINS", pins and f", pool_assignments={pins}")
+    )
 
 
 def test_traffic_is_counted_through_loops_and_calls() -> None:
@@ -168,7 +193,9 @@ def test_most_accessed_buffers_are_in_the_fast_pool() -> None:
     assert planned.plan is not None
     places = {name: place.pool for name, place in planned.plan.placements.items()}
     assert places == {"often.sum": "fast", "t": "fast", "u": "fast", "v": "slow"}
-    assert planned.plan.placements["t"] == planned.plan.placements["u"], "u may lie on t"
+    assert planned.plan.placements["t"] == planned.plan.placements["u"], (
+        "u may lie on t"
+    )
     assert list(planned.plan.pool_bytes) == ["slow", "fast"]
 
 
@@ -182,5 +209,7 @@ def test_pinned_buffer_is_in_its_pool() -> None:
 
 
 def test_buffer_without_memory_cannot_be_pinned() -> None:
-    with pytest.raises(UsageError, match="w cannot be pinned to pool fast: it has no memory"):
+    with pytest.raises(
+        UsageError, match="w cannot be pinned to pool fast: it has no memory"
+    ):
         plan_memory(two_kernels('[["w", "fast"]]'))

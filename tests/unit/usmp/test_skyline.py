@@ -56,7 +56,9 @@ def test_crowded_buffers_reach_the_lower_bound() -> None:
         assert layout.cost == (0, start.lower_bound_bytes) < first_fits.cost, seed
 
 
-def test_parts_separate_in_time_are_packed_separately(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_separate_in_time_are_packed_separately(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows: list[tuple[int, int, int]] = []
     for seed in range(2):
         buffers = cut_rectangle(random.Random(seed), 40)[0][0]
@@ -109,7 +111,9 @@ def test_proven_layouts_are_not_searched_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", [*FAMILIES, "intervals", "log_uniform", "crowded", "rectangle"])
+@pytest.mark.parametrize(
+    "name", [*FAMILIES, "intervals", "log_uniform", "crowded", "rectangle"]
+)
 def test_gaps_of_a_thousand_buffers_are_small(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,15 +142,21 @@ def planned(problem: PlanningProblem) -> tuple[Plan, float]:
     return plan, seconds
 
 
-def solve_with_minimalloc(buffers: Sequence[BufferInfo], capacity: int, folder: Path) -> str:
-    """Return MiniMalloc's outcome at the capacity, with its CPU seconds; at most 20 s."""
+def solve_with_minimalloc(
+    buffers: Sequence[BufferInfo], capacity: int, folder: Path
+) -> str:
+    """Return MiniMalloc's outcome at the capacity, with its CPU seconds; at most 20
+    s.
+    """
     executable = os.environ.get(MINIMALLOC)
     if not executable:
         return f"not measured: {MINIMALLOC} names no executable"
     lines = ["id,lower,upper,size"]
     for buffer in buffers:
         size = -(-buffer.size_bytes // buffer.alignment) * buffer.alignment
-        lines.append(f"{buffer.name},{buffer.live[0].first},{buffer.live[0].end},{size}")
+        lines.append(
+            f"{buffer.name},{buffer.live[0].first},{buffer.live[0].end},{size}"
+        )
     (folder / "in.csv").write_text("\n".join(lines) + "\n")
     options = [f"--{kind}put={folder / kind}.csv" for kind in ("in", "out")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
@@ -169,7 +179,8 @@ def test_hard_set_has_small_gaps(
     folder = Path(os.environ[HARD_SET]) / "benchmarks" / "challenging"
     with (folder / f"{name}.{HARD_SET_BYTES}.csv").open() as lines:
         rows = [
-            [int(row[key]) for key in ("size", "lower", "upper")] for row in csv.DictReader(lines)
+            [int(row[key]) for key in ("size", "lower", "upper")]
+            for row in csv.DictReader(lines)
         ]
     problem = problem_of([(size, first, end) for size, first, end in rows])
     plan, seconds = planned(problem)

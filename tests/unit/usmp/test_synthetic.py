@@ -73,6 +73,8 @@ def test_optimum_of_five_problems_with_two_thousand_buffers(
         assert (plan.optimality_gap_bytes, name) == (0, name)
         work = placed()
         assert work <= PLACED_BUFFERS_MAX, name
-        lines.append(f"{name:20} {plan.workspace_bytes:>9,} bytes {work:>6} placed {seconds:.3f} s")
+        lines.append(
+            f"{name:20} {plan.workspace_bytes:>9,} bytes {work:>6} placed {seconds:.3f} s"
+        )
     with capsys.disabled():
         print("", *lines, sep="\n")

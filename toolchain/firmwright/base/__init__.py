@@ -1,1 +1,3 @@
-"""Foundations without dependencies on other packages: errors, dtypes, quantization, names, text."""
+"""Foundations without dependencies on other packages: errors, dtypes, quantization,
+names, text.
+"""

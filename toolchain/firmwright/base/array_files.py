@@ -1,4 +1,5 @@
-"""Reads .npz and .npy files, which are not trusted: no pickle, and no more memory than data.
+"""Reads .npz and .npy files, which are not trusted: no pickle, and no more memory than
+data.
 
 A header is checked against the bytes that follow it before an array is made.
 """
@@ -41,7 +42,9 @@ _ARCHIVE_ERRORS: Final = (
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
-    """Return the arrays of an .npz file; raise UsageError for other files and Python objects."""
+    """Return the arrays of an .npz file; raise UsageError for other files and Python
+    objects.
+    """
     try:
         check_regular_file(path)
         with open(path, "rb") as file:
@@ -56,7 +59,9 @@ def read_npz(path: str | Path) -> dict[str, Array]:
 
 
 def read_npy(path: str | Path) -> Array:
-    """Return the array of an .npy file; raise UsageError for other files and Python objects."""
+    """Return the array of an .npy file; raise UsageError for other files and Python
+    objects.
+    """
     try:
         return _array_of(read_input_bytes(path))
     except (OSError, ValueError) as error:
@@ -71,7 +76,9 @@ def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def read_npz_bytes(data: bytes) -> dict[str, Array]:
-    """Return the arrays of an .npz file's bytes; raise ValueError or BadZipFile for others."""
+    """Return the arrays of an .npz file's bytes; raise ValueError or BadZipFile for
+    others.
+    """
     return _arrays_of_archive(io.BytesIO(data))
 
 
@@ -87,18 +94,23 @@ def _arrays_of_archive(file: IO[bytes]) -> dict[str, Array]:
         if unpacked > max(scaled_limit(_UNPACKED_BYTES_MAX), _EXPANSION_MAX * packed):
             raise ValueError(f"its {packed:,} bytes unpack to {unpacked:,}")
         return {
-            name.removesuffix(".npy"): _array_of(archive.read(name)) for name in archive.namelist()
+            name.removesuffix(".npy"): _array_of(archive.read(name))
+            for name in archive.namelist()
         }
 
 
 def _array_of(data: bytes) -> Array:
-    """Return the array in the bytes of an .npy file; raise ValueError if they are damaged."""
+    """Return the array in the bytes of an .npy file; raise ValueError if they are
+    damaged.
+    """
     if not data.startswith(_MAGIC):
         raise ValueError("it is no array")
     stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)
     if version not in _READ_HEADER:
-        raise ValueError(f"its format version {version[0]}.{version[1]} is not supported")
+        raise ValueError(
+            f"its format version {version[0]}.{version[1]} is not supported"
+        )
     try:
         shape, is_fortran, dtype = _READ_HEADER[version](stream)
     except _HEADER_ERRORS:
@@ -108,9 +120,13 @@ def _array_of(data: bytes) -> Array:
         raise ValueError("it holds Python objects")
     at, count = stream.tell(), math.prod(shape)
     if any(size < 0 for size in shape) or dtype.itemsize == 0:
-        raise ValueError(f"the header of an array has the shape {list(shape)} of {dtype}")
+        raise ValueError(
+            f"the header of an array has the shape {list(shape)} of {dtype}"
+        )
     if count * dtype.itemsize > len(data) - at:
         needed, found = count * dtype.itemsize, len(data) - at
-        raise ValueError(f"the header of an array requires {needed:,} bytes, and {found:,} follow")
+        raise ValueError(
+            f"the header of an array requires {needed:,} bytes, and {found:,} follow"
+        )
     flat = np.frombuffer(data, dtype, count, at).copy()
     return flat.reshape(shape, order="F" if is_fortran else "C")

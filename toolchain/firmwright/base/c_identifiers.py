@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable
 
-# C99 guarantees 63 significant characters of an internal name; some are left for suffixes.
+# C99 guarantees 63 significant characters of an internal name; some are left for
+# suffixes.
 MAX_LENGTH = 56
 
 _KEYWORDS = """
@@ -49,7 +50,9 @@ def without_abi_hash(symbol: str) -> str:
 
 
 def to_c_identifier(name: str) -> str:
-    """Return a C identifier close to `name`; `UniqueNamer` makes equal results distinct."""
+    """Return a C identifier close to `name`; `UniqueNamer` makes equal results
+    distinct.
+    """
     plain = _ODD.sub("_", name).strip("_")[:MAX_LENGTH].rstrip("_")
     if not plain:
         return "unnamed"
@@ -59,7 +62,9 @@ def to_c_identifier(name: str) -> str:
 
 
 class UniqueNamer:
-    """A source of identifiers that differ by more than case, as some become upper-case macros."""
+    """A source of identifiers that differ by more than case, as some become upper-case
+    macros.
+    """
 
     __slots__ = ("_next", "_used")
 
@@ -68,7 +73,9 @@ class UniqueNamer:
         self._next: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
-        """Return `to_c_identifier(name)`, with a suffix `_1`, `_2`, ... if that is taken."""
+        """Return `to_c_identifier(name)`, with a suffix `_1`, `_2`, ... if that is
+        taken.
+        """
         plain = to_c_identifier(name)
         candidate = plain
         count = self._next.get(plain.upper(), 1)

@@ -12,9 +12,11 @@ log = logging.getLogger(__name__)
 
 
 def cache_root() -> Path:
-    """Return the cache folder: FIRMWRIGHT_CACHE, the user's cache, or a temporary folder.
+    """Return the cache folder: FIRMWRIGHT_CACHE, the user's cache, or a temporary
+    folder.
 
-    Raise UsageError if another user made the temporary folder, since builds in it are executed.
+    Raise UsageError if another user made the temporary folder, since builds in it are
+    executed.
     """
     override = os.environ.get("FIRMWRIGHT_CACHE")
     if override:
@@ -32,5 +34,7 @@ def cache_root() -> Path:
     getuid = getattr(os, "getuid", None)
     if root.is_symlink() or (getuid is not None and root.stat().st_uid != getuid()):
         what = "the folder for temporary results belongs to another user."
-        raise UsageError(what, where=str(root), hint="set FIRMWRIGHT_CACHE to a folder of yours.")
+        raise UsageError(
+            what, where=str(root), hint="set FIRMWRIGHT_CACHE to a folder of yours."
+        )
     return root

@@ -1,13 +1,14 @@
 """The only door to other processes: it determines program, folder, environment and end.
 
-A program is sought in the absolute folders of PATH, never in the current folder. It runs in the
-folder that the caller names, or in an empty one, so no configuration file that happens to be near a
-model is read. Paths in a command are therefore `Path`s, which become absolute. The environment is
-explicit: the variables in child_environment.txt and those that extensions name. Python runs
-isolated, with the import path of this process.
+A program is sought in the absolute folders of PATH, never in the current folder. It
+runs in the folder that the caller names, or in an empty one, so no configuration file
+that happens to be near a model is read. Paths in a command are therefore `Path`s, which
+become absolute. The environment is explicit: the variables in child_environment.txt and
+those that extensions name. Python runs isolated, with the import path of this process.
 
-On POSIX, a child leads its own process group, which is killed with it, unless it has the terminal.
-On Linux, the kernel also kills the child when this process dies. Output is kept up to a limit.
+On POSIX, a child leads its own process group, which is killed with it, unless it has
+the terminal. On Linux, the kernel also kills the child when this process dies. Output
+is kept up to a limit.
 """
 
 import atexit
@@ -35,10 +36,14 @@ Word: TypeAlias = str | Path
 Pipe: TypeAlias = int | IO[str] | IO[bytes] | None
 """A pipe or file of a child, as Popen takes it."""
 PASSED_VARIABLES: Final = "FIRMWRIGHT_PASS_ENV"
-"""The variable that names further variables for child processes, separated as in PATH."""
+"""The variable that names further variables for child processes, separated as in
+PATH.
+"""
 IMPORT_PATH_VARIABLE: Final = "FIRMWRIGHT_IMPORT_PATH"
 _PATHS: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OPENOCD_SCRIPTS")
-"""Lists of folders, in which an empty or relative element would mean the current folder."""
+"""Lists of folders, in which an empty or relative element would mean the current
+folder.
+"""
 _START_FILE: Final = Path(__file__).with_name("python_start.py")
 _PR_SET_PDEATHSIG: Final = 1
 OUTPUT_BYTES_MAX: Final = 1 << 27
@@ -59,14 +64,17 @@ def run_program(
     stdin: str = "",
     has_terminal: bool = False,
 ) -> tuple[int, str]:
-    """Return the exit status and the output; `environment` is added to `child_environment`.
+    """Return the exit status and the output; `environment` is added to
+    `child_environment`.
 
-    The program and all that it starts end with an error; a program that `has_terminal` alone.
+    The program and all that it starts end with an error; a program that `has_terminal`
+    alone.
 
     Raises:
         ToolMissingError: the program cannot be started.
-        ToolFailedError: the program, which messages name by `title`, exceeds `timeout_s` or prints
-            too much; or, if `failure` describes that, ends with a status other than 0.
+        ToolFailedError: the program, which messages name by `title`, exceeds
+            `timeout_s` or prints too much; or, if `failure` describes that, ends with a
+            status other than 0.
     """
     words = command_words(command, where=where, hint=hint)
     options: _PopenOptions = {} if has_terminal else popen_options()
@@ -97,10 +105,17 @@ def run_program(
     output = printed.decode("utf-8", "replace")
     if len(printed) > limit:
         what = f"{title} printed more than {limit:,} bytes ({RAISED_BY})."
-        raise ToolFailedError(what, command=words, output=output, where=where, hint=hint)
+        raise ToolFailedError(
+            what, command=words, output=output, where=where, hint=hint
+        )
     if failure and status:
         raise ToolFailedError(
-            failure, command=words, exit_status=status, output=output, where=where, hint=hint
+            failure,
+            command=words,
+            exit_status=status,
+            output=output,
+            where=where,
+            hint=hint,
         )
     return status, output
 
@@ -110,7 +125,8 @@ def _communicate(
 ) -> bytes:
     """Return all that a process prints, or a little more than `limit` bytes of it.
 
-    Raise TimeoutExpired if the process, or one that shares its output, does not end in time.
+    Raise TimeoutExpired if the process, or one that shares its output, does not end in
+    time.
     """
     assert process.stdin is not None
     assert process.stdout is not None
@@ -118,7 +134,9 @@ def _communicate(
 
     def read(pipe: IO[bytes]) -> None:
         with pipe:
-            while len(printed) <= limit and (piece := os.read(pipe.fileno(), _PIECE_BYTES)):
+            while len(printed) <= limit and (
+                piece := os.read(pipe.fileno(), _PIECE_BYTES)
+            ):
                 printed.extend(piece)
 
     reader = threading.Thread(target=read, args=(process.stdout,), daemon=True)
@@ -152,7 +170,8 @@ def start_process(
     bufsize: int = -1,
     pass_fds: Collection[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a child in `folder` or an empty one; the other arguments are those of Popen.
+    """Start a child in `folder` or an empty one; the other arguments are those of
+    Popen.
 
     Raise ToolMissingError if that is impossible.
     """
@@ -174,23 +193,33 @@ def start_process(
 
 
 def run_in_terminal(
-    command: Sequence[Word], folder: Path, *, passes_everything: bool = False, stdout: Pipe = None
+    command: Sequence[Word],
+    folder: Path,
+    *,
+    passes_everything: bool = False,
+    stdout: Pipe = None,
 ) -> int:
-    """Run a program with this terminal; `passes_everything` gives it the user's whole environment.
+    """Run a program with this terminal; `passes_everything` gives it the user's whole
+    environment.
 
     Return its exit status.
     """
     environment = {**os.environ, **child_environment()} if passes_everything else None
     return subprocess.call(
-        command_words(command), cwd=folder, env=environment or child_environment(), stdout=stdout
+        command_words(command),
+        cwd=folder,
+        env=environment or child_environment(),
+        stdout=stdout,
     )
 
 
-# ---- program ------------------------------------------------------------------------------------
+# ---- program -------------------------------------------------------------------------
 
 
 def find_program(name: str) -> str | None:
-    """Return the absolute path of a program, or None; a relative path is the caller's own."""
+    """Return the absolute path of a program, or None; a relative path is the caller's
+    own.
+    """
     if os.path.dirname(name):
         return os.path.abspath(name) if _is_program(name) else None
     suffixes = [""]
@@ -205,14 +234,22 @@ def find_program(name: str) -> str | None:
 
 
 def python_command(module: str, *arguments: Word) -> tuple[Word, ...]:
-    """Return the command of an isolated `python -m module` that finds what this process finds."""
+    """Return the command of an isolated `python -m module` that finds what this process
+    finds.
+    """
     encoding = ("-X", "utf8") if sys.flags.utf8_mode else ()
     return (sys.executable, "-I", *encoding, _START_FILE, module, *arguments)
 
 
-def command_words(command: Sequence[Word], *, where: str = "", hint: str = "") -> list[str]:
-    """Return the words with absolute paths; raise ToolMissingError if there is no such program."""
-    words = [str(word.absolute()) if isinstance(word, Path) else word for word in command]
+def command_words(
+    command: Sequence[Word], *, where: str = "", hint: str = ""
+) -> list[str]:
+    """Return the words with absolute paths; raise ToolMissingError if there is no such
+    program.
+    """
+    words = [
+        str(word.absolute()) if isinstance(word, Path) else word for word in command
+    ]
     program = find_program(words[0])
     if program is None:
         what = f"{command[0]} is not installed, or is not an executable file."
@@ -231,7 +268,7 @@ def _cannot_start(
     return ToolMissingError(what, where=where, hint=hint)
 
 
-# ---- folder and environment ---------------------------------------------------------------------
+# ---- folder and environment ----------------------------------------------------------
 
 
 def private_folder(purpose: str) -> Path:
@@ -278,11 +315,13 @@ def _absolute_elements(paths: str) -> list[str]:
     return [folder for folder in paths.split(os.pathsep) if os.path.isabs(folder)]
 
 
-# ---- end ----------------------------------------------------------------------------------------
+# ---- end -----------------------------------------------------------------------------
 
 
 def popen_options(platform: str = sys.platform) -> _PopenOptions:
-    """Return the keyword arguments of Popen for this platform, except command and pipes."""
+    """Return the keyword arguments of Popen for this platform, except command and
+    pipes.
+    """
     if platform == "win32":
         # CREATE_NEW_PROCESS_GROUP keeps interrupts away from the child.
         return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)}
@@ -302,7 +341,9 @@ def kill_process(process: subprocess.Popen[bytes], system: str = os.name) -> Non
 
 
 def _end(process: subprocess.Popen[bytes], *, is_group: bool) -> None:
-    """End a process; with `is_group`, also those that it has started, even if it has ended."""
+    """End a process; with `is_group`, also those that it has started, even if it has
+    ended.
+    """
     if is_group and os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -312,7 +353,9 @@ def _end(process: subprocess.Popen[bytes], *, is_group: bool) -> None:
 
 
 def _die_with_parent() -> Callable[[], None]:
-    """Return a `preexec_fn` that makes the kernel kill the child when its parent dies."""
+    """Return a `preexec_fn` that makes the kernel kill the child when its parent
+    dies.
+    """
     libc = ctypes.CDLL(None)
     parent = os.getpid()
 

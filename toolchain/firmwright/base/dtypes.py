@@ -15,10 +15,11 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type; `name` as in numpy and JSON (`int8`), `short` as in IR text (`i8`).
+    """One element type; `name` as in numpy and JSON (`int8`), `short` as in IR text
+    (`i8`).
 
-    `bits` is the width in memory, 8 for bool and 0 for HANDLE, a pointer. `c_type` is the type in
-    generated C (bool is `uint8_t`). Each type is one object.
+    `bits` is the width in memory, 8 for bool and 0 for HANDLE, a pointer. `c_type` is
+    the type in generated C (bool is `uint8_t`). Each type is one object.
     """
 
     name: str
@@ -47,9 +48,13 @@ class DType:
 
     @property
     def size_bytes(self) -> int:
-        """The size of one element; InternalError for HANDLE, which has no fixed size."""
+        """The size of one element; InternalError for HANDLE, which has no fixed
+        size.
+        """
         if not self.bits:
-            raise InternalError(f"{self.name} has no fixed size; it depends on the target")
+            raise InternalError(
+                f"{self.name} has no fixed size; it depends on the target"
+            )
         return self.bits // 8
 
     @property
@@ -101,5 +106,7 @@ def get_dtype(name: str, *, where: str = "") -> DType:
     row = _BY_NAME.get(name)
     if row is None:
         names = ", ".join(known.short for known in DTYPES)
-        raise ModelError(f"unknown element type {name!r}.", where=where, hint=f"one of {names}.")
+        raise ModelError(
+            f"unknown element type {name!r}.", where=where, hint=f"one of {names}."
+        )
     return row

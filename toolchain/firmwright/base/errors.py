@@ -1,4 +1,5 @@
-"""The errors that are reported to users; each names the problem, its location and a remedy.
+"""The errors that are reported to users; each names the problem, its location and a
+remedy.
 
 The class determines `error.code` of `--json` output and the exit code.
 """
@@ -29,7 +30,9 @@ class FirmwrightError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = self.where.replace("\n", "\\n")  # a file's name must not look like a message
+        where = self.where.replace(
+            "\n", "\\n"
+        )  # a file's name must not look like a message
         text = f"{where}: {self.what}" if where else self.what
         return f"{text} Try: {self.hint}" if self.hint else text
 
@@ -55,7 +58,9 @@ class ModelError(FirmwrightError):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedItem:
-    """One unsupported feature of a model: the operator, its location, and the reason."""
+    """One unsupported feature of a model: the operator, its location, and the
+    reason.
+    """
 
     op: str
     where: str
@@ -64,9 +69,9 @@ class UnsupportedItem:
 
 OPERATOR_IS_UNSUPPORTED = "this operator is not supported"
 _OPERATORS_HINT = (
-    "other operators in the model before its export (`firmwright ops` lists the supported ones), "
-    "an installed extension that adds them (docs/extensions.md), or a custom operator "
-    "(docs/custom-operators.md)."
+    "other operators in the model before its export (`firmwright ops` lists the "
+    "supported ones), an installed extension that adds them (docs/extensions.md), or a "
+    "custom operator (docs/custom-operators.md)."
 )
 
 
@@ -79,18 +84,26 @@ class UnsupportedError(FirmwrightError):
     def __init__(
         self, items: Sequence[UnsupportedItem], *, where: str = "", hint: str = ""
     ) -> None:
-        lines = "; ".join(f"{item.op} at {item.where}: {item.why}" for item in items[:_SHOWN_MAX])
+        lines = "; ".join(
+            f"{item.op} at {item.where}: {item.why}" for item in items[:_SHOWN_MAX]
+        )
         if len(items) > _SHOWN_MAX:
             lines += f"; and {len(items) - _SHOWN_MAX} more"
         count = f"{len(items)} place{'s' if len(items) != 1 else ''}"
-        if not hint and any(item.why.startswith(OPERATOR_IS_UNSUPPORTED) for item in items):
+        if not hint and any(
+            item.why.startswith(OPERATOR_IS_UNSUPPORTED) for item in items
+        ):
             hint = _OPERATORS_HINT
-        super().__init__(f"the model is not supported in {count}: {lines}.", where=where, hint=hint)
+        super().__init__(
+            f"the model is not supported in {count}: {lines}.", where=where, hint=hint
+        )
         self.items = tuple(items)
 
 
 class PluginError(UsageError):
-    """A defect of an installed or registered extension, such as an exception in a backend."""
+    """A defect of an installed or registered extension, such as an exception in a
+    backend.
+    """
 
     code = "plugin"
 
@@ -194,4 +207,6 @@ class ReferenceRefusalError(ToolFailedError):
 
 
 class NotSupportedError(Exception):
-    """Raised if an importer or `infer` rejects a valid call; the message gives the reason."""
+    """Raised if an importer or `infer` rejects a valid call; the message gives the
+    reason.
+    """

@@ -1,8 +1,10 @@
-"""Extensions: packages that add to the compiler, and the doors through which it finds them.
+"""Extensions: packages that add to the compiler, and the doors through which it finds
+them.
 
-An extension is an entry point in the group `firmwright.extensions`, with an `Extension` as its
-value. Those in `firmwright/extensions` are registered in the same way, and the core imports none of
-them by name. Kinds with a group of their own, such as `firmwright.backends`, are found there.
+An extension is an entry point in the group `firmwright.extensions`, with an `Extension`
+as its value. Those in `firmwright/extensions` are registered in the same way, and the
+core imports none of them by name. Kinds with a group of their own, such as
+`firmwright.backends`, are found there.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,63 +25,91 @@ ModuleNames: TypeAlias = tuple[str, ...]
 class Extension:
     """What an extension adds: for each door, the names of modules that define it.
 
-    A module is imported when its door is first used, so the module of an `Extension` itself should
-    import nothing else. All of an extension's modules may define several things.
+    A module is imported when its door is first used, so the module of an `Extension`
+    itself should import nothing else. All of an extension's modules may define several
+    things.
     """
 
     name: str
     """The name of the entry point."""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """MODULE.CLASS, a subclass of `OpAttrs` -> the operators with these attributes, by spaces."""
+    """MODULE.CLASS, a subclass of `OpAttrs` -> the operators with these attributes, by
+    spaces.
+    """
     operators: ModuleNames = ()
     """Modules with operators, `OPDEF` or `OPDEFS`."""
     conformance_cases: ModuleNames = ()
-    """Modules with `CASES`: operator -> lines in the form of conformance/case_tables.txt."""
+    """Modules with `CASES`: operator -> lines in the form of
+    conformance/case_tables.txt.
+    """
     tflite_importers: ModuleNames = ()
     """Modules with `IMPORTERS`: OPERATOR or custom:OPERATOR -> importer of TFLite."""
     tflite_rewrites: ModuleNames = ()
-    """Modules with `MODEL_REWRITES` or `FUNCTION_REWRITES`; see frontends/tflite/rewrites.py."""
+    """Modules with `MODEL_REWRITES` or `FUNCTION_REWRITES`; see
+    frontends/tflite/rewrites.py.
+    """
     onnx_importers: ModuleNames = ()
     """Modules with `IMPORTERS`: OPERATOR or DOMAIN:OPERATOR -> importer of ONNX."""
     pytorch_translators: ModuleNames = ()
     """Modules with `TRANSLATORS`: operator of PyTorch -> translator."""
     schedules: ModuleNames = ()
-    """Modules with `SCHEDULES`, `INTRINSICS` or `INTRINSIC_MAKERS`; tried after those of the core.
+    """Modules with `SCHEDULES`, `INTRINSICS` or `INTRINSIC_MAKERS`; tried after those
+    of the core.
     """
     partition_methods: ModuleNames = ()
     """Modules with `PARTITION_METHODS`: value of --partition -> `PartitionMethod`."""
     export_formats: ModuleNames = ()
     """Modules with `EXPORT_FORMATS`: value of export --format -> `ExportFormat`."""
     firmware_mains: ModuleNames = ()
-    """Modules with `FIRMWARE_MAINS`: value of --firmware -> function that makes a main program."""
+    """Modules with `FIRMWARE_MAINS`: value of --firmware -> function that makes a main
+    program.
+    """
     board_tables: ModuleNames = ()
     """Modules with `BOARD_TABLES`: table of a board file -> function that reads it."""
     boot_loaders: ModuleNames = ()
-    """Modules with `BOOT_LOADERS`: value of export --format and flash --runner -> `BootLoader`."""
+    """Modules with `BOOT_LOADERS`: value of export --format and flash --runner ->
+    `BootLoader`.
+    """
     command_line: ModuleNames = ()
-    """Packages with the layout of `firmwright.cli`: verbs, help.toml and options.txt."""
+    """Packages with the layout of `firmwright.cli`: verbs, help.toml and
+    options.txt.
+    """
     passed_variables: tuple[str, ...] = ()
-    """Environment variables that child processes receive, such as the path of a library."""
+    """Environment variables that child processes receive, such as the path of a
+    library.
+    """
     code_options: tuple[str, ...] = ()
-    """Options of its command line that name programs or code: `firmwright.toml` needs trust."""
+    """Options of its command line that name programs or code: `firmwright.toml` needs
+    trust.
+    """
 
 
 Door: TypeAlias = Callable[[Extension], Sequence[str]]
 
 
 def extensions() -> Iterator[Extension]:
-    """Yield the installed extensions by name; raise PluginError if an entry point is none."""
+    """Yield the installed extensions by name; raise PluginError if an entry point is
+    none.
+    """
     for point in entry_points(ENTRY_POINT_GROUP):
         extension = load_entry_point(point)
         if not isinstance(extension, Extension) or extension.name != point.name:
-            what = f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} is not one."
-            hint = f"an instance of firmwright.base.extensions.Extension with name={point.name!r}."
+            what = (
+                f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} is not "
+                "one."
+            )
+            hint = (
+                "an instance of firmwright.base.extensions.Extension with "
+                f"name={point.name!r}."
+            )
             raise PluginError(what, where=point.value, hint=hint)
         yield extension
 
 
 def door_modules(door: Door) -> list[ModuleType]:
-    """Import and return the modules of all extensions behind a door, such as `e.operators`."""
+    """Import and return the modules of all extensions behind a door, such as
+    `e.operators`.
+    """
     modules = []
     for extension in extensions():
         for name in door(extension):
@@ -88,8 +118,11 @@ def door_modules(door: Door) -> list[ModuleType]:
     return modules
 
 
-def merge_tables(package: ModuleType | None, table: str, door: Door) -> Mapping[str, Any]:
-    """Merge the tables of that name of a package's modules, if one is given, and of extensions.
+def merge_tables(
+    package: ModuleType | None, table: str, door: Door
+) -> Mapping[str, Any]:
+    """Merge the tables of that name of a package's modules, if one is given, and of
+    extensions.
 
     Raises PluginError if two modules define the same key.
     """

@@ -1,4 +1,6 @@
-"""Locks that processes of this computer hold on a name, such as a folder that several write."""
+"""Locks that processes of this computer hold on a name, such as a folder that several
+write.
+"""
 
 import contextlib
 import os
@@ -10,7 +12,8 @@ from firmwright.base.platform_compat import lock_file
 
 @contextlib.contextmanager
 def hold_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of a file and yield whether it was acquired; with `wait` it always is.
+    """Hold the lock of a file and yield whether it was acquired; with `wait` it always
+    is.
 
     The file may be removed while its lock is held: other processes then lock a new one.
     """

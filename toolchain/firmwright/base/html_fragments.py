@@ -1,4 +1,6 @@
-"""HTML fragments for notebooks without a style sheet; all text is escaped except `Markup`."""
+"""HTML fragments for notebooks without a style sheet; all text is escaped except
+`Markup`.
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -50,7 +52,9 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[CellValue]]) -> Ma
     """Return a table with right-aligned number columns, or "" if there are no rows."""
     if not rows:
         return Markup()
-    numeric = [any(isinstance(row[n], int | float) for row in rows) for n in range(len(head))]
+    numeric = [
+        any(isinstance(row[n], int | float) for row in rows) for n in range(len(head))
+    ]
     return Markup(_macros().table(head, rows, numeric, ROWS_SHOWN))
 
 
@@ -63,7 +67,9 @@ def render_notebook_item(package: str, template: str, **values: object) -> Marku
     """Render a template of a package, which may use the fragments and `tensors`."""
     text = template_environment(package, autoescape=True).get_template(template)
     fragments = {"section": _macros().section, "properties": render_properties}
-    rendered = text.render(**fragments, table=render_table, tensors=_format_tensors, **values)
+    rendered = text.render(
+        **fragments, table=render_table, tensors=_format_tensors, **values
+    )
     return Markup(to_unicode(rendered.strip()))
 
 

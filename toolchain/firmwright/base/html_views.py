@@ -1,6 +1,8 @@
-"""HTML views of values in notebooks. A module above registers them by type (`html_view.register`).
+"""HTML views of values in notebooks. A module above registers them by type
+(`html_view.register`).
 
-The module is imported at the first view, so that programs without a notebook do not load it.
+The module is imported at the first view, so that programs without a notebook do not
+load it.
 """
 
 import html

@@ -1,7 +1,7 @@
 """The import path without the current folder, which may contain files of any origin.
 
-Python puts the current folder on `sys.path` for `python -m`, for `python -c`, in an interactive
-session, and for an empty element of PYTHONPATH.
+Python puts the current folder on `sys.path` for `python -m`, for `python -c`, in an
+interactive session, and for an empty element of PYTHONPATH.
 """
 
 import os
@@ -11,7 +11,8 @@ import sys
 def trusted_import_path() -> list[str]:
     """Return the absolute folders of `sys.path`, without the current one.
 
-    The current folder remains if PYTHONPATH names it, or if it is where this package is.
+    The current folder remains if PYTHONPATH names it, or if it is where this package
+    is.
     """
     here = os.path.realpath(os.curdir)
     named = {os.path.realpath(folder) for folder in python_path()}

@@ -1,4 +1,6 @@
-"""Reading of files that users or projects name, which may be links to devices or pipes."""
+"""Reading of files that users or projects name, which may be links to devices or
+pipes.
+"""
 
 import csv
 import errno
@@ -17,9 +19,11 @@ TEXT_BYTES_MAX: Final = 1 << 28
 
 
 def check_regular_file(path: str | Path, limit: int = INPUT_BYTES_MAX) -> None:
-    """Raise OSError for a device, pipe or socket, which may have no end, or above `limit` bytes.
+    """Raise OSError for a device, pipe or socket, which may have no end, or above
+    `limit` bytes.
 
-    Folders and absent files are left to the call that opens them, whose errors name them.
+    Folders and absent files are left to the call that opens them, whose errors name
+    them.
     """
     try:
         status = os.stat(path)
@@ -42,14 +46,16 @@ def read_input_bytes(path: str | Path) -> bytes:
 def read_input_text(path: str | Path, errors: str = "strict") -> str:
     r"""Return the UTF-8 text of a regular file, with line ends as \n.
 
-    `errors` is that of bytes.decode. Raise OSError or UnicodeDecodeError if it cannot be read.
+    `errors` is that of bytes.decode. Raise OSError or UnicodeDecodeError if it cannot
+    be read.
     """
     check_regular_file(path, TEXT_BYTES_MAX)
     return Path(path).read_text(encoding="utf-8", errors=errors)
 
 
 def read_input_rows(path: str | Path) -> list[list[str]]:
-    """Return the rows of a CSV file that are not empty, without spaces after the commas.
+    """Return the rows of a CSV file that are not empty, without spaces after the
+    commas.
 
     Raise OSError, UnicodeDecodeError or csv.Error if it cannot be read.
     """

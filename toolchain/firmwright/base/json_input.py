@@ -1,20 +1,25 @@
 """The type of JSON values, their narrowing, and the parsing of untrusted JSON.
 
-The narrowing functions raise ValueError for a value of another kind. Readers of files check all
-values beforehand, by value_kinds.py, so that the user gets a sentence about the file instead.
+The narrowing functions raise ValueError for a value of another kind. Readers of files
+check all values beforehand, by value_kinds.py, so that the user gets a sentence about
+the file instead.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+Json: TypeAlias = (
+    "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+)
 """A value that JSON can hold."""
 JsonObject: TypeAlias = Mapping[str, Json]
 
 
 def parse_json(text: str) -> Json:
-    """Return the value of a JSON text; ValueError if it is invalid or nested too deeply."""
+    """Return the value of a JSON text; ValueError if it is invalid or nested too
+    deeply.
+    """
     try:
         value: Json = json.loads(text)
     except RecursionError as error:

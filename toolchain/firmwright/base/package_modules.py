@@ -1,4 +1,6 @@
-"""The modules of a package, which are found instead of listed, and names imported on use."""
+"""The modules of a package, which are found instead of listed, and names imported on
+use.
+"""
 
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,8 +20,12 @@ def package_modules(package: ModuleType) -> list[ModuleType]:
 def export_on_use(
     package: str, names_of_modules: Mapping[str, Sequence[str]]
 ) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package whose names are imported when they are first used."""
-    homes = {name: module for module, names in names_of_modules.items() for name in names}
+    """Return the `__getattr__` of a package whose names are imported when they are
+    first used.
+    """
+    homes = {
+        name: module for module, names in names_of_modules.items() for name in names
+    }
 
     def find(name: str) -> object:
         if name not in homes:
@@ -30,7 +36,9 @@ def export_on_use(
 
 
 class SequenceOnUse(Sequence[T]):
-    """The items that `load` returns, which is called when the sequence is first used."""
+    """The items that `load` returns, which is called when the sequence is first
+    used.
+    """
 
     def __init__(self, load: Callable[[], Iterable[T]]) -> None:
         self._load = load

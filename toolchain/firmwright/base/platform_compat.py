@@ -10,8 +10,12 @@ from typing import IO, Final
 _RETRY_S: Final = 0.1
 
 
-def lock_file(file: IO[str] | IO[bytes], *, wait: bool = True, system: str = os.name) -> bool:
-    """Lock `file` for this process until it is closed; return whether that succeeded."""
+def lock_file(
+    file: IO[str] | IO[bytes], *, wait: bool = True, system: str = os.name
+) -> bool:
+    """Lock `file` for this process until it is closed; return whether that
+    succeeded.
+    """
     if system == "nt":
         return _lock_first_byte(file, importlib.import_module("msvcrt"), wait=wait)
     fcntl = importlib.import_module("fcntl")
@@ -22,8 +26,12 @@ def lock_file(file: IO[str] | IO[bytes], *, wait: bool = True, system: str = os.
     return True
 
 
-def _lock_first_byte(file: IO[str] | IO[bytes], msvcrt: ModuleType, *, wait: bool) -> bool:
-    """Lock on Windows: locks apply to bytes, and a blocking call gives up after ten seconds."""
+def _lock_first_byte(
+    file: IO[str] | IO[bytes], msvcrt: ModuleType, *, wait: bool
+) -> bool:
+    """Lock on Windows: locks apply to bytes, and a blocking call gives up after ten
+    seconds.
+    """
     while True:
         file.seek(0)
         try:

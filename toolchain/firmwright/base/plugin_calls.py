@@ -22,7 +22,9 @@ _STANDARD_LIBRARY = Path(traceback.__file__).parent
 
 @contextmanager
 def plugin_call(label: str) -> Iterator[None]:
-    """Convert exceptions to PluginError, with `label` as the name of the called code."""
+    """Convert exceptions to PluginError, with `label` as the name of the called
+    code.
+    """
     try:
         yield
     except MemoryError:
@@ -32,7 +34,10 @@ def plugin_call(label: str) -> Iterator[None]:
             raise
         hint = "--debug, which prints the traceback; the defect is in the extension."
         if isinstance(error, FileNotFoundError):
-            hint = "add it to the package's data (hatchling: packages, setuptools: package-data)."
+            hint = (
+                "add it to the package's data (hatchling: packages, setuptools: "
+                "package-data)."
+            )
         what = f"{label} raised {type(error).__name__}: {error}."
         raise PluginError(what, where=_origin(error), hint=hint) from error
 
@@ -56,27 +61,35 @@ def _origin(error: Exception) -> str:
 def _is_extension(filename: str) -> bool:
     parents = Path(filename).parents
     is_python = _STANDARD_LIBRARY in parents and "-packages" not in filename
-    return not is_python and _PACKAGE not in parents and not filename.startswith("<frozen ")
+    return (
+        not is_python
+        and _PACKAGE not in parents
+        and not filename.startswith("<frozen ")
+    )
 
 
 def entry_points(group: str) -> list[metadata.EntryPoint]:
     """Return the entry points of a group `firmwright.*`, sorted by name and value.
 
-    Once the package importlib_metadata is imported, the standard library returns that package's
-    objects, whose `load` would be the origin of errors.
+    Once the package importlib_metadata is imported, the standard library returns that
+    package's objects, whose `load` would be the origin of errors.
     """
     offered = sorted(_offered(_import_path()).get(group, ()))
     return [metadata.EntryPoint(name, value, group) for name, value in offered]
 
 
 def package_of(module: str) -> str:
-    """Return the name and version of the installed package that has a module, "" if none has."""
+    """Return the name and version of the installed package that has a module, "" if
+    none has.
+    """
     packages = _packages(_import_path()).get(module.partition(".")[0], ())
-    return " ".join(f"{package} {metadata.version(package)}" for package in packages[:1])
+    return " ".join(
+        f"{package} {metadata.version(package)}" for package in packages[:1]
+    )
 
 
-# The searches below read files of every installed package. Their results are kept while the import
-# path and its folders are the same.
+# The searches below read files of every installed package. Their results are kept while
+# the import path and its folders are the same.
 
 _Folders: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -97,8 +110,8 @@ def _last_change(folder: str) -> int:
 def _offered(folders: _Folders) -> Mapping[str, set[tuple[str, str]]]:
     """Return names and values of the entry points for this package, by group.
 
-    Those of a checkout are read from its pyproject.toml: it may not be installed, and an editable
-    installation has the entry points of the day on which it was made.
+    Those of a checkout are read from its pyproject.toml: it may not be installed, and
+    an editable installation has the entry points of the day on which it was made.
     """
     offered: dict[str, set[tuple[str, str]]] = defaultdict(set)
     own = _checkout_entry_points()
@@ -118,7 +131,9 @@ def _offered(folders: _Folders) -> Mapping[str, set[tuple[str, str]]]:
 
 
 def _checkout_entry_points() -> Mapping[str, Mapping[str, str]]:
-    """Return names and values by group of the checkout that this package is part of, if it is."""
+    """Return names and values by group of the checkout that this package is part of, if
+    it is.
+    """
     checkout = checkout_dir()
     if checkout is None:
         return {}

@@ -1,4 +1,6 @@
-"""Pools of Python processes that execute functions of this package (see `child_process`)."""
+"""Pools of Python processes that execute functions of this package (see
+`child_process`).
+"""
 
 import contextlib
 import multiprocessing
@@ -26,14 +28,17 @@ def open_process_pool(
 ) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool whose interpreters do not search the current folder for modules.
 
-    Variables of this process change while the pool is open, since multiprocessing starts further
-    interpreters at any time.
+    Variables of this process change while the pool is open, since multiprocessing
+    starts further interpreters at any time.
     """
     context = multiprocessing.get_context(method)
     safe = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(python_path())}
     with _environment(safe):
         pool = ProcessPoolExecutor(
-            jobs, mp_context=context, initializer=initializer, max_tasks_per_child=tasks_per_child
+            jobs,
+            mp_context=context,
+            initializer=initializer,
+            max_tasks_per_child=tasks_per_child,
         )
         try:
             yield pool
@@ -56,7 +61,9 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Start a thread that ends this process with its parent, which handles interrupts."""
+    """Start a thread that ends this process with its parent, which handles
+    interrupts.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parent = multiprocessing.parent_process()

@@ -1,7 +1,8 @@
-"""The start of a child process in Python: `python -I python_start.py MODULE ARGUMENT...`.
+"""The start of a child process in Python: `python -I python_start.py MODULE
+ARGUMENT...`.
 
-The parent hands its import path over in the environment, because an isolated interpreter ignores
-PYTHONPATH and the user's packages.
+The parent hands its import path over in the environment, because an isolated
+interpreter ignores PYTHONPATH and the user's packages.
 """
 
 import os

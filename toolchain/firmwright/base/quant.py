@@ -1,7 +1,7 @@
 """Affine quantization and the integer requantize step with both rounding modes.
 
-This is the bit-exact reference for generated C, after TFLite's quantization specification. Results
-are int64 arrays with int32 values.
+This is the bit-exact reference for generated C, after TFLite's quantization
+specification. Results are int64 arrays with int32 values.
 """
 
 import enum
@@ -32,7 +32,8 @@ class Rounding(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """The mapping real = scale * (q - zero_point), for a whole tensor or per index along `axis`.
+    """The mapping real = scale * (q - zero_point), for a whole tensor or per index
+    along `axis`.
 
     `scales` are Python floats that hold the model's float32 values exactly.
     """
@@ -43,16 +44,25 @@ class Quantization:
 
     def __post_init__(self) -> None:
         if not self.scales or len(self.scales) != len(self.zero_points):
-            counts = f"{len(self.scales)} scales and {len(self.zero_points)} zero points"
-            what = f"a quantization has {counts}; both counts must be equal and at least 1."
+            counts = (
+                f"{len(self.scales)} scales and {len(self.zero_points)} zero points"
+            )
+            what = (
+                f"a quantization has {counts}; both counts must be equal and at "
+                "least 1."
+            )
             raise ModelError(what)
         if self.axis is None and len(self.scales) != 1:
-            raise ModelError(f"a quantization has {len(self.scales)} scales but names no axis.")
+            raise ModelError(
+                f"a quantization has {len(self.scales)} scales but names no axis."
+            )
         if self.axis is not None and self.axis < 0:
             raise ModelError(f"a quantization has the negative axis {self.axis}.")
         for scale in self.scales:
             if not (math.isfinite(scale) and scale > 0.0):
-                raise ModelError(f"a quantization has the scale {scale!r}; it must be positive.")
+                raise ModelError(
+                    f"a quantization has the scale {scale!r}; it must be positive."
+                )
 
     @property
     def per_channel(self) -> bool:
@@ -69,7 +79,9 @@ class Quantization:
     def zero_point(self) -> int:
         """The zero point of a per-tensor quantization."""
         if len(self.zero_points) != 1:
-            raise InternalError("the zero point was read from a per-channel quantization")
+            raise InternalError(
+                "the zero point was read from a per-channel quantization"
+            )
         return self.zero_points[0]
 
 
@@ -83,12 +95,15 @@ def round_half_away(value: float) -> int:
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """Return (multiplier, shift) with real ~ multiplier * 2^(shift - 31).
 
-    Definition (TFLite, QuantizeMultiplier): real = q * 2^shift with q in [0.5, 1); multiplier is q
-    * 2^31 rounded half away from zero; if that is 2^31, it is halved and the shift incremented. A
-    shift below -31 yields (0, 0); a `real` of 2^30 or more is a ModelError.
+    Definition (TFLite, QuantizeMultiplier): real = q * 2^shift with q in [0.5, 1);
+    multiplier is q * 2^31 rounded half away from zero; if that is 2^31, it is halved
+    and the shift incremented. A shift below -31 yields (0, 0); a `real` of 2^30 or more
+    is a ModelError.
     """
     if not math.isfinite(real) or real < 0.0:
-        raise ModelError(f"a requantize factor is {real!r}; it must be finite and not negative.")
+        raise ModelError(
+            f"a requantize factor is {real!r}; it must be finite and not negative."
+        )
     if real == 0.0:
         return 0, 0
     fraction, shift = math.frexp(real)
@@ -99,27 +114,36 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     if shift < MIN_SHIFT:
         return 0, 0
     if shift > MAX_SHIFT:
-        raise ModelError(f"a requantize factor is {real!r}; it must be below 2^{MAX_SHIFT}.")
+        raise ModelError(
+            f"a requantize factor is {real!r}; it must be below 2^{MAX_SHIFT}."
+        )
     return multiplier, shift
 
 
 def multiply_by_quantized_multiplier(
     x: IntLike, multiplier: IntLike, shift: IntLike, rounding: Rounding
 ) -> IntArray:
-    """Return x * multiplier * 2^(shift - 31), elementwise with broadcasting, on int32 values.
+    """Return x * multiplier * 2^(shift - 31), elementwise with broadcasting, on int32
+    values.
 
-    ONCE: floor((x * multiplier + 2^(30 - shift)) / 2^(31 - shift)) with a 64-bit product.
+    ONCE: floor((x * multiplier + 2^(30 - shift)) / 2^(31 - shift)) with a 64-bit
+    product.
 
-    TWICE: rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x * 2^max(shift, 0),
-    multiplier), max(-shift, 0)).
+    TWICE: rounding_divide_by_pot(saturating_rounding_doubling_high_mul(x * 2^max(shift,
+    0), multiplier), max(-shift, 0)).
 
-    FLOAT32: float32(x) * factor in float32, halves rounded to even, saturated; the factor is that
-    of the multiplier without its 7 low bits. Even multipliers round ONCE.
+    FLOAT32: float32(x) * factor in float32, halves rounded to even, saturated; the
+    factor is that of the multiplier without its 7 low bits. Even multipliers round
+    ONCE.
 
-    Where 32 bits overflow (the left shift of TWICE, the result of ONCE) the value wraps. Shifts are
-    in [-31, 30].
+    Where 32 bits overflow (the left shift of TWICE, the result of ONCE) the value
+    wraps. Shifts are in [-31, 30].
     """
-    x64, m64, s64 = _int32(x, "x"), _int32(multiplier, "multiplier"), np.asarray(shift, np.int64)
+    x64, m64, s64 = (
+        _int32(x, "x"),
+        _int32(multiplier, "multiplier"),
+        np.asarray(shift, np.int64),
+    )
     if s64.size and (s64.min() < MIN_SHIFT or s64.max() > MAX_SHIFT):
         raise InternalError("a requantize shift is outside [-31, 30]")
     if rounding is Rounding.FLOAT32:
@@ -127,7 +151,9 @@ def multiply_by_quantized_multiplier(
         product = np.rint(x64.astype(np.float32) * factor).astype(np.float64)
         exact = np.clip(product, INT32_MIN, INT32_MAX).astype(np.int64)
         return np.where(
-            m64 & 1, exact, multiply_by_quantized_multiplier(x64, m64, s64, Rounding.ONCE)
+            m64 & 1,
+            exact,
+            multiply_by_quantized_multiplier(x64, m64, s64, Rounding.ONCE),
         )
     if rounding is Rounding.ONCE:
         total = 31 - s64
@@ -139,10 +165,11 @@ def multiply_by_quantized_multiplier(
 
 
 def saturating_rounding_doubling_high_mul(a: IntLike, b: IntLike) -> IntArray:
-    """Return the high 32 bits of 2ab, rounded: trunc((ab + nudge) / 2^31), on int32 values.
+    """Return the high 32 bits of 2ab, rounded: trunc((ab + nudge) / 2^31), on int32
+    values.
 
-    nudge is 2^30 for ab >= 0, else 1 - 2^30. INT32_MIN squared saturates to INT32_MAX. Definition:
-    gemmlowp's fixed point.
+    nudge is 2^30 for ab >= 0, else 1 - 2^30. INT32_MIN squared saturates to INT32_MAX.
+    Definition: gemmlowp's fixed point.
     """
     product = _int32(a, "a") * _int32(b, "b")
     nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))

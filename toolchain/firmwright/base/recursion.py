@@ -1,8 +1,8 @@
 """The recursion limit for deep expression trees.
 
-The AOT main nests up to one level per tensor, and rewrites take up to four frames per level.
-Recursive C functions could overflow the usual stack, so `call_with_stack` runs in a thread with a
-large one.
+The AOT main nests up to one level per tensor, and rewrites take up to four frames per
+level. Recursive C functions could overflow the usual stack, so `call_with_stack` runs
+in a thread with a large one.
 """
 
 import sys
@@ -24,7 +24,9 @@ def raise_recursion_limit() -> None:
 
 
 def call_with_stack(function: Callable[[], _Result]) -> _Result:
-    """Call `function` in a thread with a stack for trees of about ten thousand levels."""
+    """Call `function` in a thread with a stack for trees of about ten thousand
+    levels.
+    """
     results: list[_Result] = []
     errors: list[BaseException] = []
 
@@ -34,7 +36,10 @@ def call_with_stack(function: Callable[[], _Result]) -> _Result:
         except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
             errors.append(error)
 
-    frames, stack_bytes = sys.getrecursionlimit(), threading.stack_size(_LARGE_STACK_BYTES)
+    frames, stack_bytes = (
+        sys.getrecursionlimit(),
+        threading.stack_size(_LARGE_STACK_BYTES),
+    )
     try:
         sys.setrecursionlimit(max(frames, _LARGE_FRAMES_MAX))
         thread = threading.Thread(target=run, daemon=True)

@@ -15,11 +15,15 @@ TENSOR_BYTES_MAX: Final = 1 << 28
 CONSTANT_BYTES_MAX: Final = 1 << 28
 """The constants of a model that are computed or expanded at import, together."""
 EXPANDED_CALLS_MAX: Final = 1 << 15
-"""Operators after the expansion of functions, branches and loop bodies where they are used."""
+"""Operators after the expansion of functions, branches and loop bodies where they are
+used.
+"""
 NESTING_MAX: Final = 64
 """Functions, branches and loops inside one another."""
 EVALUATED_CALLS_MAX: Final = 1 << 18
-"""Operators that run while a model is imported or evaluated, in all iterations of its loops."""
+"""Operators that run while a model is imported or evaluated, in all iterations of its
+loops.
+"""
 OPERANDS_MAX: Final = 1 << 12
 """Inputs and outputs of one operator."""
 _DIGITS_MAX = 9
@@ -28,7 +32,9 @@ UNROLLED_MAX: Final = 1 << 16
 
 
 def scaled_limit(limit: int) -> int:
-    """Return `limit` times the factor; raise UsageError if the factor is no positive integer."""
+    """Return `limit` times the factor; raise UsageError if the factor is no positive
+    integer.
+    """
     return limit * limit_factor(os.environ.get(LIMIT_FACTOR_VARIABLE, ""))
 
 
@@ -38,7 +44,9 @@ def limit_factor(text: str) -> int:
         return 1
     is_number = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
     if not is_number or int(text) < 1:
-        what = f"the limit factor {text[:40]!r} is not an integer from 1 to 999,999,999."
+        what = (
+            f"the limit factor {text[:40]!r} is not an integer from 1 to 999,999,999."
+        )
         hint = f"set {LIMIT_FACTOR_VARIABLE} to 1 or more, or unset it."
         raise UsageError(what, where=LIMIT_FACTOR_VARIABLE, hint=hint)
     return int(text)
@@ -50,7 +58,9 @@ def expansion_limits() -> tuple[int, int]:
 
 @dataclass(slots=True)
 class WorkBudget:
-    """Adds up amounts of one kind for a model; `description` is a clause with the limit as {}."""
+    """Adds up amounts of one kind for a model; `description` is a clause with the limit
+    as {}.
+    """
 
     limit: int
     description: str
@@ -61,22 +71,31 @@ class WorkBudget:
         self.used += amount
         limit = scaled_limit(self.limit)
         if self.used > limit:
-            raise NotSupportedError(f"{self.description.format(f'{limit:,}')} ({RAISED_BY})")
+            raise NotSupportedError(
+                f"{self.description.format(f'{limit:,}')} ({RAISED_BY})"
+            )
 
 
 def check_count(count: int, limit: int, description: str, where: str) -> None:
-    """Raise ModelError above a limit; `description` is a clause with the count as {}."""
+    """Raise ModelError above a limit; `description` is a clause with the count as
+    {}.
+    """
     if count > scaled_limit(limit):
         what = f"{description.format(f'{count:,}')}, more than {scaled_limit(limit):,}."
         raise ModelError(what, where=where, hint=f"{RAISED_BY}.")
 
 
-def check_expansion(bodies: Mapping[str, tuple[int, Sequence[str]]], where: str) -> None:
-    """Raise ModelError if `bodies` (sizes and callees) are recursive or expand beyond a limit."""
+def check_expansion(
+    bodies: Mapping[str, tuple[int, Sequence[str]]], where: str
+) -> None:
+    """Raise ModelError if `bodies` (sizes and callees) are recursive or expand beyond a
+    limit.
+    """
     calls_max, levels_max = expansion_limits()
     sizes: dict[str, tuple[int, int]] = {}
     for start in bodies:
-        # Depth first without recursion: a path of iterators, one for each function on it.
+        # Depth first without recursion: a path of iterators, one for each function on
+        # it.
         path = {} if start in sizes else {start: iter(bodies[start][1])}
         while path:
             current = next(reversed(path))
@@ -92,8 +111,8 @@ def check_expansion(bodies: Mapping[str, tuple[int, Sequence[str]]], where: str)
             levels = 1 + max((sizes[name][1] for name in callees), default=0)
             if inner > calls_max or levels > levels_max:
                 raise ModelError(
-                    f"its branches and loops expand to more than {calls_max:,} operators or "
-                    f"{levels_max} levels.",
+                    f"its branches and loops expand to more than {calls_max:,} "
+                    f"operators or {levels_max} levels.",
                     where=f"{where}: {current}",
                     hint=f"{RAISED_BY}.",
                 )

@@ -1,4 +1,6 @@
-"""Locations of the package's data files; an installed package has copies under `_data`."""
+"""Locations of the package's data files; an installed package has copies under
+`_data`.
+"""
 
 from pathlib import Path
 
@@ -9,7 +11,9 @@ _CHECKOUT = _PACKAGE.parents[1]
 
 
 def checkout_dir() -> Path | None:
-    """Return the root of the checkout that contains this package; None if it is installed."""
+    """Return the root of the checkout that contains this package; None if it is
+    installed.
+    """
     return _CHECKOUT if (_CHECKOUT / "SConstruct").is_file() else None
 
 

@@ -1,7 +1,9 @@
-"""Paths of files that Firmwright writes below a folder, and those that a module may contribute.
+"""Paths of files that Firmwright writes below a folder, and those that a module may
+contribute.
 
-A module's files are the C sources, headers, objects and archives of backends and custom operators:
-`backend/NAME/...`. They never are files that a tool runs or reads on its own, such as a build file.
+A module's files are the C sources, headers, objects and archives of backends and custom
+operators: `backend/NAME/...`. They never are files that a tool runs or reads on its
+own, such as a build file.
 """
 
 import re
@@ -18,15 +20,21 @@ _WORD: Final = r"[A-Za-z0-9_][\w.+-]*"
 _MODULE_FILE: Final = re.compile(
     rf"backend/{_WORD}(/build\.json|(/{_WORD})+\.(c|h|inc|o|a))", re.ASCII
 )
-_PORTS: Final = tuple(f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³")
+_PORTS: Final = tuple(
+    f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"
+)
 _DEVICES: Final = frozenset(("con", "prn", "aux", "nul", "conin$", "conout$", *_PORTS))
 """Names that Windows reserves in every folder, with any suffix."""
 
 
 def path_problem(path: str) -> str:
-    """Return why a file must not be written at this path below a folder; "" if it may."""
+    """Return why a file must not be written at this path below a folder; "" if it
+    may.
+    """
     pure, windows = PurePosixPath(path), PureWindowsPath(path)
-    leaves = pure.is_absolute() or ".." in windows.parts or windows.drive or "\\" in path
+    leaves = (
+        pure.is_absolute() or ".." in windows.parts or windows.drive or "\\" in path
+    )
     if leaves or str(pure) != path or not pure.parts:
         return "leaves its folder"
     if ":" in path or not path.isprintable():
@@ -40,12 +48,16 @@ def path_problem(path: str) -> str:
 
 
 def module_file_problem(path: str, others: Iterable[str] = ()) -> str:
-    """Return why a module must not contribute this file besides `others`; "" if it may."""
+    """Return why a module must not contribute this file besides `others`; "" if it
+    may.
+    """
     if problem := path_problem(path):
         return problem
     if not _MODULE_FILE.fullmatch(path):
         suffixes = ", ".join(_SUFFIXES)
-        return f"is not {BACKEND_FILES_DIR}/NAME/FILE with one of the suffixes {suffixes}"
+        return (
+            f"is not {BACKEND_FILES_DIR}/NAME/FILE with one of the suffixes {suffixes}"
+        )
     if any(path.casefold() == other.casefold() and path != other for other in others):
         return "differs from another one in case only"
     return ""

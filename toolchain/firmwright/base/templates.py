@@ -1,4 +1,5 @@
-"""The settings of all Jinja2 templates, which are in the folder `templates` of a package.
+"""The settings of all Jinja2 templates, which are in the folder `templates` of a
+package.
 
 Jinja2 is imported when a template is rendered, since few verbs do that.
 """
@@ -12,14 +13,17 @@ if TYPE_CHECKING:
 
 @cache
 def template_environment(*packages: str, autoescape: bool = False) -> "Environment":
-    """Return the settings for the templates of packages; the first with a template provides it.
+    """Return the settings for the templates of packages; the first with a template
+    provides it.
 
     The filter `n` groups the digits of a number, `signed` also has its sign.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "templates") for package in packages]),
+        loader=ChoiceLoader(
+            [PackageLoader(package, "templates") for package in packages]
+        ),
         autoescape=autoescape,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -43,5 +47,7 @@ def template_errors() -> tuple[type[Exception], ...]:
 
 
 def to_unicode(text: str) -> str:
-    """Return a text that can be stored: bytes of file names that are not UTF-8 become escapes."""
+    """Return a text that can be stored: bytes of file names that are not UTF-8 become
+    escapes.
+    """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

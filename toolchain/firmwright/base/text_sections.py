@@ -1,4 +1,5 @@
-"""Texts in files next to the modules that use them: `MODULE.c.in` for C, `MODULE.txt` for tables.
+"""Texts in files next to the modules that use them: `MODULE.c.in` for C, `MODULE.txt`
+for tables.
 
 A section begins with the line `---- NAME`, which is a comment in C.
 """
@@ -14,8 +15,13 @@ _HEAD = re.compile(r"^(?:/\* )?---- (\w+)(?: \*/)?\n", re.MULTILINE)
 
 def read_sections(module: str, suffix: str = ".c.in") -> dict[str, str]:
     """Return the sections of the file of a module (`__file__`) by name."""
-    _, *parts = _HEAD.split(Path(module).with_suffix(suffix).read_text(encoding="utf-8"))
-    return {name: body.rstrip("\n") for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    _, *parts = _HEAD.split(
+        Path(module).with_suffix(suffix).read_text(encoding="utf-8")
+    )
+    return {
+        name: body.rstrip("\n")
+        for name, body in zip(parts[::2], parts[1::2], strict=True)
+    }
 
 
 def fill_text(text: str, **values: object) -> str:
@@ -24,7 +30,9 @@ def fill_text(text: str, **values: object) -> str:
 
 
 def insert_sections(sections: Mapping[str, str], name: str, kind: str = "") -> str:
-    """Return the section `name`, with section PART or PART_kind for each line `$PART`."""
+    """Return the section `name`, with section PART or PART_kind for each line
+    `$PART`.
+    """
 
     def part(line: re.Match[str]) -> str:
         return indent(sections[line[2] + kind], line[1])

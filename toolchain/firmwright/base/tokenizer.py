@@ -1,9 +1,9 @@
 """Tokenizer of the IR's text format, and functions that format tokens.
 
-Errors are ModelErrors at FILE:LINE:COLUMN, counted from 1. `;` and `//` start comments. Identifiers
-may contain dots (`nn.conv2d`). `%name` and `@name` are quoted if they hold characters other than
-letters, digits, `_`, `.` and `$`. A minus before digits belongs to the number unless an operand
-precedes it. `inf` and `nan` are floats.
+Errors are ModelErrors at FILE:LINE:COLUMN, counted from 1. `;` and `//` start comments.
+Identifiers may contain dots (`nn.conv2d`). `%name` and `@name` are quoted if they hold
+characters other than letters, digits, `_`, `.` and `$`. A minus before digits belongs
+to the number unless an operand precedes it. `inf` and `nan` are floats.
 """
 
 import enum
@@ -28,7 +28,9 @@ class TokenKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token: `text` as written, `value` decoded (a name without its sigil, a number)."""
+    """One token: `text` as written, `value` decoded (a name without its sigil, a
+    number).
+    """
 
     kind: TokenKind
     text: str
@@ -51,7 +53,9 @@ _TOKEN = re.compile(
 )
 _OPERAND_END = re.compile(r"[A-Za-z0-9_.$)\]\"]")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.$]+\Z")
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL
+)
 _SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _WRITTEN_ESCAPES = {value: f"\\{key}" for key, value in _SIMPLE_ESCAPES.items()}
 
@@ -114,7 +118,10 @@ class Tokenizer:
 
     def at(self, text: str) -> bool:
         """Whether the next token is this punctuation or identifier."""
-        return self.peek.text == text and self.peek.kind in (TokenKind.PUNCT, TokenKind.IDENT)
+        return self.peek.text == text and self.peek.kind in (
+            TokenKind.PUNCT,
+            TokenKind.IDENT,
+        )
 
     def accept(self, text: str) -> bool:
         """Consume the next token if it matches; return whether it did."""
@@ -124,7 +131,9 @@ class Tokenizer:
         return True
 
     def expect(self, text: str) -> Token:
-        """Consume this punctuation or identifier; ModelError if the next token is different."""
+        """Consume this punctuation or identifier; ModelError if the next token is
+        different.
+        """
         if not self.at(text):
             raise self.error(f"found {self._describe(self.peek)}, expected {text!r}.")
         return self.next()
@@ -150,7 +159,9 @@ class Tokenizer:
             try:
                 return float(token.value)
             except OverflowError:
-                raise self.error(f"{token.text} is too large for a float.", token) from None
+                raise self.error(
+                    f"{token.text} is too large for a float.", token
+                ) from None
         return float(self._take(TokenKind.FLOAT).value)
 
     def where(self, token: Token | None = None) -> str:
@@ -161,7 +172,9 @@ class Tokenizer:
 
     def _take(self, kind: TokenKind) -> Token:
         if self.peek.kind is not kind:
-            raise self.error(f"found {self._describe(self.peek)}, expected {kind.value}.")
+            raise self.error(
+                f"found {self._describe(self.peek)}, expected {kind.value}."
+            )
         return self.next()
 
     def _where(self, offset: int) -> str:
@@ -186,7 +199,9 @@ class Tokenizer:
             return Token(TokenKind.END, "", "", start)
         if match is None:
             char = self._text[start]
-            what = "an unterminated string" if char in '"%@' else "an unexpected character"
+            what = (
+                "an unterminated string" if char in '"%@' else "an unexpected character"
+            )
             raise ModelError(f"{what}, {char!r}.", where=self._where(start))
         kind, text = match.lastgroup, match.group()
         follows_operand = start > 0 and _OPERAND_END.match(self._text, start - 1)
@@ -223,7 +238,9 @@ class Tokenizer:
     def _end_of_number(self, text: str, start: int) -> None:
         after = self._text[start + len(text) : start + len(text) + 1]
         if after and (after.isalnum() or after == "_"):
-            raise ModelError(f"the number {text}{after} is malformed.", where=self._where(start))
+            raise ModelError(
+                f"the number {text}{after} is malformed.", where=self._where(start)
+            )
 
     def _unquote(self, text: str, start: int) -> str:
         def decode(match: re.Match[str]) -> str:

@@ -1,8 +1,10 @@
-"""What the user trusts: programs by name, and files and folders of which the code may run here.
+"""What the user trusts: programs by name, and files and folders of which the code may
+run here.
 
-Firmwright runs its own code, installed packages, and what the command line names. Code that comes
-with data (C in a module, keys of a project file that run something, the build files of a project
-folder) runs only if the user trusts the file that brings it, or a folder above it.
+Firmwright runs its own code, installed packages, and what the command line names. Code
+that comes with data (C in a module, keys of a project file that run something, the
+build files of a project folder) runs only if the user trusts the file that brings it,
+or a folder above it.
 """
 
 import os
@@ -12,7 +14,9 @@ from typing import Final
 from firmwright.base.errors import UsageError
 
 TRUST_VARIABLE: Final = "FIRMWRIGHT_TRUST"
-"""The trusted programs, and absolute paths of files and folders, separated as in PATH."""
+"""The trusted programs, and absolute paths of files and folders, separated as in
+PATH.
+"""
 
 
 def trusts_program(program: str) -> bool:
@@ -20,7 +24,9 @@ def trusts_program(program: str) -> bool:
 
 
 def trusts_path(path: str | Path) -> bool:
-    """Return whether the user trusts this file or folder, or a folder that contains it."""
+    """Return whether the user trusts this file or folder, or a folder that contains
+    it.
+    """
     trusted = {Path(item).resolve() for item in _trusted() if Path(item).is_absolute()}
     resolved = Path(path).resolve()
     return not trusted.isdisjoint((resolved, *resolved.parents))
@@ -28,7 +34,10 @@ def trusts_path(path: str | Path) -> bool:
 
 def untrusted_error(what: str, path: str | Path) -> UsageError:
     """Return the error about code in `path` that would run on this computer."""
-    hint = f"read {path}; if you trust it, add --trust {path}, which lets its code run on this PC."
+    hint = (
+        f"read {path}; if you trust it, add --trust {path}, which lets its code run on "
+        "this PC."
+    )
     return UsageError(what, where=str(path), hint=hint)
 
 
@@ -46,4 +55,6 @@ def trusted_value(text: str) -> str:
 
 
 def _trusted() -> list[str]:
-    return [item for item in os.environ.get(TRUST_VARIABLE, "").split(os.pathsep) if item]
+    return [
+        item for item in os.environ.get(TRUST_VARIABLE, "").split(os.pathsep) if item
+    ]

@@ -1,4 +1,6 @@
-"""Kinds of values in files that users or tools may have changed, and what violates them."""
+"""Kinds of values in files that users or tools may have changed, and what violates
+them.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +44,8 @@ def matching(pattern: str, description: str) -> Kind:
 
 def list_of(kind: Kind, description: str) -> Kind:
     return Kind(
-        description, lambda value: isinstance(value, list) and all(map(kind.includes, value))
+        description,
+        lambda value: isinstance(value, list) and all(map(kind.includes, value)),
     )
 
 
@@ -50,7 +53,9 @@ def mapping_of(kind: Kind, description: str) -> Kind:
     """Return the kind of the objects with values of `kind`."""
     return Kind(
         description,
-        lambda value: isinstance(value, dict) and all(map(kind.includes, value.values())),
+        lambda value: (
+            isinstance(value, dict) and all(map(kind.includes, value.values()))
+        ),
     )
 
 
@@ -75,12 +80,17 @@ WORD: Final = Kind("a name", _is_name)
 def wrong_values(
     values: Mapping[str, object], kinds: Mapping[str, Kind], where: str
 ) -> Iterator[str]:
-    """Yield a clause for each key of `kinds` that is missing or has a value of another kind."""
+    """Yield a clause for each key of `kinds` that is missing or has a value of another
+    kind.
+    """
     for key, kind in kinds.items():
         if key not in values:
             yield f"has no {where}{key}"
         elif not kind.includes(values[key]):
-            yield f"has the {where}{key} {shortened(values[key])}, which is not {kind.description}"
+            yield (
+                f"has the {where}{key} {shortened(values[key])}, which is not "
+                f"{kind.description}"
+            )
 
 
 def shortened(value: object) -> str:

@@ -1,12 +1,14 @@
 """Lossless code of weight bytes with three code lengths (decision 0081).
 
-The values nearest to a center have the shortest prefix code, those around them a longer one, and
-all others the longest. Values in order have codes in order, so a decoder needs no table of them.
+The values nearest to a center have the shortest prefix code, those around them a longer
+one, and all others the longest. Values in order have codes in order, so a decoder needs
+no table of them.
 
-A coded array of 16-bit words begins with a row for each range of values, in the order of the codes:
-the last code, in the upper bits of a word of ones, its length, and the first value less the first
-code. The positions of the blocks follow, two words each, then the bits of each block, from the
-highest, padded to a word, and a word that a decoder may read ahead.
+A coded array of 16-bit words begins with a row for each range of values, in the order
+of the codes: the last code, in the upper bits of a word of ones, its length, and the
+first value less the first code. The positions of the blocks follow, two words each,
+then the bits of each block, from the highest, padded to a word, and a word that a
+decoder may read ahead.
 """
 
 from itertools import combinations
@@ -38,19 +40,26 @@ def encode_blocks(blocks: NDArray[np.uint8]) -> NDArray[np.uint16]:
 
 def decode_block(coded: Array, block: int, count: int) -> NDArray[np.uint8]:
     """Return the `count` bytes of a block, as the decoder in the generated C does."""
-    header, (low, high) = coded[:HEADER_WORDS], coded[HEADER_WORDS + 2 * block :][:2].tolist()
+    header, (low, high) = (
+        coded[:HEADER_WORDS],
+        coded[HEADER_WORDS + 2 * block :][:2].tolist(),
+    )
     bits = "".join(f"{word:016b}" for word in coded[low + (high << _WORD) :].tolist())
     at, values = 0, np.zeros(count, np.uint8)
     for index in range(count):
         code = int(bits[at : at + _WORD], 2)
-        _, length, offset = next(row for row in header.reshape(-1, 3).tolist() if code <= row[0])
+        _, length, offset = next(
+            row for row in header.reshape(-1, 3).tolist() if code <= row[0]
+        )
         values[index] = (code >> (_WORD - length)) + offset & 0xFF
         at += length
     return values
 
 
 def _assign_codes(counts: NDArray[np.int64]) -> tuple[list[int], dict[int, str]]:
-    """Return the rows of the header and the code of each value, with the fewest bits in total."""
+    """Return the rows of the header and the code of each value, with the fewest bits in
+    total.
+    """
     values = np.arange(_VALUES)
     distance = np.abs((values - values[:, None] + 128) % _VALUES - 128)
     center = int(np.argmin(distance @ counts))
@@ -74,7 +83,8 @@ def _assign_codes(counts: NDArray[np.int64]) -> tuple[list[int], dict[int, str]]
 
 
 def _code_lengths(counts: NDArray[np.int64]) -> tuple[tuple[int, ...], int, int]:
-    """Return the lengths for four ranges, and the numbers of values before the second and last.
+    """Return the lengths for four ranges, and the numbers of values before the second
+    and last.
 
     `counts` are in the order of the distance from the center.
     """

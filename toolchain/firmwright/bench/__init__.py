@@ -1,1 +1,3 @@
-"""Benchmarks: models on boards, measured here and compared with figures of other systems."""
+"""Benchmarks: models on boards, measured here and compared with figures of other
+systems.
+"""

@@ -1,4 +1,6 @@
-"""Calibration of a board's modeled cycles by a chip, which runs micro-benchmarks and models."""
+"""Calibration of a board's modeled cycles by a chip, which runs micro-benchmarks and
+models.
+"""
 
 import json
 import math
@@ -30,7 +32,9 @@ _SOURCE = Path(__file__).with_name("micro_benchmarks.c")
 _RUNS = 5
 _MORE_WAIT_STATES = 4
 _CLEARLY = 0.05
-"""The difference between programs in flash and others (natural logarithm) that is explained."""
+"""The difference between programs in flash and others (natural logarithm) that is
+explained.
+"""
 _ENOUGH_MODELS = 3
 """With fewer models, micro-benchmarks are part of the range."""
 
@@ -50,16 +54,25 @@ class CalibrationPoint:
 
 def micro_benchmarks() -> IRModule:
     """Return a module with one operator for each function of micro_benchmarks.c."""
-    text, word = _SOURCE.read_text(encoding="utf-8"), next(t for t in DTYPES if t.name == "int32")
+    text, word = (
+        _SOURCE.read_text(encoding="utf-8"),
+        next(t for t in DTYPES if t.name == "int32"),
+    )
     x = Value("x", TensorType((1024,), word, None))
     calls = []
     for name in re.findall(r"void bench_(\w+)\(.*\);", text):
         sources = {_SOURCE.name: text}
-        op = CustomOp(name, f"bench_{name}", sources, lambda call, arrays: (), domain=__name__)
+        op = CustomOp(
+            name, f"bench_{name}", sources, lambda call, arrays: (), domain=__name__
+        )
         CUSTOM_OPS.register(op)
         attrs = CustomAttrs(domain=__name__, name=name, data="")
-        calls.append(Call("custom", (x,), (Value(name, TensorType((2,), word, None)),), attrs))
-    main = Function("main", (x,), tuple(calls), tuple(call.outputs[0] for call in calls))
+        calls.append(
+            Call("custom", (x,), (Value(name, TensorType((2,), word, None)),), attrs)
+        )
+    main = Function(
+        "main", (x,), tuple(calls), tuple(call.outputs[0] for call in calls)
+    )
     return IRModule("calibration", {"main": main}, {}, entry_name="main")
 
 
@@ -69,7 +82,9 @@ def calibrate(
     open_chip: Callable[[Compilation, Variant], ModelSession],
     board_dirs: Sequence[Path] = (),
 ) -> tuple[tuple[CalibrationPoint, ...], Calibration]:
-    """Measure micro-benchmarks, then models; `open_chip` flashes the variant of a compilation."""
+    """Measure micro-benchmarks, then models; `open_chip` flashes the variant of a
+    compilation.
+    """
     dirs, points = tuple(board_dirs), []
     small = compile_for(micro_benchmarks(), board_name, board_dirs=dirs)
     board = replace(small.board, calibration=None)
@@ -86,14 +101,20 @@ def calibrate(
         with open_chip(compiled, "release") as session:
             sample = measured_sample(compiled.module.io.inputs)
             cycles = median_low(session.device.measurements(sample, _RUNS))
-        share = measure_instructions(compiled, timing_board=_with_wait_states(board, waits)).total
+        share = measure_instructions(
+            compiled, timing_board=_with_wait_states(board, waits)
+        ).total
         points.append(CalibrationPoint(model.name, cycles, share.cycles or 0))
     ranged = points if len(points) >= _ENOUGH_MODELS else [*benchmarks, *points]
     calibration = Calibration(
-        scale=round(math.exp(fmean(math.log(p.ratio) for p in points or benchmarks)), 3),
+        scale=round(
+            math.exp(fmean(math.log(p.ratio) for p in points or benchmarks)), 3
+        ),
         least=math.floor(1000 * min(p.ratio for p in ranged)) / 1000,
         most=math.ceil(1000 * max(p.ratio for p in ranged)) / 1000,
-        measured=", ".join([f"{date.today()} with micro-benchmarks", *(p.name for p in points)]),
+        measured=", ".join(
+            [f"{date.today()} with micro-benchmarks", *(p.name for p in points)]
+        ),
         wait_states=waits,
     )
     return (*benchmarks, *points), calibration
@@ -102,12 +123,18 @@ def calibrate(
 def _explain(
     compiled: Compilation, board: Board, measured: Mapping[str, int]
 ) -> tuple[int | None, tuple[CalibrationPoint, ...]]:
-    """Return the wait states that explain the measured cycles best, and the points with these."""
+    """Return the wait states that explain the measured cycles best, and the points with
+    these.
+    """
 
     def points(waits: int | None) -> tuple[CalibrationPoint, ...]:
-        counts = measure_instructions(compiled, timing_board=_with_wait_states(board, waits))
+        counts = measure_instructions(
+            compiled, timing_board=_with_wait_states(board, waits)
+        )
         return tuple(
-            CalibrationPoint(op.name, measured[op.name], counts.operators[op.index].cycles or 0)
+            CalibrationPoint(
+                op.name, measured[op.name], counts.operators[op.index].cycles or 0
+            )
             for op in compiled.summary.operators
         )
 
@@ -120,7 +147,9 @@ def _explain(
 
 
 def _flash_difference(points: Sequence[CalibrationPoint]) -> float:
-    """Return the difference of the mean ratios of programs that wait for flash and of others."""
+    """Return the difference of the mean ratios of programs that wait for flash and of
+    others.
+    """
     waiting: list[float] = []
     others: list[float] = []
     for point in points:
@@ -131,7 +160,9 @@ def _flash_difference(points: Sequence[CalibrationPoint]) -> float:
 
 def _with_wait_states(board: Board, waits: int | None) -> Board:
     flash = replace(board.flash, wait_states=waits)
-    return replace(board, memory=tuple(flash if r == board.flash else r for r in board.memory))
+    return replace(
+        board, memory=tuple(flash if r == board.flash else r for r in board.memory)
+    )
 
 
 def write_calibration(
@@ -140,7 +171,9 @@ def write_calibration(
     """Write `place/BOARD/board.toml`: the board's file with the calibration."""
     text = board_file(board, (place, *board_dirs)).read_text(encoding="utf-8")
     text = re.sub(r"(?ms)^\[calibration\].*?(?=^\[|\Z)", "", text).rstrip()
-    keys = {key: value for key, value in asdict(calibration).items() if value is not None}
+    keys = {
+        key: value for key, value in asdict(calibration).items() if value is not None
+    }
     table = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
     file = place / board / BOARD_FILE
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -17,10 +17,11 @@ from firmwright.flows.model.model import load_model
 
 @dataclass(frozen=True, slots=True)
 class CompileCost:
-    """The cost of loading and compiling a model; if `problem` is set, it was not compiled.
+    """The cost of loading and compiling a model; if `problem` is set, it was not
+    compiled.
 
-    `model_bytes` is the size of the file, or of the constants if these are larger. `peak_bytes`
-    excludes the memory of the program itself.
+    `model_bytes` is the size of the file, or of the constants if these are larger.
+    `peak_bytes` excludes the memory of the program itself.
     """
 
     model: str
@@ -40,7 +41,9 @@ class CompileCost:
         return self.peak_bytes / max(self.model_bytes, 1)
 
 
-def measure_compile_costs(models: Sequence[Path], boards: Sequence[str]) -> list[CompileCost]:
+def measure_compile_costs(
+    models: Sequence[Path], boards: Sequence[str]
+) -> list[CompileCost]:
     """Compile each model for each board; raise UsageError on Windows."""
     if sys.platform == "win32":
         raise UsageError("Windows does not report the peak memory of a process.")
@@ -60,7 +63,9 @@ def _measure(path: Path, board: str) -> CompileCost:
     constants = sum(item.size_bytes for item in compiled.imported.constants.values())
     model_bytes = max(path.stat().st_size, constants)
     operators = len(compiled.summary.operators)
-    return CompileCost(path.name, board, operators, model_bytes, round(seconds, 2), peak_bytes)
+    return CompileCost(
+        path.name, board, operators, model_bytes, round(seconds, 2), peak_bytes
+    )
 
 
 def _peak_bytes() -> int:

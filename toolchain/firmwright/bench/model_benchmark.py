@@ -1,4 +1,6 @@
-"""Benchmark every model on every board: instructions, memory, flash, and compile time."""
+"""Benchmark every model on every board: instructions, memory, flash, and compile
+time.
+"""
 
 import logging
 import time
@@ -26,7 +28,9 @@ BALANCED = "balanced"
 _HERE = Executor()
 STREAM_INPUT_SUFFIX = "+rows"
 """Suffix of a mode in which the input is streamed row by row."""
-MODES = tuple(goal + rows for goal in OPTIMIZE_GOALS for rows in ("", STREAM_INPUT_SUFFIX))
+MODES = tuple(
+    goal + rows for goal in OPTIMIZE_GOALS for rows in ("", STREAM_INPUT_SUFFIX)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,8 @@ class PeerResult:
 class BenchmarkRow:
     """One model on one board in one mode; if `problem` is set, nothing was measured.
 
-    `count` is in `unit` (instructions, cycles or ns); `flash_bytes` and `stack_bytes` are the
-    model's.
+    `count` is in `unit` (instructions, cycles or ns); `flash_bytes` and `stack_bytes`
+    are the model's.
     """
 
     model: str
@@ -69,7 +73,9 @@ class BenchmarkRow:
 
 
 def find_models(folder: str) -> tuple[Path, ...]:
-    """Return the model files in `folder` by name, by default those of the bundled example."""
+    """Return the model files in `folder` by name, by default those of the bundled
+    example.
+    """
     return find_model_files(folder) if folder else (digits_dir() / "digits.tflite",)
 
 
@@ -82,7 +88,9 @@ def measure_models(
 ) -> tuple[BenchmarkRow, ...]:
     is_local = not isinstance(executor, DaskExecutor)
     calls = [
-        partial(measure_model, path, board, mode, None if is_local else path.read_bytes())
+        partial(
+            measure_model, path, board, mode, None if is_local else path.read_bytes()
+        )
         for path, board, mode in product(models, boards, modes)
     ]
     return tuple(
@@ -91,7 +99,9 @@ def measure_models(
     )
 
 
-def measure_model(path: Path, board: str, mode: str, content: bytes | None = None) -> BenchmarkRow:
+def measure_model(
+    path: Path, board: str, mode: str, content: bytes | None = None
+) -> BenchmarkRow:
     """Measure one model; the row has no figures of other systems."""
     core = load_board(board).core
     try:
@@ -103,8 +113,13 @@ def measure_model(path: Path, board: str, mode: str, content: bytes | None = Non
 
 def _row(path: Path, board: str, core: str, mode: str) -> BenchmarkRow:
     start = time.perf_counter()
-    goal, by_rows = mode.removesuffix(STREAM_INPUT_SUFFIX), mode.endswith(STREAM_INPUT_SUFFIX)
-    compiled = compile_for(load_model(path), board, optimize=goal, stream_input_rows=by_rows)
+    goal, by_rows = (
+        mode.removesuffix(STREAM_INPUT_SUFFIX),
+        mode.endswith(STREAM_INPUT_SUFFIX),
+    )
+    compiled = compile_for(
+        load_model(path), board, optimize=goal, stream_input_rows=by_rows
+    )
     seconds = time.perf_counter() - start
     image, summary = build_image(compiled), compiled.summary
     unit, count = _count(compiled, image)

@@ -18,7 +18,8 @@ REFERENCE_PEER = "TFLM + CMSIS-NN"
 class PeerFigure:
     """One figure of another system; `core` is "any" if it does not depend on the core.
 
-    `script` measured it with the `commit` of the public `source`; else "by hand" or "published".
+    `script` measured it with the `commit` of the public `source`; else "by hand" or
+    "published".
     """
 
     peer: str
@@ -46,11 +47,17 @@ def read_peers(path: Path | None = None) -> tuple[PeerFigure, ...]:
         rows = list(csv.DictReader(io.StringIO(read_input_text(file))))
         return tuple(map(_peer_figure, rows))
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"the peers' figures cannot be read: {error}.", where=str(file)) from error
+        raise UsageError(
+            f"the peers' figures cannot be read: {error}.", where=str(file)
+        ) from error
 
 
-def find_figure(figures: Sequence[PeerFigure], *, model: str, core: str, metric: str) -> int | None:
-    """Return the rounded value of the first figure of REFERENCE_PEER that matches, or None."""
+def find_figure(
+    figures: Sequence[PeerFigure], *, model: str, core: str, metric: str
+) -> int | None:
+    """Return the rounded value of the first figure of REFERENCE_PEER that matches, or
+    None.
+    """
     key = (REFERENCE_PEER, core, model, metric)
     found = (f.value for f in figures if (f.peer, f.core, f.model, f.metric) == key)
     return next(map(round, found), None)

@@ -1,4 +1,6 @@
-"""Exact counts of models on boards: modeled cycles of a run, and the accuracy of the cost model."""
+"""Exact counts of models on boards: modeled cycles of a run, and the accuracy of the
+cost model.
+"""
 
 import itertools
 import logging
@@ -8,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firmwright.base.errors import DoesNotFitError, FirmwrightError, UnsupportedError
-from firmwright.flows.measure.instruction_counts import InstructionCounts, measure_instructions
+from firmwright.flows.measure.instruction_counts import (
+    InstructionCounts,
+    measure_instructions,
+)
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.model import load_model
 from firmwright.flows.predict.cost_prediction import predict_instructions
@@ -19,7 +24,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ModeledRun:
-    """`silicon_range` are the cycles that published figures support; None without figures."""
+    """`silicon_range` are the cycles that published figures support; None without
+    figures.
+    """
 
     model: str
     board: str
@@ -52,7 +59,9 @@ def _runs(
     modes: Sequence[str],
     *skipped: type[FirmwrightError],
 ) -> Iterator[tuple[str, str, str, Compilation, InstructionCounts]]:
-    """Yield name, board, goal, compilation and counts; log and omit those with errors `skipped`."""
+    """Yield name, board, goal, compilation and counts; log and omit those with errors
+    `skipped`.
+    """
     for path in models:
         model = load_model(path)
         for board, mode in itertools.product(boards, modes):
@@ -66,16 +75,22 @@ def _runs(
 def measure_modeled_cycles(
     models: Sequence[Path], boards: Sequence[str], modes: Sequence[str]
 ) -> Iterator[ModeledRun]:
-    """Yield a row for each model, board and goal; models that do not fit are skipped."""
+    """Yield a row for each model, board and goal; models that do not fit are
+    skipped.
+    """
     for name, board, mode, _, run in _runs(models, boards, modes, DoesNotFitError):
         total = (run.total.instructions, run.total.cycles, run.silicon_range)
         yield ModeledRun(name, board, mode, *total)
 
 
-def compare_predictions(models: Sequence[Path], boards: Sequence[str]) -> Iterator[Prediction]:
+def compare_predictions(
+    models: Sequence[Path], boards: Sequence[str]
+) -> Iterator[Prediction]:
     """Yield a comparison for every layer of each model on each board, in that order."""
     skipped = (DoesNotFitError, UnsupportedError)
-    for name, board, _, compiled, exact in _runs(models, boards, ["balanced"], *skipped):
+    for name, board, _, compiled, exact in _runs(
+        models, boards, ["balanced"], *skipped
+    ):
         predictions = predict_instructions(compiled)
         for op in compiled.summary.operators:
             counts = predictions[op.index], exact.operators[op.index].instructions

@@ -17,7 +17,8 @@ from firmwright.targets.disassembly import Instruction, InstructionKind
 class SiliconPoint:
     """Code with published cycles on a chip, and its events counted in QEMU.
 
-    `counts` names the file of its most frequent instructions, `flash` the flash for the plugin.
+    `counts` names the file of its most frequent instructions, `flash` the flash for the
+    plugin.
     """
 
     code: str
@@ -35,7 +36,9 @@ class SiliconPoint:
     source: str
 
     def modeled_cycles(self, timing: CoreTiming) -> float:
-        """Return the cycles; rare instructions take the average of those in the file."""
+        """Return the cycles; rare instructions take the average of those in the
+        file.
+        """
         path = list(_read_path(benchmarks_dir() / "silicon" / self.counts))
         rate = modeled_cycles(timing, path) / sum(step.count for step in path)
         stalls = self.fetch_stalls + self.data_stalls
@@ -77,5 +80,9 @@ def _read_path(file: Path) -> Iterator[Executed]:
         sets = ("writes", "reads", "address_registers")
         writes, reads, address = (frozenset(row[name].split()) for name in sets)
         kind, words = cast(InstructionKind, row["kind"]), int(row["words"])
-        instruction = Instruction(int(row["size_bytes"]), kind, words, writes, reads, address)
-        yield Executed(int(row["address"]), instruction, int(row["count"]), int(row["taken"]))
+        instruction = Instruction(
+            int(row["size_bytes"]), kind, words, writes, reads, address
+        )
+        yield Executed(
+            int(row["address"]), instruction, int(row["count"]), int(row["taken"])
+        )

@@ -1,4 +1,6 @@
-"""CPU time of whole commands, from the start of Python to its end, each in a new process."""
+"""CPU time of whole commands, from the start of Python to its end, each in a new
+process.
+"""
 
 import os
 import sys
@@ -18,13 +20,16 @@ from firmwright.base.errors import UsageError
 from firmwright.base.import_path import trusted_import_path
 
 RUNS = 7
-"""The runs of each command; the least time is the one that other programs disturb least."""
+"""The runs of each command; the least time is the one that other programs disturb
+least.
+"""
 _TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class VerbCost:
-    """The least user and system time of a command, or the `problem` with which it ended.
+    """The least user and system time of a command, or the `problem` with which it
+    ended.
 
     `other_seconds` is the time of the same command in another version, if there is one.
     """
@@ -62,23 +67,31 @@ def measure_verb_costs(
     *,
     runs: int = RUNS,
 ) -> list[VerbCost]:
-    """Measure `ops`, `inspect` of each model, and `compile` of each model for each board.
+    """Measure `ops`, `inspect` of each model, and `compile` of each model for each
+    board.
 
-    `other_version` is the folder with the package `firmwright` of another version. The versions
-    take turns, so that the load of the computer is the same for both.
+    `other_version` is the folder with the package `firmwright` of another version. The
+    versions take turns, so that the load of the computer is the same for both.
 
     Raises:
-        UsageError: `other_version` has no such package, or the system is Windows, which does not
-            report the CPU time of processes that have ended.
+        UsageError: `other_version` has no such package, or the system is Windows, which
+            does not report the CPU time of processes that have ended.
     """
     if sys.platform == "win32":
-        raise UsageError("Windows does not report the CPU time of a process that has ended.")
-    if other_version is not None and not (other_version / "firmwright" / "__main__.py").is_file():
+        raise UsageError(
+            "Windows does not report the CPU time of a process that has ended."
+        )
+    if (
+        other_version is not None
+        and not (other_version / "firmwright" / "__main__.py").is_file()
+    ):
         what = "the folder has no package firmwright."
         hint = "the folder `toolchain` of a checkout of another version."
         raise UsageError(what, where=str(other_version), hint=hint)
     commands = [_Command("ops"), *(_Command("inspect", model) for model in models)]
-    commands += [_Command("compile", model, board) for model, board in product(models, boards)]
+    commands += [
+        _Command("compile", model, board) for model, board in product(models, boards)
+    ]
     return [_measure(command, other_version, runs) for command in commands]
 
 
@@ -95,14 +108,20 @@ def _measure(command: _Command, other_version: Path | None, runs: int) -> VerbCo
             seconds, problem = _run(command, other_version)
             if problem:
                 problem = f"{other_version}: {problem}"
-                return VerbCost(command.verb, model, command.board, min(own), problem=problem)
+                return VerbCost(
+                    command.verb, model, command.board, min(own), problem=problem
+                )
             others.append(seconds)
     other_seconds = round(min(others), 3) if others else None
-    return VerbCost(command.verb, model, command.board, round(min(own), 3), other_seconds)
+    return VerbCost(
+        command.verb, model, command.board, round(min(own), 3), other_seconds
+    )
 
 
 def _run(command: _Command, version: Path | None) -> tuple[float, str]:
-    """Return the CPU seconds of one run, and the last line that it printed if it failed."""
+    """Return the CPU seconds of one run, and the last line that it printed if it
+    failed.
+    """
     environment: dict[str, str] = {}
     if version is not None:
         folders = [str(version.absolute()), *trusted_import_path()]
@@ -112,7 +131,10 @@ def _run(command: _Command, version: Path | None) -> tuple[float, str]:
         line = python_command("firmwright", *command.words(Path(folder)))
         before = _children_seconds()
         status, output = run_program(
-            line, f"firmwright {command.verb}", timeout_s=_TIMEOUT_S, environment=environment
+            line,
+            f"firmwright {command.verb}",
+            timeout_s=_TIMEOUT_S,
+            environment=environment,
         )
         seconds = _children_seconds() - before
     last_line = output.strip().rpartition("\n")[2]

@@ -1,8 +1,8 @@
 """Settings of the chip's clock tree for the frequency that start-up sets.
 
-Settings are exact and within the limits of the manual and data sheet named at each entry of
-`CLOCK_TREES`. Of several solutions, the one with the highest comparison frequency is chosen, then
-the one with the lowest PLL output.
+Settings are exact and within the limits of the manual and data sheet named at each
+entry of `CLOCK_TREES`. Of several solutions, the one with the highest comparison
+frequency is chosen, then the one with the lowest PLL output.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,9 @@ BUS_DIVIDER: Final = "_DIVIDER"
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A clock driver, the frequencies of source and processor, and the driver's macros."""
+    """A clock driver, the frequencies of source and processor, and the driver's
+    macros.
+    """
 
     driver: str
     source_hz: int
@@ -30,13 +32,17 @@ class Clock:
     settings: Settings
 
     def bus_divider(self, bus: str) -> int | None:
-        """Return the divider from the processor's clock to the bus; None for an unknown bus."""
+        """Return the divider from the processor's clock to the bus; None for an unknown
+        bus.
+        """
         return dict(self.settings).get(bus + BUS_DIVIDER)
 
 
 @dataclass(frozen=True, slots=True)
 class ClockTree:
-    """A clock driver with its settings and limits; the source is internal with `internal_hz`."""
+    """A clock driver with its settings and limits; the source is internal with
+    `internal_hz`.
+    """
 
     driver: str
     settings: Callable[[int, int], Settings]
@@ -47,7 +53,9 @@ class ClockTree:
     def solve(self, source_hz: int, hz: int) -> Settings:
         """Return the settings; ValueError names a violated limit."""
         if self.internal_hz is None and not _within(source_hz, self.crystal_mhz):
-            raise ValueError(f"the crystal has {_format_range(self.crystal_mhz)} on this chip")
+            raise ValueError(
+                f"the crystal has {_format_range(self.crystal_mhz)} on this chip"
+            )
         if not _within(hz, self.processor_mhz):
             limits = _format_range(self.processor_mhz)
             raise ValueError(f"the processor runs at {limits} on this chip")
@@ -56,7 +64,9 @@ class ClockTree:
 
 @dataclass(frozen=True, slots=True)
 class Pll:
-    """A PLL: source / m * n / p, with the allowed factors and frequency limits in MHz."""
+    """A PLL: source / m * n / p, with the allowed factors and frequency limits in
+    MHz.
+    """
 
     m: range
     n: range
@@ -95,11 +105,15 @@ def _stm32f103(crystal_hz: int, hz: int) -> Settings:
     return (("PLL_MULTIPLIER", multiplier), ("FLASH_WAITS", waits), *dividers)
 
 
-_STM32F4_PLL: Final = Pll(range(2, 64), range(50, 433), (2, 4, 6, 8), (1, 2), (100, 432))
+_STM32F4_PLL: Final = Pll(
+    range(2, 64), range(50, 433), (2, 4, 6, 8), (1, 2), (100, 432)
+)
 
 
 def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, data_cache: bool) -> Settings:
-    pll = zip(("PLL_M", "PLL_N", "PLL_P"), _STM32F4_PLL.solve(crystal_hz, hz), strict=True)
+    pll = zip(
+        ("PLL_M", "PLL_N", "PLL_P"), _STM32F4_PLL.solve(crystal_hz, hz), strict=True
+    )
     return (
         *pll,
         ("APB1_DIVIDER", _divider(hz, apb1_hz)),
@@ -119,19 +133,31 @@ def _stm32l4r5(source_hz: int, hz: int) -> Settings:
     m, n, r = pll.solve(source_hz, hz)
     boost = hz > 80 * _MHZ
     waits = _waits(hz, 20 * _MHZ if boost else 16 * _MHZ)
-    return (("PLL_M", m), ("PLL_N", n), ("PLL_R", r), ("BOOST", int(boost)), ("FLASH_WAITS", waits))
+    return (
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_R", r),
+        ("BOOST", int(boost)),
+        ("FLASH_WAITS", waits),
+    )
 
 
 def _stm32u575(source_hz: int, hz: int) -> Settings:
     pll = Pll(range(1, 17), range(4, 513), range(2, 129, 2), (4, 16), (128, 544))
     m, n, r = pll.solve(source_hz, hz)
     input_range, waits = 3 if source_hz // m >= 8 * _MHZ else 0, _waits(hz, 32 * _MHZ)
-    pll_settings = (("PLL_M", m), ("PLL_N", n), ("PLL_R", r), ("PLL_RANGE", input_range))
+    pll_settings = (
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_R", r),
+        ("PLL_RANGE", input_range),
+    )
     return (*pll_settings, ("FLASH_WAITS", waits))
 
 
 def _stm32h743(source_hz: int, hz: int) -> Settings:
-    """Return the settings for revision Y: half of the clock on the AHB, a quarter on the APBs.
+    """Return the settings for revision Y: half of the clock on the AHB, a quarter on
+    the APBs.
 
     The flash's wait states and programming delay follow the clock of its bus.
     """
@@ -150,13 +176,19 @@ def _stm32h743(source_hz: int, hz: int) -> Settings:
 
 
 def _rp2(crystal_hz: int, hz: int) -> Settings:
-    """Solve hz = crystal * feedback / (first * second) with the highest VCO frequency."""
+    """Solve hz = crystal * feedback / (first * second) with the highest VCO
+    frequency.
+    """
     ways = []
     for first in range(1, 8):
         for second in range(1, first + 1):
             feedback, rest = divmod(hz * first * second, crystal_hz)
             vco_hz = feedback * crystal_hz
-            if not rest and 16 <= feedback <= 320 and 750 * _MHZ <= vco_hz <= 1600 * _MHZ:
+            if (
+                not rest
+                and 16 <= feedback <= 320
+                and 750 * _MHZ <= vco_hz <= 1600 * _MHZ
+            ):
                 ways.append((vco_hz, first, second, feedback))
     if not ways:
         raise ValueError(_NO_SETTING)
@@ -170,11 +202,18 @@ def _rp2(crystal_hz: int, hz: int) -> Settings:
 
 
 def _fe310(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings; the flash (2 * FLASH_HALF_DIVIDER) reads at up to 50 MHz (03h)."""
+    """Return the settings; the flash (2 * FLASH_HALF_DIVIDER) reads at up to 50 MHz
+    (03h).
+    """
     pll = Pll(range(1, 5), range(2, 129, 2), (2, 4, 8), (6, 12), (384, 768))
     r, f, q = pll.solve(crystal_hz, hz)
     flash_half_divider = divide_up(hz, 2 * 50 * _MHZ)
-    return (("PLL_R", r), ("PLL_F", f), ("PLL_Q", q), ("FLASH_HALF_DIVIDER", flash_half_divider))
+    return (
+        ("PLL_R", r),
+        ("PLL_F", f),
+        ("PLL_Q", q),
+        ("FLASH_HALF_DIVIDER", flash_half_divider),
+    )
 
 
 def _multiplier(crystal_hz: int, hz: int) -> int:
@@ -229,7 +268,9 @@ def read_clock(table: TomlTable, port: str) -> Clock:
     trees = CLOCK_TREES[port]
     tree = trees[table.choice("driver", tuple(trees))]
     is_internal = tree.internal_hz is not None
-    table.expect_keys(("driver", "hz") if is_internal else ("driver", "crystal_hz", "hz"))
+    table.expect_keys(
+        ("driver", "hz") if is_internal else ("driver", "crystal_hz", "hz")
+    )
     source_hz = tree.internal_hz or table.integer("crystal_hz", minimum=1)
     hz = table.integer("hz", minimum=1)
     try:

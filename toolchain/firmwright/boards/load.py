@@ -1,7 +1,8 @@
 """Finds, reads and creates board files.
 
-Search order: the caller's directories, FIRMWRIGHT_BOARDS, installed packages (entry points of group
-`firmwright.boards`: a module next to its board folders, or a path), the project's own boards.
+Search order: the caller's directories, FIRMWRIGHT_BOARDS, installed packages (entry
+points of group `firmwright.boards`: a module next to its board folders, or a path), the
+project's own boards.
 """
 
 import difflib
@@ -27,7 +28,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
-    """Return the board called `name`; a BoardError suggests similar names if there is none.
+    """Return the board called `name`; a BoardError suggests similar names if there is
+    none.
 
     "EMULATED@CHIP" is the first board with the memory sizes and flash of the second.
     """
@@ -62,7 +64,9 @@ def list_boards(extra_dirs: Sequence[Path] = ()) -> tuple[Board, ...]:
 
 
 def search_path(extra_dirs: Sequence[Path] = ()) -> tuple[Path, ...]:
-    named = [Path(p) for p in os.environ.get("FIRMWRIGHT_BOARDS", "").split(os.pathsep) if p]
+    named = [
+        Path(p) for p in os.environ.get("FIRMWRIGHT_BOARDS", "").split(os.pathsep) if p
+    ]
     return (*extra_dirs, *named, *_installed_dirs(), boards_dir())
 
 
@@ -76,12 +80,16 @@ def _installed_dirs() -> tuple[Path, ...]:
             found.append(Path(value))
         else:
             where = f"{ENTRY_POINT_GROUP}: {point.name} = {point.value}"
-            raise BoardError("this entry point is neither a module nor a path.", where=where)
+            raise BoardError(
+                "this entry point is neither a module nor a path.", where=where
+            )
     return tuple(found)
 
 
 def _board_names(directories: Sequence[Path]) -> list[str]:
-    return sorted({file.parent.name for d in directories for file in d.glob("*/board.toml")})
+    return sorted(
+        {file.parent.name for d in directories for file in d.glob("*/board.toml")}
+    )
 
 
 def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
@@ -90,14 +98,20 @@ def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
         file = directory / "soc" / f"{name}.toml"
         if Path(name).name == name and file.is_file():
             return TomlTable(_parse_toml(file), f"soc/{file.name}")
-    names = sorted({file.stem for d in directories for file in (d / "soc").glob("*.toml")})
-    raise table.error("soc", f"there is no file soc/{name}.toml.", f"{_similar(name, names)}.")
+    names = sorted(
+        {file.stem for d in directories for file in (d / "soc").glob("*.toml")}
+    )
+    raise table.error(
+        "soc", f"there is no file soc/{name}.toml.", f"{_similar(name, names)}."
+    )
 
 
 def _similar(name: str, names: list[str]) -> str:
     """Return the names that begin with `name`, or the most similar ones, or all."""
     longer = [other for other in names if name and other.startswith(name)]
-    return ", ".join(longer or difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names)
+    return ", ".join(
+        longer or difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names
+    )
 
 
 def _parse_toml(file: Path) -> dict[str, object]:
@@ -112,15 +126,21 @@ def _parse_toml(file: Path) -> dict[str, object]:
         raise BoardError(f"this is not TOML: {problem}.", where=where) from problem
 
 
-def create_board(name: str, like: str, place: Path, extra_dirs: Sequence[Path] = ()) -> Path:
-    """Write `place/name/board.toml`, a copy of the board `like` with a new name and description."""
+def create_board(
+    name: str, like: str, place: Path, extra_dirs: Sequence[Path] = ()
+) -> Path:
+    """Write `place/name/board.toml`, a copy of the board `like` with a new name and
+    description.
+    """
     if not _NAME.fullmatch(name) or name == "soc":
         hint = "small letters, digits, '-', '_' and '.', a letter or digit first."
         raise UsageError(f"{name!r} is not a valid board name.", hint=hint)
     board = load_board(like, extra_dirs)
     file = place / name / BOARD_FILE
     if file.exists():
-        raise UsageError("a board of that name exists.", where=str(file), hint="another name.")
+        raise UsageError(
+            "a board of that name exists.", where=str(file), hint="another name."
+        )
     text = board_file(like, extra_dirs).read_text(encoding="utf-8")
     for key, value in (
         ("name", name),

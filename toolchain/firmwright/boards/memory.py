@@ -9,7 +9,9 @@ MemoryKind = Literal["flash", "ram"]
 ADDRESSES: Final = 1 << 32
 SMALL_CACHE_BYTES: Final = 2048
 BANDWIDTH: Final = 4.0
-"""The bytes per cycle of memory that states no bandwidth: 32 bits without wait states."""
+"""The bytes per cycle of memory that states no bandwidth: 32 bits without wait
+states.
+"""
 SERIAL_BANDWIDTH: Final = 0.5
 """Slower flash makes a run wait for constants in spite of a large cache."""
 
@@ -29,14 +31,16 @@ def _read_pool_name(table: TomlTable, key: str) -> str:
 class MemoryRegion:
     """The addresses `[start, start + size_bytes)`.
 
-    `pool` and `const_pool` name the region's memory pool and constant pool; "" means none.
-    `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If `targets` is not
-    empty, only kernels of these target kinds may use the pool. `cache_line` is the line size of the
-    region's data cache; 0 means no cache. Accelerators cannot access `tightly_coupled` memory.
-    A flash region is read in lines of `read_bytes` with `wait_states` each (None is unknown), and
-    has caches of `instruction_cache` and `data_cache` bytes with `cache_ways` ways; 0 is fully
-    associative. With `unified_cache`, the first serves data as well. With `prefetch`, the next line
-    is read during execution. A RAM region with `ramfunc` has hot functions, copied at start-up.
+    `pool` and `const_pool` name the region's memory pool and constant pool; "" means
+    none. `bandwidth` is in bytes per cycle, `latency` in cycles; None means unknown. If
+    `targets` is not empty, only kernels of these target kinds may use the pool.
+    `cache_line` is the line size of the region's data cache; 0 means no cache.
+    Accelerators cannot access `tightly_coupled` memory. A flash region is read in lines
+    of `read_bytes` with `wait_states` each (None is unknown), and has caches of
+    `instruction_cache` and `data_cache` bytes with `cache_ways` ways; 0 is fully
+    associative. With `unified_cache`, the first serves data as well. With `prefetch`,
+    the next line is read during execution. A RAM region with `ramfunc` has hot
+    functions, copied at start-up.
     """
 
     name: Annotated[str, TomlKey(read=_read_identifier)]
@@ -61,14 +65,22 @@ class MemoryRegion:
 
     @property
     def has_small_cache(self) -> bool:
-        """Whether loops of unrolled kernels would be read from slow flash again and again."""
-        return bool(self.wait_states) and 0 < self.instruction_cache <= SMALL_CACHE_BYTES
+        """Whether loops of unrolled kernels would be read from slow flash again and
+        again.
+        """
+        return (
+            bool(self.wait_states) and 0 < self.instruction_cache <= SMALL_CACHE_BYTES
+        )
 
     @property
     def read_bandwidth(self) -> float | None:
-        """Return the bytes of constants read in a cycle; None if unknown or mostly cached."""
+        """Return the bytes of constants read in a cycle; None if unknown or mostly
+        cached.
+        """
         speed = self.read_bytes / (1 + (self.wait_states or 0))
-        slow = self.has_small_cache or (self.instruction_cache and speed < SERIAL_BANDWIDTH)
+        slow = self.has_small_cache or (
+            self.instruction_cache and speed < SERIAL_BANDWIDTH
+        )
         return self.bandwidth or (speed if slow else None)
 
     @property
@@ -96,7 +108,9 @@ def read_memory_regions(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]
     return tuple(regions)
 
 
-def _check_region(table: TomlTable, region: MemoryRegion, earlier: list[MemoryRegion]) -> None:
+def _check_region(
+    table: TomlTable, region: MemoryRegion, earlier: list[MemoryRegion]
+) -> None:
     if region.end > ADDRESSES:
         raise table.error("size", f"it ends at {region.end:#x}, above 32 bits.")
     if region.cache_line & (region.cache_line - 1):
@@ -104,13 +118,19 @@ def _check_region(table: TomlTable, region: MemoryRegion, earlier: list[MemoryRe
     if region.pool and region.kind != "ram":
         raise table.error("pool", "only a region of kind ram can hold a pool.")
     if region.ramfunc and region.kind != "ram":
-        raise table.error("ramfunc", "only a region of kind ram can hold copied functions.")
+        raise table.error(
+            "ramfunc", "only a region of kind ram can hold copied functions."
+        )
     for other in earlier:
         if region.name == other.name:
             raise table.error("name", f"two regions are called {other.name}.")
         for key in ("pool", "const_pool"):
             if getattr(region, key) and getattr(region, key) == getattr(other, key):
-                raise table.error(key, f"{other.name} already defines a pool of this name.")
+                raise table.error(
+                    key, f"{other.name} already defines a pool of this name."
+                )
         if region.start < other.end and other.start < region.end:
             at = max(region.start, other.start)
-            raise table.error("start", f"{region.name} overlaps {other.name} at {at:#x}.")
+            raise table.error(
+                "start", f"{region.name} overlaps {other.name} at {at:#x}."
+            )

@@ -18,7 +18,14 @@ RegisterWrites = tuple[tuple[int, int], ...]
 
 CONSOLES: Final = {
     "host": ("stdio",),
-    "cortex_m": ("cmsdk_uart", "nrf51_uart", "rp2_uart", "rtt", "stm32_usart", "stm32f1_usart"),
+    "cortex_m": (
+        "cmsdk_uart",
+        "nrf51_uart",
+        "rp2_uart",
+        "rtt",
+        "stm32_usart",
+        "stm32f1_usart",
+    ),
     "riscv32": ("ns16550", "sifive_uart"),
 }
 COUNTERS: Final = {
@@ -59,7 +66,9 @@ def read_register_writes(table: TomlTable, key: str) -> RegisterWrites:
     for address, word in pairs:
         if address % 4 or max(address, word) >= ADDRESSES or min(address, word) < 0:
             raise table.error(
-                key, f"[{address:#x}, {word:#x}] is not a pair of an aligned address and a word."
+                key,
+                f"[{address:#x}, {word:#x}] is not a pair of an aligned address and a "
+                "word.",
             )
     return pairs
 
@@ -80,7 +89,8 @@ def _read_scale(table: TomlTable, key: str) -> tuple[int, int]:
     scale = table.integers(key)
     if len(scale) != 2 or min(scale) < 1:
         raise table.error(
-            key, f"expected [numerator, denominator], both at least 1, found {list(scale)}."
+            key,
+            f"expected [numerator, denominator], both at least 1, found {list(scale)}.",
         )
     return scale[0], scale[1]
 
@@ -89,9 +99,10 @@ def _read_scale(table: TomlTable, key: str) -> tuple[int, int]:
 class Console:
     """The serial port of the link.
 
-    `gpio` is the address of the first GPIO port, `function` the pins' alternate function. The baud
-    rate divider counts `steps` per period of `clock_hz` or, if that is 0, of the clock of `bus`.
-    `enable` lists pairs (address, bits) of register bits to set first.
+    `gpio` is the address of the first GPIO port, `function` the pins' alternate
+    function. The baud rate divider counts `steps` per period of `clock_hz` or, if that
+    is 0, of the clock of `bus`. `enable` lists pairs (address, bits) of register bits
+    to set first.
     """
 
     driver: Annotated[str, TomlKey(choices=CONSOLES)]
@@ -118,7 +129,9 @@ class PerformanceCounter:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Identical cores, `count` in all; the registers at `base` start all but the main core."""
+    """Identical cores, `count` in all; the registers at `base` start all but the main
+    core.
+    """
 
     driver: Annotated[str, TomlKey(choices=CORES_DRIVERS)]
     base: int
@@ -127,9 +140,11 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class DmaController:
-    """A DMA controller for memory-to-memory copies; `interrupt` signals the end of a copy.
+    """A DMA controller for memory-to-memory copies; `interrupt` signals the end of a
+    copy.
 
-    A copy takes `setup` cycles, the time of its bytes, and `burst_cycles` for each `burst` bytes.
+    A copy takes `setup` cycles, the time of its bytes, and `burst_cycles` for each
+    `burst` bytes.
     """
 
     driver: Annotated[str, TomlKey(choices=DMA_DRIVERS)]
@@ -151,7 +166,9 @@ class DmaController:
 
 @dataclass(frozen=True, slots=True)
 class Watchdog:
-    """A watchdog, clocked at `clock_hz`, that resets the chip after `timeout_ms` without a kick."""
+    """A watchdog, clocked at `clock_hz`, that resets the chip after `timeout_ms`
+    without a kick.
+    """
 
     driver: Annotated[str, TomlKey(choices=WATCHDOG_DRIVERS)]
     base: int
@@ -164,27 +181,35 @@ class Watchdog:
         return self.clock_hz * self.timeout_ms // 1000
 
 
-def require_driver_keys(table: TomlTable, driver: str, keys: Mapping[str, Sequence[str]]) -> None:
-    """Raise BoardError unless `table` has the keys that the driver requires, with a value."""
+def require_driver_keys(
+    table: TomlTable, driver: str, keys: Mapping[str, Sequence[str]]
+) -> None:
+    """Raise BoardError unless `table` has the keys that the driver requires, with a
+    value.
+    """
     for key in keys.get(driver, ()):
         if not table.has(key) or table.is_empty(key):
             what = f"the driver {driver} requires this key."
-            raise table.error(key, what, "boards/README.md describes the keys of each driver.")
+            raise table.error(
+                key, what, "boards/README.md describes the keys of each driver."
+            )
 
 
 def read_console(table: TomlTable, port: str, clock: Clock | None) -> Console:
     """Read `[console]`.
 
     Raises:
-        BoardError: a key that the driver requires is missing, or `clock` has no divider for the
-            console's bus.
+        BoardError: a key that the driver requires is missing, or `clock` has no divider
+            for the console's bus.
     """
     console = read_table(table, Console, port)
     require_driver_keys(table, console.driver, CONSOLE_KEYS)
     if console.gpio:
         require_driver_keys(table, console.driver, CONSOLE_KEYS_WITH_GPIO)
     if console.bus and (clock is None or clock.bus_divider(console.bus) is None):
-        raise table.error("bus", f"no clock of this board defines the divider of {console.bus!r}.")
+        raise table.error(
+            "bus", f"no clock of this board defines the divider of {console.bus!r}."
+        )
     return console
 
 
@@ -196,7 +221,9 @@ def read_counter(table: TomlTable, port: str) -> PerformanceCounter:
 
 
 def read_watchdog(table: TomlTable, port: str, clock_hz: int) -> Watchdog | None:
-    """Read `[watchdog]`; None without a time-out. `clock_hz` is the chip's clock after reset."""
+    """Read `[watchdog]`; None without a time-out. `clock_hz` is the chip's clock after
+    reset.
+    """
     watchdog = read_table(table, Watchdog, port)
     watchdog = replace(watchdog, clock_hz=watchdog.clock_hz or clock_hz)
     if watchdog.ticks > _WATCHDOG_TICKS_MAX:
@@ -209,7 +236,9 @@ def read_watchdog(table: TomlTable, port: str, clock_hz: int) -> Watchdog | None
 
 
 def copy_channels(dma: DmaController | None, *, is_host: bool) -> tuple[str, ...]:
-    """Return the device names of the DMA channels in `--devices` and virtual devices."""
+    """Return the device names of the DMA channels in `--devices` and virtual
+    devices.
+    """
     count = HOST_CHANNELS if is_host else 0 if dma is None else dma.channels
     return tuple(f"dma{number}" for number in range(count))
 

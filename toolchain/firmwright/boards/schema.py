@@ -10,12 +10,19 @@ from firmwright.boards import peripherals, trust
 from firmwright.boards.clock import Clock, read_clock
 from firmwright.boards.extension_tables import read_extension_tables, table_readers
 from firmwright.boards.flash_tools import FlashTools, read_flash_tools
-from firmwright.boards.memory import BANDWIDTH, MemoryKind, MemoryRegion, read_memory_regions
+from firmwright.boards.memory import (
+    BANDWIDTH,
+    MemoryKind,
+    MemoryRegion,
+    read_memory_regions,
+)
 from firmwright.boards.toml_table import TomlKey, TomlTable, check_keys, read_table
 from firmwright.ir.core import PoolInfo
 
 Compiler = Literal["gcc", "clang", "zig"]
-"""The compiler of the models. zig also replaces the toolchain's runtime, C library and linker."""
+"""The compiler of the models. zig also replaces the toolchain's runtime, C library and
+linker.
+"""
 RunKind = Literal["host", "qemu", "serial", "plugin"]
 Validation = Literal["emulated", "built", "hardware"]
 
@@ -36,7 +43,9 @@ CORES: Final = (
 POOL_ALIGN: Final = 16
 MEMORY_ALIGN: Final = 0x1_0000
 STACK_BYTES_MIN: Final = 320
-"""A fault report needs up to 160 bytes including the link's, and may use half of the stack."""
+"""A fault report needs up to 160 bytes including the link's, and may use half of the
+stack.
+"""
 LINK_PAYLOAD_BYTES: Final = 256
 LINK_PAYLOAD_BYTES_MIN: Final = 64
 LINK_PAYLOAD_BYTES_MAX: Final = 65000
@@ -46,7 +55,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """How firmware is started; for an emulator its `program`, `machine` and arguments."""
+    """How firmware is started; for an emulator its `program`, `machine` and
+    arguments.
+    """
 
     kind: RunKind
     program: str = ""
@@ -56,22 +67,31 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bytes reserved for the stack, and for the runtime if it shares RAM with a pool.
+    """The bytes reserved for the stack, and for the runtime if it shares RAM with a
+    pool.
 
-    With `fit_stack`, the planner reserves `stack_bytes`, and the image its computed worst case.
+    With `fit_stack`, the planner reserves `stack_bytes`, and the image its computed
+    worst case.
     """
 
     stack_bytes: Annotated[int, TomlKey("stack", minimum=STACK_BYTES_MIN)]
     runtime_bytes: Annotated[int, TomlKey("runtime")] = 1536
     fit_stack: bool = False
     link_payload_bytes: Annotated[
-        int, TomlKey("link_payload", minimum=LINK_PAYLOAD_BYTES_MIN, maximum=LINK_PAYLOAD_BYTES_MAX)
+        int,
+        TomlKey(
+            "link_payload",
+            minimum=LINK_PAYLOAD_BYTES_MIN,
+            maximum=LINK_PAYLOAD_BYTES_MAX,
+        ),
     ] = LINK_PAYLOAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A chip's factor of modeled cycles, measured `least` to `most`, and its flash wait states."""
+    """A chip's factor of modeled cycles, measured `least` to `most`, and its flash wait
+    states.
+    """
 
     scale: Annotated[float, TomlKey(read=TomlTable.number)]
     least: Annotated[float, TomlKey(read=TomlTable.number)]
@@ -82,7 +102,9 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """A board: the source of compiler flags, linker script, memory pools and sessions."""
+    """A board: the source of compiler flags, linker script, memory pools and
+    sessions.
+    """
 
     name: str
     description: str
@@ -102,9 +124,13 @@ class Board:
     reset: Annotated[
         peripherals.RegisterWrites, TomlKey(read=peripherals.read_register_writes)
     ] = ()
-    """Register writes that restart the chip, in order; empty if the core can restart itself."""
+    """Register writes that restart the chip, in order; empty if the core can restart
+    itself.
+    """
     pipeline: str = ""
-    """The implementation of the core, for modeled cycles, if `core` is an instruction set."""
+    """The implementation of the core, for modeled cycles, if `core` is an instruction
+    set.
+    """
     caches: bool = False
     """Whether start-up enables the caches of the core."""
     boot: str = ""
@@ -120,7 +146,9 @@ class Board:
     """What extensions read from their tables; see `table`."""
 
     def table(self, kind: type[T]) -> T | None:
-        """Return what an extension read from its table, by its type; None without the table."""
+        """Return what an extension read from its table, by its type; None without the
+        table.
+        """
         return next((value for value in self.tables if isinstance(value, kind)), None)
 
     @property
@@ -156,7 +184,9 @@ class Board:
     def ramfunc(self) -> MemoryRegion | None:
         """The RAM region for hot functions, if flash has wait states."""
         regions = (r for r in self.memory if r.ramfunc)
-        return next(regions, None) if not self.is_host and self.flash.wait_states else None
+        return (
+            next(regions, None) if not self.is_host and self.flash.wait_states else None
+        )
 
     def pools(self) -> tuple[PoolInfo, ...]:
         """Return the planner's pools; the first RAM's excludes stack and runtime."""
@@ -181,7 +211,9 @@ class Board:
         )
 
     def const_pools(self) -> tuple[PoolInfo, ...]:
-        """Return the constant pools: the program's flash and regions with `const_pool`."""
+        """Return the constant pools: the program's flash and regions with
+        `const_pool`.
+        """
         if self.is_host:
             return ()
         return tuple(
@@ -198,7 +230,11 @@ class Board:
     @property
     def relocates_vectors(self) -> bool:
         """Whether start-up sets the address of the vector table."""
-        return self.run.kind == "serial" and self.port == "cortex_m" and self.core != "cortex-m0"
+        return (
+            self.run.kind == "serial"
+            and self.port == "cortex_m"
+            and self.core != "cortex-m0"
+        )
 
     @property
     def console_hz(self) -> int:
@@ -207,18 +243,26 @@ class Board:
 
     @property
     def console_raised_hz(self) -> int:
-        """The console's clock frequency once start-up code has raised the processor clock."""
+        """The console's clock frequency once start-up code has raised the processor
+        clock.
+        """
         if self.console.clock_hz or self.clock is None:
             return self.console_hz
         return self.clock.hz // (self.clock.bus_divider(self.console.bus) or 1)
 
     @property
     def external(self) -> MemoryRegion | None:
-        """The region that emulates memory outside the address space; None if the board has none."""
+        """The region that emulates memory outside the address space; None if the board
+        has none.
+        """
         return next((r for r in self.memory if r.const_pool), None)
 
     def _pool_bytes(self, region: MemoryRegion) -> int:
-        reserved = self.limits.stack_bytes + self.limits.runtime_bytes if region == self.ram else 0
+        reserved = (
+            self.limits.stack_bytes + self.limits.runtime_bytes
+            if region == self.ram
+            else 0
+        )
         return (region.size_bytes - reserved) // POOL_ALIGN * POOL_ALIGN
 
     def _total(self, kind: MemoryKind) -> int | None:
@@ -228,7 +272,9 @@ class Board:
 
 
 def with_memory_of(board: Board, chip: Board) -> Board:
-    """Return an emulated `board` with the regions of a chip of the same core, moved to its own."""
+    """Return an emulated `board` with the regions of a chip of the same core, moved to
+    its own.
+    """
     if chip.core != board.core or board.run.kind != "qemu":
         what = f"{board.name} cannot emulate {chip.name}."
         raise BoardError(what, hint=f"an emulated board with a {chip.core}.")
@@ -244,7 +290,9 @@ def with_memory_of(board: Board, chip: Board) -> Board:
 
 
 def read_board(table: TomlTable, name: str) -> Board:
-    """Read the board of the folder `name`; BoardError if the file violates the schema."""
+    """Read the board of the folder `name`; BoardError if the file violates the
+    schema.
+    """
     readers = table_readers()
     more_keys = ("soc", *readers)
     check_keys(table, Board, more_keys)
@@ -276,11 +324,19 @@ def read_board(table: TomlTable, name: str) -> Board:
         counter=peripherals.read_counter(table.subtable("counter"), port),
         run=_read_run(table.subtable("run")),
         limits=_read_limits(table.subtable("limits"), memory),
-        boot=table.choice("boot", peripherals.BOOTS.get(port, ())) if table.has("boot") else "",
+        boot=(
+            table.choice("boot", peripherals.BOOTS.get(port, ()))
+            if table.has("boot")
+            else ""
+        ),
         flash_tools=read_flash_tools(table.subtable("flash")),
-        watchdog=optional("watchdog", lambda own: peripherals.read_watchdog(own, port, clock_hz)),
+        watchdog=optional(
+            "watchdog", lambda own: peripherals.read_watchdog(own, port, clock_hz)
+        ),
         cores=optional("cores", lambda own: read_table(own, peripherals.Cores, port)),
-        dma=optional("dma", lambda own: read_table(own, peripherals.DmaController, port)),
+        dma=optional(
+            "dma", lambda own: read_table(own, peripherals.DmaController, port)
+        ),
         calibration=calibration,
         tables=read_extension_tables(table, memory, readers),
     )
@@ -301,6 +357,9 @@ def _read_limits(table: TomlTable, memory: tuple[MemoryRegion, ...]) -> Limits:
     ram_bytes = next((r.size_bytes for r in memory if r.kind == "ram"), None)
     reserved = limits.stack_bytes + limits.runtime_bytes
     if ram_bytes is not None and reserved >= ram_bytes:
-        what = f"stack and runtime reserve {reserved} bytes, but the RAM has {ram_bytes} bytes."
+        what = (
+            f"stack and runtime reserve {reserved} bytes, but the RAM has {ram_bytes} "
+            "bytes."
+        )
         raise table.error("stack", what)
     return limits

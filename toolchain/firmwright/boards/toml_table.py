@@ -1,4 +1,6 @@
-"""Reading of TOML tables into dataclasses; a board's table overrides its chip's key by key."""
+"""Reading of TOML tables into dataclasses; a board's table overrides its chip's key by
+key.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Choices = Sequence[str] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class TomlTable:
-    """The keys of one table of a file; `below` is the table of another file that it overrides."""
+    """The keys of one table of a file; `below` is the table of another file that it
+    overrides.
+    """
 
     values: Mapping[str, object]
     file: str
@@ -24,7 +28,9 @@ class TomlTable:
     below: TomlTable | None = None
 
     def where(self, key: str) -> str:
-        """Return `file:table.key` for the layer that holds the key, by default the top layer."""
+        """Return `file:table.key` for the layer that holds the key, by default the top
+        layer.
+        """
         layer = self._holder(key) or self
         return f"{layer.file}:{layer.path}{key}"
 
@@ -33,8 +39,14 @@ class TomlTable:
         for key in self.values:
             if key not in known:
                 near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.6)
-                hint = f"write {near[0]}." if near else f"one of {', '.join(sorted(known))}."
-                raise BoardError("unknown key.", where=f"{self.file}:{self.path}{key}", hint=hint)
+                hint = (
+                    f"write {near[0]}."
+                    if near
+                    else f"one of {', '.join(sorted(known))}."
+                )
+                raise BoardError(
+                    "unknown key.", where=f"{self.file}:{self.path}{key}", hint=hint
+                )
         if self.below is not None:
             self.below.expect_keys(known)
 
@@ -54,7 +66,12 @@ class TomlTable:
         return value
 
     def integer(
-        self, key: str, default: int | None = None, *, minimum: int = 0, maximum: int | None = None
+        self,
+        key: str,
+        default: int | None = None,
+        *,
+        minimum: int = 0,
+        maximum: int | None = None,
     ) -> int:
         value = self._typed(key, default, int, "an integer")
         if value < minimum:
@@ -75,17 +92,22 @@ class TomlTable:
     def boolean(self, key: str, *, default: bool | None = None) -> bool:
         return self._typed(key, default, bool, "true or false")
 
-    def strings(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
+    def strings(
+        self, key: str, default: Sequence[str] | None = None
+    ) -> tuple[str, ...]:
         return self._tuple(key, default, str, "a list of strings")
 
-    def integers(self, key: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+    def integers(
+        self, key: str, default: Sequence[int] | None = None
+    ) -> tuple[int, ...]:
         return self._tuple(key, default, int, "a list of integers")
 
     def pairs(self, key: str) -> tuple[tuple[int, int], ...]:
         """Read a list of pairs of integers; the default is an empty list."""
         value = self._get(key, ())
         if not isinstance(value, list | tuple) or not all(
-            isinstance(v, list) and len(v) == 2 and all(type(n) is int for n in v) for v in value
+            isinstance(v, list) and len(v) == 2 and all(type(n) is int for n in v)
+            for v in value
         ):
             raise self._wrong_type(key, "a list of pairs of integers", value)
         return tuple((v[0], v[1]) for v in value)
@@ -103,7 +125,9 @@ class TomlTable:
         return holder is not None and holder.values[key] in ("", [], {})
 
     def subtable(self, key: str) -> TomlTable:
-        """Return the table under `key` and the tables that it overrides; empty if absent."""
+        """Return the table under `key` and the tables that it overrides; empty if
+        absent.
+        """
         below = self.below.subtable(key) if self.below is not None else None
         value = self.values.get(key, {})
         if not isinstance(value, dict):
@@ -111,7 +135,9 @@ class TomlTable:
         return TomlTable(value, self.file, f"{self.path}{key}.", below)
 
     def subtables(self, key: str) -> tuple[TomlTable, ...]:
-        """Return the array of tables under `key` from the topmost layer that has the key."""
+        """Return the array of tables under `key` from the topmost layer that has the
+        key.
+        """
         holder = self._holder(key)
         if holder is None:
             return ()
@@ -119,7 +145,8 @@ class TomlTable:
         if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
             raise self._wrong_type(key, "an array of tables", value)
         return tuple(
-            TomlTable(v, holder.file, f"{holder.path}{key}[{i}].") for i, v in enumerate(value)
+            TomlTable(v, holder.file, f"{holder.path}{key}[{i}].")
+            for i, v in enumerate(value)
         )
 
     def _holder(self, key: str) -> TomlTable | None:
@@ -137,13 +164,19 @@ class TomlTable:
 
     def _typed(self, key: str, default: object, kind: type[T], expected: str) -> T:
         value = self._get(key, default)
-        if not isinstance(value, kind) or type(value) is not kind:  # a bool is not an integer
+        if (
+            not isinstance(value, kind) or type(value) is not kind
+        ):  # a bool is not an integer
             raise self._wrong_type(key, expected, value)
         return value
 
-    def _tuple(self, key: str, default: object, kind: type[T], expected: str) -> tuple[T, ...]:
+    def _tuple(
+        self, key: str, default: object, kind: type[T], expected: str
+    ) -> tuple[T, ...]:
         value = self._get(key, default)
-        if not isinstance(value, list | tuple) or not all(type(item) is kind for item in value):
+        if not isinstance(value, list | tuple) or not all(
+            type(item) is kind for item in value
+        ):
             raise self._wrong_type(key, expected, value)
         return tuple(value)
 
@@ -153,7 +186,8 @@ class TomlTable:
 
 @dataclass(frozen=True, slots=True)
 class TomlKey:
-    """The key of a dataclass field, by default its name, and the limits or reader of its value.
+    """The key of a dataclass field, by default its name, and the limits or reader of
+    its value.
 
     A field without a key (`has_key`) gets its value from the caller.
     """
@@ -167,9 +201,14 @@ class TomlKey:
 
 
 def read_table(
-    table: TomlTable, cls: type[T], port: str = "", more_keys: Sequence[str] = (), **values: Any
+    table: TomlTable,
+    cls: type[T],
+    port: str = "",
+    more_keys: Sequence[str] = (),
+    **values: Any,
 ) -> T:
-    """Return a `cls` with fields read from the keys of `table` according to their annotations.
+    """Return a `cls` with fields read from the keys of `table` according to their
+    annotations.
 
     `port` selects among choices by port; `values` are fields read by the caller.
     """
@@ -180,7 +219,9 @@ def read_table(
         if item.name not in values:
             default = None if item.default is MISSING else item.default
             key = spec.key or item.name
-            values[item.name] = _read_key(table, key, spec, hints[item.name], default, port)
+            values[item.name] = _read_key(
+                table, key, spec, hints[item.name], default, port
+            )
     return cls(**values)
 
 
@@ -208,7 +249,11 @@ def _read_key(
     if get_origin(hint) is Literal:
         return table.choice(key, get_args(hint), default)
     if spec.choices:
-        known = spec.choices.get(port, ()) if isinstance(spec.choices, Mapping) else spec.choices
+        known = (
+            spec.choices.get(port, ())
+            if isinstance(spec.choices, Mapping)
+            else spec.choices
+        )
         return table.choice(key, known, default)
     if hint is str:
         return table.text(key, default)

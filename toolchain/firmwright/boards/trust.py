@@ -1,9 +1,9 @@
 """Limits on the programs that a board file may start, and on their arguments.
 
-Unless the user trusts a program by name, a board file, which may come from anywhere, starts only
-compilers, QEMU's system emulators and known flash tools, with arguments that name parts of a
-processor or tool and no files. Semihosting is no such argument: with it, firmware opens files and
-starts programs of this computer.
+Unless the user trusts a program by name, a board file, which may come from anywhere,
+starts only compilers, QEMU's system emulators and known flash tools, with arguments
+that name parts of a processor or tool and no files. Semihosting is no such argument:
+with it, firmware opens files and starts programs of this computer.
 """
 
 import re
@@ -18,7 +18,8 @@ _EMULATOR: Final = re.compile(r"qemu-system-[a-z0-9_]+")
 _PROPERTIES: Final = r"[\w.+-]+(,[\w.-]+=(true|false|on|off|\d+))*"
 _MACHINE: Final = re.compile(_PROPERTIES, re.ASCII)
 _EMULATOR_ARGS: Final = re.compile(
-    rf"(-bios none|-cpu {_PROPERTIES}|-m \d+[MGk]?|-smp \d+|-global [\w.-]+=\d+| )*", re.ASCII
+    rf"(-bios none|-cpu {_PROPERTIES}|-m \d+[MGk]?|-smp \d+|-global [\w.-]+=\d+| )*",
+    re.ASCII,
 )
 _FLASH_ARGUMENT: Final = re.compile(r"[\w.:+=, -]*", re.ASCII)
 _OPENOCD_FILES: Final = re.compile(
@@ -26,24 +27,38 @@ _OPENOCD_FILES: Final = re.compile(
 )
 
 
-def check_compiler(table: TomlTable, toolchain: str, cpu_flags: tuple[str, ...]) -> None:
-    """Raise BoardError unless the values name a compiler on PATH and options of its processor."""
+def check_compiler(
+    table: TomlTable, toolchain: str, cpu_flags: tuple[str, ...]
+) -> None:
+    """Raise BoardError unless the values name a compiler on PATH and options of its
+    processor.
+    """
     if not re.fullmatch(TOOL_PREFIX, toolchain, re.ASCII):
         hint = "the prefix of a compiler on PATH, such as arm-none-eabi."
-        raise table.error("toolchain", f"{toolchain!r} is not a compiler's prefix.", hint)
+        raise table.error(
+            "toolchain", f"{toolchain!r} is not a compiler's prefix.", hint
+        )
     for flag in cpu_flags:
         if not re.fullmatch(MACHINE_FLAG, flag, re.ASCII):
             what = f"{flag!r} is not a machine option of gcc."
-            raise table.error("cpu_flags", what, "options such as -mcpu=cortex-m4 only.")
+            raise table.error(
+                "cpu_flags", what, "options such as -mcpu=cortex-m4 only."
+            )
 
 
-def check_emulator(table: TomlTable, program: str, machine: str, args: tuple[str, ...]) -> None:
-    """Raise BoardError unless the emulator and its arguments are harmless, or trusted."""
+def check_emulator(
+    table: TomlTable, program: str, machine: str, args: tuple[str, ...]
+) -> None:
+    """Raise BoardError unless the emulator and its arguments are harmless, or
+    trusted.
+    """
     if trusts_program(program):
         return
     hint = f"read the board file; if you trust it, add --trust {program}."
     if not _EMULATOR.fullmatch(program):
-        raise table.error("program", f"the board starts {program!r}, which is not QEMU.", hint)
+        raise table.error(
+            "program", f"the board starts {program!r}, which is not QEMU.", hint
+        )
     if not _MACHINE.fullmatch(machine):
         raise table.error("machine", f"{machine!r} is not the name of a machine.", hint)
     if not _EMULATOR_ARGS.fullmatch(" ".join(args)):
@@ -53,8 +68,15 @@ def check_emulator(table: TomlTable, program: str, machine: str, args: tuple[str
 
 def check_flash_argument(table: TomlTable, tool: str, argument: str) -> None:
     """Raise BoardError if the argument could make a flash tool read other files."""
-    if not (_OPENOCD_FILES if tool == "openocd" else _FLASH_ARGUMENT).fullmatch(argument):
-        files = "files in OpenOCD's folders interface, board and target, separated by blanks"
-        expected = files if tool == "openocd" else "letters, digits and any of _ . : + = , -"
+    if not (_OPENOCD_FILES if tool == "openocd" else _FLASH_ARGUMENT).fullmatch(
+        argument
+    ):
+        files = (
+            "files in OpenOCD's folders interface, board and target, separated by "
+            "blanks"
+        )
+        expected = (
+            files if tool == "openocd" else "letters, digits and any of _ . : + = , -"
+        )
         hint = f"{expected}; run the tool yourself with any other argument."
         raise table.error(tool, f"{argument!r} is not an argument for {tool}.", hint)

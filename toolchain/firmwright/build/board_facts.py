@@ -1,4 +1,6 @@
-"""Reads `board/board.json`, which may have been changed: each value is checked before use."""
+"""Reads `board/board.json`, which may have been changed: each value is checked before
+use.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -56,14 +58,17 @@ _REGION: Final[Mapping[str, Kind]] = {
 
 
 def read_board_facts(directory: Path) -> JsonObject:
-    """Return the content of board/board.json, of which each value has the kind that it must have.
+    """Return the content of board/board.json, of which each value has the kind that it
+    must have.
 
     Raise UsageError if there is no such file, or for the first wrong value.
     """
     file = directory / BOARD_FACTS
     if not file.is_file():
         hint = "firmwright compile MODEL --board B -o DIR, then build DIR."
-        raise UsageError("this is not a project folder.", where=str(directory), hint=hint)
+        raise UsageError(
+            "this is not a project folder.", where=str(directory), hint=hint
+        )
     facts = read_json_object(file)
     for problem in _problems(facts):
         what = f"{BOARD_FACTS} {problem}."
@@ -76,7 +81,9 @@ def read_json_object(file: Path) -> JsonObject:
     try:
         facts = parse_json(read_input_text(file))
     except (OSError, ValueError) as error:
-        raise UsageError(f"the file cannot be read: {error}.", where=str(file)) from error
+        raise UsageError(
+            f"the file cannot be read: {error}.", where=str(file)
+        ) from error
     if not isinstance(facts, Mapping):
         raise UsageError("the file has no JSON object.", where=str(file))
     return facts

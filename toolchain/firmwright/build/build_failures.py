@@ -20,7 +20,9 @@ class BuildFailure:
 
 @dataclass(frozen=True, slots=True)
 class _MachineLimit:
-    """A resource of this machine that the build used up, with its text in a compiler's output."""
+    """A resource of this machine that the build used up, with its text in a compiler's
+    output.
+    """
 
     pattern: re.Pattern[str]
     failure: BuildFailure
@@ -38,7 +40,8 @@ _MACHINE_LIMITS = (
         re.compile("no space left on device|disk quota exceeded", re.IGNORECASE),
         BuildFailure(
             "the build found no space left on the disk.",
-            "free space in the project's folder, in the cache (`firmwright cache`) and in /tmp.",
+            "free space in the project's folder, in the cache (`firmwright cache`) and "
+            "in /tmp.",
         ),
     ),
     _MachineLimit(
@@ -52,11 +55,15 @@ _MACHINE_LIMITS = (
 
 
 def explain_failure(project: Path, output: str) -> BuildFailure:
-    """Return the cause of a failed build of the folder `project`, given all that it printed."""
+    """Return the cause of a failed build of the folder `project`, given all that it
+    printed.
+    """
     for limit in _MACHINE_LIMITS:
         if limit.pattern.search(output):
             return limit.failure
-    return BuildFailure("SCons could not build the firmware.", _missing_file_hint(project, output))
+    return BuildFailure(
+        "SCons could not build the firmware.", _missing_file_hint(project, output)
+    )
 
 
 def _missing_file_hint(project: Path, output: str) -> str:
@@ -68,8 +75,14 @@ def _missing_file_hint(project: Path, output: str) -> str:
     wanted = header or f"that defines {function}"
     for folder in sorted(project.glob("backend/*")):
         files = sorted(folder.iterdir())
-        # A header may be missing in any backend; a function, in one whose files mention it.
-        if header or any(function in file.read_text(errors="replace") for file in files):
+        # A header may be missing in any backend; a function, in one whose files mention
+        # it.
+        if header or any(
+            function in file.read_text(errors="replace") for file in files
+        ):
             names = ", ".join(file.name for file in files)
-            return f"add the file {wanted} to `c_files` of the backend {folder.name}: now {names}."
+            return (
+                f"add the file {wanted} to `c_files` of the backend {folder.name}: now "
+                f"{names}."
+            )
     return ""

@@ -24,24 +24,31 @@ _LOWERING: Final = (
     (re.compile(r"addi? sp,sp,-(\d+)"), 10),  # RISC-V
     (re.compile(r"subq? \$0x([0-9a-f]+),%rsp"), 16),  # x86
 )
-"""Instructions that lower the stack pointer by a constant, and the numeric base of the constant."""
+"""Instructions that lower the stack pointer by a constant, and the numeric base of the
+constant.
+"""
 _LOWERING_BY_REGISTER: Final = re.compile(r"subs?(?:\.w)? sp, ?sp, ?[a-z]\w*")
 """Instructions that lower it by a computed size, as for an array of variable length."""
 _CLONE: Final = re.compile(r"(\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$")
 _MILLICODE: Final = re.compile(r"<__riscv_(save|restore)_(\d+)>")
 _MILLICODE_STEP_BYTES: Final = 16
-"""A caller's frame grows by this for each four registers that __riscv_save_N saves on RV32."""
+"""A caller's frame grows by this for each four registers that __riscv_save_N saves on
+RV32.
+"""
 _TABLE_INDEX: Final = re.compile(r"slli? \w+,\w+,0x2|sh2add .*")
 _TABLE_DISTANCE: Final = 12
-"""The most instructions between the index into a table of RISC-V addresses and the jump."""
+"""The most instructions between the index into a table of RISC-V addresses and the
+jump.
+"""
 
 
 @dataclass(slots=True)
 class FunctionCode:
     """The calls and the frame of a function; `calls` and `jumps` are addresses.
 
-    `calls_pointer`: it calls an address in a register, also by a last jump that follows no index
-    into a jump table; `jumps_to_register`: any jump to a register on RISC-V, `mov pc, rN` on Arm.
+    `calls_pointer`: it calls an address in a register, also by a last jump that follows
+    no index into a jump table; `jumps_to_register`: any jump to a register on RISC-V,
+    `mov pc, rN` on Arm.
     """
 
     name: str
@@ -62,7 +69,8 @@ class FunctionCode:
 
 
 def source_name(symbol: str) -> str:
-    """Return the name in the source of a symbol, which may be a clone such as `f.constprop.0`.
+    """Return the name in the source of a symbol, which may be a clone such as
+    `f.constprop.0`.
 
     gcc's `.su` files name the clones without their numbers.
     """
@@ -78,7 +86,9 @@ def read_functions(disassembly: str) -> dict[int, FunctionCode]:
         header = _HEADER.match(line)
         if header:
             address = int(header[1], 16)
-            current = functions.setdefault(address, FunctionCode(source_name(header[2])))
+            current = functions.setdefault(
+                address, FunctionCode(source_name(header[2]))
+            )
             recent.clear()
             continue
         instruction = _LINE.match(line)
@@ -89,7 +99,9 @@ def read_functions(disassembly: str) -> dict[int, FunctionCode]:
     return functions
 
 
-def _take(function: FunctionCode, mnemonic: str, operands: str, recent: deque[str]) -> None:
+def _take(
+    function: FunctionCode, mnemonic: str, operands: str, recent: deque[str]
+) -> None:
     """Add an instruction to its function; `recent` are the instructions before it."""
     function.frame_bytes += _pushed(mnemonic, operands)
     if _LOWERING_BY_REGISTER.match(f"{mnemonic} {operands}"):
@@ -104,7 +116,8 @@ def _take(function: FunctionCode, mnemonic: str, operands: str, recent: deque[st
     elif target and _JUMP.fullmatch(mnemonic):
         function.jumps.add(int(target[1], 16))
     elif mnemonic == ".word" and function.name.endswith("_veneer"):
-        # The linker's jump to far code: a table with the address, whose lowest bit means Thumb.
+        # The linker's jump to far code: a table with the address, whose lowest bit
+        # means Thumb.
         function.jumps.add(int(operands, 16) & ~1)
     elif _is_pointer_call(mnemonic, operands):
         function.calls_pointer = True
@@ -119,7 +132,9 @@ def _take(function: FunctionCode, mnemonic: str, operands: str, recent: deque[st
 
 
 def _is_pointer_call(mnemonic: str, operands: str) -> bool:
-    """Return whether an instruction calls through a register; on Arm, jumps are included."""
+    """Return whether an instruction calls through a register; on Arm, jumps are
+    included.
+    """
     match mnemonic:
         case "blx":
             return True
@@ -131,9 +146,13 @@ def _is_pointer_call(mnemonic: str, operands: str) -> bool:
 
 
 def _pushed(mnemonic: str, operands: str) -> int:
-    """Return the bytes by which an instruction lowers the stack pointer; 8 for a push of x86."""
+    """Return the bytes by which an instruction lowers the stack pointer; 8 for a push
+    of x86.
+    """
     base = mnemonic.split(".")[0]
-    if base in ("push", "vpush") or (base in ("stmdb", "vstmdb") and operands.startswith("sp!")):
+    if base in ("push", "vpush") or (
+        base in ("stmdb", "vstmdb") and operands.startswith("sp!")
+    ):
         return _list_bytes(operands) if "{" in operands else 8
     for pattern, radix in _LOWERING:
         match = pattern.match(f"{mnemonic} {operands}")

@@ -1,4 +1,6 @@
-"""All compiler and linker flags (no floating-point contraction), and the packages of the tools."""
+"""All compiler and linker flags (no floating-point contraction), and the packages of
+the tools.
+"""
 
 from typing import Final
 
@@ -15,11 +17,22 @@ WARNINGS: Final = (
     "-Werror",
 )
 C_STANDARD: Final = "c99"
-_SEMANTICS: Final = ("-ffp-contract=off", "-ffunction-sections", "-fdata-sections", "-fno-common")
-BARE_METAL: Final = ("-fno-pic", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables")
+_SEMANTICS: Final = (
+    "-ffp-contract=off",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fno-common",
+)
+BARE_METAL: Final = (
+    "-fno-pic",
+    "-fno-unwind-tables",
+    "-fno-asynchronous-unwind-tables",
+)
 """Flags for code without an operating system."""
 HOSTED: Final = ("-fno-tree-vectorize",)
-"""Flags for this computer; gcc 12.2 loses half of vectorized sums (docs/compilers.md)."""
+"""Flags for this computer; gcc 12.2 loses half of vectorized sums
+(docs/compilers.md).
+"""
 MODEL_OPTIMIZATION: Final = "-O2"
 RUNTIME_OPTIMIZATION: Final = "-Os"
 STACK_ANALYSIS: Final = ("-fstack-usage",)
@@ -41,7 +54,9 @@ CLANG_PACKAGE: Final = "clang"
 
 
 def gnu_tool(board: Board, name: str) -> str:
-    """Return the program `name` of a board's GNU toolchain, such as `arm-none-eabi-gcc`."""
+    """Return the program `name` of a board's GNU toolchain, such as
+    `arm-none-eabi-gcc`.
+    """
     return f"{board.toolchain}-{name}" if board.toolchain else name
 
 
@@ -55,20 +70,27 @@ def language_flags(c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def compile_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Return the common compiler flags of `board`, without warnings and optimization level."""
+    """Return the common compiler flags of `board`, without warnings and optimization
+    level.
+    """
     system = HOSTED if board.is_host else BARE_METAL
     language = (*language_flags(c_standard), *system, *runtime_defines(board))
     return (*board.cpu_flags, *library_flags(board), *language, *STACK_ANALYSIS, "-g")
 
 
 def tuning_flags(board: Board) -> tuple[str, ...]:
-    """Return the flags that determine a model's machine code; tuning results depend on them."""
+    """Return the flags that determine a model's machine code; tuning results depend on
+    them.
+    """
     hosted = HOSTED if board.is_host else ()
     return (*board.cpu_flags, MODEL_OPTIMIZATION, "-ffp-contract=off", *hosted)
 
 
 def format_tuning_flags(board: Board) -> tuple[str, str]:
-    return f"Tuned for {gnu_tool(board, 'gcc')} with", f"  {' '.join(tuning_flags(board))}"
+    return (
+        f"Tuned for {gnu_tool(board, 'gcc')} with",
+        f"  {' '.join(tuning_flags(board))}",
+    )
 
 
 def library_flags(board: Board) -> tuple[str, ...]:
@@ -76,11 +98,15 @@ def library_flags(board: Board) -> tuple[str, ...]:
 
 
 def clang_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Return the compiler flags of `board` for clang, which compiles for gcc's linker."""
+    """Return the compiler flags of `board` for clang, which compiles for gcc's
+    linker.
+    """
     target = _CLANG_TARGETS.get(board.toolchain)
     # clang has no specs files, and derives the floating-point unit from the core.
     unknown = {*library_flags(board), "-mfpu=auto"}
-    flags = tuple(flag for flag in compile_flags(board, c_standard) if flag not in unknown)
+    flags = tuple(
+        flag for flag in compile_flags(board, c_standard) if flag not in unknown
+    )
     if target is None:
         return flags
     # Assembly blocks use all registers but one, so frame pointers are omitted.
@@ -107,7 +133,8 @@ def link_flags(board: Board) -> tuple[str, ...]:
     machine: list[str] = []
     for flag in board.cpu_flags:
         if flag.startswith("-march="):
-            # GNU toolchains have C libraries for base instruction sets, without _zba and others.
+            # GNU toolchains have C libraries for base instruction sets, without _zba
+            # and others.
             flag, _, _ = flag.partition("_")
         machine.append(flag)
     return (*machine, *library_flags(board), *script, *linker)

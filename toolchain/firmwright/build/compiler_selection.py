@@ -14,23 +14,32 @@ COMPILER_VARIABLE: Final = "FIRMWRIGHT_TOOLCHAIN"
 
 
 def choose_compiler(
-    compiler: Compiler | None, environment: Mapping[str, str] = os.environ, *, default: str = "gcc"
+    compiler: Compiler | None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    default: str = "gcc",
 ) -> Compiler:
-    """Return the requested compiler, the one that FIRMWRIGHT_TOOLCHAIN names, or the board's."""
+    """Return the requested compiler, the one that FIRMWRIGHT_TOOLCHAIN names, or the
+    board's.
+    """
     if compiler is not None:
         return compiler
     requested = environment.get(COMPILER_VARIABLE) or default
     compilers: dict[str, Compiler] = {name: name for name in get_args(Compiler)}
     if requested not in compilers:
         hint = f"one of {', '.join(compilers)}, or unset it."
-        raise UsageError(f"unknown toolchain {requested!r}.", where=COMPILER_VARIABLE, hint=hint)
+        raise UsageError(
+            f"unknown toolchain {requested!r}.", where=COMPILER_VARIABLE, hint=hint
+        )
     return compilers[requested]
 
 
 def require_compiler(
     compiler: Compiler, toolchain: str, *, board: str, has_zig_flags: bool
 ) -> None:
-    """Raise ToolMissingError without the tools, UsageError if the compiler cannot serve `board`."""
+    """Raise ToolMissingError without the tools, UsageError if the compiler cannot serve
+    `board`.
+    """
     if compiler == "zig" and not has_zig_flags:
         what = "zig has no C library for this board's core."
         raise UsageError(what, where=board, hint="--toolchain gcc.")
@@ -46,6 +55,8 @@ def require_compiler(
     for program, packages in programs.items():
         if find_program(program) is None:
             install = f"apt install {packages}" if packages else f"install {program}"
-            instead = f", or --toolchain zig ({INSTALL_COMMAND})" if has_zig_flags else ""
+            instead = (
+                f", or --toolchain zig ({INSTALL_COMMAND})" if has_zig_flags else ""
+            )
             what = f"the compiler {program} is not installed."
             raise ToolMissingError(what, where=board, hint=f"{install}{instead}.")

@@ -31,9 +31,15 @@ def disassemble(board: Board, elf: Path) -> Mapping[int, Instruction]:
     return dict(read_disassembly(text, is_arm=board.core.startswith("cortex-m")))
 
 
-def source_lines(board: Board, elf: Path, addresses: Sequence[int]) -> list[tuple[str, int]]:
-    """Return the file and line of each address by debug information; ("??", 0) if unknown."""
-    tool = next(filter(find_program, (gnu_tool(board, "addr2line"), "llvm-addr2line")), "")
+def source_lines(
+    board: Board, elf: Path, addresses: Sequence[int]
+) -> list[tuple[str, int]]:
+    """Return the file and line of each address by debug information; ("??", 0) if
+    unknown.
+    """
+    tool = next(
+        filter(find_program, (gnu_tool(board, "addr2line"), "llvm-addr2line")), ""
+    )
     if not tool or not addresses:
         return [("??", 0)] * len(addresses)
     command: list[Word] = [tool, "-e", elf, *map(hex, addresses)]

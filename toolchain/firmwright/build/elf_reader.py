@@ -1,4 +1,6 @@
-"""A reader of sections and symbols of little-endian ELF files (System V ABI, chapter 4)."""
+"""A reader of sections and symbols of little-endian ELF files (System V ABI, chapter
+4).
+"""
 
 import struct
 from collections.abc import Iterator
@@ -18,7 +20,9 @@ _SHF_ALLOC: Final = 2
 _SHF_EXECINSTR: Final = 4
 _SHF_TLS: Final = 0x400
 _EXTERNAL: Final = ".external."
-"""The prefix of sections with constants outside of the image, which are not allocated."""
+"""The prefix of sections with constants outside of the image, which are not
+allocated.
+"""
 _STB_GLOBAL: Final = 1
 _STT_OBJECT: Final = 1
 _STT_FUNC: Final = 2
@@ -35,10 +39,16 @@ class _ElfLayout:
 
 
 _ELF32: Final = _ElfLayout(
-    struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<10I"), struct.Struct("<IIIBBH"), False
+    struct.Struct("<16sHHIIIIIHHHHHH"),
+    struct.Struct("<10I"),
+    struct.Struct("<IIIBBH"),
+    False,
 )
 _ELF64: Final = _ElfLayout(
-    struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), True
+    struct.Struct("<16sHHIQQQIHHHHHH"),
+    struct.Struct("<IIQQQQIIQQ"),
+    struct.Struct("<IBBHQQ"),
+    True,
 )
 
 
@@ -55,8 +65,12 @@ class _ElfSection:
     link: int
 
 
-def read_sections_and_symbols(path: Path) -> tuple[tuple[SectionSize, ...], tuple[SymbolSize, ...]]:
-    """Return the allocated sections in file order and their sized symbols in order of address."""
+def read_sections_and_symbols(
+    path: Path,
+) -> tuple[tuple[SectionSize, ...], tuple[SymbolSize, ...]]:
+    """Return the allocated sections in file order and their sized symbols in order of
+    address.
+    """
     data, layout = _open(path)
     sections = _read_sections(data, layout)
     counted = filter(_is_counted, sections)
@@ -65,7 +79,9 @@ def read_sections_and_symbols(path: Path) -> tuple[tuple[SectionSize, ...], tupl
 
 
 def external_definitions(data: bytes) -> list[str]:
-    """Return the global symbols that an object defines, without weak ones; [] if it is not ELF."""
+    """Return the global symbols that an object defines, without weak ones; [] if it is
+    not ELF.
+    """
     if data[:4] != b"\x7fELF" or data[5:6] != b"\x01":
         return []
     layout = _ELF64 if data[4] == 2 else _ELF32
@@ -81,8 +97,12 @@ def is_elf(path: Path) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
-def read_contents(path: Path, *, only_code: bool = False) -> tuple[tuple[int, bytes], ...]:
-    """Return the address and bytes of each section that is never written, or of code."""
+def read_contents(
+    path: Path, *, only_code: bool = False
+) -> tuple[tuple[int, bytes], ...]:
+    """Return the address and bytes of each section that is never written, or of
+    code.
+    """
     data, layout = _open(path)
     contents: list[tuple[int, bytes]] = []
     for section in _read_sections(data, layout):
@@ -99,10 +119,18 @@ def read_contents(path: Path, *, only_code: bool = False) -> tuple[tuple[int, by
 
 
 def _open(path: Path) -> tuple[bytes, _ElfLayout]:
-    """Return the bytes and the layout of a file; ToolFailedError if it is no such ELF."""
+    """Return the bytes and the layout of a file; ToolFailedError if it is no such
+    ELF.
+    """
     data = path.read_bytes()
-    if data[:4] != b"\x7fELF" or data[4:5] not in (b"\x01", b"\x02") or data[5:6] != b"\x01":
-        raise ToolFailedError("the linker's output is not a little-endian ELF.", where=str(path))
+    if (
+        data[:4] != b"\x7fELF"
+        or data[4:5] not in (b"\x01", b"\x02")
+        or data[5:6] != b"\x01"
+    ):
+        raise ToolFailedError(
+            "the linker's output is not a little-endian ELF.", where=str(path)
+        )
     return data, _ELF64 if data[4] == 2 else _ELF32
 
 
@@ -112,14 +140,18 @@ def _read_sections(data: bytes, layout: _ElfLayout) -> list[_ElfSection]:
     table, count, names_index = header[6], header[12], header[13]
     rows: list[tuple[int, ...]] = []
     for index in range(count):
-        rows.append(layout.section.unpack_from(data, table + index * layout.section.size))
+        rows.append(
+            layout.section.unpack_from(data, table + index * layout.section.size)
+        )
     # Of a section header: sh_name, type, flags, addr, offset, size, link.
     names = rows[names_index][4]
     return [_ElfSection(_text(data, names + row[0]), *row[1:7]) for row in rows]
 
 
 def _is_counted(section: _ElfSection) -> bool:
-    """Return whether a section counts toward memory use; thread-local zeros are in .bss."""
+    """Return whether a section counts toward memory use; thread-local zeros are in
+    .bss.
+    """
     if section.name.startswith(_EXTERNAL):
         return bool(section.size)
     thread_zeros = section.flags & _SHF_TLS and section.type == _SHT_NOBITS
@@ -151,7 +183,9 @@ def _read_symbols(
         home = sections[symbol.section]
         if _is_counted(home):
             name = without_abi_hash(symbol.name)
-            symbols.append(SymbolSize(name, symbol.value, symbol.size, home.name, _kind(home)))
+            symbols.append(
+                SymbolSize(name, symbol.value, symbol.size, home.name, _kind(home))
+            )
     return tuple(sorted(symbols, key=lambda symbol: (symbol.address, symbol.name)))
 
 

@@ -10,7 +10,9 @@ from firmwright.build.elf_reader import external_definitions
 from firmwright.targets.library_sources import defined_symbols
 
 _ARCHIVE = b"!<arch>\n"
-"""The first bytes of an archive of object files; members follow, each after a header."""
+"""The first bytes of an archive of object files; members follow, each after a
+header.
+"""
 _MEMBER_HEADER_BYTES = 60
 _MEMBER_SIZE = slice(48, 58)
 """The place of a member's size in its header, as decimal digits."""
@@ -18,15 +20,21 @@ _MEMBER_SIZE = slice(48, 58)
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """The first definition of a symbol: the region or library, the file, and the code."""
+    """The first definition of a symbol: the region or library, the file, and the
+    code.
+    """
 
     owner: str
     path: str
     code: bytes
 
 
-def check_external_symbols(files: Mapping[str, bytes], generated: Collection[str]) -> None:
-    """Raise PluginError if generated files and libraries, one per folder, share a symbol."""
+def check_external_symbols(
+    files: Mapping[str, bytes], generated: Collection[str]
+) -> None:
+    """Raise PluginError if generated files and libraries, one per folder, share a
+    symbol.
+    """
     first: dict[str, _Definition] = {}
     for path in sorted(files):
         owner = path if path in generated else str(PurePosixPath(path).parent)
@@ -34,17 +42,20 @@ def check_external_symbols(files: Mapping[str, bytes], generated: Collection[str
             other = first.setdefault(symbol, _Definition(owner, path, code))
             if owner != other.owner and code != other.code:
                 raise PluginError(
-                    f"{other.path} and {path} both define the function {symbol}, so one of the "
-                    "two would be called in place of the other.",
-                    hint="a symbol per region, such as `kernel.symbol`; or static functions.",
+                    f"{other.path} and {path} both define the function {symbol}, so one"
+                    " of the two would be called in place of the other.",
+                    hint=(
+                        "a symbol per region, such as `kernel.symbol`; or static "
+                        "functions."
+                    ),
                 )
 
 
 def _definitions(path: str, data: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the symbols that a file defines, each with the code that must be the same.
 
-    Members of archives may be the same code, as two libraries may contain one; other files are
-    equal only to themselves, so that their path represents their code.
+    Members of archives may be the same code, as two libraries may contain one; other
+    files are equal only to themselves, so that their path represents their code.
     """
     own_code = path.encode()
     if path.endswith(".c"):

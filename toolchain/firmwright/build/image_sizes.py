@@ -1,4 +1,6 @@
-"""Memory use of a linked image by region, and the error for an image that does not fit."""
+"""Memory use of a linked image by region, and the error for an image that does not
+fit.
+"""
 
 import re
 from collections import Counter
@@ -41,8 +43,12 @@ def read_sizes(elf: Path, regions: Sequence[LinkedRegion]) -> ImageSizes:
     return ImageSizes(sections, symbols, uses)
 
 
-def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[str, ...]:
-    """Return the regions that a section occupies; .data and .ramfunc occupy flash and RAM."""
+def _regions_of(
+    section: SectionSize, regions: Sequence[LinkedRegion]
+) -> tuple[str, ...]:
+    """Return the regions that a section occupies; .data and .ramfunc occupy flash and
+    RAM.
+    """
     tail = section.name.rsplit(".", 1)[-1]
     is_for_region = section.name.startswith((".noinit.", ".rodata.", ".external."))
     if is_for_region and any(region.name == tail for region in regions):
@@ -59,13 +65,19 @@ def _regions_of(section: SectionSize, regions: Sequence[LinkedRegion]) -> tuple[
     return (ram,)
 
 
-def find_overflows(output: str, regions: Sequence[LinkedRegion]) -> tuple[RegionOverflow, ...]:
-    """Return the regions that the linker reports as too small, the last report of each."""
+def find_overflows(
+    output: str, regions: Sequence[LinkedRegion]
+) -> tuple[RegionOverflow, ...]:
+    """Return the regions that the linker reports as too small, the last report of
+    each.
+    """
     sizes = {region.name: region.size_bytes for region in regions}
     overflows: dict[str, RegionOverflow] = {}
     for name, extra in _OVERFLOW.findall(output):
         if name in sizes:
-            overflows[name] = RegionOverflow(name, sizes[name] + int(extra), sizes[name])
+            overflows[name] = RegionOverflow(
+                name, sizes[name] + int(extra), sizes[name]
+            )
     return tuple(overflows.values())
 
 
@@ -76,12 +88,17 @@ def make_does_not_fit_error(
     *,
     board: str,
 ) -> DoesNotFitError:
-    """Return the error for an image that is too large, naming the largest contributors if known."""
+    """Return the error for an image that is too large, naming the largest contributors
+    if known.
+    """
     peak: list[tuple[str, int]] = []
     parts = []
     for overflow in overflows:
         missing = overflow.need_bytes - overflow.have_bytes
-        text = f"{overflow.name} needs {overflow.need_bytes} bytes and has {overflow.have_bytes}"
+        text = (
+            f"{overflow.name} needs {overflow.need_bytes} bytes and has "
+            f"{overflow.have_bytes}"
+        )
         largest = _contributors(overflow.name, sizes, regions) if sizes else []
         detail = f"{missing} too few"
         if largest:
@@ -94,17 +111,24 @@ def make_does_not_fit_error(
         regions=overflows,
         peak=peak,
         where=board,
-        hint="a board with more memory, a smaller model, --optimize size or --optimize ram.",
+        hint=(
+            "a board with more memory, a smaller model, --optimize size or --optimize "
+            "ram."
+        ),
     )
 
 
 def _contributors(
     region: str, sizes: ImageSizes, regions: Sequence[LinkedRegion]
 ) -> list[tuple[str, int]]:
-    """Return the names and bytes of the largest symbols in a region, and of the stack if there."""
+    """Return the names and bytes of the largest symbols in a region, and of the stack
+    if there.
+    """
     homes = {section.name: _regions_of(section, regions) for section in sizes.sections}
     inside = [symbol for symbol in sizes.symbols if region in homes[symbol.section]]
-    largest = sorted(inside, key=lambda symbol: (-symbol.size_bytes, symbol.name))[:_LARGEST]
+    largest = sorted(inside, key=lambda symbol: (-symbol.size_bytes, symbol.name))[
+        :_LARGEST
+    ]
     named = [(symbol.name, symbol.size_bytes) for symbol in largest]
     stacks = [section for section in sizes.sections if section.kind == "stack"]
     stack_bytes = sum(section.size_bytes for section in stacks)

@@ -1,4 +1,6 @@
-"""Builds a model's C for this computer with access tracing, by gcc's calls of thread sanitizer."""
+"""Builds a model's C for this computer with access tracing, by gcc's calls of thread
+sanitizer.
+"""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -16,27 +18,42 @@ _FILES = ("fwr_access_trace.c", "fwr_access_trace.h")
 
 
 def build_instrumented_library(folder: Path, name: str) -> Path:
-    """Compile the model `name` in a project's folder; the library records each access."""
+    """Compile the model `name` in a project's folder; the library records each
+    access.
+    """
     if find_program(COMPILER) is None:
         what = f"the compiler {COMPILER} is not installed."
         raise ToolMissingError(what, hint=f"apt install {debian_packages('')}.")
     for file in _FILES:
-        text = (files("firmwright.build") / "access_trace" / file).read_text(encoding="utf-8")
+        text = (files("firmwright.build") / "access_trace" / file).read_text(
+            encoding="utf-8"
+        )
         (folder / file).write_text(text, encoding="utf-8", newline="\n")
     flags = (*language_flags(), "-O1", "-fPIC", "-I.", "-Imodel")
-    probe = f"-D{name.upper()}_PROBE(i, phase, output, bytes)=fwr_access_set_operator((i), (phase))"
+    probe = (
+        f"-D{name.upper()}_PROBE(i, phase, output, bytes)=fwr_access_set_operator((i), "
+        "(phase))"
+    )
     header = f'-D{name.upper()}_PROBE_HEADER="fwr_access_trace.h"'
     model = ("-c", f"model/{name}.c", "-o", "model.o")
     _run(folder, (COMPILER, *flags, *_CALLS, header, probe, *model))
     trace = ("-c", "fwr_access_trace.c", "-o", "fwr_access_trace.o")
     _run(folder, (COMPILER, *flags, *WARNINGS, *trace))
     library = folder / f"lib{name}_watched.so"
-    _run(folder, (COMPILER, "-shared", "-o", library, "model.o", "fwr_access_trace.o", "-lm"))
+    _run(
+        folder,
+        (COMPILER, "-shared", "-o", library, "model.o", "fwr_access_trace.o", "-lm"),
+    )
     return library
 
 
 def _run(folder: Path, command: Sequence[Word]) -> None:
     failure = "the model could not be compiled with access tracing."
     run_program(
-        command, COMPILER, timeout_s=TIMEOUT_S, where=str(folder), folder=folder, failure=failure
+        command,
+        COMPILER,
+        timeout_s=TIMEOUT_S,
+        where=str(folder),
+        folder=folder,
+        failure=failure,
     )

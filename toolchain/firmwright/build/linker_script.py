@@ -1,8 +1,9 @@
 """Generates the linker script and board header from a board's memory map and drivers.
 
-The stack is at the start of the first RAM region, so that an overflow faults. Every region has a
-`.noinit.REGION` section for pools. Secondary flash regions and regions with a constant pool hold
-`.rodata.REGION`, or `.external.REGION` (for `.noinit.REGION.external`) outside of the image.
+The stack is at the start of the first RAM region, so that an overflow faults. Every
+region has a `.noinit.REGION` section for pools. Secondary flash regions and regions
+with a constant pool hold `.rodata.REGION`, or `.external.REGION` (for
+`.noinit.REGION.external`) outside of the image.
 """
 
 from firmwright.base.templates import render_template
@@ -25,7 +26,9 @@ def format_linker_script(board: Board) -> str:
 
 
 def extra_constant_regions(board: Board) -> tuple[MemoryRegion, ...]:
-    """Return the regions other than the program's flash that may hold constants of the image."""
+    """Return the regions other than the program's flash that may hold constants of the
+    image.
+    """
     extra: list[MemoryRegion] = []
     for region in board.memory:
         holds_constants = region.kind == "flash" or region.const_pool
@@ -42,7 +45,9 @@ def format_board_header(board: Board) -> str:
 
 
 def stack_guard_bytes(board: Board) -> int:
-    """Return the size, a power of two, of the area below the stack that the MPU protects, or 0."""
+    """Return the size, a power of two, of the area below the stack that the MPU
+    protects, or 0.
+    """
     low = board.ram.start
     for size in _GUARDS:
         overlaps = any(r.start < low and r.end > low - size for r in board.memory)

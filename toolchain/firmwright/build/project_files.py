@@ -1,4 +1,6 @@
-"""A project's further files: runtime, linker script, header, `board/board.json`, SConstruct."""
+"""A project's further files: runtime, linker script, header, `board/board.json`,
+SConstruct.
+"""
 
 import json
 import re
@@ -14,10 +16,14 @@ from firmwright.build.zig_toolchain import zig_flags, zig_target
 
 _INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 _PERIPHERALS = ("console", "counter", "clock", "watchdog", "cores", "dma")
-"""The attributes of a board that have a driver, and the prefixes of the drivers' file names."""
+"""The attributes of a board that have a driver, and the prefixes of the drivers' file
+names.
+"""
 
 
-def project_files(board: Board, *, c_standard: str = compiler_flags.C_STANDARD) -> SourceTree:
+def project_files(
+    board: Board, *, c_standard: str = compiler_flags.C_STANDARD
+) -> SourceTree:
     """Return the files of a project for `board`, except those of its models."""
     runtime = runtime_files(board)
     content: dict[str, str | bytes] = {
@@ -28,11 +34,15 @@ def project_files(board: Board, *, c_standard: str = compiler_flags.C_STANDARD) 
     if not board.is_host:
         content["board/link.ld"] = linker_script.format_linker_script(board)
         content["board/fwr_board.h"] = linker_script.format_board_header(board)
-    return SourceTree({**content, "firmware/fwr_app_empty.c": _template("fwr_app_empty.c")})
+    return SourceTree(
+        {**content, "firmware/fwr_app_empty.c": _template("fwr_app_empty.c")}
+    )
 
 
 def runtime_files(board: Board) -> dict[str, bytes]:
-    """Return the runtime library for `board`, with the drivers of its peripherals only."""
+    """Return the runtime library for `board`, with the drivers of its peripherals
+    only.
+    """
     root = runtime_dir()
     port = root / "port" / board.port
     shared = (root / "port").glob("*.h" if board.is_host else "*.[ch]")
@@ -45,10 +55,14 @@ def runtime_files(board: Board) -> dict[str, bytes]:
 
 
 def _without_unused_port_headers(chosen: dict[str, bytes]) -> dict[str, bytes]:
-    """Remove the headers of ports that no other file includes, such as those of other chips."""
+    """Remove the headers of ports that no other file includes, such as those of other
+    chips.
+    """
     included: set[str] = set()
     for text in chosen.values():
-        included.update(PurePosixPath(name).name for name in _INCLUDE.findall(text.decode()))
+        included.update(
+            PurePosixPath(name).name for name in _INCLUDE.findall(text.decode())
+        )
     kept: dict[str, bytes] = {}
     for path, text in chosen.items():
         is_port_header = path.startswith("runtime/port/") and path.endswith(".h")
@@ -59,7 +73,9 @@ def _without_unused_port_headers(chosen: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def _is_driver_of_another_board(stem: str, board: Board) -> bool:
-    """Return whether a file is a driver, such as `console_pl011`, that `board` does not use."""
+    """Return whether a file is a driver, such as `console_pl011`, that `board` does not
+    use.
+    """
     prefixes = ["boot_"]
     own = [f"boot_{board.boot}"]
     for kind in _PERIPHERALS:
@@ -116,7 +132,9 @@ def _board_json(board: Board, runtime: Iterable[str], c_standard: str) -> str:
 
 
 def _exception_frame_bytes(board: Board) -> int:
-    """Return the size of a Cortex-M exception frame: 8 words, 18 more with FPU, 1 for alignment."""
+    """Return the size of a Cortex-M exception frame: 8 words, 18 more with FPU, 1 for
+    alignment.
+    """
     if board.port != "cortex_m":
         return 0
     has_fpu = "-mfloat-abi=hard" in board.cpu_flags

@@ -1,8 +1,8 @@
 """What a project folder may decide about its build, unless the user trusts the folder.
 
-A folder that `compile` wrote may have been changed or may come from anywhere. It is built by this
-package's SConstruct, of which the folder's must be a copy, with the flags that boards have. Its C
-is compiled but does not run here. Anything else requires trust.
+A folder that `compile` wrote may have been changed or may come from anywhere. It is
+built by this package's SConstruct, of which the folder's must be a copy, with the flags
+that boards have. Its C is compiled but does not run here. Anything else requires trust.
 """
 
 import os
@@ -35,15 +35,21 @@ _FLAG_LISTS: Final = (
     "link_flags",
     "warnings",
 )
-_RUNTIME_SOURCE: Final = re.compile(r"(runtime|firmware)/(\w[\w-]*/)*\w[\w-]*\.c", re.ASCII)
+_RUNTIME_SOURCE: Final = re.compile(
+    r"(runtime|firmware)/(\w[\w-]*/)*\w[\w-]*\.c", re.ASCII
+)
 _SECTION: Final = re.compile(r"\.[\w.]+", re.ASCII)
 _FILE_NAME: Final = re.compile(r"[\w.+-]+")
 _TOOL_FILE: Final = re.compile(r".*\.(specs|gch|pch)|device-specs", re.IGNORECASE)
-"""What gcc reads by itself: specs, which start programs, and dumps of its memory for headers."""
+"""What gcc reads by itself: specs, which start programs, and dumps of its memory for
+headers.
+"""
 
 
 def find_build_script(directory: Path) -> Path:
-    """Return the SConstruct to run; raise UsageError for what requires trust in the folder."""
+    """Return the SConstruct to run; raise UsageError for what requires trust in the
+    folder.
+    """
     script = directory / "SConstruct"
     if trusts_path(directory):
         return script
@@ -72,7 +78,9 @@ def _problems(directory: Path) -> Iterator[str]:
         name = file.relative_to(directory).as_posix()
         facts = read_json_object(file)
         if not _are_flags(facts.get("flags")):
-            yield f"{name} has flags for more than code generation: {facts.get('flags')}."
+            yield (
+                f"{name} has flags for more than code generation: {facts.get('flags')}."
+            )
 
 
 def _file_problem(directory: Path, path: Path) -> str:
@@ -81,7 +89,8 @@ def _file_problem(directory: Path, path: Path) -> str:
     is_link = path.is_symlink()
     is_regular = stat.S_ISREG(status.st_mode)
     is_hard_link = is_regular and status.st_nlink > 1
-    # The name of the build's folder may be in other case on file systems that ignore it.
+    # The name of the build's folder may be in other case on file systems that ignore
+    # it.
     is_product = path.relative_to(directory).parts[0].casefold() == "build"
     if is_link and not path.resolve().is_relative_to(directory):
         return "is a link that leaves the folder"
@@ -119,4 +128,6 @@ def _are_flags(value: object) -> bool:
 
 
 def _all_match(pattern: re.Pattern[str], value: object) -> bool:
-    return isinstance(value, list) and all(pattern.fullmatch(str(item)) for item in value)
+    return isinstance(value, list) and all(
+        pattern.fullmatch(str(item)) for item in value
+    )

@@ -1,4 +1,6 @@
-"""Runs SCons in a project folder and returns the image, linked again if its stack is fitted."""
+"""Runs SCons in a project folder and returns the image, linked again if its stack is
+fitted.
+"""
 
 import hashlib
 import json
@@ -12,7 +14,13 @@ from firmwright.artifacts import Image, StackUsage, Variant
 from firmwright.base.cache_folder import cache_root
 from firmwright.base.child_process import Word, python_command, run_program
 from firmwright.base.errors import ToolFailedError
-from firmwright.base.json_input import JsonObject, as_integer, as_objects, as_text, parse_json
+from firmwright.base.json_input import (
+    JsonObject,
+    as_integer,
+    as_objects,
+    as_text,
+    parse_json,
+)
 from firmwright.base.rounding import round_up
 from firmwright.boards import Compiler
 from firmwright.build import image_sizes
@@ -74,13 +82,16 @@ def build_project(
     is_own: bool = False,
     allow_stack: bool = False,
 ) -> Image:
-    """Build a variant, and the empty firmware to compare; `objects` is a cache of object files.
+    """Build a variant, and the empty firmware to compare; `objects` is a cache of
+    object files.
 
-    The content of the folder is checked, unless this process has written all of it (`is_own`).
+    The content of the folder is checked, unless this process has written all of it
+    (`is_own`).
 
     Raises:
         UsageError: a part of the folder requires trust, or its board.json is damaged.
-        DoesNotFitError: memory is short; or the stack, unless `allow_stack` accepts any.
+        DoesNotFitError: memory is short; or the stack, unless `allow_stack` accepts
+            any.
     """
     directory = directory.resolve()
     facts = read_board_facts(directory)
@@ -125,10 +136,14 @@ def _linked_region(region: JsonObject) -> LinkedRegion:
 
 
 def _built_image(build: _ProjectBuild) -> Image:
-    """Return the linked image; the model's sizes are those beyond the empty firmware."""
+    """Return the linked image; the model's sizes are those beyond the empty
+    firmware.
+    """
     elf = build.elf
     sizes = read_sizes(elf, build.regions)
-    empty = read_sizes(build.directory / "build" / "empty" / "firmware.elf", build.regions)
+    empty = read_sizes(
+        build.directory / "build" / "empty" / "firmware.elf", build.regions
+    )
     stack, firmware_stack = _stack_use(build)
     has_library = build.port == "host" and build.variant == "release"
     others = {file.suffix: file for file in elf.parent.glob("firmware.*")}
@@ -153,15 +168,21 @@ def read_project_board(directory: Path) -> str:
 
 
 def _signature_file(directory: Path) -> Path:
-    """Return SCons's record of a folder's builds, a pickle, which must not come with the folder."""
-    name = hashlib.sha256(str(directory).encode(errors="surrogateescape")).hexdigest()[:24]
+    """Return SCons's record of a folder's builds, a pickle, which must not come with
+    the folder.
+    """
+    name = hashlib.sha256(str(directory).encode(errors="surrogateescape")).hexdigest()[
+        :24
+    ]
     file = cache_root() / "objects" / "signatures" / name
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return file
 
 
 def _link(build: _ProjectBuild) -> None:
-    """Build the variant and the empty firmware; raise an error that explains a failure."""
+    """Build the variant and the empty firmware; raise an error that explains a
+    failure.
+    """
     command = _scons_command(build)
     status, output = _run(build, command)
     fits = build.fit_stack and build.compiler != "zig"
@@ -188,14 +209,23 @@ def _link(build: _ProjectBuild) -> None:
 
 
 def _scons_command(build: _ProjectBuild, *more: str) -> tuple[Word, ...]:
-    """Return the command that runs the script and no other Python code of the folder or user."""
+    """Return the command that runs the script and no other Python code of the folder or
+    user.
+    """
     scons = python_command("SCons", "-Q", "--no-site-dir", "-f", build.script)
-    options = ["--cache-show", f"-j{os.cpu_count() or 1}", f"compiler={build.compiler}", *more]
+    options = [
+        "--cache-show",
+        f"-j{os.cpu_count() or 1}",
+        f"compiler={build.compiler}",
+        *more,
+    ]
     return (*scons, *options, build.variant, "empty")
 
 
 def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
-    """Set the stack reserve to the image's worst stack use; return whether it changed."""
+    """Set the stack reserve to the image's worst stack use; return whether it
+    changed.
+    """
     elf: Path | None = build.elf
     if status != 0:
         overflows = image_sizes.find_overflows(output, build.regions)
@@ -214,7 +244,9 @@ def _fit_stack(build: _ProjectBuild, status: int, output: str) -> bool:
 
 
 def _read_reserves(file: Path) -> JsonObject:
-    """Return the stack reserves of earlier builds by variant; none if the file has no object."""
+    """Return the stack reserves of earlier builds by variant; none if the file has no
+    object.
+    """
     if not file.is_file():
         return {}
     reserves = parse_json(file.read_text(encoding="utf-8"))
@@ -222,7 +254,8 @@ def _read_reserves(file: Path) -> JsonObject:
 
 
 def _stack_reserve_bytes(build: _ProjectBuild, graph: CallGraph) -> int:
-    """Return the reserve for the worst path, an exception, and a fault report in half of it.
+    """Return the reserve for the worst path, an exception, and a fault report in half
+    of it.
 
     If the worst path is not known, the reserve is at least that of the board.
     """
@@ -239,7 +272,9 @@ def _messages(build: _ProjectBuild, output: str) -> list[str]:
     """Return the lines of the output that are not the commands that SCons ran."""
     commands = [build.tool("gcc") + " ", build.tool("objcopy") + " ", "clang ", "zig "]
     commands += [shlex.quote(str(word)) for word in zig_command()[:1]]
-    return [line for line in output.splitlines() if not line.startswith(tuple(commands))]
+    return [
+        line for line in output.splitlines() if not line.startswith(tuple(commands))
+    ]
 
 
 def _link_anyway(build: _ProjectBuild) -> Path | None:
@@ -273,9 +308,13 @@ def _run(build: _ProjectBuild, command: Sequence[Word]) -> tuple[int, str]:
 
 
 def _stack_use(build: _ProjectBuild) -> tuple[StackUsage, StackUsage]:
-    """Return the worst stack use of the models and of the firmware; both are unknown with zig."""
+    """Return the worst stack use of the models and of the firmware; both are unknown
+    with zig.
+    """
     if build.compiler == "zig":
-        return StackUsage("", 0, (), ("",)), StackUsage(build.root, 0, (), (build.root,))
+        return StackUsage("", 0, (), ("",)), StackUsage(
+            build.root, 0, (), (build.root,)
+        )
     return _stacks(build, _call_graph(build, build.elf))
 
 
@@ -284,13 +323,19 @@ def _call_graph(build: _ProjectBuild, elf: Path) -> CallGraph:
     status, disassembly = _run(build, command)
     if status != 0:
         what = "the firmware could not be disassembled."
-        raise ToolFailedError(what, command=command, exit_status=status, output=disassembly)
+        raise ToolFailedError(
+            what, command=command, exit_status=status, output=disassembly
+        )
     is_custom = (build.directory / CUSTOM_MAIN_MARK).is_file()
-    return CallGraph(disassembly, read_known_functions(build.elf.parent, is_custom=is_custom))
+    return CallGraph(
+        disassembly, read_known_functions(build.elf.parent, is_custom=is_custom)
+    )
 
 
 def _stacks(build: _ProjectBuild, graph: CallGraph) -> tuple[StackUsage, StackUsage]:
-    """Return the worst stack use of the models' entry points and that of the whole firmware."""
+    """Return the worst stack use of the models' entry points and that of the whole
+    firmware.
+    """
     models = [file.stem for file in sorted((build.directory / "model").glob("*.c"))]
     entries = [f"{model}_{entry}" for model in models for entry in _MODEL_ENTRIES]
     stacks = [graph.worst(entry) for entry in entries if graph.has(entry)]
@@ -298,7 +343,9 @@ def _stacks(build: _ProjectBuild, graph: CallGraph) -> tuple[StackUsage, StackUs
     return stack, _with_interrupt(build, graph, graph.worst(build.root))
 
 
-def _with_interrupt(build: _ProjectBuild, graph: CallGraph, use: StackUsage) -> StackUsage:
+def _with_interrupt(
+    build: _ProjectBuild, graph: CallGraph, use: StackUsage
+) -> StackUsage:
     """Add the cycle counter's interrupt, which may occur at the deepest point."""
     if not build.counter_interrupts or not graph.has(_COUNTER_ROOT):
         return use

@@ -1,13 +1,14 @@
 """Worst-case stack analysis of a linked image, from the calls in its disassembly.
 
-A function's frame is the larger of the `.su` file's value and that of its instructions. Indirect
-calls in the model may reach the glue's reader and device functions; those in the runtime (through
-`struct fwr_model`) its other functions, except jobs of other cores, which the core driver calls.
-The targets of all other indirect calls are unknown: those of a user's main program and of the
-functions that it calls, of backends, and of the C library.
+A function's frame is the larger of the `.su` file's value and that of its instructions.
+Indirect calls in the model may reach the glue's reader and device functions; those in
+the runtime (through `struct fwr_model`) its other functions, except jobs of other
+cores, which the core driver calls. The targets of all other indirect calls are unknown:
+those of a user's main program and of the functions that it calls, of backends, and of
+the C library.
 
-Recursion, unknown targets and frames of variable size have no bound; the depth is then that of the
-paths without them.
+Recursion, unknown targets and frames of variable size have no bound; the depth is then
+that of the paths without them.
 """
 
 from collections.abc import Mapping
@@ -30,9 +31,11 @@ CORE_START_FUNCTION: Final = "fwr_port_core_start"
 
 @dataclass(frozen=True, slots=True)
 class KnownFunctions:
-    """The functions of an image with `.su` files, by the part of the project that defines them.
+    """The functions of an image with `.su` files, by the part of the project that
+    defines them.
 
-    With `is_custom`, the glue is a user's main program, whose calls have unknown targets.
+    With `is_custom`, the glue is a user's main program, whose calls have unknown
+    targets.
     """
 
     frames: Mapping[str, int]
@@ -43,13 +46,17 @@ class KnownFunctions:
     is_custom: bool = False
 
     def knows_targets(self, name: str) -> bool:
-        """Return whether the indirect calls of a function reach functions of the glue only."""
+        """Return whether the indirect calls of a function reach functions of the glue
+        only.
+        """
         return name in self.frames and name not in self.backend and not self.is_custom
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _DeepestPath:
-    """The bytes of a path's frames, and its functions by address; equal depths order by them."""
+    """The bytes of a path's frames, and its functions by address; equal depths order by
+    them.
+    """
 
     size_bytes: int
     addresses: tuple[int, ...]
@@ -98,10 +105,11 @@ class CallGraph:
         return any(f.name == name for f in self._functions.values())
 
     def _depth(self, start: int, above: tuple[int, ...]) -> _DeepestPath:
-        """Return the deepest path from a function; `above` are the functions on the way to it.
+        """Return the deepest path from a function; `above` are the functions on the way
+        to it.
 
-        This is a depth-first search that remembers the depth of each function. A call of a function
-        on the way closes a cycle, of which the frames count once.
+        This is a depth-first search that remembers the depth of each function. A call
+        of a function on the way closes a cycle, of which the frames count once.
         """
         if start in self._depths:
             return self._depths[start]
@@ -118,14 +126,20 @@ class CallGraph:
         return path
 
     def _note_cycle(self, cycle: tuple[int, ...]) -> None:
-        """Record a cycle unless all of its edges are jumps, which leave no frame behind."""
+        """Record a cycle unless all of its edges are jumps, which leave no frame
+        behind.
+        """
         edges = pairwise(cycle)
-        if not all(self._functions[caller].only_jumps_to(callee) for caller, callee in edges):
+        if not all(
+            self._functions[caller].only_jumps_to(callee) for caller, callee in edges
+        ):
             names = tuple(self._functions[address].name for address in cycle)
             self._cycles.setdefault(cycle[0], names)
 
     def _callees(self, start: int, function: FunctionCode) -> list[int]:
-        """Return the functions that the function at `start` calls or jumps to, by address."""
+        """Return the functions that the function at `start` calls or jumps to, by
+        address.
+        """
         if function.is_dynamically_linked:
             return []
         callees = (function.calls | function.jumps) & self._functions.keys()
@@ -137,7 +151,9 @@ class CallGraph:
         return sorted(callees)
 
     def _targets_of_pointers(self, caller: str) -> list[int]:
-        """Return the functions of the glue that a function of the project may call by pointer."""
+        """Return the functions of the glue that a function of the project may call by
+        pointer.
+        """
         if caller in self._known.model:
             return self._by_model
         if caller == CORE_START_FUNCTION:
@@ -155,32 +171,48 @@ class CallGraph:
                 todo.extend(self._callees(start, self._functions[start]))
         return {a: self._functions[a] for a in sorted(seen)}
 
-    def _unbounded(self, reached: Mapping[int, FunctionCode]) -> tuple[UnboundedStack, ...]:
+    def _unbounded(
+        self, reached: Mapping[int, FunctionCode]
+    ) -> tuple[UnboundedStack, ...]:
         """Return why the depth has no bound, the definite causes first."""
-        cycles = [self._cycles[address] for address in reached if address in self._cycles]
+        cycles = [
+            self._cycles[address] for address in reached if address in self._cycles
+        ]
         variable = sorted({f.name for f in reached.values() if self._is_variable(f)})
-        pointers = sorted({f.name for f in reached.values() if self._has_unknown_targets(f)})
+        pointers = sorted(
+            {f.name for f in reached.values() if self._has_unknown_targets(f)}
+        )
         causes = [self._cause(UnboundedReason.RECURSION, *cycle) for cycle in cycles]
-        causes += [self._cause(UnboundedReason.VARIABLE_FRAME, name) for name in variable]
-        causes += [self._cause(UnboundedReason.FUNCTION_POINTER, name) for name in pointers]
+        causes += [
+            self._cause(UnboundedReason.VARIABLE_FRAME, name) for name in variable
+        ]
+        causes += [
+            self._cause(UnboundedReason.FUNCTION_POINTER, name) for name in pointers
+        ]
         return tuple(sorted(causes, key=lambda cause: not cause.is_definite))
 
     def _cause(self, reason: UnboundedReason, *names: str) -> UnboundedStack:
-        """Return the cause, which is definite for own functions, except calls by pointer."""
+        """Return the cause, which is definite for own functions, except calls by
+        pointer.
+        """
         is_own = any(name in self._known.frames for name in names)
         is_definite = is_own and reason is not UnboundedReason.FUNCTION_POINTER
         return UnboundedStack(reason, names, is_definite)
 
     def _is_variable(self, function: FunctionCode) -> bool:
-        """Return whether a frame has no constant size; without a `.su` file, instructions tell."""
+        """Return whether a frame has no constant size; without a `.su` file,
+        instructions tell.
+        """
         has_frame = function.name in self._known.frames
         is_lowered = function.lowers_by_register and not has_frame
         return function.name in self._known.variable or is_lowered
 
     def _has_unknown_targets(self, function: FunctionCode) -> bool:
-        """Return whether a function calls through a pointer, which may also be its last act.
+        """Return whether a function calls through a pointer, which may also be its last
+        act.
 
-        The user's file is compiled without jump tables, so a jump to a register is a call there.
+        The user's file is compiled without jump tables, so a jump to a register is a
+        call there.
         """
         if function.is_dynamically_linked or self._known.knows_targets(function.name):
             return False
@@ -189,7 +221,8 @@ class CallGraph:
 
 
 def read_frames(directory: Path) -> tuple[dict[str, int], frozenset[str]]:
-    """Return the frame bytes from `.su` files, and the functions with frames of variable size.
+    """Return the frame bytes from `.su` files, and the functions with frames of
+    variable size.
 
     Of functions with one name, the largest counts.
     """
@@ -206,7 +239,9 @@ def read_frames(directory: Path) -> tuple[dict[str, int], frozenset[str]]:
 
 
 def read_known_functions(directory: Path, *, is_custom: bool) -> KnownFunctions:
-    """Return the functions of an image's folder, where `.su` files are as in the project."""
+    """Return the functions of an image's folder, where `.su` files are as in the
+    project.
+    """
     frames, variable = read_frames(directory)
     return KnownFunctions(
         frames=frames,

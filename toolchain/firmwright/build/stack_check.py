@@ -1,4 +1,6 @@
-"""The check of an image's stack: a worst path that exceeds the reserve or has no bound."""
+"""The check of an image's stack: a worst path that exceeds the reserve or has no
+bound.
+"""
 
 from firmwright.artifacts import Image
 from firmwright.base.errors import DoesNotFitError
@@ -7,7 +9,9 @@ _ALLOW = "or --allow-stack, if you know its depth"
 
 
 def check_stack(image: Image) -> None:
-    """Raise DoesNotFitError if the worst path exceeds the reserve or definitely has no bound."""
+    """Raise DoesNotFitError if the worst path exceeds the reserve or definitely has no
+    bound.
+    """
     stack = image.firmware_stack
     reserved = image.sizes.bytes_of("stack")
     if not reserved or not image.stack_is_known:
@@ -20,8 +24,12 @@ def check_stack(image: Image) -> None:
         raise DoesNotFitError(what, where=image.board, hint=hint)
     if stack.size_bytes > reserved:
         path = " > ".join(stack.path)
-        what = f"the stack needs {stack.size_bytes:,} bytes and has {reserved:,}: {path}."
-        hint = f"a larger stack (limits.stack in board.toml), less on the stack; {_ALLOW}."
+        what = (
+            f"the stack needs {stack.size_bytes:,} bytes and has {reserved:,}: {path}."
+        )
+        hint = (
+            f"a larger stack (limits.stack in board.toml), less on the stack; {_ALLOW}."
+        )
         raise DoesNotFitError(what, where=image.board, hint=hint)
 
 
@@ -32,5 +40,7 @@ def stack_warnings(image: Image) -> tuple[str, ...]:
     if not reserved or not image.stack_is_known or not stack.unbounded:
         return ()
     causes = "; ".join(str(cause) for cause in stack.unbounded)
-    known = f"the other calls need {stack.size_bytes:,} of the {reserved:,} bytes reserved"
+    known = (
+        f"the other calls need {stack.size_bytes:,} of the {reserved:,} bytes reserved"
+    )
     return (f"the stack is unbounded: {causes}; {known}.",)

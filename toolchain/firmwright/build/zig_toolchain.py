@@ -1,8 +1,9 @@
 """Zig as a toolchain: compiler, linker and C library from one Python package.
 
-Boards without an operating system use musl's string and math functions, which make no system calls.
-Without `.su` files and a disassembler, the worst stack use is unknown. The linker accepts no
-symbols on the command line and writes no image if memory overflows (decision 0063).
+Boards without an operating system use musl's string and math functions, which make no
+system calls. Without `.su` files and a disassembler, the worst stack use is unknown.
+The linker accepts no symbols on the command line and writes no image if memory
+overflows (decision 0063).
 """
 
 import importlib.util
@@ -10,7 +11,12 @@ from typing import Final
 
 from firmwright.base.child_process import Word, find_program, python_command
 from firmwright.boards import Board
-from firmwright.build.compiler_flags import BARE_METAL, C_STANDARD, language_flags, runtime_defines
+from firmwright.build.compiler_flags import (
+    BARE_METAL,
+    C_STANDARD,
+    language_flags,
+    runtime_defines,
+)
 
 ZIG_PACKAGE: Final = "ziglang"
 INSTALL_COMMAND: Final = "pip install 'firmwright[zig]'"
@@ -25,7 +31,9 @@ _EXTRAS: Final = {
     "cortex-m33+nodsp": "-dsp",
     "cortex-m55": "+mve_fp+fp_armv8d16",
 }
-"""Features that gcc attributes to the cores; Zig's CPU models have only the architecture."""
+"""Features that gcc attributes to the cores; Zig's CPU models have only the
+architecture.
+"""
 _WITHOUT_LIBRARY: Final = ("cortex-m0", "cortex-m0plus", "cortex-m55")
 """Cores that cannot execute musl's assembly, which targets larger Linux cores."""
 
@@ -38,7 +46,9 @@ def zig_command() -> tuple[Word, ...]:
 
 
 def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
-    """Return the compiler flags for `board`; () if Zig has no C library for the core."""
+    """Return the compiler flags for `board`; () if Zig has no C library for the
+    core.
+    """
     if board.is_host:
         return (*language_flags(c_standard), *runtime_defines(board), "-g")
     target = () if board.core in _WITHOUT_LIBRARY else zig_target(board)
@@ -48,7 +58,9 @@ def zig_flags(board: Board, c_standard: str = C_STANDARD) -> tuple[str, ...]:
 
 
 def zig_target(board: Board) -> tuple[str, ...]:
-    """Return the flags that select the core of `board` in Zig; () if it has none for the core."""
+    """Return the flags that select the core of `board` in Zig; () if it has none for
+    the core.
+    """
     options = dict(flag.split("=", 1) for flag in board.cpu_flags if "=" in flag)
     if board.toolchain == "riscv64-unknown-elf":
         return _riscv_target(options.get("-march", ""))
@@ -58,11 +70,17 @@ def zig_target(board: Board) -> tuple[str, ...]:
     name = options["-mcpu"]
     model = name.partition("+")[0].replace("-", "_")
     unit = _UNITS.get(f"-mfpu={options.get('-mfpu')}", "")
-    return ("-target", f"thumb-linux-musleabi{abi}", f"-mcpu={model}{_EXTRAS.get(name, '')}{unit}")
+    return (
+        "-target",
+        f"thumb-linux-musleabi{abi}",
+        f"-mcpu={model}{_EXTRAS.get(name, '')}{unit}",
+    )
 
 
 def _riscv_target(march: str) -> tuple[str, ...]:
-    """Return the flags for an architecture such as `rv32imc_zba`; () for another base."""
+    """Return the flags for an architecture such as `rv32imc_zba`; () for another
+    base.
+    """
     if not march.startswith("rv32i"):
         return ()
     letters, *extensions = march.removeprefix("rv32i").split("_")

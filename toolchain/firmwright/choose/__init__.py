@@ -1,1 +1,3 @@
-"""Kernel selection: choice of a kernel for each call, and the AOT main that runs the kernels."""
+"""Kernel selection: choice of a kernel for each call, and the AOT main that runs the
+kernels.
+"""

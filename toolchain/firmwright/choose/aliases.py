@@ -1,7 +1,9 @@
-"""Values that share memory with others: views, elided copies, and the next values of states.
+"""Values that share memory with others: views, elided copies, and the next values of
+states.
 
-An alias is a part of another value or alias. The next value of a state needs no copy if all reads
-of the state precede its computation, and a kernel that can update the state in place.
+An alias is a part of another value or alias. The next value of a state needs no copy if
+all reads of the state precede its computation, and a kernel that can update the state
+in place.
 """
 
 import math
@@ -26,11 +28,15 @@ class Alias:
 
 def aliases_input(call: Call) -> bool:
     """Return whether the call's outputs are parts of its input, as in a view."""
-    return not (isinstance(call.attrs, MovementAttrs) and call.attrs.subviews_of == "output")
+    return not (
+        isinstance(call.attrs, MovementAttrs) and call.attrs.subviews_of == "output"
+    )
 
 
 def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
-    """Return the aliases, by value name, that the given calls without kernels define."""
+    """Return the aliases, by value name, that the given calls without kernels
+    define.
+    """
     aliases: dict[str, Alias] = {}
     for call in calls:
         wholes, parts = call.inputs, call.outputs
@@ -45,7 +51,9 @@ def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
 
 
 def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
-    """Return the aliases from a value to the value that has memory; none if it has its own."""
+    """Return the aliases from a value to the value that has memory; none if it has its
+    own.
+    """
     chain = []
     while name in placed:
         chain.append(placed[name])
@@ -54,9 +62,13 @@ def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
 
 
 def declare_views(
-    placed: Mapping[str, Alias], buffers: Mapping[str, tir.Buffer], read_only: Collection[str]
+    placed: Mapping[str, Alias],
+    buffers: Mapping[str, tir.Buffer],
+    read_only: Collection[str],
 ) -> tuple[tir.DeclBuffer, ...]:
-    """Declare the buffers of aliases, wholes before parts; views of `read_only` are not written."""
+    """Declare the buffers of aliases, wholes before parts; views of `read_only` are not
+    written.
+    """
     chains = {name: alias_chain(placed, name) for name in placed}
     views: list[tir.DeclBuffer] = []
     for name in sorted(placed, key=lambda name: len(chains[name])):
@@ -69,7 +81,9 @@ def declare_views(
 
 
 def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int:
-    """Return the alignment of a value's address, given that memory is aligned to `most` bytes."""
+    """Return the alignment of a value's address, given that memory is aligned to `most`
+    bytes.
+    """
     offsets = [place.offset for place in alias_chain(placed, value.name)]
     return math.gcd(most, *(offset * value.type.dtype.size_bytes for offset in offsets))
 
@@ -80,18 +94,20 @@ def find_state_aliases(
     spans: Sequence[tuple[int, int]],
     updates: Callable[[int, Value], bool] = lambda index, state: False,
 ) -> dict[str, str]:
-    """Map each value that can be computed in the memory of a state to that state, by name.
+    """Map each value that can be computed in the memory of a state to that state, by
+    name.
 
-    Each (first, end) in `spans` is a range of fused calls, which all read until the last and write
-    from the first. `updates(index, state)` returns whether the kernel of a call can update a state
-    in place.
+    Each (first, end) in `spans` is a range of fused calls, which all read until the
+    last and write from the first. `updates(index, state)` returns whether the kernel of
+    a call can update a state in place.
     """
     if not entry.state:
         return {}
     begins = list(range(len(entry.body)))
     ends = list(begins)
     for first, end in spans:
-        # Fused calls run interleaved: each reads until the segment ends and writes from its start.
+        # Fused calls run interleaved: each reads until the segment ends and writes from
+        # its start.
         begins[first:end] = [first] * (end - first)
         ends[first:end] = [end - 1] * (end - first)
     last_read = _last_reads(entry, views, ends)
@@ -110,13 +126,17 @@ def find_state_aliases(
         # state is read    x         x
         # next is made                    x             after the last read: no copy is needed
         # next is made               x                  with it: if the kernel updates in place
-        is_update = made_at >= 0 and read_at == made_at and updates(made_at, state.value)
+        is_update = (
+            made_at >= 0 and read_at == made_at and updates(made_at, state.value)
+        )
         if read_at < made_at or is_update:
             aliases.setdefault(name, state.value.name)
     return aliases
 
 
-def _last_reads(entry: Function, views: Collection[str], ends: Sequence[int]) -> dict[str, int]:
+def _last_reads(
+    entry: Function, views: Collection[str], ends: Sequence[int]
+) -> dict[str, int]:
     """Return the last call that reads each source of the function, also through views.
 
     `ends` has the last call of the fused segment that each call belongs to.
@@ -124,7 +144,11 @@ def _last_reads(entry: Function, views: Collection[str], ends: Sequence[int]) ->
     root = {value.name: value.name for value in entry.sources}
     last: dict[str, int] = {}
     for index, call in enumerate(entry.body):
-        names = [value.name for value in call.inputs if value is not None and value.name in root]
+        names = [
+            value.name
+            for value in call.inputs
+            if value is not None and value.name in root
+        ]
         if names and call.outputs and call.outputs[0].name in views:
             for value in call.outputs:
                 root[value.name] = root[names[0]]
@@ -134,11 +158,13 @@ def _last_reads(entry: Function, views: Collection[str], ends: Sequence[int]) ->
     return last
 
 
-def in_place_kernel(kernel: tir.PrimFunc, call: Call, state: Value) -> tir.PrimFunc | None:
+def in_place_kernel(
+    kernel: tir.PrimFunc, call: Call, state: Value
+) -> tir.PrimFunc | None:
     """Return the kernel of `call` with its result in the memory of the input `state`.
 
-    The result has no parameter. Returns None if the kernel would overwrite elements before their
-    last read, or if the types differ.
+    The result has no parameter. Returns None if the kernel would overwrite elements
+    before their last read, or if the types differ.
     """
     if call.variables.count(state) != 1 or len(call.outputs) != 1:
         return None
@@ -176,7 +202,9 @@ def _without_self_copies(node: tir.Stmt, memory: Mapping[str, object]) -> tir.St
             if root is not None:
                 place = (root, offset, buffer.shape, buffer.strides, buffer.dtype)
                 memory = {**memory, buffer.name: place}
-        case tir.BufferStore(buffer, indices, tir.BufferLoad(read, places)) if indices == places:
+        case tir.BufferStore(buffer, indices, tir.BufferLoad(read, places)) if (
+            indices == places
+        ):
             if buffer.name in memory and memory[buffer.name] == memory.get(read.name):
                 return traversal.EMPTY_STMT
     inner = traversal.child_statements(node)
@@ -184,5 +212,7 @@ def _without_self_copies(node: tir.Stmt, memory: Mapping[str, object]) -> tir.St
         node, lambda part: _without_self_copies(part, memory) if part in inner else part
     )
     if isinstance(node, tir.DeclBuffer):
-        return node if node.buffer.name in traversal.used_buffers(node.body) else node.body
+        return (
+            node if node.buffer.name in traversal.used_buffers(node.body) else node.body
+        )
     return node

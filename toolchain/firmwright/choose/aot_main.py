@@ -1,7 +1,8 @@
-"""Construction of the AOT main, which allocates intermediate tensors and calls the kernels.
+"""Construction of the AOT main, which allocates intermediate tensors and calls the
+kernels.
 
-The next value of a state is computed in place if the state is not read afterwards, else it is
-copied at the end.
+The next value of a state is computed in place if the state is not read afterwards, else
+it is copied at the end.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,9 @@ from firmwright.ops.schedule import LoweringCandidate
 
 TENSOR_ALIGNMENT = 16
 ChosenCandidates = Sequence[tuple[Call, LoweringCandidate | None]]
-"""Each call of the entry with the kernel for it; None for views and calls of functions."""
+"""Each call of the entry with the kernel for it; None for views and calls of
+functions.
+"""
 
 
 def build_main(
@@ -33,12 +36,16 @@ def build_main(
 
     Entries in `chosen` for calls of `segments` are ignored.
     """
-    return _AotMainBuilder(module, module.entry_graph, UniqueNamer(), tuple(segments)).build(chosen)
+    return _AotMainBuilder(
+        module, module.entry_graph, UniqueNamer(), tuple(segments)
+    ).build(chosen)
 
 
 @dataclass(slots=True)
 class _MainParts:
-    """The calls of kernels in order, and the functions and constants of the new module."""
+    """The calls of kernels in order, and the functions and constants of the new
+    module.
+    """
 
     stmts: list[tir.Stmt]
     functions: dict[str, AnyFunction]
@@ -47,9 +54,11 @@ class _MainParts:
 
 @dataclass(frozen=True)
 class _AotMainBuilder:
-    """Builds the AOT main of `entry`; `segments` are its calls that are streamed by rows.
+    """Builds the AOT main of `entry`; `segments` are its calls that are streamed by
+    rows.
 
-    In the methods, `buffers` are the buffers by the name of their value, and `placed` the aliases.
+    In the methods, `buffers` are the buffers by the name of their value, and `placed`
+    the aliases.
     """
 
     module: IRModule
@@ -63,14 +72,18 @@ class _AotMainBuilder:
         placed = aliases.find_aliases(alias_calls)
         buffers = self._buffers(self._in_place(alias_calls, chosen), placed)
         pools = self._pools(buffers)
-        inliner = ControlFlowInliner(self.module, self.names, TENSOR_ALIGNMENT, len(chosen), pools)
+        inliner = ControlFlowInliner(
+            self.module, self.names, TENSOR_ALIGNMENT, len(chosen), pools
+        )
         parts = self._main_parts(chosen, buffers, inliner)
         parts.stmts += self._copy_next_states(inliner, buffers)
         parts.functions.update(inliner.kernels)
         attrs: dict[str, Attr] = {"aot_main": True}
         if pools:
             attrs["pool_assignments"] = tuple(pools.items())
-        body = self._declare_buffers(tir.Seq(tuple(parts.stmts)), inliner, buffers, placed)
+        body = self._declare_buffers(
+            tir.Seq(tuple(parts.stmts)), inliner, buffers, placed
+        )
         parts.functions["run"] = tir.PrimFunc("run", self._params(buffers), body, attrs)
         module = replace(
             self.module,
@@ -88,9 +101,13 @@ class _AotMainBuilder:
         buffers: Mapping[str, tir.Buffer],
         placed: Mapping[str, Alias],
     ) -> tir.Stmt:
-        """Wrap the body in the declarations of all buffers: memory outside, views inside."""
+        """Wrap the body in the declarations of all buffers: memory outside, views
+        inside.
+        """
         outside = () if self.module.io.inputs_in_pools else self.entry.params
-        views = aliases.declare_views(placed, buffers, {value.name for value in outside})
+        views = aliases.declare_views(
+            placed, buffers, {value.name for value in outside}
+        )
         for view in reversed((*views, *inliner.windows)):
             body = tir.DeclBuffer(view.buffer, view.source, body)
         for temporary in reversed(inliner.temporaries):
@@ -100,12 +117,18 @@ class _AotMainBuilder:
         return self._allocate_around(body, buffers, set(placed))
 
     def _params(self, buffers: Mapping[str, tir.Buffer]) -> tuple[tir.Param, ...]:
-        """Return the parameters of the main: the inputs and outputs that the caller stores."""
+        """Return the parameters of the main: the inputs and outputs that the caller
+        stores.
+        """
         params: list[tir.Param] = []
         if not self.module.io.inputs_in_pools:
-            params += [tir.Param(buffers[value.name], "in") for value in self.entry.params]
+            params += [
+                tir.Param(buffers[value.name], "in") for value in self.entry.params
+            ]
         if not self.module.io.outputs_in_pools:
-            params += [tir.Param(buffers[value.name], "out") for value in self.entry.results]
+            params += [
+                tir.Param(buffers[value.name], "out") for value in self.entry.results
+            ]
         return tuple(params)
 
     def _io(self, buffers: Mapping[str, tir.Buffer]) -> IoBinding:
@@ -118,7 +141,9 @@ class _AotMainBuilder:
         for state in self.entry.state:
             value = state.value
             buffer_name = buffers[value.name].name
-            states.append(StateTensor(value.name, buffer_name, value.type, state.initial))
+            states.append(
+                StateTensor(value.name, buffer_name, value.type, state.initial)
+            )
         return replace(
             self.module.io,
             inputs=tensors(self.entry.params),
@@ -133,7 +158,9 @@ class _AotMainBuilder:
         buffers: Mapping[str, tir.Buffer],
         inliner: ControlFlowInliner,
     ) -> IRModule:
-        """Record the buffers and the kernels of the tensors whose device or pool is requested."""
+        """Record the buffers and the kernels of the tensors whose device or pool is
+        requested.
+        """
         if not module.requests:
             return module
         buffer_names = dict(inliner.buffers_of)
@@ -146,7 +173,9 @@ class _AotMainBuilder:
                     calls[value.name] = [index]
             if candidate is not None:
                 module = bind_constants(module, call.inputs, candidate.function.name)
-        return bind_tensors(module, buffer_names, ComputingCalls(self.module, calls).by_request())
+        return bind_tensors(
+            module, buffer_names, ComputingCalls(self.module, calls).by_request()
+        )
 
     def _main_parts(
         self,
@@ -172,7 +201,9 @@ class _AotMainBuilder:
                 continue
             elif candidate is not None:
                 parts.constants.update(candidate.constants)
-                kernel, values = self._kernel_and_values(call, candidate.function, buffers)
+                kernel, values = self._kernel_and_values(
+                    call, candidate.function, buffers
+                )
                 parts.functions[kernel.name] = kernel
                 parts.stmts.append(call_kernel(kernel, values, buffers, call, index))
             elif self.module.graphs_of(call):
@@ -186,14 +217,17 @@ class _AotMainBuilder:
     ) -> tuple[tir.PrimFunc, tuple[Value, ...]]:
         """Return the kernel and the values of its parameters.
 
-        If the result is in the memory of an input, a state, that is the kernel without a result.
+        If the result is in the memory of an input, a state, that is the kernel without
+        a result.
         """
         values = (*call.variables, *call.outputs)
         result = buffers[values[-1].name]
         for value in call.variables:
             if buffers[value.name] == result:
                 updated = in_place_kernel(kernel, call, value)
-                return (kernel, values) if updated is None else (updated, call.variables)
+                return (
+                    (kernel, values) if updated is None else (updated, call.variables)
+                )
         return kernel, values
 
     def _streamed_calls(self) -> set[int]:
@@ -204,16 +238,26 @@ class _AotMainBuilder:
         return streamed
 
     def _alias_calls(self, chosen: ChosenCandidates) -> list[Call]:
-        """Return the calls that need no kernel, as their outputs are in the memory of others."""
+        """Return the calls that need no kernel, as their outputs are in the memory of
+        others.
+        """
         streamed = self._streamed_calls()
         alias_calls: list[Call] = []
         for index, (call, candidate) in enumerate(chosen):
-            if candidate is None and index not in streamed and not called_functions(call):
+            if (
+                candidate is None
+                and index not in streamed
+                and not called_functions(call)
+            ):
                 alias_calls.append(call)
         return alias_calls
 
-    def _in_place(self, alias_calls: Sequence[Call], chosen: ChosenCandidates) -> dict[str, str]:
-        """Return the values that are computed in the memory of a state, and that state, by name."""
+    def _in_place(
+        self, alias_calls: Sequence[Call], chosen: ChosenCandidates
+    ) -> dict[str, str]:
+        """Return the values that are computed in the memory of a state, and that state,
+        by name.
+        """
         streamed = self._streamed_calls()
 
         def updates(index: int, state: Value) -> bool:
@@ -232,7 +276,9 @@ class _AotMainBuilder:
     def _copy_next_states(
         self, inliner: ControlFlowInliner, buffers: Mapping[str, tir.Buffer]
     ) -> Iterator[tir.Stmt]:
-        """Yield the copies of the next values that were not computed in the memory of a state."""
+        """Yield the copies of the next values that were not computed in the memory of a
+        state.
+        """
         for state in self.entry.state:
             state_buffer, source = buffers[state.value.name], buffers[state.next.name]
             if state_buffer != source:
@@ -244,7 +290,8 @@ class _AotMainBuilder:
         for value in self.entry.results:
             if value.name in sources or value.constant is not None:
                 raise ModelError(
-                    f"the model's output {value.name} is one of its inputs or a constant.",
+                    f"the model's output {value.name} is one of its inputs or a "
+                    "constant.",
                     where=self.module.name,
                     hint="a model in which every output is computed.",
                 )
@@ -252,7 +299,8 @@ class _AotMainBuilder:
         for state in self.entry.state:
             if state.next.name in state_names and state.next != state.value:
                 raise ModelError(
-                    f"the next value of state {state.value.name} is the state {state.next.name}.",
+                    f"the next value of state {state.value.name} is the state "
+                    f"{state.next.name}.",
                     where=self.module.name,
                     hint="a copy of it, made by a call.",
                 )
@@ -265,7 +313,11 @@ class _AotMainBuilder:
         Values in `in_place` share the buffer of their state.
         """
         entry = self.entry
-        ordered = [*entry.params, *entry.results, *(state.value for state in entry.state)]
+        ordered = [
+            *entry.params,
+            *entry.results,
+            *(state.value for state in entry.state),
+        ]
         for call in entry.body:
             ordered += call.values
         values: dict[str, Value] = {}
@@ -303,9 +355,13 @@ class _AotMainBuilder:
     def _call_by_name(
         self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
-        """Return a call of the module's PrimFunc with all values as arguments, even constants."""
+        """Return a call of the module's PrimFunc with all values as arguments, even
+        constants.
+        """
         kernel = self.module.functions[call.op[1:]]
-        if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != len(call.values):
+        if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != len(
+            call.values
+        ):
             what = f"{call.op} cannot be called with {len(call.values)} tensors."
             raise ModelError(what, where=str(call.span))
         return call_kernel(kernel, call.values, buffers, call, index)
@@ -313,10 +369,11 @@ class _AotMainBuilder:
     def _allocate_around(
         self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]
     ) -> tir.Stmt:
-        """Wrap the body in the allocations of the buffers, except those in others' memory.
+        """Wrap the body in the allocations of the buffers, except those in others'
+        memory.
 
-        Kernels declare the constants that they read; the main only declares those that it passes to
-        functions by name or copies to a state.
+        Kernels declare the constants that they read; the main only declares those that
+        it passes to functions by name or copies to a state.
         """
         io, entry = self.module.io, self.entry
         inputs = {value.name for value in entry.params}
@@ -344,7 +401,9 @@ class _AotMainBuilder:
         return body
 
     def _constants_of_main(self) -> dict[str, str]:
-        """Return the constants that the main passes to functions or copies, by value name."""
+        """Return the constants that the main passes to functions or copies, by value
+        name.
+        """
         used: list[Value] = [state.next for state in self.entry.state]
         for call in self.entry.body:
             if called_functions(call):

@@ -1,11 +1,12 @@
-"""Pass `reorder-calls`: reorder the calls of a graph if that reduces the peak of live bytes.
+"""Pass `reorder-calls`: reorder the calls of a graph if that reduces the peak of live
+bytes.
 
-Two peaks are computed: with disjoint inputs and outputs, and with outputs over inputs that are no
-longer needed. A new order is accepted only if neither peak rises and one falls. The result depends
-only on the graph, not on names or hashes.
+Two peaks are computed: with disjoint inputs and outputs, and with outputs over inputs
+that are no longer needed. A new order is accepted only if neither peak rises and one
+falls. The result depends only on the graph, not on names or hashes.
 
-The exact search explores sets of completed calls (bit masks). Ties go to the set with more calls,
-then to earlier calls.
+The exact search explores sets of completed calls (bit masks). Ties go to the set with
+more calls, then to earlier calls.
 """
 
 import heapq
@@ -24,7 +25,9 @@ _MOVES_OF_A_STATE = 8
 
 
 class PeakBytes(NamedTuple):
-    """Peak bytes: `apart` with inputs and outputs disjoint, `shared` with overlap if permitted."""
+    """Peak bytes: `apart` with inputs and outputs disjoint, `shared` with overlap if
+    permitted.
+    """
 
     apart: int
     shared: int
@@ -32,7 +35,9 @@ class PeakBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTensor:
-    """A tensor, the call that defines it (-1 for an input), and the mask of calls that read it."""
+    """A tensor, the call that defines it (-1 for an input), and the mask of calls that
+    read it.
+    """
 
     size_bytes: int
     maker: int
@@ -55,7 +60,8 @@ class ScheduleState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleGraph:
-    """The tensors, and for each call the tensors that it reads and the mask of its predecessors.
+    """The tensors, and for each call the tensors that it reads and the mask of its
+    predecessors.
 
     `_made` has the tensors that each call defines, `_next` the calls that need it.
     """
@@ -94,13 +100,15 @@ class ScheduleGraph:
             is_needed = tensor.readers or tensor.lives_to_end
             if tensor.maker < 0 and is_needed:
                 live_bytes += tensor.size_bytes
-        return ScheduleState(0, ready, live_bytes, PeakBytes(live_bytes, live_bytes), -1)
+        return ScheduleState(
+            0, ready, live_bytes, PeakBytes(live_bytes, live_bytes), -1
+        )
 
     def after(self, state: ScheduleState, call: int) -> ScheduleState:
         """Return the state after `call` runs in `state`.
 
-        While the call runs, its inputs and outputs are live. With overlap, the outputs take the
-        place of the inputs that no later call reads:
+        While the call runs, its inputs and outputs are live. With overlap, the outputs
+        take the place of the inputs that no later call reads:
 
             apart     | live before, without dying | dying | defined |
             shared    | live before, without dying | max(dying, defined) |
@@ -123,11 +131,16 @@ class ScheduleGraph:
             if not self.before[follower] & ~done:
                 ready |= 1 << follower
         surviving_bytes = state.live_bytes - dying
-        # While the call runs, what dies with it is still live, beside all that it defines.
+        # While the call runs, what dies with it is still live, beside all that it
+        # defines.
         apart = max(state.peak.apart, state.live_bytes + defined_bytes)
         shared = max(state.peak.shared, surviving_bytes + max(dying, defined_bytes))
         return ScheduleState(
-            done, ready, surviving_bytes + remaining_bytes, PeakBytes(apart, shared), call
+            done,
+            ready,
+            surviving_bytes + remaining_bytes,
+            PeakBytes(apart, shared),
+            call,
         )
 
     def peak(self, order: Sequence[int]) -> PeakBytes:
@@ -139,7 +152,9 @@ class ScheduleGraph:
 
 
 class _BestState(NamedTuple):
-    """The state with the lowest peak for a set of completed calls, and the set before it."""
+    """The state with the lowest peak for a set of completed calls, and the set before
+    it.
+    """
 
     peak: int
     state: ScheduleState
@@ -153,12 +168,14 @@ def min_peak_order(
 
     The second result is the unused part of `states_max`.
     """
-    # Dijkstra's search over sets of completed calls: the length of a path is its highest peak, and
-    # of all orders of a set only the one with the lowest peak can be part of the best order.
+    # Dijkstra's search over sets of completed calls: the length of a path is its
+    # highest peak, and of all orders of a set only the one with the lowest peak can be
+    # part of the best order.
     start = graph.start()
     goal = (1 << len(graph.calls)) - 1
     best: dict[int, _BestState] = {0: _BestState(start.peak[figure], start, 0)}
-    # Ordered by peak, then most calls done, then earliest calls, to expand few equal sets.
+    # Ordered by peak, then most calls done, then earliest calls, to expand few equal
+    # sets.
     heap = [(start.peak[figure], 0, 0)]
     expanded: set[int] = set()
     spent = 0
@@ -184,7 +201,8 @@ def min_peak_order(
 def _moves(
     graph: ScheduleGraph, state: ScheduleState, figure: int, limits: PeakBytes
 ) -> list[ScheduleState]:
-    """Return the permitted next states, or only the first that raises neither peak nor live bytes.
+    """Return the permitted next states, or only the first that raises neither peak nor
+    live bytes.
 
     Some best order continues with that state.
     """
@@ -193,9 +211,13 @@ def _moves(
         move = graph.after(state, call)
         if move.peak.apart > limits.apart or move.peak.shared > limits.shared:
             continue
-        # Any order can be changed to run this call now, without loss: all calls before its old
-        # place then see as few live bytes or fewer. The other moves need not be tried.
-        if move.live_bytes <= state.live_bytes and move.peak[figure] == state.peak[figure]:
+        # Any order can be changed to run this call now, without loss: all calls before
+        # its old place then see as few live bytes or fewer. The other moves need not be
+        # tried.
+        if (
+            move.live_bytes <= state.live_bytes
+            and move.peak[figure] == state.peak[figure]
+        ):
             return [move]
         moves.append(move)
     return moves
@@ -219,7 +241,7 @@ def _bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-# ---- the pass ----------------------------------------------------------------------------------
+# ---- the pass ------------------------------------------------------------------------
 
 
 def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
@@ -230,7 +252,9 @@ def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
     order = find_min_peak_order(build_schedule_graph(module, entry, ops))
     if order == tuple(range(len(entry.body))):
         return module
-    return module.with_function(replace(entry, body=tuple(entry.body[i] for i in order)))
+    return module.with_function(
+        replace(entry, body=tuple(entry.body[i] for i in order))
+    )
 
 
 def find_min_peak_order(
@@ -254,20 +278,27 @@ def find_min_peak_order(
 def _search_exactly(
     graph: ScheduleGraph, peak: PeakBytes, states_max: int
 ) -> tuple[int, ...] | None:
-    """Minimize the peak without overlap, then that with overlap; return None if neither falls."""
+    """Minimize the peak without overlap, then that with overlap; return None if neither
+    falls.
+    """
     # A limit below the present peak: the search finds an improvement or nothing.
-    best, left = min_peak_order(graph, PeakBytes(peak.apart - 1, peak.shared), 0, states_max)
+    best, left = min_peak_order(
+        graph, PeakBytes(peak.apart - 1, peak.shared), 0, states_max
+    )
     if best is not None:
         peak = graph.peak(best)
     again, _ = min_peak_order(graph, PeakBytes(peak.apart, peak.shared - 1), 1, left)
     return again or best
 
 
-def beam_search_order(graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH) -> tuple[int, ...]:
-    """Build an order call by call, keeping the `width` best partial orders of each length.
+def beam_search_order(
+    graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH
+) -> tuple[int, ...]:
+    """Build an order call by call, keeping the `width` best partial orders of each
+    length.
 
-    After BEAM_MOVES_MAX moves, only the best is kept; after ten times as many, the remaining calls
-    keep their order.
+    After BEAM_MOVES_MAX moves, only the best is kept; after ten times as many, the
+    remaining calls keep their order.
     """
     moves = 0
     beam = [_PartialOrder(graph.start(), ())]
@@ -279,8 +310,8 @@ def beam_search_order(graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH) 
             tried_max = 1 if moves > 10 * thresholds.BEAM_MOVES_MAX else None
             for call in islice(_bits(state.ready), tried_max):
                 move = graph.after(state, call)
-                # Orders of the same calls have the same continuations: of each set, the best one is
-                # kept.
+                # Orders of the same calls have the same continuations: of each set, the
+                # best one is kept.
                 known = longer.get(move.done)
                 if known is None or move.peak < known.state.peak:
                     longer[move.done] = _PartialOrder(move, (*partial.calls, call))
@@ -299,10 +330,12 @@ class _PartialOrder(NamedTuple):
         return self.state.peak, self.state.live_bytes, self.state.done
 
 
-# ---- the graph of a function -------------------------------------------------------------------
+# ---- the graph of a function ---------------------------------------------------------
 
 
-def build_schedule_graph(module: IRModule, entry: Function, ops: OpTable) -> ScheduleGraph:
+def build_schedule_graph(
+    module: IRModule, entry: Function, ops: OpTable
+) -> ScheduleGraph:
     return _ScheduleGraphBuilder(module, entry, ops).build()
 
 
@@ -327,7 +360,9 @@ class _ScheduleGraphBuilder:
     def build(self) -> ScheduleGraph:
         for value in self.entry.sources:
             self._add(value, -1)
-        reads = tuple(self._add_call(index, call) for index, call in enumerate(self.entry.body))
+        reads = tuple(
+            self._add_call(index, call) for index, call in enumerate(self.entry.body)
+        )
         readers = [0] * len(self.tensors)
         for index, numbers in enumerate(reads):
             for number in numbers:
@@ -348,10 +383,14 @@ class _ScheduleGraphBuilder:
         return mask
 
     def _add_call(self, index: int, call: Call) -> tuple[int, ...]:
-        """Add the tensors that a call defines; return those that it reads, none for a view."""
+        """Add the tensors that a call defines; return those that it reads, none for a
+        view.
+        """
         for value in call.outputs:
             self.maker[value.name] = index
-        reads = tuple(dict.fromkeys(self.number[value.name] for value in call.variables))
+        reads = tuple(
+            dict.fromkeys(self.number[value.name] for value in call.variables)
+        )
         if self._is_view(call):
             self.number[call.outputs[0].name] = reads[0]
             return ()
@@ -360,7 +399,9 @@ class _ScheduleGraphBuilder:
         return reads
 
     def _is_view(self, call: Call) -> bool:
-        """Return whether the output of a call is its input, and neither constant nor a result."""
+        """Return whether the output of a call is its input, and neither constant nor a
+        result.
+        """
         opdef = self.ops.get(call.op)
         if opdef is None or not opdef.is_view or not call.inputs:
             return False

@@ -1,7 +1,8 @@
 """The calls of the AOT main that compute requested tensors.
 
-A view is computed by the calls that compute its memory, a concatenation of views by those of its
-parts, and a copy by the device that copies, if that is requested, or by the calls of its source.
+A view is computed by the calls that compute its memory, a concatenation of views by
+those of its parts, and a copy by the device that copies, if that is requested, or by
+the calls of its source.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,9 @@ from firmwright.ir.requests import PlacementRequest
 
 @dataclass(frozen=True)
 class ComputingCalls:
-    """`numbers` are the operator indices of the calls with a kernel, by the value they compute."""
+    """`numbers` are the operator indices of the calls with a kernel, by the value they
+    compute.
+    """
 
     module: IRModule
     numbers: Mapping[str, Sequence[int]]
@@ -34,7 +37,9 @@ class ComputingCalls:
         return makers
 
     def by_request(self) -> dict[str, tuple[int, ...]]:
-        """Return the calls of each tensor whose device is requested; UsageError if none is."""
+        """Return the calls of each tensor whose device is requested; UsageError if none
+        is.
+        """
         inside = {request.named for request in self.module.requests}
         found: dict[str, tuple[int, ...]] = {}
         for request in self.module.requests:
@@ -44,7 +49,10 @@ class ComputingCalls:
             numbers = tuple(self._computing(request, request.tensor))
             found[request.tensor] = numbers
             if not numbers:
-                what = f"no call computes the tensor {request.tensor}, as {request.reason} requires"
+                what = (
+                    f"no call computes the tensor {request.tensor}, as {request.reason}"
+                    " requires"
+                )
                 hint = "the tensor that is computed, or a pool."
                 raise UsageError(f"{what}.", where=self.module.name, hint=hint)
         return found

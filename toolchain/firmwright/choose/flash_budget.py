@@ -1,4 +1,6 @@
-"""Flash budget of constants and predicted code, divided among the calls by a knapsack solver."""
+"""Flash budget of constants and predicted code, divided among the calls by a knapsack
+solver.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ CandidatesPerCall: TypeAlias = Sequence[CallCandidates]
 
 
 class PricedCandidate(Protocol):
-    """A candidate of a call, or of a program: its time, and its constants and code in bytes."""
+    """A candidate of a call, or of a program: its time, and its constants and code in
+    bytes.
+    """
 
     @property
     def time(self) -> int: ...
@@ -46,8 +50,12 @@ class CodeKey:
 KeyOf: TypeAlias = Callable[[tir.PrimFunc], CodeKey]
 
 
-def dedupe_code_cost(candidates_per_call: CandidatesPerCall, key: KeyOf) -> CandidatesPerCall:
-    """Divide each kernel's code bytes among the calls that can share it, and add the call's own."""
+def dedupe_code_cost(
+    candidates_per_call: CandidatesPerCall, key: KeyOf
+) -> CandidatesPerCall:
+    """Divide each kernel's code bytes among the calls that can share it, and add the
+    call's own.
+    """
     codes_per_call: list[list[Hashable]] = []
     sharers: Counter[Hashable] = Counter()
     for _, candidates in candidates_per_call:
@@ -55,11 +63,15 @@ def dedupe_code_cost(candidates_per_call: CandidatesPerCall, key: KeyOf) -> Cand
         codes_per_call.append(codes)
         sharers.update(set(codes))
     divided: list[CallCandidates] = []
-    for (call, candidates), codes in zip(candidates_per_call, codes_per_call, strict=True):
+    for (call, candidates), codes in zip(
+        candidates_per_call, codes_per_call, strict=True
+    ):
         shared: list[LoweringCandidate] = []
         for item, code in zip(candidates, codes, strict=True):
             own_bytes = item.code_bytes // sharers[code]
-            shared.append(replace(item, code_bytes=own_bytes + thresholds.CALL_CODE_BYTES))
+            shared.append(
+                replace(item, code_bytes=own_bytes + thresholds.CALL_CODE_BYTES)
+            )
         divided.append((call, tuple(shared)))
     return divided
 
@@ -69,9 +81,9 @@ def apply_default_flash_budget(
 ) -> CandidatesPerCall:
     """Apply the default budget, so that flash is not spent on small gains in time.
 
-    Each call keeps the candidates that fit its share of the budget, with a few bytes of slack. If
-    no program fits, or the inexpensive kernels alone are faster, only expensive kernels are
-    dropped.
+    Each call keeps the candidates that fit its share of the budget, with a few bytes of
+    slack. If no program fits, or the inexpensive kernels alone are faster, only
+    expensive kernels are dropped.
     """
     names: set[str] = set()
     for call, _ in candidates_per_call:
@@ -80,9 +92,14 @@ def apply_default_flash_budget(
                 names.add(value.constant)
     constants_bytes = sum(module.constants[name].size_bytes for name in names)
     budget_bytes = constants_bytes * thresholds.DEFAULT_FLASH_PERCENT // 100
-    cheap = [(call, tuple(_inexpensive(candidates))) for call, candidates in candidates_per_call]
+    cheap = [
+        (call, tuple(_inexpensive(candidates)))
+        for call, candidates in candidates_per_call
+    ]
     try:
-        limited = fit_flash_budget(candidates_per_call, budget_bytes, thresholds.FLASH_SLACK_BYTES)
+        limited = fit_flash_budget(
+            candidates_per_call, budget_bytes, thresholds.FLASH_SLACK_BYTES
+        )
     except DoesNotFitError:
         return cheap
     if sum(item.image_bytes for item in fastest_candidates(cheap)) <= budget_bytes:
@@ -95,7 +112,9 @@ def fastest_time(candidates_per_call: CandidatesPerCall) -> int:
     return sum(item.time for item in fastest_candidates(candidates_per_call))
 
 
-def fastest_candidates(candidates_per_call: CandidatesPerCall) -> list[LoweringCandidate]:
+def fastest_candidates(
+    candidates_per_call: CandidatesPerCall,
+) -> list[LoweringCandidate]:
     """Return the fastest candidate of each call that has any."""
     fastest: list[LoweringCandidate] = []
     for _, candidates in candidates_per_call:
@@ -105,7 +124,9 @@ def fastest_candidates(candidates_per_call: CandidatesPerCall) -> list[LoweringC
 
 
 def _inexpensive(candidates: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
-    """Return the candidates whose constants are not much larger than the smallest ones."""
+    """Return the candidates whose constants are not much larger than the smallest
+    ones.
+    """
     least = min((item.flash_bytes for item in candidates), default=0)
     limit = max(thresholds.EXPENSIVE_TIMES * least, least + thresholds.EXPENSIVE_BYTES)
     return [item for item in candidates if item.flash_bytes <= limit]
@@ -117,11 +138,12 @@ def fit_flash_budget(
     slack_bytes: int = 0,
     saved_bytes: int | None = None,
 ) -> CandidatesPerCall:
-    """Limit each call's candidates so that the fastest program within the budget is among them.
+    """Limit each call's candidates so that the fastest program within the budget is
+    among them.
 
-    The bytes that this program leaves unused are shared among the calls; each call may use
-    `slack_bytes` more. Coding of weights saves `saved_bytes` later (None: it is not requested).
-    Raises DoesNotFitError if no program fits the budget.
+    The bytes that this program leaves unused are shared among the calls; each call may
+    use `slack_bytes` more. Coding of weights saves `saved_bytes` later (None: it is not
+    requested). Raises DoesNotFitError if no program fits the budget.
     """
     budget_bytes += saved_bytes or 0
     sizes: list[list[int]] = []
@@ -147,21 +169,27 @@ def fit_flash_budget(
     return allowed
 
 
-def budget_error(least_bytes: int, budget_bytes: int, saved_bytes: int | None) -> DoesNotFitError:
-    """Return the error; both sizes include the `saved_bytes` that coding of weights removes."""
+def budget_error(
+    least_bytes: int, budget_bytes: int, saved_bytes: int | None
+) -> DoesNotFitError:
+    """Return the error; both sizes include the `saved_bytes` that coding of weights
+    removes.
+    """
     least_coded_bytes = least_bytes - (saved_bytes or 0)
     most_coded_bytes = budget_bytes - (saved_bytes or 0)
     option = "--compress-weights, " if saved_bytes is None else ""
     return DoesNotFitError(
-        f"code and constants of the model take at least {least_coded_bytes} bytes of flash, as "
-        f"predicted, and may take {most_coded_bytes}.",
+        f"code and constants of the model take at least {least_coded_bytes} bytes of "
+        f"flash, as predicted, and may take {most_coded_bytes}.",
         hint=f"--flash {least_coded_bytes}, {option}or constants in a --const-pool.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _KnapsackState:
-    """Choices for the first calls: total size and time, and the state before the last choice."""
+    """Choices for the first calls: total size and time, and the state before the last
+    choice.
+    """
 
     size: int
     time: int
@@ -174,9 +202,10 @@ def solve_knapsack(
 ) -> list[int] | None:
     """Return the choices with the least total time within the budget, or None.
 
-    `times` and `sizes` have a list of options for each call. The states after k calls are the best
-    combinations of their options: more size for less time. Only the fastest of states with nearly
-    equal sizes is kept, so the result fits the budget but may be slightly slower than the optimum.
+    `times` and `sizes` have a list of options for each call. The states after k calls
+    are the best combinations of their options: more size for less time. Only the
+    fastest of states with nearly equal sizes is kept, so the result fits the budget but
+    may be slightly slower than the optimum.
     """
     step = max(budget // thresholds.KNAPSACK_STATES_MAX, 1)
     needed_later = sum(min(own_sizes) for own_sizes in sizes)
@@ -189,7 +218,11 @@ def solve_knapsack(
         for state in states:
             for pick, (time, size) in enumerate(options):
                 if state.size + size <= room:
-                    grown.append(_KnapsackState(state.size + size, state.time + time, pick, state))
+                    grown.append(
+                        _KnapsackState(
+                            state.size + size, state.time + time, pick, state
+                        )
+                    )
         states = _prune_states(grown, step)
     if not states:
         return None
@@ -203,9 +236,11 @@ def solve_knapsack(
 
 
 def _prune_states(states: Sequence[_KnapsackState], step: int) -> list[_KnapsackState]:
-    """Return the states that no smaller one beats in time, one for each `step` of sizes.
+    """Return the states that no smaller one beats in time, one for each `step` of
+    sizes.
 
-    The first state, the smallest, is always kept, so that the remaining calls have most room.
+    The first state, the smallest, is always kept, so that the remaining calls have most
+    room.
     """
     front: list[_KnapsackState] = []
     for state in sorted(states, key=lambda item: (item.size, item.time)):

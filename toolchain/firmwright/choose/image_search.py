@@ -1,4 +1,6 @@
-"""Choice of kernels by the size and the time of the whole image, in which kernels share code."""
+"""Choice of kernels by the size and the time of the whole image, in which kernels share
+code.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -17,16 +19,21 @@ from firmwright.choose.flash_budget import (
 )
 from firmwright.ops.schedule import LoweringCandidate
 
-# Kernels with one key share their code, so the cost of a kernel depends on those of other calls. A
-# descent changes one call, or all calls that can use one key, as long as bytes + weight * time
-# becomes less. The results for different weights are the candidates for the image.
+# Kernels with one key share their code, so the cost of a kernel depends on those of
+# other calls. A descent changes one call, or all calls that can use one key, as long as
+# bytes + weight * time becomes less. The results for different weights are the
+# candidates for the image.
 
 _UNIT = 1 << 20
 """One byte in the units of cost; a weight is the cost of a unit of time."""
 _WEIGHTS = [((2 + step % 2) << (step // 2)) // 2 for step in range(8, 60)]
-"""16, 24, 32, 48, 64, ...: powers of two from 2 ** 4 to 2 ** 29, and one and a half times these."""
+"""16, 24, 32, 48, 64, ...: powers of two from 2 ** 4 to 2 ** 29, and one and a half
+times these.
+"""
 _ROUNDS_MAX = 8
-"""Rounds of a descent over all keys and calls; most need fewer until nothing changes."""
+"""Rounds of a descent over all keys and calls; most need fewer until nothing
+changes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,9 @@ class _Image:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A candidate and its key, whose code is a number, as the hash of a code takes time."""
+    """A candidate and its key, whose code is a number, as the hash of a code takes
+    time.
+    """
 
     item: LoweringCandidate
     key: CodeKey
@@ -50,7 +59,8 @@ class _Option:
 class ImageSearch:
     """Search for small and fast images; kernels with equal keys share their code.
 
-    In the methods, `picks` has the number of the chosen option for each call that has options.
+    In the methods, `picks` has the number of the chosen option for each call that has
+    options.
     """
 
     candidates_per_call: CandidatesPerCall
@@ -78,17 +88,23 @@ class ImageSearch:
         return [self._image(self._descend(weight)) for weight in _WEIGHTS]
 
     def smallest_within(self, time_max: int) -> CandidatesPerCall:
-        """Return each call with its one candidate, or without one, for the smallest image."""
+        """Return each call with its one candidate, or without one, for the smallest
+        image.
+        """
         within = [image for image in reversed(self._images) if image.time <= time_max]
         fastest = self._images[-1]
         return self._chosen(min(within, key=attrgetter("size_bytes"), default=fastest))
 
-    def fastest_within(self, bytes_max: int, saved_bytes: int | None = None) -> CandidatesPerCall:
-        """Return each call with its one candidate, or without one, for the fastest image.
+    def fastest_within(
+        self, bytes_max: int, saved_bytes: int | None = None
+    ) -> CandidatesPerCall:
+        """Return each call with its one candidate, or without one, for the fastest
+        image.
 
-        A local search follows: as long as that takes less time, one call, or all calls that can use
-        one key, change to a faster kernel. Raises DoesNotFitError if no image of at most
-        `bytes_max` bytes is found. For `saved_bytes` see `fit_flash_budget`.
+        A local search follows: as long as that takes less time, one call, or all calls
+        that can use one key, change to a faster kernel. Raises DoesNotFitError if no
+        image of at most `bytes_max` bytes is found. For `saved_bytes` see
+        `fit_flash_budget`.
         """
         bytes_max += saved_bytes or 0
         within = [image for image in self._images if image.size_bytes <= bytes_max]
@@ -101,7 +117,8 @@ class ImageSearch:
             time = best.time
             for picks in self._neighbors(best.picks):
                 image = self._image(picks)
-                # The descents leave bytes of the budget unused between two neighboring weights.
+                # The descents leave bytes of the budget unused between two neighboring
+                # weights.
                 if image.size_bytes <= bytes_max and image.time < best.time:
                     best = image
             has_changed = best.time != time
@@ -112,7 +129,9 @@ class ImageSearch:
         return [own[pick] for own, pick in zip(self._options, picks, strict=True)]
 
     def _chosen(self, image: _Image) -> CandidatesPerCall:
-        """Return every call with the chosen candidate, or without one if it has no candidates."""
+        """Return every call with the chosen candidate, or without one if it has no
+        candidates.
+        """
         picked = iter(self._picked(image.picks))
         chosen: list[CallCandidates] = []
         for call, candidates in self.candidates_per_call:
@@ -120,7 +139,9 @@ class ImageSearch:
         return chosen
 
     def _neighbors(self, picks: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Return choices that differ in a call, or in all calls that can use one key."""
+        """Return choices that differ in a call, or in all calls that can use one
+        key.
+        """
         near: list[tuple[int, ...]] = []
         for index, own in enumerate(self._options):
             time = own[picks[index]].item.time
@@ -141,10 +162,12 @@ class ImageSearch:
         return list(codes)
 
     def _descend(self, weight: int) -> tuple[int, ...]:
-        """Return a choice of low bytes + `weight` * time, starting from the fastest candidates."""
+        """Return a choice of low bytes + `weight` * time, starting from the fastest
+        candidates.
+        """
 
-        # A Lagrangian: minimizing bytes + weight * time for many weights gives the images on the
-        # convex front of both, the small ones for small weights.
+        # A Lagrangian: minimizing bytes + weight * time for many weights gives the
+        # images on the convex front of both, the small ones for small weights.
         #
         #     bytes |x
         #           | x            each x is the best image for a range of weights, the slope there
@@ -165,8 +188,9 @@ class ImageSearch:
         for _ in range(_ROUNDS_MAX):
             before = picks
             for code in self._codes:
-                # One call alone never leaves a code that others use: its new code would be one
-                # more. All calls change to a code together, so that it is paid once.
+                # One call alone never leaves a code that others use: its new code would
+                # be one more. All calls change to a code together, so that it is paid
+                # once.
                 moved = self._moved(picks, code, cost)
                 if total(moved) < total(picks):
                     picks = moved
@@ -185,9 +209,14 @@ class ImageSearch:
         return picks
 
     def _moved(
-        self, picks: tuple[int, ...], code: Hashable, cost: Callable[[LoweringCandidate], int]
+        self,
+        picks: tuple[int, ...],
+        code: Hashable,
+        cost: Callable[[LoweringCandidate], int],
     ) -> tuple[int, ...]:
-        """Return `picks` with all calls moved to their cheapest kernels with the code `code`."""
+        """Return `picks` with all calls moved to their cheapest kernels with the code
+        `code`.
+        """
         moved: list[int] = []
         for own, pick in zip(self._options, picks, strict=True):
             best = pick
@@ -201,7 +230,9 @@ class ImageSearch:
         return tuple(moved)
 
     def _code_bytes(self, picks: Sequence[int]) -> int:
-        """Return the bytes of all codes, each once, at the size of its largest kernel."""
+        """Return the bytes of all codes, each once, at the size of its largest
+        kernel.
+        """
         largest: dict[Hashable, int] = {}
         for option in self._picked(picks):
             code = option.key.code
@@ -209,7 +240,9 @@ class ImageSearch:
         return sum(largest.values())
 
     def _image(self, picks: tuple[int, ...]) -> _Image:
-        """Return the prediction for a choice: constants, code, calls and the AOT main."""
+        """Return the prediction for a choice: constants, code, calls and the AOT
+        main.
+        """
         chosen = self._picked(picks)
         by_code = group_pairs((option.key.code, option) for option in chosen)
         code_bytes = self._code_bytes(picks)
@@ -218,11 +251,13 @@ class ImageSearch:
             uses = _uses_of_differing_numbers(sharers)
             if _are_slow_when_shared(sharers, uses):
                 # The kernels with different numbers become copies of the code.
-                sizes = {option.key.numbers: option.item.code_bytes for option in sharers}
+                sizes = {
+                    option.key.numbers: option.item.code_bytes for option in sharers
+                }
                 code_bytes += sum(sizes.values()) - max(sizes.values())
             elif len(sharers) > 1:
-                # The numbers are used in the shared code, and passed by each call, as are the
-                # addresses of constants.
+                # The numbers are used in the shared code, and passed by each call, as
+                # are the addresses of constants.
                 passed = len(uses) + len(sharers[0].item.constants)
                 arguments += len(uses) + len(sharers) * passed
         size_bytes = (
@@ -236,7 +271,8 @@ class ImageSearch:
 
 
 def _uses_of_differing_numbers(sharers: Sequence[_Option]) -> list[tuple[int, ...]]:
-    """Return, for each number that differs between kernels of one code, its uses in each kernel.
+    """Return, for each number that differs between kernels of one code, its uses in
+    each kernel.
 
     Numbers that have the same values in all kernels are one number, with the most uses.
     """
@@ -249,8 +285,12 @@ def _uses_of_differing_numbers(sharers: Sequence[_Option]) -> list[tuple[int, ..
     return list(uses.values())
 
 
-def _are_slow_when_shared(sharers: Sequence[_Option], uses: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether the uses of differing numbers take too many of a kernel's instructions."""
+def _are_slow_when_shared(
+    sharers: Sequence[_Option], uses: Sequence[tuple[int, ...]]
+) -> bool:
+    """Return whether the uses of differing numbers take too many of a kernel's
+    instructions.
+    """
     for position, option in enumerate(sharers):
         used = sum(runs[position] for runs in uses)
         if 100 * used > thresholds.SHARED_PERCENT_MAX * option.item.instructions:

@@ -1,19 +1,21 @@
 """Kernel selection: choose a kernel for every call, and the calls to stream by rows.
 
-Time is predicted cycles if the core has a timing table, else predicted instructions. The goals are:
+Time is predicted cycles if the core has a timing table, else predicted instructions.
+The goals are:
 
-* `speed`: the fastest candidate of every call; `size`: the smallest image that is not much slower
-  than the fastest program within the default flash budget, or the fastest image within
-  `flash_bytes` (`image_search`). `balanced` with `flash_bytes` is `size`.
-* `balanced`: of candidates nearly as fast as the fastest, the program with the lowest time^2 x
-  flash^2 x workspace (decision 0022); where its memory peaks, calls are streamed by rows if that
-  lowers the product and hardly takes time. If this program or that of `speed` does not fit the
-  pools, the fastest program that fits.
+* `speed`: the fastest candidate of every call; `size`: the smallest image that is not
+  much slower than the fastest program within the default flash budget, or the fastest
+  image within `flash_bytes` (`image_search`). `balanced` with `flash_bytes` is `size`.
+* `balanced`: of candidates nearly as fast as the fastest, the program with the lowest
+  time^2 x flash^2 x workspace (decision 0022); where its memory peaks, calls are
+  streamed by rows if that lowers the product and hardly takes time. If this program or
+  that of `speed` does not fit the pools, the fastest program that fits.
 * `ram`: the program with the lowest peak among those that are not much slower.
 * with `ram_bytes`: the fastest program within that many bytes.
 
-Predicted code and constants do not exceed `flash_bytes`; without it, `balanced` and `ram` have a
-default budget (`flash_budget`). `thresholds` has the constants of these trade-offs.
+Predicted code and constants do not exceed `flash_bytes`; without it, `balanced` and
+`ram` have a default budget (`flash_budget`). `thresholds` has the constants of these
+trade-offs.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +42,11 @@ from firmwright.choose.flash_budget import (
     fit_flash_budget,
 )
 from firmwright.choose.image_search import ImageSearch
-from firmwright.choose.program_search import PlanEstimate, ProgramCandidate, ProgramSearch
+from firmwright.choose.program_search import (
+    PlanEstimate,
+    ProgramCandidate,
+    ProgramSearch,
+)
 from firmwright.choose.streaming_candidates import RowsOf
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -69,8 +75,8 @@ class SelectionOracle:
 class KernelSelector:
     """Selects the kernels of a module; several selections share one search.
 
-    `rows_of` returns a call's row kernels on demand. Raises DoesNotFitError if no choice fits the
-    flash budget.
+    `rows_of` returns a call's row kernels on demand. Raises DoesNotFitError if no
+    choice fits the flash budget.
     """
 
     def __init__(
@@ -93,10 +99,14 @@ class KernelSelector:
 
     @cached_property
     def candidates(self) -> CandidatesPerCall:
-        """The candidates within the flash budget, code divided among the calls that share it."""
+        """The candidates within the flash budget, code divided among the calls that
+        share it.
+        """
         divided = dedupe_code_cost(self._undivided, self.oracle.key)
         if self.flash_bytes is not None:
-            return fit_flash_budget(divided, self.flash_bytes, saved_bytes=self.saved_bytes)
+            return fit_flash_budget(
+                divided, self.flash_bytes, saved_bytes=self.saved_bytes
+            )
         if self.goal in thresholds.PROGRAM_PERCENT_MAX:
             return apply_default_flash_budget(self.module, divided)
         return divided
@@ -104,13 +114,16 @@ class KernelSelector:
     def select(self) -> IRModule:
         """Return the module with a kernel for every call.
 
-        Without a RAM budget, the goal decides; if its program does not fit the pools, as with a
-        budget, the fastest program that fits; if none does, the one with the least memory, so that
-        the planner's error tells how much is missing.
+        Without a RAM budget, the goal decides; if its program does not fit the pools,
+        as with a budget, the fastest program that fits; if none does, the one with the
+        least memory, so that the planner's error tells how much is missing.
         """
         is_free = self.module.settings.objective.has_free_ram
         is_fed = self.module.io.stream_input_rows
-        is_for_ram, is_balanced = self.goal is Minimize.RAM, self.goal is Minimize.BALANCED
+        is_for_ram, is_balanced = (
+            self.goal is Minimize.RAM,
+            self.goal is Minimize.BALANCED,
+        )
         whole_calls: list[ProgramCandidate] = []
         if is_free and not is_fed:
             best = self._best_whole_calls()
@@ -134,11 +147,15 @@ class KernelSelector:
         return min(every, key=attrgetter("workspace_bytes")).module
 
     def _smallest_of_fast(
-        self, candidates: Sequence[ProgramCandidate], programs: Sequence[ProgramCandidate]
+        self,
+        candidates: Sequence[ProgramCandidate],
+        programs: Sequence[ProgramCandidate],
     ) -> ProgramCandidate:
-        """Return the candidate with the least memory among those that take not much more time.
+        """Return the candidate with the least memory among those that take not much
+        more time.
 
-        The reference is the fastest of `programs`, but not less than the time of whole calls.
+        The reference is the fastest of `programs`, but not less than the time of whole
+        calls.
         """
         best_time = min(program.time for program in programs)
         best_time = max(best_time, fastest_time(self.candidates))
@@ -158,21 +175,30 @@ class KernelSelector:
     def programs(
         self, percent: int = thresholds.CANDIDATE_PERCENT_MAX
     ) -> tuple[ProgramCandidate, ...]:
-        """Return the programs on the Pareto front that are within the flash budget, if any.
+        """Return the programs on the Pareto front that are within the flash budget, if
+        any.
 
         They are ordered from the fastest to the smallest in memory.
         """
         if percent not in self._programs:
-            self._programs[percent] = self._within_flash(self._search(self.candidates, percent))
+            self._programs[percent] = self._within_flash(
+                self._search(self.candidates, percent)
+            )
         return self._programs[percent]
 
-    def _search(self, candidates: CandidatesPerCall, percent: int) -> tuple[ProgramCandidate, ...]:
+    def _search(
+        self, candidates: CandidatesPerCall, percent: int
+    ) -> tuple[ProgramCandidate, ...]:
         ordered = _sort_candidates(candidates, _BY_TIME)
         estimate = self.oracle.estimate
-        search = ProgramSearch(self.module, ordered, self.rows_of, estimate, percent=percent)
+        search = ProgramSearch(
+            self.module, ordered, self.rows_of, estimate, percent=percent
+        )
         return search.candidates()
 
-    def _within_flash(self, programs: tuple[ProgramCandidate, ...]) -> tuple[ProgramCandidate, ...]:
+    def _within_flash(
+        self, programs: tuple[ProgramCandidate, ...]
+    ) -> tuple[ProgramCandidate, ...]:
         limit = self._image_bytes_max
         if limit is None:
             return programs
@@ -180,26 +206,38 @@ class KernelSelector:
 
     @property
     def _image_bytes_max(self) -> int | None:
-        """The flash budget plus the bytes that coding of weights saves; None without a budget."""
-        return None if self.flash_bytes is None else self.flash_bytes + (self.saved_bytes or 0)
+        """The flash budget plus the bytes that coding of weights saves; None without a
+        budget.
+        """
+        return (
+            None
+            if self.flash_bytes is None
+            else self.flash_bytes + (self.saved_bytes or 0)
+        )
 
     def _programs_of_small_kernels(self) -> tuple[ProgramCandidate, ...]:
-        """Return the programs within the flash budget if each call has its smallest kernels.
+        """Return the programs within the flash budget if each call has its smallest
+        kernels.
 
-        Raises DoesNotFitError if none is, UsageError if the input cannot be read row by row.
+        Raises DoesNotFitError if none is, UsageError if the input cannot be read row by
+        row.
         """
         limit = self._image_bytes_max
         small: list[CallCandidates] = []
         for call, candidates in self._undivided:
             least_bytes = min((item.image_bytes for item in candidates), default=0)
-            smallest = tuple(item for item in candidates if item.image_bytes == least_bytes)
+            smallest = tuple(
+                item for item in candidates if item.image_bytes == least_bytes
+            )
             small.append((call, smallest))
         # Without a budget, the same search has found nothing in all kernels.
-        found = () if limit is None else self._search(small, thresholds.UNLIMITED_PERCENT)
+        found = (
+            () if limit is None else self._search(small, thresholds.UNLIMITED_PERCENT)
+        )
         if limit is None or not found:
             raise UsageError(
-                "--stream-input-rows: the operators that read the input cannot be computed row by "
-                "row together.",
+                "--stream-input-rows: the operators that read the input cannot be "
+                "computed row by row together.",
                 hint="compile without it.",
             )
         within = self._within_flash(found)
@@ -212,9 +250,13 @@ class KernelSelector:
         """Return the best program for the goal that computes no calls by rows."""
         module, estimate = self.module, self.oracle.estimate
         if self.goal not in thresholds.PROGRAM_PERCENT_MAX:
-            return ProgramSearch(module, self._fast_or_small(), _no_rows, estimate).whole_calls()
+            return ProgramSearch(
+                module, self._fast_or_small(), _no_rows, estimate
+            ).whole_calls()
         cost_of = _blend_time_and_flash(self.candidates)
-        near = [(call, _nearly_fastest(candidates)) for call, candidates in self.candidates]
+        near = [
+            (call, _nearly_fastest(candidates)) for call, candidates in self.candidates
+        ]
         search = ProgramSearch(
             module,
             _sort_candidates(near, cost_of),
@@ -226,7 +268,9 @@ class KernelSelector:
         return min(search.candidates(), key=_balance)
 
     def _fast_or_small(self) -> CandidatesPerCall:
-        """Return the candidates for the goals `speed` and `size`, the best one of a call first."""
+        """Return the candidates for the goals `speed` and `size`, the best one of a
+        call first.
+        """
         if self.goal is Minimize.SPEED:
             return _sort_candidates(self.candidates, _BY_TIME)
         images = ImageSearch(self._undivided, self.oracle.key)
@@ -247,12 +291,16 @@ class KernelSelector:
             streamed_percent=thresholds.STREAMED_NEED_PERCENT,
         )
         limit = thresholds.STREAMED_TIME_PERCENT * best.time
-        fast = [item for item in (best, *search.candidates()) if 100 * item.time <= limit]
+        fast = [
+            item for item in (best, *search.candidates()) if 100 * item.time <= limit
+        ]
         return min(fast, key=_balance)
 
 
 def _compressible_bytes(module: IRModule) -> int:
-    """Return an estimate of the bytes that `--compress-weights` saves, without the code for it."""
+    """Return an estimate of the bytes that `--compress-weights` saves, without the code
+    for it.
+    """
     saved_bytes = 0
     for constant in module.constants.values():
         if constant.size_bytes >= _CODED_BYTES_MIN:
@@ -268,22 +316,33 @@ def _balance(program: ProgramCandidate) -> int:
 
 
 def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCost:
-    """Return a cost in which a percent of all time counts as much as a percent of all flash."""
+    """Return a cost in which a percent of all time counts as much as a percent of all
+    flash.
+    """
     fastest = fastest_candidates(candidates_per_call)
     time = sum(item.time for item in fastest)
     size = max(sum(item.image_bytes for item in fastest), 1)
     return lambda item: item.time + item.image_bytes * time // size
 
 
-def _nearly_fastest(candidates: Sequence[LoweringCandidate]) -> tuple[LoweringCandidate, ...]:
-    """Return the candidates that take not much more time; those with small constants may more."""
+def _nearly_fastest(
+    candidates: Sequence[LoweringCandidate],
+) -> tuple[LoweringCandidate, ...]:
+    """Return the candidates that take not much more time; those with small constants
+    may more.
+    """
     fastest = min(candidates, key=_BY_TIME, default=None)
     if fastest is None:
         return ()
     near: list[LoweringCandidate] = []
     for item in candidates:
-        is_small = 100 * item.flash_bytes <= thresholds.SMALL_FLASH_PERCENT * fastest.flash_bytes
-        percent = thresholds.SMALL_PERCENT_MAX if is_small else thresholds.NEAR_PERCENT_MAX
+        is_small = (
+            100 * item.flash_bytes
+            <= thresholds.SMALL_FLASH_PERCENT * fastest.flash_bytes
+        )
+        percent = (
+            thresholds.SMALL_PERCENT_MAX if is_small else thresholds.NEAR_PERCENT_MAX
+        )
         if 100 * item.time <= percent * fastest.time:
             near.append(item)
     return tuple(near)
@@ -296,9 +355,13 @@ def _no_rows(index: int, band: int) -> None:
 def _sort_candidates(
     candidates_per_call: CandidatesPerCall, cost_of: CandidateCost
 ) -> CandidatesPerCall:
-    """Return each call with its candidates in ascending order of cost, then of scratch."""
+    """Return each call with its candidates in ascending order of cost, then of
+    scratch.
+    """
 
     def rank(item: LoweringCandidate) -> tuple[int, int]:
         return cost_of(item), item.scratch_bytes
 
-    return [(call, sorted(candidates, key=rank)) for call, candidates in candidates_per_call]
+    return [
+        (call, sorted(candidates, key=rank)) for call, candidates in candidates_per_call
+    ]

@@ -1,8 +1,9 @@
 """Translation of calls that run graph functions into statements of the AOT main.
 
-A branch writes its results to the call's output buffers. A loop copies the initial values of its
-variables to these buffers before the loop, and new values after each iteration. Constant variables
-are not copied; copies of them to other memories precede the loop.
+A branch writes its results to the call's output buffers. A loop copies the initial
+values of its variables to these buffers before the loop, and new values after each
+iteration. Constant variables are not copied; copies of them to other memories precede
+the loop.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +21,12 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX, whole_buffer
 from firmwright.ir.tir.traversal import make_sequence
 
-_ACCESS: Mapping[str, tir.AccessMode] = {"in": "r", "const": "r", "out": "w", "inout": "rw"}
+_ACCESS: Mapping[str, tir.AccessMode] = {
+    "in": "r",
+    "const": "r",
+    "out": "w",
+    "inout": "rw",
+}
 _Buffers = Sequence[tir.Buffer]
 _Graphs = Sequence[Function]
 _NO_ALIASES: Mapping[str, Alias] = {}
@@ -37,7 +43,9 @@ def call_kernel(
     call: Call,
     op: int,
 ) -> tir.PrimFuncCall:
-    """Return the call of a kernel with the buffers of `values`; `op` is the operator index."""
+    """Return the call of a kernel with the buffers of `values`; `op` is the operator
+    index.
+    """
     args: list[tir.AccessPtr] = []
     for value, param in zip(values, kernel.params, strict=True):
         args.append(pointer(buffers[value.name], param.role))
@@ -49,8 +57,9 @@ def call_kernel(
 class ControlFlowInliner:
     """Builder of inlined statements; `first_op` is the first unused operator index.
 
-    `pools` are the memory scopes of buffers. `temporaries`, `constants`, `windows` and `kernels`
-    collect the statements' needs. Values have unique names in the module if one is requested.
+    `pools` are the memory scopes of buffers. `temporaries`, `constants`, `windows` and
+    `kernels` collect the statements' needs. Values have unique names in the module if
+    one is requested.
     """
 
     module: IRModule
@@ -68,8 +77,12 @@ class ControlFlowInliner:
     """The operator indices of the calls that compute these values."""
 
     def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
-        """Return the statements for a call of graph functions; raise ModelError if it is none."""
-        arguments = [self._operand(value, buffers) for value in call.inputs if value is not None]
+        """Return the statements for a call of graph functions; raise ModelError if it
+        is none.
+        """
+        arguments = [
+            self._operand(value, buffers) for value in call.inputs if value is not None
+        ]
         results = [buffers[value.name] for value in call.outputs]
         graphs = self.module.graphs_of(call)
         if len(graphs) != (2 if call.op in CONTROL_FLOW_OPS else 1):
@@ -89,7 +102,9 @@ class ControlFlowInliner:
         is_inward = self.pools.get(target.name) in private
         if is_inward or self.pools.get(source.name) in private:
             name = f"{devices.COPY_OP}_{target.elements}_{target.dtype.name}"
-            kernel = replace(kernel, name=name, attrs={**kernel.attrs, "op": devices.COPY_OP})
+            kernel = replace(
+                kernel, name=name, attrs={**kernel.attrs, "op": devices.COPY_OP}
+            )
             device = devices.copy_device(self.module, outward=not is_inward)
             if device == devices.MAIN_DEVICE or source.scope == "const":
                 device = ""
@@ -98,10 +113,12 @@ class ControlFlowInliner:
         self.kernels[kernel.name] = kernel
         return call
 
-    # ---- the kinds of calls --------------------------------------------------------------------
+    # ---- the kinds of calls ----------------------------------------------------------
 
     def _if(self, graphs: _Graphs, arguments: _Buffers, results: _Buffers) -> tir.Stmt:
-        """Return an If of the two functions, both with the inputs after the condition."""
+        """Return an If of the two functions, both with the inputs after the
+        condition.
+        """
         condition, *args = arguments
         then_graph, else_graph = graphs
         then = self._inline(then_graph, args, results)
@@ -109,7 +126,9 @@ class ControlFlowInliner:
         else_stmt = make_sequence([otherwise]) if otherwise.stmts else None
         return tir.If(_flag(condition), make_sequence([then]), else_stmt)
 
-    def _while(self, graphs: _Graphs, arguments: _Buffers, results: _Buffers) -> tir.Stmt:
+    def _while(
+        self, graphs: _Graphs, arguments: _Buffers, results: _Buffers
+    ) -> tir.Stmt:
         """Return the loop over the functions for the condition and the body.
 
         The variables are in the buffers of the results:
@@ -127,7 +146,9 @@ class ControlFlowInliner:
         test = self._inline(condition, results, [flag])
         new_values: list[tir.Buffer] = []
         invariant: set[str] = set()
-        for param, value, variable in zip(body.params, body.results, results, strict=True):
+        for param, value, variable in zip(
+            body.params, body.results, results, strict=True
+        ):
             if value == param:
                 new_values.append(variable)
                 invariant.add(variable.name)
@@ -137,7 +158,9 @@ class ControlFlowInliner:
         for window in self.windows:  # wholes precede their parts
             if window.source.buffer.name in invariant:
                 invariant.add(window.buffer.name)
-        before = [stmt for stmt in iteration.stmts if self._is_invariant_copy(stmt, invariant)]
+        before = [
+            stmt for stmt in iteration.stmts if self._is_invariant_copy(stmt, invariant)
+        ]
         within = [stmt for stmt in iteration.stmts if stmt not in before]
         enter = [self.copy(a, b) for a, b in zip(arguments, results, strict=True)]
         carry: list[tir.Stmt] = []
@@ -148,21 +171,29 @@ class ControlFlowInliner:
         return tir.Seq((*enter, *before, *test.stmts, loop))
 
     def _is_invariant_copy(self, stmt: tir.Stmt, invariant: Collection[str]) -> bool:
-        """Return whether `stmt` copies constants or values that no iteration changes."""
+        """Return whether `stmt` copies constants or values that no iteration
+        changes.
+        """
         if not isinstance(stmt, tir.PrimFuncCall):
             return False
         kernel = self.kernels.get(stmt.callee) or self.module.functions[stmt.callee]
         if kernel.attrs.get("op") != devices.COPY_OP:
             return False
-        sources = {arg.buffer.name for arg in stmt.args[:-1] if isinstance(arg, tir.AccessPtr)}
+        sources = {
+            arg.buffer.name for arg in stmt.args[:-1] if isinstance(arg, tir.AccessPtr)
+        }
         return sources <= set(invariant)
 
-    # ---- a function ----------------------------------------------------------------------------
+    # ---- a function ------------------------------------------------------------------
 
-    def _inline(self, function: Function, given: _Buffers, results: _Buffers) -> tir.Seq:
-        """Return the calls of a function with its parameters in `given` and results in `results`.
+    def _inline(
+        self, function: Function, given: _Buffers, results: _Buffers
+    ) -> tir.Seq:
+        """Return the calls of a function with its parameters in `given` and results in
+        `results`.
 
-        A result that is a parameter, a constant, or an earlier result again is copied at the end.
+        A result that is a parameter, a constant, or an earlier result again is copied
+        at the end.
         """
         buffers: dict[str, tir.Buffer] = {}
         for param, buffer in zip(function.params, given, strict=True):
@@ -193,9 +224,14 @@ class ControlFlowInliner:
         return tir.Seq(tuple(stmts))
 
     def _declare(
-        self, function: Function, defined: Sequence[Value], buffers: dict[str, tir.Buffer]
+        self,
+        function: Function,
+        defined: Sequence[Value],
+        buffers: dict[str, tir.Buffer],
     ) -> None:
-        """Add buffers for the other values of `function`; calls without kernels define views."""
+        """Add buffers for the other values of `function`; calls without kernels define
+        views.
+        """
         views: list[Call] = []
         for call in function.body:
             if call.op not in CONTROL_FLOW_OPS and not call.op.startswith("@"):
@@ -211,8 +247,12 @@ class ControlFlowInliner:
         read_only = {value.name for value in function.params}
         self.windows += aliases.declare_views(placed, buffers, read_only)
 
-    def _invoke(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.PrimFuncCall:
-        """Return the call of a kernel inside a function, with an operator index of its own."""
+    def _invoke(
+        self, call: Call, buffers: Mapping[str, tir.Buffer]
+    ) -> tir.PrimFuncCall:
+        """Return the call of a kernel inside a function, with an operator index of its
+        own.
+        """
         kernel = self.module.functions[call.op[1:]]
         if not isinstance(kernel, tir.PrimFunc):
             raise InternalError(f"{call.op} is not a kernel")
@@ -233,14 +273,20 @@ class ControlFlowInliner:
             self.constants[value.constant] = replace(self._buffer(value), scope="const")
         return self.constants[value.constant]
 
-    def _temporary(self, value: Value, placed: Mapping[str, Alias] = _NO_ALIASES) -> tir.Buffer:
+    def _temporary(
+        self, value: Value, placed: Mapping[str, Alias] = _NO_ALIASES
+    ) -> tir.Buffer:
         """Return a new buffer that the main allocates."""
         buffer = self._buffer(value, placed)
         self.temporaries.append(buffer)
         return buffer
 
-    def _buffer(self, value: Value, placed: Mapping[str, Alias] = _NO_ALIASES) -> tir.Buffer:
-        """Return a new buffer with a unique name, and record its pool if one is requested."""
+    def _buffer(
+        self, value: Value, placed: Mapping[str, Alias] = _NO_ALIASES
+    ) -> tir.Buffer:
+        """Return a new buffer with a unique name, and record its pool if one is
+        requested.
+        """
         name = self.names.unique(value.name)
         alignment = aliases.known_alignment(placed, value, self.alignment)
         if value.virtual_device.memory_scope and value.constant is None:

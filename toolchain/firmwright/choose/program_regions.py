@@ -1,4 +1,6 @@
-"""The regions that a program is a sequence of, and the sequences on the Pareto front."""
+"""The regions that a program is a sequence of, and the sequences on the Pareto
+front.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +16,8 @@ from firmwright.ops.schedule import LoweringCandidate
 class ProgramRegion:
     """Calls first..end - 1: one call with its candidate `choice`, or a segment.
 
-    `peak_bytes` counts all bytes in memory while the region runs. `cost` is predicted time, or time
-    blended with flash bytes when the goal is `balanced`.
+    `peak_bytes` counts all bytes in memory while the region runs. `cost` is predicted
+    time, or time blended with flash bytes when the goal is `balanced`.
     """
 
     first: int
@@ -46,10 +48,11 @@ class _BestSequence:
 def cheapest_within_budget(
     regions: Sequence[ProgramRegion], count: int, budget_bytes: int
 ) -> RegionSequence | None:
-    """Return the cheapest sequence of regions within the budget that covers `count` calls.
+    """Return the cheapest sequence of regions within the budget that covers `count`
+    calls.
 
-    Ties go to the lowest peak. Returns None if nothing fits. The best sequence up to each call is
-    built from the best ones up to earlier calls:
+    Ties go to the lowest peak. Returns None if nothing fits. The best sequence up to
+    each call is built from the best ones up to earlier calls:
 
         calls   0     1     2     3     4
                 |-----|-----|-----|-----|    single calls
@@ -82,7 +85,9 @@ def cheapest_within_budget(
     return tuple(sequence)
 
 
-def pareto_front(regions: Sequence[ProgramRegion], count: int) -> tuple[RegionSequence, ...]:
+def pareto_front(
+    regions: Sequence[ProgramRegion], count: int
+) -> tuple[RegionSequence, ...]:
     """Return the sequences from the cheapest to the one with the lowest peak."""
     front: list[RegionSequence] = []
     budget_bytes = max((region.peak_bytes for region in regions), default=0)
@@ -105,10 +110,14 @@ def single_call_candidates(
     A call without candidates, such as a view, is a region without cost.
     """
     regions: list[ProgramRegion] = []
-    for index, (candidates, own_needs) in enumerate(zip(candidates_per_call, needs, strict=True)):
+    for index, (candidates, own_needs) in enumerate(
+        zip(candidates_per_call, needs, strict=True)
+    ):
         costs = [cost_of(item) for item in candidates] or [0]
         own: list[ProgramRegion] = []
-        for choice, (peak_bytes, cost) in enumerate(zip(own_needs, costs, strict=False)):
+        for choice, (peak_bytes, cost) in enumerate(
+            zip(own_needs, costs, strict=False)
+        ):
             own.append(ProgramRegion(index, index + 1, peak_bytes, cost, choice))
         regions += drop_dominated(own)
     return regions

@@ -1,4 +1,6 @@
-"""Selection by the record of an earlier compilation, for new weights with the same code."""
+"""Selection by the record of an earlier compilation, for new weights with the same
+code.
+"""
 
 from firmwright.base.errors import MismatchError
 from firmwright.choose.aot_main import build_main
@@ -12,11 +14,15 @@ from firmwright.ops.schedule import LoweringCandidate
 
 
 def replay_selection(
-    module: IRModule, candidates_per_call: CandidatesPerCall, rows_of: RowsOf, record: ProgramRecord
+    module: IRModule,
+    candidates_per_call: CandidatesPerCall,
+    rows_of: RowsOf,
+    record: ProgramRecord,
 ) -> IRModule:
     """Return the module with the recorded kernels and segments.
 
-    The candidates are those of the record. Raises MismatchError if a segment is impossible.
+    The candidates are those of the record. Raises MismatchError if a segment is
+    impossible.
     """
     entry = module.entry_graph
     builder = SegmentBuilder(entry, rows_of)
@@ -27,8 +33,8 @@ def replay_selection(
         segment = builder.segment(recorded.first, end, recorded.band, feed=is_fed)
         if segment is None:
             what = (
-                f"calls {recorded.first} to {recorded.end - 1} cannot be computed row by row any "
-                "more, as in the compilation to update."
+                f"calls {recorded.first} to {recorded.end - 1} cannot be computed row "
+                "by row any more, as in the compilation to update."
             )
             raise MismatchError(what, where=module.name, hint="update the code, too.")
         segments.append(segment)

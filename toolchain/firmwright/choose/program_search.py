@@ -1,8 +1,8 @@
 """Search for the lowered programs on the time/memory Pareto front.
 
-The memory need of each region is first estimated by a formula; estimates that prove too low are
-corrected from actual memory plans. Only a plan reveals whether adjacent kernels write in compatible
-directions and can share memory.
+The memory need of each region is first estimated by a formula; estimates that prove too
+low are corrected from actual memory plans. Only a plan reveals whether adjacent kernels
+write in compatible directions and can share memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,11 @@ from typing import TypeAlias
 
 from firmwright.choose import thresholds
 from firmwright.choose.aot_main import build_main
-from firmwright.choose.flash_budget import CallCandidates, CandidateCost, CandidatesPerCall
+from firmwright.choose.flash_budget import (
+    CallCandidates,
+    CandidateCost,
+    CandidatesPerCall,
+)
 from firmwright.choose.program_regions import (
     ProgramRegion,
     RegionSequence,
@@ -21,7 +25,11 @@ from firmwright.choose.program_regions import (
     single_call_candidates,
 )
 from firmwright.choose.row_streaming_loop import FusedSegment
-from firmwright.choose.streaming_candidates import RowsOf, SegmentBuilder, SegmentCandidates
+from firmwright.choose.streaming_candidates import (
+    RowsOf,
+    SegmentBuilder,
+    SegmentCandidates,
+)
 from firmwright.ir.graph.nodes import Call
 from firmwright.ir.module import IRModule
 from firmwright.ir.verify_requests import requested_tensors
@@ -66,9 +74,11 @@ def refine_choice(
     calls: Sequence[int],
     estimate_plan: EstimatePlan,
 ) -> CandidateIndices:
-    """Change the choices of `calls` in `picks` to reduce the workspace towards `goal` bytes.
+    """Change the choices of `calls` in `picks` to reduce the workspace towards `goal`
+    bytes.
 
-    `needs` has the bytes of each permitted candidate of each call. The number of trials is limited.
+    `needs` has the bytes of each permitted candidate of each call. The number of trials
+    is limited.
     """
     known: dict[CandidateIndices, int] = {}
 
@@ -96,9 +106,11 @@ def refine_choice(
 
 @dataclass(frozen=True, slots=True)
 class ProgramCandidate:
-    """A lowered module with its estimates; `segments` are ranges (first, end) of call indices.
+    """A lowered module with its estimates; `segments` are ranges (first, end) of call
+    indices.
 
-    `calls` has the one candidate of each call that the program uses outside of segments.
+    `calls` has the one candidate of each call that the program uses outside of
+    segments.
     """
 
     module: IRModule
@@ -112,11 +124,13 @@ class ProgramCandidate:
 
 @dataclass(frozen=True)
 class ProgramSearch:
-    """Search for programs; a kernel may take `percent` percent of the time of the fastest one.
+    """Search for programs; a kernel may take `percent` percent of the time of the
+    fastest one.
 
-    `ordered` lists each call's candidates by ascending `cost_of`, which is time, or time blended
-    with flash. With `streamed_percent`, each segment contains a call that needs more than that
-    share of the highest need, and takes no more flash than the first candidates of its calls.
+    `ordered` lists each call's candidates by ascending `cost_of`, which is time, or
+    time blended with flash. With `streamed_percent`, each segment contains a call that
+    needs more than that share of the highest need, and takes no more flash than the
+    first candidates of its calls.
     """
 
     module: IRModule
@@ -128,23 +142,32 @@ class ProgramSearch:
     streamed_percent: int | None = None
 
     def whole_calls(self) -> ProgramCandidate:
-        """Return the program without row streaming in which each call has its first candidate."""
+        """Return the program without row streaming in which each call has its first
+        candidate.
+        """
         picks = (0,) * len(self.ordered)
         return self._candidate((), picks, self._estimate_plan(picks, ()))
 
     def candidates(self) -> tuple[ProgramCandidate, ...]:
-        """Return the programs on the Pareto front of cost and memory, cheapest first."""
+        """Return the programs on the Pareto front of cost and memory, cheapest
+        first.
+        """
         widths = self._widths(self.percent)
-        needs = memory_need_per_candidate(widths, lambda picks: self._estimate_plan(picks, ()))
+        needs = memory_need_per_candidate(
+            widths, lambda picks: self._estimate_plan(picks, ())
+        )
         regions = self._regions(widths, needs)
         for _ in range(thresholds.PRICE_CORRECTIONS_MAX):
-            # The bytes of a region are an estimate for itself alone. A plan of a whole program
-            # shows where more are needed; with these bytes, the search runs again, and may then
-            # prefer other regions. Bytes only grow, so few rounds are enough.
+            # The bytes of a region are an estimate for itself alone. A plan of a whole
+            # program shows where more are needed; with these bytes, the search runs
+            # again, and may then prefer other regions. Bytes only grow, so few rounds
+            # are enough.
             programs = pareto_front(regions, len(self.ordered))
             estimates: list[PlanEstimate] = []
             for program in programs:
-                estimates.append(self._estimate_plan(self._picks(program), _segments(program)))
+                estimates.append(
+                    self._estimate_plan(self._picks(program), _segments(program))
+                )
             needed = _underestimated(programs, estimates)
             if not needed:
                 break
@@ -159,8 +182,12 @@ class ProgramSearch:
             found += self._variants(program, needs, estimate)
         return self._front(found)
 
-    def _front(self, programs: Sequence[ProgramCandidate]) -> tuple[ProgramCandidate, ...]:
-        """Return the programs that need less memory than every cheaper one, cheapest first."""
+    def _front(
+        self, programs: Sequence[ProgramCandidate]
+    ) -> tuple[ProgramCandidate, ...]:
+        """Return the programs that need less memory than every cheaper one, cheapest
+        first.
+        """
 
         def rank(program: ProgramCandidate) -> tuple[int, int]:
             return self.cost_of(program), program.workspace_bytes
@@ -172,7 +199,8 @@ class ProgramSearch:
         return tuple(front)
 
     def _widths(self, percent: int) -> list[int]:
-        """Return, by call, the length of the shortest prefix that has all its fast candidates.
+        """Return, by call, the length of the shortest prefix that has all its fast
+        candidates.
 
         These take at most `percent` percent of the fastest one's time.
         """
@@ -199,13 +227,17 @@ class ProgramSearch:
         singles = single_call_candidates(allowed, needs, self.cost_of)
         if self.module.io.stream_input_rows:
             return self._fed_regions(singles)
-        return [*singles, *self._segment_candidates().regions(self._streamed_calls(singles))]
+        return [
+            *singles,
+            *self._segment_candidates().regions(self._streamed_calls(singles)),
+        ]
 
     def _segment_candidates(self) -> SegmentCandidates:
         image_bytes: list[int] = []
         if self.streamed_percent is not None:
             for _, candidates in self.ordered:
-                # The first candidate is the cheapest: a segment must not take more flash than it.
+                # The first candidate is the cheapest: a segment must not take more
+                # flash than it.
                 image_bytes.append(candidates[0].image_bytes if candidates else 0)
         entry = self.module.entry_graph
         builder = SegmentBuilder(entry, self.rows_of, requested_tensors(self.module))
@@ -235,20 +267,24 @@ class ProgramSearch:
                 last_reader = index
         regions = [region for region in singles if region.first]
         for region in self._segment_candidates().regions(self._streamed_calls(singles)):
-            # Fed rows are gone after their step, so nothing after the first segment may read the
-            # input.
+            # Fed rows are gone after their step, so nothing after the first segment may
+            # read the input.
             if region.first or region.end > last_reader:
                 regions.append(region)
         return regions
 
     def _picks(self, program: RegionSequence) -> CandidateIndices:
-        """Return the candidate of each call; those inside segments do not matter and are 0."""
+        """Return the candidate of each call; those inside segments do not matter and
+        are 0.
+        """
         picks = [0] * len(self.ordered)
         for region in program:
             picks[region.first] = region.choice
         return tuple(picks)
 
-    def _build_module(self, picks: CandidateIndices, segments: Sequence[FusedSegment]) -> IRModule:
+    def _build_module(
+        self, picks: CandidateIndices, segments: Sequence[FusedSegment]
+    ) -> IRModule:
         chosen: list[tuple[Call, LoweringCandidate | None]] = []
         for (call, candidates), pick in zip(self.ordered, picks, strict=True):
             chosen.append((call, candidates[pick] if candidates else None))
@@ -260,11 +296,16 @@ class ProgramSearch:
         return self.estimate(self._build_module(picks, segments))
 
     def _variants(
-        self, program: RegionSequence, needs: Sequence[Sequence[int]], estimate: PlanEstimate
+        self,
+        program: RegionSequence,
+        needs: Sequence[Sequence[int]],
+        estimate: PlanEstimate,
     ) -> list[ProgramCandidate]:
-        """Return the program, and a variant with less memory if the plan exceeds the estimate.
+        """Return the program, and a variant with less memory if the plan exceeds the
+        estimate.
 
-        The estimate ignores that adjacent calls may have to write in the same direction.
+        The estimate ignores that adjacent calls may have to write in the same
+        direction.
         """
         segments, picks = _segments(program), self._picks(program)
         peak_bytes = sequence_peak_bytes(program)
@@ -282,7 +323,8 @@ class ProgramSearch:
                 calls.append(region.first)
         allowed: list[Sequence[int]] = []
         for own_needs, width, pick in zip(needs, widths, picks, strict=True):
-            # The present choice stays among the allowed ones, even if it is slower than the limit.
+            # The present choice stays among the allowed ones, even if it is slower than
+            # the limit.
             allowed.append(own_needs[: max(width, pick + 1)])
         refined = refine_choice(picks, peak_bytes, allowed, calls, estimate_plan)
         variants.append(self._candidate(program, refined, estimate_plan(refined)))
@@ -291,7 +333,9 @@ class ProgramSearch:
     def _candidate(
         self, program: RegionSequence, picks: CandidateIndices, estimate: PlanEstimate
     ) -> ProgramCandidate:
-        """Return the program with the candidates `picks` for the calls outside of segments."""
+        """Return the program with the candidates `picks` for the calls outside of
+        segments.
+        """
         segments = _segments(program)
         inside: set[int] = set()
         for segment in segments:
@@ -325,7 +369,9 @@ def _segments(program: RegionSequence) -> list[FusedSegment]:
 def _underestimated(
     programs: Sequence[RegionSequence], estimates: Sequence[PlanEstimate]
 ) -> dict[int, int]:
-    """Return the bytes that underestimated regions need in the plans, by identity of the region."""
+    """Return the bytes that underestimated regions need in the plans, by identity of
+    the region.
+    """
     needed: dict[int, int] = {}
     for program, estimate in zip(programs, estimates, strict=True):
         for region in program:

@@ -1,4 +1,6 @@
-"""Kernels that shift, copy and fill rows of row-streamed segments, and that copy state tensors."""
+"""Kernels that shift, copy and fill rows of row-streamed segments, and that copy state
+tensors.
+"""
 
 import numpy as np
 
@@ -14,7 +16,8 @@ _UNROLLED = 4
 def shift_rows_kernel(
     dtype: DType, rows: int, row_elements: int, band: int, target: str
 ) -> tir.PrimFunc:
-    """Build a kernel that shifts all rows down by `band`, so that row `band` becomes row 0.
+    """Build a kernel that shifts all rows down by `band`, so that row `band` becomes
+    row 0.
 
     The contents of the last rows are undefined afterwards.
     """
@@ -24,11 +27,15 @@ def shift_rows_kernel(
     b = Builder(name)
     buffer = b.buffer_param("kept", dtype, (rows * row_elements,), "inout", 4)
     _move(b, buffer, band * row_elements, buffer, (rows - band) * row_elements)
-    return b.build(comment=f"Shift the rows to make room for {band} more.", target=target)
+    return b.build(
+        comment=f"Shift the rows to make room for {band} more.", target=target
+    )
 
 
 def copy_row_kernel(dtype: DType, elements: int, target: str) -> tir.PrimFunc:
-    """Build a kernel `y = x`; rows may be unaligned if their size is not a multiple of 4 bytes."""
+    """Build a kernel `y = x`; rows may be unaligned if their size is not a multiple of
+    4 bytes.
+    """
     alignment = 4 if elements * dtype.size_bytes % 4 == 0 else 1
     b = _copy_builder("copy", dtype, elements, alignment)
     return b.build(comment="Copy one row.", target=target)
@@ -49,7 +56,9 @@ def _copy_builder(name: str, dtype: DType, elements: int, alignment: int) -> Bui
 
 
 def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.PrimFunc:
-    """Build a kernel that sets all elements to `value`, by whole words if the size permits."""
+    """Build a kernel that sets all elements to `value`, by whole words if the size
+    permits.
+    """
     size_bytes = elements * dtype.size_bytes
     by_words = size_bytes % 4 == 0
     elements_of_word = np.full(4 // dtype.size_bytes, value, dtype.np)
@@ -57,7 +66,9 @@ def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.P
     b = Builder(f"fill_{elements}_{dtype.name}_{word & 0xFFFFFFFF:08x}")
     y = b.buffer_param("y", dtype, (elements,), "out", 4 if by_words else 1)
     if by_words:
-        w = b.view("words", y, 0, [size_bytes // 4], dtype=INT32, access="w", alignment=4)
+        w = b.view(
+            "words", y, 0, [size_bytes // 4], dtype=INT32, access="w", alignment=4
+        )
         with b.unrolled("i", size_bytes // 4, _UNROLLED) as i:
             b.store(w, [i], word)
     else:
@@ -69,7 +80,8 @@ def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.P
 def _move(b: Builder, x: tir.Buffer, start: int, y: tir.Buffer, elements: int) -> None:
     """Emit y[0..elements) = x[start..start + elements) in ascending order.
 
-    Eight words are loaded before any is stored, so within one buffer the blocks must not overlap.
+    Eight words are loaded before any is stored, so within one buffer the blocks must
+    not overlap.
     """
     size = x.dtype.size_bytes
     if elements * size % 4 or start * size % 4:

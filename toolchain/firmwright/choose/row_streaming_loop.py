@@ -1,11 +1,12 @@
 """TIR of a row-streamed segment: a loop over the source rows that calls row kernels.
 
-A row buffer holds rows in order, the newest last; each new row shifts the older ones, so every
-window is contiguous at a fixed position. Rows outside the tensor hold its padding.
+A row buffer holds rows in order, the newest last; each new row shifts the older ones,
+so every window is contiguous at a fixed position. Rows outside the tensor hold its
+padding.
 
-    for step in source rows, then in further steps until the last stage is complete
-        copy a row of the source (or padding)
-        for each stage that fires: shift its row buffer; kernel(window of sources, newest row)
+    for step in source rows, then in further steps until the last stage is complete copy
+        a row of the source (or padding) for each stage that fires: shift its row
+        buffer; kernel(window of sources, newest row)
 """
 
 from collections.abc import Mapping
@@ -14,12 +15,23 @@ from dataclasses import dataclass, field
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import BOOL
 from firmwright.base.rounding import divide_up
-from firmwright.choose.row_copy_kernels import copy_row_kernel, fill_kernel, shift_rows_kernel
+from firmwright.choose.row_copy_kernels import (
+    copy_row_kernel,
+    fill_kernel,
+    shift_rows_kernel,
+)
 from firmwright.choose.row_streaming_plan import RowBuffer, RowStage, RowStreamingPlan
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.nodes import Call, TensorType
-from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, logical_and, whole_buffer
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    ExprLike,
+    as_expr,
+    logical_and,
+    whole_buffer,
+)
 from firmwright.ops.opdef import RowReduction
 from firmwright.ops.schedule import LoweringCandidate, RowKernels
 
@@ -30,7 +42,8 @@ ROW_ALIGNMENT = 16
 class FusedSegment:
     """Calls of the entry from index `first`, computed together row by row.
 
-    `picks` has the chosen kernel of each call. Time and instructions are predicted for one run.
+    `picks` has the chosen kernel of each call. Time and instructions are predicted for
+    one run.
     """
 
     first: int
@@ -61,7 +74,10 @@ class FusedSegment:
 
 
 def build_row_streaming_loop(
-    segment: FusedSegment, whole: Mapping[str, tir.Buffer], names: UniqueNamer, target: str
+    segment: FusedSegment,
+    whole: Mapping[str, tir.Buffer],
+    names: UniqueNamer,
+    target: str,
 ) -> tuple[tir.Stmt, dict[str, tir.PrimFunc]]:
     """Return the loop of a segment and the kernels that it calls.
 
@@ -73,7 +89,9 @@ def build_row_streaming_loop(
 
 @dataclass
 class _RowStreamingLoopBuilder:
-    """Builds the loop; `rows` has the row buffers, `sums` the buffer of a final row reduction."""
+    """Builds the loop; `rows` has the row buffers, `sums` the buffer of a final row
+    reduction.
+    """
 
     segment: FusedSegment
     whole: Mapping[str, tir.Buffer]
@@ -84,7 +102,8 @@ class _RowStreamingLoopBuilder:
     sums: tir.Buffer | None = None
 
     def statement(self) -> tir.Stmt:
-        """Return the allocations of the lasting buffers around their initial values and the loop.
+        """Return the allocations of the lasting buffers around their initial values and
+        the loop.
 
         Transient row buffers are allocated within a step.
         """
@@ -100,7 +119,9 @@ class _RowStreamingLoopBuilder:
         if isinstance(kernels.rows, RowReduction):
             name = self.names.unique(f"{self.segment.calls[-1].outputs[0].name}_sums")
             shape = (kernels.rows.count,)
-            self.sums = tir.Buffer(name, kernels.rows.dtype, shape, alignment=ROW_ALIGNMENT)
+            self.sums = tir.Buffer(
+                name, kernels.rows.dtype, shape, alignment=ROW_ALIGNMENT
+            )
             allocated.append(self.sums)
             stmts.append(self._fill(self.sums, 0))
         step = tir.Var(self.names.unique("step"), INDEX)
@@ -113,7 +134,9 @@ class _RowStreamingLoopBuilder:
         return body
 
     def _make_row_buffers(self) -> None:
-        """Fill `rows`: the buffer of the source gets a name besides that of the whole source."""
+        """Fill `rows`: the buffer of the source gets a name besides that of the whole
+        source.
+        """
         types: dict[str, TensorType] = {}
         for call in self.segment.calls:
             for value in call.values:
@@ -123,15 +146,17 @@ class _RowStreamingLoopBuilder:
             kind = types[name]
             fresh = self.names.unique(f"{name}_rows" if name == plan.source else name)
             shape = (row_buffer.rows, *kind.shape[2:])
-            self.rows[name] = tir.Buffer(fresh, kind.dtype, shape, alignment=ROW_ALIGNMENT)
+            self.rows[name] = tir.Buffer(
+                fresh, kind.dtype, shape, alignment=ROW_ALIGNMENT
+            )
 
-    # ---- one step ----------------------------------------------------------------------------
+    # ---- one step --------------------------------------------------------------------
 
     def _body(self, step: tir.Var) -> tir.Stmt:
         """Return the statements of a step: the feed, then the stages.
 
-        A transient row buffer is allocated from the statement that writes it to the end of the
-        step; the statements are therefore nested, and built from the last one.
+        A transient row buffer is allocated from the statement that writes it to the end
+        of the step; the statements are therefore nested, and built from the last one.
         """
         segment = self.segment
         stmts: list[tir.Stmt] = []
@@ -145,7 +170,8 @@ class _RowStreamingLoopBuilder:
         body: list[tir.Stmt] = []
         # row = feed; [ a = stage 0; [ b = stage 1; stage 2 ] ]    a bracket is an Allocate
         #
-        # The life of b begins where it is written, so that it may take the memory of what is dead.
+        # The life of b begins where it is written, so that it may take the memory of
+        # what is dead.
         for stmt, result in zip(reversed(stmts), reversed(results), strict=True):
             body.insert(0, stmt)
             transient = self._transient_buffer(result)
@@ -168,11 +194,17 @@ class _RowStreamingLoopBuilder:
         height = source.elements // size
         pointer = tir.AccessPtr(source, as_expr(ArithExpr(step) * size), size, "r")
         kernel = copy_row_kernel(rows.dtype, size, self.target)
-        call = tir.PrimFuncCall(self._function(kernel), (pointer, self._newest_band(name)))
-        return self._guard_band(name, ArithExpr(step), height, self.segment.plan.steps, 0, call)
+        call = tir.PrimFuncCall(
+            self._function(kernel), (pointer, self._newest_band(name))
+        )
+        return self._guard_band(
+            name, ArithExpr(step), height, self.segment.plan.steps, 0, call
+        )
 
     def _stage(self, index: int, step: tir.Var) -> tir.Stmt:
-        """Return the call of a stage's kernel for the band of this step, if the stage fires."""
+        """Return the call of a stage's kernel for the band of this step, if the stage
+        fires.
+        """
         segment = self.segment
         stage, firing = segment.stages[index], segment.plan.firings[index]
         period, lag = firing.period, firing.lag
@@ -188,10 +220,15 @@ class _RowStreamingLoopBuilder:
                 args.append(whole_buffer(self.whole[value.name], "r"))
         args.append(self._output_pointer(stage, band))
         name = self._function(pick.function)
-        kernel_call = tir.PrimFuncCall(name, tuple(args), call.span, segment.first + index)
-        # The stage could fire this often, but only `height` of the turns are bands of the tensor.
+        kernel_call = tir.PrimFuncCall(
+            name, tuple(args), call.span, segment.first + index
+        )
+        # The stage could fire this often, but only `height` of the turns are bands of
+        # the tensor.
         turns = divide_up(segment.plan.steps, period)  # the last may not be complete
-        stmt = self._guard_band(stage.result, band, stage.height, turns, lag, kernel_call)
+        stmt = self._guard_band(
+            stage.result, band, stage.height, turns, lag, kernel_call
+        )
         stmt = tir.Let(row, as_expr(ArithExpr(step) / period - lag), stmt)
         if period == 1:
             return stmt
@@ -199,12 +236,19 @@ class _RowStreamingLoopBuilder:
         return tir.If(as_expr(fires, BOOL), stmt)
 
     def _guard_band(
-        self, name: str, row: ArithExpr, height: int, turns: int, lag: int, stmt: tir.Stmt
+        self,
+        name: str,
+        row: ArithExpr,
+        height: int,
+        turns: int,
+        lag: int,
+        stmt: tir.Stmt,
     ) -> tir.Stmt:
-        """Restrict `stmt` to bands within the tensor, and fill the padding bands after them.
+        """Restrict `stmt` to bands within the tensor, and fill the padding bands after
+        them.
 
-        `row` is the number of a band of the value `name`, which has `height` bands. In the loop, it
-        is from -`lag` to `turns` - `lag` - 1:
+        `row` is the number of a band of the value `name`, which has `height` bands. In
+        the loop, it is from -`lag` to `turns` - `lag` - 1:
 
             row      -lag .. -1     0 .. height - 1    then padding_bands    further
                      not ready      shift, stmt        shift, fill           nothing
@@ -213,7 +257,8 @@ class _RowStreamingLoopBuilder:
         shift: list[tir.Stmt] = []
         if row_buffer is not None and not row_buffer.is_transient:
             shift.append(self._shift(name, row_buffer))
-        # Conditions that always hold are left out: most kernels of a segment then have no If.
+        # Conditions that always hold are left out: most kernels of a segment then have
+        # no If.
         conditions: list[ArithExpr] = []
         if lag > 0:
             conditions.append(row >= 0)
@@ -226,28 +271,38 @@ class _RowStreamingLoopBuilder:
         if row_buffer is not None and row_buffer.padding_bands:
             stmts = list(shift)
             if row_buffer.fill is not None:
-                stmts.append(self._fill_pointed(self._newest_band(name), row_buffer.fill))
-            is_padding = logical_and(row >= height, row < height + row_buffer.padding_bands)
+                stmts.append(
+                    self._fill_pointed(self._newest_band(name), row_buffer.fill)
+                )
+            is_padding = logical_and(
+                row >= height, row < height + row_buffer.padding_bands
+            )
             padding = tir.If(as_expr(is_padding, BOOL), tir.Seq(tuple(stmts)))
         return tir.If(as_expr(logical_and(*conditions), BOOL), then, padding)
 
-    # ---- pointers and calls ------------------------------------------------------------------
+    # ---- pointers and calls ----------------------------------------------------------
 
     def _window(
         self, name: str, start: int | None, stage: RowStage, row: ArithExpr
     ) -> tir.AccessPtr:
-        """Return the rows that a stage reads: at row `start` of a row buffer, or of the tensor."""
+        """Return the rows that a stage reads: at row `start` of a row buffer, or of the
+        tensor.
+        """
         if start is not None:
             rows = self.rows[name]
             size = _row_elements(rows)
-            return tir.AccessPtr(rows, _int(start * size), stage.rows.window_height * size, "r")
+            return tir.AccessPtr(
+                rows, _int(start * size), stage.rows.window_height * size, "r"
+            )
         source = self.whole[name]
         size = source.elements // source.shape[1]
         offset = as_expr(row * (stage.rows.stride * size))
         return tir.AccessPtr(source, offset, stage.rows.window_height * size, "r")
 
     def _output_pointer(self, stage: RowStage, row: ArithExpr) -> tir.AccessPtr:
-        """Return the place of a stage's band: the sums, a row buffer, or the whole tensor."""
+        """Return the place of a stage's band: the sums, a row buffer, or the whole
+        tensor.
+        """
         if self.sums is not None and not stage.result:
             return whole_buffer(self.sums, "rw")
         if stage.result in self.rows:
@@ -266,7 +321,11 @@ class _RowStreamingLoopBuilder:
         """Return the call that makes room for a band in a row buffer."""
         rows = self.rows[name]
         kernel = shift_rows_kernel(
-            rows.dtype, row_buffer.rows, _row_elements(rows), row_buffer.band, self.target
+            rows.dtype,
+            row_buffer.rows,
+            _row_elements(rows),
+            row_buffer.band,
+            self.target,
         )
         return tir.PrimFuncCall(self._function(kernel), (whole_buffer(rows, "rw"),))
 

@@ -1,13 +1,15 @@
 """Firing schedule and row-buffer depths of a row-streamed segment (decision 0021).
 
-* A step reads one row of the segment's source. A stage computes one band of rows at a time, often a
-  single row. With `period` m it fires at the end of each step i with (i + 1) mod m = 0 and computes
-  band i // m - lag; bands below 0 or past the tensor's height are padding.
-* A stage that reads rows of x has the period m(x) * stride / band(x) and the least lag at which the
-  last row it needs is available: stride * lag >= band(x) * lag(x) + window - before - stride, where
-  window, before and stride are the height, upper padding and stride of a band's input window.
-* The row buffer of x holds its last rows in order, the newest last; each stage reads its window at
-  a fixed position.
+* A step reads one row of the segment's source. A stage computes one band of rows at a
+  time, often a single row. With `period` m it fires at the end of each step i with (i +
+  1) mod m = 0 and computes band i // m - lag; bands below 0 or past the tensor's height
+  are padding.
+* A stage that reads rows of x has the period m(x) * stride / band(x) and the least lag
+  at which the last row it needs is available: stride * lag >= band(x) * lag(x) + window
+  - before - stride, where window, before and stride are the height, upper padding and
+  stride of a band's input window.
+* The row buffer of x holds its last rows in order, the newest last; each stage reads
+  its window at a fixed position.
 
 Stages with slack fire late or early, whichever needs fewer bytes of row buffers.
 """
@@ -25,8 +27,8 @@ from firmwright.ops.opdef import RowWindow
 class RowStage:
     """A stage that computes `height` bands of rows of `result` from rows of `sources`.
 
-    `rows` defines the input rows of a band. For a row reduction, `result` is "" and `height` counts
-    the bands read.
+    `rows` defines the input rows of a band. For a row reduction, `result` is "" and
+    `height` counts the bands read.
     """
 
     sources: tuple[str, ...]
@@ -50,10 +52,11 @@ class StreamedTensor:
 
 @dataclass(frozen=True, slots=True)
 class StageTiming:
-    """A stage fires at the end of every `period`-th step and computes band step // period - `lag`.
+    """A stage fires at the end of every `period`-th step and computes band step //
+    period - `lag`.
 
-    For each source, `starts` has the first row of its window in the row buffer, or None for a
-    window in the whole tensor.
+    For each source, `starts` has the first row of its window in the row buffer, or None
+    for a window in the whole tensor.
     """
 
     period: int
@@ -63,10 +66,11 @@ class StageTiming:
 
 @dataclass(frozen=True, slots=True)
 class RowBuffer:
-    """The buffered last rows of a tensor; rows outside the tensor have the value `fill`.
+    """The buffered last rows of a tensor; rows outside the tensor have the value
+    `fill`.
 
-    Rows arrive `band` at a time. After the last band come `padding_bands` bands of padding; the
-    stage spends one firing on each.
+    Rows arrive `band` at a time. After the last band come `padding_bands` bands of
+    padding; the stage spends one firing on each.
     """
 
     rows: int
@@ -114,7 +118,8 @@ def plan_row_streaming(
 
 @dataclass
 class _RowStreamingPlanner:
-    """Computes the plan; `makers` has the stage of each result, `lags` the lag of each stage.
+    """Computes the plan; `makers` has the stage of each result, `lags` the lag of each
+    stage.
 
     With `only_fed` the source is not in memory as a whole.
     """
@@ -128,7 +133,9 @@ class _RowStreamingPlanner:
 
     @cached_property
     def periods(self) -> list[int]:
-        """Return the number of steps per band of each stage; 0 if its sources disagree."""
+        """Return the number of steps per band of each stage; 0 if its sources
+        disagree.
+        """
         period_of_tensor = {self.source: 1}
         periods: list[int] = []
         for stage in self.stages:
@@ -136,8 +143,8 @@ class _RowStreamingPlanner:
             for name in stage.sources:
                 if name in period_of_tensor:
                     steps = period_of_tensor[name] * stage.rows.stride
-                    # A stage that reads two tensors needs their rows in step: a sum of a branch
-                    # with stride 2 and one with stride 1 has no period.
+                    # A stage that reads two tensors needs their rows in step: a sum of
+                    # a branch with stride 2 and one with stride 1 has no period.
                     ratios.add(Fraction(steps, self.tensors[name].band))
             period = 0
             if len(ratios) == 1:
@@ -148,7 +155,9 @@ class _RowStreamingPlanner:
         return periods
 
     def is_sound(self, stage: RowStage) -> bool:
-        """Return whether padding has one value, and side inputs can be read as whole tensors."""
+        """Return whether padding has one value, and side inputs can be read as whole
+        tensors.
+        """
         padded = [name for name in stage.sources if self._is_padded(stage, name)]
         if padded and stage.rows.pad_value is None:
             return False
@@ -161,15 +170,23 @@ class _RowStreamingPlanner:
         return True
 
     def _is_padded(self, stage: RowStage, name: str) -> bool:
-        """Return whether a window of the stage begins above the tensor or ends below it."""
+        """Return whether a window of the stage begins above the tensor or ends below
+        it.
+        """
         rows = stage.rows
         last = (stage.height - 1) * rows.stride - rows.pad_before + rows.window_height
         return rows.pad_before > 0 or last > self.tensors[name].height
 
     def _reads_whole(self, stage: RowStage, name: str) -> bool:
-        """Return whether rows can be read from the whole tensor: no padding, aligned rows."""
+        """Return whether rows can be read from the whole tensor: no padding, aligned
+        rows.
+        """
         tensor = self.tensors[name]
-        return tensor.outside and not self._is_padded(stage, name) and tensor.row_bytes % 4 == 0
+        return (
+            tensor.outside
+            and not self._is_padded(stage, name)
+            and tensor.row_bytes % 4 == 0
+        )
 
     def _fills(self, name: str) -> set[float | None]:
         """Return the values of padding that the readers of a tensor need."""
@@ -179,7 +196,7 @@ class _RowStreamingPlanner:
                 fills.add(stage.rows.pad_value)
         return fills
 
-    # ---- lags --------------------------------------------------------------------------------
+    # ---- lags ------------------------------------------------------------------------
 
     def plan(self) -> RowStreamingPlan:
         """Return the plan, with the least lags changed where that takes fewer bytes."""
@@ -189,7 +206,9 @@ class _RowStreamingPlanner:
         steps = 0
         firings: list[StageTiming] = []
         row_buffers: dict[str, RowBuffer] = {}
-        for stage, period, lag in zip(self.stages, self.periods, self.lags, strict=True):
+        for stage, period, lag in zip(
+            self.stages, self.periods, self.lags, strict=True
+        ):
             steps = max(steps, period * (stage.height + lag))
             firings.append(StageTiming(period, lag, self._starts(stage, lag)))
             for name in stage.sources:
@@ -212,8 +231,8 @@ class _RowStreamingPlanner:
     def _least_lag(self, stage: RowStage) -> int:
         """Return the least lag at which the last row of a window is available."""
         rows = stage.rows
-        # With the rows counted in `_depth`: the last row of the window, stride * b - pad_before +
-        # window_height - 1, must not be after the newest one.
+        # With the rows counted in `_depth`: the last row of the window, stride * b -
+        # pad_before + window_height - 1, must not be after the newest one.
         ahead = rows.window_height - rows.pad_before - rows.stride
         lags: list[int] = []
         for name in stage.sources:
@@ -222,15 +241,19 @@ class _RowStreamingPlanner:
         return max(lags)
 
     def _most_lag(self, index: int) -> int:
-        """Return the greatest lag at which the stage's rows are ready for all readers."""
+        """Return the greatest lag at which the stage's rows are ready for all
+        readers.
+        """
         result = self.stages[index].result
         delays: list[int] = []
         for user in self._users(result):
             rows = self.stages[user].rows
-            # The same inequality as in `_least_lag`, solved for the delay of the rows that are
-            # read.
+            # The same inequality as in `_least_lag`, solved for the delay of the rows
+            # that are read.
             delays.append(
-                rows.stride * (self.lags[user] + 1) - rows.window_height + rows.pad_before
+                rows.stride * (self.lags[user] + 1)
+                - rows.window_height
+                + rows.pad_before
             )
         if not delays:
             return self.lags[index]
@@ -244,12 +267,14 @@ class _RowStreamingPlanner:
         changed = True
         while changed:
             changed = False
-            # A later stage first: its change leaves room for those before it. Each change saves
-            # bytes, so the loop ends.
+            # A later stage first: its change leaves room for those before it. Each
+            # change saves bytes, so the loop ends.
             for index in reversed(range(len(self.stages) - 1)):
                 best = self.lags[index]
                 best_bytes = self._bytes_at(index, best)
-                for lag in range(self._least_lag(self.stages[index]), self._most_lag(index) + 1):
+                for lag in range(
+                    self._least_lag(self.stages[index]), self._most_lag(index) + 1
+                ):
                     lag_bytes = self._bytes_at(index, lag)
                     if lag_bytes < best_bytes:
                         best, best_bytes = lag, lag_bytes
@@ -268,20 +293,24 @@ class _RowStreamingPlanner:
         self.lags[index] = previous
         return total
 
-    # ---- row buffers -------------------------------------------------------------------------
+    # ---- row buffers -----------------------------------------------------------------
 
     def _reads_row_buffer(self, stage: RowStage, name: str) -> bool:
-        """Return whether a stage reads a tensor from a row buffer, not from the whole tensor."""
+        """Return whether a stage reads a tensor from a row buffer, not from the whole
+        tensor.
+        """
         if name != self.source:
             return name in self.makers
         return self.only_fed or not self._reads_whole(stage, name)
 
     def _depth(self, stage: RowStage, lag: int, name: str) -> int:
-        """Return the rows of a tensor from the first of a stage's window to the newest one.
+        """Return the rows of a tensor from the first of a stage's window to the newest
+        one.
 
         `lag` is the stage's; the rows are counted when it fires.
         """
-        # When the stage computes band b, the buffer ends with the newest row of the tensor:
+        # When the stage computes band b, the buffer ends with the newest row of the
+        # tensor:
         #
         #     rows of x   ... |--- window of band b ---| not yet needed |
         #                     |----------------- depth -----------------|
@@ -290,9 +319,13 @@ class _RowStreamingPlanner:
         return stage.rows.stride * (1 + lag) - self._delay(name) + stage.rows.pad_before
 
     def _depth_of(self, name: str) -> int:
-        """Return the number of rows of a row buffer, which the window that begins first needs."""
+        """Return the number of rows of a row buffer, which the window that begins first
+        needs.
+        """
         users = self._users(name)
-        return max(self._depth(self.stages[user], self.lags[user], name) for user in users)
+        return max(
+            self._depth(self.stages[user], self.lags[user], name) for user in users
+        )
 
     def _users(self, name: str) -> list[int]:
         """Return the stages that read a tensor from a row buffer."""
@@ -303,7 +336,9 @@ class _RowStreamingPlanner:
         return users
 
     def _starts(self, stage: RowStage, lag: int) -> tuple[int | None, ...]:
-        """Return the row at which the window of each source begins in its row buffer, or None."""
+        """Return the row at which the window of each source begins in its row buffer,
+        or None.
+        """
         starts: list[int | None] = []
         for name in stage.sources:
             start = None
@@ -315,18 +350,21 @@ class _RowStreamingPlanner:
     def _row_buffer(self, name: str) -> RowBuffer:
         """Return the row buffer of a tensor with readers.
 
-        The last firing of a reader needs rows up to `newest`, of which those below the tensor are
-        padding. Without rows that outlive a step, a transient buffer needs no bands of it.
+        The last firing of a reader needs rows up to `newest`, of which those below the
+        tensor are padding. Without rows that outlive a step, a transient buffer needs
+        no bands of it.
         """
         newest_rows: list[int] = []
         for index in self._users(name):
             stage = self.stages[index]
-            newest_rows.append(stage.rows.stride * (stage.height + self.lags[index]) - 1)
+            newest_rows.append(
+                stage.rows.stride * (stage.height + self.lags[index]) - 1
+            )
         newest = max(newest_rows)
         tensor, depth = self.tensors[name], self._depth_of(name)
         padding_bands = 0
-        # Rows below the tensor are needed by windows that end there, but only in a buffer that
-        # holds older rows as well.
+        # Rows below the tensor are needed by windows that end there, but only in a
+        # buffer that holds older rows as well.
         if depth > tensor.band:
             missing = max(0, newest - self._delay(name) - tensor.height + 1)
             padding_bands = divide_up(missing, tensor.band)

@@ -23,10 +23,12 @@ def row_bytes(kind: TensorType) -> int:
 
 
 def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> list[int]:
-    """Return the live bytes at each stage without the segment's source, result and scratch.
+    """Return the live bytes at each stage without the segment's source, result and
+    scratch.
 
-    A transient row buffer is live from the stage that computes it to its last reader, every other
-    one in all stages. The rows of a source are copied before the first stage.
+    A transient row buffer is live from the stage that computes it to its last reader,
+    every other one in all stages. The rows of a source are copied before the first
+    stage.
     """
     plan = segment.plan
     lasting = 0
@@ -52,13 +54,18 @@ def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> list[
     return live_bytes
 
 
-def overhead_instructions(segment: FusedSegment, types: Mapping[str, TensorType]) -> int:
-    """Return the instructions of the loop, the calls, and the moves of rows within buffers."""
+def overhead_instructions(
+    segment: FusedSegment, types: Mapping[str, TensorType]
+) -> int:
+    """Return the instructions of the loop, the calls, and the moves of rows within
+    buffers.
+    """
     moved_bytes = 0
     for name, row_buffer in segment.plan.row_buffers.items():
         size_bytes = types[name].size_bytes
         kept_rows = row_buffer.rows - row_buffer.band
-        # Each band shifts the kept rows by one band, and a tensor arrives in size / band bands.
+        # Each band shifts the kept rows by one band, and a tensor arrives in size /
+        # band bands.
         moved_bytes += kept_rows * size_bytes // row_buffer.band
         if name == segment.plan.source:
             moved_bytes += size_bytes
@@ -67,11 +74,14 @@ def overhead_instructions(segment: FusedSegment, types: Mapping[str, TensorType]
     return moving + calls * thresholds.CALL_INSTRUCTIONS
 
 
-def overlapped_bytes(segment: FusedSegment, source: TensorType, result: TensorType) -> int:
+def overlapped_bytes(
+    segment: FusedSegment, source: TensorType, result: TensorType
+) -> int:
     """Return the fewest bytes that hold the segment's source and result with overlap.
 
-    Rows of the result may overwrite unneeded rows of the source. The result begins below the source
-    by the most bytes that it is ahead of the first row that is still to be read:
+    Rows of the result may overwrite unneeded rows of the source. The result begins
+    below the source by the most bytes that it is ahead of the first row that is still
+    to be read:
 
         source           |  read  |  to be read     |
         result    | written       |  to be written  |
@@ -85,8 +95,8 @@ def overlapped_bytes(segment: FusedSegment, source: TensorType, result: TensorTy
         if access.is_write:
             written_bytes = (access.row + 1) * row_out
         elif written_bytes:
-            # Written so far, minus the position of the row that is read now: if the result began
-            # less far below, it would overwrite this row.
+            # Written so far, minus the position of the row that is read now: if the
+            # result began less far below, it would overwrite this row.
             ahead_bytes = max(ahead_bytes, written_bytes - access.row * row_in)
     below = max(source.size_bytes + align_up(ahead_bytes), result.size_bytes)
     return min(source.size_bytes + result.size_bytes, below)

@@ -24,7 +24,9 @@ from firmwright.ops.opdef import RowReduction, RowWindow
 from firmwright.ops.schedule import LoweringCandidate, RowKernels
 
 RowsOf: TypeAlias = Callable[[int, int], RowKernels | None]
-"""Function of a call index and a band height that returns the call's kernels for such bands."""
+"""Function of a call index and a band height that returns the call's kernels for such
+bands.
+"""
 
 _WORD_BYTES = 4
 _CALLER = -1
@@ -33,10 +35,11 @@ _CALLER = -1
 
 @dataclass(frozen=True)
 class SegmentBuilder:
-    """Builder of the fused segments of a function: consecutive calls computed row by row.
+    """Builder of the fused segments of a function: consecutive calls computed row by
+    row.
 
-    Tensors inside a segment are not used elsewhere and are never in memory as a whole. Only the
-    last call may be a row reduction (a mean of all rows).
+    Tensors inside a segment are not used elsewhere and are never in memory as a whole.
+    Only the last call may be a row reduction (a mean of all rows).
     """
 
     entry: Function
@@ -49,8 +52,8 @@ class SegmentBuilder:
     ) -> FusedSegment | None:
         """Fuse calls first..end - 1 into a segment that computes `band` rows at a time.
 
-        Return None if they cannot be fused. With `feed` the source is not in memory and its
-        rows are supplied externally.
+        Return None if they cannot be fused. With `feed` the source is not in memory and
+        its rows are supplied externally.
         """
         calls = self.entry.body[first:end]
         if any(_height(call) % band or executing_device(call) for call in calls):
@@ -64,7 +67,9 @@ class SegmentBuilder:
         needed_whole: set[str] = set()
         for call, row_kernels in zip(calls, kernels, strict=True):
             stages.append(_stage(call, row_kernels, band))
-            needed_whole.update(value.name for value in _whole_inputs(call, row_kernels.rows))
+            needed_whole.update(
+                value.name for value in _whole_inputs(call, row_kernels.rows)
+            )
         if not all(stage.height for stage in stages):  # fewer rows than a band
             return None
         source = stages[0].sources[0]
@@ -78,8 +83,12 @@ class SegmentBuilder:
         picks = tuple(fastest_kernel(row_kernels.candidates) for row_kernels in kernels)
         return FusedSegment(first, calls, tuple(kernels), picks, tuple(stages), plan)
 
-    def _kernels_of_segment(self, first: int, end: int, band: int) -> list[RowKernels] | None:
-        """Return the row kernels of each call; None if one has none, or a reduction is not last."""
+    def _kernels_of_segment(
+        self, first: int, end: int, band: int
+    ) -> list[RowKernels] | None:
+        """Return the row kernels of each call; None if one has none, or a reduction is
+        not last.
+        """
         kernels: list[RowKernels] = []
         for index in range(first, end):
             row_kernels = self.kernels(index, band)
@@ -101,10 +110,14 @@ class SegmentBuilder:
         return {}
 
     def _has_requested(self, calls: Sequence[Call]) -> bool:
-        """Return whether the calls stream a requested tensor or read a requested constant."""
+        """Return whether the calls stream a requested tensor or read a requested
+        constant.
+        """
         values: list[Value] = []
         for call in calls:
-            values += [value for value in call.inputs if value is not None and value.constant]
+            values += [
+                value for value in call.inputs if value is not None and value.constant
+            ]
         for call in calls[:-1]:
             values += call.outputs
         return any(value.name in self.requested for value in values)
@@ -131,12 +144,14 @@ class SegmentBuilder:
 
 
 def _are_rows_aligned(
-    stages: Sequence[RowStage], tensors: Mapping[str, StreamedTensor], plan: RowStreamingPlan
+    stages: Sequence[RowStage],
+    tensors: Mapping[str, StreamedTensor],
+    plan: RowStreamingPlan,
 ) -> bool:
     """Return whether all rows that kernels access start at a multiple of a word.
 
-    Only the source may have rows of another size, if all its windows start at row 0 of a buffer or
-    in the whole tensor.
+    Only the source may have rows of another size, if all its windows start at row 0 of
+    a buffer or in the whole tensor.
     """
     for name, tensor in tensors.items():
         if name != plan.source and tensor.row_bytes % _WORD_BYTES:
@@ -165,7 +180,9 @@ def _stage(call: Call, kernels: RowKernels, band: int) -> RowStage:
 
 
 def _height(call: Call) -> int:
-    """Return the number of rows to divide into bands: output rows, or input rows of a reduction."""
+    """Return the number of rows to divide into bands: output rows, or input rows of a
+    reduction.
+    """
     shape = call.outputs[0].type.shape
     if len(shape) == 4 and shape[1] > 1:
         return shape[1]
@@ -245,7 +262,9 @@ class SegmentCandidates:
         return regions
 
     def _price_segment(self, segment: FusedSegment) -> Iterator[ProgramRegion]:
-        """Yield the segment with its cost and bytes for each limit of the kernels' scratch."""
+        """Yield the segment with its cost and bytes for each limit of the kernels'
+        scratch.
+        """
         types = {name: value.type for name, value in self._by_name.items()}
         ends_bytes = self._end_bytes(segment)
         overhead = segment_costs.overhead_instructions(segment, types)
@@ -259,7 +278,9 @@ class SegmentCandidates:
                 continue
             peak_bytes = 0
             time = instructions = overhead
-            for pick, stage, stage_bytes in zip(lean.picks, lean.stages, stages_bytes, strict=True):
+            for pick, stage, stage_bytes in zip(
+                lean.picks, lean.stages, stages_bytes, strict=True
+            ):
                 peak_bytes = max(
                     peak_bytes, stage_bytes + segment_costs.align_up(pick.scratch_bytes)
                 )
@@ -267,16 +288,24 @@ class SegmentCandidates:
                 instructions += stage.height * pick.instructions
             peak_bytes += ends_bytes
             priced = replace(lean, time=time, instructions=instructions)
-            yield ProgramRegion(segment.first, segment.end, peak_bytes, time, segment=priced)
+            yield ProgramRegion(
+                segment.first, segment.end, peak_bytes, time, segment=priced
+            )
 
-    def _with_scratch_limit(self, segment: FusedSegment, limit_bytes: int) -> FusedSegment | None:
-        """Return the segment with the fastest kernels within the limit, or None without any.
+    def _with_scratch_limit(
+        self, segment: FusedSegment, limit_bytes: int
+    ) -> FusedSegment | None:
+        """Return the segment with the fastest kernels within the limit, or None without
+        any.
 
-        If these take more flash than the segment may, the fastest ones within both limits.
+        If these take more flash than the segment may, the fastest ones within both
+        limits.
         """
         lean: list[list[LoweringCandidate]] = []
         for row_kernels in segment.kernels:
-            lean.append([i for i in row_kernels.candidates if i.scratch_bytes <= limit_bytes])
+            lean.append(
+                [i for i in row_kernels.candidates if i.scratch_bytes <= limit_bytes]
+            )
         if not all(lean):
             return None
         picks = [fastest_kernel(items) for items in lean]
@@ -297,10 +326,14 @@ class SegmentCandidates:
     def _end_bytes(self, segment: FusedSegment) -> int:
         """Return the bytes of the values in memory as a whole while the segment runs.
 
-        These are its source and result, which overlap if the source is not needed afterwards, and
-        the values that the segment reads besides or that later calls need.
+        These are its source and result, which overlap if the source is not needed
+        afterwards, and the values that the segment reads besides or that later calls
+        need.
         """
-        source, result = self._by_name[segment.plan.source], segment.calls[-1].outputs[0]
+        source, result = (
+            self._by_name[segment.plan.source],
+            segment.calls[-1].outputs[0],
+        )
         own = {source.name}
         read: set[str] = set()
         for call in segment.calls:
@@ -353,7 +386,9 @@ class SegmentCandidates:
 
     @cached_property
     def _last(self) -> dict[str, int]:
-        """The last call that reads each value; -1 if none does, the number of calls if it lasts."""
+        """The last call that reads each value; -1 if none does, the number of calls if
+        it lasts.
+        """
         last = dict.fromkeys(self._by_name, -1)
         for index, call in enumerate(self.entry.body):
             for value in call.variables:

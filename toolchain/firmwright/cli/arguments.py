@@ -1,7 +1,7 @@
 """Models and compilations from the arguments that several verbs share.
 
-Options that set a field of `pipeline.Options` are stored under its name. An omitted one is None,
-an empty list, or the default of a flag.
+Options that set a field of `pipeline.Options` are stored under its name. An omitted one
+is None, an empty list, or the default of a flag.
 """
 
 import argparse
@@ -28,7 +28,10 @@ def load_model_argument(args: argparse.Namespace) -> Model:
     for file in args.custom_op:
         load_custom_ops(Path(file))
     return load_model(
-        args.model, name=name, reference_model=args.reference_model, overrides=model_overrides(args)
+        args.model,
+        name=name,
+        reference_model=args.reference_model,
+        overrides=model_overrides(args),
     )
 
 
@@ -51,12 +54,16 @@ def compile_options(args: argparse.Namespace) -> OptionValues:
 
 
 def given_options(args: argparse.Namespace) -> set[str]:
-    """Return the names of the compile options on the command line, without the project file's."""
+    """Return the names of the compile options on the command line, without the project
+    file's.
+    """
     return compile_options(args).keys() - getattr(args, "from_project", frozenset())
 
 
 def prepare_compilation(args: argparse.Namespace) -> tuple[Model, OptionValues]:
-    """Return the model, partitioned according to --partition, and the compile options."""
+    """Return the model, partitioned according to --partition, and the compile
+    options.
+    """
     choice = choose_partition(args)
     return choice.model, choice.options
 
@@ -65,7 +72,9 @@ def choose_partition(args: argparse.Namespace) -> PartitionChoice:
     """Partition the model according to --partition."""
     port, flash = (getattr(args, name, "") or "" for name in ("port", "flash_command"))
     timeout_s = getattr(args, "timeout", None)
-    request = PartitionRequest(args.partition, args.partition_log, port, flash, timeout_s)
+    request = PartitionRequest(
+        args.partition, args.partition_log, port, flash, timeout_s
+    )
     return partition_model(load_model_argument(args), compile_options(args), request)
 
 

@@ -1,4 +1,6 @@
-"""`firmwright backend test`: compare a backend's patterns bit for bit with the core's kernels."""
+"""`firmwright backend test`: compare a backend's patterns bit for bit with the core's
+kernels.
+"""
 
 import argparse
 import textwrap
@@ -70,12 +72,14 @@ def _format_result(result: BackendTestResult) -> str:
     wrong: list[Sequence[Cell]] = []
     compared = "outputs and numpy meaning" if result.has_numpy_meaning else "outputs"
     texts = [
-        f"{result.samples} samples for each case on {result.board}: {compared} compared with the "
-        "core alone, guard bytes around all buffers checked."
+        f"{result.samples} samples for each case on {result.board}: {compared} compared"
+        " with the core alone, guard bytes around all buffers checked."
     ]
     for entry in result.entries:
         differing = len({case for case, _ in entry.differing})
-        rows.append([entry.name, len(entry.outcomes), len(entry.matched), differing or None])
+        rows.append(
+            [entry.name, len(entry.outcomes), len(entry.matched), differing or None]
+        )
         names: dict[str, list[str]] = {}
         for op, name in (case.split(" ", 1) for case in entry.rejected):
             names.setdefault(op, []).append(name)
@@ -83,9 +87,13 @@ def _format_result(result: BackendTestResult) -> str:
         for case, item in entry.differing:
             first = item.first
             element = f"{first.tensor}[{', '.join(map(str, first.index))}]"
-            wrong.append([case, item.check, first.sample, element, first.expected, first.actual])
+            wrong.append(
+                [case, item.check, first.sample, element, first.expected, first.actual]
+            )
     parts = [textwrap.fill(text, 80, subsequent_indent="  ") for text in texts]
     if wrong:
         head = ["case", "check", "sample", "element", "expected", "got"]
         parts.append(format_table(head, wrong))
-    return "\n\n".join([format_table(["pattern", "cases", "matched", "differ"], rows), *parts])
+    return "\n\n".join(
+        [format_table(["pattern", "cases", "matched", "differ"], rows), *parts]
+    )

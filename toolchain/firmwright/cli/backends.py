@@ -1,4 +1,6 @@
-"""`firmwright backends`: list the installed backends, or the patterns of one of them."""
+"""`firmwright backends`: list the installed backends, or the patterns of one of
+them.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -16,14 +18,17 @@ def run(args: argparse.Namespace) -> Outcome:
     backends = BACKENDS.all()
     if args.backend is None:
         rows: list[Sequence[Cell]] = [
-            [name, item.version, len(item.table), item.kind.doc] for name, item in backends.items()
+            [name, item.version, len(item.table), item.kind.doc]
+            for name, item in backends.items()
         ]
         text = format_table(["backend", "version", "patterns", ""], rows)
         data = {"backends": [_backend_to_json(item) for item in backends.values()]}
         return Outcome(data, text if rows else "no backend is installed")
     if args.backend not in backends:
         listed = ", ".join(backends) or "none is installed"
-        raise UsageError(f"there is no backend {args.backend!r}.", hint=f"use one of: {listed}.")
+        raise UsageError(
+            f"there is no backend {args.backend!r}.", hint=f"use one of: {listed}."
+        )
     backend = backends[args.backend]
     return Outcome(_backend_to_json(backend), _format_backend(backend))
 
@@ -37,7 +42,10 @@ def _backend_to_json(backend: Backend) -> dict[str, object]:
         "pools": backend.pools,
         "visible_pools": backend.visible_pools,
         **target_to_json(backend.kind),
-        "patterns": [{"name": e.name, "pattern": format_pattern(e.pattern)} for e in backend.table],
+        "patterns": [
+            {"name": e.name, "pattern": format_pattern(e.pattern)}
+            for e in backend.table
+        ],
         "intrinsics": [item.name for item in backend.intrinsics],
     }
 

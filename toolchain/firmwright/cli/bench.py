@@ -10,9 +10,19 @@ from pathlib import Path
 from firmwright.base.errors import UsageError
 from firmwright.bench import prediction_accuracy
 from firmwright.bench.compile_cost import CompileCost, measure_compile_costs
-from firmwright.bench.model_benchmark import MODES, BenchmarkRow, find_models, measure_models
+from firmwright.bench.model_benchmark import (
+    MODES,
+    BenchmarkRow,
+    find_models,
+    measure_models,
+)
 from firmwright.bench.peer_figures import REFERENCE_PEER, read_peers
-from firmwright.bench.prediction_accuracy import ModeledRun, Prediction, median_error, worst_error
+from firmwright.bench.prediction_accuracy import (
+    ModeledRun,
+    Prediction,
+    median_error,
+    worst_error,
+)
 from firmwright.bench.silicon_accuracy import SiliconError, measure_silicon_errors
 from firmwright.bench.verb_cost import VerbCost, measure_verb_costs
 from firmwright.cli.text_table import Cell, format_table
@@ -25,9 +35,13 @@ def run(args: argparse.Namespace) -> Outcome:
     models = tuple(Path(name) for name in args.model) or find_models(args.models)
     boards = [name.strip() for name in args.boards.split(",") if name.strip()]
     if args.predict and args.scheduler:
-        raise UsageError("--predict and --scheduler exclude each other.", hint="omit one of them.")
+        raise UsageError(
+            "--predict and --scheduler exclude each other.", hint="omit one of them."
+        )
     if args.predict:
-        return _predictions(tuple(prediction_accuracy.compare_predictions(models, boards)))
+        return _predictions(
+            tuple(prediction_accuracy.compare_predictions(models, boards))
+        )
     if args.silicon:
         return _silicon_errors(measure_silicon_errors())
     if args.compile_time:
@@ -38,7 +52,9 @@ def run(args: argparse.Namespace) -> Outcome:
     modes = [name.strip() for name in args.modes.split(",") if name.strip()]
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown:
-        raise UsageError(f"--modes cannot be {unknown[0]!r}.", hint=f"use {', '.join(MODES)}.")
+        raise UsageError(
+            f"--modes cannot be {unknown[0]!r}.", hint=f"use {', '.join(MODES)}."
+        )
     if args.cycles:
         return _modeled_cycles(
             tuple(prediction_accuracy.measure_modeled_cycles(models, boards, modes))
@@ -48,11 +64,14 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.write:
         write_file(args.write, format_csv(rows).encode())
     return Outcome(
-        {"rival": REFERENCE_PEER, "rows": [row_to_json(row) for row in rows]}, format_summary(rows)
+        {"rival": REFERENCE_PEER, "rows": [row_to_json(row) for row in rows]},
+        format_summary(rows),
     )
 
 
-def _compile_costs(rows: Sequence[CompileCost], commands: Sequence[VerbCost]) -> Outcome:
+def _compile_costs(
+    rows: Sequence[CompileCost], commands: Sequence[VerbCost]
+) -> Outcome:
     data: list[dict[str, object]] = []
     for row in rows:
         ratios = {
@@ -60,17 +79,42 @@ def _compile_costs(rows: Sequence[CompileCost], commands: Sequence[VerbCost]) ->
             "memory_ratio": round(row.memory_ratio, 4),
         }
         data.append({**asdict(row), **ratios})
-    head = ["model", "board", "operators", "bytes", "CPU s", "ms/operator", "peak bytes", "ratio"]
+    head = [
+        "model",
+        "board",
+        "operators",
+        "bytes",
+        "CPU s",
+        "ms/operator",
+        "peak bytes",
+        "ratio",
+    ]
     cells: list[Sequence[Cell]] = [
         (
-            *(row.model, row.board, row.operators, row.model_bytes, f"{row.cpu_seconds:.2f}"),
-            *(f"{1000 * row.seconds_per_operator:.1f}", row.peak_bytes, f"{row.memory_ratio:.1f}"),
+            *(
+                row.model,
+                row.board,
+                row.operators,
+                row.model_bytes,
+                f"{row.cpu_seconds:.2f}",
+            ),
+            *(
+                f"{1000 * row.seconds_per_operator:.1f}",
+                row.peak_bytes,
+                f"{row.memory_ratio:.1f}",
+            ),
         )
         for row in rows
     ]
-    notes = [f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem]
-    text = "\n".join([format_table(head, cells), *notes, "", _format_verb_costs(commands)])
-    return Outcome({"rows": data, "commands": [_verb_cost_to_json(row) for row in commands]}, text)
+    notes = [
+        f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem
+    ]
+    text = "\n".join(
+        [format_table(head, cells), *notes, "", _format_verb_costs(commands)]
+    )
+    return Outcome(
+        {"rows": data, "commands": [_verb_cost_to_json(row) for row in commands]}, text
+    )
 
 
 def _verb_cost_to_json(row: VerbCost) -> dict[str, object]:
@@ -81,7 +125,14 @@ def _format_verb_costs(rows: Sequence[VerbCost]) -> str:
     cells: list[Sequence[Cell]] = []
     for row in rows:
         cells.append(
-            (row.verb, row.model, row.board, row.cpu_seconds, row.other_seconds, row.ratio)
+            (
+                row.verb,
+                row.model,
+                row.board,
+                row.cpu_seconds,
+                row.other_seconds,
+                row.ratio,
+            )
         )
     head = ["command", "model", "board", "CPU s", "other version", "ratio"]
     notes = [f"{row.verb} {row.model}: {row.problem}" for row in rows if row.problem]
@@ -94,7 +145,15 @@ def _modeled_cycles(rows: Sequence[ModeledRun]) -> Outcome:
         low, high = row.silicon_range or (None, None)
         cycles = (row.modeled_cycles, low, high)
         cells.append((row.model, row.board, row.mode, row.instructions, *cycles))
-    head = ["model", "board", "mode", "instructions", "modeled cycles", "at least", "at most"]
+    head = [
+        "model",
+        "board",
+        "mode",
+        "instructions",
+        "modeled cycles",
+        "at least",
+        "at most",
+    ]
     return Outcome({"rows": [asdict(row) for row in rows]}, format_table(head, cells))
 
 
@@ -104,14 +163,22 @@ def _silicon_errors(rows: Sequence[SiliconError]) -> Outcome:
     for row in rows:
         point = row.point
         counts = (point.instructions, row.modeled, point.published_cycles)
-        cells.append((point.code, point.core, point.chip, *counts, f"{100 * row.error:+.1f} %"))
+        cells.append(
+            (point.code, point.core, point.chip, *counts, f"{100 * row.error:+.1f} %")
+        )
     notes = dict.fromkeys(f"{row.point.chip}: {row.point.settings}." for row in rows)
     sources = dict.fromkeys(f"Source: {row.point.source}." for row in rows)
     data = [
-        {**asdict(row.point), "modeled_cycles": row.modeled, "error": round(row.error, 4)}
+        {
+            **asdict(row.point),
+            "modeled_cycles": row.modeled,
+            "error": round(row.error, 4),
+        }
         for row in rows
     ]
-    return Outcome({"rows": data}, "\n".join([format_table(head, cells), "", *notes, *sources]))
+    return Outcome(
+        {"rows": data}, "\n".join([format_table(head, cells), "", *notes, *sources])
+    )
 
 
 def _predictions(rows: Sequence[Prediction]) -> Outcome:
@@ -124,14 +191,29 @@ def _predictions(rows: Sequence[Prediction]) -> Outcome:
         where = (row.model.removesuffix(".tflite"), row.board, row.operator, row.kind)
         error = f"{100 * row.error:+.1f} %"
         cells.append((*where, row.schedule, row.predicted, row.counted, error))
-    head = ["model", "board", "operator", "kind", "schedule", "predicted", "counted", "error"]
+    head = [
+        "model",
+        "board",
+        "operator",
+        "kind",
+        "schedule",
+        "predicted",
+        "counted",
+        "error",
+    ]
     lines = [
-        f"{board}: {count} layers, median error {100 * median:.1f} %, worst {100 * worst:.1f} %"
+        f"{board}: {count} layers, median error {100 * median:.1f} %, worst "
+        f"{100 * worst:.1f} %"
         for board, count, median, worst in totals
     ]
     data = {
         "boards": [
-            {"board": b, "layers": n, "median_error": round(m, 4), "worst_error": round(w, 4)}
+            {
+                "board": b,
+                "layers": n,
+                "median_error": round(m, 4),
+                "worst_error": round(w, 4),
+            }
             for b, n, m, w in totals
         ],
         "rows": [{**asdict(row), "error": round(row.error, 4)} for row in rows],
@@ -162,21 +244,41 @@ def row_to_json(row: BenchmarkRow) -> dict[str, object]:
 
 
 def format_summary(rows: Sequence[BenchmarkRow]) -> str:
-    head = ["model", "board", "mode", "count", "unit", "rival's", "ratio", "workspace", "rival's"]
+    head = [
+        "model",
+        "board",
+        "mode",
+        "count",
+        "unit",
+        "rival's",
+        "ratio",
+        "workspace",
+        "rival's",
+    ]
     head += ["flash", "rival's", "stack", "compiled in"]
     cells: list[Sequence[Cell]] = []
     for row in rows:
         model, peer = row.model.removesuffix(".tflite"), row.peer
         peer_count = peer.instructions if row.unit == "instructions" else None
-        seconds = None if row.compile_seconds is None else f"{row.compile_seconds:.2f} s"
+        seconds = (
+            None if row.compile_seconds is None else f"{row.compile_seconds:.2f} s"
+        )
         costs = (row.count, row.unit, peer_count, row.ratio)
-        sizes = (row.workspace_bytes, peer.workspace_bytes, row.flash_bytes, peer.flash_bytes)
-        cells.append((model, row.board, row.mode, *costs, *sizes, row.stack_bytes, seconds))
-    notes = [f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem]
+        sizes = (
+            row.workspace_bytes,
+            peer.workspace_bytes,
+            row.flash_bytes,
+            peer.flash_bytes,
+        )
+        cells.append(
+            (model, row.board, row.mode, *costs, *sizes, row.stack_bytes, seconds)
+        )
+    notes = [
+        f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem
+    ]
     legend = (
-        f"rival: {REFERENCE_PEER} on the same core (code and model file in flash, arena as "
-        "workspace); "
-        "workspace, flash and stack are the model's, in bytes."
+        f"rival: {REFERENCE_PEER} on the same core (code and model file in flash, arena"
+        " as workspace); workspace, flash and stack are the model's, in bytes."
     )
     return "\n".join([format_table(head, cells), "", legend, *notes])
 
@@ -186,7 +288,8 @@ def format_csv(rows: Sequence[BenchmarkRow]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = (
-        "model board core mode unit count workspace_bytes lower_bound_bytes flash_bytes stack_bytes"
+        "model board core mode unit count workspace_bytes lower_bound_bytes flash_bytes"
+        " stack_bytes"
     )
     writer.writerow(columns.split())
     for row in rows:

@@ -10,28 +10,44 @@ from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.flows.board.port_check import PortCheck, check_port
 
-EVIDENCE = {"hardware": "run on hardware", "emulated": "emulated", "built": "only built"}
+EVIDENCE = {
+    "hardware": "run on hardware",
+    "emulated": "emulated",
+    "built": "only built",
+}
 
 
 def run(args: argparse.Namespace) -> Outcome:
     folders = args.board_dirs
     if (args.name_or_file is None) != (args.action == "list"):
-        what = f"boards {args.action} takes {'no name' if args.name_or_file else 'a name'}."
-        raise UsageError(what, hint="use boards; boards new NAME --from B; or boards check FILE.")
+        what = (
+            f"boards {args.action} takes "
+            f"{'no name' if args.name_or_file else 'a name'}."
+        )
+        raise UsageError(
+            what, hint="use boards; boards new NAME --from B; or boards check FILE."
+        )
     if args.action == "new":
         if not args.like:
             raise UsageError("a new board needs a board to copy.", hint="add --from B.")
         file = create_board(args.name_or_file, args.like, Path(args.output), folders)
         text = f"{file}: edit it, then run firmwright boards check {file}."
         return Outcome({"file": str(file), "from": args.like}, text)
-    return _check(Path(args.name_or_file), folders) if args.action == "check" else _list(folders)
+    return (
+        _check(Path(args.name_or_file), folders)
+        if args.action == "check"
+        else _list(folders)
+    )
 
 
 def _list(folders: list[Path]) -> Outcome:
     boards = list_boards(folders)
     rows: list[list[Cell]] = []
     for b in boards:
-        kib = (size if size is None else size // 1024 for size in (b.flash_bytes, b.ram_bytes))
+        kib = (
+            size if size is None else size // 1024
+            for size in (b.flash_bytes, b.ram_bytes)
+        )
         rows.append([b.name, EVIDENCE[b.validation], *kib, b.description])
     head = ["board", "validation", "flash KiB", "RAM KiB", ""]
     data = {"boards": [_board_to_json(board) for board in boards]}
@@ -63,7 +79,9 @@ def _check(file: Path, folders: list[Path]) -> Outcome:
         "port": port,
         "clock_hz": board.run_hz,
         "clock_settings": {} if board.clock is None else dict(board.clock.settings),
-        "pools": [{"name": pool.name, "size_bytes": pool.size_bytes} for pool in board.pools()],
+        "pools": [
+            {"name": pool.name, "size_bytes": pool.size_bytes} for pool in board.pools()
+        ],
     }
     return Outcome(data, _format_board(board, port))
 
@@ -73,7 +91,9 @@ def _format_board(board: Board, port: PortCheck) -> str:
     speed = f"{board.clock_hz:,} Hz"
     if clock is not None:
         settings = ", ".join(f"{name} {value}" for name, value in clock.settings)
-        speed = f"{clock.hz:,} Hz from {clock.source_hz:,} Hz ({settings}); else {speed}"
+        speed = (
+            f"{clock.hz:,} Hz from {clock.source_hz:,} Hz ({settings}); else {speed}"
+        )
     pools = ", ".join(f"{p.name} {p.size_bytes or 0:,} bytes" for p in board.pools())
     runners = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
     rows: list[tuple[str, Cell]] = [

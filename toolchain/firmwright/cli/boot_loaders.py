@@ -14,8 +14,8 @@ class BootLoader:
     """A boot loader that starts images of a form of its own, such as signed ones.
 
     `export` writes an update for `export --format NAME`, and `flash` sends one for
-    `flash --runner NAME`; both get the arguments of the verb. `flash_options` are the options that
-    the extension adds to `flash`, which need this runner.
+    `flash --runner NAME`; both get the arguments of the verb. `flash_options` are the
+    options that the extension adds to `flash`, which need this runner.
     """
 
     export: Callable[[argparse.Namespace], Outcome]

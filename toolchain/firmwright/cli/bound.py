@@ -1,4 +1,6 @@
-"""`firmwright bound`: bound the instructions and modeled cycles of a run for all inputs."""
+"""`firmwright bound`: bound the instructions and modeled cycles of a run for all
+inputs.
+"""
 
 import argparse
 from pathlib import Path
@@ -11,7 +13,10 @@ from firmwright.cli import arguments
 from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.measure.instruction_counts import InstructionShare, measure_instructions
+from firmwright.flows.measure.instruction_counts import (
+    InstructionShare,
+    measure_instructions,
+)
 from firmwright.flows.measure.time_bound import OperatorBound, TimeBound, bound_time
 from firmwright.package.project_writer import add_file_list, with_facts, write_project
 from firmwright.pipeline import Compilation
@@ -29,9 +34,15 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.measure:
         opener = make_session_opener(args)
         measured = measure_instructions(
-            compiled, open_with=opener, compiler=args.compiler, timing_board=timing_board
+            compiled,
+            open_with=opener,
+            compiler=args.compiler,
+            timing_board=timing_board,
         ).total
-        data["measured"] = {"instructions": measured.instructions, "cycles": measured.cycles}
+        data["measured"] = {
+            "instructions": measured.instructions,
+            "cycles": measured.cycles,
+        }
     return Outcome(data, format_summary(bound, measured))
 
 
@@ -42,7 +53,9 @@ def bound_to_json(bound: TimeBound) -> dict[str, Json]:
         "instructions": bound.instructions,
         "cycles": bound.cycles,
         "stack_bytes": bound.stack.size_bytes,
-        "longest_operator": None if bound.longest is None else _operator_to_json(bound.longest),
+        "longest_operator": None
+        if bound.longest is None
+        else _operator_to_json(bound.longest),
         "operators": [_operator_to_json(operator) for operator in bound.operators],
     }
 
@@ -67,10 +80,19 @@ def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
     ]
     if measured is not None:
         count = measured.instructions
-        rows += [("measured instructions", count), ("ratio", f"{bound.instructions / count:.4f}")]
+        rows += [
+            ("measured instructions", count),
+            ("ratio", f"{bound.instructions / count:.4f}"),
+        ]
     total = bound.instructions
     table: list[list[Cell]] = [
-        [o.index, o.name, o.instructions, o.cycles, f"{100 * o.instructions / total:.1f} %"]
+        [
+            o.index,
+            o.name,
+            o.instructions,
+            o.cycles,
+            f"{100 * o.instructions / total:.1f} %",
+        ]
         for o in bound.operators
     ]
     head = ["#", "operator", "instructions", "cycles", "share"]
@@ -78,10 +100,14 @@ def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
 
 
 def with_bound(compiled: Compilation, data: JsonObject) -> SourceTree:
-    """Return the project with a bound in metadata.json and in the header NAME_bound.h."""
+    """Return the project with a bound in metadata.json and in the header
+    NAME_bound.h.
+    """
     project, header = compiled.project(), f"model/{compiled.module.name}_bound.h"
     emitted = make_emit_options(compiled.board, compiled.options)
     notice = {"spdx": emitted.spdx, "banner": emitted.banner}
-    macros = render_template("firmwright.package", "bound/NAME_bound.h.j2", bound=data, **notice)
+    macros = render_template(
+        "firmwright.package", "bound/NAME_bound.h.j2", bound=data, **notice
+    )
     project = project.merged(SourceTree({header: macros}))
     return with_facts(project, add_file_list({"bound": data}, project))

@@ -29,12 +29,17 @@ from firmwright.package.zip_archive import zip_tree
 
 def run(args: argparse.Namespace) -> Outcome:
     read, home = partial(arguments.prepare_compilation, args), str(Path.home())
-    request = BugReportRequest(read, sys.argv[1:], check_tools(), args.with_weights, home)
+    request = BugReportRequest(
+        read, sys.argv[1:], check_tools(), args.with_weights, home
+    )
     report = make_bug_report(request)
     write_file(args.output, report.data)
     weights = "with" if args.with_weights else "without"
     texts = [
-        f"{args.output}: {len(report.files)} files, {len(report.data):,} bytes, {weights} weights.",
+        (
+            f"{args.output}: {len(report.files)} files, {len(report.data):,} bytes, "
+            f"{weights} weights."
+        ),
         format_table(["file", "bytes"], list(report.files.items())),
         f"Outcome of the compilation: {report.outcome}",
     ]
@@ -50,7 +55,9 @@ def run(args: argparse.Namespace) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class BugReportRequest:
-    """The contents to pack; `read` returns the model and its compile options or raises an error."""
+    """The contents to pack; `read` returns the model and its compile options or raises
+    an error.
+    """
 
     read: Callable[[], tuple[Model, OptionValues]]
     words: Sequence[str]
@@ -61,7 +68,9 @@ class BugReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class BugReport:
-    """The archive, the sizes of its files in bytes, and the outcome of the compilation."""
+    """The archive, the sizes of its files in bytes, and the outcome of the
+    compilation.
+    """
 
     data: bytes
     files: Mapping[str, int]
@@ -71,13 +80,17 @@ class BugReport:
 def make_bug_report(request: BugReportRequest) -> BugReport:
     texts, outcome = _compilation(request)
     files: dict[str, str | bytes] = {
-        "README.txt": render_template("firmwright.cli", "bugreport.txt.j2", request=request),
+        "README.txt": render_template(
+            "firmwright.cli", "bugreport.txt.j2", request=request
+        ),
         "versions.json": _json(
             {
                 "firmwright": VERSION,
                 "python": platform.python_version(),
                 "implementation": platform.python_implementation(),
-                "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+                "system": (
+                    f"{platform.system()} {platform.release()} {platform.machine()}"
+                ),
                 "encoding": sys.getfilesystemencoding(),
             }
         ),
@@ -95,11 +108,16 @@ def make_bug_report(request: BugReportRequest) -> BugReport:
 
 def _compilation(request: BugReportRequest) -> tuple[dict[str, str | bytes], str]:
     """Compile the model; return the files to pack and the text of outcome.txt."""
-    files: dict[str, str | bytes] = {"command.json": _json({"words": list(request.words)})}
+    files: dict[str, str | bytes] = {
+        "command.json": _json({"words": list(request.words)})
+    }
     try:
         model, options_by_name = request.read()
         options = options_for(model.module, options_by_name)
-        command_line = {"words": list(request.words), "options": serialize_options(options)}
+        command_line = {
+            "words": list(request.words),
+            "options": serialize_options(options),
+        }
         files["command.json"] = _json(command_line)
         if request.with_weights and model.source is not None:
             files[f"model/{model.name}.bin"] = model.source
@@ -126,7 +144,9 @@ def _json(value: object) -> str:
 
 
 def _hide_home(text: str, home: str) -> str:
-    """Replace the home folder by `~`, also in the escaped forms of JSON and Windows paths."""
+    """Replace the home folder by `~`, also in the escaped forms of JSON and Windows
+    paths.
+    """
     if len(home.rstrip("/\\")) < 2:  # the root folder names no user
         return text
     for form in {home, home.replace("\\", "\\\\"), home.replace("\\", "/")}:

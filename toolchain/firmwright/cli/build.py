@@ -25,8 +25,8 @@ def run(args: argparse.Namespace) -> Outcome:
         check_several_models(args, {"--firmware": args.firmware != SERIAL})
         if args.firmware != SERIAL and args.variant != "release":
             raise UsageError(
-                f"the benchmark firmware has no {args.variant} image, since its counts need the "
-                "serial link.",
+                f"the benchmark firmware has no {args.variant} image, since its counts "
+                "need the serial link.",
                 where=args.model,
                 hint="use --variant release, or omit --firmware.",
             )
@@ -37,7 +37,11 @@ def run(args: argparse.Namespace) -> Outcome:
             else with_firmware_main(parts[0], args.firmware)
         )
         image = build_image(
-            firmware, args.variant, args.output, compiler=args.compiler, allow_stack=True
+            firmware,
+            args.variant,
+            args.output,
+            compiler=args.compiler,
+            allow_stack=True,
         )
     error = None if args.allow_stack else _stack_error(image)
     data = {**image_to_json(image), "allow_stack": args.allow_stack}
@@ -82,7 +86,9 @@ def check_board(args: argparse.Namespace, board: str) -> None:
 
 
 def image_to_json(image: Image) -> dict[str, object]:
-    """Return the object for `build --json`; values that the toolchain cannot provide are null."""
+    """Return the object for `build --json`; values that the toolchain cannot provide
+    are null.
+    """
     sizes, stack = image.sizes, image.firmware_stack
     unknown = [] if image.stack_is_known else ["stack_bytes", "firmware_stack_bytes"]
     unknown += [] if image.stack_is_known else ["model_ram_with_stack_bytes"]
@@ -147,7 +153,12 @@ def format_summary(image: Image) -> str:
         rows.append(["stack, worst path", "unknown", "unknown"])
     rows += [["stack reserved", reserved, None]] if reserved else []
     regions: list[list[Cell]] = [
-        [r.name, r.used_bytes, r.size_bytes, f"{100 * r.used_bytes / r.size_bytes:.1f} %"]
+        [
+            r.name,
+            r.used_bytes,
+            r.size_bytes,
+            f"{100 * r.used_bytes / r.size_bytes:.1f} %",
+        ]
         for r in sizes.regions
     ]
     parts = [head, format_table(["bytes", "firmware", "model's share"], rows)]

@@ -21,5 +21,9 @@ def run(args: argparse.Namespace) -> Outcome:
     ]
     rows += [("removed", f"{removed:,} bytes")] if args.action == "clear" else []
     data = {"folder": str(cache_root()), "size_bytes": size, "limit_bytes": limit}
-    counts = {"builds": builds, "objects": len(entries) - builds, "removed_bytes": removed}
+    counts = {
+        "builds": builds,
+        "objects": len(entries) - builds,
+        "removed_bytes": removed,
+    }
     return Outcome({**data, **counts}, format_pairs(rows))

@@ -1,4 +1,6 @@
-"""`firmwright calibrate`: compare modeled cycles with a chip, and correct its board file."""
+"""`firmwright calibrate`: compare modeled cycles with a chip, and correct its board
+file.
+"""
 
 import argparse
 from dataclasses import asdict
@@ -20,7 +22,9 @@ from firmwright.pipeline import Compilation
 def run(args: argparse.Namespace) -> Outcome:
     if not args.port:
         what = "there is no port at which cycles are counted."
-        raise UsageError(what, where="--port", hint="add --port /dev/ttyACM0, or another URL.")
+        raise UsageError(
+            what, where="--port", hint="add --port /dev/ttyACM0, or another URL."
+        )
 
     def open_chip(compiled: Compilation, variant: Variant) -> ModelSession:
         image = build_image(compiled, variant)
@@ -28,18 +32,27 @@ def run(args: argparse.Namespace) -> Outcome:
             run_flash_command(image, args.flash_command)
         else:
             flash(plan_flashing(compiled.board, image))
-        return open_session(compiled, port=args.port, timeout_s=args.timeout, image=image)
+        return open_session(
+            compiled, port=args.port, timeout_s=args.timeout, image=image
+        )
 
-    models = [load_model(name) for name in args.models or [digits_dir() / "digits.tflite"]]
+    models = [
+        load_model(name) for name in args.models or [digits_dir() / "digits.tflite"]
+    ]
     points, own = calibrate(models, args.board, open_chip, args.board_dirs)
     file = write_calibration(args.board, own, Path(args.output), args.board_dirs)
     rows: list[tuple[str, Cell]] = [
         ("scale", f"{own.scale} cycles on the chip for a modeled one"),
         ("range", f"{own.least} to {own.most}"),
-        ("flash", f"{'unknown' if own.wait_states is None else own.wait_states} wait states"),
+        (
+            "flash",
+            f"{'unknown' if own.wait_states is None else own.wait_states} wait states",
+        ),
         ("written", f"{file}, for --boards-dir {file.parent.parent}"),
     ]
-    cells: list[list[Cell]] = [[p.name, p.measured, p.modeled, f"{p.ratio:.3f}"] for p in points]
+    cells: list[list[Cell]] = [
+        [p.name, p.measured, p.modeled, f"{p.ratio:.3f}"] for p in points
+    ]
     table = format_table(["program", "on the chip", "modeled", "ratio"], cells)
     data = {"calibration": asdict(own), "points": [asdict(point) for point in points]}
     return Outcome({"file": str(file), **data}, f"{format_pairs(rows)}\n\n{table}")

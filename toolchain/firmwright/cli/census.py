@@ -56,14 +56,25 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def _find_error(entries: Sequence[CensusEntry], folder: str) -> FirmwrightError | None:
     """Return an error if a model has wrong values, else one if it ended in a defect."""
-    differing = [entry.file for entry in entries if entry.status == CensusStatus.DIFFERS]
+    differing = [
+        entry.file for entry in entries if entry.status == CensusStatus.DIFFERS
+    ]
     if differing:
-        what = f"{len(differing)} models differ from their references, first {differing[0]}."
-        hint = "verify --find-first-divergence names the first differing operator of a model."
+        what = (
+            f"{len(differing)} models differ from their references, first "
+            f"{differing[0]}."
+        )
+        hint = (
+            "verify --find-first-divergence names the first differing operator of a "
+            "model."
+        )
         return MismatchError(what, where=folder, hint=hint)
     defects = [entry.file for entry in entries if entry.status == CensusStatus.DEFECT]
     if defects:
-        what = f"{len(defects)} models ended in a defect of Firmwright, first {defects[0]}."
+        what = (
+            f"{len(defects)} models ended in a defect of Firmwright, first "
+            f"{defects[0]}."
+        )
         return InternalError(what, where=folder)
     return None
 
@@ -74,14 +85,21 @@ def format_summary(entries: Sequence[CensusEntry]) -> str:
     head += ["flash", "count", "per MAC", "default loops", "largest"] if totals else []
     rows: list[Sequence[Cell]] = []
     for entry in entries:
-        row: list[Cell] = [entry.file, STATUS_LABELS[entry.status], entry.operators, entry.macs]
+        row: list[Cell] = [
+            entry.file,
+            STATUS_LABELS[entry.status],
+            entry.operators,
+            entry.macs,
+        ]
         row.append(entry.workspace_bytes)
         if totals:
             share = entry.default_loops
             row += [entry.model_flash_bytes, entry.count, entry.count_per_mac]
             row += [None if share is None else f"{100 * share:.1f} %", entry.slowest]
         rows.append(row)
-    counts = [f"{n} {STATUS_LABELS[name]}" for name, n in count_statuses(entries).items()]
+    counts = [
+        f"{n} {STATUS_LABELS[name]}" for name, n in count_statuses(entries).items()
+    ]
     reasons = [f"{entry.file}: {entry.reason}" for entry in entries if not entry.passed]
     parts = [
         format_table(head, rows, drop=("operators", "workspace", "flash")),
@@ -95,7 +113,7 @@ def format_summary(entries: Sequence[CensusEntry]) -> str:
 def format_totals(totals: CensusTotals) -> str:
     per_mac = f", {totals.count / totals.macs:.2f} for each MAC" if totals.macs else ""
     return (
-        f"{totals.count:,} {totals.unit} in all{per_mac}; {100 * totals.default_loops:.1f} % in "
-        f"default loops. {totals.above_limit} of {totals.models} models have more than "
-        f"{100 * LIMIT:.0f} % in them."
+        f"{totals.count:,} {totals.unit} in all{per_mac}; "
+        f"{100 * totals.default_loops:.1f} % in default loops. {totals.above_limit} of "
+        f"{totals.models} models have more than {100 * LIMIT:.0f} % in them."
     )

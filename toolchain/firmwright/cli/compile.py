@@ -1,4 +1,6 @@
-"""`firmwright compile`: compile models, which share memory, to C sources and metadata."""
+"""`firmwright compile`: compile models, which share memory, to C sources and
+metadata.
+"""
 
 import argparse
 import time
@@ -10,10 +12,18 @@ from firmwright.cli import arguments
 from firmwright.cli.model_list import check_several_models, compile_several_from_args
 from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
-from firmwright.compilation_summary import BundleSummary, CompilationSummary, MemoryTradeoff
+from firmwright.compilation_summary import (
+    BundleSummary,
+    CompilationSummary,
+    MemoryTradeoff,
+)
 from firmwright.flows.board.firmware_mains import SERIAL, with_firmware_main
 from firmwright.flows.export.text_arguments import save_with_main
-from firmwright.flows.model.compilation import options_for, pass_names, verify_after_pass
+from firmwright.flows.model.compilation import (
+    options_for,
+    pass_names,
+    verify_after_pass,
+)
 from firmwright.flows.model.memory_advice import compile_or_advise
 from firmwright.flows.model.model import save_module
 from firmwright.flows.predict.pareto_rows import pareto_rows
@@ -26,7 +36,8 @@ from firmwright.pipeline import Bundle, Compilation, bundle
 def run(args: argparse.Namespace) -> Outcome:
     if args.main and (not args.output or args.firmware != SERIAL):
         raise UsageError(
-            "--main needs -o DIR and excludes --firmware.", hint="give -o DIR, or omit --main."
+            "--main needs -o DIR and excludes --firmware.",
+            hint="give -o DIR, or omit --main.",
         )
     single_model_options = {
         "--dump-dir": args.dump_dir,
@@ -42,7 +53,9 @@ def run(args: argparse.Namespace) -> Outcome:
     start = time.perf_counter()
     model, options_by_name = arguments.prepare_compilation(args)
     stopwatch = PassTimer()
-    compiled = compile_or_advise(model, options_by_name, watch=watch, stopwatch=stopwatch)
+    compiled = compile_or_advise(
+        model, options_by_name, watch=watch, stopwatch=stopwatch
+    )
     seconds = time.perf_counter() - start
     watch.finish()
     _save(args, with_firmware_main(compiled, args.firmware))
@@ -73,12 +86,16 @@ def _base_data(
 
 
 def format_tradeoffs(frontier: Sequence[MemoryTradeoff]) -> str:
-    """Format the workspace, predicted instructions and streamed segments of each program."""
+    """Format the workspace, predicted instructions and streamed segments of each
+    program.
+    """
     least = frontier[0].instructions
     rows: list[Sequence[Cell]] = []
     for item in frontier:
         more = f"{100 * item.instructions / least - 100:+.1f} %"
-        segments = ", ".join(f"{first} to {end - 1}" for first, end in item.segments) or "none"
+        segments = (
+            ", ".join(f"{first} to {end - 1}" for first, end in item.segments) or "none"
+        )
         rows.append((item.workspace_bytes, item.instructions, more, segments))
     head = ("workspace bytes", "predicted instructions", "more", "operators by rows")
     return f"--ram BYTES compiles the fastest that fits:\n\n{format_table(head, rows)}"
@@ -121,7 +138,9 @@ class PassWatcher:
         self._seen.append(name)
 
     def _dump_file(self, name: str) -> Path:
-        """Return the next dump's path, numbered so that the folder lists the passes in order."""
+        """Return the next dump's path, numbered so that the folder lists the passes in
+        order.
+        """
         assert self._folder is not None
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -139,8 +158,12 @@ class PassWatcher:
             raise UsageError(what, hint=f"use one of {', '.join(self._seen)}.")
 
 
-def _pools_in_use(summary: CompilationSummary | BundleSummary, access: str = "rw") -> str:
-    pools = [(name, pool) for name, pool in summary.pools.items() if pool.access == access]
+def _pools_in_use(
+    summary: CompilationSummary | BundleSummary, access: str = "rw"
+) -> str:
+    pools = [
+        (name, pool) for name, pool in summary.pools.items() if pool.access == access
+    ]
     return ", ".join(f"{name} {pool.bytes:,}" for name, pool in pools if pool.bytes)
 
 
@@ -154,7 +177,10 @@ def format_bundle_summary(
     rows: list[tuple[str, Cell]] = [
         ("models", ", ".join(summary.run_order)),
         ("board", f"{bundle.board.name}, target {next(iter(summary.target.values()))}"),
-        ("workspace", f"{summary.workspace_bytes:,} bytes, {sharing} ({_pools_in_use(summary)})"),
+        (
+            "workspace",
+            f"{summary.workspace_bytes:,} bytes, {sharing} ({_pools_in_use(summary)})",
+        ),
         ("alone", f"{alone} bytes"),
         ("constants", f"{summary.constants_bytes:,} bytes"),
         *_common_rows(seconds, output),
@@ -168,14 +194,22 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
     pools, const_pools = (_pools_in_use(summary, access) for access in ("rw", "ro"))
     gap = summary.optimality_gap_bytes
     distance = f"the plan is {gap:,} above" if gap else "met"
-    constants = f"{summary.constants_bytes:,} bytes{const_pools and f' ({const_pools})'}"
+    constants = (
+        f"{summary.constants_bytes:,} bytes{const_pools and f' ({const_pools})'}"
+    )
     buffers = summary.plan.buffers if summary.plan else ()
     copied = sum(buffer.size_bytes for buffer in buffers if buffer.kind == "const")
-    constants += f", of which {compiled.c_prefix}_init copies {copied:,} to RAM" if copied else ""
+    constants += (
+        f", of which {compiled.c_prefix}_init copies {copied:,} to RAM"
+        if copied
+        else ""
+    )
     saved = summary.compressed_bytes
     constants += f", {saved:,} saved by coding" if saved else ""
     views = summary.operator_count - len(summary.operators)
-    operators = f"{summary.operator_count}{(views and f', {views} of them without code') or ''}"
+    operators = (
+        f"{summary.operator_count}{(views and f', {views} of them without code') or ''}"
+    )
     rows: list[tuple[str, Cell]] = [
         ("model", summary.model),
         ("board", f"{compiled.board.name}, target {targets}"),
@@ -190,5 +224,9 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
 
 
 def _common_rows(seconds: float, output: str | None) -> list[tuple[str, Cell]]:
-    written = f"{output} (build it with scons -C {output})" if output else "not written; add -o DIR"
+    written = (
+        f"{output} (build it with scons -C {output})"
+        if output
+        else "not written; add -o DIR"
+    )
     return [("compiled in", f"{seconds:.2f} s"), ("project", written)]

@@ -1,4 +1,6 @@
-"""`firmwright debug`: run GDB on a running model, stopped at the start of an operator."""
+"""`firmwright debug`: run GDB on a running model, stopped at the start of an
+operator.
+"""
 
 import argparse
 import shlex
@@ -39,5 +41,10 @@ def _debug_emulator(compiled: Compilation, operator: int | None) -> Outcome:
         plan = debug_commands(compiled.board, image.elf, address, operator)
         command = (debugger, *plan.gdb[1:])
         status = run_in_terminal(command, Path.cwd())
-    data = {"board": compiled.board.name, "server": [], "gdb": command, "status": status}
+    data = {
+        "board": compiled.board.name,
+        "server": [],
+        "gdb": command,
+        "status": status,
+    }
     return Outcome(data)

@@ -41,15 +41,25 @@ def run(args: argparse.Namespace) -> Outcome:
     verification = demo.verification
     error = None
     if not verification.exact:
-        error = MismatchError(verify_verb.format_verdict(verification), where=verification.board)
+        error = MismatchError(
+            verify_verb.format_verdict(verification), where=verification.board
+        )
     return Outcome(demo_to_json(demo), format_demo(demo), error)
 
 
 def demo_to_json(demo: DemoResult) -> dict[str, object]:
-    """Return the JSON keys of verify, compile, build and profile, and the board's accuracy."""
+    """Return the JSON keys of verify, compile, build and profile, and the board's
+    accuracy.
+    """
     built = build_verb.image_to_json(demo.image)
     summary = demo.compiled.summary.to_json()
-    keys = ("workspace_bytes", "lower_bound_bytes", "scratch_bytes", "constants_bytes", "pools")
+    keys = (
+        "workspace_bytes",
+        "lower_bound_bytes",
+        "scratch_bytes",
+        "constants_bytes",
+        "pools",
+    )
     return {
         **verify_verb.verification_to_json(demo.verification),
         "accuracy": demo.accuracy,
@@ -76,16 +86,23 @@ def format_demo(demo: DemoResult) -> str:
 
 
 def _digits(demo: DemoResult) -> str:
-    """Format some images with the board's predictions; the wrong predictions come first."""
-    wrong = [k for k in range(len(demo.labels)) if demo.predictions[k] != demo.labels[k]]
+    """Format some images with the board's predictions; the wrong predictions come
+    first.
+    """
+    wrong = [
+        k for k in range(len(demo.labels)) if demo.predictions[k] != demo.labels[k]
+    ]
     right = [k for k in range(len(demo.labels)) if k not in wrong]
     one_of_each = {int(demo.labels[k]): k for k in reversed(right)}
     others = [one_of_each[label] for label in sorted(one_of_each)]
     chosen = [*wrong[:2], *others][:MAX_IMAGES_SHOWN]
     pictures = [render_image(demo.images[k]) for k in chosen]
-    lines = [("  " + "   ".join(parts)).rstrip() for parts in zip(*pictures, strict=True)]
+    lines = [
+        ("  " + "   ".join(parts)).rstrip() for parts in zip(*pictures, strict=True)
+    ]
     captions = [
-        f"{demo.predictions[k]}{'' if k in right else f', not {demo.labels[k]}'}" for k in chosen
+        f"{demo.predictions[k]}{'' if k in right else f', not {demo.labels[k]}'}"
+        for k in chosen
     ]
     lines.append("  " + "   ".join(caption.center(8) for caption in captions).rstrip())
     lines.append("  (predictions of the board; wrong ones, if any, come first)")
@@ -99,7 +116,8 @@ def render_image(image: Array) -> list[str]:
     levels = (ink * (len(SHADES) - 1) + most // 2) // most
     pairs = zip(levels[0::2], levels[1::2], strict=True)
     return [
-        "".join(_cell(int(t), int(b)) for t, b in zip(top, low, strict=True)) for top, low in pairs
+        "".join(_cell(int(t), int(b)) for t, b in zip(top, low, strict=True))
+        for top, low in pairs
     ]
 
 
@@ -124,7 +142,9 @@ def _costs(demo: DemoResult) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The results of the demo; `missing` names the missing tools for the emulated board."""
+    """The results of the demo; `missing` names the missing tools for the emulated
+    board.
+    """
 
     compiled: Compilation
     image: Image
@@ -150,7 +170,9 @@ class DemoResult:
 
 
 def run_demo(board: str = "") -> DemoResult:
-    """Run the demo, by default on an emulated Cortex-M4 if its tools exist, else on the host."""
+    """Run the demo, by default on an emulated Cortex-M4 if its tools exist, else on the
+    host.
+    """
     missing = () if board else missing_tools()
     board_name = board or (FALLBACK_BOARD if missing else EMULATED_BOARD)
     model = load_model(digits_dir() / "digits.tflite")
@@ -168,7 +190,9 @@ def run_demo(board: str = "") -> DemoResult:
         image=image,
         verification=verification,
         profile=profile(compiled),
-        images=np.stack([sample[tensor.name] for sample in batch.samples]).reshape(-1, 8, 8),
+        images=np.stack([sample[tensor.name] for sample in batch.samples]).reshape(
+            -1, 8, 8
+        ),
         labels=labels,
         outputs=np.stack(predictions),
         missing=missing,

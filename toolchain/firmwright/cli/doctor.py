@@ -14,7 +14,11 @@ from typing import Final
 from firmwright.base.child_process import Word, find_program, run_program
 from firmwright.base.errors import ToolFailedError, ToolMissingError
 from firmwright.base.text_sections import read_sections
-from firmwright.build.compiler_flags import CLANG_PACKAGE, LIBRARY_OPTIONS, debian_packages
+from firmwright.build.compiler_flags import (
+    CLANG_PACKAGE,
+    LIBRARY_OPTIONS,
+    debian_packages,
+)
 from firmwright.build.zig_toolchain import INSTALL_COMMAND as INSTALL_ZIG
 from firmwright.build.zig_toolchain import zig_command
 from firmwright.cli.text_table import Cell, format_table
@@ -40,7 +44,9 @@ def run(args: argparse.Namespace) -> Outcome:
         "install": install_commands(findings),
         "tried": TRIED,
     }
-    tried = "\n".join(["All tests pass with the versions of:", *(f"  {line}" for line in TRIED)])
+    tried = "\n".join(
+        ["All tests pass with the versions of:", *(f"  {line}" for line in TRIED)]
+    )
     return Outcome(data, f"{table}\n\n{tried}\n\n{_advice(findings)}")
 
 
@@ -70,15 +76,19 @@ def status_to_json(item: ToolStatus) -> dict[str, object]:
     }
 
 
-# ---- checks --------------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------
 
 TIMEOUT_S: Final = 20.0
-LINE_OF_C: Final = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\nint32_t x;\n"
+LINE_OF_C: Final = (
+    "#include <math.h>\n#include <stdint.h>\n#include <string.h>\nint32_t x;\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolStatus:
-    """A tool's state: `version` is "" if absent, `problem` why it fails, `install` the remedy."""
+    """A tool's state: `version` is "" if absent, `problem` why it fails, `install` the
+    remedy.
+    """
 
     area: str
     name: str
@@ -143,8 +153,12 @@ def _compilers() -> Iterator[ToolStatus]:
         status = _program(
             "compilers", program, enables, f"apt install {debian_packages(toolchain)}"
         )
-        yield replace(status, problem=_compiles(status, LIBRARY_OPTIONS.get(toolchain, ())))
-    clang = _program("compilers", "clang", "--compiler clang", f"apt install {CLANG_PACKAGE}")
+        yield replace(
+            status, problem=_compiles(status, LIBRARY_OPTIONS.get(toolchain, ()))
+        )
+    clang = _program(
+        "compilers", "clang", "--compiler clang", f"apt install {CLANG_PACKAGE}"
+    )
     yield replace(clang, problem=_compiles(clang, ()))
     command = zig_command()
     zig_version = ((_run([*command, "version"]) if command else "") or "").strip()
@@ -171,18 +185,26 @@ def _program(area: str, program: str, enables: str, install: str) -> ToolStatus:
 
 
 def _compiles(compiler: ToolStatus, options: Sequence[str]) -> str:
-    """Compile a line of C that includes the C library; return the error, or "" if there is none."""
+    """Compile a line of C that includes the C library; return the error, or "" if there
+    is none.
+    """
     if not compiler.version:
         return ""
     command = [compiler.name, *options, "-x", "c", "-fsyntax-only", "-"]
     output = _run(command, LINE_OF_C, fails=True)
-    return "" if output is None else f"does not compile: {output.strip().splitlines()[0]}"
+    return (
+        "" if output is None else f"does not compile: {output.strip().splitlines()[0]}"
+    )
 
 
-def _run(command: Sequence[Word], stdin: str = "", *, fails: bool = False) -> str | None:
+def _run(
+    command: Sequence[Word], stdin: str = "", *, fails: bool = False
+) -> str | None:
     """Return the command's output; None on failure, or with `fails` on success."""
     try:
-        status, output = run_program(command, "the tool", timeout_s=TIMEOUT_S, stdin=stdin)
+        status, output = run_program(
+            command, "the tool", timeout_s=TIMEOUT_S, stdin=stdin
+        )
     except (ToolFailedError, ToolMissingError) as error:
         return str(error) if fails else None
     if fails:

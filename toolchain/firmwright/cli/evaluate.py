@@ -1,4 +1,6 @@
-"""`firmwright evaluate`: measure the accuracy of a model and its firmware on a data set."""
+"""`firmwright evaluate`: measure the accuracy of a model and its firmware on a data
+set.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -10,7 +12,12 @@ from firmwright.cli.verb import Outcome
 from firmwright.flows.model.model import write_file
 from firmwright.flows.verify.evaluation import evaluate
 from firmwright.pipeline import Compilation
-from firmwright.report.evaluation import Evaluation, LayerAccuracy, format_scores, render_evaluation
+from firmwright.report.evaluation import (
+    Evaluation,
+    LayerAccuracy,
+    format_scores,
+    render_evaluation,
+)
 
 NAME_WIDTH = 50
 ROWS_SHOWN = 20
@@ -60,24 +67,39 @@ def format_evaluation(result: Evaluation) -> str:
         ("model", result.model),
         ("board", result.board),
         ("data", f"{result.data}: {result.samples:,} samples"),
-        ("metric", result.metric if result.is_labeled else f"{result.metric}, without labels"),
-        ("firmware", differing if result.mismatches else "agrees with the model's runtime"),
+        (
+            "metric",
+            result.metric if result.is_labeled else f"{result.metric}, without labels",
+        ),
+        (
+            "firmware",
+            differing if result.mismatches else "agrees with the model's runtime",
+        ),
     ]
     head, scores = format_scores(result.runs)
     parts = [format_pairs(lines), format_table(head, scores)]
     if result.has_matrix:
         rows = zip(result.classes, result.confusion_matrix(), strict=True)
-        table: list[list[Cell]] = [[name, *(n or "·" for n in counts)] for name, counts in rows]
+        table: list[list[Cell]] = [
+            [name, *(n or "·" for n in counts)] for name, counts in rows
+        ]
         parts.append(format_table(["label \\ predicted", *result.classes], table))
     elif result.errors:
         errors: list[list[Cell]] = [
-            [result.class_name(item.label), result.class_name(item.predicted), item.count]
+            [
+                result.class_name(item.label),
+                result.class_name(item.predicted),
+                item.count,
+            ]
             for item in result.errors[:ROWS_SHOWN]
         ]
         parts.append(format_table(["label", "predicted", "samples"], errors))
     if result.changed:
         changed = [
-            [item.name, *map(result.class_name, (item.label, item.first, item.firmware))]
+            [
+                item.name,
+                *map(result.class_name, (item.label, item.first, item.firmware)),
+            ]
             for item in result.changed[:ROWS_SHOWN]
         ]
         parts.append(f"samples that changed class: {len(result.changed):,}")
@@ -94,6 +116,12 @@ def format_layers(layers: Sequence[LayerAccuracy]) -> str:
     rows: list[list[Cell]] = []
     for layer in layers:
         errors = (layer.mean_abs_error, layer.max_abs_error, layer.largest)
-        name = layer.name if len(layer.name) <= NAME_WIDTH else f"…{layer.name[-NAME_WIDTH:]}"
-        rows.append([name, layer.op, layer.sqnr_db, *(f"{value:.3g}" for value in errors)])
+        name = (
+            layer.name
+            if len(layer.name) <= NAME_WIDTH
+            else f"…{layer.name[-NAME_WIDTH:]}"
+        )
+        rows.append(
+            [name, layer.op, layer.sqnr_db, *(f"{value:.3g}" for value in errors)]
+        )
     return format_table(head, rows, drop=("largest value", "operator"))

@@ -33,15 +33,23 @@ def run(args: argparse.Namespace) -> Outcome:
         "output": str(output),
         "files": list(tree.files),
     }
-    rows = [("package", str(output)), ("format", args.format), ("files", len(tree.files))]
+    rows = [
+        ("package", str(output)),
+        ("format", args.format),
+        ("files", len(tree.files)),
+    ]
     return Outcome(data, format_pairs(rows))
 
 
 def package_metadata(args: argparse.Namespace) -> PackageMetadata:
-    """Return name, version and owner of the package; raise UsageError if one is invalid."""
+    """Return name, version and owner of the package; raise UsageError if one is
+    invalid.
+    """
     text, file = "", args.license_file
     if file:
-        text = read_text_argument(file, "license", "the path of a text file with --license-file")
+        text = read_text_argument(
+            file, "license", "the path of a text file with --license-file"
+        )
     return PackageMetadata(
         name=args.package_name or "",
         version=args.package_version,

@@ -28,7 +28,11 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.dry_run:
         size_bytes = plan.image.size_bytes
         text = f"{plan.runner}: {size_bytes:,} bytes, without an external tool."
-        data = {"board": plan.board.name, "runner": plan.runner, "size_bytes": size_bytes}
+        data = {
+            "board": plan.board.name,
+            "runner": plan.runner,
+            "size_bytes": size_bytes,
+        }
         lines = [shlex.join(command) for command in commands]
         return Outcome({**data, "commands": commands}, "\n".join(lines) or text)
     result = flash(plan, verify=args.verify, address=args.address, choose=port_prompt())
@@ -46,7 +50,10 @@ def build_and_plan_flash(args: argparse.Namespace) -> FlashPlan:
         board = load_board(image.board, args.board_dirs)
     else:
         compiled = arguments.compile_from_args(args)
-        image, board = build_image(compiled, allow_stack=args.allow_stack), compiled.board
+        image, board = (
+            build_image(compiled, allow_stack=args.allow_stack),
+            compiled.board,
+        )
     return plan_flashing(board, image, args.runner, args.address)
 
 

@@ -1,4 +1,6 @@
-"""`firmwright init`: make a project: options in firmwright.toml, a model, a test and a build."""
+"""`firmwright init`: make a project: options in firmwright.toml, a model, a test and a
+build.
+"""
 
 import argparse
 import os
@@ -43,7 +45,9 @@ def run(args: argparse.Namespace) -> Outcome:
     others = {path.name for path in folder.glob("[!.]*")} - {values["model"]}
     if args.output is None and others:
         what = f"the current folder is not empty; init would add {', '.join(files)}."
-        raise UsageError(what, where=str(folder.resolve()), hint="-o DIR, or -o . for this folder.")
+        raise UsageError(
+            what, where=str(folder.resolve()), hint="-o DIR, or -o . for this folder."
+        )
     _write(folder, files)
     steps = [] if folder == Path() else [f"cd {folder}"]
     rows = [
@@ -60,7 +64,9 @@ def _find_model(folder: Path) -> Path:
     suffixes = (*MODEL_SUFFIXES, ".keras")
     models = [file for file in sorted(folder.glob("*")) if file.suffix in suffixes]
     if len(models) > 1:
-        what = f"the folder has several models: {', '.join(file.name for file in models)}."
+        what = (
+            f"the folder has several models: {', '.join(file.name for file in models)}."
+        )
         raise UsageError(what, where=str(folder), hint="name one of them.")
     return models[0] if models else digits_dir() / "digits.tflite"
 
@@ -68,7 +74,10 @@ def _find_model(folder: Path) -> Path:
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     existing = next((name for name in files if (folder / name).exists()), "")
     if existing:
-        what, hint = f"{existing} exists already.", "use another folder, or remove the file."
+        what, hint = (
+            f"{existing} exists already.",
+            "use another folder, or remove the file.",
+        )
         raise UsageError(what, where=str(folder), hint=hint)
     try:
         folder.mkdir(parents=True, exist_ok=True)

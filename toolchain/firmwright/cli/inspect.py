@@ -55,7 +55,10 @@ def _tensor_to_json(tensor: ModelTensor) -> dict[str, object]:
 
 
 def format_summary(inspection: Inspection) -> str:
-    head: list[tuple[str, Cell]] = [("model", inspection.name), ("stage", inspection.stage)]
+    head: list[tuple[str, Cell]] = [
+        ("model", inspection.name),
+        ("stage", inspection.stage),
+    ]
     head += [("input", _format_tensor(tensor)) for tensor in inspection.inputs]
     head += [("output", _format_tensor(tensor)) for tensor in inspection.outputs]
     head.append(("parameters", f"{inspection.parameters_bytes:,} bytes"))
@@ -71,7 +74,9 @@ def format_summary(inspection: Inspection) -> str:
     if rows:
         parts.append(format_table(["", "operator", "in", "out", "dtype", "MACs"], rows))
     if inspection.unsupported:
-        unsupported = [(item.op, item.where, item.why) for item in inspection.unsupported]
+        unsupported = [
+            (item.op, item.where, item.why) for item in inspection.unsupported
+        ]
         table = format_table(["operator", "where", "reason"], unsupported)
         parts.append(f"Not supported:\n{table}")
     return "\n\n".join(parts)
@@ -88,4 +93,7 @@ def _format_tensor(tensor: ModelTensor) -> str:
         return text
     if len(quantization.scales) > 1:
         return f"{text}, {len(quantization.scales)} scales"
-    return f"{text}, scale {quantization.scales[0]:.6g}, zero point {quantization.zero_points[0]}"
+    return (
+        f"{text}, scale {quantization.scales[0]:.6g}, zero point "
+        f"{quantization.zero_points[0]}"
+    )

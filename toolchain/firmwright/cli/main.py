@@ -1,8 +1,8 @@
 """The command line: run the verb, print the outcome, and return the exit code.
 
-Exit codes: 0 success; 1 the work failed; 2 invalid usage or input; 70 internal error; 130
-interrupted. With `--json`, stdout is exactly one object. Progress is written to stderr on terminals
-only; `--verbose` writes it as lines.
+Exit codes: 0 success; 1 the work failed; 2 invalid usage or input; 70 internal error;
+130 interrupted. With `--json`, stdout is exactly one object. Progress is written to
+stderr on terminals only; `--verbose` writes it as lines.
 """
 
 import argparse
@@ -39,7 +39,9 @@ _AGAIN_S = 0.1
 
 
 class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which ends a command like an interrupt: children end, temporary files go."""
+    """SIGTERM, which ends a command like an interrupt: children end, temporary files
+    go.
+    """
 
 
 class _InterruptionError(errors.FirmwrightError):
@@ -55,7 +57,11 @@ def verbs(words: Sequence[str] = ()) -> list[str]:
     if not first or first in names:
         return [first] if first else names
     near = difflib.get_close_matches(first, names, n=1)
-    hint = f"firmwright {near[0]}." if near else "firmwright --help, which lists the verbs."
+    hint = (
+        f"firmwright {near[0]}."
+        if near
+        else "firmwright --help, which lists the verbs."
+    )
     raise errors.UsageError(f"there is no verb {first!r}.", hint=hint)
 
 
@@ -63,7 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    while words and words[0] in OUTPUT_FLAGS:  # options of the verbs, also accepted first
+    while (
+        words and words[0] in OUTPUT_FLAGS
+    ):  # options of the verbs, also accepted first
         words.append(words.pop(0))
         if all(word in OUTPUT_FLAGS for word in words):
             break
@@ -86,8 +94,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         if debug:
             write_traceback()
-        _print_outcome(Outcome(error=_InterruptionError("interrupted.")), name, as_json=as_json)
-        return EXIT_TERMINATED if isinstance(stop, _TerminatedError) else EXIT_INTERRUPTED
+        _print_outcome(
+            Outcome(error=_InterruptionError("interrupted.")), name, as_json=as_json
+        )
+        return (
+            EXIT_TERMINATED if isinstance(stop, _TerminatedError) else EXIT_INTERRUPTED
+        )
     except BrokenPipeError:
         # The reader has closed the pipe; keep the interpreter from flushing to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -96,10 +108,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             write_traceback()
         what = f"the memory of this computer is not enough ({error})."
-        return _print_outcome(Outcome(error=errors.FirmwrightError(what)), name, as_json=as_json)
+        return _print_outcome(
+            Outcome(error=errors.FirmwrightError(what)), name, as_json=as_json
+        )
     except Exception as error:  # noqa: BLE001 - any other exception is a bug
         if _is_about_a_path(error):
-            usage = errors.UsageError(f"a path cannot be used: {error}.", hint="another path.")
+            usage = errors.UsageError(
+                f"a path cannot be used: {error}.", hint="another path."
+            )
             return _print_outcome(Outcome(error=usage), name, as_json=as_json)
         write_traceback()
         what = f"{type(error).__name__}: {error}."
@@ -110,7 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_about_a_path(error: Exception) -> bool:
-    """Return whether the system refuses a path that is too long or contains a NUL character."""
+    """Return whether the system refuses a path that is too long or contains a NUL
+    character.
+    """
     if isinstance(error, OSError):
         return error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
     return isinstance(error, ValueError) and "embedded null" in str(error)
@@ -135,7 +153,9 @@ def _terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_environment() -> Iterator[None]:
-    """Undo the changes by options that are stored in variables, if the caller goes on."""
+    """Undo the changes by options that are stored in variables, if the caller goes
+    on.
+    """
     before = dict(os.environ)
     try:
         yield
@@ -146,7 +166,9 @@ def _own_environment() -> Iterator[None]:
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Repeat an interrupt that arrived in a finalizer, where Python ignores exceptions."""
+    """Repeat an interrupt that arrived in a finalizer, where Python ignores
+    exceptions.
+    """
     if isinstance(ignored.exc_value, KeyboardInterrupt):
         is_termination = isinstance(ignored.exc_value, _TerminatedError)
         number = signal.SIGTERM if is_termination else signal.SIGINT
@@ -164,7 +186,9 @@ def _run(names: Sequence[str], words: Sequence[str], *, as_json: bool) -> int:
     except SystemExit:
         # --help and --version print and exit.
         return _print_outcome(
-            Outcome({"text": printed.getvalue()}, printed.getvalue().rstrip()), "", as_json=as_json
+            Outcome({"text": printed.getvalue()}, printed.getvalue().rstrip()),
+            "",
+            as_json=as_json,
         )
     with show_progress(quiet=as_json, verbose=args.verbose):
         outcome = _run_verb(args)
@@ -172,10 +196,16 @@ def _run(names: Sequence[str], words: Sequence[str], *, as_json: bool) -> int:
 
 
 def _run_verb(args: argparse.Namespace) -> Outcome:
-    """Run the module of the verb; an exception in another package is an error of that package."""
+    """Run the module of the verb; an exception in another package is an error of that
+    package.
+    """
     package = command_packages()[args.verb].name
     is_own = package.startswith("firmwright.")
-    with contextlib.nullcontext() if is_own else plugin_call(f"the verb {args.verb} of {package}"):
+    with (
+        contextlib.nullcontext()
+        if is_own
+        else plugin_call(f"the verb {args.verb} of {package}")
+    ):
         verb = importlib.import_module(f"{package}.{args.verb}")
         outcome: Outcome = verb.run(args)
     return outcome
@@ -190,27 +220,43 @@ def _parse(names: Sequence[str], words: Sequence[str]) -> argparse.Namespace:
     args, applied = parse_with_project(project, words, _parser(verbs()))
     if applied and not args.json:
         source = os.path.relpath(project)
-        print_text(f"firmwright: {', '.join(applied)} from {source}", sys.stderr, is_colored=True)
+        print_text(
+            f"firmwright: {', '.join(applied)} from {source}",
+            sys.stderr,
+            is_colored=True,
+        )
     return args
 
 
 def _parser(names: Sequence[str]) -> CliParser:
     common = CliParser(add_help=False)
     group = common.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="print one JSON object to stdout")
-    group.add_argument("--verbose", "-v", action="store_true", help="print progress messages")
-    group.add_argument("--debug", action="store_true", help="print the traceback of an error")
+    group.add_argument(
+        "--json", action="store_true", help="print one JSON object to stdout"
+    )
+    group.add_argument(
+        "--verbose", "-v", action="store_true", help="print progress messages"
+    )
+    group.add_argument(
+        "--debug", action="store_true", help="print the traceback of an error"
+    )
     add_arguments(common, "trust")
     parser = CliParser(
         prog="firmwright",
         usage="firmwright [options] VERB ...",
-        description="Compile trained neural networks to bit-exact, heap-free C firmware.",
+        description=(
+            "Compile trained neural networks to bit-exact, heap-free C firmware."
+        ),
         epilog="Run firmwright VERB --help for the options and examples of a verb.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"firmwright {VERSION}")
     commands = parser.add_subparsers(
-        dest="verb", metavar="VERB", required=True, prog="firmwright", help=argparse.SUPPRESS
+        dest="verb",
+        metavar="VERB",
+        required=True,
+        prog="firmwright",
+        help=argparse.SUPPRESS,
     )
     descriptions = {name: describe_verb(name) for name in names}
     parser.description = f"{parser.description}\n\n{format_verbs(descriptions)}"
@@ -228,7 +274,7 @@ def _parser(names: Sequence[str]) -> CliParser:
     return parser
 
 
-# ---- output -----------------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------
 
 
 def _print_outcome(outcome: Outcome, verb: str, *, as_json: bool) -> int:
@@ -259,16 +305,22 @@ def error_object(error: errors.FirmwrightError) -> dict[str, object]:
         case errors.DoesNotFitError():
             data["regions"] = [asdict(region) for region in error.regions]
             data["lowest_bytes"] = error.lowest_bytes
-            data["peak"] = [{"buffer": name, "bytes": size} for name, size in error.peak]
+            data["peak"] = [
+                {"buffer": name, "bytes": size} for name, size in error.peak
+            ]
         case errors.UnsupportedError():
             data["items"] = [asdict(item) for item in error.items]
     return data
 
 
 def to_json_value(value: object) -> object:
-    """Convert `value`, which may contain records, to JSON types; infinity and NaN become null."""
+    """Convert `value`, which may contain records, to JSON types; infinity and NaN
+    become null.
+    """
     if is_dataclass(value) and not isinstance(value, type):
-        return to_json_value({field.name: getattr(value, field.name) for field in fields(value)})
+        return to_json_value(
+            {field.name: getattr(value, field.name) for field in fields(value)}
+        )
     match value:
         case float():
             return value if math.isfinite(value) else None

@@ -32,12 +32,18 @@ def run(args: argparse.Namespace) -> Outcome:
     finally:
         line.close()
     return Outcome(
-        {"port": port, "bytes": len(received), "text": escape_unprintable(bytes(received))}
+        {
+            "port": port,
+            "bytes": len(received),
+            "text": escape_unprintable(bytes(received)),
+        }
     )
 
 
 def escape_unprintable(data: bytes) -> str:
-    """Escape bytes other than printable ASCII, tabs and line feeds; drop carriage returns."""
+    """Escape bytes other than printable ASCII, tabs and line feeds; drop carriage
+    returns.
+    """
     return "".join(
         chr(byte) if 0x20 <= byte < 0x7F or byte in b"\n\t" else f"\\x{byte:02x}"
         for byte in data

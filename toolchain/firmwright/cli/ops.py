@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 from firmwright.cli.text_table import format_table
 from firmwright.cli.verb import Outcome
-from firmwright.flows.verify.operator_names import listed_operators, onnx_operators, tflite_names
+from firmwright.flows.verify.operator_names import (
+    listed_operators,
+    onnx_operators,
+    tflite_names,
+)
 from firmwright.ops.opdef import OpTable
 from firmwright.ops.registry import op_table
 
@@ -20,14 +24,18 @@ def run(args: argparse.Namespace) -> Outcome:
         return Outcome({"operators": _catalog(ops), "onnx": onnx})
     rows: list[tuple[str, str, str]] = []
     for item in listed_operators(ops):
-        rows.append((item.name, " ".join(tflite_names(item.name)), " ".join(item.dtypes)))
+        rows.append(
+            (item.name, " ".join(tflite_names(item.name)), " ".join(item.dtypes))
+        )
     table = format_table(["operator", "TFLite", "dtypes"], rows)
     names = textwrap.fill(f"ONNX: {', '.join(onnx)}.", 80)
     return Outcome(text=f"{table}\n\n{names}")
 
 
 def _catalog(ops: OpTable) -> "list[SupportedOperator]":
-    """Return all about the operators, which takes every schedule and conformance case to tell."""
+    """Return all about the operators, which takes every schedule and conformance case
+    to tell.
+    """
     from firmwright.flows.verify.operator_catalog import supported_operators
     from firmwright.schedules.registry import SCHEDULES
 

@@ -10,8 +10,15 @@ from firmwright.base.dtypes import Array
 from firmwright.base.trust import trusted_value
 from firmwright.ir.core import POOL_SPEEDS, PoolInfo
 
-CONSTANT_SCOPES = {"linked": "global", "external": "external", "port": "port", "async": "async"}
-"""Access modes of constant pools on the command line, and the memory scopes of the pools."""
+CONSTANT_SCOPES = {
+    "linked": "global",
+    "external": "external",
+    "port": "port",
+    "async": "async",
+}
+"""Access modes of constant pools on the command line, and the memory scopes of the
+pools.
+"""
 
 
 COUNT_MAX: Final = (1 << 31) - 1
@@ -54,7 +61,9 @@ def pool(text: str) -> PoolInfo:
         limit = int(size, 0) if equals else None
     except ValueError:
         limit = -1
-    if not (name.isidentifier() and name.isascii()) or (limit is not None and limit < 1):
+    if not (name.isidentifier() and name.isascii()) or (
+        limit is not None and limit < 1
+    ):
         raise argparse.ArgumentTypeError(f"{text!r}: expected NAME or NAME=BYTES")
     info = PoolInfo(name, limit)
     for speed in speed_texts:
@@ -68,8 +77,8 @@ def _with_speed(info: PoolInfo, text: str) -> PoolInfo:
     names = [n for n in POOL_SPEEDS if name in (n, n.partition("_")[2])]
     if not names:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a speed of the pool ([read_|write_]bandwidth=N or latency=N); "
-            "repeat the option to name another pool"
+            f"{text!r} is not a speed of the pool ([read_|write_]bandwidth=N or "
+            "latency=N); repeat the option to name another pool"
         )
     try:
         value = int(number) if name.endswith("latency") else float(number)
@@ -95,7 +104,9 @@ def const_pool(text: str) -> PoolInfo:
     head, colon, mode = text.partition(":")
     if colon and mode not in CONSTANT_SCOPES:
         modes = ", ".join(CONSTANT_SCOPES)
-        raise argparse.ArgumentTypeError(f"unknown access mode {mode!r} (choose from {modes})")
+        raise argparse.ArgumentTypeError(
+            f"unknown access mode {mode!r} (choose from {modes})"
+        )
     return replace(pool(head), access="ro", scope=CONSTANT_SCOPES[mode or "linked"])
 
 
@@ -112,7 +123,9 @@ def device_assignment(text: str) -> tuple[str, str, str]:
     tensor, _, target = text.rpartition("=")
     device, _, pool_name = target.partition(":")
     if not tensor or not device:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected TENSOR=DEVICE or TENSOR=DEVICE:POOL")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected TENSOR=DEVICE or TENSOR=DEVICE:POOL"
+        )
     return tensor, device, pool_name
 
 
@@ -154,7 +167,11 @@ def positive_seconds(text: str) -> float:
 
 
 def integer(
-    text: str, minimum: int, what: str = "an integer", base: int = 10, maximum: int = COUNT_MAX
+    text: str,
+    minimum: int,
+    what: str = "an integer",
+    base: int = 10,
+    maximum: int = COUNT_MAX,
 ) -> int:
     try:
         value = int(text, base)

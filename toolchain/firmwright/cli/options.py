@@ -1,7 +1,8 @@
-"""The arguments of the verbs, from the sections of options.txt, which describes their format.
+"""The arguments of the verbs, from the sections of options.txt, which describes their
+format.
 
-Extensions have such a file, too: for their verbs, whose sections may include those of this package,
-and for the options that they add to others.
+Extensions have such a file, too: for their verbs, whose sections may include those of
+this package, and for the options that they add to others.
 """
 
 import argparse
@@ -16,7 +17,9 @@ from firmwright.cli.verb_texts import CORE, command_packages, extension_packages
 
 _Group = argparse.ArgumentParser | argparse._ArgumentGroup
 _TYPES: Mapping[str, Callable[[str], object]] = {
-    **dict.fromkeys(("COUNT", "HZ", "INDEX", "RATE"), partial(option_values.integer, minimum=0)),
+    **dict.fromkeys(
+        ("COUNT", "HZ", "INDEX", "RATE"), partial(option_values.integer, minimum=0)
+    ),
     "SEED": partial(option_values.integer, minimum=0, maximum=option_values.SIZE_MAX),
     "BYTES": partial(
         option_values.integer,
@@ -50,7 +53,9 @@ _EXTENSIONS = "@extensions"
 """The place of the lines that extensions add to a section."""
 _GROUP = "== "
 _CHOICES = "choices"
-"""The section of an extension's options.txt with choices for options of other packages."""
+"""The section of an extension's options.txt with choices for options of other
+packages.
+"""
 _MORE = "..."
 """The place of such choices."""
 _MORE_DESCRIBED = re.compile(r"\[([^][]*)\.\.\.\]")
@@ -63,12 +68,16 @@ def describe_verb(verb: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add the arguments of a verb, or of a section that begins with a description, too."""
+    """Add the arguments of a verb, or of a section that begins with a description,
+    too.
+    """
     _, *lines = _lines(verb, _sections_of(verb))
     _add_lines(parser, parser, lines)
 
 
-def _add_lines(parser: argparse.ArgumentParser, group: _Group, lines: "Iterable[_Line]") -> None:
+def _add_lines(
+    parser: argparse.ArgumentParser, group: _Group, lines: "Iterable[_Line]"
+) -> None:
     for line in lines:
         if not isinstance(line, str):
             _add_lines(parser, group, line)
@@ -79,7 +88,9 @@ def _add_lines(parser: argparse.ArgumentParser, group: _Group, lines: "Iterable[
 
 
 _Line: TypeAlias = "str | list[_Line]"
-"""A line of a section, or the lines that an extension adds, whose groups end with them."""
+"""A line of a section, or the lines that an extension adds, whose groups end with
+them.
+"""
 
 
 def _sections_of(verb: str) -> Mapping[str, str]:
@@ -89,7 +100,9 @@ def _sections_of(verb: str) -> Mapping[str, str]:
 
 
 def _lines(section: str, sections: Mapping[str, str]) -> Iterator[_Line]:
-    """Yield the lines of a section and those that it includes, with continuation lines joined."""
+    """Yield the lines of a section and those that it includes, with continuation lines
+    joined.
+    """
     for line in re.sub(r"\n {4}", " ", sections[section].strip()).splitlines():
         if line == _EXTENSIONS:
             for package in extension_packages():
@@ -111,9 +124,13 @@ def _add_argument(group: _Group, line: str) -> None:
     if not flags:
         settings = _positional_settings(placeholder)
     elif placeholder:
-        settings = _value_settings(placeholder, destination, "repeatable" in description)
+        settings = _value_settings(
+            placeholder, destination, "repeatable" in description
+        )
     else:
-        settings = {"action": "store_false" if destination.startswith("!") else "store_true"}
+        settings = {
+            "action": "store_false" if destination.startswith("!") else "store_true"
+        }
     if destination and not destination.startswith("$"):
         settings["dest"] = destination.lstrip("!")
     if default == "required":
@@ -133,17 +150,25 @@ def _add_argument(group: _Group, line: str) -> None:
     if more := _MORE_DESCRIBED.search(description):
         added = _added_choices(flags[0] if flags else placeholder)
         texts = dict.fromkeys(filter(None, added.values()))
-        description = description.replace(more[0], "".join(more[1] + text for text in texts))
-    states_default = settings.keys() & {"action", "required", "nargs"} or "default:" in description
+        description = description.replace(
+            more[0], "".join(more[1] + text for text in texts)
+        )
+    states_default = (
+        settings.keys() & {"action", "required", "nargs"} or "default:" in description
+    )
     shown = "" if states_default else f" (default: {settings.get('default') or 'none'})"
     group.add_argument(*flags, help=description + shown, **settings)
 
 
 def _added_choices(flag: str) -> dict[str, str]:
-    """Return the choices that extensions add to an option, each with its description."""
+    """Return the choices that extensions add to an option, each with its
+    description.
+    """
     added: dict[str, str] = {}
     for package in extension_packages():
-        for line in _lines(_CHOICES, package.arguments) if _CHOICES in package.arguments else ():
+        for line in (
+            _lines(_CHOICES, package.arguments) if _CHOICES in package.arguments else ()
+        ):
             declaration, _, description = str(line).partition("  ")
             option, names = declaration.split()
             if option == flag:
@@ -154,10 +179,16 @@ def _added_choices(flag: str) -> dict[str, str]:
 def _positional_settings(placeholder: str) -> dict[str, Any]:
     name = placeholder.strip("[].")
     counts = {"": None, "[]": "?", "...": "+", "[...]": "*"}
-    return {"dest": name.lower(), "metavar": name, "nargs": counts[placeholder.replace(name, "")]}
+    return {
+        "dest": name.lower(),
+        "metavar": name,
+        "nargs": counts[placeholder.replace(name, "")],
+    }
 
 
-def _value_settings(placeholder: str, destination: str, is_repeatable: bool) -> dict[str, Any]:
+def _value_settings(
+    placeholder: str, destination: str, is_repeatable: bool
+) -> dict[str, Any]:
     value_type = _TYPES.get(destination, _TYPES.get(placeholder))
     settings: dict[str, Any] = {"metavar": placeholder, "type": value_type}
     if destination.startswith("$"):
@@ -169,7 +200,9 @@ def _value_settings(placeholder: str, destination: str, is_repeatable: bool) -> 
 class _StoreInEnvironment(argparse.Action):
     """An action that stores values in an environment variable, separated as in PATH."""
 
-    def __call__(self, _parser: object, _namespace: object, values: object, *_: object) -> None:
+    def __call__(
+        self, _parser: object, _namespace: object, values: object, *_: object
+    ) -> None:
         name, is_repeatable = self.const
         before = f"{os.environ.get(name, '')}{os.pathsep}" if is_repeatable else ""
         os.environ[name] = f"{before}{values}"

@@ -23,7 +23,9 @@ def run(args: argparse.Namespace) -> Outcome:
         hint = f"add --partition {' or '.join(searches)}."
         raise UsageError("--save-partition needs a search.", hint=hint)
     if not args.output and not args.save_partition:
-        raise UsageError("no output was given.", hint="add -o FILE, or --save-partition FILE.")
+        raise UsageError(
+            "no output was given.", hint="add -o FILE, or --save-partition FILE."
+        )
     search_result: PartitionResult | None = None
     if args.partition in searches:
         choice = arguments.choose_partition(args)
@@ -35,7 +37,11 @@ def run(args: argparse.Namespace) -> Outcome:
     if args.output:
         save_module(model.module, args.output)
     shares = target_shares(model.module)
-    data: dict[str, object] = {"model": model.name, "file": args.output, "targets": shares}
+    data: dict[str, object] = {
+        "model": model.name,
+        "file": args.output,
+        "targets": shares,
+    }
     texts: list[str] = []
     if search_result is not None:
         data["search"] = search_result.as_json()
@@ -44,8 +50,12 @@ def run(args: argparse.Namespace) -> Outcome:
     texts.append(format_table(("target", "operators", "functions"), rows))
     rejections = model.module.results.rejections
     if rejections:
-        open_rows = [(item.op, item.tensor, item.target, item.reason) for item in rejections]
-        texts.append(format_table(("on the core", "tensor", "target", "reason"), open_rows))
+        open_rows = [
+            (item.op, item.tensor, item.target, item.reason) for item in rejections
+        ]
+        texts.append(
+            format_table(("on the core", "tensor", "target", "reason"), open_rows)
+        )
     texts.append("\n".join(file for file in (args.save_partition, args.output) if file))
     return Outcome(data, "\n\n".join(texts))
 
@@ -63,7 +73,9 @@ def _partitioned_model(args: argparse.Namespace) -> Model:
 def _format_search(result: PartitionResult) -> str:
     parts: list[Sequence[Cell]] = []
     for part in result.parts:
-        others = ", ".join(f"{o.target} {_format_cost(o.cost)}" for o in part.alternatives)
+        others = ", ".join(
+            f"{o.target} {_format_cost(o.cost)}" for o in part.alternatives
+        )
         parts.append((" ".join(part.ops), part.target, _format_cost(part.cost), others))
     programs: list[Sequence[Cell]] = []
     for how, total in result.totals.items():
@@ -91,7 +103,9 @@ class TargetShare:
 
 
 def target_shares(module: IRModule) -> tuple[TargetShare, ...]:
-    """Return the shares in the targets' order; the core executes operators without a target."""
+    """Return the shares in the targets' order; the core executes operators without a
+    target.
+    """
     graphs = [func for func in module.functions.values() if isinstance(func, Function)]
     # The functions inside regions, whose operators are counted with the regions.
     inner: set[str] = set()
@@ -104,9 +118,15 @@ def target_shares(module: IRModule) -> tuple[TargetShare, ...]:
                 unassigned += 1
     shares: list[TargetShare] = []
     for name, target in module.targets.items():
-        functions = [func for func in graphs if target_of(func) == name and func.name not in inner]
+        functions = [
+            func
+            for func in graphs
+            if target_of(func) == name and func.name not in inner
+        ]
         count = sum(len(flatten_calls(func, module)) for func in functions)
-        shares.append(TargetShare(str(target), count, tuple(func.name for func in functions)))
+        shares.append(
+            TargetShare(str(target), count, tuple(func.name for func in functions))
+        )
     core = next((i for i, part in enumerate(shares) if not part.functions), None)
     names = [*module.targets]
     if core is not None and names[core] == "cpu":

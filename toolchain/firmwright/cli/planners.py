@@ -9,7 +9,9 @@ from firmwright.usmp.planner_registry import DEFAULT_PLANNER, planner_summaries
 
 def run(args: argparse.Namespace) -> Outcome:
     summaries = planner_summaries().items()
-    planners = [{"name": n, "default": n == DEFAULT_PLANNER, "doc": doc} for n, doc in summaries]
+    planners = [
+        {"name": n, "default": n == DEFAULT_PLANNER, "doc": doc} for n, doc in summaries
+    ]
     rows = [(n, "default" if n == DEFAULT_PLANNER else "", doc) for n, doc in summaries]
     data = {"planners": planners, "default": DEFAULT_PLANNER}
     return Outcome(data, format_table(["planner", "", ""], rows))

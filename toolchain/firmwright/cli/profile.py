@@ -28,10 +28,14 @@ OPTIONAL_COLUMNS = ("", "kind", "per MAC")
 def run(args: argparse.Namespace) -> Outcome:
     baseline = read_profile(args.baseline) if args.baseline else None
     if args.in_process:
-        raise UsageError("a library in this process has no counters.", hint="omit --in-process.")
+        raise UsageError(
+            "a library in this process has no counters.", hint="omit --in-process."
+        )
     if args.count_instructions and args.port:
         what = "instructions are counted in QEMU, not on a board at a port."
-        raise UsageError(what, where="--port", hint="omit --port, or --count-instructions.")
+        raise UsageError(
+            what, where="--port", hint="omit --port, or --count-instructions."
+        )
     if args.timing_board:
         args.board = f"{args.board}@{args.timing_board}"
     compiled = arguments.compile_from_args(args)
@@ -51,7 +55,9 @@ def run(args: argparse.Namespace) -> Outcome:
     if baseline is None:
         return Outcome(data, format_summary(measured))
     comparison = compare_profiles(measured, baseline)
-    return Outcome({**data, "baseline": comparison}, format_summary(measured, comparison))
+    return Outcome(
+        {**data, "baseline": comparison}, format_summary(measured, comparison)
+    )
 
 
 def write_json(path: str, data: Mapping[str, object]) -> None:
@@ -63,7 +69,9 @@ def profile_to_json(measured: Profile) -> dict[str, object]:
     pools: list[dict[str, object]] = []
     for pool in measured.pools:
         limit_bytes = pool.limit_bytes or None
-        pools.append({"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": limit_bytes})
+        pools.append(
+            {"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": limit_bytes}
+        )
     return {
         "model": measured.model,
         "board": measured.board,
@@ -79,7 +87,9 @@ def profile_to_json(measured: Profile) -> dict[str, object]:
         "pools": pools,
         "exact": None if measured.exact is None else counts_to_json(measured.exact),
         "stack_reserve_bytes": measured.stack_reserve_bytes or None,
-        "operators": [_cost_to_json(operator, measured.unit) for operator in measured.operators],
+        "operators": [
+            _cost_to_json(operator, measured.unit) for operator in measured.operators
+        ],
     }
 
 
@@ -100,7 +110,9 @@ def _cost_to_json(operator: OperatorCost, unit: str) -> dict[str, object]:
 
 
 def counts_to_json(counts: InstructionCounts) -> dict[str, object]:
-    cores = {} if counts.timeline is None else {"cores": timeline_to_json(counts.timeline)}
+    cores = (
+        {} if counts.timeline is None else {"cores": timeline_to_json(counts.timeline)}
+    )
     return {
         "instructions": counts.total.instructions,
         "call_overhead": counts.between.instructions,
@@ -119,7 +131,14 @@ def timeline_to_json(line: CoreTimeline) -> dict[str, object]:
     trace: list[dict[str, object]] = []
     for item in line.schedule:
         operator, device = item.call.op, item.call.device
-        trace.append({"operator": operator, "device": device, "begin": item.begin, "end": item.end})
+        trace.append(
+            {
+                "operator": operator,
+                "device": device,
+                "begin": item.begin,
+                "end": item.end,
+            }
+        )
     return {
         "instructions": line.executed,
         "modeled_makespan": line.makespan,
@@ -135,7 +154,9 @@ def read_profile(path: str) -> JsonObject:
     try:
         data = parse_json(read_input_text(path))
     except (OSError, ValueError) as error:
-        raise UsageError(f"the baseline cannot be read: {error}.", where=path, hint=hint) from error
+        raise UsageError(
+            f"the baseline cannot be read: {error}.", where=path, hint=hint
+        ) from error
     if not isinstance(data, Mapping) or not OBJECTS.includes(data.get("operators")):
         raise UsageError("this is not a profile.", where=path, hint=hint)
     return data
@@ -143,7 +164,9 @@ def read_profile(path: str) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class OperatorChange:
-    """The change in an operator's count, None if the earlier profile does not have it."""
+    """The change in an operator's count, None if the earlier profile does not have
+    it.
+    """
 
     name: str
     change: int | None
@@ -151,7 +174,9 @@ class OperatorChange:
 
 @dataclass(frozen=True, slots=True)
 class ProfileComparison:
-    """The changes since an earlier profile, and the measuring conditions that differ."""
+    """The changes since an earlier profile, and the measuring conditions that
+    differ.
+    """
 
     unit: str
     mismatched_conditions: tuple[str, ...]
@@ -160,7 +185,9 @@ class ProfileComparison:
 
 
 def compare_profiles(new: Profile, old: JsonObject) -> ProfileComparison:
-    """Return the changes in total and by operator; `old` is the JSON of `profile --json`."""
+    """Return the changes in total and by operator; `old` is the JSON of `profile
+    --json`.
+    """
     counts = counts_by_unit(new.unit, new.total)
     unit = next(name for name, count in counts.items() if count is not None)
     before: dict[str, Json] = {}
@@ -177,7 +204,9 @@ def compare_profiles(new: Profile, old: JsonObject) -> ProfileComparison:
         "flags": new.flags,
     }
     # A condition that an older profile does not record is not known to differ.
-    mismatched = [name for name, value in conditions.items() if old.get(name, value) != value]
+    mismatched = [
+        name for name, value in conditions.items() if old.get(name, value) != value
+    ]
     return ProfileComparison(
         unit, tuple(mismatched), _difference(new.total, old.get(unit)), tuple(changes)
     )
@@ -187,7 +216,9 @@ def _difference(new: int, old: Json) -> int | None:
     return new - old if isinstance(old, int) else None
 
 
-def format_summary(measured: Profile, comparison: ProfileComparison | None = None) -> str:
+def format_summary(
+    measured: Profile, comparison: ProfileComparison | None = None
+) -> str:
     total: Cell = measured.total
     if measured.runs > 1:
         total = f"{total:,}, median of {measured.runs}; minimum {measured.least:,}"
@@ -198,13 +229,18 @@ def format_summary(measured: Profile, comparison: ProfileComparison | None = Non
         ("multiply-adds", measured.macs),
     ]
     if measured.macs:
-        rows.append((f"{measured.unit} per multiply-add", measured.total / measured.macs))
+        rows.append(
+            (f"{measured.unit} per multiply-add", measured.total / measured.macs)
+        )
     for pool in measured.pools:
         limit = f" of {pool.limit_bytes:,}" if pool.limit_bytes else ""
         rows.append((f"pool {pool.name}", f"{pool.used_bytes:,}{limit} bytes"))
     if measured.stack_bytes is not None:
         rows.append(
-            ("stack used", f"{measured.stack_bytes:,} of {measured.stack_reserve_bytes:,} bytes")
+            (
+                "stack used",
+                f"{measured.stack_bytes:,} of {measured.stack_reserve_bytes:,} bytes",
+            )
         )
     if measured.clock_hz:
         rows.append(("clock", f"{measured.clock_hz / 1e6:g} MHz"))
@@ -218,7 +254,9 @@ def format_summary(measured: Profile, comparison: ProfileComparison | None = Non
     if comparison is not None:
         rows.append(("change", comparison.total))
         if comparison.mismatched_conditions:
-            rows.append(("conditions that differ", ", ".join(comparison.mismatched_conditions)))
+            rows.append(
+                ("conditions that differ", ", ".join(comparison.mismatched_conditions))
+            )
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
 
 
@@ -242,7 +280,12 @@ def _format_times(measured: Profile) -> list[tuple[str, Cell]]:
     for device, estimated, source in measured.estimates:
         ms = milliseconds(measured, estimated)
         time = "" if ms is None else f" ({ms:.3f} ms)"
-        rows.append((f"on {device}", f"{estimated:,} cycles{time}, as {source} estimates{model}"))
+        rows.append(
+            (
+                f"on {device}",
+                f"{estimated:,} cycles{time}, as {source} estimates{model}",
+            )
+        )
     return rows
 
 
@@ -264,7 +307,9 @@ def _format_exact(exact: InstructionCounts) -> list[tuple[str, Cell]]:
         if len(line.executed) > 1:
             shares = " and ".join(f"{count:,}" for count in line.executed)
             rows.append(("on two cores", f"{shares} instructions"))
-        rows.append(("in parallel", f"{line.makespan:,} {line.parallel.unit}, {line.parallel}"))
+        rows.append(
+            ("in parallel", f"{line.makespan:,} {line.parallel.unit}, {line.parallel}")
+        )
     if exact.timing:
         rows.append(("cycle model", f"{exact.timing.source}; {_describe_flash(exact)}"))
     return rows
@@ -283,7 +328,9 @@ def milliseconds(measured: Profile, count: int) -> float | None:
     return 1e3 * count / per_second if per_second else None
 
 
-def format_operator_table(measured: Profile, comparison: ProfileComparison | None) -> str:
+def format_operator_table(
+    measured: Profile, comparison: ProfileComparison | None
+) -> str:
     total = measured.total or 1
     is_mixed = len({operator.device for operator in measured.operators}) > 1
     rows: list[dict[str, Cell]] = []
@@ -311,4 +358,6 @@ def format_operator_table(measured: Profile, comparison: ProfileComparison | Non
             row[""] = "█" * round(12 * share)
         rows.append(row)
     head = list(rows[0]) if rows else []
-    return format_table(head, [list(row.values()) for row in rows], drop=OPTIONAL_COLUMNS)
+    return format_table(
+        head, [list(row.values()) for row in rows], drop=OPTIONAL_COLUMNS
+    )

@@ -1,9 +1,10 @@
-"""Progress from log messages: a bar on a terminal, lines with `--verbose`, otherwise nothing.
+"""Progress from log messages: a bar on a terminal, lines with `--verbose`, otherwise
+nothing.
 
-All output goes to stderr. Warnings are always lines; those marked `once` appear once for a user,
-recorded in the cache. The bar is removed when the work is done. After
-`%load_ext firmwright`, notebooks show messages below the running cell; "3 of 10" in a message fills
-a progress bar.
+All output goes to stderr. Warnings are always lines; those marked `once` appear once
+for a user, recorded in the cache. The bar is removed when the work is done. After
+`%load_ext firmwright`, notebooks show messages below the running cell; "3 of 10" in a
+message fills a progress bar.
 """
 
 import contextlib
@@ -94,7 +95,9 @@ def _bar() -> Iterator[Show]:
         progress.BarColumn(20),
         progress.TextColumn("{task.description}", style="dim", markup=False),
     )
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as display:
+    with progress.Progress(
+        *columns, console=Console(stderr=True), transient=True
+    ) as display:
         task = display.add_task("", total=None)
 
         def show(message: str) -> None:
@@ -104,11 +107,13 @@ def _bar() -> Iterator[Show]:
         yield show
 
 
-# ---- notebooks -----------------------------------------------------------------------------------
+# ---- notebooks -----------------------------------------------------------------------
 
 
 class CellProgress(_MessageHandler):
-    """A log handler that shows a cell's messages by the update function that `new_place` makes."""
+    """A log handler that shows a cell's messages by the update function that
+    `new_place` makes.
+    """
 
     def __init__(self, new_place: Callable[[], Show]) -> None:
         super().__init__(self._show_in_place)

@@ -1,8 +1,9 @@
 """Options from `firmwright.toml` in the current folder or above it.
 
-Keys at the top are options of all verbs that have them, those in a table [VERB] of one verb;
-`model` is MODEL. The command line takes precedence. Paths are relative to the file's folder.
-Options that run code or write elsewhere require that the user trusts the file.
+Keys at the top are options of all verbs that have them, those in a table [VERB] of one
+verb; `model` is MODEL. The command line takes precedence. Paths are relative to the
+file's folder. Options that run code or write elsewhere require that the user trusts the
+file.
 """
 
 import argparse
@@ -62,7 +63,9 @@ _OUTPUT_KEYS = (
 )
 _COMMAND_LINE_KEYS = frozenset({"debug", "help", "json", "trust"})
 """Options that determine how a command line and its errors are reported, and trust."""
-_OTHER_KEYS = "give it on the command line; keys are the other long options of the verbs."
+_OTHER_KEYS = (
+    "give it on the command line; keys are the other long options of the verbs."
+)
 _HINTS = {
     **dict.fromkeys(("debug", "help", "json"), _OTHER_KEYS),
     "trust": "give it on the command line, since a folder must not trust itself.",
@@ -71,7 +74,9 @@ _HINTS = {
 
 
 def code_keys() -> frozenset[str]:
-    """Return the options that name programs, code that becomes part of one, or their arguments."""
+    """Return the options that name programs, code that becomes part of one, or their
+    arguments.
+    """
     added = (name for extension in extensions() for name in extension.code_options)
     return frozenset((*_CODE_KEYS, *added))
 
@@ -89,9 +94,11 @@ def find_project_file(folder: Path) -> Path | None:
 def parse_with_project(
     file: Path, words: Sequence[str], parser: CliParser
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Parse a command line with the file's options for its verb; also return the keys in use.
+    """Parse a command line with the file's options for its verb; also return the keys
+    in use.
 
-    Their names in the namespace are in `from_project`. Raise UsageError for wrong keys and values.
+    Their names in the namespace are in `from_project`. Raise UsageError for wrong keys
+    and values.
     """
     verb, *own_words = words
     table = _read(file)
@@ -126,7 +133,9 @@ def parse_with_project(
 
 
 def _check_trust(file: Path, values: JsonObject, applied: Collection[str]) -> None:
-    """Raise UsageError if the file runs code or writes elsewhere and the user does not trust it."""
+    """Raise UsageError if the file runs code or writes elsewhere and the user does not
+    trust it.
+    """
     for key in applied:
         value = values[key]
         for item in value if isinstance(value, list) else [value]:
@@ -155,7 +164,9 @@ def _read(file: Path) -> JsonObject:
     try:
         return tomllib.loads(read_input_text(file))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"the file cannot be read: {error}.", where=str(file)) from error
+        raise UsageError(
+            f"the file cannot be read: {error}.", where=str(file)
+        ) from error
 
 
 def _arguments(parser: CliParser) -> dict[str, argparse.Action]:
@@ -170,8 +181,13 @@ def _arguments(parser: CliParser) -> dict[str, argparse.Action]:
     return actions
 
 
-def _check_tables(file: Path, table: JsonObject, verbs: Mapping[str, CliParser]) -> None:
-    names = {name: _arguments(parser).keys() - _COMMAND_LINE_KEYS for name, parser in verbs.items()}
+def _check_tables(
+    file: Path, table: JsonObject, verbs: Mapping[str, CliParser]
+) -> None:
+    names = {
+        name: _arguments(parser).keys() - _COMMAND_LINE_KEYS
+        for name, parser in verbs.items()
+    }
     tables = {name: value for name, value in table.items() if isinstance(value, dict)}
     shared = frozenset[str]().union(*names.values()) - {"output"}
     _check_names(str(file), "a shared option", table.keys() - tables, shared)
@@ -180,22 +196,32 @@ def _check_tables(file: Path, table: JsonObject, verbs: Mapping[str, CliParser])
         _check_names(f"{file}: [{name}]", f"an option of {name}", values, names[name])
 
 
-def _check_names(where: str, kind: str, names: Iterable[str], known: Collection[str]) -> None:
+def _check_names(
+    where: str, kind: str, names: Iterable[str], known: Collection[str]
+) -> None:
     for name in sorted(set(names) - set(known)):
         hint = _HINTS.get(name) or f"{suggest_name(name, known)}."
         raise UsageError(f"{name!r} is not {kind}.", where=where, hint=hint)
 
 
 def _words(file: Path, key: str, value: Json, action: argparse.Action) -> list[str]:
-    """Return the words of an option; for MODEL make it optional, with the file's as default."""
+    """Return the words of an option; for MODEL make it optional, with the file's as
+    default.
+    """
     where = f"{file}: {key}"
     if action.nargs == 0:
         if not isinstance(value, bool):
-            raise UsageError(f"the option is true or false, not {value!r}.", where=where)
+            raise UsageError(
+                f"the option is true or false, not {value!r}.", where=where
+            )
         return [f"--{key}"] * value
-    values = [_word(item, where) for item in (value if isinstance(value, list) else [value])]
+    values = [
+        _word(item, where) for item in (value if isinstance(value, list) else [value])
+    ]
     if key == "model" or action.metavar in _PATHS:
-        values = [os.path.relpath(file.parent / path) if path else path for path in values]
+        values = [
+            os.path.relpath(file.parent / path) if path else path for path in values
+        ]
     if key == "model":
         several = action.nargs is not None
         if not values or not all(value.strip() for value in values):

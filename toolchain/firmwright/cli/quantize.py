@@ -1,4 +1,6 @@
-"""`firmwright quantize`: quantize a float ONNX model to int8 and report layer errors."""
+"""`firmwright quantize`: quantize a float ONNX model to int8 and report layer
+errors.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -17,7 +19,11 @@ from firmwright.flows.verify.onnx_quantization import QuantizationResult
 from firmwright.oracle.onnx_quantizer import Activations, Method, QuantizeOptions
 from firmwright.report.evaluation import RunScores, format_scores
 
-METHODS: dict[str, Method] = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
+METHODS: dict[str, Method] = {
+    "minmax": "MinMax",
+    "entropy": "Entropy",
+    "percentile": "Percentile",
+}
 ACTIVATIONS: dict[str, Activations] = {"int8": "QInt8", "uint8": "QUInt8"}
 
 
@@ -25,7 +31,9 @@ def run(args: argparse.Namespace) -> Outcome:
     model = load_model(args.model, overrides=model_overrides(args))
     onnx_quantization.float_onnx_source(model)
     if Path(args.out).suffix != ".onnx":
-        raise UsageError("the quantized model is an ONNX model.", where=args.out, hint="-o Q.onnx.")
+        raise UsageError(
+            "the quantized model is an ONNX model.", where=args.out, hint="-o Q.onnx."
+        )
     inputs = model_inputs(model)
     data = read_dataset(args.data, inputs, args.labels, args.classes)
     samples, _ = convert_samples(data.samples, inputs, inputs, data.where)
@@ -45,7 +53,11 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def quantization_to_json(
-    result: QuantizationResult, scores: Sequence[RunScores], model: str, out: str, size_bytes: int
+    result: QuantizationResult,
+    scores: Sequence[RunScores],
+    model: str,
+    out: str,
+    size_bytes: int,
 ) -> dict[str, object]:
     """Return the object for `quantize --json`; the worst layers come first."""
     return {
@@ -63,16 +75,25 @@ def quantization_to_json(
 
 
 def format_summary(
-    result: QuantizationResult, scores: Sequence[RunScores], model: str, out: str, size_bytes: int
+    result: QuantizationResult,
+    scores: Sequence[RunScores],
+    model: str,
+    out: str,
+    size_bytes: int,
 ) -> str:
     lines: list[tuple[str, Cell]] = [
-        ("written", f"{out}, {len(result.model):,} bytes, from {model}, {size_bytes:,} bytes"),
+        (
+            "written",
+            f"{out}, {len(result.model):,} bytes, from {model}, {size_bytes:,} bytes",
+        ),
         ("quantizer", result.tool),
         ("calibrated with", f"{result.calibrated_with:,} samples"),
         ("errors over", f"{result.compared:,} samples, worst layer first"),
         ("left in floats", "" if result.in_floats else "nothing"),
     ]
-    lines += [("", f"{item.op} {item.name}: {item.reason}") for item in result.in_floats]
+    lines += [
+        ("", f"{item.op} {item.name}: {item.reason}") for item in result.in_floats
+    ]
     parts = [format_pairs(lines), format_layers(result.layers)]
     if scores:
         parts.insert(1, format_table(*format_scores(scores)))

@@ -18,7 +18,9 @@ from firmwright.report.model import BuildReport, occupied_bytes_by_time, peak_ti
 
 def run(args: argparse.Namespace) -> Outcome:
     if args.in_process:
-        raise UsageError("a library in this process has no counters.", hint="omit --in-process.")
+        raise UsageError(
+            "a library in this process has no counters.", hint="omit --in-process."
+        )
     baseline = read_report(args.baseline) if args.baseline else None
     choice = arguments.choose_partition(args)
     compiled = compile_or_advise(choice.model, choice.options)
@@ -46,8 +48,14 @@ def format_summary(report: BuildReport, output: str | None) -> str:
         ("model", report.model),
         ("board", report.board),
         ("workspace", f"{report.workspace_bytes:,} bytes"),
-        ("peak occupancy", f"{occupied[peak]:,} bytes, at call {peak}" if occupied else "nothing"),
-        ("flash", f"{report.flash_bytes:,} bytes, including {model_flash} of the model"),
+        (
+            "peak occupancy",
+            f"{occupied[peak]:,} bytes, at call {peak}" if occupied else "nothing",
+        ),
+        (
+            "flash",
+            f"{report.flash_bytes:,} bytes, including {model_flash} of the model",
+        ),
         (f"{report.unit} per run", report.total),
     ]
     if report.parallel is not None:

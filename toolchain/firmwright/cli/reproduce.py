@@ -1,4 +1,6 @@
-"""`firmwright reproduce`: check that a project's folder equals the result of a new compilation."""
+"""`firmwright reproduce`: check that a project's folder equals the result of a new
+compilation.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from firmwright.flows.model.model import load_model
 from firmwright.flows.model.tuning_log import read_tuning
 from firmwright.ir.module import Pass
 from firmwright.ops.tuning_records import TuningRecords
-from firmwright.package.metadata_reader import check_metadata, facts_of_models, read_metadata
+from firmwright.package.metadata_reader import (
+    check_metadata,
+    facts_of_models,
+    read_metadata,
+)
 from firmwright.package.option_serialization import (
     PASSES_OPTION,
     TUNING_OPTION,
@@ -73,7 +79,14 @@ _NAMED_PATHS: Final = 3
 """The number of files that an error names."""
 
 
-_USED_FACTS: Final = ("bound", "choices", "concurrent", "model", "options", "source_sha256")
+_USED_FACTS: Final = (
+    "bound",
+    "choices",
+    "concurrent",
+    "model",
+    "options",
+    "source_sha256",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +115,13 @@ def reproduce(
     facts = read_project(folder)
     parts = facts_of_models(facts)
     if len(models) != len(parts):
-        what = f"the folder was compiled from {len(parts)} models, but {len(models)} were given."
-        hint = f"name the files of {', '.join(as_text(part['model']) for part in parts)}."
+        what = (
+            f"the folder was compiled from {len(parts)} models, but {len(models)} were "
+            "given."
+        )
+        hint = (
+            f"name the files of {', '.join(as_text(part['model']) for part in parts)}."
+        )
         raise UsageError(what, where=str(folder), hint=hint)
     log = read_tuning(tuning) if tuning else None
     compilations = [
@@ -119,16 +137,22 @@ def reproduce(
             tree = with_bound(compilations[0], as_object(facts["bound"]))
         except template_errors() as error:
             what = "metadata.json has a bound that cannot be read."
-            raise ModelError(what, where=str(folder), hint="run bound again.") from error
+            raise ModelError(
+                what, where=str(folder), hint="run bound again."
+            ) from error
     return _compare(folder, tree.encoded(), as_text(facts["model"]))
 
 
 def read_project(folder: Path) -> JsonObject:
-    """Return the content of metadata.json; raise UsageError for one of another version."""
+    """Return the content of metadata.json; raise UsageError for one of another
+    version.
+    """
     facts = read_metadata(folder, ["tool_version"])
     version = facts_of_models(facts)[0]["tool_version"]
     if version != VERSION:
-        what = f"the folder was written by version {version}; this is version {VERSION}."
+        what = (
+            f"the folder was written by version {version}; this is version {VERSION}."
+        )
         hint = f"install that version: pip install firmwright=={version}."
         raise UsageError(what, where=str(folder), hint=hint)
     check_metadata(facts, str(folder / MARKER), _USED_FACTS)
@@ -147,13 +171,17 @@ def _compile(
     name = as_text(facts["model"])
     recorded_digest = as_text(facts["source_sha256"])
     if model.module.origin.sha256 != recorded_digest:
-        what = f"this is not the file that {name} was compiled from: its SHA-256 differs."
+        what = (
+            f"this is not the file that {name} was compiled from: its SHA-256 differs."
+        )
         hint = f"give the file with SHA-256 {recorded_digest[:16]}..."
         raise UsageError(what, where=str(path), hint=hint)
     recorded = as_object(facts["options"])
     digest = recorded.get(TUNING_OPTION, "")
     if digest != (log.digest if log else ""):
-        what = f"{name} was compiled {'with other' if digest else 'without'} measurements."
+        what = (
+            f"{name} was compiled {'with other' if digest else 'without'} measurements."
+        )
         hint = "give the same log with --tuning." if digest else "omit --tuning."
         raise UsageError(what, where=str(folder), hint=hint)
     options: OptionValues = {
@@ -163,13 +191,17 @@ def _compile(
     }
     if log is not None:
         options["tuning"] = log
-    options["passes"] = _check_passes(recorded.get(PASSES_OPTION, []), passes, name, folder)
+    options["passes"] = _check_passes(
+        recorded.get(PASSES_OPTION, []), passes, name, folder
+    )
     if UPDATE_OPTION in recorded:
         options["update_of"] = program_of(facts, folder / MARKER)
     return compile_for(model, **options)
 
 
-def _check_passes(recorded: Json, given: Sequence[Pass], name: str, where: Path) -> Sequence[Pass]:
+def _check_passes(
+    recorded: Json, given: Sequence[Pass], name: str, where: Path
+) -> Sequence[Pass]:
     """Return the passes; raise UsageError unless they are the recorded ones."""
     passes = [f"{step.name} after {step.after}, {step.origin}" for step in given]
     try:
@@ -178,19 +210,27 @@ def _check_passes(recorded: Json, given: Sequence[Pass], name: str, where: Path)
             for step in as_objects(recorded)
         }
     except (KeyError, ValueError) as error:
-        raise ModelError("the recorded passes cannot be read.", where=str(where)) from error
+        raise ModelError(
+            "the recorded passes cannot be read.", where=str(where)
+        ) from error
     for text, step in expected.items():
         if text not in passes:
             what = f"{name} was compiled with the pass {text}."
             function = str(step["origin"]).partition(" ")[0]
-            raise UsageError(what, hint=f"install it and give --pass {function}@{step['after']}.")
+            raise UsageError(
+                what, hint=f"install it and give --pass {function}@{step['after']}."
+            )
     if passes != [*expected]:
-        what = f"{name} was compiled with {'; '.join(expected) or 'no passes'} of users."
+        what = (
+            f"{name} was compiled with {'; '.join(expected) or 'no passes'} of users."
+        )
         raise UsageError(what, hint="give --pass in this order.")
     return given
 
 
-def _compare(folder: Path, files: Mapping[str, bytes], model: str) -> ReproductionResult:
+def _compare(
+    folder: Path, files: Mapping[str, bytes], model: str
+) -> ReproductionResult:
     different, missing = [], []
     for path, data in sorted(files.items()):
         if not (folder / path).is_file():

@@ -25,27 +25,42 @@ def run(args: argparse.Namespace) -> Outcome:
         "model": compiled.module.name,
         "board": compiled.board.name,
         "samples": len(batch.samples),
-        "outputs": {n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()},
+        "outputs": {
+            n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()
+        },
     }
     rows = [
-        (name, str(array.dtype), format_shape(array.shape), _preview(array.ravel().tolist()))
+        (
+            name,
+            str(array.dtype),
+            format_shape(array.shape),
+            _preview(array.ravel().tolist()),
+        )
         for name, array in outputs.items()
     ]
     table = format_table(["output", "dtype", "shape", "values"], rows)
     return Outcome(data, table, warnings=batch.warnings)
 
 
-def batch_from_args(args: argparse.Namespace, compiled: Compilation) -> sample_batches.SampleBatch:
+def batch_from_args(
+    args: argparse.Namespace, compiled: Compilation
+) -> sample_batches.SampleBatch:
     inputs = compiled.module.io.inputs
     if args.input and args.samples is not None:
-        raise UsageError("--input and --samples exclude each other.", hint="omit one of them.")
+        raise UsageError(
+            "--input and --samples exclude each other.", hint="omit one of them."
+        )
     if args.input:
         return read_inputs(args.input, compiled)
     if args.samples is None:
-        raise UsageError("no input was given.", hint="add --input IN.npz, or --samples N.")
+        raise UsageError(
+            "no input was given.", hint="add --input IN.npz, or --samples N."
+        )
     return sample_batches.generate_samples(inputs, args.samples, args.seed)
 
 
 def _preview(values: list[float]) -> str:
-    shown = [f"{v:.6g}" if isinstance(v, float) else str(v) for v in values[:_VALUES_SHOWN]]
+    shown = [
+        f"{v:.6g}" if isinstance(v, float) else str(v) for v in values[:_VALUES_SHOWN]
+    ]
     return " ".join(shown) + (" ..." if len(values) > _VALUES_SHOWN else "")

@@ -50,11 +50,14 @@ def run(args: argparse.Namespace) -> Outcome:
         names = ", ".join(f"{case.op} {case.case}" for case in result.failed[:8])
         more = ", ..." if len(result.failed) > 8 else ""
         error = MismatchError(
-            f"{len(result.failed)} of {len(result.results)} cases differ: {names}{more}.",
+            f"{len(result.failed)} of {len(result.results)} cases differ: "
+            f"{names}{more}.",
             where=result.board,
         )
     text = format_summary(result)
-    return Outcome(data, f"{format_matrix(result)}\n\n{text}" if args.matrix else text, error)
+    return Outcome(
+        data, f"{format_matrix(result)}\n\n{text}" if args.matrix else text, error
+    )
 
 
 def format_matrix(test_result: operator_conformance.OperatorTestResult) -> str:
@@ -63,9 +66,15 @@ def format_matrix(test_result: operator_conformance.OperatorTestResult) -> str:
     rows: list[list[Cell]] = []
     for name in dict.fromkeys(cell.operator for cell in matrix):
         row: list[Cell] = [name]
-        row += [_format_cell(cells.get((name, kind))) for kind in operator_conformance.DTYPES]
+        row += [
+            _format_cell(cells.get((name, kind)))
+            for kind in operator_conformance.DTYPES
+        ]
         rows.append(row)
-    line = "passed/cases; yes: supported, without a case of its own; no: only a runtime takes it."
+    line = (
+        "passed/cases; yes: supported, without a case of its own; no: only a runtime "
+        "takes it."
+    )
     return f"{format_table(['TFLite', *operator_conformance.DTYPES], rows)}\n\n{line}"
 
 
@@ -83,5 +92,8 @@ def format_summary(test_result: operator_conformance.OperatorTestResult) -> str:
     images = f"{len(test_result.results)} cases in {test_result.images} firmware images"
     line = f"{images} on {test_result.board}, {test_result.samples} samples each."
     if test_result.skipped:
-        line += f" {len(test_result.skipped)} cases are too large for this board and did not run."
+        line += (
+            f" {len(test_result.skipped)} cases are too large for this board and did "
+            "not run."
+        )
     return f"{format_table(['operator', 'cases', 'differ'], rows)}\n\n{line}"

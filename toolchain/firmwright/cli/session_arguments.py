@@ -18,10 +18,13 @@ def make_session_opener(args: argparse.Namespace) -> SessionOpener:
     variant: Variant = getattr(args, "variant", "release")
     if args.in_process and variant != "release":
         raise UsageError(
-            f"a library in this process has no {variant} image.", hint="no --in-process."
+            f"a library in this process has no {variant} image.",
+            hint="no --in-process.",
         )
 
-    def open_it(compiled: Compilation, /, **more: Unpack[SessionOptions]) -> ModelSession:
+    def open_it(
+        compiled: Compilation, /, **more: Unpack[SessionOptions]
+    ) -> ModelSession:
         in_process = args.in_process and more.get("variant", "release") == "release"
         settings: SessionOptions = {
             "in_process": in_process,

@@ -11,10 +11,15 @@ from firmwright.targets.target_kind import TargetKind
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    kinds = [*CORE_KINDS.values(), *(backend.kind for backend in BACKENDS.all().values())]
+    kinds = [
+        *CORE_KINDS.values(),
+        *(backend.kind for backend in BACKENDS.all().values()),
+    ]
     rows: list[Sequence[Cell]] = []
     for kind in kinds:
-        words = [f"-{n}={'|'.join(s.choices) or s.default}" for n, s in kind.attrs.items()]
+        words = [
+            f"-{n}={'|'.join(s.choices) or s.default}" for n, s in kind.attrs.items()
+        ]
         rows.append([kind.name, kind.doc, " ".join(words)])
     data = {"targets": [target_to_json(kind) for kind in kinds]}
     return Outcome(data, format_table(["target", "", "attributes"], rows))
@@ -22,7 +27,12 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def target_to_json(kind: TargetKind) -> dict[str, object]:
     attributes = [
-        {"name": name, "default": spec.default, "choices": spec.choices, "doc": spec.doc}
+        {
+            "name": name,
+            "default": spec.default,
+            "choices": spec.choices,
+            "doc": spec.doc,
+        }
         for name, spec in kind.attrs.items()
     ]
     return {"kind": kind.name, "doc": kind.doc, "attributes": attributes}

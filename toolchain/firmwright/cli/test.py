@@ -20,6 +20,8 @@ def run(args: argparse.Namespace) -> Outcome:
     status = run_in_terminal(command, root, passes_everything=True, stdout=stdout)
     if status != 0:
         raise ToolFailedError(
-            "the test suite failed; see the output above.", exit_status=status, command=command
+            "the test suite failed; see the output above.",
+            exit_status=status,
+            command=command,
         )
     return Outcome({"command": [str(word) for word in command]}, "")

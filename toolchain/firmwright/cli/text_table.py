@@ -1,4 +1,6 @@
-"""Plain-text tables and numbers for terminals and logs, in 80 columns or the terminal's width."""
+"""Plain-text tables and numbers for terminals and logs, in 80 columns or the terminal's
+width.
+"""
 
 import re
 import shutil
@@ -17,9 +19,14 @@ Cell = str | int | float | None
 
 
 def format_table(
-    head: Sequence[str], rows: Sequence[Sequence[Cell]], indent: str = "", drop: Sequence[str] = ()
+    head: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    indent: str = "",
+    drop: Sequence[str] = (),
 ) -> str:
-    """Format right-aligned numbers and wrapped texts; `drop` names columns to omit for room."""
+    """Format right-aligned numbers and wrapped texts; `drop` names columns to omit for
+    room.
+    """
     is_right = [_is_numeric(rows, index) for index in range(len(head))]
     cells = [list(head)]
     for row in rows:
@@ -54,18 +61,25 @@ def _without(row: Sequence[_Item], index: int) -> list[_Item]:
 
 
 def _shrink(
-    cells: Sequence[Sequence[str]], is_right: Sequence[bool], room: int, parts: re.Pattern[str]
+    cells: Sequence[Sequence[str]],
+    is_right: Sequence[bool],
+    room: int,
+    parts: re.Pattern[str],
 ) -> list[int]:
-    """Return widths of columns, of at most `room` if no part of a text has to be broken.
+    """Return widths of columns, of at most `room` if no part of a text has to be
+    broken.
 
-    The widest column that can be narrower loses a character at a time; numbers are never broken.
+    The widest column that can be narrower loses a character at a time; numbers are
+    never broken.
     """
     widths: list[int] = []
     least: list[int] = []
     for column, right in zip(zip(*cells, strict=True), is_right, strict=True):
         width = max(map(len, column))
         widths.append(width)
-        least.append(width if right else max(_least_width(text, parts) for text in column))
+        least.append(
+            width if right else max(_least_width(text, parts) for text in column)
+        )
     while sum(widths) > room:
         wide = [index for index, width in enumerate(widths) if width > least[index]]
         if not wide:
@@ -76,7 +90,9 @@ def _shrink(
 
 
 def _least_width(text: str, parts: re.Pattern[str]) -> int:
-    """Return the width of the longest part of a text, at most `MAX_PIECE` unless it is a number."""
+    """Return the width of the longest part of a text, at most `MAX_PIECE` unless it is
+    a number.
+    """
     if NUMBER.fullmatch(text.strip()):
         return len(text)
     return min(max(len(part.rstrip()) for part in parts.findall(text)), MAX_PIECE)
@@ -89,7 +105,9 @@ def _columns() -> int:
 def _wrapped_line(
     texts: Sequence[str], widths: Sequence[int], is_right: Sequence[bool]
 ) -> list[str]:
-    """Return the lines of a row, whose texts are wrapped and aligned in their columns."""
+    """Return the lines of a row, whose texts are wrapped and aligned in their
+    columns.
+    """
     columns = [_wrap(text, width) for text, width in zip(texts, widths, strict=True)]
     lines: list[str] = []
     for parts in zip_longest(*columns, fillvalue=""):
@@ -147,7 +165,10 @@ def format_pairs(pairs: Sequence[tuple[str, Cell]]) -> str:
             format_number(value), room, break_long_words=False, break_on_hyphens=False
         )
         heads = [name.ljust(width), *([" " * width] * (len(parts) - 1))]
-        lines += [f"{h}  {part}".rstrip() for h, part in zip(heads, parts or [""], strict=True)]
+        lines += [
+            f"{h}  {part}".rstrip()
+            for h, part in zip(heads, parts or [""], strict=True)
+        ]
     return "\n".join(lines)
 
 

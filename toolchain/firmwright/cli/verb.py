@@ -1,4 +1,6 @@
-"""The parser of a verb, a module with `run(args)` and arguments in options.txt, and its outcome."""
+"""The parser of a verb, a module with `run(args)` and arguments in options.txt, and its
+outcome.
+"""
 
 import argparse
 import difflib
@@ -11,7 +13,8 @@ from firmwright.base.errors import FirmwrightError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A verb's result: `data` for `--json`, `text` without final newline, `error` if it failed.
+    """A verb's result: `data` for `--json`, `text` without final newline, `error` if it
+    failed.
 
     `warnings` are printed to stderr, and a list in JSON.
     """
@@ -23,7 +26,9 @@ class Outcome:
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """A formatter with a short usage line: required options and positional arguments."""
+    """A formatter with a short usage line: required options and positional
+    arguments.
+    """
 
     def add_usage(
         self,
@@ -38,7 +43,9 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class CliParser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError, with suggestions for misspelled options."""
+    """An argument parser that raises UsageError, with suggestions for misspelled
+    options.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=_HelpFormatter)
@@ -49,16 +56,24 @@ class CliParser(argparse.ArgumentParser):
         return self.prog.partition(" ")[2]
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}.", where=self.verb, hint=f"run {self.prog} --help.")
+        raise UsageError(
+            f"{message}.", where=self.verb, hint=f"run {self.prog} --help."
+        )
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> object:
-        """Convert words to the value of an argument; refuse empty ones, as of an unset variable."""
-        is_verb = action.nargs == argparse.PARSER  # its words are checked by the verb's parser
+        """Convert words to the value of an argument; refuse empty ones, as of an unset
+        variable.
+        """
+        is_verb = (
+            action.nargs == argparse.PARSER
+        )  # its words are checked by the verb's parser
         if not is_verb and any(not word.strip() for word in arg_strings):
             name = "/".join(action.option_strings) or action.metavar or action.dest
             what = f"argument {name}: the value is empty."
             hint = "give a value, or omit the option for its default."
-            raise UsageError(what, where=self.verb, hint=hint if action.option_strings else "")
+            raise UsageError(
+                what, where=self.verb, hint=hint if action.option_strings else ""
+            )
         return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
@@ -70,14 +85,20 @@ class CliParser(argparse.ArgumentParser):
             raise UsageError(what, where=self.verb, hint=f"{near[0]}." if near else "")
 
     def parse_known_args(  # type: ignore[override]  # the overloads of typeshed
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+        self,
+        args: Sequence[str] | None = None,
+        namespace: argparse.Namespace | None = None,
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse all of `args`; raise UsageError for the first unknown one."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             word = unknown[0].partition("=")[0]
-            options = [s for a in self._actions for s in a.option_strings if s.startswith("--")]
-            similar = difflib.get_close_matches(word, options, n=1) if word[0] == "-" else []
+            options = [
+                s for a in self._actions for s in a.option_strings if s.startswith("--")
+            ]
+            similar = (
+                difflib.get_close_matches(word, options, n=1) if word[0] == "-" else []
+            )
             what = "unknown option" if word[0] == "-" else "unexpected argument"
             hint = f"{similar[0]}." if similar else f"run {self.prog} --help."
             raise UsageError(f"{what} {word}.", where=self.verb, hint=hint)
@@ -85,6 +106,8 @@ class CliParser(argparse.ArgumentParser):
 
 
 def counts_by_unit(unit: str, count: int | None) -> dict[str, int | None]:
-    """Return the count under the name of its unit, for JSON output; other units are null."""
+    """Return the count under the name of its unit, for JSON output; other units are
+    null.
+    """
     units = {"instructions": "instructions", "cycles": "cycles", "nanoseconds": "ns"}
     return {name: count if short == unit else None for name, short in units.items()}

@@ -1,8 +1,8 @@
 """The verbs and their texts, in packages with the layout of this one.
 
-Such a package has a module with `run(args)` for each of its verbs, `help.toml` with their groups
-and examples, and `options.txt` with their arguments. The first one is `firmwright.cli`; extensions
-name further ones (`Extension.command_line`).
+Such a package has a module with `run(args)` for each of its verbs, `help.toml` with
+their groups and examples, and `options.txt` with their arguments. The first one is
+`firmwright.cli`; extensions name further ones (`Extension.command_line`).
 """
 
 import textwrap
@@ -25,7 +25,9 @@ _EARLIER = "*"
 
 @dataclass(frozen=True)
 class CommandPackage:
-    """A package of verbs and its folder, whose texts are read when they are first used."""
+    """A package of verbs and its folder, whose texts are read when they are first
+    used.
+    """
 
     name: str
     folder: Path
@@ -33,7 +35,9 @@ class CommandPackage:
     @cached_property
     def groups(self) -> Mapping[str, tuple[str, ...]]:
         """The names of its verbs by the title of their group."""
-        return {title: tuple(names) for title, names in self._help.get("groups", {}).items()}
+        return {
+            title: tuple(names) for title, names in self._help.get("groups", {}).items()
+        }
 
     @property
     def verbs(self) -> tuple[str, ...]:
@@ -43,11 +47,16 @@ class CommandPackage:
     @cached_property
     def examples(self) -> Mapping[str, str]:
         """The examples by verb."""
-        return {verb: str(text).strip() for verb, text in self._help.get("examples", {}).items()}
+        return {
+            verb: str(text).strip()
+            for verb, text in self._help.get("examples", {}).items()
+        }
 
     @cached_property
     def arguments(self) -> Mapping[str, str]:
-        """The sections of options.txt, by verb or by the name under which verbs include them."""
+        """The sections of options.txt, by verb or by the name under which verbs include
+        them.
+        """
         return read_sections(str(self.folder / "options"), ".txt")
 
     @cached_property
@@ -63,7 +72,9 @@ def extension_packages() -> list[CommandPackage]:
     """Return the packages of the extensions that have verbs or options."""
     packages: list[CommandPackage] = []
     for package in door_modules(lambda extension: extension.command_line):
-        packages.append(_command_package(package.__name__, Path(str(package.__file__)).parent))
+        packages.append(
+            _command_package(package.__name__, Path(str(package.__file__)).parent)
+        )
     return packages
 
 
@@ -72,19 +83,28 @@ _command_package = cache(CommandPackage)
 
 
 def command_packages() -> Mapping[str, CommandPackage]:
-    """Return the package of each verb; raise UsageError if two packages have a verb of one name."""
+    """Return the package of each verb; raise UsageError if two packages have a verb of
+    one name.
+    """
     packages: dict[str, CommandPackage] = {}
     for package in (CORE, *extension_packages()):
         for name in package.verbs:
             if name in packages:
-                what = f"two packages have a verb {name}: {packages[name].name} and {package.name}."
-                raise UsageError(what, hint="rename the verb, or uninstall one of the packages.")
+                what = (
+                    f"two packages have a verb {name}: {packages[name].name} and "
+                    f"{package.name}."
+                )
+                raise UsageError(
+                    what, hint="rename the verb, or uninstall one of the packages."
+                )
             packages[name] = package
     return packages
 
 
 def grouped_verbs() -> Mapping[str, tuple[str, ...]]:
-    """Return the names of all verbs by the title of their group, in the order of the help."""
+    """Return the names of all verbs by the title of their group, in the order of the
+    help.
+    """
     groups: dict[str, tuple[str, ...]] = {}
     for package in (CORE, *extension_packages()):
         for title, names in package.groups.items():
@@ -96,20 +116,31 @@ def grouped_verbs() -> Mapping[str, tuple[str, ...]]:
 
 def format_examples(verb: str) -> str:
     packages = dict.fromkeys((command_packages()[verb], *extension_packages()))
-    text = "\n".join(package.examples[verb] for package in packages if verb in package.examples)
+    text = "\n".join(
+        package.examples[verb] for package in packages if verb in package.examples
+    )
     return f"examples:\n{textwrap.indent(text, '  ')}" if text else ""
 
 
 def format_verbs(descriptions: Mapping[str, str]) -> str:
-    """Format the verbs of all groups with their descriptions, for `firmwright --help`."""
-    return "\n\n".join("\n".join(_lines(*item, descriptions)) for item in grouped_verbs().items())
+    """Format the verbs of all groups with their descriptions, for `firmwright
+    --help`.
+    """
+    return "\n\n".join(
+        "\n".join(_lines(*item, descriptions)) for item in grouped_verbs().items()
+    )
 
 
-def _lines(title: str, names: tuple[str, ...], descriptions: Mapping[str, str]) -> Iterator[str]:
+def _lines(
+    title: str, names: tuple[str, ...], descriptions: Mapping[str, str]
+) -> Iterator[str]:
     yield f"{title}:"
     for name in names:
         if name in descriptions:
             head = f"  {name:<12}"
             yield textwrap.fill(
-                descriptions[name], WIDTH, initial_indent=head, subsequent_indent=" " * len(head)
+                descriptions[name],
+                WIDTH,
+                initial_indent=head,
+                subsequent_indent=" " * len(head),
             )

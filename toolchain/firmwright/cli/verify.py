@@ -8,7 +8,11 @@ from firmwright.base.errors import MismatchError, UsageError
 from firmwright.cli import arguments
 from firmwright.cli.session_arguments import make_session_opener
 from firmwright.cli.verb import Outcome
-from firmwright.flows.board.model_session import SessionOpener, SessionOptions, open_session
+from firmwright.flows.board.model_session import (
+    SessionOpener,
+    SessionOptions,
+    open_session,
+)
 from firmwright.flows.executors import open_executor
 from firmwright.flows.samples.sample_batches import (
     generate_samples,
@@ -16,17 +20,29 @@ from firmwright.flows.samples.sample_batches import (
     read_inputs,
 )
 from firmwright.flows.verify.access_checking import open_checked_session
-from firmwright.flows.verify.verification import Verification, index_ranges, verify, verify_in_parts
+from firmwright.flows.verify.verification import (
+    Verification,
+    index_ranges,
+    verify,
+    verify_in_parts,
+)
 
 DEFAULT_SAMPLES = 10
 
 
 def run(args: argparse.Namespace) -> Outcome:
     if args.input and args.samples is not None:
-        raise UsageError("--input and --samples exclude each other.", hint="omit one of them.")
-    for option, chosen in (("--check-plan", args.check_plan), ("--scheduler", args.scheduler)):
+        raise UsageError(
+            "--input and --samples exclude each other.", hint="omit one of them."
+        )
+    for option, chosen in (
+        ("--check-plan", args.check_plan),
+        ("--scheduler", args.scheduler),
+    ):
         if chosen and (args.find_first_divergence or args.port or args.in_process):
-            what = f"{option} excludes --find-first-divergence, --port and --in-process."
+            what = (
+                f"{option} excludes --find-first-divergence, --port and --in-process."
+            )
             raise UsageError(what, hint=f"omit {option} or the others.")
     compiled = arguments.compile_from_args(args)
     inputs = compiled.module.io.inputs
@@ -68,7 +84,9 @@ def run(args: argparse.Namespace) -> Outcome:
     text = f"{result.model} on {result.board}: {format_verdict(result)}"
     if args.check_plan:
         text += " All memory accesses agree with the plan."
-    return Outcome(verification_to_json(result), "" if error else text, error, batch.warnings)
+    return Outcome(
+        verification_to_json(result), "" if error else text, error, batch.warnings
+    )
 
 
 def verification_to_json(result: Verification) -> dict[str, object]:
@@ -87,7 +105,10 @@ def verification_to_json(result: Verification) -> dict[str, object]:
     if result.explanation:
         data["explanation"] = result.explanation
     if result.layers_compared is not None:
-        data["layers"] = {"compared": result.layers_compared, "first_difference": result.layer}
+        data["layers"] = {
+            "compared": result.layers_compared,
+            "first_difference": result.layer,
+        }
     return data
 
 
@@ -114,9 +135,10 @@ def _difference(result: Verification) -> str:
     relation = "exceed the tolerance of" if result.is_float else "differ from"
     index = ", ".join(map(str, first.index))
     return (
-        f"{result.mismatches:,} of {result.values:,} values {relation} {result.reference}, "
-        f"by at most {result.max_abs_error:.6g}; the first is {first.tensor}[{index}] of sample "
-        f"{first.sample}: {first.actual}, where {first.expected} is expected."
+        f"{result.mismatches:,} of {result.values:,} values {relation} "
+        f"{result.reference}, by at most {result.max_abs_error:.6g}; the first is "
+        f"{first.tensor}[{index}] of sample {first.sample}: {first.actual}, where "
+        f"{first.expected} is expected."
     )
 
 
@@ -134,12 +156,14 @@ def _remarks(result: Verification) -> list[str]:
             f"{layer.max_abs_error:.6g}"
         )
         lines.append(
-            f"The first operator that differs is {layer.name} ({layer.kind} on {layer.device}, "
-            f"{layer.where}), in sample {layer.sample} on {layer.judged}"
-            f"{error if layer.values else ''}."
+            f"The first operator that differs is {layer.name} ({layer.kind} on "
+            f"{layer.device}, {layer.where}), in sample {layer.sample} on "
+            f"{layer.judged}{error if layer.values else ''}."
         )
     elif result.layers_compared is not None:
-        lines.append(f"None of the {result.layers_compared} compared operators differs.")
+        lines.append(
+            f"None of the {result.layers_compared} compared operators differs."
+        )
     return lines
 
 

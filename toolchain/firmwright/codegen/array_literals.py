@@ -1,4 +1,6 @@
-"""C literals of an array in aligned columns; for speed, numpy formats equal values once."""
+"""C literals of an array in aligned columns; for speed, numpy formats equal values
+once.
+"""
 
 import math
 from collections.abc import Iterator
@@ -55,7 +57,9 @@ def _format_rest(words: _Literals, count: int) -> Iterator[str]:
 
 def _format_lines(words: _Literals, count: int) -> str:
     letters = words.view(np.uint8).reshape(-1, count, words.itemsize)
-    lines = np.full((len(letters), INDENT_COLUMNS + count * (words.itemsize + 2)), ord(" "), "u1")
+    lines = np.full(
+        (len(letters), INDENT_COLUMNS + count * (words.itemsize + 2)), ord(" "), "u1"
+    )
     cells = lines[:, INDENT_COLUMNS:].reshape(len(lines), count, -1)
     cells[:, :, : words.itemsize] = letters
     cells[:, :, words.itemsize] = ord(",")
@@ -65,7 +69,9 @@ def _format_lines(words: _Literals, count: int) -> str:
 
 
 def _format_words(values: npt.NDArray[np.generic]) -> _Literals:
-    digits = np.frombuffer(values.astype(">u4").tobytes().hex().encode(), np.uint8).reshape(-1, 8)
+    digits = np.frombuffer(
+        values.astype(">u4").tobytes().hex().encode(), np.uint8
+    ).reshape(-1, 8)
     words = np.empty((len(values), _HEX_COLUMNS), np.uint8)
     words[:, :2], words[:, 2:10], words[:, 10] = list(b"0x"), digits, ord("u")
     return words.reshape(-1).view(f"S{_HEX_COLUMNS}")
@@ -74,7 +80,9 @@ def _format_words(values: npt.NDArray[np.generic]) -> _Literals:
 def _literal_table(
     values: npt.NDArray[np.generic], dtype: DType
 ) -> tuple[_Literals, npt.NDArray[np.uint16]]:
-    """Return the literals of the different values, and the position of each value's literal."""
+    """Return the literals of the different values, and the position of each value's
+    literal.
+    """
     present, places = np.unique(values.view(f"u{values.itemsize}"), return_inverse=True)
     literals = np.array(format_literals(present.view(values.dtype), dtype), "S")
     return literals, places.astype(np.uint16)

@@ -1,8 +1,9 @@
 """Comments on kernels whose output overlaps their input.
 
-The memory plan places an output over an input that dies at the same call, as far as the order of
-the kernel's reads and writes allows. The C of such a kernel is correct only in this order, and
-`restrict` would be wrong. Its comment therefore gives the distance of the two pointers.
+The memory plan places an output over an input that dies at the same call, as far as the
+order of the kernel's reads and writes allows. The C of such a kernel is correct only in
+this order, and `restrict` would be wrong. Its comment therefore gives the distance of
+the two pointers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,9 +14,18 @@ from firmwright.ir import tir
 from firmwright.ir.tir.traversal import statements
 
 OVERLAP_NOTE = (
-    "Overlap: the memory plan places an output over an input that is not needed afterwards,",
-    "as far as the order of the kernel's reads and writes allows. Where a kernel's comment says",
-    "that one pointer overlaps another, do not reorder its loops and do not add restrict.",
+    (
+        "Overlap: the memory plan places an output over an input that is not needed "
+        "afterwards,"
+    ),
+    (
+        "as far as the order of the kernel's reads and writes allows. Where a kernel's "
+        "comment says"
+    ),
+    (
+        "that one pointer overlaps another, do not reorder its loops and do not add "
+        "restrict."
+    ),
 )
 """The explanation that precedes the kernels of a file in which any overlap."""
 
@@ -25,7 +35,9 @@ _WRITTEN_ROLES = ("out", "inout", "scratch")
 
 @dataclass(frozen=True, slots=True)
 class _PoolRange:
-    """The bytes [start, end) of a pool; an argument that is not `exact` lies somewhere inside."""
+    """The bytes [start, end) of a pool; an argument that is not `exact` lies somewhere
+    inside.
+    """
 
     pool: str
     start: int
@@ -33,7 +45,11 @@ class _PoolRange:
     exact: bool = True
 
     def overlaps(self, other: "_PoolRange") -> bool:
-        return self.pool == other.pool and self.start < other.end and other.start < self.end
+        return (
+            self.pool == other.pool
+            and self.start < other.end
+            and other.start < self.end
+        )
 
     def part(self, pointer: tir.AccessPtr) -> "_PoolRange":
         """Return the range of a pointer into a buffer at this range."""
@@ -46,10 +62,11 @@ class _PoolRange:
 
 @dataclass(frozen=True, slots=True)
 class _Overlap:
-    """A written and a read parameter of a kernel, by position, that share memory in a call.
+    """A written and a read parameter of a kernel, by position, that share memory in a
+    call.
 
-    `distance` is the written address minus the read one in bytes, or None if it varies between
-    the iterations of a loop around the call.
+    `distance` is the written address minus the read one in bytes, or None if it varies
+    between the iterations of a loop around the call.
     """
 
     written: int
@@ -64,9 +81,11 @@ class OverlapComments:
 
     def __init__(self, main: tir.PrimFunc, kernels: Mapping[str, tir.PrimFunc]) -> None:
         ranges = _pool_ranges(main)
-        calls = (node for node in statements(main.body) if isinstance(node, tir.PrimFuncCall))
-        # Several calls may share one C function, each with buffers at other places: the comment of
-        # the function has all of them.
+        calls = (
+            node for node in statements(main.body) if isinstance(node, tir.PrimFuncCall)
+        )
+        # Several calls may share one C function, each with buffers at other places: the
+        # comment of the function has all of them.
         self._calls = group_pairs(
             (kernels[call.callee].code, (overlap, call.op))
             for call in calls
@@ -105,19 +124,26 @@ def _pool_ranges(main: tir.PrimFunc) -> dict[str, _PoolRange]:
 
 
 def _overlaps(
-    params: Sequence[tir.Param], args: Sequence[tir.Expr], ranges: Mapping[str, _PoolRange]
+    params: Sequence[tir.Param],
+    args: Sequence[tir.Expr],
+    ranges: Mapping[str, _PoolRange],
 ) -> Iterator[_Overlap]:
     places = [
-        ranges[arg.buffer.name].part(arg)
-        if isinstance(arg, tir.AccessPtr) and arg.buffer.name in ranges
-        else None
+        (
+            ranges[arg.buffer.name].part(arg)
+            if isinstance(arg, tir.AccessPtr) and arg.buffer.name in ranges
+            else None
+        )
         for arg in args
     ]
     for written, target in enumerate(places):
         for read, source in enumerate(places):
             if target is None or source is None or written == read:
                 continue
-            roles = params[written].role in _WRITTEN_ROLES and params[read].role in _READ_ROLES
+            roles = (
+                params[written].role in _WRITTEN_ROLES
+                and params[read].role in _READ_ROLES
+            )
             if roles and target.overlaps(source):
                 # Distance -64: y is written below x, over what has been read already.
                 #
@@ -134,7 +160,8 @@ def _distances(calls: Sequence[tuple[int | None, int]]) -> str:
     if len(operators) == 1:
         return _distance(*operators)
     return " or ".join(
-        f"{_distance(distance)} ({_operators(numbers)})" for distance, numbers in operators.items()
+        f"{_distance(distance)} ({_operators(numbers)})"
+        for distance, numbers in operators.items()
     )
 
 

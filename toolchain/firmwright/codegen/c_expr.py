@@ -29,9 +29,11 @@ C_OPERATORS: Mapping[str, tuple[str, int, int]] = {
     "eq": ("==", EQUALITY, SUM),
     "ne": ("!=", EQUALITY, SUM),
 }
-"""For each TIR operator the C operator, its precedence, and the least precedence of its operands.
+"""For each TIR operator the C operator, its precedence, and the least precedence of its
+operands.
 
-Operands of lower precedence are parenthesized, also where only compiler warnings require it.
+Operands of lower precedence are parenthesized, also where only compiler warnings
+require it.
 """
 BOOL_OPERATORS: Mapping[str, tuple[str, int, int]] = {
     "and": ("&&", LOGICAL_AND, BIT_AND),
@@ -47,8 +49,8 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "
 class CExpr:
     """A C expression with its precedence and type.
 
-    `sign_extended` marks an unsigned value with the bits of a signed one. With an alias type, gcc
-    then warns unless every operand is cast.
+    `sign_extended` marks an unsigned value with the bits of a signed one. With an alias
+    type, gcc then warns unless every operand is cast.
     """
 
     text: str
@@ -75,7 +77,9 @@ def integer_literal(value: int, dtype: DType) -> CExpr:
 
 
 def format_unsigned(value: int, digits: int = 0) -> str:
-    """Format a number, in hexadecimal with at least `digits` digits if it exceeds 255."""
+    """Format a number, in hexadecimal with at least `digits` digits if it exceeds
+    255.
+    """
     if value < 1 << 8 and not digits:
         return str(value)
     return f"{value:#0{2 + max(digits, 4, 8 if value >> 16 else 4)}x}"
@@ -93,10 +97,16 @@ def float_literal(value: float, dtype: DType) -> CExpr:
 
 
 def convert_to(value: CExpr, dtype: DType) -> CExpr:
-    """Convert a value for assignment to `dtype`; cast only if C changes the value or warns."""
+    """Convert a value for assignment to `dtype`; cast only if C changes the value or
+    warns.
+    """
     if value.literal or value.ctype == dtype:
         return value
-    if value.ctype.is_float or dtype.is_float or not represents_all_values(dtype, value.ctype):
+    if (
+        value.ctype.is_float
+        or dtype.is_float
+        or not represents_all_values(dtype, value.ctype)
+    ):
         return cast_to(value, dtype)
     return value
 
@@ -108,7 +118,9 @@ def cast_to(value: CExpr, dtype: DType) -> CExpr:
 
 
 def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:
-    """Cast a value from an alias type to the standard type; return other values unchanged."""
+    """Cast a value from an alias type to the standard type; return other values
+    unchanged.
+    """
     return value if value.literal or value.sign_extended else cast_to(value, dtype)
 
 
@@ -120,8 +132,18 @@ def fold_range_comparison(node: tir.Binary, a: CExpr, b: CExpr) -> int | None:
     if not isinstance(literal, tir.IntImm) or side.literal or side.ctype.is_float:
         return None
     low, high, value = side.ctype.min, side.ctype.max, literal.value
-    always = {"lt": high < value, "le": high <= value, "gt": low > value, "ge": low >= value}
-    never = {"lt": low >= value, "le": low > value, "gt": high <= value, "ge": high < value}
+    always = {
+        "lt": high < value,
+        "le": high <= value,
+        "gt": low > value,
+        "ge": low >= value,
+    }
+    never = {
+        "lt": low >= value,
+        "le": low > value,
+        "gt": high <= value,
+        "ge": high < value,
+    }
     outside = not low <= value <= high
     if always.get(op, op == "ne" and outside):
         return 1

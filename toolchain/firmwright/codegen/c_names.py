@@ -1,4 +1,6 @@
-"""Names in generated C: those derived from the model's name, local names, and buffers' names."""
+"""Names in generated C: those derived from the model's name, local names, and buffers'
+names.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -59,8 +61,9 @@ class LocalScope:
 class PointerBinding:
     """A buffer bound to a C pointer.
 
-    A `plain` pointer refers to an array of its own type and needs no alias type. An `unaligned`
-    byte pointer may have any address and is accessed through load and store helpers.
+    A `plain` pointer refers to an array of its own type and needs no alias type. An
+    `unaligned` byte pointer may have any address and is accessed through load and store
+    helpers.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """A writer of C source: indentation, blocks, comments, and line breaks at 100 columns.
 
-In comments and strings, which may come from a user's model, unsafe sequences are replaced.
+In comments and strings, which may come from a user's model, unsafe sequences are
+replaced.
 """
 
 import re
@@ -12,8 +13,9 @@ from firmwright.base.indented_writer import IndentedWriter
 LINE_COLUMNS = 100
 INDENT_COLUMNS = 4
 
-# Line breaks are possible after a comma, an assignment or a call's bracket, and before an operator.
-# The cost is the number of columns by which a break must be later than a free one to be chosen.
+# Line breaks are possible after a comma, an assignment or a call's bracket, and before
+# an operator. The cost is the number of columns by which a break must be later than a
+# free one to be chosen.
 _BREAKS = re.compile(
     r"(?P<comma>(?<=,) )|(?P<logical> (?=(?:&&|\|\||[?:]) ))|(?P<assign>(?<=[^=!<>]=) )"
     r"|(?P<call>(?<=\w\()(?=[^)]))|(?P<other> (?=(?:[-+*/%&|^<>]|<<|>>|[<>=!]=) ))"
@@ -35,7 +37,9 @@ class CWriter(IndentedWriter):
         self._indent = depth
 
     def line(self, text: str = "") -> None:
-        """Add one logical line, wrapped if necessary; preprocessor directives are never wrapped."""
+        """Add one logical line, wrapped if necessary; preprocessor directives are never
+        wrapped.
+        """
         if text.startswith("#"):
             self.raw(text)
             return
@@ -53,7 +57,9 @@ class CWriter(IndentedWriter):
 
     @contextmanager
     def function(self, signature: str) -> Iterator[None]:
-        """Write a function's signature, wrapped unless it has line breaks, and braces."""
+        """Write a function's signature, wrapped unless it has line breaks, and
+        braces.
+        """
         if "\n" in signature:
             for line in signature.split("\n"):
                 self.raw(line)
@@ -103,7 +109,9 @@ def wrap_comment(lines: Iterable[str], columns: int = LINE_COLUMNS) -> Iterator[
 
 
 def _words(text: str, longest: int) -> Iterator[str]:
-    """Split a comment line after spaces and semicolons; also split words longer than `longest`."""
+    """Split a comment line after spaces and semicolons; also split words longer than
+    `longest`.
+    """
     for word in _WORD.findall(text):
         for start in range(0, len(word), longest):
             yield word[start : start + longest]
@@ -137,8 +145,12 @@ def wrap_line(text: str, width: int) -> Iterator[str]:
 
 
 def _best_break(text: str, width: int) -> int | None:
-    """Return the best position for a line break: preferably at low bracket depth, and late."""
-    depths = _depths(text[: width + 2])  # a break is at most at `width`, and two make "/*"
+    """Return the best position for a line break: preferably at low bracket depth, and
+    late.
+    """
+    depths = _depths(
+        text[: width + 2]
+    )  # a break is at most at `width`, and two make "/*"
     best: tuple[int, int] | None = None
     for match in _BREAKS.finditer(text):
         at = match.start()
@@ -154,7 +166,9 @@ def _best_break(text: str, width: int) -> int | None:
 
 
 def _depths(text: str) -> list[int]:
-    """Return the bracket depth before each character, negative inside strings and comments."""
+    """Return the bracket depth before each character, negative inside strings and
+    comments.
+    """
     depths, depth, quoted, comment = [], 0, False, False
     for index, char in enumerate(text):
         comment = comment or text.startswith("/*", index)

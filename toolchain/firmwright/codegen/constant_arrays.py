@@ -1,6 +1,7 @@
 """Constants as C arrays, or as the parameter block of a model that links no constants.
 
-Constants of several models are declared in each header, and defined by `emit_shared_constants`.
+Constants of several models are declared in each header, and defined by
+`emit_shared_constants`.
 """
 
 import json
@@ -32,7 +33,9 @@ DEFAULT_SECTION = ".rodata.flash"
 
 @dataclass(frozen=True, slots=True)
 class LinkedConstant:
-    """A constant with its C symbol and alignment; a `shared` one is defined in another file."""
+    """A constant with its C symbol and alignment; a `shared` one is defined in another
+    file.
+    """
 
     constant: Constant
     symbol: str
@@ -49,7 +52,9 @@ class LinkedConstant:
 
 
 def array_key(constant: Constant) -> str:
-    """Return a key for type, bytes and pool; constants with equal keys can share an array."""
+    """Return a key for type, bytes and pool; constants with equal keys can share an
+    array.
+    """
     place = f":{constant.pool}" if constant.pool else ""
     return f"{constant.dtype.name}:{constant.digest}{place}"
 
@@ -75,7 +80,8 @@ def collect_linked_constants(
             constant = module.constants[node.constant]
             key = key_of(constant)
             used[node.constant] = None
-            # One array serves all its readers, so it has the strictest of their alignments.
+            # One array serves all its readers, so it has the strictest of their
+            # alignments.
             alignment = max(node.buffer.alignment, constant.dtype.size_bytes)
             widest[key] = max(alignment, widest.get(key, 1))
     supply = UniqueNamer((*RESERVED_NAMES, *(function.name for function in functions)))
@@ -88,12 +94,14 @@ def collect_linked_constants(
         if key not in by_key:
             symbol = shared.get(key) or names.c(supply.unique(name))
             section = sections.get(constant.pool, "") or default_section
-            by_key[key] = LinkedConstant(constant, symbol, widest[key], key in shared, section)
+            by_key[key] = LinkedConstant(
+                constant, symbol, widest[key], key in shared, section
+            )
         result[name] = by_key[key]
     return result
 
 
-# ---- arrays ------------------------------------------------------------------------------------
+# ---- arrays --------------------------------------------------------------------------
 
 
 def needs_math(constants: Iterable[LinkedConstant]) -> bool:
@@ -107,7 +115,9 @@ def needs_math(constants: Iterable[LinkedConstant]) -> bool:
 def format_weights_header(
     interface: ModelInterface, constants: Sequence[LinkedConstant], options: EmitOptions
 ) -> str:
-    """Format `NAME_weights.h`, with the initial states if `options` place them there."""
+    """Format `NAME_weights.h`, with the initial states if `options` place them
+    there.
+    """
     name, upper = interface.names.prefix, interface.names.prefix.upper()
     return _format_file(
         [f"{name}_weights.h: the constants of {name}.", options.spdx, options.banner],
@@ -124,7 +134,9 @@ def format_weights_header(
 def _format_file(
     head: Sequence[str], constants: Sequence[LinkedConstant], macro: str, **more: object
 ) -> str:
-    """Format a file of arrays; `macro` sets their attributes, and headers have a `guard`."""
+    """Format a file of arrays; `macro` sets their attributes, and headers have a
+    `guard`.
+    """
     return render_template(
         "firmwright.codegen",
         "constants.c.j2",
@@ -139,7 +151,7 @@ def _format_file(
     )
 
 
-# ---- constants of several models ---------------------------------------------------------------
+# ---- constants of several models -----------------------------------------------------
 
 
 def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
@@ -148,15 +160,20 @@ def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
     for index, module in enumerate(modules):
         for constant in module.constants.values():
             key = array_key(constant)
-            # The first module with a constant claims it; another one that has it makes it shared.
+            # The first module with a constant claims it; another one that has it makes
+            # it shared.
             if first_module.setdefault(key, index) != index:
                 shared[key] = constant
     return dict(sorted(shared.items()))
 
 
 def shared_symbols(constants: Mapping[str, Constant]) -> dict[str, str]:
-    """Return the C symbol of each shared constant by key, as needed by `EmitOptions.shared`."""
-    return {key: f"shared_{c.dtype.short}_{c.digest[:16]}" for key, c in constants.items()}
+    """Return the C symbol of each shared constant by key, as needed by
+    `EmitOptions.shared`.
+    """
+    return {
+        key: f"shared_{c.dtype.short}_{c.digest[:16]}" for key, c in constants.items()
+    }
 
 
 def emit_shared_constants(
@@ -164,29 +181,40 @@ def emit_shared_constants(
     spdx: str = DEFAULT_EMIT_OPTIONS.spdx,
     section: str = DEFAULT_SECTION,
 ) -> SourceTree:
-    head = ["shared_constants.c: constants that several models of this image use.", spdx]
+    head = [
+        "shared_constants.c: constants that several models of this image use.",
+        spdx,
+    ]
     items = [
         LinkedConstant(constants[key], symbol, PARAMS_ALIGNMENT, section=section)
         for key, symbol in shared_symbols(constants).items()
     ]
     return SourceTree(
-        {"model/shared_constants.c": _format_file(head, items, "SHARED_CONST", guard="")}
+        {
+            "model/shared_constants.c": _format_file(
+                head, items, "SHARED_CONST", guard=""
+            )
+        }
     )
 
 
-# ---- parameters that are not linked ------------------------------------------------------------
+# ---- parameters that are not linked --------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ParamsBlock:
-    """Concatenated constants and their hash in `data`, with the byte offset of each symbol."""
+    """Concatenated constants and their hash in `data`, with the byte offset of each
+    symbol.
+    """
 
     items: tuple[LinkedConstant, ...]
     offsets: Mapping[str, int]
     data: bytes
 
     def index(self, prefix: str) -> str:
-        """Format the block's JSON index; its names are the fields of `struct PREFIX_params`."""
+        """Format the block's JSON index; its names are the fields of `struct
+        PREFIX_params`.
+        """
         rows = [
             {
                 "name": item.field(prefix),
@@ -199,11 +227,15 @@ class ParamsBlock:
             }
             for item in self.items
         ]
-        return json.dumps({"schema": 1, "size_bytes": len(self.data), "params": rows}, indent=2)
+        return json.dumps(
+            {"schema": 1, "size_bytes": len(self.data), "params": rows}, indent=2
+        )
 
 
 def build_params_block(items: Iterable[LinkedConstant]) -> ParamsBlock:
-    """Concatenate the distinct constants, each aligned to its own alignment or 4 bytes."""
+    """Concatenate the distinct constants, each aligned to its own alignment or 4
+    bytes.
+    """
     unique = tuple({item.symbol: item for item in items}.values())
     offsets: dict[str, int] = {}
     data = bytearray()

@@ -1,4 +1,6 @@
-"""Constant pools outside the model's C, as NAME_POOL.bin and NAME_POOL.inc (an initializer)."""
+"""Constant pools outside the model's C, as NAME_POOL.bin and NAME_POOL.inc (an
+initializer).
+"""
 
 import zlib
 from collections.abc import Mapping
@@ -13,7 +15,9 @@ _BYTES_PER_ROW = 16
 
 @dataclass(frozen=True, slots=True)
 class ConstantPoolFile:
-    """A constant pool in two files called `file`; `offsets` has its constants' places by name."""
+    """A constant pool in two files called `file`; `offsets` has its constants' places
+    by name.
+    """
 
     name: str
     scope: str
@@ -30,7 +34,9 @@ class ConstantPoolFile:
 
     @property
     def given_by_user(self) -> tuple[str, ...]:
-        """The members of `struct NAME_workspace_pools` that the user sets for this pool."""
+        """The members of `struct NAME_workspace_pools` that the user sets for this
+        pool.
+        """
         place = f"pools->{self.name}"
         if self.addressable:
             return (place,)
@@ -42,18 +48,31 @@ class ConstantPoolFile:
         return f"0x{zlib.crc32(self.data):08x}u"
 
 
-def find_constant_pools(module: IRModule, names: ModelNames) -> tuple[ConstantPoolFile, ...]:
+def find_constant_pools(
+    module: IRModule, names: ModelNames
+) -> tuple[ConstantPoolFile, ...]:
     images = unlinked_pool_images(module)
-    stems = [(names.macro(i.pool.name), f"{names.prefix}_{i.pool.name}") for i in images]
+    stems = [
+        (names.macro(i.pool.name), f"{names.prefix}_{i.pool.name}") for i in images
+    ]
     return tuple(
-        ConstantPoolFile(i.pool.name, i.pool.scope, i.pool.section, *stem, i.data, i.offsets)
+        ConstantPoolFile(
+            i.pool.name, i.pool.scope, i.pool.section, *stem, i.data, i.offsets
+        )
         for i, stem in zip(images, stems, strict=True)
     )
 
 
 def format_data_files(file: str, data: bytes, spdx: str) -> dict[str, str | bytes]:
-    """Return model/FILE.bin, and model/FILE.inc with its bytes as an array initializer."""
-    rows = [f"/* {file}.bin, {len(data)} bytes, as an array initializer.", f" * {spdx} */"]
+    """Return model/FILE.bin, and model/FILE.inc with its bytes as an array
+    initializer.
+    """
+    rows = [
+        f"/* {file}.bin, {len(data)} bytes, as an array initializer.",
+        f" * {spdx} */",
+    ]
     for start in range(0, len(data), _BYTES_PER_ROW):
-        rows.append(" ".join(f"0x{b:02x}," for b in data[start : start + _BYTES_PER_ROW]))
+        rows.append(
+            " ".join(f"0x{b:02x}," for b in data[start : start + _BYTES_PER_ROW])
+        )
     return {f"model/{file}.bin": data, f"model/{file}.inc": "\n".join(rows) + "\n"}

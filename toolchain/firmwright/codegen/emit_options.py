@@ -1,4 +1,6 @@
-"""Options of the generated C, which never change results: names, standard, sections, license."""
+"""Options of the generated C, which never change results: names, standard, sections,
+license.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,11 +21,11 @@ _LICENSE = re.compile(r"[A-Za-z0-9.+() -]*[A-Za-z0-9.+)-]")
 class EmitOptions:
     """Options of emission; invalid ones raise UsageError.
 
-    An empty `prefix` means the module's name. `emit_step_api` adds NAME_step, `tvm_api` microTVM's
-    interface. `shared` maps constants to symbols defined elsewhere. `notes` are comment lines at
-    the top of NAME.c. `sections` are pairs of kind and linker section.
-    `license` is an SPDX expression. With `constants_in_header`, NAME_weights.h includes shared
-    constants and initial states.
+    An empty `prefix` means the module's name. `emit_step_api` adds NAME_step, `tvm_api`
+    microTVM's interface. `shared` maps constants to symbols defined elsewhere. `notes`
+    are comment lines at the top of NAME.c. `sections` are pairs of kind and linker
+    section. `license` is an SPDX expression. With `constants_in_header`, NAME_weights.h
+    includes shared constants and initial states.
     """
 
     prefix: str = ""
@@ -50,9 +52,13 @@ class EmitOptions:
         for kind, section in self.sections:
             if kind not in SECTION_KINDS or not LINKER_SECTION.fullmatch(section):
                 hint = "code, const or ramfunc=SECTION, such as const=.rodata.model."
-                raise UsageError(f"invalid --section {f'{kind}={section}'!r}.", hint=hint)
+                raise UsageError(
+                    f"invalid --section {f'{kind}={section}'!r}.", hint=hint
+                )
             if self.section(kind) != section:
-                raise UsageError(f"--section gives two sections for {kind}.", hint="one of them.")
+                raise UsageError(
+                    f"--section gives two sections for {kind}.", hint="one of them."
+                )
 
     def section(self, kind: str) -> str:
         """Return the linker section of a kind; "" for the default."""
@@ -84,5 +90,8 @@ DEFAULT_EMIT_OPTIONS = EmitOptions()
 def check_common_style(options: Sequence[EmitOptions]) -> None:
     """Raise UsageError if the models of a firmware differ in C style."""
     if len({item.style for item in options}) > 1:
-        hint = "use one --c-standard, --section, --license and --header-only-constants for all."
+        hint = (
+            "use one --c-standard, --section, --license and --header-only-constants for"
+            " all."
+        )
         raise UsageError("all models of a firmware need the same C style.", hint=hint)

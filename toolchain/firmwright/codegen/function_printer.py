@@ -1,7 +1,7 @@
 """Translation of kernels and the AOT main to C functions.
 
-Kernels take plain pointers, const if they only read. Only the main knows pools and offsets; it
-places a probe before and after each call.
+Kernels take plain pointers, const if they only read. Only the main knows pools and
+offsets; it places a probe before and after each call.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,16 +23,27 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir import traversal
 from firmwright.ir.tir.flat_index import fold_index
 from firmwright.ir.tir.traversal import Node
-from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT, CONSTANT_LOADS
+from firmwright.ops.intrinsics import (
+    CONST_LOAD,
+    CONST_LOAD_START,
+    CONST_LOAD_WAIT,
+    CONSTANT_LOADS,
+)
 from firmwright.passes.tir.externalize_constants import linked_constants
 
 _READ_ROLES = ("in", "const")
 _WRITTEN_ROLES = ("out", "inout")
 
 
-def without_calls(body: tir.Stmt, matches: Callable[[tir.PrimFuncCall], bool]) -> tir.Stmt:
+def without_calls(
+    body: tir.Stmt, matches: Callable[[tir.PrimFuncCall], bool]
+) -> tir.Stmt:
     def rule(node: Node) -> Node | None:
-        return tir.Seq(()) if isinstance(node, tir.PrimFuncCall) and matches(node) else None
+        return (
+            tir.Seq(())
+            if isinstance(node, tir.PrimFuncCall) and matches(node)
+            else None
+        )
 
     return traversal.rewrite_stmt(body, rule)
 
@@ -49,7 +60,9 @@ def reachable_kernels(module: IRModule, main: tir.PrimFunc) -> tuple[tir.PrimFun
 
 
 def ram_constants(module: IRModule, main: tir.PrimFunc) -> Iterator[tuple[str, str]]:
-    """Yield the RAM-resident constants, each with the buffer of `main` that holds it."""
+    """Yield the RAM-resident constants, each with the buffer of `main` that holds
+    it.
+    """
     sources = {node.buffer.name: node.constant for node in linked_constants(main)}
     for call in traversal.prim_calls(main.body):
         if is_ram_constant_copy(module, call):
@@ -60,39 +73,54 @@ def ram_constants(module: IRModule, main: tir.PrimFunc) -> Iterator[tuple[str, s
 
 
 def backend_version_checks(module: IRModule) -> list[tuple[str, str]]:
-    """Return the check functions that a run calls first, each with the data version to check."""
+    """Return the check functions that a run calls first, each with the data version to
+    check.
+    """
     words = [check.split() for check in module.results.backend_checks]
     return [(function, version) for function, version in words]
 
 
-# ---- kernels -----------------------------------------------------------------------------------
+# ---- kernels -------------------------------------------------------------------------
 
 
 def print_kernels(
     context: EmitContext, functions: Sequence[tir.PrimFunc], main: tir.PrimFunc
 ) -> str:
-    """Print each distinct kernel once; PrimFuncs that share code must print identically."""
-    overlaps = OverlapComments(main, {function.name: function for function in functions})
+    """Print each distinct kernel once; PrimFuncs that share code must print
+    identically.
+    """
+    overlaps = OverlapComments(
+        main, {function.name: function for function in functions}
+    )
     calls = traversal.prim_calls(main.body)
-    numbers = group_pairs((context.module.kernel(call.callee).code, call.op) for call in calls)
+    numbers = group_pairs(
+        (context.module.kernel(call.callee).code, call.op) for call in calls
+    )
     served = group_pairs((function.code, function) for function in functions)
     texts = [f"\n{format_comment(OVERLAP_NOTE)}\n"] if overlaps else []
     for code, members in served.items():
         listed = ", ".join(map(str, sorted(set(numbers.get(code, ())))))
         shared = [f"Shared by operators {listed}."] if "," in listed else []
         comment = [*_kernel_comment(members, shared), *overlaps.lines(members[0])]
-        printed = dict.fromkeys(_print_kernel(context, member, comment) for member in members)
+        printed = dict.fromkeys(
+            _print_kernel(context, member, comment) for member in members
+        )
         if len(printed) > 1:
             raise InternalError(f"kernels that share {code} print differently")
         texts += printed
     return "".join(texts)
 
 
-def _print_kernel(context: EmitContext, function: tir.PrimFunc, comment: Sequence[str]) -> str:
+def _print_kernel(
+    context: EmitContext, function: tir.PrimFunc, comment: Sequence[str]
+) -> str:
     printer = StmtPrinter(context)
     out = printer.out
     names = {param.name: printer.scope.unique(param.name) for param in function.params}
-    params = [_declare_param(printer.exprs, param, names[param.name]) for param in function.params]
+    params = [
+        _declare_param(printer.exprs, param, names[param.name])
+        for param in function.params
+    ]
     out.line()
     out.comment(comment)
     kind = context.names.macro("ramfunc" if function.attrs.get("ramfunc") else "kernel")
@@ -101,7 +129,8 @@ def _print_kernel(context: EmitContext, function: tir.PrimFunc, comment: Sequenc
         with printer.scope.block():
             printer.body(function.body)
         for name in names:
-            # A shared C function has the parameters of all its kernels: this one may not need each.
+            # A shared C function has the parameters of all its kernels: this one may
+            # not need each.
             if name not in printer.used_names:
                 out.line(f"(void){names[name]};")
     return out.text()
@@ -117,7 +146,9 @@ def _declare_param(exprs: ExprPrinter, param: tir.Param, name: str) -> str:
     return f"{const}{exprs.element_type(place)} *{name}"
 
 
-def _kernel_comment(members: Sequence[tir.PrimFunc], shared: Sequence[str]) -> Iterator[str]:
+def _kernel_comment(
+    members: Sequence[tir.PrimFunc], shared: Sequence[str]
+) -> Iterator[str]:
     function = members[0]
     texts = "\n".join(str(member.attrs.get("comment", "")) for member in members)
     default = str(function.attrs.get("op", function.name))
@@ -125,7 +156,9 @@ def _kernel_comment(members: Sequence[tir.PrimFunc], shared: Sequence[str]) -> I
     yield from shared
     if len(members) == 1:
         reads = _format_shapes(param for param in function.params if param.role == "in")
-        writes = _format_shapes(param for param in function.params if param.role in _WRITTEN_ROLES)
+        writes = _format_shapes(
+            param for param in function.params if param.role in _WRITTEN_ROLES
+        )
         yield f"{reads or 'nothing'} -> {writes}"
         if function.span.file:
             yield str(function.span)
@@ -135,10 +168,12 @@ def _kernel_comment(members: Sequence[tir.PrimFunc], shared: Sequence[str]) -> I
 
 def _format_shapes(params: Iterable[tir.Param]) -> str:
     buffers = [param.value for param in params if isinstance(param.value, tir.Buffer)]
-    return ", ".join(f"{b.name} {b.dtype.name}[{', '.join(map(str, b.shape))}]" for b in buffers)
+    return ", ".join(
+        f"{b.name} {b.dtype.name}[{', '.join(map(str, b.shape))}]" for b in buffers
+    )
 
 
-# ---- the AOT main ------------------------------------------------------------------------------
+# ---- the AOT main --------------------------------------------------------------------
 
 
 def print_main(context: EmitContext, main: tir.PrimFunc) -> str:
@@ -169,7 +204,9 @@ def print_map_io(context: EmitContext) -> str:
 
 
 class AotMainPrinter(StmtPrinter):
-    """A printer of the AOT main's body: buffers at fixed offsets, and kernel calls with probes."""
+    """A printer of the AOT main's body: buffers at fixed offsets, and kernel calls with
+    probes.
+    """
 
     __slots__ = ("sources", "waits")
 
@@ -180,7 +217,7 @@ class AotMainPrinter(StmtPrinter):
         self.sources: dict[str, tuple[ConstantPoolFile, int]] = {}
         self.waits: dict[str, ConstantPoolFile] = {}
 
-    # ---- arguments -----------------------------------------------------------------------------
+    # ---- arguments -------------------------------------------------------------------
 
     def check_arguments(
         self,
@@ -191,10 +228,14 @@ class AotMainPrinter(StmtPrinter):
     ) -> None:
         """Print the checks of the pools and of the argument pointers `pointers`.
 
-        Members of the structs `in` and `out` are checked too. `alignments` are further pointers,
-        each with its alignment's macro. For `mapping`, members and constants need not be set.
+        Members of the structs `in` and `out` are checked too. `alignments` are further
+        pointers, each with its alignment's macro. For `mapping`, members and constants
+        need not be set.
         """
-        io, const_pools = self.context.interface, () if mapping else self.context.const_pools
+        io, const_pools = (
+            self.context.interface,
+            () if mapping else self.context.const_pools,
+        )
         required = [*pointers, "pools", *(() if io.linked or mapping else ("params",))]
         required += [f"pools->{pool.name}" for pool in io.pools]
         required += [pointer for pool in const_pools for pointer in pool.given_by_user]
@@ -220,16 +261,23 @@ class AotMainPrinter(StmtPrinter):
         checks = () if mapping else backend_version_checks(self.context.module)
         # Null pointers come first: the other checks read through them.
         self.refuse([f"{pointer} == NULL" for pointer in required], "e_null")
-        self.refuse([f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align")
+        self.refuse(
+            [f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align"
+        )
         if io.pools:
             self.out.raw(f"#ifdef {self.context.names.macro('check_sizes')}")
-            sizes = [f"pools->{pool.name}_size < {pool.macro}_SIZE" for pool in io.pools]
+            sizes = [
+                f"pools->{pool.name}_size < {pool.macro}_SIZE" for pool in io.pools
+            ]
             self.refuse(sizes, "e_size")
             self.out.raw("#endif")
         self.refuse(misplaced, "e_io")
         if const_pools:
             self._check_constants()
-        self.refuse([f"{function}({version}u) != 0" for function, version in checks], "e_backend")
+        self.refuse(
+            [f"{function}({version}u) != 0" for function, version in checks],
+            "e_backend",
+        )
 
     def _check_constants(self) -> None:
         check = self.context.names.c("check_constants")
@@ -247,11 +295,15 @@ class AotMainPrinter(StmtPrinter):
         self.out.line(f"return {self.context.names.macro(status)};")
 
     def declare_params(self, params: Iterable[tir.Param], used: Iterable[str]) -> None:
-        """Declare pointers to the pools and tensors in the parameters `params` that are used."""
+        """Declare pointers to the pools and tensors in the parameters `params` that are
+        used.
+        """
         for param in params:
             buffer = param.value
             if not isinstance(buffer, tir.Buffer):
-                raise InternalError(f"the AOT main has the scalar parameter {param.name}")
+                raise InternalError(
+                    f"the AOT main has the scalar parameter {param.name}"
+                )
             if buffer.name not in used:
                 continue
             place = PointerBinding(self.scope.unique(buffer.name), buffer)
@@ -261,10 +313,12 @@ class AotMainPrinter(StmtPrinter):
             pointee = self.exprs.element_type(place)
             self.out.line(f"{const}{pointee} *{place.name} = {source}->{buffer.name};")
 
-    # ---- statements ----------------------------------------------------------------------------
+    # ---- statements ------------------------------------------------------------------
 
     def main_body(self, body: tir.Stmt) -> None:
-        """Declare buffers with fixed offsets, then print the body without copies to RAM."""
+        """Declare buffers with fixed offsets, then print the body without copies to
+        RAM.
+        """
         body = without_constant_copies(self.context.module, body)
         self.used_names = set()
         collect_used_names(self.own(body), self.used_names)
@@ -274,7 +328,9 @@ class AotMainPrinter(StmtPrinter):
         self.stmt(body)
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
-        """Return the part of `body` that needs declared buffers; subclasses override this."""
+        """Return the part of `body` that needs declared buffers; subclasses override
+        this.
+        """
         return body
 
     def _declare_placed(self, node: tir.DeclBuffer) -> None:
@@ -283,7 +339,9 @@ class AotMainPrinter(StmtPrinter):
         self.exprs.places[node.buffer.name] = place
         pointee = self.exprs.element_type(place)
         address = f"{pool} + {self.context.interface.offset_macro(node.buffer.name)}"
-        text = address if pointee == "uint8_t" else f"({cast_type(pointee)} *)({address})"
+        text = (
+            address if pointee == "uint8_t" else f"({cast_type(pointee)} *)({address})"
+        )
         self.out.line(f"{pointee} *{place.name} = {text};")
 
     def decl_buffer(self, node: tir.DeclBuffer) -> None:
@@ -293,13 +351,17 @@ class AotMainPrinter(StmtPrinter):
             super().decl_buffer(node)
 
     def stmt(self, node: tir.Stmt) -> None:
-        """Print a statement; a comment before each row-streaming loop names its operators."""
+        """Print a statement; a comment before each row-streaming loop names its
+        operators.
+        """
         if isinstance(node, tir.For | tir.Let):
             self.out.gap()
         if isinstance(node, tir.For):
             ops = [call.op for call in traversal.prim_calls(node) if call.op >= 0]
             if ops:
-                self.out.comment([f"Operators {min(ops)} to {max(ops)}, streamed by rows."])
+                self.out.comment(
+                    [f"Operators {min(ops)} to {max(ops)}, streamed by rows."]
+                )
         super().stmt(node)
 
     def call_prim(self, node: tir.PrimFuncCall) -> None:
@@ -316,7 +378,9 @@ class AotMainPrinter(StmtPrinter):
             self.out.gap()
             callee = self.context.module.kernel(node.callee)
             operator = str(callee.attrs.get("op", callee.name))
-            tensor = node.span.tensor.split(";")[0]  # fused operators have several names
+            tensor = node.span.tensor.split(";")[
+                0
+            ]  # fused operators have several names
             suffix = f", {tensor}" if tensor else ""
             self.out.comment([f"{node.op}: {operator}{suffix}{more}"])
         elif node.span.tensor:
@@ -335,7 +399,9 @@ class AotMainPrinter(StmtPrinter):
         return list(zip(callee.params, node.args, strict=True))
 
     def allocate_const(self, node: tir.AllocateConst) -> None:
-        """Record the pool and offset of a constant that is read only through `const_load`."""
+        """Record the pool and offset of a constant that is read only through
+        `const_load`.
+        """
         location = self.context.pool_location(node.constant)
         if location is None or location[0].addressable:
             super().allocate_const(node)
@@ -349,7 +415,9 @@ class AotMainPrinter(StmtPrinter):
             super().evaluate(node)
             return
         target, source = args[0], args[-1]
-        if not (isinstance(target, tir.AccessPtr) and isinstance(source, tir.AccessPtr)):
+        if not (
+            isinstance(target, tir.AccessPtr) and isinstance(source, tir.AccessPtr)
+        ):
             raise InternalError(f"{name} needs pointers")
         if name == CONST_LOAD_WAIT.name:
             self._call_reader(self.waits[target.buffer.name], "wait")
@@ -358,16 +426,24 @@ class AotMainPrinter(StmtPrinter):
         if name == CONST_LOAD_START.name:
             self.waits[target.buffer.name] = pool
         # Offset in the pool's file, plus the offset in the constant.
-        position = fold_index("add", tir.IntImm(offset, source.offset.dtype), source.offset)
+        position = fold_index(
+            "add", tir.IntImm(offset, source.offset.dtype), source.offset
+        )
         arguments = (
             self.exprs.as_type(position, UINT32).text,
             self.exprs.typed_pointer(target, UINT8, const=False).text,
             str(target.extent),
         )
-        self._call_reader(pool, "read" if name == CONST_LOAD.name else "start", *arguments)
+        self._call_reader(
+            pool, "read" if name == CONST_LOAD.name else "start", *arguments
+        )
 
-    def _call_reader(self, pool: ConstantPoolFile, function: str, *arguments: str) -> None:
-        """Print a call of a pool's read function, and a return with an error if it fails."""
+    def _call_reader(
+        self, pool: ConstantPoolFile, function: str, *arguments: str
+    ) -> None:
+        """Print a call of a pool's read function, and a return with an error if it
+        fails.
+        """
         reader = f"pools->{pool.name}"
         self.out.line()
         args = ", ".join((f"{reader}.context", *arguments))
@@ -382,14 +458,18 @@ class AotMainPrinter(StmtPrinter):
         return self.exprs.typed_pointer(arg, param.value.dtype, const=const).text
 
     def probe(self, node: tir.PrimFuncCall) -> str:
-        """Return the probe of an operator's first output, with a placeholder for its phase."""
+        """Return the probe of an operator's first output, with a placeholder for its
+        phase.
+        """
         if node.op < 0:
             return ""
         for param, arg in self._pairs(node):
             if param.role in _WRITTEN_ROLES and isinstance(arg, tir.AccessPtr):
                 size = arg.extent * arg.buffer.dtype.size_bytes
                 macro = self.context.names.macro("probe")
-                return f"{macro}({node.op}, {{phase}}, {self.result(param, arg)}, {size});"
+                return (
+                    f"{macro}({node.op}, {{phase}}, {self.result(param, arg)}, {size});"
+                )
         return ""
 
     def result(self, param: tir.Param, arg: tir.AccessPtr) -> str:

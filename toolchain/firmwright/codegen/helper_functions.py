@@ -1,6 +1,8 @@
-"""Helper functions for kernels: intrinsics, minima and maxima, saturation, unaligned access.
+"""Helper functions for kernels: intrinsics, minima and maxima, saturation, unaligned
+access.
 
-All are `static inline`. An intrinsic uses assembly if the CPU feature's macro is set, else C.
+All are `static inline`. An intrinsic uses assembly if the CPU feature's macro is set,
+else C.
 """
 
 import re
@@ -15,12 +17,18 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand
 
 FEATURE_TESTS: Mapping[str, str] = {
     "dsp": "defined(__ARM_FEATURE_DSP)",
-    "fpu": "defined(__ARM_FP) && defined(__ARM_ARCH_ISA_THUMB) && !defined(__ARM_ARCH_ISA_ARM)",
+    "fpu": (
+        "defined(__ARM_FP) && defined(__ARM_ARCH_ISA_THUMB) && "
+        "!defined(__ARM_ARCH_ISA_ARM)"
+    ),
     "mla": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "mve": "defined(__ARM_FEATURE_MVE)",
     "mvefp": "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)",
     "sat": "defined(__ARM_FEATURE_SAT)",
-    "thumb1": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 && !defined(__clang__)",
+    "thumb1": (
+        "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1 && "
+        "!defined(__clang__)"
+    ),
     "thumb2": "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2",
     "rvm": "defined(__riscv_mul)",
     "rvv": "defined(__riscv_v_intrinsic)",
@@ -39,10 +47,17 @@ _STRING = re.compile(r"\bmem(?:cpy|set|move|cmp)\b")
 def system_headers(used: UsedHelpers, *, copies: bool = False) -> list[str]:
     """Return the standard headers that the model needs, in conventional order."""
     used_items = used.intrinsics.values()
-    text = "\n".join(body for item in used_items for body in (item.portable, *item.text.values()))
+    text = "\n".join(
+        body for item in used_items for body in (item.portable, *item.text.values())
+    )
     math = used.math or _MATH.search(text)
     string = copies or used.loads or used.stores or _STRING.search(text)
-    chosen = (("math.h", math), ("stddef.h", True), ("stdint.h", True), ("string.h", string))
+    chosen = (
+        ("math.h", math),
+        ("stddef.h", True),
+        ("stdint.h", True),
+        ("string.h", string),
+    )
     return [name for name, is_needed in chosen if is_needed]
 
 
@@ -62,24 +77,40 @@ def used_features(used: UsedHelpers, *, inline_asm: bool) -> list[str]:
     required = {item.requires for item in items}
     unknown = sorted(required - FEATURE_TESTS.keys())
     if unknown:
-        raise InternalError(f"an intrinsic's assembly needs the unknown feature {unknown[0]!r}")
+        raise InternalError(
+            f"an intrinsic's assembly needs the unknown feature {unknown[0]!r}"
+        )
     return sorted(required | ({_saturating(used)} if used.saturations else set()))
 
 
 def _saturating(used: UsedHelpers) -> str:
-    """Return the feature that selects saturation code: RISC-V's if other code uses it, or Arm's."""
-    return "rvm" if any(item.requires == "rvm" for item in used.intrinsics.values()) else "sat"
+    """Return the feature that selects saturation code: RISC-V's if other code uses it,
+    or Arm's.
+    """
+    return (
+        "rvm"
+        if any(item.requires == "rvm" for item in used.intrinsics.values())
+        else "sat"
+    )
 
 
-def template_values(used: UsedHelpers, names: ModelNames, *, inline_asm: bool) -> dict[str, object]:
-    """Return the values that the templates of the compiler macros and the helpers take."""
+def template_values(
+    used: UsedHelpers, names: ModelNames, *, inline_asm: bool
+) -> dict[str, object]:
+    """Return the values that the templates of the compiler macros and the helpers
+    take.
+    """
 
     def declaration(item: Intrinsic, name: str) -> str:
         aliases = None if item.symbol else names
-        params = ", ".join(_declare_operand(operand, aliases) for operand in item.operands)
+        params = ", ".join(
+            _declare_operand(operand, aliases) for operand in item.operands
+        )
         return f"{name}({params or 'void'})"
 
-    blocks = [item for item in used.intrinsics.values() if item.text and item.result is None]
+    blocks = [
+        item for item in used.intrinsics.values() if item.text and item.result is None
+    ]
     return {
         "used": used,
         "has_asm_blocks": inline_asm and bool(blocks),
@@ -100,19 +131,25 @@ def template_values(used: UsedHelpers, names: ModelNames, *, inline_asm: bool) -
 def _saturation_doc(dtype: DType, shift: int) -> list[str]:
     """Return the comment of a function that divides by a power of two and saturates.
 
-    Requantizations add a constant beforehand, which readers meet as one number in every kernel.
+    Requantizations add a constant beforehand, which readers meet as one number in every
+    kernel.
     """
     unit = 1 << shift
     example = f" For the zero point {dtype.min} this is {dtype.min * unit + unit // 2}."
     return [
         f"x / {unit}, rounded down and saturated. Requantizations have added",
-        f"zero_point * {unit} + {unit // 2} to x: the output's zero point, and half a unit for",
+        (
+            f"zero_point * {unit} + {unit // 2} to x: the output's zero point, and half"
+            " a unit for"
+        ),
         f"rounding to nearest.{example if dtype.min else ''}",
     ]
 
 
 def _declare_operand(operand: Operand, names: ModelNames | None) -> str:
-    """Return the declaration of a parameter; without `names` that of an external function."""
+    """Return the declaration of a parameter; without `names` that of an external
+    function.
+    """
     kind = operand.dtype.c_type
     if names is not None and operand.kind in ("out", "inout"):
         return f"{kind} *{operand.name}_at"

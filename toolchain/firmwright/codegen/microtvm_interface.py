@@ -1,8 +1,8 @@
 """A wrapper with microTVM's C interface: `tvm/tvmgen_NAME.h` and `tvm/tvmgen_NAME.c`.
 
-The wrapper copies inputs and outputs, since microTVM preserves inputs and accepts unaligned
-pointers (decision 0064). Features without an equivalent (state, rows, devices, external constants)
-raise UsageError.
+The wrapper copies inputs and outputs, since microTVM preserves inputs and accepts
+unaligned pointers (decision 0064). Features without an equivalent (state, rows,
+devices, external constants) raise UsageError.
 """
 
 from firmwright.artifacts import SourceTree
@@ -13,7 +13,9 @@ from firmwright.codegen.stmt_printer import EmitContext
 FOLDER = "tvm"
 OPTION = "--c-api tvm"
 _KEYWORDS = {"default_": "default"}
-"""TVM's names for models named like a C keyword; `default` is microTVM's usual model name."""
+"""TVM's names for models named like a C keyword; `default` is microTVM's usual model
+name.
+"""
 
 
 def format_microtvm_files(context: EmitContext) -> SourceTree:

@@ -13,9 +13,13 @@ _ID_ARRAY = re.compile(rb"(\nconst uint8_t \w+_id\[16\] = \{)[^}]*")
 
 
 def with_interface_hash(header: str) -> str:
-    """Insert a hash of the declarations; values of constants outside the image do not count."""
+    """Insert a hash of the declarations; values of constants outside the image do not
+    count.
+    """
     code = " ".join(_CRC32.sub("", _C_COMMENT.sub("", header)).split())
-    return header.replace(_NO_HASH, f"_abi_{hashlib.sha256(code.encode()).hexdigest()[:8]}")
+    return header.replace(
+        _NO_HASH, f"_abi_{hashlib.sha256(code.encode()).hexdigest()[:8]}"
+    )
 
 
 def run_symbol(tree: SourceTree, name: str) -> str:
@@ -24,10 +28,11 @@ def run_symbol(tree: SourceTree, name: str) -> str:
 
 
 def model_id(tree: SourceTree) -> str:
-    """Return a hash of the model's files, which host and firmware compare: 32 hex digits.
+    """Return a hash of the model's files, which host and firmware compare: 32 hex
+    digits.
 
-    Constant pools outside the image do not count, nor what names them or the model's file, since
-    new weights suit the same firmware.
+    Constant pools outside the image do not count, nor what names them or the model's
+    file, since new weights suit the same firmware.
     """
     digest = hashlib.sha256()
     contents = tree.encoded()
@@ -57,4 +62,6 @@ def insert_model_id(files: dict[str, str | bytes], name: str) -> str:
 
 def format_model_id(identity: str) -> list[str]:
     halves = (identity[:16], identity[16:])
-    return [", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves]
+    return [
+        ", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves
+    ]

@@ -1,4 +1,6 @@
-"""The C interface of a planned module: pools, tensors, devices, prototypes; sizes in bytes."""
+"""The C interface of a planned module: pools, tensors, devices, prototypes; sizes in
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from firmwright.codegen.c_names import ModelNames
 from firmwright.codegen.c_writer import LINE_COLUMNS
 from firmwright.ir import tir
 from firmwright.ir.core import Constant
-from firmwright.ir.graph.devices import is_copy_device, is_core, parse_device, private_pools
+from firmwright.ir.graph.devices import (
+    is_copy_device,
+    is_core,
+    parse_device,
+    private_pools,
+)
 from firmwright.ir.module import IoTensor, IRModule, StateTensor
 from firmwright.ir.tir.traversal import prim_calls, statements
 from firmwright.ir.tir.verify_async_calls import without_phase
@@ -22,21 +29,30 @@ from firmwright.ir.tir.verify_async_calls import without_phase
 _POOLS = "const struct NAME_workspace_pools *pools"
 _IO = "const struct NAME_inputs *in, const struct NAME_outputs *out"
 _PROTOTYPES: Mapping[str, str] = {
-    "map_io": f"int32_t NAME_map_io({_POOLS}, struct NAME_inputs *in, struct NAME_outputs *out)",
+    "map_io": (
+        f"int32_t NAME_map_io({_POOLS}, struct NAME_inputs *in, struct NAME_outputs "
+        "*out)"
+    ),
     "init": f"void NAME_init({_POOLS})",
     "reset": f"void NAME_reset({_POOLS})",
     "save_state": f"void NAME_save_state({_POOLS}, struct NAME_state *state)",
     "load_state": f"void NAME_load_state({_POOLS}, const struct NAME_state *state)",
-    "map_params": "int32_t NAME_map_params(const void *block, struct NAME_params *params)",
+    "map_params": (
+        "int32_t NAME_map_params(const void *block, struct NAME_params *params)"
+    ),
     "run": f"int32_t NAME_run({_IO}, MEMORY)",
     "step": f"int32_t NAME_step(struct NAME_progress *at, {_IO}, MEMORY)",
     "feed_row": "int32_t NAME_feed_row(uint32_t y, const ELEMENT *row, MEMORY)",
     "finish": "int32_t NAME_finish(const struct NAME_outputs *out, MEMORY)",
     "row_step": "static int32_t NAME_step(int32_t step, const ELEMENT *row, MEMORY)",
     "on_device": f"void NAME_on_DEVICE(uint32_t call, {_POOLS})",
-    "transfer_of": f"struct NAME_transfer NAME_transfer_of_DEVICE(uint32_t call, {_POOLS})",
+    "transfer_of": (
+        f"struct NAME_transfer NAME_transfer_of_DEVICE(uint32_t call, {_POOLS})"
+    ),
 }
-"""The interface functions; MEMORY stands for the pools and, if passed, constants and devices."""
+"""The interface functions; MEMORY stands for the pools and, if passed, constants and
+devices.
+"""
 
 RESERVED_NAMES = (*_PROTOTYPES, "check_constants", "id", "version")
 
@@ -91,7 +107,9 @@ class WorkspacePool:
 
 @dataclass(frozen=True, slots=True)
 class PlacedBuffer:
-    """A buffer at a fixed pool offset; a `direct` one is declared on the pool, not on a view."""
+    """A buffer at a fixed pool offset; a `direct` one is declared on the pool, not on a
+    view.
+    """
 
     buffer: tir.Buffer
     pool: str
@@ -107,12 +125,18 @@ class PlacedBuffer:
         return self.offset + self.buffer.size_bytes
 
     def overlaps(self, other: PlacedBuffer) -> bool:
-        return self.pool == other.pool and self.offset < other.end and other.offset < self.end
+        return (
+            self.pool == other.pool
+            and self.offset < other.end
+            and other.offset < self.end
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class IoTensorInfo:
-    """The C names and type of an input or output, and its placement if it is in a pool."""
+    """The C names and type of an input or output, and its placement if it is in a
+    pool.
+    """
 
     io: IoTensor
     macro: str
@@ -129,7 +153,9 @@ class IoTensorInfo:
     @property
     def pool_cast(self) -> str:
         """The cast of a pool address, aligned in spite of -Wcast-align."""
-        return f"({self.c_type} *)" + ("(void *)" if self.io.type.dtype.size_bytes > 1 else "")
+        return f"({self.c_type} *)" + (
+            "(void *)" if self.io.type.dtype.size_bytes > 1 else ""
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -153,7 +179,9 @@ class IoTensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class StateTensorInfo:
-    """A state tensor with its field in `struct NAME_state`, placement and initial value."""
+    """A state tensor with its field in `struct NAME_state`, placement and initial
+    value.
+    """
 
     io: StateTensor
     placed: PlacedBuffer
@@ -191,10 +219,10 @@ class StreamedInput:
 class ModelInterface:
     """The complete C interface of a model.
 
-    With `in_pools`, inputs and outputs are in pools, except for an input streamed in `rows`. With
-    `has_init`, constants are copied to the pools before the first run. `state` persists between
-    runs. `devices` are the devices other than the main core. Unless `linked`, the caller passes
-    the constants.
+    With `in_pools`, inputs and outputs are in pools, except for an input streamed in
+    `rows`. With `has_init`, constants are copied to the pools before the first run.
+    `state` persists between runs. `devices` are the devices other than the main core.
+    Unless `linked`, the caller passes the constants.
     """
 
     names: ModelNames
@@ -234,7 +262,9 @@ class ModelInterface:
         )
 
     def prototype(self, function: str, device: str = "") -> str:
-        """Return the prototype of an interface function, wrapped, without a semicolon."""
+        """Return the prototype of an interface function, wrapped, without a
+        semicolon.
+        """
         memory = _POOLS
         memory += "" if self.linked else ", const struct NAME_params *params"
         memory += ", const struct NAME_devices *devices" if self.devices else ""
@@ -258,7 +288,9 @@ class ModelInterface:
         return "\n".join(lines)
 
 
-def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> ModelInterface:
+def build_interface(
+    module: IRModule, main: tir.PrimFunc, names: ModelNames
+) -> ModelInterface:
     placed = find_placed_buffers(main)
     in_pools = module.io.mode == "arena"
     sections = {pool.name: pool.section for pool in module.pools}
@@ -270,7 +302,9 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
         alignment = max(buffer.alignment, buffer.dtype.size_bytes)
         macro = names.macro(io.buffer)
         is_private = place is not None and place.pool in private_pools(module)
-        return IoTensorInfo(io, macro, io.type.dtype.c_type, alignment, place, is_private)
+        return IoTensorInfo(
+            io, macro, io.type.dtype.c_type, alignment, place, is_private
+        )
 
     inputs = tuple(tensor(io) for io in module.io.inputs)
     stems = UniqueNamer()
@@ -281,17 +315,25 @@ def build_interface(module: IRModule, main: tir.PrimFunc, names: ModelNames) -> 
         in_pools=in_pools,
         rows=_row_input(inputs[0]) if module.io.stream_input_rows else None,
         pools=tuple(
-            _pool(names, param, placed, sections) for param in main.params if param.role == "pool"
+            _pool(names, param, placed, sections)
+            for param in main.params
+            if param.role == "pool"
         ),
         inputs=inputs,
         outputs=tuple(tensor(io) for io in module.io.outputs),
         placed=placed,
-        offset_stems={p.buffer.name: stems.unique(p.buffer.name.upper()) for p in placed},
+        offset_stems={
+            p.buffer.name: stems.unique(p.buffer.name.upper()) for p in placed
+        },
         operators=len(operators),
         operator_index_end=1 + max(operators, default=-1),
-        has_init=any(is_ram_constant_copy(module, call) for call in prim_calls(main.body)),
+        has_init=any(
+            is_ram_constant_copy(module, call) for call in prim_calls(main.body)
+        ),
         state=tuple(
-            StateTensorInfo(state, by_name[state.buffer], module.constants[state.initial])
+            StateTensorInfo(
+                state, by_name[state.buffer], module.constants[state.initial]
+            )
             for state in module.io.state
         ),
         devices=collect_device_calls(main),
@@ -312,19 +354,26 @@ def find_placed_buffers(main: tir.PrimFunc) -> tuple[PlacedBuffer, ...]:
     }
     pools = set(placed)
     for node in statements(main.body):
-        if not isinstance(node, tir.DeclBuffer) or not isinstance(node.source.offset, tir.IntImm):
+        if not isinstance(node, tir.DeclBuffer) or not isinstance(
+            node.source.offset, tir.IntImm
+        ):
             continue
         source = placed.get(node.source.buffer.name)
         if source is not None:
             step = source.buffer.dtype.size_bytes
             offset = source.offset + node.source.offset.value * step
             direct = node.source.buffer.name in pools
-            placed[node.buffer.name] = PlacedBuffer(node.buffer, source.pool, offset, direct)
+            placed[node.buffer.name] = PlacedBuffer(
+                node.buffer, source.pool, offset, direct
+            )
     return tuple(place for name, place in placed.items() if name not in pools)
 
 
 def _pool(
-    names: ModelNames, param: tir.Param, placed: Sequence[PlacedBuffer], sections: dict[str, str]
+    names: ModelNames,
+    param: tir.Param,
+    placed: Sequence[PlacedBuffer],
+    sections: dict[str, str],
 ) -> WorkspacePool:
     buffer = param.value
     if not isinstance(buffer, tir.Buffer):
@@ -341,11 +390,15 @@ def _row_input(tensor: IoTensorInfo) -> StreamedInput:
     size_bytes = kind.size_bytes // count
     alignment = max(4 if size_bytes % 4 == 0 else 1, kind.dtype.size_bytes)
     elements = kind.elements // count
-    return StreamedInput(field, macro, tensor.c_type, count, elements, size_bytes, alignment)
+    return StreamedInput(
+        field, macro, tensor.c_type, count, elements, size_bytes, alignment
+    )
 
 
 def _io_param(main: tir.PrimFunc, io: IoTensor) -> tir.Buffer:
     for param in main.params:
         if param.name == io.buffer and isinstance(param.value, tir.Buffer):
             return param.value
-    raise InternalError(f"the planned module has no buffer {io.buffer} for the tensor {io.name}")
+    raise InternalError(
+        f"the planned module has no buffer {io.buffer} for the tensor {io.name}"
+    )

@@ -1,9 +1,9 @@
 """C functions of a model that runs on several devices.
 
-`NAME_run` activates the devices, keeps each open while it has calls in flight, starts and awaits
-the calls, and deactivates the devices even if the run fails. `NAME_on_DEVICE` executes one of a
-core's calls. With `fallback`, the main core executes calls that a device rejects or aborts;
-otherwise the run fails.
+`NAME_run` activates the devices, keeps each open while it has calls in flight, starts
+and awaits the calls, and deactivates the devices even if the run fails.
+`NAME_on_DEVICE` executes one of a core's calls. With `fallback`, the main core executes
+calls that a device rejects or aborts; otherwise the run fails.
 """
 
 from dataclasses import replace
@@ -22,10 +22,16 @@ def print_multi_device_main(context: EmitContext, main: tir.PrimFunc) -> str:
     name = context.names.c("call_optional")
     head = f"static int32_t {name}(int32_t (*step)(void *context), void *context)"
     parts = [
-        render_template("firmwright.codegen", "call_optional.c.j2", head=format_lines(head, 0))
+        render_template(
+            "firmwright.codegen", "call_optional.c.j2", head=format_lines(head, 0)
+        )
     ]
     parts += [
-        _copy_device(context, device) if device.is_copier else _on_device(context, main, device)
+        (
+            _copy_device(context, device)
+            if device.is_copier
+            else _on_device(context, main, device)
+        )
         for device in context.interface.devices
     ]
     fallback = context.module.settings.devices.has_fallback
@@ -33,7 +39,7 @@ def print_multi_device_main(context: EmitContext, main: tir.PrimFunc) -> str:
     return "\n".join(parts)
 
 
-# ---- functions of the devices ------------------------------------------------------------------
+# ---- functions of the devices --------------------------------------------------------
 
 
 def _on_device(context: EmitContext, main: tir.PrimFunc, device: DeviceCalls) -> str:
@@ -59,13 +65,17 @@ def _on_device(context: EmitContext, main: tir.PrimFunc, device: DeviceCalls) ->
 
 
 def _copy_device(context: EmitContext, device: DeviceCalls) -> str:
-    """Print the functions with which a core, or a driver, performs the copies of a copy device."""
+    """Print the functions with which a core, or a driver, performs the copies of a copy
+    device.
+    """
     copies = []
     for call in device.calls:
         source, target, *_ = call.args  # the others are sizes of a shared kernel
         assert isinstance(target, tir.AccessPtr)
         size_bytes = target.extent * target.buffer.dtype.size_bytes
-        copies.append((_pool_address(context, target), _pool_address(context, source), size_bytes))
+        copies.append(
+            (_pool_address(context, target), _pool_address(context, source), size_bytes)
+        )
     return render_template(
         "firmwright.codegen",
         "copy_device.c.j2",
@@ -106,7 +116,9 @@ class _DeviceCallPrinter(AotMainPrinter):
 
 
 class _MultiDeviceRunPrinter(AotMainPrinter):
-    """A printer of the main core's body, which starts and awaits the calls of other devices."""
+    """A printer of the main core's body, which starts and awaits the calls of other
+    devices.
+    """
 
     __slots__ = ("devices", "fallback", "in_flight", "places")
 
@@ -121,10 +133,18 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
         out, macro = self.out, self.context.names.macro
         with out.function(self.context.definition("run")):
             self.check_arguments(("in", "out"))
-            steps = [f"devices->{name}.{s}" for name in self.devices for s in ("start", "wait")]
-            self.refuse([f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null")
+            steps = [
+                f"devices->{name}.{s}"
+                for name in self.devices
+                for s in ("start", "wait")
+            ]
+            self.refuse(
+                [f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null"
+            )
             buffers: set[str] = set()
-            body = function_printer.without_constant_copies(self.context.module, main.body)
+            body = function_printer.without_constant_copies(
+                self.context.module, main.body
+            )
             collect_used_names(self.own(body), buffers)
             self.declare_params(main.params, buffers)
             if not self.fallback:
@@ -219,7 +239,9 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
         return f"{node.device}_{self.devices[node.device].number(node)}_here"
 
     def _execute_if(self, condition: str, node: tir.PrimFuncCall) -> None:
-        """Emit an `if` on `condition` in which the main core executes the device's call."""
+        """Emit an `if` on `condition` in which the main core executes the device's
+        call.
+        """
         function, number = f"on_{node.device}", self.devices[node.device].number(node)
         with self.out.block(f"if ({condition})"):
             self.out.line(f"{self.context.names.c(function)}({number}, pools);")

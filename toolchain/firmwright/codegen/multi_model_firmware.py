@@ -1,8 +1,8 @@
 """Sources of a firmware with several models.
 
-Each model has its own C files. model/shared_constants.c defines the constants of several models,
-and firmware/fwr_app.c runs the models in sequence. Jointly planned models share pools; other models
-have separate ones. Tensors are called MODEL/TENSOR.
+Each model has its own C files. model/shared_constants.c defines the constants of
+several models, and firmware/fwr_app.c runs the models in sequence. Jointly planned
+models share pools; other models have separate ones. Tensors are called MODEL/TENSOR.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,18 +35,29 @@ GLUE_FILE = "firmware/fwr_app.c"
 
 @dataclass(frozen=True, slots=True)
 class _GlueContext:
-    """The template context of the glue; `models` are in the given order, `runs` in run order."""
+    """The template context of the glue; `models` are in the given order, `runs` in run
+    order.
+    """
 
     models: tuple[ModelInterface, ...]
     runs: tuple[ModelInterface, ...]
     shared_pools: tuple[WorkspacePool, ...]
 
     def pool(self, model: ModelInterface, name: str) -> str:
-        return f"pool_{name}" if self.shared_pools else f"{model.names.prefix}_pool_{name}"
+        return (
+            f"pool_{name}" if self.shared_pools else f"{model.names.prefix}_pool_{name}"
+        )
 
     def sharing(self) -> list[tuple[ModelInterface, WorkspacePool]]:
-        """Return all pairs of a model and a shared pool that it uses, for comparing sizes."""
-        return [(model, pool) for model in self.models if self.shared_pools for pool in model.pools]
+        """Return all pairs of a model and a shared pool that it uses, for comparing
+        sizes.
+        """
+        return [
+            (model, pool)
+            for model in self.models
+            if self.shared_pools
+            for pool in model.pools
+        ]
 
     @property
     def has_init(self) -> bool:
@@ -56,8 +67,12 @@ class _GlueContext:
     def consumes_input(self) -> bool:
         if not self.shared_pools:
             return any(model.consumes_input for model in self.models)
-        inputs = {(m.names.prefix, tensor.field) for m in self.models for tensor in m.inputs}
-        placed = {(m.names.prefix, p.buffer.name): p for m in self.models for p in m.placed}
+        inputs = {
+            (m.names.prefix, tensor.field) for m in self.models for tensor in m.inputs
+        }
+        placed = {
+            (m.names.prefix, p.buffer.name): p for m in self.models for p in m.placed
+        }
         return any(
             placed[a].overlaps(placed[b])
             for a in placed.keys() & inputs
@@ -75,7 +90,8 @@ def emit_multi_model_firmware(
 ) -> SourceTree:
     """Emit several models as one firmware; raise UsageError if they cannot be combined.
 
-    `order` lists positions in run order, `shared_bytes` the sizes of jointly planned pools.
+    `order` lists positions in run order, `shared_bytes` the sizes of jointly planned
+    pools.
     """
     check_models_combine(modules)
     shared = {}
@@ -87,13 +103,19 @@ def emit_multi_model_firmware(
     tree = SourceTree({})
     for module in modules:
         files = emit_model(module, intrinsics, options).files
-        new = {p: c for p, c in files.items() if p != GLUE_FILE and tree.files.get(p) != c}
+        new = {
+            p: c for p, c in files.items() if p != GLUE_FILE and tree.files.get(p) != c
+        }
         tree = tree.merged(SourceTree(new))
     if shared:
         section = options.section("const") or constant_arrays.DEFAULT_SECTION
-        tree = tree.merged(constant_arrays.emit_shared_constants(shared, options.spdx, section))
+        tree = tree.merged(
+            constant_arrays.emit_shared_constants(shared, options.spdx, section)
+        )
     names = [ModelNames(to_c_identifier(module.name)) for module in modules]
-    models = tuple(build_interface(m, m.aot_main, n) for m, n in zip(modules, names, strict=True))
+    models = tuple(
+        build_interface(m, m.aot_main, n) for m, n in zip(modules, names, strict=True)
+    )
     runs = tuple(models[index] for index in order) or models
     glue = _GlueContext(models, runs, _shared_pools(models, shared_bytes or {}))
     return tree.merged(SourceTree({GLUE_FILE: _text(glue, model_id(tree), options)}))
@@ -121,17 +143,25 @@ def check_models_combine(modules: Sequence[IRModule]) -> None:
     for module in modules:
         main, linked = module.entry, module.settings.link_params
         rows = module.io.stream_input_rows
-        several_devices = isinstance(main, tir.PrimFunc) and bool(collect_device_calls(main))
+        several_devices = isinstance(main, tir.PrimFunc) and bool(
+            collect_device_calls(main)
+        )
         rejected = (
             (not linked, "require linked constants", "--no-link-params"),
             (rows, "do not support row-streamed inputs", "--stream-input-rows"),
-            (several_devices, "do not support multiple devices", "--devices and accelerators"),
+            (
+                several_devices,
+                "do not support multiple devices",
+                "--devices and accelerators",
+            ),
             (constant_pools(module), "do not support constant pools", "--const-pool"),
         )
         for present, problem, option in rejected:
             if present:
                 hint = f"compile without {option}."
-                raise UsageError(f"several models {problem}.", where=module.name, hint=hint)
+                raise UsageError(
+                    f"several models {problem}.", where=module.name, hint=hint
+                )
 
 
 def _with_used_constants(module: IRModule) -> IRModule:

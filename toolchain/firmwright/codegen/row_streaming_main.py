@@ -1,8 +1,8 @@
 """C functions of a model with a row-streamed input: `feed_row`, `finish` and `run`.
 
-The AOT main is split at the loop that reads the input. The statements before the loop are executed
-with row 0, and the loop body becomes a function. `finish` executes the remaining iterations
-(padding rows) and statements. Persistent data is in the pools.
+The AOT main is split at the loop that reads the input. The statements before the loop
+are executed with row 0, and the loop body becomes a function. `finish` executes the
+remaining iterations (padding rows) and statements. Persistent data is in the pools.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from firmwright.codegen.function_printer import AotMainPrinter
 from firmwright.codegen.model_interface import StreamedInput
 from firmwright.codegen.stmt_printer import EmitContext
 from firmwright.ir import tir
-from firmwright.ir.tir.traversal import Node, prim_calls, rewrite_stmt, used_buffers, walk
+from firmwright.ir.tir.traversal import (
+    Node,
+    prim_calls,
+    rewrite_stmt,
+    used_buffers,
+    walk,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _RowLoopParts:
-    """The row loop, its body and the statements around it, inside the declarations they need."""
+    """The row loop, its body and the statements around it, inside the declarations they
+    need.
+    """
 
     before: tir.Stmt
     loop: tir.For
@@ -29,7 +37,9 @@ class _RowLoopParts:
     after: tir.Stmt
 
     def inside(self, wrap: Callable[[tir.Stmt], tir.Stmt]) -> _RowLoopParts:
-        return replace(self, before=wrap(self.before), body=wrap(self.body), after=wrap(self.after))
+        return replace(
+            self, before=wrap(self.before), body=wrap(self.body), after=wrap(self.after)
+        )
 
 
 def print_row_streaming_main(context: EmitContext, main: tir.PrimFunc) -> str:
@@ -38,7 +48,12 @@ def print_row_streaming_main(context: EmitContext, main: tir.PrimFunc) -> str:
         raise InternalError(f"{main.name} has no row-streamed input")
     functions = _RowFunctions(context, main, rows, _split_at_row_loop(main.body, rows))
     return "\n".join(
-        (functions.row_step(), functions.feed_row(), functions.finish(), functions.run())
+        (
+            functions.row_step(),
+            functions.feed_row(),
+            functions.finish(),
+            functions.run(),
+        )
     )
 
 
@@ -47,7 +62,9 @@ def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
         case tir.For() if _reads(stmt, rows):
             return _RowLoopParts(tir.Seq(()), stmt, stmt.body, tir.Seq(()))
         case tir.DeclBuffer(body=body) | tir.AllocateConst(body=body):
-            return _split_at_row_loop(body, rows).inside(lambda part: replace(stmt, body=part))
+            return _split_at_row_loop(body, rows).inside(
+                lambda part: replace(stmt, body=part)
+            )
         case tir.Seq(stmts):
             readers = [i for i, part in enumerate(stmts) if _reads(part, rows)]
             if len(readers) == 1:
@@ -59,9 +76,11 @@ def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
                     before=tir.Seq((*before, inner.before)),
                     after=tir.Seq((inner.after, *after)),
                 )
-    # Later passes may have simplified the loop, because it has one iteration or no effect.
+    # Later passes may have simplified the loop, because it has one iteration or no
+    # effect.
     raise UsageError(
-        f"--stream-input-rows: no loop over the rows of {rows.field} remains in the program.",
+        f"--stream-input-rows: no loop over the rows of {rows.field} remains in the "
+        "program.",
         hint="compile without it.",
     )
 
@@ -80,7 +99,11 @@ class _RowFunctions:
 
     def _call(self, function: str, *args: str) -> str:
         io = self.context.interface
-        memory = ["pools", *["params"] * (not io.linked), *["probe"] * io.has_probe_callback]
+        memory = [
+            "pools",
+            *["params"] * (not io.linked),
+            *["probe"] * io.has_probe_callback,
+        ]
         return f"{self.context.names.prefix}_{function}({', '.join([*args, *memory])})"
 
     def _return_if_failed(self, printer: AotMainPrinter, call: str) -> None:
@@ -88,10 +111,14 @@ class _RowFunctions:
         with printer.out.block("if (status != 0)"):
             printer.out.line("return status;")
 
-    def _declare_params(self, printer: AotMainPrinter, body: tir.Stmt, *roles: str) -> None:
+    def _declare_params(
+        self, printer: AotMainPrinter, body: tir.Stmt, *roles: str
+    ) -> None:
         used = used_buffers(body)
         for role in roles:
-            printer.declare_params((p for p in self.main.params if p.role == role), used)
+            printer.declare_params(
+                (p for p in self.main.params if p.role == role), used
+            )
 
     def row_step(self) -> str:
         """Print the loop body as a function that takes a pointer to the current row."""
@@ -105,13 +132,18 @@ class _RowFunctions:
         exprs = printer.exprs
         printer.out.comment(
             [
-                "Consumes row `step` of the input, or padding after the last row, and computes all",
+                (
+                    "Consumes row `step` of the input, or padding after the last row, "
+                    "and computes all"
+                ),
                 "rows that depend on it.",
             ]
         )
         with printer.out.function(self.context.definition("row_step")):
             self._declare_params(printer, self.parts.body, "pool")
-            buffer = next(p.value for p in self.main.params if p.name == self.rows.field)
+            buffer = next(
+                p.value for p in self.main.params if p.name == self.rows.field
+            )
             assert isinstance(buffer, tir.Buffer)
             exprs.places[buffer.name] = PointerBinding("row", buffer)
             exprs.variables[self.parts.loop.var.name] = "step"

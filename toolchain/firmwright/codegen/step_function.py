@@ -1,7 +1,8 @@
 """`NAME_step`, which runs an inference in steps for cooperative main loops.
 
-A call executes an operator with its neighboring statements, a row of a row-streaming loop, or a
-whole branch or other loop. The position is kept in the caller's `struct NAME_progress`.
+A call executes an operator with its neighboring statements, a row of a row-streaming
+loop, or a whole branch or other loop. The position is kept in the caller's `struct
+NAME_progress`.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +26,9 @@ class _StepPart:
 
 
 def print_step_function(context: EmitContext, main: tir.PrimFunc) -> str:
-    """Print `NAME_step`; raise UsageError if the AOT main cannot be executed in steps."""
+    """Print `NAME_step`; raise UsageError if the AOT main cannot be executed in
+    steps.
+    """
     _check(context)
     parts = _split_main(without_constant_copies(context.module, main.body))
     out = CWriter()
@@ -74,11 +77,15 @@ def _check(context: EmitContext) -> None:
     for feature, present in unsupported.items():
         if present:
             what = f"{feature} and --emit-step-api do not go together."
-            raise UsageError(what, where=context.module.name, hint=f"leave one of them out{more}.")
+            raise UsageError(
+                what, where=context.module.name, hint=f"leave one of them out{more}."
+            )
 
 
 def _split_main(main: tir.Stmt) -> list[_StepPart]:
-    """Split the main after each operator; others join the next, before loops the previous."""
+    """Split the main after each operator; others join the next, before loops the
+    previous.
+    """
     parts: list[_StepPart] = []
     waiting: list[tir.Stmt] = []
 
@@ -103,17 +110,24 @@ def _split_main(main: tir.Stmt) -> list[_StepPart]:
 
 
 def _pieces(stmt: tir.Stmt) -> list[_StepPart]:
-    """Return the statements inside their declarations; a row loop's body once, with the loop."""
+    """Return the statements inside their declarations; a row loop's body once, with the
+    loop.
+    """
     match stmt:
         case tir.Seq(stmts):
             return [piece for part in stmts for piece in _pieces(part)]
-        case tir.DeclBuffer(buffer=buffer, body=body) | tir.AllocateConst(buffer=buffer, body=body):
+        case (
+            tir.DeclBuffer(buffer=buffer, body=body)
+            | tir.AllocateConst(buffer=buffer, body=body)
+        ):
             return [
                 replace(piece, body=replace(stmt, body=piece.body))
                 if buffer.name in used_buffers(piece.body)
                 else piece
                 for piece in _pieces(body)
             ]
-        case tir.For(extent=tir.IntImm()) if any(call.op >= 0 for call in prim_calls(stmt)):
+        case tir.For(extent=tir.IntImm()) if any(
+            call.op >= 0 for call in prim_calls(stmt)
+        ):
             return [_StepPart(stmt.body, stmt)]
     return [_StepPart(stmt)]

@@ -1,7 +1,7 @@
 """Translation of TIR statements to C.
 
-Register buffers become scalars declared at their first write, views become pointers, and unused
-declarations are omitted. Scratch memory is a parameter.
+Register buffers become scalars declared at their first write, views become pointers,
+and unused declarations are omitted. Scratch memory is a parameter.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,12 @@ from typing import assert_never
 from firmwright.base.c_identifiers import is_identifier
 from firmwright.base.dtypes import DType
 from firmwright.base.errors import InternalError
-from firmwright.codegen.c_names import LocalScope, ModelNames, PointerBinding, RegisterBinding
+from firmwright.codegen.c_names import (
+    LocalScope,
+    ModelNames,
+    PointerBinding,
+    RegisterBinding,
+)
 from firmwright.codegen.c_writer import CWriter
 from firmwright.codegen.constant_arrays import LinkedConstant
 from firmwright.codegen.constant_pool_files import ConstantPoolFile
@@ -25,12 +30,21 @@ from firmwright.ir.tir.flat_index import flat_index, fold_index
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.traversal import children, walk
 
-_COMPOUND = {"add": "+=", "sub": "-=", "mul": "*=", "or": "|=", "and": "&=", "xor": "^="}
+_COMPOUND = {
+    "add": "+=",
+    "sub": "-=",
+    "mul": "*=",
+    "or": "|=",
+    "and": "&=",
+    "xor": "^=",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class EmitContext:
-    """A model to emit, with its interface, its constants by name, and the helpers it uses."""
+    """A model to emit, with its interface, its constants by name, and the helpers it
+    uses.
+    """
 
     module: IRModule
     interface: ModelInterface
@@ -60,7 +74,9 @@ class EmitContext:
         return item.symbol if linked else f"params->{item.field(self.names.prefix)}"
 
     def pool_location(self, name: str) -> tuple[ConstantPoolFile, int] | None:
-        """Return the pool and byte offset of a constant stored outside the model's C."""
+        """Return the pool and byte offset of a constant stored outside the model's
+        C.
+        """
         pools = (pool for pool in self.const_pools if name in pool.offsets)
         return next(((pool, pool.offsets[name]) for pool in pools), None)
 
@@ -71,7 +87,10 @@ class StmtPrinter:
     __slots__ = ("context", "exprs", "out", "pending", "scope", "used_names")
 
     def __init__(
-        self, context: EmitContext, reserved: Iterable[str] = (), out: CWriter | None = None
+        self,
+        context: EmitContext,
+        reserved: Iterable[str] = (),
+        out: CWriter | None = None,
     ) -> None:
         self.context = context
         self.out = out or CWriter()
@@ -124,7 +143,7 @@ class StmtPrinter:
         self._declare_mentioned(node)
         self.out.line(f"{self.exprs.statement_call(node.call)};")
 
-    # ---- control -------------------------------------------------------------------------------
+    # ---- control ---------------------------------------------------------------------
 
     @contextmanager
     def _block(self, head: str) -> Iterator[None]:
@@ -135,7 +154,8 @@ class StmtPrinter:
         self._declare_mentioned(node)
         dtype, end = node.var.dtype, fold_index("add", node.start, node.extent)
         if any(isinstance(part, tir.BufferLoad) for part in walk(end)):
-            # TIR evaluates the bounds once, but their operands may change during the loop.
+            # TIR evaluates the bounds once, but their operands may change during the
+            # loop.
             last = self.scope.unique(f"{node.var.name}_end")
             self._declare(dtype, last, end)
         else:
@@ -144,7 +164,9 @@ class StmtPrinter:
         with self.scope.block():
             name = self.scope.unique(node.var.name)
             self.exprs.variables[node.var.name] = name
-            with self._block(f"for ({dtype.c_type} {name} = {first}; {name} < {last}; ++{name})"):
+            with self._block(
+                f"for ({dtype.c_type} {name} = {first}; {name} < {last}; ++{name})"
+            ):
                 self.stmt(node.body)
 
     def _if(self, node: tir.If) -> None:
@@ -163,7 +185,7 @@ class StmtPrinter:
         with self.out.indent(), self.scope.block():
             self.stmt(stmt)
 
-    # ---- scalars -------------------------------------------------------------------------------
+    # ---- scalars ---------------------------------------------------------------------
 
     def _let(self, node: tir.Let) -> None:
         if node.var.name in self.used_names:
@@ -174,14 +196,18 @@ class StmtPrinter:
         self.stmt(node.body)
 
     def _declare(self, dtype: DType, name: str, value: tir.Expr) -> None:
-        self.out.line(f"const {dtype.c_type} {name} = {self.exprs.as_type(value, dtype).text};")
+        self.out.line(
+            f"const {dtype.c_type} {name} = {self.exprs.as_type(value, dtype).text};"
+        )
 
     def _allocate(self, node: tir.Allocate) -> None:
         buffer = node.buffer
         if buffer.scope != "reg":
             raise InternalError(f"the memory of {buffer.name} is not planned")
         count = buffer.elements
-        stems = [f"{buffer.name}{i}" for i in range(count)] if count > 1 else [buffer.name]
+        stems = (
+            [f"{buffer.name}{i}" for i in range(count)] if count > 1 else [buffer.name]
+        )
         names = tuple(self.scope.unique(stem) for stem in stems)
         self.exprs.places[buffer.name] = RegisterBinding(names, buffer)
         for index, name in enumerate(names):
@@ -194,29 +220,40 @@ class StmtPrinter:
         if not self.pending:
             return
         for part in walk(node):
-            if isinstance(part, tir.BufferLoad | tir.BufferStore) and part.buffer.scope == "reg":
+            if (
+                isinstance(part, tir.BufferLoad | tir.BufferStore)
+                and part.buffer.scope == "reg"
+            ):
                 declaration = self.pending.pop(_register_key(part), None)
                 if declaration is not None:
                     self.out.line(f"{declaration};")
 
-    # ---- memory --------------------------------------------------------------------------------
+    # ---- memory ----------------------------------------------------------------------
 
     def _store(self, node: tir.BufferStore) -> None:
         for index in node.indices:
             self._declare_mentioned(index)
         self._declare_mentioned(node.value)
         in_register = node.buffer.scope == "reg"
-        declaration = self.pending.pop(_register_key(node), None) if in_register else None
+        declaration = (
+            self.pending.pop(_register_key(node), None) if in_register else None
+        )
         if declaration is not None:
             value = self.exprs.as_type(node.value, node.buffer.dtype)
             self.out.line(f"{declaration} = {value.text};")
             return
         compound = self._compound(node)
-        self.out.line(f"{compound or self.exprs.stored(node.buffer, node.indices, node.value)};")
+        self.out.line(
+            f"{compound or self.exprs.stored(node.buffer, node.indices, node.value)};"
+        )
 
     def _compound(self, node: tir.BufferStore) -> str | None:
         value, buffer = node.value, node.buffer
-        if not isinstance(value, tir.Binary) or value.op not in _COMPOUND or buffer.dtype.bits < 32:
+        if (
+            not isinstance(value, tir.Binary)
+            or value.op not in _COMPOUND
+            or buffer.dtype.bits < 32
+        ):
             return None
         if value.a != tir.BufferLoad(buffer, node.indices):
             return None
@@ -228,7 +265,11 @@ class StmtPrinter:
             return None
         operator, operand = _COMPOUND[value.op], value.b
         negated = {"+=": "-=", "-=": "+="}.get(operator)
-        if isinstance(operand, tir.IntImm) and negated and 0 > operand.value > -(1 << 31):
+        if (
+            isinstance(operand, tir.IntImm)
+            and negated
+            and 0 > operand.value > -(1 << 31)
+        ):
             operator, operand = negated, tir.IntImm(-operand.value, operand.dtype)
         return f"{target} {operator} {self.exprs.as_type(operand, buffer.dtype).text}"
 
@@ -241,7 +282,10 @@ class StmtPrinter:
             self.exprs.places[node.buffer.name] = place
             if node.buffer.dtype.is_int and node.buffer.elements:
                 elements = self.context.module.constants[node.constant].array()
-                self.exprs.tables[node.buffer.name] = (int(elements.min()), int(elements.max()))
+                self.exprs.tables[node.buffer.name] = (
+                    int(elements.min()),
+                    int(elements.max()),
+                )
             shape = ", ".join(map(str, node.buffer.shape))
             element = self.exprs.element_type(place)
             if symbol.startswith("pools->") and element != "uint8_t":
@@ -279,12 +323,16 @@ class StmtPrinter:
 def _register_key(node: tir.BufferLoad | tir.BufferStore) -> tuple[str, int]:
     flat = flat_index(node.buffer, node.indices)
     if not isinstance(flat, tir.IntImm):
-        raise InternalError(f"the registers {node.buffer.name} are indexed by a variable")
+        raise InternalError(
+            f"the registers {node.buffer.name} are indexed by a variable"
+        )
     return node.buffer.name, flat.value
 
 
 def collect_used_names(node: tir.Stmt | tir.Expr, used: set[str]) -> None:
-    """Add the names of the variables and buffers that the C text of `node` uses to `used`."""
+    """Add the names of the variables and buffers that the C text of `node` uses to
+    `used`.
+    """
     match node:
         case tir.DeclBuffer(buffer, source, body):
             collect_used_names(body, used)

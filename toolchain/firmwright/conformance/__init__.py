@@ -1,1 +1,3 @@
-"""Conformance cases: one-operator TFLite models for the reference runtimes and the compiler."""
+"""Conformance cases: one-operator TFLite models for the reference runtimes and the
+compiler.
+"""

@@ -1,4 +1,6 @@
-"""Conformance cases from case_tables.txt, which describes its lines, and of extensions."""
+"""Conformance cases from case_tables.txt, which describes its lines, and of
+extensions.
+"""
 
 import json
 import re
@@ -27,8 +29,8 @@ EMULATED_BOARDS = ("mps2-an386", "mps3-an547")
 class CaseTensor:
     """A tensor of a conformance case; constant if `data` is set.
 
-    `is_state` marks a variable tensor, which the operator updates. `value_range` is the minimum and
-    maximum of sampled inputs, such as indices and divisors.
+    `is_state` marks a variable tensor, which the operator updates. `value_range` is the
+    minimum and maximum of sampled inputs, such as indices and divisors.
     """
 
     shape: tuple[int, ...]
@@ -50,9 +52,9 @@ class CaseTensor:
 class ConformanceCase:
     """One operator of a TFLite model with its tensors and options.
 
-    `builtin` is the TFLite operator name and `options` its decoded options in snake_case. `oracles`
-    are the profiles with a reference runtime that can run the case. `intermediates` are tensors
-    with a quantization but no values.
+    `builtin` is the TFLite operator name and `options` its decoded options in
+    snake_case. `oracles` are the profiles with a reference runtime that can run the
+    case. `intermediates` are tensors with a quantization but no values.
     """
 
     name: str
@@ -72,18 +74,28 @@ def float32(value: float) -> float:
     return float(np.float32(value))
 
 
-def quantized(shape: Sequence[int], dtype: str, scale: float, zero_point: int = 0) -> CaseTensor:
+def quantized(
+    shape: Sequence[int], dtype: str, scale: float, zero_point: int = 0
+) -> CaseTensor:
     """Return a tensor with one scale, which is rounded to float32."""
     return CaseTensor(tuple(shape), dtype, (float32(scale),), (zero_point,))
 
 
-def constant(data: Array, scales: tuple[float, ...] = (), axis: int | None = None) -> CaseTensor:
-    """Return a constant with zero points 0; it is not quantized if `scales` is empty."""
+def constant(
+    data: Array, scales: tuple[float, ...] = (), axis: int | None = None
+) -> CaseTensor:
+    """Return a constant with zero points 0; it is not quantized if `scales` is
+    empty.
+    """
     shape = tuple(int(n) for n in data.shape)
     return CaseTensor(shape, data.dtype.name, scales, (0,) * len(scales), axis, data)
 
 
-_PROFILES: Mapping[str, Profiles] = {"litert": ("litert",), "tflm": ("tflm",), "": BOTH_PROFILES}
+_PROFILES: Mapping[str, Profiles] = {
+    "litert": ("litert",),
+    "tflm": ("tflm",),
+    "": BOTH_PROFILES,
+}
 _CASE = re.compile(
     r"(?P<name>\S+): (?P<builtin>[\w:]+)\((?P<inputs>.*)\)( via (?P<between>.*))? -> "
     r"(?P<outputs>.*?)(?P<options>( \w+=\S+)*)( (?P<profile>litert|tflm))?"
@@ -138,17 +150,26 @@ def _tensor(
     match = _TENSOR.fullmatch(text)
     if match is None:
         raise InternalError(f"this is no tensor of a conformance case: {text}")
-    shape, dtype = tuple(map(int, filter(None, match["shape"].split(",")))), match["dtype"]
+    shape, dtype = (
+        tuple(map(int, filter(None, match["shape"].split(",")))),
+        match["dtype"],
+    )
     axis = int(match["axis"]) if match["axis"] else None
     match match["scales"] or "":
         case "random":
             scales = tuple(map(float32, rng.uniform(0.002, 0.02, shape[axis or 0])))
         case "product":
-            first, second = (item.scales for item in before if item is not None and item.scales)
+            first, second = (
+                item.scales for item in before if item is not None and item.scales
+            )
             scales = tuple(a * b for a in first for b in second)
         case listed:
-            scales = tuple(float32(float(scale)) for scale in listed.split("|") if scale)
-    points = tuple(int(point) for point in (match["zero_points"] or "").split("|") if point)
+            scales = tuple(
+                float32(float(scale)) for scale in listed.split("|") if scale
+            )
+    points = tuple(
+        int(point) for point in (match["zero_points"] or "").split("|") if point
+    )
     return CaseTensor(
         shape=shape,
         dtype=dtype,
@@ -161,8 +182,12 @@ def _tensor(
     )
 
 
-def _constant(text: str, dtype: str, shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """Return generated or listed values; those of int4 are two to a byte, low half first."""
+def _constant(
+    text: str, dtype: str, shape: Sequence[int], rng: np.random.Generator
+) -> Array:
+    """Return generated or listed values; those of int4 are two to a byte, low half
+    first.
+    """
     if text == "normal":
         return np.asarray(rng.normal(size=shape), dtype)
     if not text.startswith("random"):

@@ -25,8 +25,8 @@ class Timeouts:
     """Time limits of requests, and the delays between repetitions.
 
     The delay grows from `first_wait_s` to `last_wait_s`. An answer may still arrive
-    `damage_grace_s` after damaged bytes or `started_grace_s` after a notice that the firmware
-    restarted. `baud_s` limits the attempts at a new baud rate.
+    `damage_grace_s` after damaged bytes or `started_grace_s` after a notice that the
+    firmware restarted. `baud_s` limits the attempts at a new baud rate.
     """
 
     hello_s: float = 20.0
@@ -65,11 +65,14 @@ class FaultError(DeviceError):
 class RefusedError(DeviceError):
     """The firmware refused a request; `status` gives the reason."""
 
-    def __init__(self, command: Command, status: int, payload: bytes, *, where: str) -> None:
+    def __init__(
+        self, command: Command, status: int, payload: bytes, *, where: str
+    ) -> None:
         is_known = status in Status.__members__.values()
         reason = _REFUSALS.get(Status(status), "") if is_known else ""
         super().__init__(
-            f"the firmware refused {command.name.lower()}: {reason or f'status {status}'}.",
+            f"the firmware refused {command.name.lower()}: "
+            f"{reason or f'status {status}'}.",
             where=where,
         )
         self.status = status
@@ -77,11 +80,14 @@ class RefusedError(DeviceError):
 
 
 class SessionLostError(DeviceError):
-    """The firmware does not know the session, due to a restart or to another host on the link."""
+    """The firmware does not know the session, due to a restart or to another host on
+    the link.
+    """
 
     def __init__(self, *, where: str) -> None:
         super().__init__(
-            "the firmware lost this session: it restarted, or another host took over the link.",
+            "the firmware lost this session: it restarted, or another host took over "
+            "the link.",
             where=where,
             hint="start the session again; if this repeats, check the power supply.",
         )
@@ -94,15 +100,29 @@ class RequestLostError(DeviceTimeoutError):
 def make_timeout_error(
     command: Command, patience_s: float, *, accepted: bool, where: str
 ) -> DeviceTimeoutError:
-    """Return the error for an unanswered request; `accepted` means that its run had begun."""
+    """Return the error for an unanswered request; `accepted` means that its run had
+    begun.
+    """
     match command:
         case Command.HELLO:
             what = "no firmware answered"
-            hint = "check that the board runs Firmwright firmware, and check the baud rate."
+            hint = (
+                "check that the board runs Firmwright firmware, and check the baud "
+                "rate."
+            )
         case Command.RUN | Command.STEP:
-            what = "the run was accepted but did not end" if accepted else "no answer to run"
+            what = (
+                "the run was accepted but did not end"
+                if accepted
+                else "no answer to run"
+            )
             hint = "a large model on a slow board may need a longer time-out."
         case _:
             what = f"no answer to {command.name.lower()}"
-            hint = "the firmware hangs or the line is unreliable: reset the board and try again."
-    return DeviceTimeoutError(f"{what} within {patience_s:g} s.", where=where, hint=hint)
+            hint = (
+                "the firmware hangs or the line is unreliable: reset the board and try "
+                "again."
+            )
+    return DeviceTimeoutError(
+        f"{what} within {patience_s:g} s.", where=where, hint=hint
+    )

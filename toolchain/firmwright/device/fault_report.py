@@ -14,8 +14,34 @@ _WATCHDOG = 0x100
 """Added to the register family in a report if the watchdog restarted the firmware."""
 
 _FAULT_REGISTERS = {
-    1: ["r0", "r1", "r2", "r3", "r12", "lr", "pc", "xpsr", "cfsr", "hfsr", "mmfar", "bfar"],
-    2: ["mcause", "mepc", "mtval", "mstatus", "ra", "sp", "a0", "a1", "a2", "a3", "a4", "a5"],
+    1: [
+        "r0",
+        "r1",
+        "r2",
+        "r3",
+        "r12",
+        "lr",
+        "pc",
+        "xpsr",
+        "cfsr",
+        "hfsr",
+        "mmfar",
+        "bfar",
+    ],
+    2: [
+        "mcause",
+        "mepc",
+        "mtval",
+        "mstatus",
+        "ra",
+        "sp",
+        "a0",
+        "a1",
+        "a2",
+        "a3",
+        "a4",
+        "a5",
+    ],
     3: ["signal", "address_low", "address_high"],
     4: ["below", "distance", "changed", "address"],
 }
@@ -31,7 +57,12 @@ def _causes(text: str) -> dict[int, str]:
 
 
 _CFSR_BITS, _MCAUSES = map(_causes, read_sections(__file__, ".txt").values())
-_SIGNALS = {4: "illegal instruction", 7: "bus error", 8: "division by zero", 11: "bad address"}
+_SIGNALS = {
+    4: "illegal instruction",
+    7: "bus error",
+    8: "division by zero",
+    11: "bad address",
+}
 _STACK_FAULTS = {3, 4, 11, 12, 20}
 _ADDRESS_VALID = {"mmfar": 7, "bfar": 15}
 
@@ -40,9 +71,10 @@ _ADDRESS_VALID = {"mmfar": 7, "bfar": 15}
 class Fault:
     """A decoded fault report.
 
-    `operator` is the running operator, or None. `stack_used_bytes` is 0 if unknown. `pool` names a
-    pool whose guard bytes changed, in which case the processor did not fault. With `watchdog`, the
-    report describes the code that ran when the watchdog expired.
+    `operator` is the running operator, or None. `stack_used_bytes` is 0 if unknown.
+    `pool` names a pool whose guard bytes changed, in which case the processor did not
+    fault. With `watchdog`, the report describes the code that ran when the watchdog
+    expired.
     """
 
     registers: Mapping[str, int]
@@ -53,25 +85,35 @@ class Fault:
 
     @classmethod
     def decode(cls, payload: bytes) -> Fault:
-        family, operator, stack, *words = unpack_payload("<HHI12I", payload, "fault report")
-        names = _FAULT_REGISTERS.get(family & ~_WATCHDOG, [f"word{i}" for i in range(12)])
+        family, operator, stack, *words = unpack_payload(
+            "<HHI12I", payload, "fault report"
+        )
+        names = _FAULT_REGISTERS.get(
+            family & ~_WATCHDOG, [f"word{i}" for i in range(12)]
+        )
         return cls(
             dict(zip(names, words, strict=False)),
             None if operator == NO_OPERATOR else operator,
             0 if family & _WATCHDOG else stack,
-            payload[24:].split(b"\0")[0].decode("ascii", "replace")
-            if family == _GUARD_FAMILY
-            else "",
+            (
+                payload[24:].split(b"\0")[0].decode("ascii", "replace")
+                if family == _GUARD_FAMILY
+                else ""
+            ),
             bool(family & _WATCHDOG),
         )
 
     def register(self, *names: str) -> int | None:
         """Return the first of these registers that the processor family has."""
-        return next((self.registers[name] for name in names if name in self.registers), None)
+        return next(
+            (self.registers[name] for name in names if name in self.registers), None
+        )
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """Describe the causes in the status registers, with the faulting address if known."""
+        """Describe the causes in the status registers, with the faulting address if
+        known.
+        """
         registers = self.registers
         cfsr = registers.get("cfsr", 0)
         causes = [text for bit, text in _CFSR_BITS.items() if cfsr >> bit & 1]
@@ -79,7 +121,9 @@ class Fault:
             if cfsr >> bit & 1:
                 causes.append(f"at address 0x{registers[name]:08x}")
         if "mcause" in registers:
-            causes.append(_MCAUSES.get(registers["mcause"], f"cause {registers['mcause']}"))
+            causes.append(
+                _MCAUSES.get(registers["mcause"], f"cause {registers['mcause']}")
+            )
             causes.append(f"value 0x{registers['mtval']:08x}")
         if "signal" in registers:
             address = registers["address_high"] << 32 | registers["address_low"]
@@ -91,13 +135,13 @@ class Fault:
     def hint(self) -> str:
         if self.watchdog:
             return (
-                "increase watchdog.timeout_ms if the operator may take that long; the firmware has "
-                "restarted and can be used again."
+                "increase watchdog.timeout_ms if the operator may take that long; the "
+                "firmware has restarted and can be used again."
             )
         if self.pool:
             return (
-                "firmwright verify --board host --check-plan finds the out-of-bounds access, "
-                "except in code of backends and custom operators."
+                "firmwright verify --board host --check-plan finds the out-of-bounds "
+                "access, except in code of backends and custom operators."
             )
         cfsr = self.registers.get("cfsr", 0)
         if any(cfsr >> bit & 1 for bit in _STACK_FAULTS):
@@ -105,10 +149,14 @@ class Fault:
         if cfsr >> 19 & 1:
             return "the core lacks a required unit: check --board and the core's flags."
         if self.registers.get("mcause") == 2 or cfsr >> 16 & 1:
-            return "check that the image was made for this core, and that its flash is intact."
+            return (
+                "check that the image was made for this core, and that its flash is "
+                "intact."
+            )
         return (
-            "build with extra=-fsanitize=address for the host, or verify --check-plan, to see "
-            "whether the model or the surrounding code accesses memory out of bounds."
+            "build with extra=-fsanitize=address for the host, or verify --check-plan, "
+            "to see whether the model or the surrounding code accesses memory out of "
+            "bounds."
         )
 
     def __str__(self) -> str:
@@ -119,17 +167,27 @@ class Fault:
         if self.watchdog:
             event, why = "the watchdog expired and restarted the board", ""
         where = "" if self.operator is None else f" in operator {self.operator}"
-        values = " ".join(f"{name}=0x{value:08x}" for name, value in self.registers.items())
-        stack = f", {self.stack_used_bytes:,} bytes of stack used" if self.stack_used_bytes else ""
+        values = " ".join(
+            f"{name}=0x{value:08x}" for name, value in self.registers.items()
+        )
+        stack = (
+            f", {self.stack_used_bytes:,} bytes of stack used"
+            if self.stack_used_bytes
+            else ""
+        )
         return f"{event}{where}{why}: {values}{stack}"
 
     def _broken_guard(self) -> str:
         words = self.registers
         changed = f"{words['changed']} guard byte{'s' if words['changed'] > 1 else ''}"
         side = "before" if words["below"] else "after"
-        when = "between operators" if self.operator is None else f"during operator {self.operator}"
+        when = (
+            "between operators"
+            if self.operator is None
+            else f"during operator {self.operator}"
+        )
         return (
-            f"out-of-bounds write next to pool {self.pool!r}, detected {when}: {changed} {side} it "
-            f"changed, the nearest at distance {words['distance']}, "
-            f"address 0x{words['address']:08x}"
+            f"out-of-bounds write next to pool {self.pool!r}, detected {when}: "
+            f"{changed} {side} it changed, the nearest at distance "
+            f"{words['distance']}, address 0x{words['address']:08x}"
         )

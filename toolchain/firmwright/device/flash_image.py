@@ -15,7 +15,9 @@ _UF2_HAS_FAMILY: Final = 0x2000
 
 @dataclass(frozen=True, slots=True)
 class FlashImage:
-    """Flash contents as nonempty (address, bytes) pieces, in ascending order with gaps between."""
+    """Flash contents as nonempty (address, bytes) pieces, in ascending order with gaps
+    between.
+    """
 
     pieces: tuple[tuple[int, bytes], ...]
 
@@ -39,7 +41,9 @@ class FlashImage:
         raise UsageError(f"the image has no data at {address:#x}.")
 
     def chunks(self, most_bytes: int, align: int = 1) -> tuple[tuple[int, bytes], ...]:
-        """Split pieces into chunks of `most_bytes`, aligned to `align` by padding with 0xFF."""
+        """Split pieces into chunks of `most_bytes`, aligned to `align` by padding with
+        0xFF.
+        """
         chunks = []
         for start, data in self.pieces:
             front = start % align
@@ -93,7 +97,12 @@ def _record(line: str, where: str) -> tuple[int, int, bytes]:
         raw = bytes.fromhex(line.strip().removeprefix(":"))
     except ValueError:
         raw = b""
-    if not line.startswith(":") or len(raw) < 5 or len(raw) != raw[0] + 5 or sum(raw) & 0xFF:
+    if (
+        not line.startswith(":")
+        or len(raw) < 5
+        or len(raw) != raw[0] + 5
+        or sum(raw) & 0xFF
+    ):
         raise UsageError("this is not an Intel HEX record.", where=where)
     return raw[3], int.from_bytes(raw[1:3], "big"), raw[4:-1]
 

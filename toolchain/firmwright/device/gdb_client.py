@@ -1,4 +1,6 @@
-"""Flashing and debugging through a GDB stub, whose memory map declares which memory is flash."""
+"""Flashing and debugging through a GDB stub, whose memory map declares which memory is
+flash.
+"""
 
 import contextlib
 import re
@@ -14,11 +16,15 @@ PACKET_BYTES: Final = 1024
 _HEX_OF_ONE_BYTE: Final = 2
 _SP, _PC, _XPSR, _RISCV_PC = 13, 15, 25, 32
 _XPSR_THUMB: Final = 1 << 24
-_FLASH_REGION: Final = re.compile(r'<memory\s+type="flash"\s+start="(\w+)"\s+length="(\w+)"')
+_FLASH_REGION: Final = re.compile(
+    r'<memory\s+type="flash"\s+start="(\w+)"\s+length="(\w+)"'
+)
 
 
 class GdbClient(Closeable):
-    """A connection to a GDB stub at `HOST:PORT` or `unix:PATH`; the target must be halted."""
+    """A connection to a GDB stub at `HOST:PORT` or `unix:PATH`; the target must be
+    halted.
+    """
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
         self._address = address
@@ -27,7 +33,9 @@ class GdbClient(Closeable):
         try:
             self._packet_bytes = self._supported()
             self._flash = self._flash_regions()
-            if self._has_features:  # some stubs accept register writes only after this request
+            if (
+                self._has_features
+            ):  # some stubs accept register writes only after this request
                 self._request(b"qXfer:features:read:target.xml:0,400")
             self._request(b"?")
         except BaseException:
@@ -44,10 +52,14 @@ class GdbClient(Closeable):
         """Write the image, erasing flash first."""
         for start, data in image.pieces:
             if self._is_flash(start):
-                self._expect_ok(b"vFlashErase:%x,%x" % (start, len(data)), "erase flash")
+                self._expect_ok(
+                    b"vFlashErase:%x,%x" % (start, len(data)), "erase flash"
+                )
         for address, data in image.chunks(self._data_bytes):
             if self._is_flash(address):
-                escaped = re.sub(rb"[#$}*]", lambda match: bytes((0x7D, match[0][0] ^ 0x20)), data)
+                escaped = re.sub(
+                    rb"[#$}*]", lambda match: bytes((0x7D, match[0][0] ^ 0x20)), data
+                )
                 self._expect_ok(b"vFlashWrite:%x:" % address + escaped, "write flash")
             else:
                 self.write(address, data)
@@ -57,7 +69,9 @@ class GdbClient(Closeable):
     def verify(self, image: FlashImage) -> None:
         for address, data in image.chunks(self._data_bytes):
             hint = "flash again; if the error persists, this memory is not writable."
-            check_read_back(self.read(address, len(data)), data, address, self._address, hint)
+            check_read_back(
+                self.read(address, len(data)), data, address, self._address, hint
+            )
 
     def write(self, address: int, data: bytes) -> None:
         command = b"M%x,%x:" % (address, len(data))
@@ -74,7 +88,9 @@ class GdbClient(Closeable):
         return data
 
     def begin_cortex_m(self, vectors: int) -> None:
-        """Set stack pointer and program counter from the vector table; `close` resumes there."""
+        """Set stack pointer and program counter from the vector table; `close` resumes
+        there.
+        """
         stack = int.from_bytes(self.read(vectors, 4), "little")
         reset = int.from_bytes(self.read(vectors + 4, 4), "little")
         self._set_register(_XPSR, _XPSR_THUMB)
@@ -108,15 +124,23 @@ class GdbClient(Closeable):
 
     @property
     def _data_bytes(self) -> int:
-        """Return how many bytes fit, as hex, into a packet after the longest command."""
+        """Return how many bytes fit, as hex, into a packet after the longest
+        command.
+        """
         return max(64, (self._packet_bytes - 64) // _HEX_OF_ONE_BYTE // 64 * 64)
 
     def _supported(self) -> int:
-        answer = self._request(b"qSupported:xmlRegisters=arm,riscv").decode("ascii", "replace")
+        answer = self._request(b"qSupported:xmlRegisters=arm,riscv").decode(
+            "ascii", "replace"
+        )
         packet_size = re.search(r"PacketSize=([0-9a-fA-F]+)", answer)
         self._has_map = "qXfer:memory-map:read+" in answer
         self._has_features = "qXfer:features:read+" in answer
-        return min(int(packet_size[1], 16), 8 * PACKET_BYTES) if packet_size else PACKET_BYTES
+        return (
+            min(int(packet_size[1], 16), 8 * PACKET_BYTES)
+            if packet_size
+            else PACKET_BYTES
+        )
 
     def _flash_regions(self) -> tuple[range, ...]:
         text = b""
@@ -128,7 +152,10 @@ class GdbClient(Closeable):
             if answer[:1] == b"l":
                 break
         regions = _FLASH_REGION.findall(text.decode("ascii", "replace"))
-        return tuple(range(int(start, 0), int(start, 0) + int(size, 0)) for start, size in regions)
+        return tuple(
+            range(int(start, 0), int(start, 0) + int(size, 0))
+            for start, size in regions
+        )
 
     def _is_flash(self, address: int) -> bool:
         return any(address in region for region in self._flash)
@@ -147,7 +174,9 @@ class GdbClient(Closeable):
             raise self._refused(action, answer)
 
     def _refused(self, action: str, answer: bytes) -> DeviceError:
-        reply = answer.decode("ascii", "replace") or "with an empty packet (unsupported)"
+        reply = (
+            answer.decode("ascii", "replace") or "with an empty packet (unsupported)"
+        )
         what = f"the stub failed to {action}: it answered {reply}."
         hint = "halt the target, and check that the image is for this board."
         return DeviceError(what, where=self._address, hint=hint)
@@ -167,13 +196,17 @@ class GdbClient(Closeable):
             raise self._gone(error) from error
 
     def _receive(self) -> bytes:
-        while (packet := re.search(rb"\$([^#]*)#([0-9a-fA-F]{2})", self._received)) is None:
+        while (
+            packet := re.search(rb"\$([^#]*)#([0-9a-fA-F]{2})", self._received)
+        ) is None:
             try:
                 more = self._socket.recv(4096)
             except TimeoutError as error:
                 hint = "check that no other client is connected."
                 what = "the stub does not answer."
-                raise DeviceTimeoutError(what, where=self._address, hint=hint) from error
+                raise DeviceTimeoutError(
+                    what, where=self._address, hint=hint
+                ) from error
             except OSError as error:
                 raise self._gone(error) from error
             if not more:
@@ -216,7 +249,9 @@ def _connect(address: str, timeout_s: float) -> socket.socket:
 
 
 def _unescaped(data: bytes) -> bytes:
-    """Remove escapes and expand runs (`*` and a character repeat a byte 3 to 97 more times)."""
+    """Remove escapes and expand runs (`*` and a character repeat a byte 3 to 97 more
+    times).
+    """
     out = bytearray()
     for escape, run, byte in re.findall(rb"(?s)\}(.)|(?<=.)\*(.)|(.)", data):
         if escape:

@@ -1,4 +1,6 @@
-"""Execution of a model's C code in this process, as a shared library loaded with cffi."""
+"""Execution of a model's C code in this process, as a shared library loaded with
+cffi.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class LibraryTensor:
 
 @dataclass(frozen=True, slots=True)
 class LibraryConstants:
-    """A pool outside the library; `scope` is `external` (pointer), `port` (read) or `async`."""
+    """A pool outside the library; `scope` is `external` (pointer), `port` (read) or
+    `async`.
+    """
 
     name: str
     scope: str
@@ -46,11 +50,13 @@ class LibraryConstants:
 
 @dataclass(frozen=True, slots=True)
 class LibraryModel:
-    """The C interface of a model; `alignment` is the largest that any pool or buffer requires.
+    """The C interface of a model; `alignment` is the largest that any pool or buffer
+    requires.
 
-    `inputs_in_pools` and `outputs_in_pools` mark tensors in pools. `params` is the parameter block
-    of a model without linked constants, with `param_count` pointers into it. `state` names the
-    state buffers. Each of the `devices` executes a call when it starts.
+    `inputs_in_pools` and `outputs_in_pools` mark tensors in pools. `params` is the
+    parameter block of a model without linked constants, with `param_count` pointers
+    into it. `state` names the state buffers. Each of the `devices` executes a call when
+    it starts.
     """
 
     name: str
@@ -76,7 +82,9 @@ class LibrarySession(Closeable):
     def __init__(self, library: Path, model: LibraryModel) -> None:
         self._model = model
         self._ffi = cffi.FFI()
-        self._ffi.cdef(render_template("firmwright.device", "library.h.j2", model=model))
+        self._ffi.cdef(
+            render_template("firmwright.device", "library.h.j2", model=model)
+        )
         try:
             self._library = self._ffi.dlopen(str(library))
         except OSError as error:
@@ -100,13 +108,17 @@ class LibrarySession(Closeable):
             self._library = None
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run one inference and return the outputs in order, as flat arrays by tensor name."""
+        """Run one inference and return the outputs in order, as flat arrays by tensor
+        name.
+        """
         expected = [tensor.name for tensor in self._model.inputs]
         if sorted(inputs) != sorted(expected):
             what = f"the inputs are {sorted(inputs)}; the model has {expected}."
             raise UsageError(what, where=self._model.name)
         for tensor in self._model.inputs:
-            data = np.ascontiguousarray(inputs[tensor.name], np.dtype(tensor.dtype)).tobytes()
+            data = np.ascontiguousarray(
+                inputs[tensor.name], np.dtype(tensor.dtype)
+            ).tobytes()
             if len(data) != tensor.size_bytes:
                 raise UsageError(f"it has {len(data)} bytes.", where=tensor.name)
             self._ffi.memmove(getattr(self._in, tensor.field), data, tensor.size_bytes)
@@ -119,14 +131,16 @@ class LibrarySession(Closeable):
             statuses.append(run(self._in, self._out, self._pools, *more))
             self._is_running = False
 
-        # In a thread, since no signal is handled during a call of C. A signal that comes before
-        # the start leaves the library loaded.
+        # In a thread, since no signal is handled during a call of C. A signal that
+        # comes before the start leaves the library loaded.
         self._is_running = True
         worker = threading.Thread(target=execute, daemon=True)
         worker.start()
         worker.join()
         if statuses != [0]:
-            raise DeviceError(f"the model's run returned {statuses[0]}.", where=self._model.name)
+            raise DeviceError(
+                f"the model's run returned {statuses[0]}.", where=self._model.name
+            )
         return {tensor.name: self._read(tensor) for tensor in self._model.outputs}
 
     def reset(self) -> None:
@@ -153,7 +167,11 @@ class LibrarySession(Closeable):
         self.reset()
         if model.outputs_in_pools:
             self._function("map_io")(self._pools, self._in, self._out)
-        outside = [] if model.inputs_in_pools else [(self._in, tensor) for tensor in model.inputs]
+        outside = (
+            []
+            if model.inputs_in_pools
+            else [(self._in, tensor) for tensor in model.inputs]
+        )
         if not model.outputs_in_pools:
             outside += [(self._out, tensor) for tensor in model.outputs]
         for struct, tensor in outside:
@@ -188,25 +206,36 @@ class LibrarySession(Closeable):
             reader.wait = self._callback("int32_t(void *)", wait)
 
     def _map_devices(self) -> CData:
-        """Return the struct of devices, each of which executes a call when it starts."""
+        """Return the struct of devices, each of which executes a call when it
+        starts.
+        """
         if not self._model.devices:
             return None
         devices = self._struct("devices")
         for name in self._model.devices:
             does = self._function(f"on_{name}")
 
-            def start(context: CData, call: int, pools: CData, does: CData = does) -> int:
+            def start(
+                context: CData, call: int, pools: CData, does: CData = does
+            ) -> int:
                 does(call, pools)
                 return 0
 
             device = getattr(devices, name)
-            kind = f"int32_t(void *, uint32_t, struct {self._model.name}_workspace_pools *)"
+            kind = (
+                "int32_t(void *, uint32_t, struct "
+                f"{self._model.name}_workspace_pools *)"
+            )
             device.start = self._callback(kind, start)
-            device.wait = self._callback("int32_t(void *, uint32_t)", lambda context, call: 0)
+            device.wait = self._callback(
+                "int32_t(void *, uint32_t)", lambda context, call: 0
+            )
         return devices
 
     def _callback(self, kind: str, function: Callable[..., int]) -> CData:
-        """Return a C function that calls `function`, valid as long as the session exists."""
+        """Return a C function that calls `function`, valid as long as the session
+        exists.
+        """
         self._callbacks.append(self._ffi.callback(kind, function, error=-1))
         return self._callbacks[-1]
 

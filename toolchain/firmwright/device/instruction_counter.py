@@ -1,7 +1,8 @@
-"""Exact instruction counts from a QEMU plugin (`plugin/count.c`), compiled by the host's compiler.
+"""Exact instruction counts from a QEMU plugin (`plugin/count.c`), compiled by the
+host's compiler.
 
-The plugin counts the instructions executed during the last call of a root function, and attributes
-each to the root's instruction that caused it.
+The plugin counts the instructions executed during the last call of a root function, and
+attributes each to the root's instruction that caused it.
 """
 
 import hashlib
@@ -21,13 +22,22 @@ from firmwright.base.errors import DeviceError, ToolMissingError
 
 _SOURCE = Path(__file__).with_name("plugin") / "count.c"
 _COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = ("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
+_FLAGS = (
+    "-std=c99",
+    "-D_POSIX_C_SOURCE=200809L",
+    "-O2",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+)
 _MAGIC = 0x32637766
 _HEADER = struct.Struct("<6I")
 _STEP = np.dtype([("cpu", "<u4"), ("function", "<u4"), ("executed", "<u8", (2,))])
 _STEPS = 1 << 16
 _EVENTS = ("count", "taken", "fetch_stalls", "data_stalls", "unaligned")
-_CELL = np.dtype([("address", "<u4"), ("site", "<u4"), *((name, "<u8") for name in _EVENTS)])
+_CELL = np.dtype(
+    [("address", "<u4"), ("site", "<u4"), *((name, "<u8") for name in _EVENTS)]
+)
 _CELLS = 1 << 19
 TracedFunctions: TypeAlias = Sequence[tuple[int, int]]
 """Functions by their addresses and sizes."""
@@ -36,10 +46,11 @@ _TOOL_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class InstructionCount:
-    """Executions of an instruction, caused by the one at `site` in the root, and their events.
+    """Executions of an instruction, caused by the one at `site` in the root, and their
+    events.
 
-    `fetch_stalls` and `data_stalls` are cycles that the core waits for flash, `unaligned` the
-    additional accesses of unaligned data.
+    `fetch_stalls` and `data_stalls` are cycles that the core waits for flash,
+    `unaligned` the additional accesses of unaligned data.
     """
 
     address: int
@@ -53,7 +64,9 @@ class InstructionCount:
 
 @dataclass(frozen=True, slots=True)
 class FunctionEntry:
-    """An entry of core `cpu` into `function`, with the instruction counts of both cores."""
+    """An entry of core `cpu` into `function`, with the instruction counts of both
+    cores.
+    """
 
     cpu: int
     function: int
@@ -63,10 +76,10 @@ class FunctionEntry:
 class InstructionCounter(Closeable):
     """A file that the plugin fills with counts, read after the emulator has exited.
 
-    `argument` is the value of QEMU's `-plugin` option. The root function is at `address`,
-    `size_bytes` long. Entries into the `watched` functions are recorded for both cores. `flash`
-    holds the plugin's numbers of the simulated flash. Calls of the function at `skipped` are not
-    counted.
+    `argument` is the value of QEMU's `-plugin` option. The root function is at
+    `address`, `size_bytes` long. Entries into the `watched` functions are recorded for
+    both cores. `flash` holds the plugin's numbers of the simulated flash. Calls of the
+    function at `skipped` are not counted.
     """
 
     def __init__(
@@ -84,7 +97,12 @@ class InstructionCounter(Closeable):
         os.ftruncate(handle, size)  # a sparse file
         os.close(handle)
         self._path = Path(name)
-        parts = {"file": plugin.absolute(), "from": address, "bytes": size_bytes, "out": name}
+        parts = {
+            "file": plugin.absolute(),
+            "from": address,
+            "bytes": size_bytes,
+            "out": name,
+        }
         words = [f"{key}={value}".replace(",", ",,") for key, value in parts.items()]
         words += [f"steps={self._steps}"] if watched else []
         words += [f"flash={':'.join(map(str, flash))}"] if flash else []
@@ -100,10 +118,14 @@ class InstructionCounter(Closeable):
         return self._header()[0] == _MAGIC
 
     def read(self) -> tuple[InstructionCount, ...]:
-        """Return the nonzero counts of the root's last call, in order of first execution."""
+        """Return the nonzero counts of the root's last call, in order of first
+        execution.
+        """
         magic, count, entries, overflow, _, _ = self._header()
         if magic != _MAGIC or not entries:
-            raise DeviceError("the function to be counted was never called.", where="QEMU's plugin")
+            raise DeviceError(
+                "the function to be counted was never called.", where="QEMU's plugin"
+            )
         if overflow:
             what = "the code has too many instructions to count each."
             raise DeviceError(what, where="QEMU's plugin")
@@ -130,7 +152,9 @@ def build_counter_plugin(folder: Path) -> Path:
     if compiler is None:
         what = "counting requires a C compiler for this machine."
         raise ToolMissingError(what, hint="apt install gcc.")
-    sources = b"".join(path.read_bytes() for path in sorted(_SOURCE.parent.glob("*.[ch]")))
+    sources = b"".join(
+        path.read_bytes() for path in sorted(_SOURCE.parent.glob("*.[ch]"))
+    )
     key = hashlib.sha256(" ".join(_FLAGS).encode() + sources).hexdigest()[:16]
     library = folder / f"count-{key}.so"
     if library.is_file():
@@ -148,7 +172,9 @@ def build_counter_plugin(folder: Path) -> Path:
 def check_plugin_support(program: str) -> None:
     path = find_program(program)
     if path is None:
-        raise ToolMissingError(f"{program} is not installed.", hint="apt install qemu-system.")
+        raise ToolMissingError(
+            f"{program} is not installed.", hint="apt install qemu-system."
+        )
     _, options = run_program([path, "--help"], program, timeout_s=_TOOL_TIMEOUT_S)
     if "\n-plugin " not in options:
         hint = "use a QEMU configured with --enable-plugins, such as Debian's."

@@ -1,4 +1,6 @@
-"""Execution of a library with access tracing, which detects violations of the memory plan."""
+"""Execution of a library with access tracing, which detects violations of the memory
+plan.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ _OUTSIDE, _UNWRITTEN = 0, 1
 
 
 class AccessTracingSession(LibrarySession):
-    """A library session that checks every memory access; buffers in `kept` must survive a run."""
+    """A library session that checks every memory access; buffers in `kept` must survive
+    a run.
+    """
 
     def __init__(
         self,
@@ -47,7 +51,11 @@ class AccessTracingSession(LibrarySession):
         kept: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(library, model)
-        self._buffers, self._operators, self._kept = tuple(buffers), tuple(operators), kept
+        self._buffers, self._operators, self._kept = (
+            tuple(buffers),
+            tuple(operators),
+            kept,
+        )
         self._watch = cffi.FFI()
         self._watch.cdef(_DECLARATIONS)
         self._watcher = self._watch.dlopen(str(library))
@@ -72,7 +80,11 @@ class AccessTracingSession(LibrarySession):
         results = super().run(inputs)
         outputs = self._model.outputs if self._model.outputs_in_pools else ()
         intact = sorted(self._kept) if self._model.outputs_in_pools else []
-        for name in (*(tensor.field for tensor in outputs), *intact, *self._model.state):
+        for name in (
+            *(tensor.field for tensor in outputs),
+            *intact,
+            *self._model.state,
+        ):
             self._touch(name, write=False)
         fault = self._watch.new("struct fwr_access_violation *")
         count = self._watcher.fwr_access_violations(fault)
@@ -82,7 +94,10 @@ class AccessTracingSession(LibrarySession):
 
     def _describe(self, entry: CData, pool: str, size_bytes: int) -> None:
         mine = [(n, b) for n, b in enumerate(self._buffers, 1) if b.pool == pool]
-        buffer, planned = np.zeros(size_bytes, np.uint16), np.zeros(size_bytes, np.uint32)
+        buffer, planned = (
+            np.zeros(size_bytes, np.uint16),
+            np.zeros(size_bytes, np.uint32),
+        )
         for number, each in mine:
             end = each.offset + each.size_bytes
             buffer[each.offset : end] = number
@@ -114,18 +129,29 @@ class AccessTracingSession(LibrarySession):
         more = f" ({count - 1:,} more such accesses)" if count > 1 else ""
         place = self._place(pool, fault.byte)
         if fault.kind == _OUTSIDE:
-            return f"{operator} accesses pool {pool} outside its buffers: {place}{more}."
+            return (
+                f"{operator} accesses pool {pool} outside its buffers: {place}{more}."
+            )
         if fault.kind == _UNWRITTEN:
             return f"{operator} reads {place}, which has not been written{more}."
         owner = self._buffers[fault.owner - 1].name
         writer = self._by(fault.writer)
-        return f"{operator} reads {place}, which {writer} has overwritten with {owner}{more}."
+        return (
+            f"{operator} reads {place}, which {writer} has overwritten with "
+            f"{owner}{more}."
+        )
 
     def _by(self, operator: int) -> str:
-        return f"operator {operator} ({self._operators[operator]})" if operator >= 0 else "the run"
+        return (
+            f"operator {operator} ({self._operators[operator]})"
+            if operator >= 0
+            else "the run"
+        )
 
     def _place(self, pool: str, byte: int) -> str:
-        """Describe a byte relative to the buffer that contains it, or the last one before it."""
+        """Describe a byte relative to the buffer that contains it, or the last one
+        before it.
+        """
         below = [b for b in self._buffers if b.pool == pool and b.offset <= byte]
         if not below:
             return f"byte {byte}"

@@ -1,4 +1,6 @@
-"""The link's little-endian messages (runtime_c/ABI.md): frames with COBS and CRC-32, payloads."""
+"""The link's little-endian messages (runtime_c/ABI.md): frames with COBS and CRC-32,
+payloads.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ DTYPE_NAMES = dict(enumerate(_DTYPES.split(), 1))
 """numpy's names by the values of fwr.h's enum fwr_dtype."""
 
 
-# ---- Frames ---------------------------------------------------------------------------------
+# ---- Frames --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +132,12 @@ def cobs_decode(data: bytes) -> bytes | None:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """Return the stuffed frame with CRC-32, between zeros that end noise and expose damage."""
-    header = struct.pack("<HHBb", frame.session, frame.sequence, frame.kind, frame.status)
+    """Return the stuffed frame with CRC-32, between zeros that end noise and expose
+    damage.
+    """
+    header = struct.pack(
+        "<HHBb", frame.session, frame.sequence, frame.kind, frame.status
+    )
     body = header + frame.payload
     return b"\0" + cobs_encode(body + struct.pack("<I", zlib.crc32(body))) + b"\0\0"
 
@@ -155,15 +161,19 @@ class FrameReader:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[Frame | None]:
-        """Return the frames that the received bytes complete; a damaged frame is None."""
+        """Return the frames that the received bytes complete; a damaged frame is
+        None.
+        """
         *ended, rest = (self._pending + data).split(b"\0")
         if len(rest) > _ENCODED_MAX_BYTES:
-            rest = rest[-_ENCODED_MAX_BYTES:]  # too long for a frame; keep memory bounded
+            rest = rest[
+                -_ENCODED_MAX_BYTES:
+            ]  # too long for a frame; keep memory bounded
         self._pending = bytearray(rest)
         return [decode_frame(bytes(block)) for block in ended if block]
 
 
-# ---- Requests -------------------------------------------------------------------------------
+# ---- Requests ------------------------------------------------------------------------
 
 
 _REQUEST_LAYOUTS = {
@@ -171,7 +181,8 @@ _REQUEST_LAYOUTS = {
     Command.TENSOR: "<BH",  # 1 for an output, index
     Command.WRITE_INPUT: "<HI",  # index, offset, then the data
     Command.WRITE_PARAMS: "<I",  # offset, then the data
-    Command.RUN: "<IB",  # number of runs, flags, then optionally the operator to pause after
+    # number of runs, flags, then optionally the operator to pause after
+    Command.RUN: "<IB",
     Command.READ_OUTPUT: "<HIH",  # index, offset, size
     Command.PROFILE_READ: "<HH",  # first operator, number of operators
     Command.BAUD: "<I",
@@ -185,12 +196,14 @@ def pack_request(command: Command, *fields: int) -> bytes:
 
 
 def run_request(count: int, *, checksums: bool, tap: int | None = None) -> bytes:
-    """Return the payload that starts `count` runs, which pause after operator `tap` if given."""
+    """Return the payload that starts `count` runs, which pause after operator `tap` if
+    given.
+    """
     plain = pack_request(Command.RUN, count, RUN_CHECKSUMS if checksums else 0)
     return plain if tap is None else plain + struct.pack("<H", tap)
 
 
-# ---- Answers --------------------------------------------------------------------------------
+# ---- Answers -------------------------------------------------------------------------
 
 
 def _require_size(payload: bytes, size_bytes: int, what: str) -> None:
@@ -209,7 +222,9 @@ def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The firmware's description of itself, in the order of the payload; `profile` is 0 or 1."""
+    """The firmware's description of itself, in the order of the payload; `profile` is 0
+    or 1.
+    """
 
     link_version: int
     abi: int
@@ -229,14 +244,19 @@ class Hello:
 
     @classmethod
     def decode(cls, payload: bytes) -> Hello:
-        """Decode an answer's payload; both versions are checked before anything else."""
+        """Decode an answer's payload; both versions are checked before anything
+        else.
+        """
         if len(payload) >= 4:
             version, abi = struct.unpack_from("<HH", payload)
             if (version, abi) != (LINK_VERSION, ABI):
                 raise DeviceError(
                     f"the firmware has link version {version} and ABI {abi}; "
                     f"this firmwright requires {LINK_VERSION} and {ABI}.",
-                    hint="rebuild and flash the firmware with this version of firmwright.",
+                    hint=(
+                        "rebuild and flash the firmware with this version of "
+                        "firmwright."
+                    ),
                 )
         return cls(*unpack_payload("<HH16sHHHHHHIIIIIH", payload, "hello"))
 
@@ -256,7 +276,9 @@ class RunAnswer:
 
 
 def decode_operators(payload: bytes, count: int) -> list[tuple[int, int, int]]:
-    """Return ticks, calls and checksum of operators over the runs of the last request."""
+    """Return ticks, calls and checksum of operators over the runs of the last
+    request.
+    """
     _require_size(payload, OPERATOR_BYTES * count, "profile")
     return list(struct.iter_unpack("<QII", payload))
 
@@ -265,8 +287,12 @@ def decode_tensor(payload: bytes) -> tuple[str, int]:
     """Return the numpy dtype name and the size in bytes of a tensor."""
     code, size_bytes = unpack_payload("<BI", payload, "tensor description")
     if code not in DTYPE_NAMES:
-        raise DeviceError(f"the firmware describes a tensor of unknown dtype code {code}.")
+        raise DeviceError(
+            f"the firmware describes a tensor of unknown dtype code {code}."
+        )
     if size_bytes % np.dtype(DTYPE_NAMES[code]).itemsize:
-        what = f"the firmware describes {size_bytes} bytes of {DTYPE_NAMES[code]} values."
+        what = (
+            f"the firmware describes {size_bytes} bytes of {DTYPE_NAMES[code]} values."
+        )
         raise DeviceError(what)
     return DTYPE_NAMES[code], size_bytes

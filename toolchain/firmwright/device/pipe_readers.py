@@ -16,13 +16,17 @@ class SelectPipeReader:
         self._pipe = pipe
 
     def read(self, limit: int, timeout_s: float) -> bytes | None:
-        """Return up to `limit` bytes, b"" after the timeout, or None at the end of the stream."""
+        """Return up to `limit` bytes, b"" after the timeout, or None at the end of the
+        stream.
+        """
         ready, _, _ = select.select([self._pipe], [], [], timeout_s)
         return (os.read(self._pipe.fileno(), limit) or None) if ready else b""
 
 
 class ThreadPipeReader:
-    """A `SelectPipeReader` for Windows; its daemon thread ends when the child closes the pipe."""
+    """A `SelectPipeReader` for Windows; its daemon thread ends when the child closes
+    the pipe.
+    """
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pieces: queue.SimpleQueue[bytes] = queue.SimpleQueue()

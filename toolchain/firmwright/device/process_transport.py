@@ -1,4 +1,6 @@
-"""A child process as a transport, by stdin and stdout or a pseudo terminal, for one thread."""
+"""A child process as a transport, by stdin and stdout or a pseudo terminal, for one
+thread.
+"""
 
 import atexit
 import contextlib
@@ -12,7 +14,12 @@ from pathlib import Path
 
 from firmwright.base.child_process import Word, kill_process, start_process
 from firmwright.base.closeable import Closeable
-from firmwright.base.errors import DeviceError, DeviceTimeoutError, ToolMissingError, UsageError
+from firmwright.base.errors import (
+    DeviceError,
+    DeviceTimeoutError,
+    ToolMissingError,
+    UsageError,
+)
 from firmwright.device.pipe_readers import make_pipe_reader
 from firmwright.device.pipe_writers import make_pipe_writer
 
@@ -22,7 +29,9 @@ _WRITE_TIMEOUT_S = 20.0
 
 
 class ProcessTransport:
-    """A child process; `environment` holds additional variables, and errors contain `name`."""
+    """A child process; `environment` holds additional variables, and errors contain
+    `name`.
+    """
 
     def __init__(
         self,
@@ -101,7 +110,9 @@ class ProcessTransport:
         else:
             ending = f"ended with exit code {code}"
         what = f"the process {ending} during a session.{self._last_words()}"
-        return DeviceError(what, where=self.name, hint=self._hint or "start the session again.")
+        return DeviceError(
+            what, where=self.name, hint=self._hint or "start the session again."
+        )
 
     def _last_words(self) -> str:
         if self._stderr.closed:
@@ -113,10 +124,12 @@ class ProcessTransport:
 
 
 class PtyProcess(Closeable):
-    """Firmware with the pseudo terminal `name` as UART, which stays open between clients.
+    """Firmware with the pseudo terminal `name` as UART, which stays open between
+    clients.
 
-    `command` gets the terminal's file descriptor, which the process inherits. The terminal is also
-    the standard input and, without `drops_output`, the standard output.
+    `command` gets the terminal's file descriptor, which the process inherits. The
+    terminal is also the standard input and, without `drops_output`, the standard
+    output.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """QEMU as a transport; the board's UART is the emulator's stdin and stdout.
 
-A link in memory is accessed over the emulator's GDB stub. One instruction takes one nanosecond of
-virtual time (`-icount shift=0`), so counts are exact, unless the emulator keeps pace with the host
-(decision 0002).
+A link in memory is accessed over the emulator's GDB stub. One instruction takes one
+nanosecond of virtual time (`-icount shift=0`), so counts are exact, unless the emulator
+keeps pace with the host (decision 0002).
 """
 
 import shutil
@@ -20,7 +20,10 @@ from firmwright.device.gdb_client import GdbClient
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.rtt_transport import RttTransport
 
-PACKAGES = {"qemu-system-arm": "qemu-system-arm", "qemu-system-riscv32": "qemu-system-misc"}
+PACKAGES = {
+    "qemu-system-arm": "qemu-system-arm",
+    "qemu-system-riscv32": "qemu-system-misc",
+}
 _START_S: Final = 10.0
 PACE_MAX: Final = 10
 """The limit of QEMU's `-icount shift`."""
@@ -28,14 +31,16 @@ PACE_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class QemuCommand:
-    """The emulator, machine and image; `extra` holds further arguments such as `-cpu` or `-bios`.
+    """The emulator, machine and image; `extra` holds further arguments such as `-cpu`
+    or `-bios`.
 
-    `plugin` is the argument of `-plugin` (see instruction_counter.py). `loads` are copied into
-    memory before the firmware starts. `gdb` is the path of a debugger's socket, for which the
-    processor waits; an image is then optional. Without `has_uart`, the link uses memory. With
-    `pace`, an instruction takes 2^pace nanoseconds, and virtual time is not ahead of the host's.
-    `terminal` is an inherited descriptor of a terminal for the link, otherwise standard input and
-    output. A paced emulator writes warnings to its standard output when the host is too slow.
+    `plugin` is the argument of `-plugin` (see instruction_counter.py). `loads` are
+    copied into memory before the firmware starts. `gdb` is the path of a debugger's
+    socket, for which the processor waits; an image is then optional. Without
+    `has_uart`, the link uses memory. With `pace`, an instruction takes 2^pace
+    nanoseconds, and virtual time is not ahead of the host's. `terminal` is an inherited
+    descriptor of a terminal for the link, otherwise standard input and output. A paced
+    emulator writes warnings to its standard output when the host is too slow.
     """
 
     machine: str
@@ -73,7 +78,9 @@ class QemuCommand:
 
 
 def _loader(load: PreloadedMemory) -> str:
-    """Return the argument of QEMU's generic loader; commas in values are written twice."""
+    """Return the argument of QEMU's generic loader; commas in values are written
+    twice.
+    """
     file = str(load.file.absolute()).replace(",", ",,")
     return f"loader,file={file},addr={load.address:#x},force-raw=on"
 
@@ -82,7 +89,9 @@ def start_qemu(command: QemuCommand) -> ProcessTransport:
     if find_program(command.program) is None:
         package = PACKAGES.get(command.program, command.program)
         what = f"{command.program} is not installed."
-        raise ToolMissingError(what, where=command.machine, hint=f"apt install {package}.")
+        raise ToolMissingError(
+            what, where=command.machine, hint=f"apt install {package}."
+        )
     return ProcessTransport(
         command.arguments(),
         name=f"{command.program} -machine {command.machine}",
@@ -118,7 +127,9 @@ class QemuRttTransport(RttTransport):
 def open_qemu_rtt(command: QemuCommand, board: Board) -> QemuRttTransport:
     folder = tempfile.mkdtemp(prefix="firmwright-")
     gdb = str(Path(folder) / "gdb")
-    return QemuRttTransport(start_qemu(replace(command, gdb=gdb, has_uart=False)), folder, board)
+    return QemuRttTransport(
+        start_qemu(replace(command, gdb=gdb, has_uart=False)), folder, board
+    )
 
 
 def _connect(address: str) -> GdbClient:

@@ -1,6 +1,7 @@
 """Reliable requests over an unreliable transport.
 
-Numbered requests are repeated, but executed once; the firmware sends a lost answer again.
+Numbered requests are repeated, but executed once; the firmware sends a lost answer
+again.
 """
 
 import contextlib
@@ -22,7 +23,9 @@ _SEQUENCES = 1 << 16
 _SPLIT_AFTER_LOSSES = 4
 _CALL_BACK_AFTER_LOSSES = 6
 _CALL_BACK_BYTES = 700
-"""More bytes than firmware accepts at a wrong rate before it restores the initial rate."""
+"""More bytes than firmware accepts at a wrong rate before it restores the initial
+rate.
+"""
 
 FaultExplainer = Callable[[Fault], str]
 Clock = Callable[[], float]
@@ -59,7 +62,9 @@ class RequestChannel:
 
     @contextlib.contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Limit the time of all requests of a block, each of which has its own limit."""
+        """Limit the time of all requests of a block, each of which has its own
+        limit.
+        """
         before, self._end = self._end, min(self._end, self._clock() + seconds)
         try:
             yield
@@ -69,15 +74,16 @@ class RequestChannel:
     def _deadline(self, seconds: float) -> float:
         return min(self._clock() + seconds, self._end)
 
-    # ---- One at a time ----------------------------------------------------------------------
+    # ---- One at a time ---------------------------------------------------------------
 
     def request(
         self, command: Command, *fields: int, data: bytes = b"", may_split: bool = False
     ) -> bytes:
         """Send a request of `fields` and `data`, and return the answer's payload.
 
-        Raise RefusedError, SessionLostError, FaultError, DeviceTimeoutError, DeviceError if the
-        transport is closed, and RequestLostError after repeated losses if `may_split`.
+        Raise RefusedError, SessionLostError, FaultError, DeviceTimeoutError,
+        DeviceError if the transport is closed, and RequestLostError after repeated
+        losses if `may_split`.
         """
         payload = link.pack_request(command, *fields) + data
         return self.request_frame(command, payload, may_split=may_split).payload
@@ -85,7 +91,9 @@ class RequestChannel:
     def request_frame(
         self, command: Command, payload: bytes = b"", *, may_split: bool = False
     ) -> Frame:
-        """Send a request like `request` and return the answer frame, with status OK or PAUSED."""
+        """Send a request like `request` and return the answer frame, with status OK or
+        PAUSED.
+        """
         answer = self._exchange(self._next(command, payload), may_split)
         self._require_ok(answer, command)
         return answer
@@ -104,7 +112,9 @@ class RequestChannel:
                 where = self._transport.name
                 raise errors.RefusedError(command, status, answer.payload, where=where)
 
-    def _exchange(self, frame: Frame, may_split: bool, patience_s: float | None = None) -> Frame:
+    def _exchange(
+        self, frame: Frame, may_split: bool, patience_s: float | None = None
+    ) -> Frame:
         command = Command(frame.kind)
         deadline = self._deadline(patience_s or self._timeouts.of(command))
         losses, accepted = 0, False
@@ -116,7 +126,9 @@ class RequestChannel:
             sent = self._clock()
             if answer is None:
                 self._transport.write(encoded)
-                answer = self._await([frame], min(sent + self._wait_s(losses), deadline))
+                answer = self._await(
+                    [frame], min(sent + self._wait_s(losses), deadline)
+                )
             if answer is not None and answer.status == Status.BUSY:
                 accepted = True
                 until = min(self._clock() + self._timeouts.last_wait_s, deadline)
@@ -126,11 +138,16 @@ class RequestChannel:
                 self._note(command, self._clock() - sent)
                 return answer
             losses += 1
-            self._note_loss(command, losses, deadline, accepted=accepted, may_split=may_split)
+            self._note_loss(
+                command, losses, deadline, accepted=accepted, may_split=may_split
+            )
 
     def _clear_line(self, requests: Sequence[Frame], losses: int) -> Frame | None:
-        """After a loss, end a partial frame in the firmware's receiver and wait for its report."""
-        # A receiver without FIFO drops bytes while it reports, so nothing may be sent meanwhile.
+        """After a loss, end a partial frame in the firmware's receiver and wait for its
+        report.
+        """
+        # A receiver without FIFO drops bytes while it reports, so nothing may be sent
+        # meanwhile.
         if not losses:
             return None
         self._transport.write(b"\0")
@@ -138,7 +155,9 @@ class RequestChannel:
         return self._await(requests, self._clock() + grace_s)
 
     def _wait_s(self, losses: int) -> float:
-        """Return the delay before the next repetition, based on the last answer time."""
+        """Return the delay before the next repetition, based on the last answer
+        time.
+        """
         first = max(self._timeouts.first_wait_s, 2 * self._usual_s)
         return min(first * 1.5**losses, self._timeouts.last_wait_s)
 
@@ -147,7 +166,13 @@ class RequestChannel:
             self._usual_s = took_s
 
     def _note_loss(
-        self, command: Command, losses: int, deadline: float, *, accepted: bool, may_split: bool
+        self,
+        command: Command,
+        losses: int,
+        deadline: float,
+        *,
+        accepted: bool,
+        may_split: bool,
     ) -> None:
         """Count a loss; raise an error if the request must not be repeated."""
         where = self._transport.name
@@ -156,11 +181,15 @@ class RequestChannel:
             self._go_back()
         if self._clock() >= deadline:
             patience_s = self._timeouts.of(command)
-            raise errors.make_timeout_error(command, patience_s, accepted=accepted, where=where)
+            raise errors.make_timeout_error(
+                command, patience_s, accepted=accepted, where=where
+            )
         if may_split and losses >= _SPLIT_AFTER_LOSSES:
-            raise errors.RequestLostError("a request was lost several times.", where=where)
+            raise errors.RequestLostError(
+                "a request was lost several times.", where=where
+            )
 
-    # ---- Several at a time ------------------------------------------------------------------
+    # ---- Several at a time -----------------------------------------------------------
 
     def stream(
         self,
@@ -175,8 +204,9 @@ class RequestChannel:
     ) -> Iterator[tuple[int, bytes]]:
         """Transfer the bytes [begin, end) in pieces; yield the size and answer of each.
 
-        `make(offset, size)` returns a request's payload. At most `window_bytes`, but at least one
-        request, are in flight. After a loss, these are repeated under new numbers.
+        `make(offset, size)` returns a request's payload. At most `window_bytes`, but at
+        least one request, are in flight. After a loss, these are repeated under new
+        numbers.
         """
         flying: deque[tuple[Frame, int, int]] = deque()
         sent, losses = begin, 0
@@ -188,7 +218,10 @@ class RequestChannel:
                 size = min(piece_bytes, end - sent)
                 frame = self._next(command, make(sent, size))
                 encoded = link.encode_frame(frame)
-                if flying and sum(one[2] for one in flying) + len(encoded) > window_bytes:
+                if (
+                    flying
+                    and sum(one[2] for one in flying) + len(encoded) > window_bytes
+                ):
                     self._sequence = (self._sequence - 1) % _SEQUENCES
                     break
                 self._transport.write(encoded)
@@ -209,28 +242,35 @@ class RequestChannel:
             if answer is not None and answer.status == Status.SESSION:
                 raise errors.SessionLostError(where=self._transport.name)
             losses += 1
-            self._note_loss(command, losses, deadline, accepted=False, may_split=may_split)
+            self._note_loss(
+                command, losses, deadline, accepted=False, may_split=may_split
+            )
             flying.clear()
             sent, window_bytes = begin, window_bytes // 2
 
-    # ---- Receiving --------------------------------------------------------------------------
+    # ---- Receiving -------------------------------------------------------------------
 
     def _await(self, requests: Sequence[Frame], until: float) -> Frame | None:
-        """Wait for the answer to one of `requests`; return None when they must be repeated."""
+        """Wait for the answer to one of `requests`; return None when they must be
+        repeated.
+        """
         while True:
             while self._received:
                 frame = self._received.popleft()
                 if frame is None or frame.kind == link.KIND_DAMAGED:
                     until = min(until, self._clock() + self._timeouts.damage_grace_s)
                 elif frame.kind == link.KIND_STARTED:
-                    # The firmware lost this session and will report that on the next request.
+                    # The firmware lost this session and will report that on the next
+                    # request.
                     until = min(until, self._clock() + self._timeouts.started_grace_s)
                 elif self._answers(frame, requests):
                     return frame
             left_s = until - self._clock()
             if left_s <= 0:
                 return None
-            self._received.extend(self._reader.feed(self._transport.read(_READ_BYTES, left_s)))
+            self._received.extend(
+                self._reader.feed(self._transport.read(_READ_BYTES, left_s))
+            )
 
     def _answers(self, frame: Frame, requests: Sequence[Frame]) -> bool:
         """Return whether a frame answers one of `requests` of this session."""
@@ -245,10 +285,12 @@ class RequestChannel:
             for request in requests
         )
 
-    # ---- The line's rate --------------------------------------------------------------------
+    # ---- The line's rate -------------------------------------------------------------
 
     def change_baud(self, baud: int) -> bool:
-        """Change the baud rate and return whether it works; else both sides keep the old one."""
+        """Change the baud rate and return whether it works; else both sides keep the
+        old one.
+        """
         if not has_baud(self._transport):
             return False
         try:
@@ -258,7 +300,9 @@ class RequestChannel:
         self._transport.set_baud(baud)
         try:
             hello = self._next(Command.HELLO, b"")
-            self._require_ok(self._exchange(hello, False, self._timeouts.baud_s), Command.HELLO)
+            self._require_ok(
+                self._exchange(hello, False, self._timeouts.baud_s), Command.HELLO
+            )
         except DeviceTimeoutError:
             self._go_back()
             self.request(Command.HELLO)

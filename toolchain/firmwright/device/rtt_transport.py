@@ -1,6 +1,7 @@
 """The link through memory: ring buffers accessed through a GDB stub (`console_rtt.c`).
 
-A stub halts its target for each access. For servers with an RTT port, use `socket://` instead.
+A stub halts its target for each access. For servers with an RTT port, use `socket://`
+instead.
 """
 
 import struct
@@ -12,7 +13,9 @@ from firmwright.device.gdb_client import GdbClient
 
 _ID: Final = b"SEGGER RTT\0\0\0\0\0\0"
 _UP, _DOWN = 24, 48
-"""The offsets of the channels; each has six words: name, buffer, size, write, read, flags."""
+"""The offsets of the channels; each has six words: name, buffer, size, write, read,
+flags.
+"""
 _WRITE, _READ = 12, 16
 _SEARCHED_BYTES: Final = 1 << 16
 _PIECE_BYTES: Final = 4096
@@ -22,9 +25,13 @@ _PAUSE_S: Final = 0.002
 
 
 class RttTransport:
-    """A byte stream over RTT ring buffers in a target's memory; owns `stub` and closes it."""
+    """A byte stream over RTT ring buffers in a target's memory; owns `stub` and closes
+    it.
+    """
 
-    def __init__(self, stub: GdbClient, ram_start: int, ram_bytes: int, name: str) -> None:
+    def __init__(
+        self, stub: GdbClient, ram_start: int, ram_bytes: int, name: str
+    ) -> None:
         self._stub = stub
         self.name = name
         self._waiting = b""
@@ -61,7 +68,9 @@ class RttTransport:
             self._stub.close()
 
     def _find(self, start: int, size_bytes: int) -> int:
-        """Return the address of the control block, running the target until the block exists."""
+        """Return the address of the control block, running the target until the block
+        exists.
+        """
         deadline = time.monotonic() + _START_S
         while True:
             self._stub.go()
@@ -79,7 +88,9 @@ class RttTransport:
     def _search(self, start: int, size_bytes: int) -> int | None:
         text = b""
         for offset in range(0, size_bytes, _PIECE_BYTES):
-            text += self._read_bytes(start + offset, min(_PIECE_BYTES, size_bytes - offset))
+            text += self._read_bytes(
+                start + offset, min(_PIECE_BYTES, size_bytes - offset)
+            )
             at = text.find(_ID)
             if at >= 0:
                 return start + at
@@ -87,7 +98,9 @@ class RttTransport:
 
     def _read_bytes(self, address: int, size_bytes: int) -> bytes:
         pieces = range(0, size_bytes, 256)
-        return b"".join(self._stub.read(address + i, min(256, size_bytes - i)) for i in pieces)
+        return b"".join(
+            self._stub.read(address + i, min(256, size_bytes - i)) for i in pieces
+        )
 
     def _channel(self, at: int) -> tuple[int, int, int, int]:
         words = struct.unpack("<6I", self._stub.read(self._block + at, 24))

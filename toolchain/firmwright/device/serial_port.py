@@ -12,7 +12,9 @@ from firmwright.base.errors import DeviceError, UsageError
 DEFAULT_BAUD = 115200
 WRITE_TIMEOUT_S = 10.0
 _GONE: tuple[type[Exception], ...] = (serial.SerialException, OSError)
-"""The errors that a disconnected port raises; on POSIX, draining raises termios.error."""
+"""The errors that a disconnected port raises; on POSIX, draining raises
+termios.error.
+"""
 with contextlib.suppress(ImportError):
     import termios
 
@@ -21,7 +23,9 @@ with contextlib.suppress(ImportError):
 
 @dataclass(frozen=True, slots=True)
 class SerialPortInfo:
-    """A serial port: name, "vendor:product" in hexadecimal, serial number and description."""
+    """A serial port: name, "vendor:product" in hexadecimal, serial number and
+    description.
+    """
 
     name: str
     usb: str
@@ -41,7 +45,9 @@ def usb_ports() -> tuple[SerialPortInfo, ...]:
     for port in list_ports.comports():
         if port.vid is not None and port.pid is not None:
             usb, number = f"{port.vid:04x}:{port.pid:04x}", port.serial_number or ""
-            ports.append(SerialPortInfo(port.device, usb, number, port.description or ""))
+            ports.append(
+                SerialPortInfo(port.device, usb, number, port.description or "")
+            )
     return tuple(sorted(ports, key=lambda port: port.name))
 
 
@@ -51,7 +57,9 @@ def find_serial_port(
     ports: Sequence[SerialPortInfo],
     choose: PortChooser | None = None,
 ) -> str:
-    """Return the only port with a USB id in `usb`; among several, `choose` selects one."""
+    """Return the only port with a USB id in `usb`; among several, `choose` selects
+    one.
+    """
     if not usb:
         what = "the board needs a serial port, and none was given."
         raise UsageError(what, where=board, hint="give the port: --port /dev/ttyACM0.")
@@ -70,12 +78,15 @@ def find_serial_port(
 
 
 class SerialTransport:
-    """An exclusively opened port or another URL that pyserial supports (`socket://HOST:PORT`).
+    """An exclusively opened port or another URL that pyserial supports
+    (`socket://HOST:PORT`).
 
     `parity` "E" selects even parity, which some boot ROMs require.
     """
 
-    def __init__(self, url: str, *, baud: int = DEFAULT_BAUD, parity: str = "N") -> None:
+    def __init__(
+        self, url: str, *, baud: int = DEFAULT_BAUD, parity: str = "N"
+    ) -> None:
         self.name = url
         self._baud = baud
         try:
@@ -95,8 +106,10 @@ class SerialTransport:
             raise DeviceError(
                 f"the port cannot be opened: {error}.",
                 where=url,
-                hint="check the cable and the name; `ls /dev/tty*` lists ports, and on Linux the "
-                "user must be in the group that owns it (dialout).",
+                hint=(
+                    "check the cable and the name; `ls /dev/tty*` lists ports, and on "
+                    "Linux the user must be in the group that owns it (dialout)."
+                ),
             ) from error
 
     def read(self, limit: int, timeout_s: float) -> bytes:
@@ -127,8 +140,8 @@ class SerialTransport:
             raise self._gone(error) from error
 
     def close(self) -> None:
-        # pyserial shuts a socket down before closing it. If the other side has disconnected,
-        # it leaves the socket open.
+        # pyserial shuts a socket down before closing it. If the other side has
+        # disconnected, it leaves the socket open.
         left_open = getattr(self._port, "_socket", None)
         self._port.close()
         if left_open is not None:

@@ -1,4 +1,6 @@
-"""Sessions with running firmware: write inputs, run, measure, read the outputs of these inputs."""
+"""Sessions with running firmware: write inputs, run, measure, read the outputs of these
+inputs.
+"""
 
 import contextlib
 import time
@@ -12,7 +14,12 @@ from firmwright.base.closeable import Closeable
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import DeviceError, UsageError
 from firmwright.device import link_protocol as link
-from firmwright.device.errors import RefusedError, RequestLostError, SessionLostError, Timeouts
+from firmwright.device.errors import (
+    RefusedError,
+    RequestLostError,
+    SessionLostError,
+    Timeouts,
+)
 from firmwright.device.link_protocol import Command, Status, TextKind
 from firmwright.device.request_channel import Clock, FaultExplainer, RequestChannel
 from firmwright.device.transport import Transport
@@ -22,7 +29,9 @@ Arrays = Mapping[str, Array]
 _PAYLOAD_MIN_BYTES = 32
 _DATA_HEADER_BYTES = 6  # longest header before data in a payload
 _GREETING_LIMITS = 10
-"""The greeting, with all names and sizes, may take this multiple of one request's limit."""
+"""The greeting, with all names and sizes, may take this multiple of one request's
+limit.
+"""
 _SLOWEST_BYTES_PER_S = 64
 """A transfer at a lower rate ends with an error even if every piece arrives in time."""
 _NAMES_MAX_BYTES = 1 << 20
@@ -63,7 +72,9 @@ class DeviceInfo(link.Hello):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The cost of some runs in the counter's unit (`DeviceInfo.counter_unit`), rounded."""
+    """The cost of some runs in the counter's unit (`DeviceInfo.counter_unit`),
+    rounded.
+    """
 
     runs: int
     total: int
@@ -72,7 +83,9 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCount:
-    """The cost of one operator over the last runs; the checksum is 0 unless requested."""
+    """The cost of one operator over the last runs; the checksum is 0 unless
+    requested.
+    """
 
     count: int
     calls: int
@@ -92,11 +105,15 @@ class Session(Closeable):
         explain: FaultExplainer | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """Greet the firmware; close the transport if that fails or the model id differs."""
+        """Greet the firmware; close the transport if that fails or the model id
+        differs.
+        """
         self._transport = transport
         self._timeouts = timeouts or Timeouts()
         self._clock = clock
-        self._line = RequestChannel(transport, self._timeouts, clock=clock, explain=explain)
+        self._line = RequestChannel(
+            transport, self._timeouts, clock=clock, explain=explain
+        )
         self._model_id = model_id
         self._payload_limit = payload_max_bytes
         self._payload_bytes = link.HELLO_PAYLOAD_BYTES
@@ -110,7 +127,9 @@ class Session(Closeable):
         self._transport.close()
 
     def write_inputs(self, inputs: Arrays) -> None:
-        """Write every input, given as arrays in C order with the dtype and size of the input."""
+        """Write every input, given as arrays in C order with the dtype and size of the
+        input.
+        """
         expected = [tensor.name for tensor in self.info.inputs]
         if sorted(inputs) != sorted(expected):
             what = f"the inputs are {sorted(inputs)}; the model has {expected}."
@@ -129,7 +148,9 @@ class Session(Closeable):
         self._write(Command.WRITE_PARAMS, params)
 
     def read_outputs(self) -> dict[str, Array]:
-        """Return all outputs of the last run as flat arrays; raise DeviceError if unavailable."""
+        """Return all outputs of the last run as flat arrays; raise DeviceError if
+        unavailable.
+        """
         outputs: dict[str, Array] = {}
         for index, tensor in enumerate(self.info.outputs):
             data = self._read(Command.READ_OUTPUT, tensor.size_bytes, index)
@@ -137,15 +158,21 @@ class Session(Closeable):
         return outputs
 
     def execute(self, count: int = 1, *, checksums: bool = False) -> RunResult:
-        """Run `count` times; `checksums` collects CRC-32s of first outputs (profile images)."""
+        """Run `count` times; `checksums` collects CRC-32s of first outputs (profile
+        images).
+        """
         request = link.run_request(count, checksums=checksums)
         try:
-            answer = link.RunAnswer.decode(self._line.request_frame(Command.RUN, request).payload)
+            answer = link.RunAnswer.decode(
+                self._line.request_frame(Command.RUN, request).payload
+            )
         except RefusedError as refused:
             if refused.status != Status.RUN:
                 raise
             failed = link.RunAnswer.decode(refused.payload)
-            raise self._error(f"the model's run returned {failed.model_status}.") from refused
+            raise self._error(
+                f"the model's run returned {failed.model_status}."
+            ) from refused
         total, least = self._units(answer.total_ticks), self._units(answer.least_ticks)
         return RunResult(answer.runs, total, least)
 
@@ -155,11 +182,15 @@ class Session(Closeable):
         return self.read_outputs()
 
     def measure(self, inputs: Arrays) -> int:
-        """Return the cost of the second of two runs; the inputs are written before each run."""
+        """Return the cost of the second of two runs; the inputs are written before each
+        run.
+        """
         return next(self.measurements(inputs, 1))
 
     def measurements(self, inputs: Arrays, runs: int) -> Iterator[int]:
-        """Yield the costs of runs on written inputs, after a warm-up; `profile` has the last's."""
+        """Yield the costs of runs on written inputs, after a warm-up; `profile` has the
+        last's.
+        """
         self.write_inputs(inputs)
         self.execute()
         for _ in range(runs):
@@ -176,10 +207,13 @@ class Session(Closeable):
             answer = self._splittable(Command.PROFILE_READ, first, count)
             if answer is not None:
                 records += link.decode_operators(answer, count)
-        return tuple(OperatorCount(self._units(ticks), *more) for ticks, *more in records)
+        return tuple(
+            OperatorCount(self._units(ticks), *more) for ticks, *more in records
+        )
 
     def taps(self, operator: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Run once on the written inputs and yield each operator with its first output's bytes.
+        """Run once on the written inputs and yield each operator with its first
+        output's bytes.
 
         This needs a profile image. A single `operator` is yielded each time it runs.
         """
@@ -188,9 +222,13 @@ class Session(Closeable):
         begin, outside_s = self._clock(), 0.0
         answer = self._line.request_frame(Command.RUN, request)
         while answer.status == Status.PAUSED:
-            index, size_bytes = link.unpack_payload("<HI", answer.payload, "pause message")
+            index, size_bytes = link.unpack_payload(
+                "<HI", answer.payload, "pause message"
+            )
             if index >= self.info.operator_count or size_bytes > _TENSORS_MAX_BYTES:
-                raise self._error(f"the firmware paused after an unknown operator {index}.")
+                raise self._error(
+                    f"the firmware paused after an unknown operator {index}."
+                )
             reading = self._clock()
             yield index, self._read(Command.TAP_READ, size_bytes)
             outside_s += self._clock() - reading
@@ -203,11 +241,16 @@ class Session(Closeable):
         return self._line.change_baud(baud)
 
     def stack_bytes(self) -> int:
-        return int(link.unpack_payload("<I", self._line.request(Command.STACK), "stack mark")[0])
+        return int(
+            link.unpack_payload("<I", self._line.request(Command.STACK), "stack mark")[
+                0
+            ]
+        )
 
     def reset(self) -> None:
         """Restart the firmware, even after a fault, and greet it again."""
-        # If the answer was lost, the firmware has restarted before the repeated request.
+        # If the answer was lost, the firmware has restarted before the repeated
+        # request.
         with contextlib.suppress(SessionLostError):
             self._line.request(Command.RESET)
         self._line.renew()
@@ -223,8 +266,8 @@ class Session(Closeable):
         name = self._text(TextKind.MODEL)
         if self._model_id is not None and hello.model_id != self._model_id:
             raise self._error(
-                f"the firmware contains the model {name} with id {hello.model_id.hex()}, "
-                f"not the expected {self._model_id.hex()}.",
+                f"the firmware contains the model {name} with id "
+                f"{hello.model_id.hex()}, not the expected {self._model_id.hex()}.",
                 "build and flash the firmware of this model again.",
             )
         if hello.payload_max_bytes < _PAYLOAD_MIN_BYTES:
@@ -249,7 +292,9 @@ class Session(Closeable):
         names_bytes = tensors_bytes = 0
         for index in range(count):
             answer = self._line.request(Command.TENSOR, is_output, index)
-            tensors.append(TensorInfo(self._text(names, index), *link.decode_tensor(answer)))
+            tensors.append(
+                TensorInfo(self._text(names, index), *link.decode_tensor(answer))
+            )
             names_bytes += len(tensors[-1].name)
             tensors_bytes += tensors[-1].size_bytes
             if names_bytes > _NAMES_MAX_BYTES or tensors_bytes > _TENSORS_MAX_BYTES:
@@ -274,7 +319,9 @@ class Session(Closeable):
         return text.decode("utf-8", errors="replace")
 
     def _splittable(self, command: Command, *fields: int) -> bytes | None:
-        """Return the answer; None after repeated losses, which make later pieces smaller."""
+        """Return the answer; None after repeated losses, which make later pieces
+        smaller.
+        """
         try:
             return self._line.request(command, *fields, may_split=self._may_split)
         except RequestLostError:
@@ -287,11 +334,18 @@ class Session(Closeable):
 
     def _write(self, command: Command, data: bytes, *index: int) -> None:
         def request(offset: int, size: int) -> bytes:
-            return link.pack_request(command, *index, offset) + data[offset : offset + size]
+            return (
+                link.pack_request(command, *index, offset)
+                + data[offset : offset + size]
+            )
 
-        for _, answer in self._transfer(command, request, len(data), _DATA_HEADER_BYTES):
+        for _, answer in self._transfer(
+            command, request, len(data), _DATA_HEADER_BYTES
+        ):
             if answer:
-                raise self._error(f"the firmware answers a write with {len(answer)} bytes.")
+                raise self._error(
+                    f"the firmware answers a write with {len(answer)} bytes."
+                )
 
     def _read(self, command: Command, size_bytes: int, *index: int) -> bytes:
         def request(offset: int, size: int) -> bytes:
@@ -301,8 +355,8 @@ class Session(Closeable):
         for size, answer in self._transfer(command, request, size_bytes, 0):
             if len(answer) != size:
                 raise self._error(
-                    f"the firmware sent {len(answer)} bytes of an output instead of {size} "
-                    "requested."
+                    f"the firmware sent {len(answer)} bytes of an output instead of "
+                    f"{size} requested."
                 )
             data += answer
         return bytes(data)

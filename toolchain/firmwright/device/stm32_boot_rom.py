@@ -1,4 +1,6 @@
-"""Flashing through an STM32's boot ROM, started by BOOT0, over UART with even parity (AN3155)."""
+"""Flashing through an STM32's boot ROM, started by BOOT0, over UART with even parity
+(AN3155).
+"""
 
 import functools
 import operator
@@ -14,7 +16,9 @@ PARITY: Final = "E"
 _SYNC: Final = 0x7F
 _ACK: Final = 0x79
 _NACK: Final = 0x1F
-_GET, _GET_ID, _READ, _GO, _WRITE, _ERASE, _EXTENDED_ERASE = b"\x00\x02\x11\x21\x31\x43\x44"
+_GET, _GET_ID, _READ, _GO, _WRITE, _ERASE, _EXTENDED_ERASE = (
+    b"\x00\x02\x11\x21\x31\x43\x44"
+)
 _BLOCK_BYTES: Final = 256
 _ANSWER_S: Final = 1.0
 _ERASE_S: Final = 60.0
@@ -23,7 +27,9 @@ _SYNC_TRIES: Final = 5
 
 
 class Stm32BootRom:
-    """A connection to the boot ROM, which measures its baud rate from the first byte."""
+    """A connection to the boot ROM, which measures its baud rate from the first
+    byte.
+    """
 
     def __init__(self, line: Transport) -> None:
         self._line = line
@@ -43,22 +49,32 @@ class Stm32BootRom:
 
     def verify(self, image: FlashImage) -> None:
         for address, data in image.chunks(_BLOCK_BYTES):
-            check_read_back(self._read(address, len(data)), data, address, self._line.name)
+            check_read_back(
+                self._read(address, len(data)), data, address, self._line.name
+            )
 
     def start(self, address: int) -> None:
         """Start the program with its vector table at `address`."""
         self._command(_GO, "start the program")
-        self._send_checked(address.to_bytes(4, "big"), f"start the program at {address:#x}")
+        self._send_checked(
+            address.to_bytes(4, "big"), f"start the program at {address:#x}"
+        )
 
     def _synchronise(self) -> None:
-        """Send the byte for measuring the baud rate; a synchronized ROM answers NACK."""
+        """Send the byte for measuring the baud rate; a synchronized ROM answers
+        NACK.
+        """
         for _ in range(_SYNC_TRIES):
             self._line.write(bytes((_SYNC,)))
             answer = self._line.read(1, _ANSWER_S)
             if answer in (bytes((_ACK,)), bytes((_NACK,))):
                 return
-        hint = "set BOOT0 high and reset the chip; the ROM listens only on certain pins."
-        raise DeviceTimeoutError("no boot ROM answers.", where=self._line.name, hint=hint)
+        hint = (
+            "set BOOT0 high and reset the chip; the ROM listens only on certain pins."
+        )
+        raise DeviceTimeoutError(
+            "no boot ROM answers.", where=self._line.name, hint=hint
+        )
 
     def _query(self, command: int, action: str) -> bytes:
         self._command(command, action)
@@ -85,9 +101,16 @@ class Stm32BootRom:
         answer = self._take(1, timeout_s)[0]
         if answer == _ACK:
             return
-        reply = "refused to" if answer == _NACK else f"answered {answer:#04x} and did not"
-        hint = "the flash may be protected (option bytes), or the address is not of this chip."
-        raise DeviceError(f"the boot ROM {reply} {action}.", where=self._line.name, hint=hint)
+        reply = (
+            "refused to" if answer == _NACK else f"answered {answer:#04x} and did not"
+        )
+        hint = (
+            "the flash may be protected (option bytes), or the address is not of this "
+            "chip."
+        )
+        raise DeviceError(
+            f"the boot ROM {reply} {action}.", where=self._line.name, hint=hint
+        )
 
     def _take(self, count: int, timeout_s: float = _ANSWER_S) -> bytes:
         data = b""

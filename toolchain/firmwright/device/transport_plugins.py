@@ -1,14 +1,15 @@
 """Transports provided by other packages.
 
-An entry point of the group `firmwright.transports` is a function that takes a `TransportRequest`
-and returns an open `Transport`. A plug-in is selected by a board with `kind = "plugin"` and
-`program = "NAME"` in its `[run]` table, or by a port `NAME://...`. For an emulator with a socket as
-UART, where `EmulatorTransport` forwards reads and writes:
+An entry point of the group `firmwright.transports` is a function that takes a
+`TransportRequest` and returns an open `Transport`. A plug-in is selected by a board
+with `kind = "plugin"` and `program = "NAME"` in its `[run]` table, or by a port
+`NAME://...`. For an emulator with a socket as UART, where `EmulatorTransport` forwards
+reads and writes:
 
     def open_emulator(request: TransportRequest) -> Transport:
-        run = request.board.run
-        child = ProcessTransport(["emulator", run.machine, str(request.elf)], name=run.machine)
-        return EmulatorTransport(child, SerialTransport("socket://localhost:3456"))
+        run = request.board.run child = ProcessTransport(["emulator", run.machine,
+        str(request.elf)], name=run.machine) return EmulatorTransport(child,
+        SerialTransport("socket://localhost:3456"))
 """
 
 from collections.abc import Callable
@@ -44,11 +45,17 @@ TransportFactory = Callable[[TransportRequest], Transport]
 
 def load_transport_plugins() -> dict[str, TransportFactory]:
     points = entry_points(group=ENTRY_POINT_GROUP)
-    return {point.name: cast(TransportFactory, load_entry_point(point)) for point in points}
+    return {
+        point.name: cast(TransportFactory, load_entry_point(point)) for point in points
+    }
 
 
 def plugin_for_port(port: str) -> TransportFactory | None:
-    return load_transport_plugins()[port.partition("://")[0]] if is_plugin_port(port) else None
+    return (
+        load_transport_plugins()[port.partition("://")[0]]
+        if is_plugin_port(port)
+        else None
+    )
 
 
 def is_plugin_port(port: str) -> bool:
@@ -59,7 +66,9 @@ def is_plugin_port(port: str) -> bool:
 
 
 def plugin_for_board(board: Board) -> TransportFactory:
-    """Return the plug-in of the board's `[run]` table; raise UsageError if it is not installed."""
+    """Return the plug-in of the board's `[run]` table; raise UsageError if it is not
+    installed.
+    """
     plugins = load_transport_plugins()
     if board.run.program not in plugins:
         installed = ", ".join(plugins) or "none is installed"

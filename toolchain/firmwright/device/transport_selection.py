@@ -1,4 +1,6 @@
-"""Selection of the transport to a board: host process, emulator, serial port, probe or plug-in."""
+"""Selection of the transport to a board: host process, emulator, serial port, probe or
+plug-in.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +13,12 @@ from firmwright.device.gdb_client import GdbClient
 from firmwright.device.process_transport import ProcessTransport
 from firmwright.device.qemu_process import QemuCommand, open_qemu_rtt, start_qemu
 from firmwright.device.rtt_transport import RttTransport
-from firmwright.device.serial_port import DEFAULT_BAUD, SerialTransport, find_serial_port, usb_ports
+from firmwright.device.serial_port import (
+    DEFAULT_BAUD,
+    SerialTransport,
+    find_serial_port,
+    usb_ports,
+)
 from firmwright.device.transport import Transport, has_baud
 from firmwright.device.transport_plugins import (
     TransportRequest,
@@ -28,7 +35,9 @@ RECONNECT_S = 5.0
 
 
 def takes_image(port: str) -> bool:
-    """Return whether the transport starts or loads the image: not if it runs behind the port."""
+    """Return whether the transport starts or loads the image: not if it runs behind the
+    port.
+    """
     return not port or is_plugin_port(port)
 
 
@@ -43,12 +52,12 @@ def open_transport(
 ) -> Transport:
     """Open the transport to `board` with the firmware `elf`.
 
-    A `port` (device name or pyserial URL) takes precedence over the board's `[run]` table. With
-    `rtt://HOST:PORT`, the link uses memory through the GDB server of a debug probe. Without a port,
-    a serial board is found by its USB ids.
+    A `port` (device name or pyserial URL) takes precedence over the board's `[run]`
+    table. With `rtt://HOST:PORT`, the link uses memory through the GDB server of a
+    debug probe. Without a port, a serial board is found by its USB ids.
 
-    `loads` are copied into an emulator's memory; on a port they must be in place. `plugin` is a
-    QEMU plugin argument, ignored elsewhere.
+    `loads` are copied into an emulator's memory; on a port they must be in place.
+    `plugin` is a QEMU plugin argument, ignored elsewhere.
     """
     request = TransportRequest(board, elf, port, baud, tuple(loads))
     if port.startswith(RTT_SCHEME) and not board.is_host:
@@ -56,16 +65,27 @@ def open_transport(
         return RttTransport(stub, board.ram.start, board.ram.size_bytes, port)
     if port:
         open_plugin = plugin_for_port(port)
-        return _reconnecting(port, baud) if open_plugin is None else open_plugin(request)
+        return (
+            _reconnecting(port, baud) if open_plugin is None else open_plugin(request)
+        )
     match board.run.kind:
         case "host":
-            external = {EXTERNAL_MEMORY_VARIABLE: str(loads[0].file.absolute())} if loads else {}
+            external = (
+                {EXTERNAL_MEMORY_VARIABLE: str(loads[0].file.absolute())}
+                if loads
+                else {}
+            )
             name = f"{board.name} firmware {elf}"
             return ProcessTransport([elf], name=name, environment=external)
         case "qemu":
             run = board.run
             command = QemuCommand(
-                run.machine, elf, run.program, tuple(run.args), plugin=plugin, loads=tuple(loads)
+                run.machine,
+                elf,
+                run.program,
+                tuple(run.args),
+                plugin=plugin,
+                loads=tuple(loads),
             )
             if board.console.driver == "rtt":
                 return open_qemu_rtt(command, board)
@@ -78,14 +98,18 @@ def open_transport(
 
 
 def _reconnecting(port: str, baud: int) -> Transport:
-    return ReconnectingTransport(lambda: SerialTransport(port, baud=baud), patience_s=RECONNECT_S)
+    return ReconnectingTransport(
+        lambda: SerialTransport(port, baud=baud), patience_s=RECONNECT_S
+    )
 
 
 RETRY_S = 0.2
 
 
 class ReconnectingTransport:
-    """The transport that `reopen` returns, opened immediately and again after a disconnect."""
+    """The transport that `reopen` returns, opened immediately and again after a
+    disconnect.
+    """
 
     def __init__(
         self,
@@ -135,7 +159,9 @@ class ReconnectingTransport:
         self._inner.close()
         until = self._clock() + self._patience_s
         while self._clock() < until:
-            self._sleep(RETRY_S)  # also before the first attempt: a port may fail again at once
+            self._sleep(
+                RETRY_S
+            )  # also before the first attempt: a port may fail again at once
             try:
                 self._inner = self._reopen()
             except DeviceError:

@@ -34,7 +34,9 @@ copyreg.pickle(MappingProxyType, lambda mapping: (_frozen, (dict(mapping),)))
 
 
 class Executor:
-    """Runs picklable tasks by functions of this package; here in this process, one by one."""
+    """Runs picklable tasks by functions of this package; here in this process, one by
+    one.
+    """
 
     def call(self, function: Callable[..., Result], *args: object) -> Result:
         """Call `function` on a machine that runs tasks."""
@@ -43,7 +45,9 @@ class Executor:
     def run(
         self, function: Callable[[Task], Result], tasks: Sequence[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Yield the position and the result of each task, in the order of completion."""
+        """Yield the position and the result of each task, in the order of
+        completion.
+        """
         for index, task in enumerate(tasks):
             yield index, function(task)
 
@@ -68,7 +72,9 @@ class ProcessExecutor(Executor):
 
 
 class DaskExecutor(Executor):
-    """Runs tasks on the workers of a Dask scheduler, which need this version of Firmwright."""
+    """Runs tasks on the workers of a Dask scheduler, which need this version of
+    Firmwright.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -91,8 +97,12 @@ class DaskExecutor(Executor):
             yield positions[future.key], future.result()
 
 
-def run_calls(executor: Executor, calls: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Return the results in the order of `calls`, which are partial functions of this package."""
+def run_calls(
+    executor: Executor, calls: Sequence[Callable[[], Result]]
+) -> list[Result]:
+    """Return the results in the order of `calls`, which are partial functions of this
+    package.
+    """
     results = dict(executor.run(operator.call, calls))
     return [results[index] for index in range(len(calls))]
 
@@ -118,7 +128,9 @@ def _client(address: str) -> Iterator[Client]:
     try:
         import distributed
     except ImportError as error:
-        what = "a Dask cluster requires the package distributed, which is not installed."
+        what = (
+            "a Dask cluster requires the package distributed, which is not installed."
+        )
         hint = "pip install 'firmwright[dask]'."
         raise ToolMissingError(what, where=address, hint=hint) from error
     connect: Callable[..., Client] = distributed.Client
@@ -137,7 +149,9 @@ def check_worker_versions(client: Client, address: str) -> None:
     versions: dict[str, object] = client.run(package_version, on_error="return")
     if not versions:
         raise ToolFailedError(
-            "the Dask scheduler has no workers.", where=address, hint=f"dask worker {address}."
+            "the Dask scheduler has no workers.",
+            where=address,
+            hint=f"dask worker {address}.",
         )
     for worker, answer in sorted(versions.items()):
         if answer != VERSION:

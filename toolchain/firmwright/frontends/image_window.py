@@ -1,4 +1,6 @@
-"""The window of a convolution or pool of images, and the attributes of operators that have one."""
+"""The window of a convolution or pool of images, and the attributes of operators that
+have one.
+"""
 
 from dataclasses import dataclass
 
@@ -12,13 +14,17 @@ from firmwright.ir.graph.attributes.layers import (
 
 @dataclass(frozen=True, slots=True)
 class ImageWindow:
-    """Where the windows are, as in `WindowAttrs`: (down, right) and top, bottom, left, right."""
+    """Where the windows are, as in `WindowAttrs`: (down, right) and top, bottom, left,
+    right.
+    """
 
     stride: tuple[int, int]
     dilation: tuple[int, int]
     padding: tuple[int, int, int, int]
 
-    def conv2d_attrs(self, activation: Activation, *, unsigned: bool = False) -> Conv2DAttrs:
+    def conv2d_attrs(
+        self, activation: Activation, *, unsigned: bool = False
+    ) -> Conv2DAttrs:
         return Conv2DAttrs(
             stride=self.stride,
             dilation=self.dilation,

@@ -1,6 +1,7 @@
 """Kinds of the attributes in module text, by name; the parser checks them.
 
-An attribute that these tables do not name may have any value: extensions have their own.
+An attribute that these tables do not name may have any value: extensions have their
+own.
 """
 
 import math
@@ -26,11 +27,17 @@ AttrKinds = Mapping[str, Kind]
 
 
 def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _INT_MAX
+    return (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and abs(value) <= _INT_MAX
+    )
 
 
 def _is_section(value: object) -> bool:
-    return isinstance(value, str) and (not value or LINKER_SECTION.fullmatch(value) is not None)
+    return isinstance(value, str) and (
+        not value or LINKER_SECTION.fullmatch(value) is not None
+    )
 
 
 def _is_pool_access(value: object) -> bool:
@@ -38,12 +45,16 @@ def _is_pool_access(value: object) -> bool:
 
 
 def _is_speed(value: object) -> bool:
-    return (_is_int(value) or isinstance(value, float)) and 0 < float(str(value)) < math.inf
+    return (_is_int(value) or isinstance(value, float)) and 0 < float(
+        str(value)
+    ) < math.inf
 
 
 INT = Kind("an integer of 64 bits", _is_int)
 COUNT = Kind("a count", lambda value: _is_int(value) and int(str(value)) >= 0)
-INT_OR_FLAG = Kind("an integer", lambda value: _is_int(value) or isinstance(value, bool))
+INT_OR_FLAG = Kind(
+    "an integer", lambda value: _is_int(value) or isinstance(value, bool)
+)
 FLOAT = Kind("a float", lambda value: isinstance(value, float))
 NUMBER = Kind("a number", lambda value: _is_int(value) or isinstance(value, float))
 SPEED = Kind("a positive number", _is_speed)
@@ -90,12 +101,20 @@ MODULE_ATTRIBUTES: AttrKinds = {
     "optimize": one_of(tuple(Minimize)),
     **dict.fromkeys(("entry", "planner", "board", "stage", "tuning"), TEXT),
     **dict.fromkeys(("source_sha256", "engine_core"), TEXT),
-    **dict.fromkeys(("link_params", "fallback", "recompute", "compress_weights"), TRUTH),
-    **dict.fromkeys(("pipeline_runs", "weight_independent", "all_channels", "short_loops"), TRUTH),
-    **dict.fromkeys(("ram_bytes", "flash_bytes", "ramfunc_bytes", "compressed_bytes"), COUNT),
+    **dict.fromkeys(
+        ("link_params", "fallback", "recompute", "compress_weights"), TRUTH
+    ),
+    **dict.fromkeys(
+        ("pipeline_runs", "weight_independent", "all_channels", "short_loops"), TRUTH
+    ),
+    **dict.fromkeys(
+        ("ram_bytes", "flash_bytes", "ramfunc_bytes", "compressed_bytes"), COUNT
+    ),
     **dict.fromkeys(("pipelined_runs", "subgraph", "program_latency"), COUNT),
     **dict.fromkeys(("program_bandwidth", "flash_stalls"), NUMBER),
-    **dict.fromkeys(("devices", "copiers", "partitioned", "backend_checks", "passes"), TEXTS),
+    **dict.fromkeys(
+        ("devices", "copiers", "partitioned", "backend_checks", "passes"), TEXTS
+    ),
     **dict.fromkeys(("offload", "offload_shares", "device_waits"), PAIRS),
     "rejections": list_of(list_of(TEXT, 4)),
     "visible_pools": list_of(Kind("a target, a device and pools", _is_pool_access)),
@@ -103,7 +122,9 @@ MODULE_ATTRIBUTES: AttrKinds = {
     "backends": Kind("the records of backends", lambda value: isinstance(value, tuple)),
 }
 POOL_ATTRIBUTES: AttrKinds = {
-    **dict.fromkeys(("size_bytes", "read_latency", "write_latency", "cache_line"), COUNT),
+    **dict.fromkeys(
+        ("size_bytes", "read_latency", "write_latency", "cache_line"), COUNT
+    ),
     **dict.fromkeys(("read_bandwidth", "write_bandwidth"), SPEED),
     "access": one_of(("rw", "ro")),
     "targets": TEXTS,
@@ -112,7 +133,9 @@ POOL_ATTRIBUTES: AttrKinds = {
     "tightly_coupled": TRUTH,
 }
 FUNCTION_ATTRIBUTES: AttrKinds = {
-    **dict.fromkeys(("target", "symbol", "composite", "op", "schedule", "comment", "code"), TEXT),
+    **dict.fromkeys(
+        ("target", "symbol", "composite", "op", "schedule", "comment", "code"), TEXT
+    ),
     **dict.fromkeys(("aot_main", "keeps", "ramfunc", "disable_scheduling"), TRUTH),
     **dict.fromkeys(("macs", "modeled_cycles"), COUNT),
     "constants_pool": TEXT,

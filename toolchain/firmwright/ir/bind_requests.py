@@ -1,4 +1,6 @@
-"""Binding of placement requests to kernels, calls and buffers, when these replace tensors."""
+"""Binding of placement requests to kernels, calls and buffers, when these replace
+tensors.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -8,9 +10,17 @@ from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule
 
 
-def bind_constants(module: IRModule, values: Iterable[Value | None], kernel: str) -> IRModule:
-    """Return the module in which `kernel` reads its constants, among `values`, from their pool."""
-    placed = [v for v in values if v is not None and v.constant and v.virtual_device.memory_scope]
+def bind_constants(
+    module: IRModule, values: Iterable[Value | None], kernel: str
+) -> IRModule:
+    """Return the module in which `kernel` reads its constants, among `values`, from
+    their pool.
+    """
+    placed = [
+        v
+        for v in values
+        if v is not None and v.constant and v.virtual_device.memory_scope
+    ]
     if not placed or kernel not in module.functions:
         return module
     function = module.kernel(kernel)
@@ -23,13 +33,19 @@ def bind_constants(module: IRModule, values: Iterable[Value | None], kernel: str
         else r
         for r in module.requests
     )
-    return replace(module.with_function(replace(function, attrs=attrs)), requests=requests)
+    return replace(
+        module.with_function(replace(function, attrs=attrs)), requests=requests
+    )
 
 
 def bind_tensors(
-    module: IRModule, buffers: Mapping[str, Sequence[str]], calls: Mapping[str, Sequence[int]]
+    module: IRModule,
+    buffers: Mapping[str, Sequence[str]],
+    calls: Mapping[str, Sequence[int]],
 ) -> IRModule:
-    """Return the module with requests bound to the buffers and calls of their tensors."""
+    """Return the module with requests bound to the buffers and calls of their
+    tensors.
+    """
     requests = (
         replace(
             request,
@@ -42,11 +58,15 @@ def bind_tensors(
 
 
 def bind_copies(module: IRModule, copies: Mapping[str, Sequence[str]]) -> IRModule:
-    """Return the module with requests for constants bound to their copies, by kernel."""
+    """Return the module with requests for constants bound to their copies, by
+    kernel.
+    """
     requests = []
     for request in module.requests:
         if request.kernels:
-            names = (name for kernel in request.kernels for name in copies.get(kernel, ()))
+            names = (
+                name for kernel in request.kernels for name in copies.get(kernel, ())
+            )
             request = replace(request, buffers=tuple(dict.fromkeys(names)), kernels=())
         requests.append(request)
     return replace(module, requests=tuple(requests))

@@ -1,7 +1,7 @@
 """Layout of constants in read-only pools that are not part of the program image.
 
-Pools outside the image end in a hash of the code that reads them, checked by the model's C, so that
-constants of a retrained model suit a program in use.
+Pools outside the image end in a hash of the code that reads them, checked by the
+model's C, so that constants of a retrained model suit a program in use.
 """
 
 import hashlib
@@ -37,14 +37,18 @@ def constant_pools(module: IRModule) -> tuple[PoolInfo, ...]:
 
 
 def pool_of_constant(module: IRModule, constant: str) -> PoolInfo | None:
-    """Return the read-only pool of `constant`, or None if the program image holds it."""
+    """Return the read-only pool of `constant`, or None if the program image holds
+    it.
+    """
     name = module.constants[constant].pool
     if not name:
         return None
     for pool in constant_pools(module):
         if pool.name == name:
             return pool
-    raise InternalError(f"constant {constant} is in pool {name}, which is not a constant pool")
+    raise InternalError(
+        f"constant {constant} is in pool {name}, which is not a constant pool"
+    )
 
 
 def is_linked(module: IRModule, constant: str) -> bool:
@@ -79,7 +83,9 @@ def _pool_contents(module: IRModule, pool: PoolInfo) -> PoolImage:
 
 
 def _hash_code(module: IRModule) -> bytes:
-    """Return a hash of all but the names of model and file and the unlinked constants' values."""
+    """Return a hash of all but the names of model and file and the unlinked constants'
+    values.
+    """
     page = IRWriter()
     for name, constant in module.constants.items():
         content = constant.digest if is_linked(module, name) else constant.pool
@@ -103,6 +109,8 @@ def with_content_hash(data: bytes) -> bytes:
 
 def unlinked_pool_images(module: IRModule) -> tuple[PoolImage, ...]:
     images = (
-        build_pool_image(module, p) for p in constant_pools(module) if p.scope in UNLINKED_SCOPES
+        build_pool_image(module, p)
+        for p in constant_pools(module)
+        if p.scope in UNLINKED_SCOPES
     )
     return tuple(image for image in images if image.data)

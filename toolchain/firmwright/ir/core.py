@@ -1,4 +1,5 @@
-"""Frozen classes of both IR levels: spans, targets, virtual devices, pools and constants.
+"""Frozen classes of both IR levels: spans, targets, virtual devices, pools and
+constants.
 
 Sizes and offsets are in bytes; shapes are tuples of positive ints.
 """
@@ -25,7 +26,9 @@ Attrs: TypeAlias = Mapping[str, Attr]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The source location of a node in the user's model, for errors, C comments and profiles."""
+    """The source location of a node in the user's model, for errors, C comments and
+    profiles.
+    """
 
     file: str
     subgraph: int = 0
@@ -39,7 +42,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A code generator and its validated attributes, for example `cortex-m -mcpu=cortex-m4`.
+    """A code generator and its validated attributes, for example `cortex-m
+    -mcpu=cortex-m4`.
 
     `attrs` is sorted by name so that equal targets compare and print equal.
     """
@@ -57,7 +61,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class VirtualDevice:
-    """The device, target and memory scope of a value; empty fields are unconstrained."""
+    """The device, target and memory scope of a value; empty fields are
+    unconstrained.
+    """
 
     device_type: str = ""
     device_id: int = -1
@@ -72,12 +78,13 @@ UNCONSTRAINED = VirtualDevice()
 class PoolInfo:
     """A memory region in which the planner may place buffers.
 
-    `size_bytes` None means unlimited; empty `targets` means that every target may use the pool.
-    Bandwidths are in bytes per cycle, latencies in cycles; None means unknown. The `scope` of a
-    read-only pool selects the access to its constants: `global` (linked into `section`), `external`
-    (addressable, programmed by the user), `port` and `async` (read into RAM by a function).
-    `cache_line` is the line size of the pool's data cache; 0 means no cache. Accelerators that are
-    bus masters cannot access `tightly_coupled` memory.
+    `size_bytes` None means unlimited; empty `targets` means that every target may use
+    the pool. Bandwidths are in bytes per cycle, latencies in cycles; None means
+    unknown. The `scope` of a read-only pool selects the access to its constants:
+    `global` (linked into `section`), `external` (addressable, programmed by the user),
+    `port` and `async` (read into RAM by a function). `cache_line` is the line size of
+    the pool's data cache; 0 means no cache. Accelerators that are bus masters cannot
+    access `tightly_coupled` memory.
     """
 
     name: str
@@ -96,7 +103,9 @@ class PoolInfo:
     def __post_init__(self) -> None:
         if self.section and not LINKER_SECTION.fullmatch(self.section):
             what = f"pool {self.name} has the linker section {self.section!r}."
-            raise ModelError(what, hint="letters, digits and any of _ . $ - for its name.")
+            raise ModelError(
+                what, hint="letters, digits and any of _ . $ - for its name."
+            )
 
 
 POOL_SPEEDS = ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency")
@@ -118,7 +127,9 @@ class Constant:
     @staticmethod
     def from_array(name: str, array: npt.NDArray[np.generic], dtype: DType) -> Constant:
         exact = np.ascontiguousarray(array, dtype=dtype.np)
-        return Constant(name, dtype, tuple(int(n) for n in array.shape), exact.tobytes())
+        return Constant(
+            name, dtype, tuple(int(n) for n in array.shape), exact.tobytes()
+        )
 
     def array(self) -> npt.NDArray[np.generic]:
         flat: npt.NDArray[np.generic] = np.frombuffer(self.data, dtype=self.dtype.np)

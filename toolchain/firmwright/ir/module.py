@@ -27,9 +27,11 @@ DEFAULT_ENTRY = "main"
 
 @dataclass(frozen=True, slots=True)
 class IoTensor:
-    """An input or output of the model: its tensor name, its buffer in the AOT main and its type.
+    """An input or output of the model: its tensor name, its buffer in the AOT main and
+    its type.
 
-    `buffer` is a C identifier and also the name of the field in `NAME_inputs` or `NAME_outputs`.
+    `buffer` is a C identifier and also the name of the field in `NAME_inputs` or
+    `NAME_outputs`.
     """
 
     name: str
@@ -39,7 +41,9 @@ class IoTensor:
 
 @dataclass(frozen=True, slots=True)
 class StateTensor(IoTensor):
-    """A tensor that persists between runs; `initial` names the constant that resets it."""
+    """A tensor that persists between runs; `initial` names the constant that resets
+    it.
+    """
 
     initial: str
 
@@ -48,10 +52,10 @@ class StateTensor(IoTensor):
 class IoBinding:
     """Where the model's inputs and outputs are stored.
 
-    In mode `arena` they are planned in the pools, and a run may overwrite its input unless
-    `preserve_input` is set. In mode `caller` the caller provides the buffers. With
-    `stream_input_rows` the caller feeds the single input row by row, and no pool holds it. State is
-    always in the pools.
+    In mode `arena` they are planned in the pools, and a run may overwrite its input
+    unless `preserve_input` is set. In mode `caller` the caller provides the buffers.
+    With `stream_input_rows` the caller feeds the single input row by row, and no pool
+    holds it. State is always in the pools.
     """
 
     mode: Literal["arena", "caller"] = "arena"
@@ -72,14 +76,16 @@ class IoBinding:
 
 @dataclass(frozen=True, slots=True)
 class IRModule:
-    """Functions of both levels, constants, targets, pools, I/O binding, plan, and typed state.
+    """Functions of both levels, constants, targets, pools, I/O binding, plan, and typed
+    state.
 
-    `settings` are fixed before the first pass, `results` grow with each pass. `entry_name` is the
-    graph function or AOT main to run, by default `main`. `files` maps project paths to C sources
-    contributed by backends and custom operators. `requests` are the user's placements of tensors;
-    passes keep them. `attrs` are attributes of extensions, which nothing here reads. `untrusted` is
-    the code that came with the text of the module if the user has not trusted it: no C is
-    generated then.
+    `settings` are fixed before the first pass, `results` grow with each pass.
+    `entry_name` is the graph function or AOT main to run, by default `main`. `files`
+    maps project paths to C sources contributed by backends and custom operators.
+    `requests` are the user's placements of tensors; passes keep them. `attrs` are
+    attributes of extensions, which nothing here reads. `untrusted` is the code that
+    came with the text of the module if the user has not trusted it: no C is generated
+    then.
     """
 
     name: str
@@ -101,8 +107,14 @@ class IRModule:
     def __post_init__(self) -> None:
         for name in self.attrs:
             if name in MODULE_ATTRIBUTES:
-                what = f"the attribute {name} of the module {self.name} has a field of its own."
-                hint = "set it in `settings`, `results`, `origin` or `entry_name` of the module."
+                what = (
+                    f"the attribute {name} of the module {self.name} has a field of its"
+                    " own."
+                )
+                hint = (
+                    "set it in `settings`, `results`, `origin` or `entry_name` of the "
+                    "module."
+                )
                 raise PluginError(what, hint=hint)
 
     def require_trust(self) -> None:
@@ -128,7 +140,9 @@ class IRModule:
     def aot_main(self) -> tir.PrimFunc:
         main = self.entry
         if isinstance(main, Function) or not main.attrs.get("aot_main"):
-            raise InternalError(f"the module {self.name} has no AOT main: lower it first.")
+            raise InternalError(
+                f"the module {self.name} has no AOT main: lower it first."
+            )
         return main
 
     def kernel(self, name: str) -> tir.PrimFunc:
@@ -164,11 +178,15 @@ class IRModule:
         return tuple(graph for graph in graphs if not graph.attrs.get("target"))
 
     def callee(self, op: str) -> AnyFunction | None:
-        """Return the function called by `op` (`@name`), or None if `op` is an operator."""
+        """Return the function called by `op` (`@name`), or None if `op` is an
+        operator.
+        """
         return self.functions.get(op[1:]) if op.startswith("@") else None
 
     def with_function(self, function: AnyFunction) -> IRModule:
-        """Return this module with `function` added; it replaces a function of the same name."""
+        """Return this module with `function` added; it replaces a function of the same
+        name.
+        """
         return replace(self, functions={**self.functions, function.name: function})
 
     def with_attrs(self, **attrs: Attr) -> IRModule:

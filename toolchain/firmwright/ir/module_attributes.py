@@ -1,7 +1,8 @@
-"""The `attrs` block of module text: the settings of a module and the results of its passes.
+"""The `attrs` block of module text: the settings of a module and the results of its
+passes.
 
-A module prints its attributes in one order. Those that have their defaults are left out, except
-the ones that every configured module shows.
+A module prints its attributes in one order. Those that have their defaults are left
+out, except the ones that every configured module shows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from firmwright.ir.settings import (
     Settings,
 )
 
-# ---- a module to attributes ----------------------------------------------------------------------
+# ---- a module to attributes ----------------------------------------------------------
 
 
 def module_attributes(module: IRModule) -> dict[str, Attr]:
@@ -37,7 +38,9 @@ def module_attributes(module: IRModule) -> dict[str, Attr]:
         **_settings_rows(module.settings),
         **_results_rows(module.results),
     }
-    return {name: value for name, value in rows.items() if value is not None} | {**module.attrs}
+    return {name: value for name, value in rows.items() if value is not None} | {
+        **module.attrs
+    }
 
 
 def _settings_rows(settings: Settings) -> dict[str, Attr | None]:
@@ -93,11 +96,13 @@ def _results_rows(results: PassResults) -> dict[str, Attr | None]:
     }
 
 
-# ---- attributes to a module ----------------------------------------------------------------------
+# ---- attributes to a module ----------------------------------------------------------
 
 
 def with_module_attributes(module: IRModule, attrs: Attrs) -> IRModule:
-    """Return `module` with attributes from its text, each of the kind in MODULE_ATTRIBUTES."""
+    """Return `module` with attributes from its text, each of the kind in
+    MODULE_ATTRIBUTES.
+    """
     reader = _AttributeReader(attrs)
     return replace(
         module,
@@ -105,12 +110,19 @@ def with_module_attributes(module: IRModule, attrs: Attrs) -> IRModule:
         origin=ModelOrigin(reader.text("source_sha256"), reader.count("subgraph") or 0),
         settings=_read_settings(reader),
         results=_read_results(reader),
-        attrs={name: value for name, value in attrs.items() if name not in MODULE_ATTRIBUTES},
+        attrs={
+            name: value
+            for name, value in attrs.items()
+            if name not in MODULE_ATTRIBUTES
+        },
     )
 
 
 def _read_settings(reader: _AttributeReader) -> Settings:
-    bandwidth, stalls = reader.number("program_bandwidth"), reader.number("flash_stalls")
+    bandwidth, stalls = (
+        reader.number("program_bandwidth"),
+        reader.number("flash_stalls"),
+    )
     speed = None
     if bandwidth is not None:
         speed = ReadSpeed(bandwidth, reader.count("program_latency"))
@@ -147,7 +159,9 @@ def _read_settings(reader: _AttributeReader) -> Settings:
 
 
 def _read_results(reader: _AttributeReader) -> PassResults:
-    channels = cast("tuple[tuple[str, tuple[int, ...]], ...]", reader.get("live_channels", ()))
+    channels = cast(
+        "tuple[tuple[str, tuple[int, ...]], ...]", reader.get("live_channels", ())
+    )
     return PassResults(
         stage=reader.text("stage") if reader.has("stage") else None,
         user_passes=reader.texts("passes") or (),

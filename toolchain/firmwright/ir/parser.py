@@ -38,7 +38,18 @@ from firmwright.ir.tir.plan import (
 FORMAT_VERSION = IR_TEXT_VERSION
 _CONSTANT_BYTES_MAX = 1 << 31  # a larger shape is assumed to be an error
 _DATA = re.compile(r"^data \{[ \t]*$", re.MULTILINE)
-_SECTIONS = ("attrs", "target", "pool", "io", "request", "const", "file", "graph", "func", "plan")
+_SECTIONS = (
+    "attrs",
+    "target",
+    "pool",
+    "io",
+    "request",
+    "const",
+    "file",
+    "graph",
+    "func",
+    "plan",
+)
 REQUEST_FIELDS: Mapping[str, type] = {
     "device": str,
     "pool": str,
@@ -47,19 +58,26 @@ REQUEST_FIELDS: Mapping[str, type] = {
     "calls": int,
     "kernels": str,
 }
-"""The fields of a request in braces, each with the type of its value or of the listed values."""
+"""The fields of a request in braces, each with the type of its value or of the listed
+values.
+"""
 _REQUEST_LISTS = ("buffers", "calls", "kernels")
 _KINDS = ("activation", "input", "output", "scratch", "ring", "state", "const")
 T = TypeVar("T")
 
 
 def parse_module(
-    text: str, file: str = "<text>", *, structure_only: bool = False, fragment: bool = False
+    text: str,
+    file: str = "<text>",
+    *,
+    structure_only: bool = False,
+    fragment: bool = False,
 ) -> IRModule:
     """Parse module text; `file` names it in error messages.
 
-    With `structure_only`, elided constants are filled with zeros; otherwise they are an error.
-    `fragment` accepts text without the version line. Raises ModelError with the position.
+    With `structure_only`, elided constants are filled with zeros; otherwise they are an
+    error. `fragment` accepts text without the version line. Raises ModelError with the
+    position.
     """
     cut = _DATA.search(text)
     data = _read_data(text, cut.end(), file) if cut else {}
@@ -80,7 +98,9 @@ def _read_data(text: str, start: int, file: str) -> dict[str, bytes]:
             continue
         where = f"{file}:{number}:1"
         if closed:
-            raise ModelError(f"found {line[:40]!r} after the data section.", where=where)
+            raise ModelError(
+                f"found {line[:40]!r} after the data section.", where=where
+            )
         if line == "}":
             closed = True
         elif line.startswith("sha256.") and line.endswith(":"):
@@ -89,10 +109,15 @@ def _read_data(text: str, start: int, file: str) -> dict[str, bytes]:
         elif digest:
             chunks[digest].append(line)
         else:
-            raise ModelError(f"found {line[:40]!r}, expected `sha256.HEX:`.", where=where)
+            raise ModelError(
+                f"found {line[:40]!r}, expected `sha256.HEX:`.", where=where
+            )
     if not closed:
         raise ModelError("the data section has no end.", where=f"{file}:{first}:1")
-    return {digest: _decode_data(digest, "".join(lines), file) for digest, lines in chunks.items()}
+    return {
+        digest: _decode_data(digest, "".join(lines), file)
+        for digest, lines in chunks.items()
+    }
 
 
 def _decode_data(digest: str, text: str, file: str) -> bytes:
@@ -103,14 +128,18 @@ def _decode_data(digest: str, text: str, file: str) -> bytes:
             f"the bytes of sha256.{digest} are not base64: {error}.", where=file
         ) from None
     if hashlib.sha256(data).hexdigest() != digest:
-        raise ModelError(f"the bytes of sha256.{digest} do not match their hash.", where=file)
+        raise ModelError(
+            f"the bytes of sha256.{digest} do not match their hash.", where=file
+        )
     return data
 
 
 class _ModuleParser(SyntaxParser):
     __slots__ = ("_data", "_graphs", "_prims", "_structure_only")
 
-    def __init__(self, tokens: Tokenizer, data: Mapping[str, bytes], structure_only: bool) -> None:
+    def __init__(
+        self, tokens: Tokenizer, data: Mapping[str, bytes], structure_only: bool
+    ) -> None:
         super().__init__(tokens)
         self._graphs = GraphParser(tokens)
         self._prims = PrimFuncParser(tokens)
@@ -123,8 +152,14 @@ class _ModuleParser(SyntaxParser):
         token = self.tokens.peek
         version = self.tokens.int_()
         if version != FORMAT_VERSION:
-            what = f"the text has version {version} of the format, expected {FORMAT_VERSION}."
-            hint = "save the module again with this Firmwright, from the model that it was made of."
+            what = (
+                f"the text has version {version} of the format, expected "
+                f"{FORMAT_VERSION}."
+            )
+            hint = (
+                "save the module again with this Firmwright, from the model that it was"
+                " made of."
+            )
             raise ModelError(what, where=self.tokens.where(token), hint=hint)
 
     def module(self) -> IRModule:
@@ -154,7 +189,9 @@ class _ModuleParser(SyntaxParser):
                     token = self.tokens.peek
                     parse = self._graphs.graph if kind == "graph" else self._prims.prim
                     function: AnyFunction = parse()
-                    functions[self.unique(function.name, functions, "function", token)] = function
+                    functions[
+                        self.unique(function.name, functions, "function", token)
+                    ] = function
                 case "io":
                     io = self._io()
                 case "request":
@@ -194,14 +231,20 @@ class _ModuleParser(SyntaxParser):
         attrs = self.attrs({}) if self.tokens.at("{") else {}
         for attr, value in attrs.items():
             if isinstance(value, float | tuple):
-                raise self.tokens.error(f"attribute {attr} of target {name} is a list.", token)
-        return Target(kind, tuple((k, cast("int | bool | str", v)) for k, v in attrs.items()))
+                raise self.tokens.error(
+                    f"attribute {attr} of target {name} is a list.", token
+                )
+        return Target(
+            kind, tuple((k, cast("int | bool | str", v)) for k, v in attrs.items())
+        )
 
     def _pool(self, name: str) -> PoolInfo:
         token = self.tokens.peek
         attrs = self.attrs(POOL_ATTRIBUTES) if self.tokens.at("{") else {}
         if unknown := attrs.keys() - POOL_ATTRIBUTES.keys():
-            raise self.tokens.error(f"pool {name} has the unknown field {min(unknown)!r}.", token)
+            raise self.tokens.error(
+                f"pool {name} has the unknown field {min(unknown)!r}.", token
+            )
         return PoolInfo(name, **attrs)  # type: ignore[arg-type]  # checked against the table above
 
     def _io(self) -> IoBinding:
@@ -220,7 +263,9 @@ class _ModuleParser(SyntaxParser):
             tensor_type = self.tensor_type()
             if kind == "state":
                 self.tokens.expect("=")
-                state.append(StateTensor(name, buffer, tensor_type, self.tokens.global_()))
+                state.append(
+                    StateTensor(name, buffer, tensor_type, self.tokens.global_())
+                )
             else:
                 tensors[kind].append(IoTensor(name, buffer, tensor_type))
         inputs, outputs = tuple(tensors["input"]), tuple(tensors["output"])
@@ -230,13 +275,17 @@ class _ModuleParser(SyntaxParser):
         tensor, token = self.tokens.local(), self.tokens.peek
         origin = self.tokens.string()
         if origin not in [known.value for known in RequestOrigin]:
-            raise self.tokens.error(f"the request for {tensor} has an unknown origin.", token)
+            raise self.tokens.error(
+                f"the request for {tensor} has an unknown origin.", token
+            )
         attrs = self.attrs({})
         for field, value in attrs.items():
             kind = REQUEST_FIELDS.get(field)
             listed = value if isinstance(value, tuple) else (value,)
             if kind is None or (field in _REQUEST_LISTS) != isinstance(value, tuple):
-                raise self.tokens.error(f"the request for {tensor} has no such {field!r}.", token)
+                raise self.tokens.error(
+                    f"the request for {tensor} has no such {field!r}.", token
+                )
             if any(type(item) is not kind for item in listed):
                 what = f"{field} of the request for {tensor} must be {kind.__name__}."
                 raise self.tokens.error(what, token)
@@ -248,14 +297,22 @@ class _ModuleParser(SyntaxParser):
         token = self.tokens.peek
         dtype, shape = self.dtype(), self.shape()
         size_bytes = math.prod(shape) * (dtype.bits // 8)
-        if not dtype.bits or any(n < 0 for n in shape) or size_bytes > _CONSTANT_BYTES_MAX:
+        if (
+            not dtype.bits
+            or any(n < 0 for n in shape)
+            or size_bytes > _CONSTANT_BYTES_MAX
+        ):
             raise self.tokens.error(f"constant {name!r} has an invalid type.", token)
-        pool = self.in_parentheses(self.tokens.global_) if self.tokens.accept("in") else ""
+        pool = (
+            self.in_parentheses(self.tokens.global_) if self.tokens.accept("in") else ""
+        )
         in_full = self.tokens.at("[")
         data = self._listed(dtype) if in_full else self._hashed(name, size_bytes)
         if len(data) != size_bytes:
             raise self.tokens.error(
-                f"constant {name!r} has {len(data)} bytes, its type needs {size_bytes}.", token
+                f"constant {name!r} has {len(data)} bytes, its type needs "
+                f"{size_bytes}.",
+                token,
             )
         return Constant(name, dtype, shape, data, pool)
 
@@ -264,14 +321,18 @@ class _ModuleParser(SyntaxParser):
         read = self.tokens.float_ if dtype.is_float else self.tokens.int_
         values = self.items("[", "]", read)
         if not dtype.is_float and not all(dtype.min <= v <= dtype.max for v in values):
-            raise self.tokens.error(f"not all of these values are of type {dtype.short}.", token)
+            raise self.tokens.error(
+                f"not all of these values are of type {dtype.short}.", token
+            )
         return np.array(values, dtype=dtype.np.newbyteorder("<")).tobytes()
 
     def _hashed(self, name: str, size_bytes: int, what: str = "constant") -> bytes:
         token = self.tokens.peek
         digest = self.tokens.ident().removeprefix("sha256.")
         if digest == token.text:
-            raise self.tokens.error(f"found {token.text!r}, expected sha256.HEX.", token)
+            raise self.tokens.error(
+                f"found {token.text!r}, expected sha256.HEX.", token
+            )
         data = self._data.get(digest)
         if data is not None:
             return data
@@ -333,7 +394,9 @@ class _ModuleParser(SyntaxParser):
     def _conflict(self) -> OffsetConstraint[str]:
         a, b = self.tokens.local(), self.tokens.local()
         limits = self.in_parentheses(self._pair)
-        period = self.in_parentheses(self._pair) if self.tokens.accept("mod") else (0, 0)
+        period = (
+            self.in_parentheses(self._pair) if self.tokens.accept("mod") else (0, 0)
+        )
         return OffsetConstraint(a, b, *limits, *period)
 
     def _pair(self) -> tuple[int, int]:

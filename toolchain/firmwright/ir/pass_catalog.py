@@ -5,8 +5,12 @@ The stage table of docs/architecture.md describes the form of a module after eac
 
 from firmwright.base.text_sections import read_sections
 
-_ROWS = [line.split() for line in read_sections(__file__, ".txt")["passes"].splitlines()]
+_ROWS = [
+    line.split() for line in read_sections(__file__, ".txt")["passes"].splitlines()
+]
 PASS_NAMES = tuple(name for name, *_ in _ROWS)
 SELECTABLE_TIR_PASSES = frozenset(name for name, *kind in _ROWS if kind == ["tir"])
 SELECTABLE_PASSES = frozenset(name for name, *kind in _ROWS if kind)
-"""Passes that work function by function; a target kind may exclude its functions from these."""
+"""Passes that work function by function; a target kind may exclude its functions from
+these.
+"""

@@ -18,7 +18,9 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class PoolAccess:
-    """The pools that calls of `target` on `device` can access; the target of cores is ""."""
+    """The pools that calls of `target` on `device` can access; the target of cores is
+    "".
+    """
 
     target: str
     device: str
@@ -32,15 +34,18 @@ class PassResults:
     Attributes:
         stage: The last pass that has run, None before the first.
         user_passes: The passes of users that have run.
-        partitioned: The backends to which operators were assigned, None before that was done.
+        partitioned: The backends to which operators were assigned, None before that was
+            done.
         rejections: The operators that remain on the core, with the reasons of backends.
         offload_shares: The requests that have a percentage.
         pool_access: The pools that devices can access; empty if all can access all.
-        device_waits: Devices, each with the C function that waits for its calls in flight.
+        device_waits: Devices, each with the C function that waits for its calls in
+            flight.
         backend_checks: Library versions that a run checks first, as "function version".
         backend_records: The backends of a saved module (`targets/saved_backend.py`).
         live_channels: Values, each with the indices of the last axis that remain.
-        pipelined_runs: The number of runs by which the outputs are later than their inputs.
+        pipelined_runs: The number of runs by which the outputs are later than their
+            inputs.
         compressed_bytes: The flash that coded weights save, in bytes.
     """
 

@@ -19,9 +19,9 @@
     plan "PLANNER" {...}
     data { sha256.HEX: base64 lines }
 
-The data section holds the bytes of each constant once, under their hash. With `elide_constants` it
-is omitted and parsing requires `structure_only`, which fills constants with zeros. A fragment lacks
-the first line.
+The data section holds the bytes of each constant once, under their hash. With
+`elide_constants` it is omitted and parsing requires `structure_only`, which fills
+constants with zeros. A fragment lacks the first line.
 """
 
 import base64
@@ -44,7 +44,9 @@ from firmwright.ir.tir.printer import print_prim
 _DATA_COLUMNS = 96
 
 
-def print_module(module: IRModule, elide_constants: bool = False, *, fragment: bool = False) -> str:
+def print_module(
+    module: IRModule, elide_constants: bool = False, *, fragment: bool = False
+) -> str:
     """Return `module` as text; `fragment` omits the version line."""
     page = IRWriter()
     if not fragment:
@@ -55,11 +57,15 @@ def print_module(module: IRModule, elide_constants: bool = False, *, fragment: b
     for table in (module.constants, module.functions):
         for key, entry in table.items():
             if key != entry.name:
-                raise InternalError(f"the entry {entry.name!r} is stored under the name {key!r}")
+                raise InternalError(
+                    f"the entry {entry.name!r} is stored under the name {key!r}"
+                )
     for name, constant in module.constants.items():
         shape = format_shape(constant.dtype, constant.shape)
         place = f" in({format_global(constant.pool)})" if constant.pool else ""
-        page.put(f"const {format_global(name)} = {shape}{place}\nsha256.{constant.digest}")
+        page.put(
+            f"const {format_global(name)} = {shape}{place}\nsha256.{constant.digest}"
+        )
     for path, data in module.files.items():
         page.line(f"file {quote(path)} sha256.{_digest(data)}")
     for func in module.functions.values():
@@ -82,9 +88,13 @@ def _print_head(module: IRModule, page: IRWriter) -> None:
         attrs = dict(target.attrs)
         if len(attrs) != len(target.attrs):
             raise InternalError(f"target {target} has a duplicate attribute")
-        page.put(f"target {format_global(name)} = {quote(target.kind)} {format_attrs(attrs)}")
+        page.put(
+            f"target {format_global(name)} = {quote(target.kind)} {format_attrs(attrs)}"
+        )
     for pool in module.pools:
-        values = {f.name: getattr(pool, f.name) for f in fields(pool) if f.name != "name"}
+        values = {
+            f.name: getattr(pool, f.name) for f in fields(pool) if f.name != "name"
+        }
         attrs = {key: v for key, v in values.items() if v != getattr(PoolInfo(""), key)}
         page.put(f"pool {format_global(pool.name)} {format_attrs(attrs)}")
     if module.io != IoBinding():
@@ -100,9 +110,17 @@ def _print_io(io: IoBinding, page: IRWriter) -> None:
     keep = " preserve_input" if io.preserve_input else ""
     rows = " stream_input_rows" if io.stream_input_rows else ""
     with page.block(f"io {io.mode}{keep}{rows}"):
-        for kind, tensors in (("input", io.inputs), ("output", io.outputs), ("state", io.state)):
+        for kind, tensors in (
+            ("input", io.inputs),
+            ("output", io.outputs),
+            ("state", io.state),
+        ):
             for t in tensors:
-                initial = f" =\n{format_global(t.initial)}" if isinstance(t, StateTensor) else ""
+                initial = (
+                    f" =\n{format_global(t.initial)}"
+                    if isinstance(t, StateTensor)
+                    else ""
+                )
                 names = f"{format_local(t.buffer)} = {quote(t.name)}"
                 page.put(f"{kind} {names}:\n{format_type(t.type)}{initial}")
 
@@ -121,9 +139,14 @@ def _print_plan(plan: Plan, page: IRWriter) -> None:
                 f"live({live})\npools({pools})"
             )
         for name, where in plan.placements.items():
-            page.line(f"place {format_local(name)} at {format_global(where.pool)} + {where.offset}")
+            page.line(
+                f"place {format_local(name)} at {format_global(where.pool)} + "
+                f"{where.offset}"
+            )
         for c in plan.conflicts:
-            modulus = f" mod({c.modulus}, {c.residue})" if c.modulus or c.residue else ""
+            modulus = (
+                f" mod({c.modulus}, {c.residue})" if c.modulus or c.residue else ""
+            )
             names = f"{format_local(c.a)} {format_local(c.b)}"
             page.line(f"conflict {names} ({c.lo}, {c.hi}){modulus}")
 

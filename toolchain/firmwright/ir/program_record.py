@@ -1,7 +1,9 @@
-"""The choices of a compilation, recorded so that new weights can be compiled to the same code.
+"""The choices of a compilation, recorded so that new weights can be compiled to the
+same code.
 
-metadata.json holds a record. A compilation with `--update-of` repeats the choices instead of
-searching, and compares the digests, which do not cover the values of constants.
+metadata.json holds a record. A compilation with `--update-of` repeats the choices
+instead of searching, and compares the digests, which do not cover the values of
+constants.
 """
 
 from __future__ import annotations
@@ -67,10 +69,12 @@ class RecordedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """The choices of a compilation by kernel, and the digest of all code, the plan included.
+    """The choices of a compilation by kernel, and the digest of all code, the plan
+    included.
 
-    `calls` describes the calls of the graph that was lowered, by kernel name, without the channels
-    that were removed as constant. `options` and version are those of the compilation.
+    `calls` describes the calls of the graph that was lowered, by kernel name, without
+    the channels that were removed as constant. `options` and version are those of the
+    compilation.
     """
 
     calls: Mapping[str, str]
@@ -105,12 +109,16 @@ _KERNEL = Kind(
 )
 _SEGMENT = Kind(
     "first call, end and band",
-    lambda row: isinstance(row, list) and len(row) == 3 and all(map(SIZE.includes, row)),
+    lambda row: (
+        isinstance(row, list) and len(row) == 3 and all(map(SIZE.includes, row))
+    ),
 )
 _KINDS: Mapping[str, Kind] = {
     "version": SIZE,
     "calls": mapping_of(TEXT, "an object with strings"),
-    "kernels": mapping_of(_KERNEL, "an object with a schedule and a digest for each kernel"),
+    "kernels": mapping_of(
+        _KERNEL, "an object with a schedule and a digest for each kernel"
+    ),
     "removed_channels": TRUTH,
     "segments": list_of(_SEGMENT, "a list of first call, end and band"),
     "code": TEXT,
@@ -118,9 +126,13 @@ _KINDS: Mapping[str, Kind] = {
 
 
 def record_from_json(data: JsonObject) -> ProgramRecord:
-    """Return the record in `data`; raise ValueError with a clause if it is malformed."""
+    """Return the record in `data`; raise ValueError with a clause if it is
+    malformed.
+    """
     if data.get("version") != RECORD_VERSION:
-        raise ValueError(f"has the format {shortened(data.get('version'))}, not {RECORD_VERSION}")
+        raise ValueError(
+            f"has the format {shortened(data.get('version'))}, not {RECORD_VERSION}"
+        )
     for problem in wrong_values(data, _KINDS, ""):
         raise ValueError(problem)
     kernels: dict[str, RecordedKernel] = {}
@@ -143,19 +155,25 @@ def record_from_json(data: JsonObject) -> ProgramRecord:
 def record_selection(graph: IRModule, module: IRModule) -> ProgramRecord:
     """Return the choices that made `module` from the calls of `graph`."""
     kernels = {
-        name: RecordedKernel(str(function.attrs.get("schedule", "")), digest_kernel(function))
+        name: RecordedKernel(
+            str(function.attrs.get("schedule", "")), digest_kernel(function)
+        )
         for name, function in sorted(module.functions.items())
         if isinstance(function, tir.PrimFunc)
     }
     entry, calls = graph.entry, dict[str, str]()
     if isinstance(entry, Function):
-        calls = {f"{call.op}_{k}": describe_call(call) for k, call in enumerate(entry.body)}
+        calls = {
+            f"{call.op}_{k}": describe_call(call) for k, call in enumerate(entry.body)
+        }
     has_removed = bool(graph.results.live_channels)
     return ProgramRecord(calls, kernels, tuple(_segments(module)), has_removed)
 
 
 def _segments(module: IRModule) -> Iterator[RecordedSegment]:
-    """Yield the segments: only their steps are loops with calls of operators in the AOT main."""
+    """Yield the segments: only their steps are loops with calls of operators in the AOT
+    main.
+    """
     for node in statements(module.aot_main.body):
         if not isinstance(node, tir.For):
             continue
@@ -169,11 +187,14 @@ def _segments(module: IRModule) -> Iterator[RecordedSegment]:
 
 
 def describe_call(call: Call) -> str:
-    """Describe operator, tensors and attributes; of constants, only types and shapes."""
+    """Describe operator, tensors and attributes; of constants, only types and
+    shapes.
+    """
     inputs = ", ".join(_describe_value(value) for value in call.inputs)
     outputs = ", ".join(_describe_value(value) for value in call.outputs)
     attrs = ", ".join(
-        f"{name}={_short(value)}" for name, value in sorted(attrs_to_mapping(call.attrs).items())
+        f"{name}={_short(value)}"
+        for name, value in sorted(attrs_to_mapping(call.attrs).items())
     )
     return f"{call.op}({inputs}) -> {outputs}{attrs and f' {{{attrs}}}'}"
 
@@ -202,17 +223,26 @@ def digest_kernel(function: tir.PrimFunc) -> str:
 
 
 def digest_code(module: IRModule) -> str:
-    """Return a digest of all from which codegen prints C, except constants' values and comments.
+    """Return a digest of all from which codegen prints C, except constants' values and
+    comments.
 
     Codegen prints equal constants once, so the digest covers which constants are equal.
     """
     page, first = IRWriter(), dict[tuple[object, ...], int]()
     for number, (name, constant) in enumerate(module.constants.items()):
-        same = number if keeps_constants_apart(module) else first.setdefault(_key(constant), number)
-        page.line(f"{name} {constant.dtype.short} {constant.shape} {constant.pool} {same}")
+        same = (
+            number
+            if keeps_constants_apart(module)
+            else first.setdefault(_key(constant), number)
+        )
+        page.line(
+            f"{name} {constant.dtype.short} {constant.shape} {constant.pool} {same}"
+        )
     for path, file in sorted(module.files.items()):
         page.line(f"{path} {hashlib.sha256(file).hexdigest()}")
-    attrs = {k: v for k, v in module_attributes(module).items() if k not in _VARYING_ATTRS}
+    attrs = {
+        k: v for k, v in module_attributes(module).items() if k not in _VARYING_ATTRS
+    }
     parts = (module.name, attrs, module.targets, module.pools, module.io, module.plan)
     for part in parts:
         page.line(repr(part))

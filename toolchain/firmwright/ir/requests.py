@@ -1,6 +1,7 @@
 """Requests of the user for the place of a tensor, which every pass must keep.
 
-A module lists its requests; `verify_requests.py` compares them with values, calls and plan.
+A module lists its requests; `verify_requests.py` compares them with values, calls and
+plan.
 """
 
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ class RequestOrigin(Enum):
 class PlacementRequest:
     """A tensor that a device is to compute or hold, or that is to be in a pool.
 
-    `named` is the tensor in the user's words if `tensor` is a result of a branch or loop that
-    computes it. Lowering binds the request to `buffers` and `calls` of the AOT main: the names of
-    the buffers that hold the tensor and the operator indices of the calls that compute it. A
-    constant is first bound to the `kernels` that read it, then to the buffers of its copies.
+    `named` is the tensor in the user's words if `tensor` is a result of a branch or
+    loop that computes it. Lowering binds the request to `buffers` and `calls` of the
+    AOT main: the names of the buffers that hold the tensor and the operator indices of
+    the calls that compute it. A constant is first bound to the `kernels` that read it,
+    then to the buffers of its copies.
     """
 
     tensor: str

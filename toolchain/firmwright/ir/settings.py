@@ -1,7 +1,9 @@
-"""Settings of a compilation: what the user asks for, and the facts of the board that passes need.
+"""Settings of a compilation: what the user asks for, and the facts of the board that
+passes need.
 
-They are fixed before the first pass (`pipeline/configuration.py`); passes read them only. What
-passes find is in `ir/pass_results.py`. Sizes are in bytes, times in cycles of the core.
+They are fixed before the first pass (`pipeline/configuration.py`); passes read them
+only. What passes find is in `ir/pass_results.py`. Sizes are in bytes, times in cycles
+of the core.
 """
 
 from dataclasses import dataclass
@@ -27,8 +29,8 @@ class Minimize(StrEnum):
 class Objective:
     """The goal of selection and the budgets; None is no budget.
 
-    With `has_coded_weights`, large constants may be stored in a code that kernels decode, if that
-    makes the image smaller.
+    With `has_coded_weights`, large constants may be stored in a code that kernels
+    decode, if that makes the image smaller.
     """
 
     minimize: Minimize = Minimize.BALANCED
@@ -38,13 +40,17 @@ class Objective:
 
     @property
     def has_free_ram(self) -> bool:
-        """Whether the pools are as large as the board's and not as the user's budget."""
+        """Whether the pools are as large as the board's and not as the user's
+        budget.
+        """
         return self.ram_bytes is None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSpeed:
-    """Bytes per cycle of a sequential read, and the cycles before the first byte if known."""
+    """Bytes per cycle of a sequential read, and the cycles before the first byte if
+    known.
+    """
 
     bandwidth: float
     latency: int | None = None
@@ -54,9 +60,10 @@ class ReadSpeed:
 class FlashTiming:
     """What flash with wait states requires of the code; nothing by default.
 
-    `ramfunc_bytes` is the room for functions that run from RAM. `has_short_loops` asks for loops
-    that fit a small cache. `stalls_per_byte` is the time of a read of constants that no cache
-    holds, 0 if unknown. `program_memory` is its speed if constants may be copied to RAM.
+    `ramfunc_bytes` is the room for functions that run from RAM. `has_short_loops` asks
+    for loops that fit a small cache. `stalls_per_byte` is the time of a read of
+    constants that no cache holds, 0 if unknown. `program_memory` is its speed if
+    constants may be copied to RAM.
     """
 
     ramfunc_bytes: int = 0
@@ -69,10 +76,10 @@ class FlashTiming:
 class Devices:
     """The devices of a program besides the main core.
 
-    `names` lists all that compute, the main core first, or is empty if it is the only one.
-    `copiers` execute copies between memories, by default the main core. With `has_fallback` the
-    main core executes the calls that a device rejects or aborts. `emulated_engine` is the
-    accelerator that the second core emulates, or "".
+    `names` lists all that compute, the main core first, or is empty if it is the only
+    one. `copiers` execute copies between memories, by default the main core. With
+    `has_fallback` the main core executes the calls that a device rejects or aborts.
+    `emulated_engine` is the accelerator that the second core emulates, or "".
     """
 
     names: tuple[str, ...] = ()
@@ -83,7 +90,9 @@ class Devices:
 
 @dataclass(frozen=True, slots=True)
 class ModelOrigin:
-    """The model file of a module: its hash ("" if unknown), and the index of its subgraph."""
+    """The model file of a module: its hash ("" if unknown), and the index of its
+    subgraph.
+    """
 
     sha256: str = ""
     subgraph: int = 0
@@ -91,10 +100,12 @@ class ModelOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a compilation; the defaults are those of a module without a board.
+    """The settings of a compilation; the defaults are those of a module without a
+    board.
 
     Attributes:
-        numerics: The runtime that defines the results; None until it is chosen means LiteRT.
+        numerics: The runtime that defines the results; None until it is chosen means
+            LiteRT.
         board: The name of the board, "" before the module is configured.
         planner: The name of the memory planner, "" for the default.
         tuning: The digest of the tuning log, "" without one.
@@ -103,7 +114,8 @@ class Settings:
         pipeline_runs: Whether consecutive runs overlap in two stages.
         weight_independent: Whether the code suits all weights of the same shapes.
         all_channels: Whether kernels compute even channels that no input changes.
-        offload: Operators that the user assigns to targets, removed when they are assigned.
+        offload: Operators that the user assigns to targets, removed when they are
+            assigned.
     """
 
     numerics: NumericsProfile | None = None

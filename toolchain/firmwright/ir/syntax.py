@@ -1,8 +1,9 @@
-"""Text syntax shared by both IR levels: names, attributes, types, spans and line breaking.
+"""Text syntax shared by both IR levels: names, attributes, types, spans and line
+breaking.
 
-Each `format_X` function is the inverse of the `SyntaxParser` method `X`. A newline in a formatted
-string permits a line break; in short lines `IRWriter.put` prints a space. Quoted strings never
-contain newlines.
+Each `format_X` function is the inverse of the `SyntaxParser` method `X`. A newline in a
+formatted string permits a line break; in short lines `IRWriter.put` prints a space.
+Quoted strings never contain newlines.
 """
 
 import re
@@ -33,7 +34,9 @@ class IRWriter(IndentedWriter):
     __slots__ = ()
 
     def put(self, text: str) -> None:
-        """Write one line, broken with a four-column indent if it would exceed column 100."""
+        """Write one line, broken with a four-column indent if it would exceed column
+        100.
+        """
         room = COLUMNS - len(self._step) * self._indent
         current, *pieces = text.split("\n")
         for piece in pieces:
@@ -63,11 +66,17 @@ def format_attr(value: Attr) -> str:
         case tuple():
             return "[" + ",\n".join(map(format_attr, value)) + "]"
         case _:
-            raise InternalError(f"an attribute has the value {value!r}, which has no text form")
+            raise InternalError(
+                f"an attribute has the value {value!r}, which has no text form"
+            )
 
 
 def format_attrs(attrs: Attrs) -> str:
-    return "{" + ",\n".join(f"{format_word(k)}={format_attr(v)}" for k, v in attrs.items()) + "}"
+    return (
+        "{"
+        + ",\n".join(f"{format_word(k)}={format_attr(v)}" for k, v in attrs.items())
+        + "}"
+    )
 
 
 def format_shape(dtype: DType, shape: tuple[int, ...]) -> str:
@@ -80,7 +89,9 @@ def format_span(span: Span) -> str:
 
 
 def format_quantization(quantization: Quantization) -> str:
-    """Format as `quant(SCALES, ZEROS)`: lists per channel, one number for equal zero points."""
+    """Format as `quant(SCALES, ZEROS)`: lists per channel, one number for equal zero
+    points.
+    """
     scales, zeros = quantization.scales, quantization.zero_points
     if quantization.axis is None:
         return f"quant({format_float(scales[0])}, {zeros[0]})"
@@ -92,17 +103,27 @@ def format_quantization(quantization: Quantization) -> str:
 
 def format_type(kind: TensorType) -> str:
     text = format_shape(kind.dtype, kind.shape)
-    return f"{text}\n{format_quantization(kind.quantization)}" if kind.quantization else text
+    return (
+        f"{text}\n{format_quantization(kind.quantization)}"
+        if kind.quantization
+        else text
+    )
 
 
 def format_device(device: VirtualDevice) -> str:
     fields = {
         "type": quote(device.device_type) if device.device_type else "",
-        "id": str(device.device_id) if device.device_id != UNCONSTRAINED.device_id else "",
+        "id": str(device.device_id)
+        if device.device_id != UNCONSTRAINED.device_id
+        else "",
         "target": quote(device.target) if device.target else "",
         "scope": quote(device.memory_scope) if device.memory_scope else "",
     }
-    return "on(" + ", ".join(f"{name}={text}" for name, text in fields.items() if text) + ")"
+    return (
+        "on("
+        + ", ".join(f"{name}={text}" for name, text in fields.items() if text)
+        + ")"
+    )
 
 
 class SyntaxParser:
@@ -117,7 +138,9 @@ class SyntaxParser:
     def deeper(self) -> None:
         self._nesting += 1
         if self._nesting > NESTING_MAX:
-            raise self.tokens.error(f"the text is nested deeper than {NESTING_MAX} levels.")
+            raise self.tokens.error(
+                f"the text is nested deeper than {NESTING_MAX} levels."
+            )
 
     def shallower(self) -> None:
         self._nesting -= 1
@@ -145,10 +168,16 @@ class SyntaxParser:
 
     def expected(self, what: str) -> ModelError:
         token = self.tokens.peek
-        shown = "the end of the text" if token.kind is TokenKind.END else repr(token.text[:40])
+        shown = (
+            "the end of the text"
+            if token.kind is TokenKind.END
+            else repr(token.text[:40])
+        )
         return self.tokens.error(f"found {shown}, expected {what}.")
 
-    def unique(self, name: str, defined: Mapping[str, object], what: str, token: Token) -> str:
+    def unique(
+        self, name: str, defined: Mapping[str, object], what: str, token: Token
+    ) -> str:
         """Return `name`, or raise an error if it is already defined."""
         if name in defined:
             raise self.tokens.error(f"{what} {name!r} is defined twice.", token)
@@ -182,7 +211,9 @@ class SyntaxParser:
         raise self.expected("a number, a string, true, false or a list")
 
     def attrs(self, kinds: AttrKinds) -> dict[str, Attr]:
-        """Parse `{NAME=VALUE, ...}`; an attribute that `kinds` names must be of its kind."""
+        """Parse `{NAME=VALUE, ...}`; an attribute that `kinds` names must be of its
+        kind.
+        """
         attrs: dict[str, Attr] = {}
 
         def item() -> None:
@@ -205,7 +236,9 @@ class SyntaxParser:
 
     def span(self) -> Span:
         """Parse an optional `span(FILE, SUBGRAPH, OPERATOR[, TENSOR])`."""
-        return self.in_parentheses(self._span) if self.tokens.accept("span") else Span("")
+        return (
+            self.in_parentheses(self._span) if self.tokens.accept("span") else Span("")
+        )
 
     def _span(self) -> Span:
         file = self.tokens.string()
@@ -214,7 +247,10 @@ class SyntaxParser:
         self.tokens.expect(",")
         op_index = self.tokens.int_()
         return Span(
-            file, subgraph, op_index, self.tokens.string() if self.tokens.accept(",") else ""
+            file,
+            subgraph,
+            op_index,
+            self.tokens.string() if self.tokens.accept(",") else "",
         )
 
     def dtype(self) -> DType:

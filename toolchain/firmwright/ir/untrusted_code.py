@@ -1,4 +1,6 @@
-"""Code of a module text, which becomes part of a program only if the user trusts the file."""
+"""Code of a module text, which becomes part of a program only if the user trusts the
+file.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,20 @@ _NAMED = 6
 
 @dataclass(frozen=True, slots=True)
 class UntrustedCode:
-    """The path of a module text, and its code: C files, functions, and saved backends."""
+    """The path of a module text, and its code: C files, functions, and saved
+    backends.
+    """
 
     path: str
     items: tuple[str, ...]
 
     def error(self) -> UsageError:
         named = ", ".join(self.items[:_NAMED])
-        more = f" and {len(self.items) - _NAMED} more" if len(self.items) > _NAMED else ""
-        what = f"the module contains code of its own, C or lowered functions: {named}{more}."
+        more = (
+            f" and {len(self.items) - _NAMED} more" if len(self.items) > _NAMED else ""
+        )
+        what = (
+            "the module contains code of its own, C or lowered functions: "
+            f"{named}{more}."
+        )
         return untrusted_error(what, self.path)

@@ -1,10 +1,12 @@
-"""Verification of placement requests: in the graphs, in the AOT main, and in the memory plan.
+"""Verification of placement requests: in the graphs, in the AOT main, and in the memory
+plan.
 
-* A requested tensor is a value of the graphs until they are lowered. Its value names the requested
-  device and pool; the source of a `device_copy` counts as computed by the copy's device or its own.
-* After lowering, the calls that compute the tensor run on the device, and its buffers are pinned to
-  the pool or, once planned, in it. A tensor that no call computes is in memory that the device can
-  access. The copies of a constant are in its pool.
+* A requested tensor is a value of the graphs until they are lowered. Its value names
+  the requested device and pool; the source of a `device_copy` counts as computed by the
+  copy's device or its own.
+* After lowering, the calls that compute the tensor run on the device, and its buffers
+  are pinned to the pool or, once planned, in it. A tensor that no call computes is in
+  memory that the device can access. The copies of a constant are in its pool.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +24,9 @@ from firmwright.ir.tir.traversal import prim_calls, statements
 
 
 def diagnose_requests(module: IRModule) -> list[str]:
-    """Return a message that names tensor and request for each request that is not kept."""
+    """Return a message that names tensor and request for each request that is not
+    kept.
+    """
     if not module.requests:
         return []
     entry = module.entry
@@ -33,17 +37,21 @@ def diagnose_requests(module: IRModule) -> list[str]:
     else:
         return []
     return [
-        f"the tensor {request.tensor} is not where {request.reason} places it: {problem}"
+        f"the tensor {request.tensor} is not where {request.reason} places it: "
+        f"{problem}"
         for request in module.requests
         for problem in problems_of(request)
     ]
 
 
 def diagnose_kept_requests(before: IRModule, after: IRModule) -> list[str]:
-    """Return the problems of `after`, also for requests of `before` that it does not record."""
+    """Return the problems of `after`, also for requests of `before` that it does not
+    record.
+    """
     recorded = {request.key for request in after.requests}
     dropped = [
-        f"the request {request.reason} for the tensor {request.tensor} is no longer in the module"
+        f"the request {request.reason} for the tensor {request.tensor} is no longer in "
+        "the module"
         for request in before.requests
         if request.key not in recorded
     ]
@@ -62,7 +70,9 @@ class _RequestsInGraphs:
     @cached_property
     def values(self) -> Mapping[str, Value]:
         """The values of the graphs by name, and the constants of partitions."""
-        functions = [f for f in self.module.functions.values() if isinstance(f, Function)]
+        functions = [
+            f for f in self.module.functions.values() if isinstance(f, Function)
+        ]
         constants = [v for f in functions for v in f.values if v.constant is not None]
         values = [value for graph in self.module.graphs for value in graph.values]
         return {value.name: value for value in (*constants, *values)}
@@ -81,16 +91,26 @@ class _RequestsInGraphs:
             return
         pool = value.virtual_device.memory_scope
         if request.pool not in ("", pool):
-            yield f"it is {f'in {pool}' if pool else 'in no certain pool'}, not in {request.pool}"
+            yield (
+                f"it is {f'in {pool}' if pool else 'in no certain pool'}, not in "
+                f"{request.pool}"
+            )
         found = self._devices(value)
         if request.device and value.constant is None and request.device not in found:
-            yield f"it is computed on {found[-1] or 'no certain device'}, not on {request.device}"
+            yield (
+                f"it is computed on {found[-1] or 'no certain device'}, not on "
+                f"{request.device}"
+            )
 
     def _devices(self, value: Value) -> list[str]:
         """Return the device of a value and, through copies, those of its sources."""
         found = [devices.device_name(value.virtual_device)]
         maker = self.makers.get(value.name)
-        while maker is not None and maker.op == devices.COPY_OP and maker.inputs[0] is not None:
+        while (
+            maker is not None
+            and maker.op == devices.COPY_OP
+            and maker.inputs[0] is not None
+        ):
             found.append(devices.device_name(maker.inputs[0].virtual_device))
             maker = self.makers.get(maker.inputs[0].name)
         return found
@@ -100,9 +120,16 @@ def _kernel_problems(module: IRModule, request: PlacementRequest) -> Iterator[st
     """Yield the kernels that read a constant and do not take it from its pool."""
     for name in request.kernels:
         kernel = module.functions.get(name)
-        pool = kernel.attrs.get(devices.CONSTANTS_POOL_ATTR) if kernel is not None else None
+        pool = (
+            kernel.attrs.get(devices.CONSTANTS_POOL_ATTR)
+            if kernel is not None
+            else None
+        )
         if pool != request.pool:
-            yield f"the kernel @{name} reads its constants from {pool or 'program memory'}"
+            yield (
+                f"the kernel @{name} reads its constants from "
+                f"{pool or 'program memory'}"
+            )
 
 
 @dataclass(frozen=True)
@@ -112,7 +139,9 @@ class _RequestsInMain:
 
     @cached_property
     def parents(self) -> Mapping[str, str]:
-        """The buffer or pool of which each buffer of the main is a part; itself if allocated."""
+        """The buffer or pool of which each buffer of the main is a part; itself if
+        allocated.
+        """
         found = {param.name: param.name for param in self.main.params}
         for node in statements(self.main.body):
             if isinstance(node, tir.DeclBuffer):
@@ -123,13 +152,17 @@ class _RequestsInMain:
 
     @cached_property
     def pins(self) -> Mapping[str, str]:
-        pins = cast("tuple[tuple[str, str], ...]", self.main.attrs.get("pool_assignments", ()))
+        pins = cast(
+            "tuple[tuple[str, str], ...]", self.main.attrs.get("pool_assignments", ())
+        )
         return {self._root(name): pool for name, pool in pins if name in self.parents}
 
     @cached_property
     def devices_of_calls(self) -> Mapping[int, list[str]]:
         calls = prim_calls(self.main.body)
-        return group_pairs((call.op, call.device or devices.MAIN_DEVICE) for call in calls)
+        return group_pairs(
+            (call.op, call.device or devices.MAIN_DEVICE) for call in calls
+        )
 
     def problems(self, request: PlacementRequest) -> Iterator[str]:
         yield from _kernel_problems(self.module, request)
@@ -151,17 +184,27 @@ class _RequestsInMain:
             found = self.devices_of_calls.get(op, [])
             wrong = next((device for device in found if device != request.device), "")
             if wrong or not found:
-                yield f"it is computed on {wrong or 'no device'}, not on {request.device}"
+                yield (
+                    f"it is computed on {wrong or 'no device'}, not on {request.device}"
+                )
         visible = self._visible_pools(request.device)
-        for name in () if request.calls or self.module.plan is None else request.buffers:
+        for name in (
+            () if request.calls or self.module.plan is None else request.buffers
+        ):
             if visible and self._pool(name) not in visible:
-                yield f"it is in {self._pool(name)}, which {request.device} cannot access"
+                yield (
+                    f"it is in {self._pool(name)}, which {request.device} cannot access"
+                )
 
     def _visible_pools(self, device: str) -> frozenset[str]:
-        """Return the pools that a device can access; the empty set if there is no limit."""
+        """Return the pools that a device can access; the empty set if there is no
+        limit.
+        """
         place = devices.MAIN_DEVICE if devices.is_core(device) else device
         rows = self.module.results.pool_access
-        return frozenset(pool for row in rows if row.device == place for pool in row.pools)
+        return frozenset(
+            pool for row in rows if row.device == place for pool in row.pools
+        )
 
     def _root(self, name: str) -> str:
         while self.parents.get(name, name) != name:
@@ -169,7 +212,9 @@ class _RequestsInMain:
         return name
 
     def _pool(self, name: str) -> str:
-        """Return the pool that holds a buffer, or to which it is pinned before the plan."""
+        """Return the pool that holds a buffer, or to which it is pinned before the
+        plan.
+        """
         root = self._root(name)
         if self.module.plan is None:
             return self.pins.get(root, "")

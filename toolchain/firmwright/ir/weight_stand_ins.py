@@ -1,7 +1,8 @@
-"""Weights that stand in for those of a model, to make choices that suit every weight set.
+"""Weights that stand in for those of a model, to make choices that suit every weight
+set.
 
-A stand-in depends only on the call: operator, types and shapes. The values satisfy the conditions
-that importers check, such as sums that fit 32 bits.
+A stand-in depends only on the call: operator, types and shapes. The values satisfy the
+conditions that importers check, such as sums that fit 32 bits.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 
 _SUMMING_OPS = frozenset(
-    {"conv2d", "depthwise_conv2d", "fully_connected", "transpose_conv", "variable_fully_connected"}
+    {
+        "conv2d",
+        "depthwise_conv2d",
+        "fully_connected",
+        "transpose_conv",
+        "variable_fully_connected",
+    }
 )
 _WEIGHTED_OPS = _SUMMING_OPS | {
     "hybrid_conv2d",
@@ -43,7 +50,9 @@ _STEPS = {INT8: 256, INT16: 1 << 15}
 
 
 class StandIn(Enum):
-    """A set of values: of the whole range with the extremes, all zeros, or small ones."""
+    """A set of values: of the whole range with the extremes, all zeros, or small
+    ones.
+    """
 
     FULL_RANGE = "full range"
     ZEROS = "zeros"
@@ -68,7 +77,11 @@ def with_stand_ins(module: IRModule, kind: StandIn) -> IRModule:
 def _weights(function: Function) -> Iterator[tuple[Call, int, Value]]:
     for call in function.body:
         for index, value in enumerate(call.inputs):
-            if value is not None and value.constant is not None and _is_weight(call, index, value):
+            if (
+                value is not None
+                and value.constant is not None
+                and _is_weight(call, index, value)
+            ):
                 yield call, index, value
 
 
@@ -97,7 +110,9 @@ def _floats(shape: tuple[int, ...], kind: StandIn) -> Array:
         case StandIn.SMALL:
             return np.ones(shape)
         case StandIn.FULL_RANGE:
-            return np.random.default_rng(_SEED).uniform(-_FLOAT_REACH, _FLOAT_REACH, shape)
+            return np.random.default_rng(_SEED).uniform(
+                -_FLOAT_REACH, _FLOAT_REACH, shape
+            )
 
 
 def _integers(call: Call, constant: Constant, kind: StandIn) -> Array:

@@ -1,4 +1,6 @@
-"""Texts about calls and kernels: in the comments of the generated code, and in tuning logs."""
+"""Texts about calls and kernels: in the comments of the generated code, and in tuning
+logs.
+"""
 
 from firmwright.ir.graph.attributes.layers import activation_of
 from firmwright.ir.graph.attributes.values import ExpressionAttrs
@@ -18,7 +20,9 @@ def format_schedule(rule: str, config: ScheduleConfig) -> str:
 
 
 def words_of(candidate: LoweringCandidate) -> str:
-    """Return the schedule and configuration of a candidate, as in its kernel's attributes."""
+    """Return the schedule and configuration of a candidate, as in its kernel's
+    attributes.
+    """
     return str(candidate.function.attrs["schedule"])
 
 
@@ -30,7 +34,10 @@ def format_shapes(call: Call) -> str:
     activation = activation_of(call.attrs)
     if activation != "none":
         text += f", {activation}"
-    if isinstance(call.attrs, ExpressionAttrs) and len(call.attrs.formula) <= _EXPRESSION_SHOWN_MAX:
+    if (
+        isinstance(call.attrs, ExpressionAttrs)
+        and len(call.attrs.formula) <= _EXPRESSION_SHOWN_MAX
+    ):
         text += f", {call.attrs.formula}"
     return text
 

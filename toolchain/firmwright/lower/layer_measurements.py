@@ -1,7 +1,7 @@
 """Applies tuning measurements to the candidates of one layer.
 
-Measured counts replace predicted costs. A measurement applies only to a kernel with the measured
-digest; those of other kernels are stale.
+Measured counts replace predicted costs. A measurement applies only to a kernel with the
+measured digest; those of other kernels are stale.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from firmwright.ops.tuning_records import (
 )
 
 _EQUAL_RATIO = 1.002
-"""Counts within this ratio are considered equal, since other code in the firmware affects them."""
+"""Counts within this ratio are considered equal, since other code in the firmware
+affects them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,16 @@ class LayerMeasurements:
 
     @staticmethod
     def from_measurements(measurements: Sequence[Measurement]) -> LayerMeasurements:
-        return LayerMeasurements(group_pairs((item.choice, item) for item in measurements))
+        return LayerMeasurements(
+            group_pairs((item.choice, item) for item in measurements)
+        )
 
     def configs(
         self, schedule: Schedule[ScheduleConfig], call: OpCall
     ) -> tuple[ScheduleConfig, ...]:
-        """Return the configurations of a schedule to build, with the best one that was measured."""
+        """Return the configurations of a schedule to build, with the best one that was
+        measured.
+        """
         own = tuple(schedule.configs(call))
         best = self._best_choice(schedule.name)
         if best is None:
@@ -49,7 +55,9 @@ class LayerMeasurements:
         return (*own, *measured)
 
     def _best_choice(self, rule: str) -> ConfiguredSchedule | None:
-        """Return the choice of the schedule `rule` with the lowest correct measurement."""
+        """Return the choice of the schedule `rule` with the lowest correct
+        measurement.
+        """
         counts: list[tuple[int, ConfiguredSchedule]] = []
         for choice, items in self.measured.items():
             correct = [item.count for item in items if item.status == "ok"]
@@ -57,12 +65,15 @@ class LayerMeasurements:
                 counts.append((min(correct), choice))
         return min(counts)[1] if counts else None
 
-    def with_measured_costs(self, offered: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
-        """Return the candidates with measured costs, without those measured as wrong or failed.
+    def with_measured_costs(
+        self, offered: Sequence[LoweringCandidate]
+    ) -> list[LoweringCandidate]:
+        """Return the candidates with measured costs, without those measured as wrong or
+        failed.
 
-        Candidates without a measurement keep their prediction, scaled by the prediction error of
-        the best measured one. Counts in other units are scaled so that the cost of the best kernel
-        equals its prediction. Nearly equal costs become equal.
+        Candidates without a measurement keep their prediction, scaled by the prediction
+        error of the best measured one. Counts in other units are scaled so that the
+        cost of the best kernel equals its prediction. Nearly equal costs become equal.
         """
         usable: list[LoweringCandidate] = []
         measurements: list[Measurement | None] = []
@@ -87,7 +98,10 @@ class LayerMeasurements:
             else:
                 costs.append(measurement.count * scale)
         levels = _equalize_similar(costs)
-        return [item.with_instructions(round(c)) for item, c in zip(usable, levels, strict=True)]
+        return [
+            item.with_instructions(round(c))
+            for item, c in zip(usable, levels, strict=True)
+        ]
 
     def count_stale(
         self,
@@ -109,7 +123,9 @@ class LayerMeasurements:
         return stale
 
     def _measurement_of(self, item: LoweringCandidate) -> Measurement | None:
-        """Return the measurement of this kernel, preferring one with an error status."""
+        """Return the measurement of this kernel, preferring one with an error
+        status.
+        """
         items = self.measured.get(configured_schedule(item.rule, item.config), ())
         if not items:
             return None

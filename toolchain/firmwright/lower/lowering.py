@@ -1,4 +1,5 @@
-"""Lowering of every call in the graph to a list of candidates, by predicted or measured cost.
+"""Lowering of every call in the graph to a list of candidates, by predicted or measured
+cost.
 
 Views have no candidates. Nothing is selected here, and the module is not changed.
 """
@@ -53,13 +54,15 @@ from firmwright.ops.tuning_records import (
 
 log = logging.getLogger(__name__)
 _STALE_MESSAGE = (
-    "%s: %d measurements of the tuning log are ignored: they are of kernels that are not "
-    "made any more"
+    "%s: %d measurements of the tuning log are ignored: they are of kernels that are "
+    "not made any more"
 )
 
 
 class LoweredCall(NamedTuple):
-    """A call with its candidates; views, control flow and calls of PrimFuncs have none."""
+    """A call with its candidates; views, control flow and calls of PrimFuncs have
+    none.
+    """
 
     call: Call
     candidates: tuple[LoweringCandidate, ...]
@@ -84,7 +87,9 @@ class Lowering:
         return self.module.entry_graph
 
     def calls(self) -> tuple[LoweredCall, ...]:
-        """Return every call with its candidates; UnsupportedError lists all that have none."""
+        """Return every call with its candidates; UnsupportedError lists all that have
+        none.
+        """
         results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
         refused: list[errors.UnsupportedItem] = []
@@ -92,7 +97,9 @@ class Lowering:
             try:
                 lowered.append(self._lowered(index, call, results))
             except errors.NotSupportedError as reason:
-                refused.append(errors.UnsupportedItem(call.op, str(call.span), str(reason)))
+                refused.append(
+                    errors.UnsupportedItem(call.op, str(call.span), str(reason))
+                )
         if refused:
             raise errors.UnsupportedError(refused, where=self.module.name)
         stale = sum(self._stale(item) for item in lowered) if self.tuning.layers else 0
@@ -101,7 +108,9 @@ class Lowering:
         return tuple(lowered)
 
     def space(self, index: int) -> tuple[ConfiguredSchedule, ...]:
-        """Return every schedule and configuration that call `index` can be built with."""
+        """Return every schedule and configuration that call `index` can be built
+        with.
+        """
         call = self.entry.body[index]
         op_call = make_op_call(call, self.module)
         space: list[ConfiguredSchedule] = []
@@ -111,7 +120,9 @@ class Lowering:
         return (*space, DEFAULT_CHOICE)
 
     def kernel(self, index: int, choice: ConfiguredSchedule) -> LoweringCandidate:
-        """Build the kernel of call `index` with a schedule and configuration of its `space`."""
+        """Build the kernel of call `index` with a schedule and configuration of its
+        `space`.
+        """
         call = self.entry.body[index]
         name = f"{call.op}_{index}"
         if choice == DEFAULT_CHOICE:
@@ -122,7 +133,9 @@ class Lowering:
         raise errors.InternalError(f"{name} has no kernel with the schedule {choice}")
 
     def rows(self, index: int, band: int = 1) -> RowKernels | None:
-        """Return kernels that compute call `index` in bands of rows, or None if impossible."""
+        """Return kernels that compute call `index` in bands of rows, or None if
+        impossible.
+        """
         call = self.entry.body[index]
         if call.op.startswith("@"):
             return None
@@ -136,16 +149,25 @@ class Lowering:
             accumulate = self._accumulation(f"{name}_sums", call, rows, band)
             return RowKernels(rows, (accumulate,), self._row_finish(name, call, rows))
         bands = rows.for_bands(band)
-        return RowKernels(bands, self._offered(name, make_row_call(call, bands, band), call))
+        return RowKernels(
+            bands, self._offered(name, make_row_call(call, bands, band), call)
+        )
 
     def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
-        """Return a call with its candidates; `results` are the values that leave the entry."""
+        """Return a call with its candidates; `results` are the values that leave the
+        entry.
+        """
         has_kernel = call.op.startswith("@") or call.op in CONTROL_FLOW_OPS
         if has_kernel or is_subview(call.attrs):
             return LoweredCall(call, ())
-        # A view that is a result of the model, or state, needs memory of its own, so it is copied.
+        # A view that is a result of the model, or state, needs memory of its own, so it
+        # is copied.
         is_copied = call.outputs[0].name in results
-        if self.ops[call.op].is_view and not is_copied and call.inputs[0] in call.variables:
+        if (
+            self.ops[call.op].is_view
+            and not is_copied
+            and call.inputs[0] in call.variables
+        ):
             return LoweredCall(call, ())
         name = f"{self.prefix}{call.op}_{index}"
         if self.record is not None and name not in self.record.kernels:
@@ -154,7 +176,9 @@ class Lowering:
             return LoweredCall(call, ())
         return LoweredCall(call, self._offered(name, call, call))
 
-    def _offered(self, name: str, call: Call, whole: Call) -> tuple[LoweringCandidate, ...]:
+    def _offered(
+        self, name: str, call: Call, whole: Call
+    ) -> tuple[LoweringCandidate, ...]:
         """Return the candidates for `call` (`whole` or a part of it) by ascending cost.
 
         If the code must suit all weights, those are left out that other weights change.
@@ -164,9 +188,13 @@ class Lowering:
         offered = self._possible(name, call, whole)
         if not self.module.settings.weight_independent:
             return offered
-        same = tuple(item for item in offered if self._suits_all_weights(item, name, call, whole))
+        same = tuple(
+            item for item in offered if self._suits_all_weights(item, name, call, whole)
+        )
         if not same:
-            raise errors.NotSupportedError("kernels that all depend on the values of the weights")
+            raise errors.NotSupportedError(
+                "kernels that all depend on the values of the weights"
+            )
         return same
 
     def _suits_all_weights(
@@ -187,8 +215,12 @@ class Lowering:
             variants.append(replace(self, module=with_stand_ins(self.module, kind)))
         return tuple(variants)
 
-    def built(self, name: str, call: Call, whole: Call, words: str) -> LoweringCandidate | None:
-        """Return the kernel with the schedule and configuration `words`, or None if impossible."""
+    def built(
+        self, name: str, call: Call, whole: Call, words: str
+    ) -> LoweringCandidate | None:
+        """Return the kernel with the schedule and configuration `words`, or None if
+        impossible.
+        """
         if words == DEFAULT_SCHEDULE:
             return self._default(name, call, whole)
         for schedule, config in self._configured(call, words.partition(" ")[0]):
@@ -209,47 +241,63 @@ class Lowering:
     def _recorded(
         self, record: ProgramRecord, name: str, call: Call, whole: Call
     ) -> tuple[LoweringCandidate, ...]:
-        """Return the recorded kernel alone; none if the record has no kernel of that name."""
+        """Return the recorded kernel alone; none if the record has no kernel of that
+        name.
+        """
         kernel = record.kernels.get(name)
         if kernel is None:
             return ()
         settings = replace(self.module.settings, all_channels=True)
         wide = replace(self, module=replace(self.module, settings=settings))
-        # The record may come from weights with constant channels, or from a compilation for all
-        # weights, whose kernels skip none: the form with the recorded code is the one.
+        # The record may come from weights with constant channels, or from a compilation
+        # for all weights, whose kernels skip none: the form with the recorded code is
+        # the one.
         forms = [one.built(name, call, whole, kernel.schedule) for one in (self, wide)]
         built = [form for form in forms if form is not None]
         if not built:
             raise self.difference(record, name, call, whole)
         same = (form for form in built if digest_kernel(form.function) == kernel.code)
-        return (next(same, built[0]),)  # a kernel that updates its state is compared later
+        return (
+            next(same, built[0]),
+        )  # a kernel that updates its state is compared later
 
     def difference(
         self, record: ProgramRecord, name: str, call: Call, whole: Call
     ) -> errors.MismatchError:
-        """Return the error for the recorded kernel `name`, which is not that of these weights."""
+        """Return the error for the recorded kernel `name`, which is not that of these
+        weights.
+        """
         kernel = record.kernels[name]
 
         def suits(module: IRModule) -> bool:
-            built = replace(self, module=module).built(name, call, whole, kernel.schedule)
+            built = replace(self, module=module).built(
+                name, call, whole, kernel.schedule
+            )
             return built is not None and digest_kernel(built.function) == kernel.code
 
         index = self.entry.body.index(whole)
         return difference_error(self.module, record, index, name, suits)
 
-    def _possible(self, name: str, call: Call, whole: Call) -> tuple[LoweringCandidate, ...]:
+    def _possible(
+        self, name: str, call: Call, whole: Call
+    ) -> tuple[LoweringCandidate, ...]:
         op_call, tuned = make_op_call(call, self.module), self._tuned(call)
         offered = [self._default(name, call, whole)]
         most = offered[0].instructions
         for schedule in self._fitting(call):
             for config in tuned.configs(schedule, op_call):
                 candidate = self._scheduled(name, call, schedule, config, whole)
-                # A schedule that trades time for bytes is offered only within its limit, in
-                # multiples of the time of the default kernel.
-                if not schedule.time_max or candidate.instructions <= schedule.time_max * most:
+                # A schedule that trades time for bytes is offered only within its
+                # limit, in multiples of the time of the default kernel.
+                if (
+                    not schedule.time_max
+                    or candidate.instructions <= schedule.time_max * most
+                ):
                     offered.append(candidate)
         measured = tuned.with_measured_costs(offered)
-        return tuple(sorted(measured, key=lambda item: item.instructions + item.stall_cycles))
+        return tuple(
+            sorted(measured, key=lambda item: item.instructions + item.stall_cycles)
+        )
 
     def _default(self, name: str, call: Call, whole: Call) -> LoweringCandidate:
         """Return the kernel of the operator's definition, which suits every target."""
@@ -265,7 +313,9 @@ class Lowering:
             return LayerMeasurements({})
         layer = layer_digest(make_op_call(call, self.module), target)
         board = self.module.settings.board
-        return LayerMeasurements.from_measurements(self.tuning.measurements_for_layer(layer, board))
+        return LayerMeasurements.from_measurements(
+            self.tuning.measurements_for_layer(layer, board)
+        )
 
     def _stale(self, item: LoweredCall) -> int:
         """Return the number of measurements of a call that apply to no kernel."""
@@ -275,17 +325,21 @@ class Lowering:
         if not tuned.measured:
             return 0
         schedules = self._available(item.call)
-        return tuned.count_stale(item.candidates, schedules, make_op_call(item.call, self.module))
+        return tuned.count_stale(
+            item.candidates, schedules, make_op_call(item.call, self.module)
+        )
 
     def _accumulation(
         self, name: str, call: Call, rows: RowReduction, band: int
     ) -> LoweringCandidate:
         """Return the kernel that adds a band of rows to the sums of a reduction.
 
-        The first schedule that can accumulate rows builds it, else the operator's definition.
+        The first schedule that can accumulate rows builds it, else the operator's
+        definition.
         """
         op_call = make_op_call(call, self.module)
-        # A reduction over rows is a loop of this kernel over bands, then one call of the finish:
+        # A reduction over rows is a loop of this kernel over bands, then one call of
+        # the finish:
         #
         #     sums = 0; for each band: sums += rows of the band; y = finish(sums)
         schedule_name, accumulate = DEFAULT_SCHEDULE, rows.accumulate
@@ -295,17 +349,25 @@ class Lowering:
                 break
         x = op_call.input(0)
         kernel = Builder(name, call.span)
-        row = kernel.buffer_param("x", x.dtype, (1, band, *x.shape[2:]), "in", KERNEL_ALIGNMENT)
-        acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "inout", KERNEL_ALIGNMENT)
+        row = kernel.buffer_param(
+            "x", x.dtype, (1, band, *x.shape[2:]), "in", KERNEL_ALIGNMENT
+        )
+        acc = kernel.buffer_param(
+            "acc", rows.dtype, (rows.count,), "inout", KERNEL_ALIGNMENT
+        )
         accumulate(op_call, kernel, row, acc)
         return self._finish(kernel, call, call, schedule_name)
 
-    def _row_finish(self, name: str, call: Call, rows: RowReduction) -> LoweringCandidate:
+    def _row_finish(
+        self, name: str, call: Call, rows: RowReduction
+    ) -> LoweringCandidate:
         """Return the kernel that computes the result of a reduction from the sums."""
         op_call = make_op_call(call, self.module)
         y = op_call.output
         kernel = Builder(name, call.span)
-        acc = kernel.buffer_param("acc", rows.dtype, (rows.count,), "in", KERNEL_ALIGNMENT)
+        acc = kernel.buffer_param(
+            "acc", rows.dtype, (rows.count,), "in", KERNEL_ALIGNMENT
+        )
         result = kernel.buffer_param("y", y.dtype, y.shape, "out", KERNEL_ALIGNMENT)
         rows.finish(op_call, kernel, acc, result)
         return self._finish(kernel, call, call)
@@ -313,22 +375,31 @@ class Lowering:
     def _fitting(self, call: Call) -> list[Schedule[ScheduleConfig]]:
         objective = self.module.settings.objective
         # With a RAM budget, kernels that save RAM compete, too, whatever the goal is.
-        goals = {"", objective.minimize} | (set() if objective.has_free_ram else {Minimize.RAM})
-        return [schedule for schedule in self._available(call) if schedule.goal in goals]
+        goals = {"", objective.minimize} | (
+            set() if objective.has_free_ram else {Minimize.RAM}
+        )
+        return [
+            schedule for schedule in self._available(call) if schedule.goal in goals
+        ]
 
     def _available(self, call: Call) -> list[Schedule[ScheduleConfig]]:
         """Return the schedules that can build a kernel for a call on its target."""
         target = self._target(call)
         available = self.features(target) if target else frozenset()
-        schedules = [s for s in self.rules if s.op == call.op and s.requires <= available]
+        schedules = [
+            s for s in self.rules if s.op == call.op and s.requires <= available
+        ]
         if self.module.settings.flash.has_short_loops:
             schedules = [schedule.with_short_loops() for schedule in schedules]
         elif self.module.settings.objective.minimize is Minimize.SIZE:
-            schedules = [schedule.with_short_loops(only=False) for schedule in schedules]
+            schedules = [
+                schedule.with_short_loops(only=False) for schedule in schedules
+            ]
         if has_weight_zero_point(make_op_call(call, self.module)):
             schedules = [s for s in schedules if s.takes_weight_zero_point]
-        # A fused float operation rounds once instead of twice. Before a rounding to integers, that
-        # last bit may decide between two results, so such graphs get the exact kernels.
+        # A fused float operation rounds once instead of twice. Before a rounding to
+        # integers, that last bit may decide between two results, so such graphs get the
+        # exact kernels.
         if any(s.fuses for s in schedules) and has_discontinuity(self.entry):
             return [s for s in schedules if not s.fuses]
         return schedules
@@ -363,7 +434,9 @@ class Lowering:
         schedule: str = DEFAULT_SCHEDULE,
         **attrs: Attr,
     ) -> LoweringCandidate:
-        """Return the built kernel with its attributes; its MACs are those of the whole call."""
+        """Return the built kernel with its attributes; its MACs are those of the whole
+        call.
+        """
         func = kernel.build(
             op=call.op,
             schedule=schedule,
@@ -383,7 +456,9 @@ class Lowering:
             func,
             dict(kernel.constants),
             scratch_bytes=scratch_bytes,
-            flash_bytes=sum(constant.size_bytes for constant in kernel.constants.values()),
+            flash_bytes=sum(
+                constant.size_bytes for constant in kernel.constants.values()
+            ),
             code_bytes=price.code_bytes,
             instructions=price.instructions,
             cycles=price.cycles,
@@ -409,7 +484,9 @@ def has_same_code(one: LoweringCandidate, other: LoweringCandidate) -> bool:
 
 
 def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:
-    """Return a call that computes a band of output rows of `call` from the rows that it needs."""
+    """Return a call that computes a band of output rows of `call` from the rows that it
+    needs.
+    """
 
     def with_rows(value: Value, count: int) -> Value:
         shape = (1, count, *value.type.shape[2:])

@@ -1,4 +1,6 @@
-"""Lowering by the record of an earlier compilation, and the reasons why it may be impossible."""
+"""Lowering by the record of an earlier compilation, and the reasons why it may be
+impossible.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,14 +15,16 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord, describe_call
 
 HINT = (
-    "update code and weights together, and compile the code with --weight-independent, which suits "
-    "all weights."
+    "update code and weights together, and compile the code with --weight-independent, "
+    "which suits all weights."
 )
 _INT4_LEAST = -8
 _INT4_MOST = 7
 
 
-def missing_kernel_error(module: IRModule, record: ProgramRecord, name: str) -> MismatchError:
+def missing_kernel_error(
+    module: IRModule, record: ProgramRecord, name: str
+) -> MismatchError:
     """Return the error for a call that the recorded program does not have."""
     what = f"{name}: the compilation to update has no kernel for this call."
     ours = {f"{call.op}_{index}" for index, call in enumerate(module.entry_graph.body)}
@@ -37,7 +41,8 @@ def difference_error(
     kernel: str,
     suits: Callable[[IRModule], bool],
 ) -> MismatchError:
-    """Return the error for call `index`, whose recorded `kernel` does not suit the module.
+    """Return the error for call `index`, whose recorded `kernel` does not suit the
+    module.
 
     `suits` returns whether it suits a module with other weights.
     """
@@ -55,7 +60,9 @@ def _reason(
     call: Call,
     suits: Callable[[IRModule], bool],
 ) -> str:
-    """Say what differs: the call, or a property of the weights without which the kernel suits."""
+    """Say what differs: the call, or a property of the weights without which the kernel
+    suits.
+    """
     before = record.calls.get(f"{call.op}_{index}", "")
     now = describe_call(call)
     if before and before != now:
@@ -82,7 +89,9 @@ def _ranges(module: IRModule, call: Call) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A possible requirement, what violates it, and the module with weights that satisfy it."""
+    """A possible requirement, what violates it, and the module with weights that
+    satisfy it.
+    """
 
     requirement: str
     found: str
@@ -90,7 +99,9 @@ class _Change:
 
 
 def _changes(module: IRModule, call: Call) -> Iterator[_Change]:
-    """Yield the properties of weights that can decide about a kernel, the most specific first."""
+    """Yield the properties of weights that can decide about a kernel, the most specific
+    first.
+    """
     weights = _constant(module, call, 1)
     bias = _constant(module, call, 2)
     if bias is not None and not bias.dtype.is_float:
@@ -105,7 +116,9 @@ def _changes(module: IRModule, call: Call) -> Iterator[_Change]:
         first = [int(index) for index in lowest[0]]
         found = f"the new weights contain {least} {len(lowest)} times, first at {first}"
         changed = np.maximum(values, least + 1)
-        yield _Change(f"that no weight is {least}", found, _with(module, weights, changed))
+        yield _Change(
+            f"that no weight is {least}", found, _with(module, weights, changed)
+        )
     found = f"the new weights reach from {values.min()} to {values.max()}"
     small = np.clip(values, _INT4_LEAST, _INT4_MOST)
     yield _Change("weights within four bits", found, _with(module, weights, small))

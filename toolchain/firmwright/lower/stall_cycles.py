@@ -1,4 +1,6 @@
-"""Cycles that a kernel waits for memory: flash, and pools that the user assigned to tensors."""
+"""Cycles that a kernel waits for memory: flash, and pools that the user assigned to
+tensors.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +21,9 @@ _CACHED_BYTES = 256
 def flash_stall_cycles(
     func: tir.PrimFunc, constants: Mapping[str, Constant], per_byte: float
 ) -> int:
-    """Return the cycles that reads of constants wait for flash, except of small ones."""
+    """Return the cycles that reads of constants wait for flash, except of small
+    ones.
+    """
     if not per_byte:
         return 0
     moved = count_traffic(func, {})
@@ -32,7 +36,9 @@ def flash_stall_cycles(
 
 
 def pool_stall_cycles(func: tir.PrimFunc, call: Call, pools: Sequence[PoolInfo]) -> int:
-    """Return the cycles that the pools assigned to the call's tensors add to the fastest pool."""
+    """Return the cycles that the pools assigned to the call's tensors add to the
+    fastest pool.
+    """
     known = {pool.name: pool for pool in pools if has_known_speed(pool)}
     values = [*call.variables, *call.outputs]
     assigned = [known.get(value.virtual_device.memory_scope) for value in values]
@@ -43,7 +49,8 @@ def pool_stall_cycles(func: tir.PrimFunc, call: Call, pools: Sequence[PoolInfo])
     for param, pool in zip(func.params, assigned, strict=True):
         if pool is not None:
             traffic = moved.get(param.name, NO_TRAFFIC)
-            # Only the difference counts: the kernel's own price assumes the fastest pool.
+            # Only the difference counts: the kernel's own price assumes the fastest
+            # pool.
             fastest = min(transfer_cycles(traffic, other) for other in known.values())
             stalls += transfer_cycles(traffic, pool) - fastest
     return round(stalls)

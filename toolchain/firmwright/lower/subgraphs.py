@@ -1,7 +1,7 @@
 """Lowering of the graph functions that calls of `if` and `while` run.
 
-Their calls become calls of PrimFuncs, views and further control flow. Each call gets its best
-candidate in isolation.
+Their calls become calls of PrimFuncs, views and further control flow. Each call gets
+its best candidate in isolation.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,9 @@ from firmwright.lower.lowering import Lowering
 from firmwright.ops.schedule import LoweringCandidate
 
 
-def lower_subgraphs(module: IRModule, lowering_of: Callable[[IRModule], Lowering]) -> IRModule:
+def lower_subgraphs(
+    module: IRModule, lowering_of: Callable[[IRModule], Lowering]
+) -> IRModule:
     """Return the module with all graph functions except the entry lowered."""
     for function in module.graphs[1:]:
         one = replace(module, entry_name=function.name)
@@ -25,7 +27,9 @@ def lower_subgraphs(module: IRModule, lowering_of: Callable[[IRModule], Lowering
     return module
 
 
-def _lower_function(module: IRModule, function: Function, lowering: Lowering) -> IRModule:
+def _lower_function(
+    module: IRModule, function: Function, lowering: Lowering
+) -> IRModule:
     def cost(item: LoweringCandidate) -> tuple[int, int]:
         if module.settings.objective.minimize is Minimize.SIZE:
             return item.image_bytes, item.time
@@ -43,7 +47,9 @@ def _lower_function(module: IRModule, function: Function, lowering: Lowering) ->
         constants.update(best.constants)
         read[best.function.name] = item.call.inputs
         called = f"@{best.function.name}"
-        body.append(replace(item.call, op=called, inputs=item.call.variables, attrs=NO_ATTRS))
+        body.append(
+            replace(item.call, op=called, inputs=item.call.variables, attrs=NO_ATTRS)
+        )
     functions[function.name] = replace(function, body=tuple(body))
     module = replace(module, functions=functions, constants=constants)
     for kernel, values in read.items():

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 
-from firmwright.base.html_fragments import CellValue, format_shape, render_bar, render_notebook_item
+from firmwright.base.html_fragments import (
+    CellValue,
+    format_shape,
+    render_bar,
+    render_notebook_item,
+)
 from firmwright.base.html_views import html_view
 from firmwright.flows.board.model_session import ModelSession
 from firmwright.flows.measure.profiling import Profile
@@ -45,5 +50,10 @@ def profile_html(profile: Profile) -> str:
 def session_html(session: ModelSession) -> str:
     module = session.compiled.module
     sides = {"inputs": module.io.inputs, "outputs": module.io.outputs}
-    tensors = {name: [describe_tensor(tensor) for tensor in side] for name, side in sides.items()}
-    return _render("session.html.j2", module=module, board=session.compiled.board.name, **tensors)
+    tensors = {
+        name: [describe_tensor(tensor) for tensor in side]
+        for name, side in sides.items()
+    }
+    return _render(
+        "session.html.j2", module=module, board=session.compiled.board.name, **tensors
+    )

@@ -1,13 +1,15 @@
-"""elu, gelu, hard_swish, leaky_relu (`alpha` * x for x < 0), and relu with its bounded variants.
+"""elu, gelu, hard_swish, leaky_relu (`alpha` * x for x < 0), and relu with its bounded
+variants.
 
-gelu is x times the normal CDF of x, or its tanh approximation with `approximate`. int8 forms,
-except relus, are lookup tables, computed in float32 for elu and gelu, in 16-bit fixed point for
-hard_swish, and by requantizing twice (factors in float32) for leaky_relu.
+gelu is x times the normal CDF of x, or its tanh approximation with `approximate`. int8
+forms, except relus, are lookup tables, computed in float32 for elu and gelu, in 16-bit
+fixed point for hard_swish, and by requantizing twice (factors in float32) for
+leaky_relu.
 
-Quantized relus subtract the zero point, requantize by x scale / y scale, rounding twice, and clamp.
-LiteRT divides the scales in float32, TFLM in double. TFLM's relu6 only clamps raw values, which is
-equivalent with equal quantizations. TFLM lacks relu_n1_to_1 and relu_0_to_1.
-Semantics: the reference kernels of TFLite and TFLM.
+Quantized relus subtract the zero point, requantize by x scale / y scale, rounding
+twice, and clamp. LiteRT divides the scales in float32, TFLM in double. TFLM's relu6
+only clamps raw values, which is equivalent with equal quantizations. TFLM lacks
+relu_n1_to_1 and relu_0_to_1. Semantics: the reference kernels of TFLite and TFLM.
 """
 
 import math
@@ -20,11 +22,21 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import quantize_multiplier, rounding_divide_by_pot
 from firmwright.ir.graph.attributes.values import GeluAttrs, LeakyReluAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum, select
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    call_intrinsic,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ops import elementwise, requantize
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import erf, erfc, libm_function
-from firmwright.ops.lookup_tables import interpolate_int16, lookup_int8, lookup_int8_float32
+from firmwright.ops.lookup_tables import (
+    interpolate_int16,
+    lookup_int8,
+    lookup_int8_float32,
+)
 from firmwright.ops.opdef import OpDef
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -36,7 +48,9 @@ def _elu(x: Array) -> Array:
 
 def _gelu(call: OpCall, x: Array) -> Array:
     if call.attributes(GeluAttrs).approximate:
-        return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+        return np.asarray(
+            0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+        )
     return np.asarray(0.5 * x * (1 + erf(x * _ROOT_HALF)))
 
 
@@ -44,10 +58,14 @@ def _gelu_of_table(call: OpCall, real: Array) -> Array:
     """Compute as LiteRT fills its tables: every operation rounds to float32."""
     x = real.astype(np.float32)
     if call.attributes(GeluAttrs).approximate:
-        inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+        inner = np.float32(math.sqrt(2 / math.pi)) * (
+            x + np.float32(0.044715) * x * x * x
+        )
         factor = 1 + np.tanh(inner.astype(np.float64)).astype(np.float32)
     else:
-        factor = erfc((x * np.float32(-_ROOT_HALF)).astype(np.float64)).astype(np.float32)
+        factor = erfc((x * np.float32(-_ROOT_HALF)).astype(np.float64)).astype(
+            np.float32
+        )
     return np.asarray(np.float32(0.5) * x * factor)
 
 
@@ -60,10 +78,15 @@ def _lower_gelu(call: OpCall, x: ArithExpr) -> ArithExpr:
 
 def _hard_swish_int8(call: OpCall, x: Array) -> Array:
     """Compute in 16-bit fixed point, as TFLite's HardSwish does."""
-    quant, y = requantize.per_tensor_quant(call.input(0)), requantize.per_tensor_quant(call.output)
+    quant, y = (
+        requantize.per_tensor_quant(call.input(0)),
+        requantize.per_tensor_quant(call.output),
+    )
     fine = np.float32(1 / 128) * np.float32(quant.scale)
     out_multiplier, out_shift = _int16_multiplier(float(fine / np.float32(y.scale)))
-    gate_multiplier, gate_shift = _int16_multiplier(float(fine / (np.float32(3) / 32768)))
+    gate_multiplier, gate_shift = _int16_multiplier(
+        float(fine / (np.float32(3) / 32768))
+    )
     value = (x.astype(np.int64) - quant.zero_point) << 7
     gate = _saturated(value << max(gate_shift - 1, 0))
     gate = _high_mul(gate, gate_multiplier)
@@ -80,7 +103,9 @@ def _check_hard_swish(call: OpCall) -> None:
         requantize.per_tensor_quant(call.input(0)).scale / 128
         >= requantize.per_tensor_quant(call.output).scale
     ):
-        raise NotSupportedError("a hard_swish with an output scale below 1/128 of the input scale")
+        raise NotSupportedError(
+            "a hard_swish with an output scale below 1/128 of the input scale"
+        )
 
 
 def _int16_multiplier(real: float) -> tuple[int, int]:
@@ -93,7 +118,9 @@ def _saturated(x: Array) -> Array:
 
 
 def _high_mul(x: Array, multiplier: int) -> Array:
-    """Return the high 16 bits of 2 * x * multiplier, rounding halves up and saturating."""
+    """Return the high 16 bits of 2 * x * multiplier, rounding halves up and
+    saturating.
+    """
     return _saturated((x * multiplier + (1 << 14)) >> 15)
 
 
@@ -102,7 +129,10 @@ def _alpha(call: OpCall) -> float:
 
 
 def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]:
-    x, y = (np.float32(requantize.per_tensor_quant(t).scale) for t in (call.input(0), call.output))
+    x, y = (
+        np.float32(requantize.per_tensor_quant(t).scale)
+        for t in (call.input(0), call.output)
+    )
     below = x * np.float32(_alpha(call)) / y
     return quantize_multiplier(float(x / y)), quantize_multiplier(float(below))
 
@@ -110,7 +140,8 @@ def _requantize_factors(call: OpCall) -> tuple[tuple[int, int], tuple[int, int]]
 def _leaky_relu(call: OpCall, x: requantize.ArrayOrExpr) -> requantize.ArrayOrExpr:
     kind, (value,) = call.output.dtype, elementwise.subtract_zero_points(call, x)
     scaled = elementwise.choose(
-        value >= 0, *(requantize.requantize_twice(value, *f) for f in _requantize_factors(call))
+        value >= 0,
+        *(requantize.requantize_twice(value, *f) for f in _requantize_factors(call)),
     )
     zero_point = requantize.per_tensor_quant(call.output).zero_point
     return requantize.clamp(scaled + zero_point, kind.min, kind.max, kind)
@@ -132,9 +163,9 @@ def _clamps_raw_values(call: OpCall) -> bool:
 
 def _reference_relu(call: OpCall, x: Array) -> Array:
     if _clamps_raw_values(call):
-        return np.clip(x, *requantize.quantized_activation_range(call.op, call.input(0))).astype(
-            x.dtype
-        )
+        return np.clip(
+            x, *requantize.quantized_activation_range(call.op, call.input(0))
+        ).astype(x.dtype)
     (offset,) = elementwise.subtract_zero_points(call, x)
     return requantize.requant_by_scales(call, operator.truediv, call.op).apply(
         offset, call.output.dtype
@@ -176,7 +207,8 @@ OPDEFS: tuple[OpDef, ...] = (
         int8=lookup_int8_float32(_gelu_of_table),
         int16=interpolate_int16(_gelu_of_table, np.float32),
         float32=elementwise.compute_elements(
-            lambda call, x: _gelu(call, x.astype(np.float64)).astype(np.float32), _lower_gelu
+            lambda call, x: _gelu(call, x.astype(np.float64)).astype(np.float32),
+            _lower_gelu,
         ),
     ),
     elementwise.unary_op(
@@ -190,14 +222,20 @@ OPDEFS: tuple[OpDef, ...] = (
     elementwise.unary_op(
         "leaky_relu",
         int8=lookup_int8(_leaky_relu, _check_leaky),
-        int16=elementwise.compute_elements(_leaky_relu, _leaky_relu, _check_leaky_int16),
+        int16=elementwise.compute_elements(
+            _leaky_relu, _leaky_relu, _check_leaky_int16
+        ),
         float32=elementwise.compute_elements(
-            lambda call, x: np.where(x > 0, x, x * np.float32(_alpha(call))).astype(np.float32),
+            lambda call, x: np.where(x > 0, x, x * np.float32(_alpha(call))).astype(
+                np.float32
+            ),
             lambda call, x: select(x > 0.0, x, x * _alpha(call)),
         ),
     ),
     *(
-        elementwise.unary_op(name, int8=_RELU_INT8, int16=_RELU_INT16, float32=_RELU_FLOAT32)
+        elementwise.unary_op(
+            name, int8=_RELU_INT8, int16=_RELU_INT16, float32=_RELU_FLOAT32
+        )
         for name in ("relu", "relu6")
     ),
     *(

@@ -1,9 +1,10 @@
 """arg_min_max and top_k along `axis`.
 
-arg_min_max returns the index of the greatest value (with `least`, the smallest), the first of
-equals (with `last`, the last). top_k returns the `k` greatest (with `least`, smallest) values in
-order, equal ones by index, and their indices. Results for NaN are unspecified.
-Semantics: ONNX's ArgMax, ArgMin and TopK, of which TFLite's ArgMinMax and TopKV2 are special cases.
+arg_min_max returns the index of the greatest value (with `least`, the smallest), the
+first of equals (with `last`, the last). top_k returns the `k` greatest (with `least`,
+smallest) values in order, equal ones by index, and their indices. Results for NaN are
+unspecified. Semantics: ONNX's ArgMax, ArgMin and TopK, of which TFLite's ArgMinMax and
+TopKV2 are special cases.
 """
 
 from collections.abc import Sequence
@@ -69,7 +70,12 @@ def reference_arg_min_max(call: OpCall, arrays: Sequence[Array]) -> tuple[Array,
 def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(ArgMinMaxAttrs)
     x, axis = b.input(0), attrs.axis
-    better = {(False, False): "gt", (False, True): "ge", (True, False): "lt", (True, True): "le"}
+    better = {
+        (False, False): "gt",
+        (False, True): "ge",
+        (True, False): "lt",
+        (True, True): "le",
+    }
     op = better[attrs.least, attrs.last]
     with ExitStack() as stack:
         index = _outer_loops(call, b, stack)
@@ -85,12 +91,19 @@ def lower_arg_min_max(call: OpCall, b: Kernel) -> None:
 
 
 def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
-    axis, shape, k = _checked_axis(call), call.input(0).shape, call.attributes(TopKAttrs).k
+    axis, shape, k = (
+        _checked_axis(call),
+        call.input(0).shape,
+        call.attributes(TopKAttrs).k,
+    )
     if not 1 <= k <= shape[axis] or len(call.outputs) != 2:
         raise NotSupportedError(f"k = {k} for {shape[axis]} values")
     if call.output.dtype != call.input(0).dtype:
         raise NotSupportedError(f"values returned as {call.output.dtype.name}")
-    result_shape, quantization = (*shape[:axis], k, *shape[axis + 1 :]), call.output.quantization
+    result_shape, quantization = (
+        (*shape[:axis], k, *shape[axis + 1 :]),
+        call.output.quantization,
+    )
     indices = TensorType(result_shape, _index_dtype(call.outputs[1]))
     return (TensorType(result_shape, call.input(0).dtype, quantization), indices)
 
@@ -98,7 +111,8 @@ def infer_top_k(call: OpCall) -> tuple[TensorType, ...]:
 def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(TopKAttrs)
     axis, x = attrs.axis, arrays[0]
-    # Reverse the order: negate floats, invert the bits of integers (their minimum has no negative).
+    # Reverse the order: negate floats, invert the bits of integers (their minimum has
+    # no negative).
     keys = x if attrs.least else (-x if x.dtype.kind == "f" else np.invert(x))
     ranked = np.argsort(keys, axis=axis, kind="stable")
     order = np.take(ranked, range(attrs.k), axis=axis)
@@ -106,7 +120,9 @@ def reference_top_k(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def lower_top_k(call: OpCall, b: Kernel) -> None:
-    """Emit insertions into the sorted outputs, each of a time that does not depend on data."""
+    """Emit insertions into the sorted outputs, each of a time that does not depend on
+    data.
+    """
     attrs = call.attributes(TopKAttrs)
     x, axis, k = b.input(0), attrs.axis, attrs.k
     with ExitStack() as stack:
@@ -128,7 +144,9 @@ def lower_top_k(call: OpCall, b: Kernel) -> None:
             own = (item, i.cast(b.outputs[1].dtype))
             with b.for_("step", k - 1) as step:
                 rank = b.let("rank", k - 1 - step)
-                moved = [b.load(y, _replace_axis(outer, axis, rank - 1)) for y in b.outputs]
+                moved = [
+                    b.load(y, _replace_axis(outer, axis, rank - 1)) for y in b.outputs
+                ]
                 with b.if_(binary_expr("or", rank > i, is_ahead(moved[0]))):
                     store(rank, moved)
                     place.set(rank - 1)

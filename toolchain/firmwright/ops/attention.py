@@ -1,14 +1,16 @@
 """attention: y = softmax(scale q k^T) v for each head, over the keys in use.
 
-Inputs: query [batch, rows, heads * size], key [batch, keys, kv_heads * size] and value [batch,
-keys, kv_heads * value size], float32 or quantized int8 (per tensor or channel), and optionally the
-number of keys in use in each batch (default: all). Groups of heads share keys and values. With
-`heads_first`, key and value are [batch, kv_heads, keys, size].
+Inputs: query [batch, rows, heads * size], key [batch, keys, kv_heads * size] and value
+[batch, keys, kv_heads * value size], float32 or quantized int8 (per tensor or channel),
+and optionally the number of keys in use in each batch (default: all). Groups of heads
+share keys and values. With `heads_first`, key and value are [batch, kv_heads, keys,
+size].
 
-With `causal`, row r uses the keys up to r + `offset`, or of the keys in use all but the last
-rows - 1 - r. A row without keys is 0.
+With `causal`, row r uses the keys up to r + `offset`, or of the keys in use all but the
+last rows - 1 - r. A row without keys is 0.
 
-Semantics: ONNX's Attention. Scores and sums are float32; the order of additions is not defined.
+Semantics: ONNX's Attention. Scores and sums are float32; the order of additions is not
+defined.
 """
 
 import math
@@ -25,7 +27,14 @@ from firmwright.base.quant import Quantization
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.layers import AttentionAttrs
-from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate, maximum, minimum
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    call_intrinsic,
+    immediate,
+    maximum,
+    minimum,
+)
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.opdef import OpDef
 
@@ -36,11 +45,22 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(AttentionAttrs)
     query, heads, shared = call.input(_QUERY), attrs.heads, attrs.kv_heads
     key, value = (_cache_shape(call, index) for index in (_KEY, _VALUE))
-    if query.dtype != FLOAT32 or len(query.shape) != 3 or heads < 1 or query.shape[2] % heads:
+    if (
+        query.dtype != FLOAT32
+        or len(query.shape) != 3
+        or heads < 1
+        or query.shape[2] % heads
+    ):
         raise NotSupportedError(f"queries {list(query.shape)} of {heads} heads")
     size = query.shape[2] // heads
-    if heads % shared or key != (query.shape[0], key[1], shared, size) or value[:3] != key[:3]:
-        raise NotSupportedError(f"keys {list(key)} and values {list(value)} for {heads} heads")
+    if (
+        heads % shared
+        or key != (query.shape[0], key[1], shared, size)
+        or value[:3] != key[:3]
+    ):
+        raise NotSupportedError(
+            f"keys {list(key)} and values {list(value)} for {heads} heads"
+        )
     if call.has_input(_LENGTH) and (
         call.input(_LENGTH).dtype not in (INT32, INT64)
         or call.input(_LENGTH).shape != query.shape[:1]
@@ -53,7 +73,9 @@ def _cache_shape(call: OpCall, index: int) -> tuple[int, int, int, int]:
     """Return keys or values as [batch, keys, heads, size]."""
     attrs = call.attributes(AttentionAttrs)
     shape, heads, kind = call.input(index).shape, attrs.kv_heads, call.input(index)
-    if kind.dtype not in (FLOAT32, INT8) or (kind.dtype == INT8 and kind.quantization is None):
+    if kind.dtype not in (FLOAT32, INT8) or (
+        kind.dtype == INT8 and kind.quantization is None
+    ):
         raise NotSupportedError(f"keys or values of {kind.dtype.name}")
     if attrs.heads_first:
         if len(shape) != 4 or shape[1] != heads or kind.dtype != FLOAT32:
@@ -71,7 +93,9 @@ def _scaling(call: OpCall, index: int) -> tuple[Array, Array] | None:
     if call.input(index).dtype == FLOAT32 or quant is None:
         return None
     both = (np.array(quant.scales, np.float32), np.array(quant.zero_points, np.float32))
-    scales, points = (np.broadcast_to(x, heads * size).reshape(heads, size) for x in both)
+    scales, points = (
+        np.broadcast_to(x, heads * size).reshape(heads, size) for x in both
+    )
     return scales, points
 
 
@@ -87,7 +111,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         if (scaling := _scaling(call, index)) is not None:
             reals = (reals - scaling[1]) * scaling[0]
         parts.append(np.repeat(reals, heads // attrs.kv_heads, axis=2))
-    query = arrays[_QUERY].astype(np.float64).reshape(*arrays[_QUERY].shape[:2], heads, -1)
+    query = (
+        arrays[_QUERY].astype(np.float64).reshape(*arrays[_QUERY].shape[:2], heads, -1)
+    )
     scores = np.einsum("brhd,bkhd->bhrk", query, parts[0]) * scale
     is_used = np.arange(scores.shape[3]) < _keys_of_rows(call, arrays)
     scores = np.where(is_used, scores, -np.inf)
@@ -101,7 +127,10 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def _keys_of_rows(call: OpCall, arrays: Sequence[Array]) -> Array:
     """Return the number of keys in use, broadcastable to [batch, heads, rows, 1]."""
     attrs = call.attributes(AttentionAttrs)
-    rows, keys = np.arange(call.output.shape[1]).reshape(1, 1, -1, 1), _cache_shape(call, _KEY)[1]
+    rows, keys = (
+        np.arange(call.output.shape[1]).reshape(1, 1, -1, 1),
+        _cache_shape(call, _KEY)[1],
+    )
     counts = np.array([keys])
     end = rows + attrs.offset + 1
     if call.has_input(_LENGTH):
@@ -111,12 +140,12 @@ def _keys_of_rows(call: OpCall, arrays: Sequence[Array]) -> Array:
     return np.asarray(np.minimum(counts, end) if attrs.causal else counts)
 
 
-# ---- loops --------------------------------------------------------------------------------------
+# ---- loops ---------------------------------------------------------------------------
 
-# A tile of heads that share keys and values is computed at a time, channel block by channel block:
-# scores of all keys, their exponentials in place, then the weighted values. The query is scaled
-# once, by `scale` and the scales of the keys. A key's zero point adds the same to all scores of a
-# head, which softmax ignores.
+# A tile of heads that share keys and values is computed at a time, channel block by
+# channel block: scores of all keys, their exponentials in place, then the weighted
+# values. The query is scaled once, by `scale` and the scales of the keys. A key's zero
+# point adds the same to all scores of a head, which softmax ignores.
 
 _REGISTERS = 16
 """Sums, or elements of the query, in registers."""
@@ -146,12 +175,16 @@ class _Loops:
 
     def table(self, name: str, index: int, which: int) -> tir.Buffer | None:
         scaling = _scaling(self.call, index)
-        return None if scaling is None else self.b.constant(name, scaling[which], FLOAT32)
+        return (
+            None if scaling is None else self.b.constant(name, scaling[which], FLOAT32)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _HeadTile:
-    """Indices of a tile of heads: batch, row, first head, head of the cache, keys in use."""
+    """Indices of a tile of heads: batch, row, first head, head of the cache, keys in
+    use.
+    """
 
     n: ArithExpr
     row: ArithExpr
@@ -168,7 +201,8 @@ def lower(call: OpCall, b: Kernel) -> None:
     tile = next(n for n in range(max(_REGISTERS // _BLOCK, 1), 0, -1) if group % n == 0)
     loops = _Loops(call, b, tile)
     tables = [
-        loops.table(*item) for item in (("key_scales", 1, 0), ("scales", 2, 0), ("zeros", 2, 1))
+        loops.table(*item)
+        for item in (("key_scales", 1, 0), ("scales", 2, 0), ("zeros", 2, 1))
     ]
     with Nest() as enter:
         query = b.view("query", b.input(_QUERY), 0, (batch, rows, heads, size))
@@ -222,7 +256,9 @@ def _score(
                 b.store(q, [h * block + c], x)
         with b.for_("t", tile.used) as t:
             k = [
-                b.let("k", b.load(key, [tile.n, t, tile.shared, start + c]).cast(FLOAT32))
+                b.let(
+                    "k", b.load(key, [tile.n, t, tile.shared, start + c]).cast(FLOAT32)
+                )
                 for c in range(block)
             ]
             for h in range(loops.heads):
@@ -240,7 +276,9 @@ def _score(
 def _exponentials(
     loops: _Loops, tile: _HeadTile, scores: tir.Buffer, highest: tir.Buffer
 ) -> tir.Buffer:
-    """Replace the scores by exponentials below the maximum; return registers of their sums."""
+    """Replace the scores by exponentials below the maximum; return registers of their
+    sums.
+    """
     b = loops.b
     totals = b.reg("total", FLOAT32, loops.heads)
     for h in range(loops.heads):
@@ -269,9 +307,14 @@ def _add_values(
         for k in range(loops.heads * block):
             b.store(sums, [k], 0.0)
         with b.for_("t", tile.used) as t:
-            weights = [b.let("weight", b.load(scores, [t, h])) for h in range(loops.heads)]
+            weights = [
+                b.let("weight", b.load(scores, [t, h])) for h in range(loops.heads)
+            ]
             for c in range(block):
-                v = b.let("v", b.load(value, [tile.n, t, tile.shared, start + c]).cast(FLOAT32))
+                v = b.let(
+                    "v",
+                    b.load(value, [tile.n, t, tile.shared, start + c]).cast(FLOAT32),
+                )
                 for h, weight in enumerate(weights):
                     at = [h * block + c]
                     b.store(sums, at, b.load(sums, at) + weight * v)
@@ -284,7 +327,9 @@ def _add_values(
                 if scales is not None and points is not None:
                     mean = mean - b.load(points, [tile.shared, start + c]) * total
                     mean = mean * b.load(scales, [tile.shared, start + c])
-                b.store(out, [tile.n, tile.row, tile.head + h, start + c], mean * inverse)
+                b.store(
+                    out, [tile.n, tile.row, tile.head + h, start + c], mean * inverse
+                )
 
 
 OPDEF = OpDef("attention", infer, reference, lower)

@@ -1,10 +1,12 @@
-"""batch_matmul: matrix products of the last two axes, with broadcasting of the other axes.
+"""batch_matmul: matrix products of the last two axes, with broadcasting of the other
+axes.
 
-`adj_x` and `adj_y` transpose a matrix. int8: the int32 sum is requantized by scale_0 * scale_1 /
-output scale. int16: the sum has 64 bits and the multiplier is reduced to 16 bits (int16x8.py).
-hybrid_batch_matmul has float x and int8 y: each row of x is quantized at run time (with
-`asymmetric` asymmetrically), multiplied in integers and scaled back by its scale and that of y.
-Semantics: TFLite's reference BatchMatMul and hybrid BatchMatMul.
+`adj_x` and `adj_y` transpose a matrix. int8: the int32 sum is requantized by scale_0 *
+scale_1 / output scale. int16: the sum has 64 bits and the multiplier is reduced to 16
+bits (int16x8.py). hybrid_batch_matmul has float x and int8 y: each row of x is
+quantized at run time (with `asymmetric` asymmetrically), multiplied in integers and
+scaled back by its scale and that of y. Semantics: TFLite's reference BatchMatMul and
+hybrid BatchMatMul.
 """
 
 from collections.abc import Sequence
@@ -17,11 +19,19 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.layers import BatchMatmulAttrs, HybridBatchMatmulAttrs
+from firmwright.ir.graph.attributes.layers import (
+    BatchMatmulAttrs,
+    HybridBatchMatmulAttrs,
+)
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.double_requantize import requantization_in_float32
-from firmwright.ops.dynamic_range import FloatRow, check_hybrid, quantize_array, quantize_row
+from firmwright.ops.dynamic_range import (
+    FloatRow,
+    check_hybrid,
+    quantize_array,
+    quantize_row,
+)
 from firmwright.ops.elementwise import broadcast_loops, broadcast_shape
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.opdef import OpDef
@@ -33,7 +43,9 @@ _DTYPES = (INT8, INT16, FLOAT32)
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y, z = call.input(0), call.input(1), call.output
     if x.dtype not in _DTYPES or (y.dtype, z.dtype) != (x.dtype, x.dtype):
-        raise NotSupportedError(f"{x.dtype.name} times {y.dtype.name} giving {z.dtype.name}")
+        raise NotSupportedError(
+            f"{x.dtype.name} times {y.dtype.name} giving {z.dtype.name}"
+        )
     shape, depth = output_shape(call), matrix_shape(call, 0)[1]
     if x.dtype != FLOAT32:
         requantize.check_zero_points(x, y, z)
@@ -45,7 +57,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def output_shape(call: OpCall) -> tuple[int, ...]:
     x, y = call.input(0), call.input(1)
     if min(len(x.shape), len(y.shape)) < 2:
-        raise NotSupportedError(f"matrices of shapes {list(x.shape)} and {list(y.shape)}")
+        raise NotSupportedError(
+            f"matrices of shapes {list(x.shape)} and {list(y.shape)}"
+        )
     (rows, depth), (other, columns) = (matrix_shape(call, index) for index in (0, 1))
     if depth != other:
         raise NotSupportedError(f"{depth} columns times {other} rows")
@@ -71,8 +85,12 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
         return int16x8.requant_with_16_bit_multiplier([x * y / z], call.output, "none")
     if call.numerics == "onnx":
         factor = float(np.float32(x) * np.float32(y) / np.float32(z))
-        return requantization_in_float32([factor], *_sum_bounds(call), call.output, "none")
-    return requantize.make_requantization([x * y / z], Rounding.TWICE, call.output, "none")
+        return requantization_in_float32(
+            [factor], *_sum_bounds(call), call.output, "none"
+        )
+    return requantize.make_requantization(
+        [x * y / z], Rounding.TWICE, call.output, "none"
+    )
 
 
 def _sum_bounds(call: OpCall) -> tuple[Array, Array]:
@@ -97,14 +115,18 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     kind = call.output.dtype
     wide = np.float64 if kind == FLOAT32 else np.int64
     x, y = _matrices(call, arrays)
-    total = (x.astype(wide) - _zero_point(call, 0)) @ (y.astype(wide) - _zero_point(call, 1))
+    total = (x.astype(wide) - _zero_point(call, 0)) @ (
+        y.astype(wide) - _zero_point(call, 1)
+    )
     if kind == FLOAT32:
         return (total.astype(np.float32),)
     return (int16x8.requantize_sums(requantization_of(call), total, kind),)
 
 
 def lower(call: OpCall, b: Kernel, block: Sequence[int] = (1, 1)) -> None:
-    """Emit sums of `block` rows and columns, which divide those of the output, at a time."""
+    """Emit sums of `block` rows and columns, which divide those of the output, at a
+    time.
+    """
     batches = call.output.shape[:-2]
     rows, depth = matrix_shape(call, 0)
     columns, points = call.output.shape[-1], [_zero_point(call, k) for k in (0, 1)]
@@ -120,16 +142,26 @@ def lower(call: OpCall, b: Kernel, block: Sequence[int] = (1, 1)) -> None:
         at = [enter(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]
         own = [_indices_of_input(at, loops, 0), _indices_of_input(at, loops, 1)]
         sizes = zip(("row", "column"), (rows, columns), block, strict=True)
-        first = [enter(b.for_(name, count // step)) * step for name, count, step in sizes]
-        i, j = ([start + k for k in range(step)] for start, step in zip(first, block, strict=True))
-        acc = [b.register("acc", wide, 0.0 if wide == FLOAT32 else 0) for _ in product(i, j)]
+        first = [
+            enter(b.for_(name, count // step)) * step for name, count, step in sizes
+        ]
+        i, j = (
+            [start + k for k in range(step)]
+            for start, step in zip(first, block, strict=True)
+        )
+        acc = [
+            b.register("acc", wide, 0.0 if wide == FLOAT32 else 0)
+            for _ in product(i, j)
+        ]
         with b.for_("k", depth) as k:
 
             def factor(index: int, n: ArithExpr) -> ArithExpr:
                 place = (k, n) if is_transposed(call, index) == (index == 0) else (n, k)
                 value = b.load((x, y)[index], [*own[index], *place]).cast(narrow)
                 point = points[index]
-                return b.let(("left", "right")[index], value - point if point else value)
+                return b.let(
+                    ("left", "right")[index], value - point if point else value
+                )
 
             factors = [[factor(index, n) for n in (i, j)[index]] for index in (0, 1)]
             for total, (left, right) in zip(acc, product(*factors), strict=True):
@@ -150,8 +182,12 @@ def _indices_of_input(
     return own
 
 
-def index_by_batch(b: Kernel, loops: Sequence[tuple[int, set[int]]], index: int) -> tir.Buffer:
-    """Return a view of input `index` (2: the output): one axis per batch loop, then the matrix."""
+def index_by_batch(
+    b: Kernel, loops: Sequence[tuple[int, set[int]]], index: int
+) -> tir.Buffer:
+    """Return a view of input `index` (2: the output): one axis per batch loop, then the
+    matrix.
+    """
     buffer = b.y if index == 2 else b.input(index)
     own = [n for n, moving in loops if index == 2 or index in moving]
     name, access = ("left", "right", "out")[index], "w" if index == 2 else "r"
@@ -167,15 +203,18 @@ def infer_hybrid(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"sums of {matrix_shape(call, 0)[1]} products")
     if any(sum(n > 1 for n in call.input(index).shape[:-2]) > 1 for index in (0, 1)):
         raise NotSupportedError(
-            "matrices with several batch dimensions: LiteRT scales a row by the factor of another; "
-            "reshape them to one batch dimension"
+            "matrices with several batch dimensions: LiteRT scales a row by the factor "
+            "of another; reshape them to one batch dimension"
         )
     return (TensorType(output_shape(call), FLOAT32),)
 
 
 def reference_hybrid(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, y = _matrices(call, arrays)
-    steps, scales = np.zeros(x.shape, np.int64), np.zeros((*x.shape[:-1], 1), np.float32)
+    steps, scales = (
+        np.zeros(x.shape, np.int64),
+        np.zeros((*x.shape[:-1], 1), np.float32),
+    )
     for place in np.ndindex(*x.shape[:-1]):
         asymmetric = call.attributes(HybridBatchMatmulAttrs).asymmetric
         quantized, scale, offset = quantize_array(x[place], asymmetric=asymmetric)
@@ -186,7 +225,9 @@ def reference_hybrid(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
 
 def lower_hybrid(call: OpCall, b: Kernel) -> None:
     (rows, depth), (columns,) = matrix_shape(call, 0), call.output.shape[-1:]
-    loops = broadcast_loops([call.input(k).shape[:-2] for k in (0, 1)], call.output.shape[:-2])
+    loops = broadcast_loops(
+        [call.input(k).shape[:-2] for k in (0, 1)], call.output.shape[:-2]
+    )
     with Nest() as enter:
         x, y, z = (index_by_batch(b, loops, index) for index in (0, 1, 2))
         at = [enter(b.for_(f"n{k}", n)) for k, (n, _) in enumerate(loops)]

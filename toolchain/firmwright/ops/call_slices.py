@@ -1,6 +1,7 @@
 """Slicing of a row-wise call into several calls that compute parts of its output.
 
-Cuts are at aligned rows, so slices of inputs and outputs are views. Results are bit-identical.
+Cuts are at aligned rows, so slices of inputs and outputs are views. Results are
+bit-identical.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,9 @@ Shares = Sequence[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class CallSlice:
-    """A part of an output along `axis`: `call` computes it, `slices` extract its inputs."""
+    """A part of an output along `axis`: `call` computes it, `slices` extract its
+    inputs.
+    """
 
     call: Call
     slices: tuple[Call, ...]
@@ -44,7 +47,9 @@ def slice_rows(
         return None
 
     def is_good(place: int) -> bool:
-        """Return whether the rows from `place` on, and their windows, begin at aligned bytes."""
+        """Return whether the rows from `place` on, and their windows, begin at aligned
+        bytes.
+        """
         if place * _row_bytes(y) % alignment:
             return False
         first_row = max(0, rows.stride * place - rows.pad_before)
@@ -77,7 +82,8 @@ def slice_rows(
 def choose_cuts(
     count: int, shares: Shares, is_good: Callable[[int], bool]
 ) -> tuple[int, ...] | None:
-    """Return cut positions 0, ..., count for parts as near to their shares as valid cuts allow.
+    """Return cut positions 0, ..., count for parts as near to their shares as valid
+    cuts allow.
 
     Ties go to the earlier cut.
     """
@@ -97,35 +103,48 @@ def choose_cuts(
 
 
 def cut_alignment(module: IRModule) -> int:
-    """Return the alignment of parts in bytes, so that no two share a line of a data cache."""
+    """Return the alignment of parts in bytes, so that no two share a line of a data
+    cache.
+    """
     return max((KERNEL_ALIGNMENT, *(pool.cache_line for pool in module.pools)))
 
 
-def make_part(y: Value, axis: int, count: int, device: str, names: UniqueNamer) -> Value:
+def make_part(
+    y: Value, axis: int, count: int, device: str, names: UniqueNamer
+) -> Value:
     """Return a new value on a device, with `count` entries along an axis of `y`."""
     shape = (*y.type.shape[:axis], count, *y.type.shape[axis + 1 :])
-    part = replace(y, name=names.unique(f"{y.name}_{device}"), type=replace(y.type, shape=shape))
+    part = replace(
+        y, name=names.unique(f"{y.name}_{device}"), type=replace(y.type, shape=shape)
+    )
     return with_device(part, device)
 
 
 def concatenate_parts(call: Call, parts: Sequence[Value], axis: int = 1) -> Call:
-    return Call("concatenation", tuple(parts), call.outputs, AxisAttrs(axis=axis), call.span)
+    return Call(
+        "concatenation", tuple(parts), call.outputs, AxisAttrs(axis=axis), call.span
+    )
 
 
 def _slice_input(
     x: Value, rows: RowWindow, wanted: tuple[int, int], span: Span, names: UniqueNamer
 ) -> tuple[Value, Call | None]:
-    """Return the rows of `x` for the output rows `wanted`, and the call that extracts them.
+    """Return the rows of `x` for the output rows `wanted`, and the call that extracts
+    them.
 
     If these are all rows, it is `x` itself without a call.
     """
     first, end = wanted
     begin = max(0, rows.stride * first - rows.pad_before)
-    last = min(x.type.shape[1], rows.stride * (end - 1) - rows.pad_before + rows.window_height)
+    last = min(
+        x.type.shape[1], rows.stride * (end - 1) - rows.pad_before + rows.window_height
+    )
     if (begin, last) == (0, x.type.shape[1]):
         return x, None
     counts = (1, last - begin, *x.type.shape[2:])
-    part = replace(x, name=names.unique(f"{x.name}_rows"), type=replace(x.type, shape=counts))
+    part = replace(
+        x, name=names.unique(f"{x.name}_rows"), type=replace(x.type, shape=counts)
+    )
     attrs = StridedSliceAttrs(
         begin=(0, begin, 0, 0), strides=(1, 1, 1, 1), counts=counts, shrunk=()
     )
@@ -137,11 +156,19 @@ def _row_bytes(value: Value) -> int:
 
 
 def _padded(call: Call, rows: RowWindow, first: int, end: int) -> OpAttrs:
-    """Return the attributes for output rows first..end; only the outermost parts have padding."""
+    """Return the attributes for output rows first..end; only the outermost parts have
+    padding.
+    """
     attrs = call.attrs
     if not isinstance(attrs, WindowAttrs):
         return attrs
     x = rows.row_inputs(call)[0]
     above = max(0, rows.pad_before - rows.stride * first)
-    below = max(0, rows.stride * (end - 1) - rows.pad_before + rows.window_height - x.type.shape[1])
+    below = max(
+        0,
+        rows.stride * (end - 1)
+        - rows.pad_before
+        + rows.window_height
+        - x.type.shape[1],
+    )
     return replace(attrs, padding=(above, below, *attrs.padding[2:]))

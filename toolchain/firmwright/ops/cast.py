@@ -1,15 +1,26 @@
 """cast, to another element type, and logical_not.
 
-Conversion to a narrower integer keeps the low bits; nonzero values become true. Floats convert only
-to int32: they are truncated toward zero and saturated, and NaN becomes the greatest integer, as in
-LiteRT. Quantization is ignored. Semantics: TFLite's Cast and LogicalNot.
+Conversion to a narrower integer keeps the low bits; nonzero values become true. Floats
+convert only to int32: they are truncated toward zero and saturated, and NaN becomes the
+greatest integer, as in LiteRT. Quantization is ignored. Semantics: TFLite's Cast and
+LogicalNot.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT32, Array
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT32,
+    Array,
+)
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, logical_not, maximum, minimum, select
@@ -66,6 +77,8 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     unary_op(
         "logical_not",
-        bool=compute_elements(lambda call, x: np.logical_not(x), lambda call, x: logical_not(x)),
+        bool=compute_elements(
+            lambda call, x: np.logical_not(x), lambda call, x: logical_not(x)
+        ),
     ),
 )

@@ -1,8 +1,8 @@
 """concatenation: join the inputs along `axis`.
 
-Raw values are copied, so inputs and output must have the same quantization: LiteRT rejects int8
-tensors that differ, and TFLM would change their values.
-Semantics: TFLite's reference Concatenation.
+Raw values are copied, so inputs and output must have the same quantization: LiteRT
+rejects int8 tensors that differ, and TFLM would change their values. Semantics:
+TFLite's reference Concatenation.
 """
 
 import math
@@ -30,9 +30,12 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     total = 0
     for index in range(len(call.inputs)):
         x = call.input(index)
-        if x.dtype != y.dtype or _without_axis(x.shape, axis) != _without_axis(first.shape, axis):
+        if x.dtype != y.dtype or _without_axis(x.shape, axis) != _without_axis(
+            first.shape, axis
+        ):
             raise NotSupportedError(
-                f"{x.dtype.name} {list(x.shape)} joined with {first.dtype.name} {list(first.shape)}"
+                f"{x.dtype.name} {list(x.shape)} joined with {first.dtype.name} "
+                f"{list(first.shape)}"
             )
         if x.quantization != y.quantization:
             raise NotSupportedError("inputs and output with different quantization")
@@ -42,7 +45,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def subviews(call: OpCall) -> Subviews | None:
-    """Return the subviews if each input is a contiguous part of the output, else None."""
+    """Return the subviews if each input is a contiguous part of the output, else
+    None.
+    """
     axis = call.attributes(AxisAttrs).axis
     if math.prod(call.output.shape[:axis]) > 1:
         return None
@@ -61,7 +66,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 def lower(call: OpCall, b: Kernel) -> None:
     axis, shape = call.attributes(AxisAttrs).axis, call.output.shape
     rows, row = math.prod(shape[:axis]), math.prod(shape[axis:])
-    parts = [math.prod(call.input(index).shape[axis:]) for index in range(len(call.inputs))]
+    parts = [
+        math.prod(call.input(index).shape[axis:]) for index in range(len(call.inputs))
+    ]
     begins = accumulate(parts[:-1], initial=0)
     for index, (part, begin) in enumerate(zip(parts, begins, strict=True)):
         axes = CopyAxis(rows, part, row), CopyAxis(part, 1, 1)

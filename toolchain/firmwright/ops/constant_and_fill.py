@@ -1,4 +1,5 @@
-"""constant: attribute `values` in C order; fill: every element is input 0, or 0 if there is none.
+"""constant: attribute `values` in C order; fill: every element is input 0, or 0 if
+there is none.
 
 The importer folds most of these calls, except model outputs and large results.
 Semantics: TFLite's Shape, Rank, Range and BroadcastArgs; Fill and ZerosLike.
@@ -20,7 +21,9 @@ from firmwright.ops.strided_copy import DTYPES, lower_fill
 def _constant_infer(call: OpCall) -> tuple[TensorType, ...]:
     y = call.output
     if y.dtype not in (INT32, INT64, FLOAT32) or len(_numbers(call)) != y.elements:
-        raise NotSupportedError(f"{len(_numbers(call))} values as {y.dtype.name} {list(y.shape)}")
+        raise NotSupportedError(
+            f"{len(_numbers(call))} values as {y.dtype.name} {list(y.shape)}"
+        )
     return (TensorType(call.attributes(ShapeAttrs).shape, y.dtype),)
 
 
@@ -45,7 +48,9 @@ def _fill_infer(call: OpCall) -> tuple[TensorType, ...]:
     if y.dtype not in DTYPES:
         raise NotSupportedError(f"a fill of {y.dtype.name}")
     if call.inputs and (call.input(0).dtype != y.dtype or call.input(0).elements != 1):
-        raise NotSupportedError(f"a fill of {y.dtype.name} with {call.input(0).dtype.name}")
+        raise NotSupportedError(
+            f"a fill of {y.dtype.name} with {call.input(0).dtype.name}"
+        )
     return (TensorType(call.attributes(ShapeAttrs).shape, y.dtype, y.quantization),)
 
 

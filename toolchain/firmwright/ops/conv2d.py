@@ -1,11 +1,12 @@
-"""conv2d and depthwise_conv2d: sums of x * w over window taps, plus bias, then the activation.
+"""conv2d and depthwise_conv2d: sums of x * w over window taps, plus bias, then the
+activation.
 
-conv2d also sums over the input channels; depthwise_conv2d convolves input channel ic with
-`multiplier` filters, for output channels from ic * multiplier. Layouts: x NHWC, w OHWI (depthwise
-1HWO), bias O. Attributes: `stride` and `dilation` (vertical, horizontal), `padding` (top, bottom,
-left, right; filled with the real value 0), `activation`. int8 requantization rounds twice in both
-profiles; int16x8.py describes int16.
-Semantics: TFLite's reference convolutions and quantization specification.
+conv2d also sums over the input channels; depthwise_conv2d convolves input channel ic
+with `multiplier` filters, for output channels from ic * multiplier. Layouts: x NHWC, w
+OHWI (depthwise 1HWO), bias O. Attributes: `stride` and `dilation` (vertical,
+horizontal), `padding` (top, bottom, left, right; filled with the real value 0),
+`activation`. int8 requantization rounds twice in both profiles; int16x8.py describes
+int16. Semantics: TFLite's reference convolutions and quantization specification.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,9 @@ from firmwright.ops.row_windows import sliding_row_window
 
 Tap: TypeAlias = tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr]
 """Position in the kernel and in the input: (ky, kx, iy, ix)."""
-OpenTaps: TypeAlias = Callable[[OpCall, Kernel, OutputPosition], AbstractContextManager[Tap]]
+OpenTaps: TypeAlias = Callable[
+    [OpCall, Kernel, OutputPosition], AbstractContextManager[Tap]
+]
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -40,10 +43,13 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("conv2d without four-dimensional input and weights")
     if w.shape[3] != x.shape[3]:
         raise NotSupportedError(
-            f"grouped convolution ({x.shape[3]} input channels, {w.shape[3]} in the weights)"
+            f"grouped convolution ({x.shape[3]} input channels, {w.shape[3]} in the "
+            "weights)"
         )
     requantize.check_weights_and_bias(call, 0)
-    return (TensorType(output_shape(call, w.shape[0]), x.dtype, call.output.quantization),)
+    return (
+        TensorType(output_shape(call, w.shape[0]), x.dtype, call.output.quantization),
+    )
 
 
 def output_shape(call: OpCall, channels: int) -> tuple[int, ...]:
@@ -66,13 +72,18 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
     activation = call.attributes(ActivationAttrs).activation
     if int16x8.has_int64_sum(call):
         return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
-    return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
+    return requantize.make_requantization(
+        factors, Rounding.TWICE, call.output, activation
+    )
 
 
 def onnx_requantization(call: OpCall, axis: int) -> requantize.Requantization:
     """Return ONNX Runtime's requantization of an int8 layer with channels on `axis`."""
     attrs = call.attributes(ActivationAttrs)
-    factors, bounds = requantize.float32_factors(call), requantize.sum_bounds(call, axis)
+    factors, bounds = (
+        requantize.float32_factors(call),
+        requantize.sum_bounds(call, axis),
+    )
     return requantization_in_float32(factors, *bounds, call.output, attrs.activation)
 
 
@@ -85,7 +96,9 @@ def bias_of(call: OpCall, dtype: str) -> Array:
 
 
 def weights_of(call: OpCall) -> Array:
-    """Return the weights as stored; `weight_offsets` are relative to their zero point."""
+    """Return the weights as stored; `weight_offsets` are relative to their zero
+    point.
+    """
     return np.asarray(call.constant_array(1))
 
 
@@ -103,7 +116,9 @@ def row_window(call: OpCall) -> RowWindow | None:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, w = (array.astype(np.float64) for array in arrays[:2])
-    sums = window_sums(call, x - _zero_point(call), w - requantize.weight_zero_point(call))
+    sums = window_sums(
+        call, x - _zero_point(call), w - requantize.weight_zero_point(call)
+    )
     return (reference_epilogue(call, sums),)
 
 
@@ -117,14 +132,18 @@ def window_sums(call: OpCall, x: Array, w: Array) -> Array:
 
 
 def reference_epilogue(call: OpCall, total: Array) -> Array:
-    """Add the bias to sums computed in double, then requantize integers or clamp floats."""
+    """Add the bias to sums computed in double, then requantize integers or clamp
+    floats.
+    """
     if call.input(0).dtype != FLOAT32:
         acc = total.astype(np.int64) + bias_of(call, "int32")
         if call.numerics == "onnx" and not int16x8.is_int16x8(call):
             return requantize.apply_float32(call, acc)
         return int16x8.requantize_sums(requantization_of(call), acc, call.output.dtype)
     biased = total + bias_of(call, "float32")
-    return requantize.apply_activation(biased, call.attributes(ActivationAttrs).activation)
+    return requantize.apply_activation(
+        biased, call.attributes(ActivationAttrs).activation
+    )
 
 
 def _zero_point(call: OpCall) -> int:
@@ -132,16 +151,24 @@ def _zero_point(call: OpCall) -> int:
     return 0 if x.dtype == FLOAT32 else requantize.per_tensor_quant(x).zero_point
 
 
-def window_taps(call: OpCall, b: Kernel, at: OutputPosition) -> AbstractContextManager[Tap]:
+def window_taps(
+    call: OpCall, b: Kernel, at: OutputPosition
+) -> AbstractContextManager[Tap]:
     return conv_window.window_of(call, call.input(1).shape[1:3]).taps(b, at)
 
 
 def lower_convolution(
-    call: OpCall, b: Kernel, channel_axis: int = 0, taps: OpenTaps = window_taps, lanes: int = 1
+    call: OpCall,
+    b: Kernel,
+    channel_axis: int = 0,
+    taps: OpenTaps = window_taps,
+    lanes: int = 1,
 ) -> None:
-    """Emit direct loops, `lanes` channels at a time; taps outside the input are skipped.
+    """Emit direct loops, `lanes` channels at a time; taps outside the input are
+    skipped.
 
-    The output channels are axis `channel_axis` of the weights. The last lanes overlap others.
+    The output channels are axis `channel_axis` of the weights. The last lanes overlap
+    others.
     """
     attrs = call.attributes(ActivationAttrs)
     is_float = call.input(0).dtype == FLOAT32
@@ -156,15 +183,21 @@ def lower_convolution(
     finish: Callable[[ArithExpr, ArithExpr], ArithExpr] = (
         finish_float
         if is_float
-        else int16x8.requantize_epilogue(b, requantization_of(call), dtype, call.output.dtype)
+        else int16x8.requantize_epilogue(
+            b, requantization_of(call), dtype, call.output.dtype
+        )
     )
     with (
         conv_window.output_positions(b, call.output.shape) as at,
         output_channels(call, b, channel_axis, lanes) as (first, ic),
     ):
-        # Add floats in the reference kernel's order: subsequent hybrid layers round the sum.
+        # Add floats in the reference kernel's order: subsequent hybrid layers round the
+        # sum.
         places = [first + lane if lane else first for lane in range(lanes)]
-        acc = [b.register("acc", dtype, 0.0 if is_float else b.load(bias, [oc])) for oc in places]
+        acc = [
+            b.register("acc", dtype, 0.0 if is_float else b.load(bias, [oc]))
+            for oc in places
+        ]
         with taps(call, b, at) as (ky, kx, iy, ix), ExitStack() as loops:
             if ic is None:
                 ic = loops.enter_context(b.for_("ic", call.input(0).shape[3]))
@@ -172,7 +205,9 @@ def lower_convolution(
             x = x if is_float else x.cast(INT32) - zero_point
             x = b.let("x", x) if lanes > 1 else x
             for oc, register in zip(places, acc, strict=True):
-                w = b.load(weights, [oc, ky, kx, ic] if channel_axis == 0 else [0, ky, kx, oc])
+                w = b.load(
+                    weights, [oc, ky, kx, ic] if channel_axis == 0 else [0, ky, kx, oc]
+                )
                 w = w if is_float else w.cast(INT32) - weight_zero
                 register.add((x * w).cast(dtype))
         for oc, register in zip(places, acc, strict=True):
@@ -183,11 +218,16 @@ def lower_convolution(
 def output_channels(
     call: OpCall, b: Kernel, channel_axis: int, lanes: int = 1
 ) -> Iterator[tuple[ArithExpr, ArithExpr | None]]:
-    """Open loops over output channels; yield the channel and, if depthwise, its input channel."""
+    """Open loops over output channels; yield the channel and, if depthwise, its input
+    channel.
+    """
     if channel_axis == 0:
         count = call.input(1).shape[0]
         with b.for_("oc", divide_up(count, lanes)) as oc:
-            yield b.let("first", minimum(oc * lanes, count - lanes)) if lanes > 1 else oc, None
+            yield (
+                b.let("first", minimum(oc * lanes, count - lanes)) if lanes > 1 else oc,
+                None,
+            )
         return
     count = channel_multiplier_of(call)
     with b.for_("ic", call.input(0).shape[3]) as ic:
@@ -211,14 +251,17 @@ def infer_depthwise(call: OpCall) -> tuple[TensorType, ...]:
     x, w = call.input(0), call.input(1)
     if len(x.shape) != 4 or len(w.shape) != 4 or w.shape[0] != 1:
         raise NotSupportedError(
-            "depthwise_conv2d without a four-dimensional input and weights of shape [1, h, w, c]"
+            "depthwise_conv2d without a four-dimensional input and weights of shape [1,"
+            " h, w, c]"
         )
     if w.shape[3] % x.shape[3]:
         raise NotSupportedError(f"{w.shape[3]} filters for {x.shape[3]} input channels")
     requantize.check_weights_and_bias(call, 3)
     if int16x8.is_int16x8(call) and not int16x8.has_int64_sum(call):
         raise NotSupportedError("an int16 depthwise convolution with a 32-bit bias")
-    return (TensorType(output_shape(call, w.shape[3]), x.dtype, call.output.quantization),)
+    return (
+        TensorType(output_shape(call, w.shape[3]), x.dtype, call.output.quantization),
+    )
 
 
 def count_depthwise_macs(call: OpCall) -> int:

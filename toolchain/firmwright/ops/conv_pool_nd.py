@@ -1,15 +1,22 @@
-"""conv_nd, conv_transpose_nd and pool_nd: windows over any number of spatial axes, channels first.
+"""conv_nd, conv_transpose_nd and pool_nd: windows over any number of spatial axes,
+channels first.
 
-    conv_nd: y[n, m, o...] = bias[m] + sum of x[n, c, o * stride + k * dilation - before] *
-        w[m, c, k...] over taps inside the input and the channels c of the group of m.
-    conv_transpose_nd: y[n, m, o...] = bias[m] + sum of x[n, c, i...] * w[c, m, k...] over
-        i * stride + k * dilation - before = o.
+    conv_nd: y[n, m, o...] = bias[m] + sum of x[n, c, o * stride + k * dilation -
+        before] * w[m, c, k...] over taps inside the input and the channels c of the
+        group of m.
+    conv_transpose_nd: y[n, m, o...] = bias[m] + sum of x[n, c, i...] * w[c, m, k...]
+        over i * stride + k * dilation - before = o.
 
-Attributes: `stride`, `dilation`, `before`, `outputs` (spatial extents); `groups` of convolutions;
-`kind` (max, average, sum) and `size` of pools. Elements outside the input are ignored, but if
-`padded` (before and after each axis) is given, averages count that padding as zeros. Averages and
-sums are of the float32 formula `term` of the elements, and give the formula `final` of the result
-(expression_language.py; `a` if omitted). Convolutions are not quantized; their weights need not be
+Attributes: `stride`, `dilation`, `before`, `outputs` (spatial extents); `groups` of
+    convolutions;
+`kind` (max, average, sum) and `size` of pools. Elements outside the input are ignored,
+    but if
+`padded` (before and after each axis) is given, averages count that padding as zeros.
+    Averages and
+sums are of the float32 formula `term` of the elements, and give the formula `final` of
+    the result
+(expression_language.py; `a` if omitted). Convolutions are not quantized; their weights
+    need not be
 constant. 2-D images with constant weights use conv2d.py and pooling.py.
 Semantics: ONNX's Conv, ConvTranspose, MaxPool, AveragePool and LpPool.
 """
@@ -28,9 +35,17 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.layers import ConvNdAttrs, PoolNdAttrs, WindowNdAttrs
+from firmwright.ir.graph.attributes.layers import (
+    ConvNdAttrs,
+    PoolNdAttrs,
+    WindowNdAttrs,
+)
 from firmwright.ir.tir.builder import ArithExpr, Builder, logical_and, maximum
-from firmwright.ops.expression_language import evaluate_in_numpy, lower_expression, result_dtype
+from firmwright.ops.expression_language import (
+    evaluate_in_numpy,
+    lower_expression,
+    result_dtype,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 
@@ -39,8 +54,8 @@ from firmwright.ops.opdef import OpDef
 class WindowNd:
     """A window with a size for each spatial axis.
 
-    Tap k of output o is at position o * stride + k * step + first. Input element i is at position
-    i * spread; there is none at positions between.
+    Tap k of output o is at position o * stride + k * step + first. Input element i is
+    at position i * spread; there is none at positions between.
     """
 
     size: tuple[int, ...]
@@ -55,12 +70,16 @@ class WindowNd:
     def taps(
         self, b: Builder, outputs: Sequence[ArithExpr]
     ) -> Iterator[tuple[list[ArithExpr], list[ArithExpr]]]:
-        """Open loops over taps inside the input; yield window position and input position."""
+        """Open loops over taps inside the input; yield window position and input
+        position.
+        """
         with ExitStack() as stack:
             taps, inputs = [], []
             for axis, out in enumerate(outputs):
                 k = stack.enter_context(b.for_(f"k{axis}", self.size[axis]))
-                position = out * self.stride[axis] + k * self.step[axis] + self.first[axis]
+                position = (
+                    out * self.stride[axis] + k * self.step[axis] + self.first[axis]
+                )
                 i = b.let(f"p{axis}", position)
                 spread, end = self.spread[axis], self.inputs[axis] * self.spread[axis]
                 if self._exceeds_input(axis):
@@ -77,10 +96,17 @@ class WindowNd:
 
     def _exceeds_input(self, axis: int) -> bool:
         positions = self.positions(axis, np.arange(self.size[axis]))
-        return bool(positions.min() < 0 or positions.max() >= self.inputs[axis] * self.spread[axis])
+        return bool(
+            positions.min() < 0
+            or positions.max() >= self.inputs[axis] * self.spread[axis]
+        )
 
-    def patches(self, x: Array, outside: float) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Yield each tap and the elements of x [n, c, ...] that it reads for all outputs."""
+    def patches(
+        self, x: Array, outside: float
+    ) -> Iterator[tuple[tuple[int, ...], Array]]:
+        """Yield each tap and the elements of x [n, c, ...] that it reads for all
+        outputs.
+        """
         for tap in itertools.product(*map(range, self.size)):
             patch = x
             for axis, k in enumerate(tap):
@@ -89,7 +115,9 @@ class WindowNd:
                 patch = np.take(patch, np.where(inside, index, 0), axis=axis + 2)
                 shape = [1] * patch.ndim
                 shape[axis + 2] = len(index)
-                patch = np.where(inside.reshape(shape), patch, np.asarray(outside, patch.dtype))
+                patch = np.where(
+                    inside.reshape(shape), patch, np.asarray(outside, patch.dtype)
+                )
             yield tap, patch
 
 
@@ -99,7 +127,9 @@ def window_of(call: OpCall, size: Sequence[int]) -> WindowNd:
     before, outputs = attrs.before, attrs.outputs
     inputs = call.input(0).shape[2:]
     rank = len(inputs)
-    if rank < 1 or any(len(row) != rank for row in (size, stride, dilation, before, outputs)):
+    if rank < 1 or any(
+        len(row) != rank for row in (size, stride, dilation, before, outputs)
+    ):
         raise NotSupportedError(f"window attributes that do not match {rank} axes")
     if min(*size, *stride, *dilation, *outputs) < 1:
         raise NotSupportedError("a window, stride, dilation or output below 1")
@@ -126,22 +156,42 @@ def _filters_per_group(call: OpCall) -> int:
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, w, groups = call.input(0), call.input(1), call.attributes(ConvNdAttrs).groups
-    if x.dtype not in _CONV_DTYPES or w.dtype != x.dtype or len(w.shape) != len(x.shape):
-        raise NotSupportedError(f"a convolution of {x.dtype.name} with {w.dtype.name} weights")
+    if (
+        x.dtype not in _CONV_DTYPES
+        or w.dtype != x.dtype
+        or len(w.shape) != len(x.shape)
+    ):
+        raise NotSupportedError(
+            f"a convolution of {x.dtype.name} with {w.dtype.name} weights"
+        )
     filters = _filters_per_group(call) * groups
     fits = (x.shape[1], filters) == (
-        (w.shape[0], filters) if _is_transposed(call) else (w.shape[1] * groups, w.shape[0])
+        (w.shape[0], filters)
+        if _is_transposed(call)
+        else (w.shape[1] * groups, w.shape[0])
     )
     if groups < 1 or x.shape[1] % groups or not fits:
         shape = "x".join(map(str, w.shape))
-        raise NotSupportedError(f"{groups} groups of {x.shape[1]} channels with {shape} weights")
+        raise NotSupportedError(
+            f"{groups} groups of {x.shape[1]} channels with {shape} weights"
+        )
     if call.has_input(2) and call.input(2).elements != filters:
-        raise NotSupportedError(f"{call.input(2).elements} bias elements for {filters} filters")
-    return (TensorType((x.shape[0], filters, *window_of(call, w.shape[2:]).outputs), x.dtype),)
+        raise NotSupportedError(
+            f"{call.input(2).elements} bias elements for {filters} filters"
+        )
+    return (
+        TensorType(
+            (x.shape[0], filters, *window_of(call, w.shape[2:]).outputs), x.dtype
+        ),
+    )
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    x, w, groups = arrays[0].astype(np.float64), arrays[1], call.attributes(ConvNdAttrs).groups
+    x, w, groups = (
+        arrays[0].astype(np.float64),
+        arrays[1],
+        call.attributes(ConvNdAttrs).groups,
+    )
     n, count, filters = x.shape[0], x.shape[1] // groups, _filters_per_group(call)
     window = window_of(call, w.shape[2:])
     weights, product = w.reshape(groups, -1, *w.shape[1:]), "ngc...,gmc->ngm..."
@@ -153,7 +203,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         at: tuple[EllipsisType | int, ...] = (..., *tap)
         total += np.einsum(product, part, weights[at])
     bias = (
-        arrays[2].reshape(groups, filters, *(1,) * len(window.outputs)) if call.has_input(2) else 0
+        arrays[2].reshape(groups, filters, *(1,) * len(window.outputs))
+        if call.has_input(2)
+        else 0
     )
     return ((total + bias).reshape(call.output.shape).astype(call.output.dtype.np),)
 
@@ -186,7 +238,9 @@ def infer_pool(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError(f"a {kind} pool of {x.dtype.name}")
     dtype = result_dtype(attrs.final or "a", [ArithExpr(tir.Var("a", element))])
     window = _pool_window(call)
-    return (TensorType((*x.shape[:2], *window.outputs), dtype, call.output.quantization),)
+    return (
+        TensorType((*x.shape[:2], *window.outputs), dtype, call.output.quantization),
+    )
 
 
 def _pool_window(call: OpCall) -> WindowNd:
@@ -236,7 +290,9 @@ def lower_pool(call: OpCall, b: Kernel) -> None:
             factors.append(b.constant(name, counts.astype(np.float32), FLOAT32))
     with b.loops("n c", x.shape[:2]) as (n, c), b.loops("o", window.outputs) as index:
         is_max = kind == "max"
-        acc = b.register("acc", x.dtype if is_max else FLOAT32, _least(x.dtype) if is_max else 0.0)
+        acc = b.register(
+            "acc", x.dtype if is_max else FLOAT32, _least(x.dtype) if is_max else 0.0
+        )
         with window.taps(b, index) as (_, positions):
             item = b.load(x, [n, c, *positions])
             if is_max:

@@ -1,7 +1,7 @@
 """Sliding windows of convolutions and pools: shapes, padding and tap loops.
 
-The import converts SAME and VALID padding to explicit padding. TFLite places the smaller half of
-the total padding at the top or left.
+The import converts SAME and VALID padding to explicit padding. TFLite places the
+smaller half of the total padding at the top or left.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,9 @@ class OutputPosition:
 
 @dataclass(frozen=True, slots=True)
 class ConvWindow:
-    """A 2-D window: pairs (vertical, horizontal), and padding (top, bottom, left, right)."""
+    """A 2-D window: pairs (vertical, horizontal), and padding (top, bottom, left,
+    right).
+    """
 
     size: tuple[int, int]
     stride: tuple[int, int]
@@ -39,7 +41,10 @@ class ConvWindow:
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         top, bottom, left, right = self.padding
-        return (self._positions(height + top + bottom, 0), self._positions(width + left + right, 1))
+        return (
+            self._positions(height + top + bottom, 0),
+            self._positions(width + left + right, 1),
+        )
 
     def _positions(self, length: int, axis: int) -> int:
         reach = (self.size[axis] - 1) * self.dilation[axis] + 1
@@ -77,7 +82,9 @@ class ConvWindow:
     ) -> tuple[ArithExpr, ArithExpr]:
         k_name, i_name = ("ky", "iy") if axis == 0 else ("kx", "ix")
         k = stack.enter_context(b.for_(k_name, self.size[axis]))
-        position = out * self.stride[axis] + k * self.dilation[axis] - self.padding[2 * axis]
+        position = (
+            out * self.stride[axis] + k * self.dilation[axis] - self.padding[2 * axis]
+        )
         i = b.let(i_name, position)
         if self.guarded(axis):
             stack.enter_context(b.if_(logical_and(i >= 0, i < self.input_size[axis])))
@@ -106,7 +113,9 @@ def window_of(call: OpCall, size: Sequence[int]) -> ConvWindow:
 
 
 def kernel_window(call: OpCall) -> ConvWindow:
-    """Return the window of a convolution; a fully connected layer has one of a single element."""
+    """Return the window of a convolution; a fully connected layer has one of a single
+    element.
+    """
     if len(call.input(1).shape) == 2:
         return ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
     return window_of(call, call.input(1).shape[1:3])
@@ -114,8 +123,13 @@ def kernel_window(call: OpCall) -> ConvWindow:
 
 def check_window(window: ConvWindow) -> None:
     """Raise NotSupportedError if the window has no output position."""
-    if min(*window.stride, *window.dilation, *window.size) < 1 or min(window.padding) < 0:
-        raise NotSupportedError("a stride, dilation or kernel size below 1, or negative padding")
+    if (
+        min(*window.stride, *window.dilation, *window.size) < 1
+        or min(window.padding) < 0
+    ):
+        raise NotSupportedError(
+            "a stride, dilation or kernel size below 1, or negative padding"
+        )
     if min(window.output_size(*window.input_size)) < 1:
         raise NotSupportedError("a kernel larger than the padded input")
 
@@ -128,7 +142,9 @@ def same_padding(length: int, size: int, stride: int, dilation: int) -> tuple[in
 
 
 def im2col(x: Array, window: ConvWindow, outside: float = 0) -> Array:
-    """Return the im2col matrix [n, oy, ox, ky * kx * c] of `x`, padded with `outside`."""
+    """Return the im2col matrix [n, oy, ox, ky * kx * c] of `x`, padded with
+    `outside`.
+    """
     top, bottom, left, right = window.padding
     margins = ((0, 0), (top, bottom), (left, right), (0, 0))
     padded = np.pad(x, margins, constant_values=outside)

@@ -1,10 +1,11 @@
 """cumulative: running sum or product along `axis`; add_n: sum of any number of tensors.
 
-Attributes of cumulative: `step` (add, mul), `exclusive` (omit the element itself) and `reverse`.
-Quantized int8, only in TFLM: each value minus the zero point is shifted left by 20 bits and halved,
-and the wrapping 32-bit sum is requantized; both steps round twice. Such sums start with a raw 0
-whatever the zero point is. Other types are added directly, in element order.
-Semantics: TFLite's reference CumSum and AddN, TFLM's for int8, ONNX's CumProd.
+Attributes of cumulative: `step` (add, mul), `exclusive` (omit the element itself) and
+`reverse`. Quantized int8, only in TFLM: each value minus the zero point is shifted left
+by 20 bits and halved, and the wrapping 32-bit sum is requantized; both steps round
+twice. Such sums start with a raw 0 whatever the zero point is. Other types are added
+directly, in element order. Semantics: TFLite's reference CumSum and AddN, TFLM's for
+int8, ONNX's CumProd.
 """
 
 import math
@@ -22,7 +23,11 @@ from firmwright.ir.tir.builder import ArithExpr, immediate
 from firmwright.ops.elementwise import loop_over_elements, wrapping
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
-from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
+from firmwright.ops.requantize import (
+    Requantization,
+    make_requantization,
+    per_tensor_quant,
+)
 from firmwright.ops.rescaled_sum import SumTerm
 from firmwright.ops.row_windows import elementwise_row_window
 from firmwright.ops.strided_copy import DTYPES
@@ -44,7 +49,9 @@ def _infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype == INT8:
         quants = map(per_tensor_quant, kinds)
         if len({(quant.scale, quant.zero_point) for quant in quants}) > 1:
-            raise NotSupportedError(f"a {call.op} of inputs with different quantization")
+            raise NotSupportedError(
+                f"a {call.op} of inputs with different quantization"
+            )
         if _output_requantization(call).shifts[0] > 0:
             raise NotSupportedError("an output scale too far below the input scale")
     return (TensorType(x.shape, x.dtype, y.quantization),)
@@ -57,7 +64,9 @@ def _output_requantization(call: OpCall) -> Requantization:
 
 
 def _term(call: OpCall) -> SumTerm:
-    return SumTerm(per_tensor_quant(call.input(0)).zero_point, *quantize_multiplier(0.5))
+    return SumTerm(
+        per_tensor_quant(call.input(0)).zero_point, *quantize_multiplier(0.5)
+    )
 
 
 def _initial_sum(call: OpCall) -> int:
@@ -66,7 +75,9 @@ def _initial_sum(call: OpCall) -> int:
 
 def _lower_term(call: OpCall, x: ArithExpr) -> ArithExpr:
     """Multiply by 2^19: the terms' factor is a half."""
-    return (x.cast(INT32) - per_tensor_quant(call.input(0)).zero_point) * (1 << (_LEFT_SHIFT - 1))
+    return (x.cast(INT32) - per_tensor_quant(call.input(0)).zero_point) * (
+        1 << (_LEFT_SHIFT - 1)
+    )
 
 
 def _lower_output(call: OpCall, total: ArithExpr) -> ArithExpr:
@@ -117,7 +128,11 @@ def _cumulative_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array,
 def _cumulative_lower(call: OpCall, b: Kernel) -> None:
     attrs = call.attributes(CumulativeAttrs)
     shape, axis, kind = call.input(0).shape, attrs.axis, call.input(0).dtype
-    before, count, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    before, count, after = (
+        math.prod(shape[:axis]),
+        shape[axis],
+        math.prod(shape[axis + 1 :]),
+    )
     quantized, is_sum = _is_quantized(call), attrs.step == "add"
     wide, join = INT32 if quantized else kind, operator.add if is_sum else operator.mul
     x, y = b.views("values sums", (before, count, after), b.input(0), b.y)

@@ -1,8 +1,9 @@
-"""custom: an operator known only by name, from TFLite custom operators or foreign ONNX domains.
+"""custom: an operator known only by name, from TFLite custom operators or foreign ONNX
+domains.
 
-Attributes: `domain` and `name` from the file, and `data`, the operator's options in hexadecimal
-(the option bytes for TFLite, the attributes as JSON for ONNX). A backend pattern or a `CustomOp`
-must accept the name; there are no default loops.
+Attributes: `domain` and `name` from the file, and `data`, the operator's options in
+hexadecimal (the option bytes for TFLite, the attributes as JSON for ONNX). A backend
+pattern or a `CustomOp` must accept the name; there are no default loops.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +20,9 @@ from firmwright.ops.opdef import OpDef
 class CustomOp:
     """A user-supplied operator: a C function, its type rule and its numpy reference.
 
-    The C function takes pointers to the inputs in order (including constants), the outputs and, if
-    `workspace_bytes(call)` is not 0, a workspace, then the int32 values of `int_args(call)`.
-    `sources` maps C file names to their text.
+    The C function takes pointers to the inputs in order (including constants), the
+    outputs and, if `workspace_bytes(call)` is not 0, a workspace, then the int32 values
+    of `int_args(call)`. `sources` maps C file names to their text.
     """
 
     name: str
@@ -73,7 +74,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     op = CUSTOM_OPS.for_call(call)
     if op is None:
-        what = f"the custom operator {call.attributes(CustomAttrs).name} has no numpy reference."
+        what = (
+            f"the custom operator {call.attributes(CustomAttrs).name} has no numpy "
+            "reference."
+        )
         hint = "define it with --custom-op FILE.py, or verify with --expect OUT.npz."
         raise UsageError(what, hint=hint)
     return op.reference(call, arrays)

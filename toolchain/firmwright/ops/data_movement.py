@@ -1,8 +1,7 @@
 """Operators that only reorder, select or repeat elements, as strided copies.
 
-TFLite's constant inputs (permutations, begins, multiples...) are attributes here; axes count from
-0.
-Semantics: TFLite's reference operators of these names.
+TFLite's constant inputs (permutations, begins, multiples...) are attributes here; axes
+count from 0. Semantics: TFLite's reference operators of these names.
 """
 
 from collections.abc import Sequence
@@ -34,7 +33,9 @@ from firmwright.ops.strided_copy import (
 
 
 def _transposed_shape(call: OpCall) -> tuple[int, ...]:
-    return tuple(call.input(0).shape[axis] for axis in call.attributes(TransposeAttrs).perm)
+    return tuple(
+        call.input(0).shape[axis] for axis in call.attributes(TransposeAttrs).perm
+    )
 
 
 def _transpose_copies(call: OpCall) -> Sequence[StridedCopy]:
@@ -50,21 +51,30 @@ def checked_slice(
     counts: Sequence[int],
     shrunk: Sequence[int],
 ) -> StridedSliceAttrs:
-    """Return the attributes of a slice; NotSupportedError if it is not within the shape."""
+    """Return the attributes of a slice; NotSupportedError if it is not within the
+    shape.
+    """
     if not len(begin) == len(strides) == len(counts) == len(shape):
         raise NotSupportedError(f"a slice along {len(begin)} of {len(shape)} axes")
     for n, first, step, count in zip(shape, begin, strides, counts, strict=True):
         last = first + step * (count - 1)
         if count < 1 or not (0 <= first < n and 0 <= last < n):
-            raise NotSupportedError(f"a slice of {count} elements from {first} in an axis of {n}")
+            raise NotSupportedError(
+                f"a slice of {count} elements from {first} in an axis of {n}"
+            )
     return StridedSliceAttrs(
-        begin=tuple(begin), strides=tuple(strides), counts=tuple(counts), shrunk=tuple(shrunk)
+        begin=tuple(begin),
+        strides=tuple(strides),
+        counts=tuple(counts),
+        shrunk=tuple(shrunk),
     )
 
 
 def _slice_shape(call: OpCall) -> tuple[int, ...]:
     attrs = call.attributes(StridedSliceAttrs)
-    checked_slice(call.input(0).shape, attrs.begin, attrs.strides, attrs.counts, attrs.shrunk)
+    checked_slice(
+        call.input(0).shape, attrs.begin, attrs.strides, attrs.counts, attrs.shrunk
+    )
     return tuple(n for axis, n in enumerate(attrs.counts) if axis not in attrs.shrunk)
 
 
@@ -80,7 +90,9 @@ def _slice_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
     attrs, selected = call.attributes(StridedSliceAttrs), arrays[0]
     rows = zip(attrs.begin, attrs.strides, attrs.counts, strict=True)
     for axis, (first, step, count) in enumerate(rows):
-        selected = np.take(selected, [first + step * k for k in range(count)], axis=axis)
+        selected = np.take(
+            selected, [first + step * k for k in range(count)], axis=axis
+        )
     return [selected.reshape(_slice_shape(call))]
 
 
@@ -91,10 +103,15 @@ def _split_shapes(call: OpCall) -> list[tuple[int, ...]]:
 
 
 def _split_copies(call: OpCall) -> Sequence[StridedCopy]:
-    strides, axis = row_major_strides(call.input(0).shape), call.attributes(AxisAttrs).axis
+    strides, axis = (
+        row_major_strides(call.input(0).shape),
+        call.attributes(AxisAttrs).axis,
+    )
     first, copies = 0, []
     for result, shape in enumerate(_split_shapes(call)):
-        copies.append(StridedCopy(copy_axes(shape, strides), first * strides[axis], result=result))
+        copies.append(
+            StridedCopy(copy_axes(shape, strides), first * strides[axis], result=result)
+        )
         first += shape[axis]
     return copies
 
@@ -107,7 +124,9 @@ def _split_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
 
 def _pack_shape(call: OpCall) -> tuple[int, ...]:
     axis, shape = call.attributes(AxisAttrs).axis, call.input(0).shape
-    if any(kind is None or kind.shape != shape for kind in call.inputs) or axis > len(shape):
+    if any(kind is None or kind.shape != shape for kind in call.inputs) or axis > len(
+        shape
+    ):
         raise NotSupportedError("inputs of different shapes")
     return (*shape[:axis], len(call.inputs), *shape[axis:])
 
@@ -129,7 +148,10 @@ def _unpack_shapes(call: OpCall) -> list[tuple[int, ...]]:
 
 
 def _unpack_copies(call: OpCall) -> Sequence[StridedCopy]:
-    axis, strides = call.attributes(AxisAttrs).axis, row_major_strides(call.input(0).shape)
+    axis, strides = (
+        call.attributes(AxisAttrs).axis,
+        row_major_strides(call.input(0).shape),
+    )
     others = [stride for k, stride in enumerate(strides) if k != axis]
     return [
         StridedCopy(copy_axes(shape, others), result * strides[axis], result=result)
@@ -171,7 +193,9 @@ def _tile_copies(call: OpCall) -> Sequence[StridedCopy]:
 def _tile_shape(call: OpCall) -> tuple[int, ...]:
     shape, multiples = call.input(0).shape, call.attributes(TileAttrs).multiples
     if len(shape) != len(multiples):
-        raise NotSupportedError(f"{len(multiples)} multiples of {len(shape)} dimensions")
+        raise NotSupportedError(
+            f"{len(multiples)} multiples of {len(shape)} dimensions"
+        )
     return tuple(a * b for a, b in zip(shape, multiples, strict=True))
 
 
@@ -192,7 +216,10 @@ def _broadcast_shape(call: OpCall) -> tuple[int, ...]:
 
 def _broadcast_copies(call: OpCall) -> Sequence[StridedCopy]:
     aligned = _aligned_shape(call)
-    strides = [0 if n == 1 else s for n, s in zip(aligned, row_major_strides(aligned), strict=True)]
+    strides = [
+        0 if n == 1 else s
+        for n, s in zip(aligned, row_major_strides(aligned), strict=True)
+    ]
     return [StridedCopy(copy_axes(call.attributes(BroadcastAttrs).shape, strides))]
 
 
@@ -216,7 +243,9 @@ OPDEFS: tuple[OpDef, ...] = (
         "transpose",
         _transposed_shape,
         _transpose_copies,
-        lambda call, arrays: [arrays[0].transpose(call.attributes(TransposeAttrs).perm)],
+        lambda call, arrays: [
+            arrays[0].transpose(call.attributes(TransposeAttrs).perm)
+        ],
     ),
     data_movement_op(
         "strided_slice",
@@ -240,7 +269,9 @@ OPDEFS: tuple[OpDef, ...] = (
         "unpack",
         _unpack_shapes,
         _unpack_copies,
-        lambda call, arrays: list(np.moveaxis(arrays[0], call.attributes(AxisAttrs).axis, 0)),
+        lambda call, arrays: list(
+            np.moveaxis(arrays[0], call.attributes(AxisAttrs).axis, 0)
+        ),
     ),
     data_movement_op(
         "gather",
@@ -258,7 +289,9 @@ OPDEFS: tuple[OpDef, ...] = (
         "broadcast_to",
         _broadcast_shape,
         _broadcast_copies,
-        lambda call, arrays: [np.broadcast_to(arrays[0], call.attributes(BroadcastAttrs).shape)],
+        lambda call, arrays: [
+            np.broadcast_to(arrays[0], call.attributes(BroadcastAttrs).shape)
+        ],
     ),
     data_movement_op(
         "reverse_v2",

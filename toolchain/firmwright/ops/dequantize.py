@@ -33,7 +33,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def lower(call: OpCall, b: Kernel) -> None:
     q = per_tensor_quant(call.input(0))
-    lower_elementwise(b, lambda x: (x[0].cast(INT32) - q.zero_point).cast(FLOAT32) * q.scale)
+    lower_elementwise(
+        b, lambda x: (x[0].cast(INT32) - q.zero_point).cast(FLOAT32) * q.scale
+    )
 
 
 OPDEF = OpDef(

@@ -1,11 +1,12 @@
-"""Requantization in floats, and integer multipliers that give the same result with one rounding.
+"""Requantization in floats, and integer multipliers that give the same result with one
+rounding.
 
-LiteRT's int8 fully connected layers multiply the sum by the real factor in double and round halves
-away from zero (measured); ONNX Runtime's layers multiply in float32 and round halves to even. A
-31-bit multiplier differs at ties, which it rounds up, and where the float product is rounded. As
-all are monotonic, the least sum of each output value must reach it, and the previous sum must not.
-This bounds the multiplier to an interval, of which the value nearest to the usual multiplier is
-used.
+LiteRT's int8 fully connected layers multiply the sum by the real factor in double and
+round halves away from zero (measured); ONNX Runtime's layers multiply in float32 and
+round halves to even. A 31-bit multiplier differs at ties, which it rounds up, and where
+the float product is rounded. As all are monotonic, the least sum of each output value
+must reach it, and the previous sum must not. This bounds the multiplier to an interval,
+of which the value nearest to the usual multiplier is used.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,9 @@ Definition: TypeAlias = Callable[[Array, Array], Array]
 
 
 def requantize_in_double(acc: Array, factors: Array) -> Array:
-    """Return acc * factors (channel last), rounding halves away from zero, saturated to 32 bits."""
+    """Return acc * factors (channel last), rounding halves away from zero, saturated to
+    32 bits.
+    """
     product = acc.astype(np.float64) * factors
     size = np.abs(product)
     whole = np.floor(size)
@@ -34,24 +37,34 @@ def requantize_in_double(acc: Array, factors: Array) -> Array:
 
 
 def requantize_in_float32(acc: Array, factors: Array) -> Array:
-    """Return acc * factors (channel last) in float32, halves to even, saturated to 32 bits."""
+    """Return acc * factors (channel last) in float32, halves to even, saturated to 32
+    bits.
+    """
     product = acc.astype(np.float32) * factors.astype(np.float32)
     rounded = np.rint(product).astype(np.float64)
     return np.asarray(np.clip(rounded, INT32.min, INT32.max), np.int64)
 
 
 def requantization_in_float32(
-    factors: Sequence[float], low: Array, high: Array, output: TensorType, activation: str
+    factors: Sequence[float],
+    low: Array,
+    high: Array,
+    output: TensorType,
+    activation: str,
 ) -> Requantization:
-    """Return the requantization of ONNX Runtime for sums in [low[c], high[c]] and float32 factors.
+    """Return the requantization of ONNX Runtime for sums in [low[c], high[c]] and
+    float32 factors.
 
-    It rounds once if multipliers are proved equal for all channels, else it computes in float32.
-    Raises ModelError if scaled sums may exceed 32 bits, before they are clamped.
+    It rounds once if multipliers are proved equal for all channels, else it computes in
+    float32. Raises ModelError if scaled sums may exceed 32 bits, before they are
+    clamped.
     """
     factors = [min(factor, FACTOR_MAX) for factor in factors]
     reach = np.maximum(np.abs(low), np.abs(high)) * np.array(factors)
     if reach.max(initial=0) >= INT32.max - INT8.max * 2:
-        what = "an output scale is so small that the layer's scaled sums exceed 32 bits."
+        what = (
+            "an output scale is so small that the layer's scaled sums exceed 32 bits."
+        )
         raise ModelError(what, hint="calibrate again, with data that reach this layer.")
     params = make_requantization(factors, Rounding.ONCE, output, activation)
     fitted, is_exact = _fit_multipliers(
@@ -72,10 +85,11 @@ def find_exact_multipliers(
     high: Array,
     definition: Definition = requantize_in_double,
 ) -> Requantization | None:
-    """Return `params` with multipliers that are exact for sums in [low[c], high[c]], or None.
+    """Return `params` with multipliers that are exact for sums in [low[c], high[c]], or
+    None.
 
-    `params` were made from `factors`, which hold one value or one per channel. `definition`
-    computes the scaled sums.
+    `params` were made from `factors`, which hold one value or one per channel.
+    `definition` computes the scaled sums.
     """
     fitted, is_exact = _fit_multipliers(params, factors, low, high, definition)
     return fitted if is_exact.all() else None
@@ -90,7 +104,9 @@ def _fit_multipliers(
     *,
     is_even: bool = False,
 ) -> tuple[Requantization, Array]:
-    """Return `params` with exact multipliers, even ones if asked and possible, and which are."""
+    """Return `params` with exact multipliers, even ones if asked and possible, and
+    which are.
+    """
     if len(factors) == 1:
         low, high = low.min(keepdims=True), high.max(keepdims=True)
     bounds = _Bounds.of(np.array(factors), low, high, params, definition)
@@ -113,7 +129,8 @@ def _fit_multipliers(
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """For each channel and output value, a sum that must reach the value and one that must not.
+    """For each channel and output value, a sum that must reach the value and one that
+    must not.
 
     The flags indicate whether such a sum exists within the bounds.
     """
@@ -126,14 +143,22 @@ class _Bounds:
 
     @staticmethod
     def of(
-        factors: Array, low: Array, high: Array, params: Requantization, definition: Definition
+        factors: Array,
+        low: Array,
+        high: Array,
+        params: Requantization,
+        definition: Definition,
     ) -> "_Bounds":
         first, last = params.clamp_min + 1, params.clamp_max
         values = np.arange(first, last + 1, dtype=np.int64) - params.zero_point
         low, high = low[:, None], high[:, None]
         least = _least_sums(definition, factors[:, None], values, low, high)
         return _Bounds(
-            values, np.maximum(least, low), least <= high, np.minimum(least - 1, high), least > low
+            values,
+            np.maximum(least, low),
+            least <= high,
+            np.minimum(least - 1, high),
+            least > low,
         )
 
     def hold(self, multipliers: Array, right: Array) -> Array:
@@ -142,11 +167,15 @@ class _Bounds:
         half = np.int64(1) << (places - 1)
         reaches = (self.reaching * multiplier + half) >> places >= self.values
         misses = (self.below * multiplier + half) >> places < self.values
-        is_exact: Array = ((reaches | ~self.is_reached) & (misses | ~self.is_missed)).all(axis=1)
+        is_exact: Array = (
+            (reaches | ~self.is_reached) & (misses | ~self.is_missed)
+        ).all(axis=1)
         return is_exact
 
     def interval(self, channel: int, right: int) -> tuple[int, int]:
-        """Return the least and greatest exact multiplier; least > greatest if none is exact."""
+        """Return the least and greatest exact multiplier; least > greatest if none is
+        exact.
+        """
         least, most = 0, INT32.max
         half = 1 << (right - 1)
         for total, bound in self._products(channel, right):
@@ -158,24 +187,33 @@ class _Bounds:
         return least, most
 
     def _products(self, channel: int, right: int) -> Iterator[tuple[int, int]]:
-        """Yield (total, bound) such that total * multiplier + half must be at least `bound`.
+        """Yield (total, bound) such that total * multiplier + half must be at least
+        `bound`.
 
-        Here, half = 2^(right - 1). Conditions on sums that must not reach a value are negated.
+        Here, half = 2^(right - 1). Conditions on sums that must not reach a value are
+        negated.
         """
         values = self.values.tolist()
         for place in np.flatnonzero(self.is_reached[channel]).tolist():
             yield int(self.reaching[channel, place]), values[place] << right
         for place in np.flatnonzero(self.is_missed[channel]).tolist():
             # total * m + half <= bound - 1, so -total * m + half >= 1 - bound + 2 half
-            yield -int(self.below[channel, place]), 1 - (values[place] << right) + (1 << right)
+            yield (
+                -int(self.below[channel, place]),
+                1 - (values[place] << right) + (1 << right),
+            )
 
 
 def _least_sums(
     definition: Definition, factors: Array, values: Array, low: Array, high: Array
 ) -> Array:
-    """Return the least sum in [low, high] that is mapped to each value or beyond, else high + 1."""
+    """Return the least sum in [low, high] that is mapped to each value or beyond, else
+    high + 1.
+    """
     shape = np.broadcast_shapes(factors.shape, values.shape)
-    below, reaching = (np.broadcast_to(end, shape).copy() for end in (low - 1, high + 1))
+    below, reaching = (
+        np.broadcast_to(end, shape).copy() for end in (low - 1, high + 1)
+    )
     while (reaching - below > 1).any():
         middle = (below + reaching) >> 1
         is_there = definition(middle, factors) >= values

@@ -1,9 +1,10 @@
-"""Quantization of float activations to int8 at run time, for hybrid layers (dynamic range).
+"""Quantization of float activations to int8 at run time, for hybrid layers (dynamic
+range).
 
-Each row of activations has its own scale. Symmetric: max|x| / 127. Asymmetric: the range [min, max]
-including 0 over 255 steps, with a zero point. The integer sums of a layer are scaled back to
-floats. Semantics: TFLite's portable quantizers, in their float width; ONNX's DynamicQuantizeLinear,
-which divides by the scale and rounds half to even.
+Each row of activations has its own scale. Symmetric: max|x| / 127. Asymmetric: the
+range [min, max] including 0 over 255 steps, with a zero point. The integer sums of a
+layer are scaled back to floats. Semantics: TFLite's portable quantizers, in their float
+width; ONNX's DynamicQuantizeLinear, which divides by the scale and rounds half to even.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,17 +36,24 @@ _LEAST_REACH = float(np.float32(4e-37))  # 127 / 4e-37 is finite in float32
 
 
 def is_hybrid(call: OpCall) -> bool:
-    """Whether the call multiplies float activations (input 0) by int8 weights (input 1)."""
+    """Whether the call multiplies float activations (input 0) by int8 weights (input
+    1).
+    """
     return (call.input(0).dtype, call.input(1).dtype) == (FLOAT32, INT8)
 
 
-def check_hybrid(call: OpCall, axis: int | None, weights: tuple[int, ...] = (1,)) -> None:
-    """Raise NotSupportedError unless the weights have zero points 0 and supported scales.
+def check_hybrid(
+    call: OpCall, axis: int | None, weights: tuple[int, ...] = (1,)
+) -> None:
+    """Raise NotSupportedError unless the weights have zero points 0 and supported
+    scales.
 
     There is one scale, or one for each index of `axis`.
     """
     if call.output.dtype != FLOAT32:
-        raise NotSupportedError(f"float32 input with int8 weights giving {call.output.dtype.name}")
+        raise NotSupportedError(
+            f"float32 input with int8 weights giving {call.output.dtype.name}"
+        )
     if call.numerics == "tflm":
         raise NotSupportedError("a hybrid operator in the tflm profile")
     for index in weights:
@@ -53,7 +61,9 @@ def check_hybrid(call: OpCall, axis: int | None, weights: tuple[int, ...] = (1,)
         if any(quant.zero_points):
             raise NotSupportedError("weights with a zero point")
         if len(quant.scales) > 1 and quant.axis != axis:
-            raise NotSupportedError(f"a weight scale for each index of axis {quant.axis}")
+            raise NotSupportedError(
+                f"a weight scale for each index of axis {quant.axis}"
+            )
 
 
 def quantize_array(values: Array, *, asymmetric: bool) -> tuple[Array, np.float32, int]:
@@ -73,16 +83,24 @@ def quantize_array(values: Array, *, asymmetric: bool) -> tuple[Array, np.float3
 
 
 def quantize_array_onnx(values: Array) -> tuple[Array, np.float32, int]:
-    """Return int8 values, 128 below DynamicQuantizeLinear's, with their scale and zero point."""
+    """Return int8 values, 128 below DynamicQuantizeLinear's, with their scale and zero
+    point.
+    """
     low, high = values.min(), values.max()
     scale = np.float32(dynamic_scale(low, high))
     offset = int(np.rint(-np.minimum(low, np.float32(0)) / scale)) - 128
-    return np.clip(np.rint(values / scale) + offset, -128, 127).astype(np.int8), scale, offset
+    return (
+        np.clip(np.rint(values / scale) + offset, -128, 127).astype(np.int8),
+        scale,
+        offset,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class FloatRow:
-    """`size` activations of `buffer` from the flat index `start`, which share a scale."""
+    """`size` activations of `buffer` from the flat index `start`, which share a
+    scale.
+    """
 
     buffer: tir.Buffer
     start: ArithExpr | int
@@ -91,7 +109,9 @@ class FloatRow:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRow:
-    """The registers that hold the quantization of a row; `offset`, if any, is its zero point."""
+    """The registers that hold the quantization of a row; `offset`, if any, is its zero
+    point.
+    """
 
     scale: Register
     offset: Register | None
@@ -100,7 +120,9 @@ class QuantizedRow:
     def zero_point(self) -> ArithExpr | int:
         return 0 if self.offset is None else self.offset.value
 
-    def load(self, b: Kernel, values: tir.Buffer, index: Sequence[ArithExpr | int]) -> ArithExpr:
+    def load(
+        self, b: Kernel, values: tir.Buffer, index: Sequence[ArithExpr | int]
+    ) -> ArithExpr:
         """Load a quantized value less the zero point."""
         return b.load_i32(values, index) - self.zero_point
 
@@ -109,13 +131,16 @@ class QuantizedRow:
 class QuantizePasses:
     """Emitters of the passes over a row of activations.
 
-    `find_max_magnitude` and `find_min_max` (including 0 or -0) store their results in registers;
-    `quantize_values` stores round(value * inverse), plus an offset if present.
+    `find_max_magnitude` and `find_min_max` (including 0 or -0) store their results in
+    registers; `quantize_values` stores round(value * inverse), plus an offset if
+    present.
     """
 
     find_max_magnitude: Callable[[Kernel, FloatRow, Register], None]
     find_min_max: Callable[[Kernel, FloatRow, Register, Register], None]
-    quantize_values: Callable[[Kernel, FloatRow, tir.Buffer, ArithExpr, ArithExpr | None], None]
+    quantize_values: Callable[
+        [Kernel, FloatRow, tir.Buffer, ArithExpr, ArithExpr | None], None
+    ]
 
 
 def quantize_row(
@@ -127,8 +152,12 @@ def quantize_row(
     asymmetric: bool,
     passes: QuantizePasses | None = None,
 ) -> QuantizedRow:
-    """Emit the quantization of `row` to int8 in `target`; `weight_scale` is part of its scale."""
-    passes = passes or QuantizePasses(_find_max_magnitude, _find_min_max, _quantize_values)
+    """Emit the quantization of `row` to int8 in `target`; `weight_scale` is part of its
+    scale.
+    """
+    passes = passes or QuantizePasses(
+        _find_max_magnitude, _find_min_max, _quantize_values
+    )
     low, high, scale = (b.register(name, FLOAT32) for name in ("low", "high", "scale"))
     offset = b.register("offset", INT32) if asymmetric else None
     if offset is not None:
@@ -148,7 +177,9 @@ def quantize_row(
 
 
 def quantize_row_onnx(b: Kernel, row: FloatRow, target: tir.Buffer) -> QuantizedRow:
-    """Emit the quantization of `row` to int8 in `target`, as `quantize_array_onnx` defines it."""
+    """Emit the quantization of `row` to int8 in `target`, as `quantize_array_onnx`
+    defines it.
+    """
     low, high, scale = (b.register(name, FLOAT32) for name in ("low", "high", "scale"))
     offset = b.register("offset", INT32)
     _find_min_max(b, row, low, high)
@@ -159,7 +190,9 @@ def quantize_row_onnx(b: Kernel, row: FloatRow, target: tir.Buffer) -> Quantized
     values = b.view("values", row.buffer, row.start, (row.size,))
     flat = b.view("flat", target, 0, (row.size,), access="w")
     with b.for_("i", row.size) as i:
-        steps = call_intrinsic("nearest_even", [b.load(values, [i]) / scale.value], INT32)
+        steps = call_intrinsic(
+            "nearest_even", [b.load(values, [i]) / scale.value], INT32
+        )
         shifted = maximum(minimum(steps + offset.value, INT8.max), INT8.min)
         b.store(flat, [i], shifted.cast(INT8))
     return QuantizedRow(scale, offset)
@@ -171,7 +204,9 @@ def _value_bits(b: Kernel, row: FloatRow, dtype: DType) -> Iterator[ArithExpr]:
 
     As integers, the bits of floats of one sign are ordered by magnitude.
     """
-    values = b.view("values", row.buffer, row.start, (row.size,), dtype=dtype, alignment=4)
+    values = b.view(
+        "values", row.buffer, row.start, (row.size,), dtype=dtype, alignment=4
+    )
     with b.unrolled("i", row.size, 4, 2) as i:
         yield b.let("bits", b.load(values, [i]))
 
@@ -205,7 +240,11 @@ def _symmetric_scale(b: Kernel, high: Register, scale: Register) -> ArithExpr:
 
 
 def _quantize_values(
-    b: Kernel, row: FloatRow, target: tir.Buffer, inverse: ArithExpr, offset: ArithExpr | None
+    b: Kernel,
+    row: FloatRow,
+    target: tir.Buffer,
+    inverse: ArithExpr,
+    offset: ArithExpr | None,
 ) -> None:
     size = target.elements
     factor = b.let("inverse", inverse)

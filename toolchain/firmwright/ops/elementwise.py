@@ -1,7 +1,7 @@
 """Broadcasting, loops and definitions of elementwise operators.
 
-Broadcasting is that of numpy. Adjacent axes with the same broadcasting in all inputs become one
-loop.
+Broadcasting is that of numpy. Adjacent axes with the same broadcasting in all inputs
+become one loop.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +57,9 @@ def broadcast_loops(
     return loops or [(1, set(range(len(shapes))))]
 
 
-def lower_elementwise(b: Kernel, compute: Callable[[Sequence[ArithExpr]], ArithExpr]) -> None:
+def lower_elementwise(
+    b: Kernel, compute: Callable[[Sequence[ArithExpr]], ArithExpr]
+) -> None:
     """Emit y = compute(x_0, x_1, ...) for every element."""
     with loop_over_elements(b) as (values, store):
         store(compute(values))
@@ -67,22 +69,29 @@ def lower_elementwise(b: Kernel, compute: Callable[[Sequence[ArithExpr]], ArithE
 def loop_over_elements(
     b: Kernel, *factors: int, sources: Sequence[tir.Buffer] | None = None
 ) -> Iterator[ElementLoop]:
-    """Open loops over all elements; yield the input values and a function that stores results.
+    """Open loops over all elements; yield the input values and a function that stores
+    results.
 
-    The innermost loop is unrolled by the first of `factors` that divides its extent. `sources`
-    replace the inputs.
+    The innermost loop is unrolled by the first of `factors` that divides its extent.
+    `sources` replace the inputs.
     """
     sources = sources or [b.input(index) for index in range(len(b.call.inputs))]
     loops = broadcast_loops([source.shape for source in sources], b.y.shape)
 
-    def flat(index: int | None, x: tir.Buffer, name: str, access: tir.AccessMode) -> tir.Buffer:
-        extents = [extent for extent, moving in loops if index is None or index in moving]
+    def flat(
+        index: int | None, x: tir.Buffer, name: str, access: tir.AccessMode
+    ) -> tir.Buffer:
+        extents = [
+            extent for extent, moving in loops if index is None or index in moving
+        ]
         if extents and tuple(extents) == x.shape:
             return x
         return b.view(name, x, 0, extents or [1], access=access)
 
     with ExitStack() as stack:
-        flat_sources = [flat(index, x, f"in{index}", "r") for index, x in enumerate(sources)]
+        flat_sources = [
+            flat(index, x, f"in{index}", "r") for index, x in enumerate(sources)
+        ]
         result = flat(None, b.y, "out", "w")
         at = [
             stack.enter_context(b.for_(f"i{depth}", extent))
@@ -93,7 +102,9 @@ def loop_over_elements(
         at.append(stack.enter_context(last))
         values = []
         for index, source in enumerate(flat_sources):
-            place = [i for i, (_, moving) in zip(at, loops, strict=True) if index in moving]
+            place = [
+                i for i, (_, moving) in zip(at, loops, strict=True) if index in moving
+            ]
             values.append(b.load(source, place or [0]))
         yield values, lambda value: b.store(result, at, value)
 
@@ -109,7 +120,9 @@ def constant_scalar(call: OpCall, index: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseKernel:
-    """Reference (of all input arrays), lowering and checks of an operator for one element type."""
+    """Reference (of all input arrays), lowering and checks of an operator for one
+    element type.
+    """
 
     reference: Callable[..., Array]
     lower: Callable[[OpCall, Kernel], None]
@@ -134,7 +147,9 @@ def compute_elements(
     value: Callable[..., ArithExpr],
     check: Callable[[OpCall], None] = lambda call: None,
 ) -> ElementwiseKernel:
-    """Implement a dtype by one expression: `value(call, *elements)` in the output dtype."""
+    """Implement a dtype by one expression: `value(call, *elements)` in the output
+    dtype.
+    """
 
     def lower(call: OpCall, b: Kernel) -> None:
         lower_elementwise(b, lambda x: value(call, *x))
@@ -145,7 +160,9 @@ def compute_elements(
 def compute_float32(
     exact: Callable[[Array], Array], value: Callable[[ArithExpr], ArithExpr]
 ) -> ElementwiseKernel:
-    """Implement float32: `exact` is the reference in double, `value` emits the kernel's result."""
+    """Implement float32: `exact` is the reference in double, `value` emits the kernel's
+    result.
+    """
 
     def reference(call: OpCall, x: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -155,7 +172,9 @@ def compute_float32(
 
 
 def subtract_zero_points(call: OpCall, *values: ArrayOrExpr) -> tuple[ArrayOrExpr, ...]:
-    """Subtract the inputs' zero points from arrays (as int64) or expressions (as int32)."""
+    """Subtract the inputs' zero points from arrays (as int64) or expressions (as
+    int32).
+    """
     differences: list[ArrayOrExpr] = []
     for index, x in enumerate(values):
         zero_point = per_tensor_quant(call.input(index)).zero_point
@@ -169,7 +188,9 @@ def subtract_zero_points(call: OpCall, *values: ArrayOrExpr) -> tuple[ArrayOrExp
 def choose(condition: ArrayOrExpr, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrExpr:
     """Return `a` where the condition holds, else `b`: int32 expressions or arrays."""
     if isinstance(condition, ArithExpr):
-        return select(condition, *(ArithExpr(as_expr(value, INT32)) for value in (a, b)))
+        return select(
+            condition, *(ArithExpr(as_expr(value, INT32)) for value in (a, b))
+        )
     return np.where(condition, a, b)
 
 

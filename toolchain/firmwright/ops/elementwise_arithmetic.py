@@ -1,17 +1,19 @@
 """Binary arithmetic, bitwise_xor and right_shift, with broadcasting.
 
-Unquantized integers: div truncates toward zero, floor_div rounds down, floor_mod has the sign of
-the divisor, powers beyond 32 bits are the least int32, and shift counts are clamped to
-[0, bits - 1]. Where TFLite fails, a divisor of 0 counts as 1 (floor_div, floor_mod), and a power
-with a negative exponent is 1. floor_div of floats rounds the float32 quotient down.
+Unquantized integers: div truncates toward zero, floor_div rounds down, floor_mod has
+the sign of the divisor, powers beyond 32 bits are the least int32, and shift counts are
+clamped to [0, bits - 1]. Where TFLite fails, a divisor of 0 counts as 1 (floor_div,
+floor_mod), and a power with a negative exponent is 1. floor_div of floats rounds the
+float32 quotient down.
 
-Quantized add, sub, mul and div, with a fused `activation`: rescaled_sum.py defines sums. Products
-are requantized by scale_0 * scale_1 / y scale. div multiplies the left-aligned dividend by the
-reciprocal of the divisor in 32-bit fixed point and requantizes by scale_0 / (scale_1 * y scale).
-LiteRT computes these factors in float32, TFLM in double; all requantizations round twice. Quotients
-are 0 where the reference would shift by more than 31 bits (undefined in C). Only LiteRT has int16
-div. Division by 0 gives an unspecified value but no invalid access.
-Semantics: TFLite's reference operators of these names.
+Quantized add, sub, mul and div, with a fused `activation`: rescaled_sum.py defines
+sums. Products are requantized by scale_0 * scale_1 / y scale. div multiplies the
+left-aligned dividend by the reciprocal of the divisor in 32-bit fixed point and
+requantizes by scale_0 / (scale_1 * y scale). LiteRT computes these factors in float32,
+TFLM in double; all requantizations round twice. Quotients are 0 where the reference
+would shift by more than 31 bits (undefined in C). Only LiteRT has int16 div. Division
+by 0 gives an unspecified value but no invalid access. Semantics: TFLite's reference
+operators of these names.
 """
 
 import operator
@@ -27,7 +29,14 @@ from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, multiply_by_quantized_multiplier
 from firmwright.ir.graph import OpCall
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
-from firmwright.ir.tir.builder import ArithExpr, binary_expr, logical_and, maximum, minimum, select
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    binary_expr,
+    logical_and,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops import elementwise, requantize, rescaled_sum
 from firmwright.ops.elementwise import ElementwiseKernel, binary_op, compute_elements
@@ -74,7 +83,7 @@ def _activated_float32(function: ArithmeticFunction) -> ElementwiseKernel:
     return compute_elements(run, run)
 
 
-# ---- add, sub, mul -----------------------------------------------------------------------------
+# ---- add, sub, mul -------------------------------------------------------------------
 
 
 def _sum(sign: int, check_tensors: Callable[[OpCall], None]) -> ElementwiseKernel:
@@ -90,7 +99,9 @@ def _sum(sign: int, check_tensors: Callable[[OpCall], None]) -> ElementwiseKerne
 
 
 def has_zero_scale(call: OpCall) -> bool:
-    """Whether an input has no quantization: both runtimes read scale 0, so the product is 0."""
+    """Whether an input has no quantization: both runtimes read scale 0, so the product
+    is 0.
+    """
     return any(kind is not None and kind.quantization is None for kind in call.inputs)
 
 
@@ -111,7 +122,9 @@ def product_requantization(call: OpCall) -> Requantization:
 
 def _product(call: OpCall, a: Array, b: Array) -> Array:
     if has_zero_scale(call):
-        return product_requantization(call).apply(a.astype(np.int64) * 0 * b, call.output.dtype)
+        return product_requantization(call).apply(
+            a.astype(np.int64) * 0 * b, call.output.dtype
+        )
     left, right = elementwise.subtract_zero_points(call, a, b)
     return product_requantization(call).apply(left * right, call.output.dtype)
 
@@ -127,7 +140,7 @@ def _lower_product(call: OpCall, b: Kernel) -> None:
         store(params.lower(left * right, call.output.dtype))
 
 
-# ---- div ---------------------------------------------------------------------------------------
+# ---- div -----------------------------------------------------------------------------
 
 _MAX_LEFT_SHIFT = 30
 
@@ -145,15 +158,27 @@ def _quotient_requantization(call: OpCall) -> Requantization:
 def _quotient(call: OpCall, a: Array, b: Array) -> Array:
     params = _quotient_requantization(call)
     dividend, divisor = elementwise.subtract_zero_points(call, a, b)
-    dividend, size = np.where(divisor < 0, -dividend, dividend), np.maximum(np.abs(divisor), 1)
+    dividend, size = (
+        np.where(divisor < 0, -dividend, dividend),
+        np.maximum(np.abs(divisor), 1),
+    )
     lead = leading_zeros(size).astype(np.int64)
-    # A positive value can be shifted left by one less than its leading zeros; 0 counts as 1.
-    left = leading_zeros(np.maximum(np.where(dividend < 0, -2 * dividend - 1, 2 * dividend), 1))
+    # A positive value can be shifted left by one less than its leading zeros; 0 counts
+    # as 1.
+    left = leading_zeros(
+        np.maximum(np.where(dividend < 0, -2 * dividend - 1, 2 * dividend), 1)
+    )
     left = np.minimum(left.astype(np.int64), _MAX_LEFT_SHIFT)
-    whole = multiply_by_quantized_multiplier(dividend, reciprocal(size, lead), left, Rounding.TWICE)
+    whole = multiply_by_quantized_multiplier(
+        dividend, reciprocal(size, lead), left, Rounding.TWICE
+    )
     shift = np.clip(params.shifts[0] - (31 - lead) - left, MIN_SHIFT, _MAX_LEFT_SHIFT)
-    scaled = multiply_by_quantized_multiplier(whole, params.multipliers[0], shift, Rounding.TWICE)
-    return np.asarray(np.clip(scaled + params.zero_point, params.clamp_min, params.clamp_max))
+    scaled = multiply_by_quantized_multiplier(
+        whole, params.multipliers[0], shift, Rounding.TWICE
+    )
+    return np.asarray(
+        np.clip(scaled + params.zero_point, params.clamp_min, params.clamp_max)
+    )
 
 
 def _lower_quotient(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
@@ -165,13 +190,15 @@ def _lower_quotient(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     left = minimum(intrinsic("clz", [spread], INT32), _MAX_LEFT_SHIFT)
     inverse = intrinsic("reciprocal", [size, lead], INT32)
     whole = intrinsic("requantize_twice", [dividend, inverse, left], INT32)
-    shift = minimum(maximum(lead - left + (params.shifts[0] - 31), MIN_SHIFT), _MAX_LEFT_SHIFT)
+    shift = minimum(
+        maximum(lead - left + (params.shifts[0] - 31), MIN_SHIFT), _MAX_LEFT_SHIFT
+    )
     scaled = intrinsic("requantize_twice", [whole, params.multipliers[0], shift], INT32)
     bounds = params.clamp_min, params.clamp_max
     return requantize.clamp(scaled + params.zero_point, *bounds, call.output.dtype)
 
 
-# ---- integer operators -------------------------------------------------------------------------
+# ---- integer operators ---------------------------------------------------------------
 
 
 def _divisor(b: ArithExpr) -> ArithExpr:
@@ -205,7 +232,9 @@ def _lower_floor_mod_f32(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
 def _integer(function: ArrayFunction) -> Callable[[OpCall, Array, Array], Array]:
     def run(call: OpCall, a: Array, b: Array) -> Array:
         divisor = np.where(b == 0, 1, b.astype(np.int64))
-        return np.asarray(function(a.astype(np.int64), divisor)).astype(call.output.dtype.np)
+        return np.asarray(function(a.astype(np.int64), divisor)).astype(
+            call.output.dtype.np
+        )
 
     return run
 
@@ -222,7 +251,9 @@ def _right_shift(call: OpCall, a: Array, b: Array) -> Array:
 
 def _lower_right_shift(call: OpCall, a: ArithExpr, b: ArithExpr) -> ArithExpr:
     kind = call.output.dtype
-    return (a.cast(INT32) >> minimum(maximum(b.cast(INT32), 0), kind.bits - 1)).cast(kind)
+    return (a.cast(INT32) >> minimum(maximum(b.cast(INT32), 0), kind.bits - 1)).cast(
+        kind
+    )
 
 
 _CHECKS = elementwise.check_per_tensor, elementwise.check_symmetric_int16
@@ -238,7 +269,9 @@ def _arithmetic_op(
         int8=int8,
         int16=int16,
         int32=compute_elements(
-            lambda call, a, b: function(a.astype(np.uint32), b.astype(np.uint32)).astype(np.int32),
+            lambda call, a, b: function(
+                a.astype(np.uint32), b.astype(np.uint32)
+            ).astype(np.int32),
             lambda call, a, b: function(a.cast(UINT32), b.cast(UINT32)).cast(INT32),
             _check_no_activation,
         ),
@@ -247,9 +280,14 @@ def _arithmetic_op(
 
 
 def _integer_op(
-    name: str, exact: ArrayFunction, value: Callable[..., ArithExpr], float32: ElementwiseKernel
+    name: str,
+    exact: ArrayFunction,
+    value: Callable[..., ArithExpr],
+    float32: ElementwiseKernel,
 ) -> OpDef:
-    integers = dict.fromkeys(("int8", "int16", "int32"), compute_elements(_integer(exact), value))
+    integers = dict.fromkeys(
+        ("int8", "int16", "int32"), compute_elements(_integer(exact), value)
+    )
     return binary_op(name, **integers, float32=float32)
 
 
@@ -270,7 +308,9 @@ OPDEFS: tuple[OpDef, ...] = (
             ("int8", "int16"),
             compute_elements(_quotient, _lower_quotient, elementwise.check_per_tensor),
         ),
-        int32=compute_elements(_integer_quotient, lambda call, a, b: a / b, _check_no_activation),
+        int32=compute_elements(
+            _integer_quotient, lambda call, a, b: a / b, _check_no_activation
+        ),
         float32=_activated_float32(operator.truediv),
     ),
     _integer_op(
@@ -278,7 +318,8 @@ OPDEFS: tuple[OpDef, ...] = (
         np.floor_divide,
         _lower_floor_div,
         compute_elements(
-            _float32(lambda a, b: np.floor(a / b)), lambda call, a, b: libm_function("floor")(a / b)
+            _float32(lambda a, b: np.floor(a / b)),
+            lambda call, a, b: libm_function("floor")(a / b),
         ),
     ),
     _integer_op(
@@ -291,7 +332,8 @@ OPDEFS: tuple[OpDef, ...] = (
         "pow",
         "litert",
         int32=compute_elements(
-            lambda call, a, b: power(a, b), lambda call, a, b: intrinsic("power_i32", [a, b], INT32)
+            lambda call, a, b: power(a, b),
+            lambda call, a, b: intrinsic("power_i32", [a, b], INT32),
         ),
         float32=_libm_op("pow", np.power),
     ),
@@ -303,9 +345,9 @@ OPDEFS: tuple[OpDef, ...] = (
             _BITS,
             compute_elements(
                 lambda call, a, b: a ^ b,
-                lambda call, a, b: binary_expr("xor", a.cast(INT32), b.cast(INT32)).cast(
-                    call.output.dtype
-                ),
+                lambda call, a, b: binary_expr(
+                    "xor", a.cast(INT32), b.cast(INT32)
+                ).cast(call.output.dtype),
             ),
         ),
     ),

@@ -1,12 +1,16 @@
-"""Elementwise operators with two broadcast inputs: maximum, comparisons, logic, prelu and others.
+"""Elementwise operators with two broadcast inputs: maximum, comparisons, logic, prelu
+and others.
 
-int8 and int16: maximum and minimum copy raw values, which must have equal quantization. Comparisons
-requantize both values, shifted left by 8 bits, by their scales. squared_difference converts both
-inputs to twice the larger scale, int8 with 7 more bits. prelu requantizes x, or x times alpha if x
-is negative. All requantizations round twice. int32 values are not quantized.
+int8 and int16: maximum and minimum copy raw values, which must have equal quantization.
+Comparisons requantize both values, shifted left by 8 bits, by their scales.
+squared_difference converts both inputs to twice the larger scale, int8 with 7 more
+bits. prelu requantizes x, or x times alpha if x is negative. All requantizations round
+twice. int32 values are not quantized.
 
-Deviations: both profiles have all int16 operators, of which TFLM has only squared_difference, and
-LiteRT only the others. LiteRT compares raw int16 values, whatever the scales. Its int16 prelu,
+Deviations: both profiles have all int16 operators, of which TFLM has only
+    squared_difference, and
+LiteRT only the others. LiteRT compares raw int16 values, whatever the scales. Its int16
+    prelu,
 which overflows, is not supported.
 Semantics: TFLite's reference operators of these names.
 """
@@ -63,13 +67,17 @@ def _extreme(
     pick: ArrayFunction, value: Callable[[ArithExpr, ArithExpr], ArithExpr]
 ) -> Mapping[str, ElementwiseKernel]:
     meaning = compute_elements(
-        lambda call, a, b: pick(a, b), lambda call, a, b: value(a, b), _check_same_quantization
+        lambda call, a, b: pick(a, b),
+        lambda call, a, b: value(a, b),
+        _check_same_quantization,
     )
     return dict.fromkeys(("int8", "uint8", "int16", "int32", "float32"), meaning)
 
 
 def _logical(op: tir.BinaryOp, pick: ArrayFunction) -> ElementwiseKernel:
-    return compute_elements(lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b))
+    return compute_elements(
+        lambda call, a, b: pick(a, b), lambda call, a, b: binary_expr(op, a, b)
+    )
 
 
 _COMPARED_BITS = 8
@@ -78,13 +86,19 @@ _COMPARED_BITS = 8
 def _check_scales_below_one(call: OpCall) -> None:
     _quantized(call)
     if max(per_tensor_quant(call.input(index)).scale for index in (0, 1)) >= 1:
-        raise NotSupportedError("a comparison of quantized values with a scale of 1 or more")
+        raise NotSupportedError(
+            "a comparison of quantized values with a scale of 1 or more"
+        )
 
 
-def _comparison(op: tir.BinaryOp, pick: ArrayFunction) -> Mapping[str, ElementwiseKernel]:
+def _comparison(
+    op: tir.BinaryOp, pick: ArrayFunction
+) -> Mapping[str, ElementwiseKernel]:
     def compared(call: OpCall, a: ArrayOrExpr, b: ArrayOrExpr) -> list[ArrayOrExpr]:
         return [
-            _scaled(x * (1 << _COMPARED_BITS), per_tensor_quant(call.input(index)).scale)
+            _scaled(
+                x * (1 << _COMPARED_BITS), per_tensor_quant(call.input(index)).scale
+            )
             for index, x in enumerate(subtract_zero_points(call, a, b))
         ]
 
@@ -114,9 +128,14 @@ def _squared_quantized(call: OpCall, a: ArrayOrExpr, b: ArrayOrExpr) -> ArrayOrE
     kind = call.output.dtype
     left, right = (
         _scaled(x * (1 << _SQUARED_BITS[kind]), factor)
-        for x, factor in zip(subtract_zero_points(call, a, b), (first, second), strict=True)
+        for x, factor in zip(
+            subtract_zero_points(call, a, b), (first, second), strict=True
+        )
     )
-    total = _scaled(_squared(call, left, right), last) + per_tensor_quant(call.output).zero_point
+    total = (
+        _scaled(_squared(call, left, right), last)
+        + per_tensor_quant(call.output).zero_point
+    )
     return clamp(total, kind.min, kind.max, kind)
 
 
@@ -139,7 +158,9 @@ def _prelu_int8(call: OpCall, x: ArrayOrExpr, alpha: ArrayOrExpr) -> ArrayOrExpr
     value, slope = subtract_zero_points(call, x, alpha)
     above, below = _prelu_factors(call)
     scaled = choose(value >= 0, _scaled(value, above), _scaled(value * slope, below))
-    return clamp(scaled + per_tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8)
+    return clamp(
+        scaled + per_tensor_quant(call.output).zero_point, INT8.min, INT8.max, INT8
+    )
 
 
 _COMPARISONS: tuple[tuple[str, tir.BinaryOp, ArrayFunction], ...] = (
@@ -159,7 +180,9 @@ OPDEFS: tuple[OpDef, ...] = (
     binary_op(
         "squared_difference",
         int8=compute_elements(_squared_quantized, _squared_quantized, check_per_tensor),
-        int16=compute_elements(_squared_quantized, _squared_quantized, check_symmetric_int16),
+        int16=compute_elements(
+            _squared_quantized, _squared_quantized, check_symmetric_int16
+        ),
         int32=compute_elements(_squared, _squared_int32),
         float32=compute_elements(_squared, _squared),
     ),
@@ -171,5 +194,8 @@ OPDEFS: tuple[OpDef, ...] = (
             lambda call, x, alpha: select(x >= 0.0, x, x * alpha),
         ),
     ),
-    *(binary_op(name, "both", BOOL, **_comparison(op, pick)) for name, op, pick in _COMPARISONS),
+    *(
+        binary_op(name, "both", BOOL, **_comparison(op, pick))
+        for name, op, pick in _COMPARISONS
+    ),
 )

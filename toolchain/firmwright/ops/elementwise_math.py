@@ -1,11 +1,13 @@
-"""abs, neg, sign, square, exp, log, sqrt, rsqrt, sin, cos, floor, ceil and round of each element.
+"""abs, neg, sign, square, exp, log, sqrt, rsqrt, sin, cos, floor, ceil and round of
+each element.
 
-int8 exp and log (LiteRT only) are tables computed in float32; int16 ones interpolate a table. The
-log of an input <= 0 is the minimum of the output type. Integer sqrt is computed in float32 and
-truncated; it is 0 for negative inputs. Integer rsqrt is computed in fixed point with 20 extra bits,
-rounding twice, or in LiteRT's int16 by a table; it is the maximum for inputs <= 0. Quantized abs
-requantizes, rounding twice, by the quotient of the scales in float32. round rounds halves to even.
-Float inputs outside the domain give NaN. Semantics: TFLite's elementwise operators, Neg and Sign.
+int8 exp and log (LiteRT only) are tables computed in float32; int16 ones interpolate a
+table. The log of an input <= 0 is the minimum of the output type. Integer sqrt is
+computed in float32 and truncated; it is 0 for negative inputs. Integer rsqrt is
+computed in fixed point with 20 extra bits, rounding twice, or in LiteRT's int16 by a
+table; it is the maximum for inputs <= 0. Quantized abs requantizes, rounding twice, by
+the quotient of the scales in float32. round rounds halves to even. Float inputs outside
+the domain give NaN. Semantics: TFLite's elementwise operators, Neg and Sign.
 """
 
 from collections.abc import Callable
@@ -30,7 +32,11 @@ from firmwright.ops.elementwise import (
 from firmwright.ops.fixed_point import inverse_root, inverse_root_shift
 from firmwright.ops.libm_intrinsics import libm_function
 from firmwright.ops.opdef import DefinedIn, OpDef
-from firmwright.ops.requantize import Requantization, make_requantization, per_tensor_quant
+from firmwright.ops.requantize import (
+    Requantization,
+    make_requantization,
+    per_tensor_quant,
+)
 
 
 def _log(call: OpCall, x: Array) -> Array:
@@ -43,9 +49,13 @@ _EXTRA_BITS = 20
 
 
 def _root_requant(call: OpCall) -> Requantization:
-    """Return the requantization that converts 2^20 / sqrt(raw input) to the output's scale."""
+    """Return the requantization that converts 2^20 / sqrt(raw input) to the output's
+    scale.
+    """
     x, y = (np.float32(per_tensor_quant(t).scale) for t in (call.input(0), call.output))
-    params = make_requantization([1 / float(np.sqrt(x) * y)], Rounding.TWICE, call.output, "none")
+    params = make_requantization(
+        [1 / float(np.sqrt(x) * y)], Rounding.TWICE, call.output, "none"
+    )
     return replace(params, shifts=(max(params.shifts[0] - _EXTRA_BITS, MIN_SHIFT),))
 
 
@@ -58,36 +68,53 @@ def _rsqrt_of_table(call: OpCall, real: Array) -> Array:
 def _rsqrt_quantized(call: OpCall, x: Array) -> Array:
     value = x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     shift = inverse_root_shift(value).astype(np.int64) + _EXTRA_BITS
-    root = multiply_by_quantized_multiplier(1, inverse_root(value), shift, Rounding.TWICE)
+    root = multiply_by_quantized_multiplier(
+        1, inverse_root(value), shift, Rounding.TWICE
+    )
     scaled = _root_requant(call).apply(root, call.output.dtype)
-    return np.where(value > 0, scaled, call.output.dtype.max).astype(call.output.dtype.np)
+    return np.where(value > 0, scaled, call.output.dtype.max).astype(
+        call.output.dtype.np
+    )
 
 
 def _lower_rsqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
     value = maximum(x.cast(INT32), 1)
     factor = intrinsic("inverse_root", [value], INT32)
     shift = intrinsic("inverse_root_shift", [value], INT32) + _EXTRA_BITS
-    root = intrinsic("requantize_twice", [ArithExpr(immediate(1, INT32)), factor, shift], INT32)
+    root = intrinsic(
+        "requantize_twice", [ArithExpr(immediate(1, INT32)), factor, shift], INT32
+    )
     scaled = _root_requant(call).lower(root, INT16)
     return select(x > 0, scaled, ArithExpr(immediate(INT16.max, INT16)))
 
 
 def _sqrt_quantized(call: OpCall, x: Array) -> Array:
     quant, kind = per_tensor_quant(call.output), call.output.dtype
-    value = np.maximum(x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point, 0)
-    real = np.sqrt(value.astype(np.float32) * np.float32(per_tensor_quant(call.input(0)).scale))
-    whole = np.trunc(real / np.float32(quant.scale)).astype(np.float64) + quant.zero_point
+    value = np.maximum(
+        x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point, 0
+    )
+    real = np.sqrt(
+        value.astype(np.float32) * np.float32(per_tensor_quant(call.input(0)).scale)
+    )
+    whole = (
+        np.trunc(real / np.float32(quant.scale)).astype(np.float64) + quant.zero_point
+    )
     return np.asarray(np.clip(whole, kind.min, kind.max), kind.np)
 
 
 def _lower_sqrt_int16(call: OpCall, x: ArithExpr) -> ArithExpr:
-    real = maximum(x.cast(INT32), 0).cast(FLOAT32) * per_tensor_quant(call.input(0)).scale
+    real = (
+        maximum(x.cast(INT32), 0).cast(FLOAT32) * per_tensor_quant(call.input(0)).scale
+    )
     steps = libm_function("sqrt")(real) / per_tensor_quant(call.output).scale
     return minimum(steps, float(INT16.max)).cast(INT32).cast(INT16)
 
 
 def _abs_requant(call: OpCall) -> Requantization:
-    x, y = (np.float32(per_tensor_quant(kind).scale) for kind in (call.input(0), call.output))
+    x, y = (
+        np.float32(per_tensor_quant(kind).scale)
+        for kind in (call.input(0), call.output)
+    )
     return make_requantization([float(x / y)], Rounding.TWICE, call.output, "none")
 
 
@@ -111,7 +138,9 @@ def _negative(x: ArithExpr) -> ArithExpr:
 
 def _sign(x: ArithExpr) -> ArithExpr:
     one = 1.0 if x.expr.dtype == FLOAT32 else 1
-    return (x > _zero(x)).cast(x.expr.dtype) * one - (x < _zero(x)).cast(x.expr.dtype) * one
+    return (x > _zero(x)).cast(x.expr.dtype) * one - (x < _zero(x)).cast(
+        x.expr.dtype
+    ) * one
 
 
 def _zero(x: ArithExpr) -> ArithExpr:
@@ -136,7 +165,9 @@ def _real_op(
     return unary_op(name, numerics, **integers, float32=kernel)
 
 
-def _interpolated(function: Callable[[OpCall, Array], Array]) -> dict[str, ElementwiseKernel]:
+def _interpolated(
+    function: Callable[[OpCall, Array], Array],
+) -> dict[str, ElementwiseKernel]:
     return {
         "int8": lookup_tables.lookup_int8_float32(function),
         "int16": lookup_tables.interpolate_int16(function, np.float32),
@@ -159,7 +190,9 @@ OPDEFS: tuple[OpDef, ...] = (
         int8=lookup_tables.lookup_int8(_rsqrt_quantized),
         int16=by_profile(
             lookup_tables.interpolate_int16(_rsqrt_of_table, np.float32),
-            tflm=compute_elements(_rsqrt_quantized, _lower_rsqrt_int16, check_symmetric_int16),
+            tflm=compute_elements(
+                _rsqrt_quantized, _lower_rsqrt_int16, check_symmetric_int16
+            ),
         ),
     ),
     _real_op(
@@ -167,7 +200,9 @@ OPDEFS: tuple[OpDef, ...] = (
         np.sqrt,
         "sqrt",
         int8=lookup_tables.lookup_int8(_sqrt_quantized),
-        int16=compute_elements(_sqrt_quantized, _lower_sqrt_int16, check_symmetric_int16),
+        int16=compute_elements(
+            _sqrt_quantized, _lower_sqrt_int16, check_symmetric_int16
+        ),
     ),
     unary_op(
         "abs",
@@ -183,14 +218,19 @@ OPDEFS: tuple[OpDef, ...] = (
             _whole(
                 # As LiteRT negates the raw value, the minimum maps to itself.
                 np.negative,
-                lambda x: (ArithExpr(immediate(0, INT32)) - x.cast(INT32)).cast(x.expr.dtype),
+                lambda x: (ArithExpr(immediate(0, INT32)) - x.cast(INT32)).cast(
+                    x.expr.dtype
+                ),
             ),
         ),
         int32=_whole(np.negative, _negative),
         float32=compute_float32(np.negative, _negative),
     ),
     unary_op(
-        "sign", "litert", int32=_whole(np.sign, _sign), float32=compute_float32(np.sign, _sign)
+        "sign",
+        "litert",
+        int32=_whole(np.sign, _sign),
+        float32=compute_float32(np.sign, _sign),
     ),
     unary_op("square", float32=compute_float32(np.square, lambda x: x * x)),
 )

@@ -1,12 +1,14 @@
-"""expression: a formula over broadcast inputs; reduction: such a formula reduced over axes.
+"""expression: a formula over broadcast inputs; reduction: such a formula reduced over
+axes.
 
-Attributes: `formula` (expression_language.py); a reduction adds `step` (add, mul, min, max; for
-bools `and`, `or`), `axes` of the broadcast shape, and `keep_dims`. For example, `a * b` with `add`,
-inputs [m, k, 1] and [1, k, n] and axes [1] is a matrix product. With `perms`, axis i of operand k
-is axis perms[k][i] of input k (decision 0038).
+Attributes: `formula` (expression_language.py); a reduction adds `step` (add, mul, min,
+max; for bools `and`, `or`), `axes` of the broadcast shape, and `keep_dims`. For
+example, `a * b` with `add`, inputs [m, k, 1] and [1, k, n] and axes [1] is a matrix
+product. With `perms`, axis i of operand k is axis perms[k][i] of input k (decision
+0038).
 
-Each operation rounds to its element type, so results are bit-exact except for libm functions. Float
-sums run in axis order from the neutral element.
+Each operation rounds to its element type, so results are bit-exact except for libm
+functions. Float sums run in axis order from the neutral element.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +54,9 @@ def input_permutations(call: OpCall) -> list[Permutation]:
         raise NotSupportedError(f"{len(kinds)} inputs with the permutations {perms!r}")
     for perm, kind in zip(perms, kinds, strict=True):
         if sorted(perm) != list(range(len(kind.shape))):
-            raise NotSupportedError(f"the permutation {perm!r} of {len(kind.shape)} dimensions")
+            raise NotSupportedError(
+                f"the permutation {perm!r} of {len(kind.shape)} dimensions"
+            )
     return list(perms)
 
 
@@ -68,7 +72,8 @@ def load_element(
     index: Mapping[int, ArithExpr | int],
     rank: int,
 ) -> ArithExpr:
-    """Load the element of `source`, permuted by `perm`, that broadcasts to `index` of the result.
+    """Load the element of `source`, permuted by `perm`, that broadcasts to `index` of
+    the result.
 
     The result has `rank` axes, the last of which align with the operand's.
     """
@@ -82,7 +87,9 @@ def load_element(
 
 @contextmanager
 def permuted_elements(b: Kernel) -> Iterator[ElementLoop]:
-    """Like `elementwise.loop_over_elements`, but with one loop for each axis of the result."""
+    """Like `elementwise.loop_over_elements`, but with one loop for each axis of the
+    result.
+    """
     shape = b.y.shape
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as stack:
@@ -92,7 +99,10 @@ def permuted_elements(b: Kernel) -> Iterator[ElementLoop]:
             load_element(b, b.input(number), perm, index, len(shape))
             for number, perm in enumerate(input_permutations(b.call))
         ]
-        yield values, lambda value: b.store(b.y, [index[k] for k in range(len(shape))], value)
+        yield (
+            values,
+            lambda value: b.store(b.y, [index[k] for k in range(len(shape))], value),
+        )
 
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -102,7 +112,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     shape: tuple[int, ...] = ()
     for kind, perm in zip(kinds, input_permutations(call), strict=True):
         shape = broadcast_shape(shape, tuple(kind.shape[axis] for axis in perm))
-    variables = [ArithExpr(tir.Var(n, x.dtype)) for n, x in zip(INPUT_NAMES, kinds, strict=False)]
+    variables = [
+        ArithExpr(tir.Var(n, x.dtype)) for n, x in zip(INPUT_NAMES, kinds, strict=False)
+    ]
     dtype = result_dtype(call.attributes(ExpressionAttrs).formula, variables)
     return (TensorType(shape, dtype, call.output.quantization),)
 
@@ -156,7 +168,9 @@ def infer_reduction(call: OpCall) -> tuple[TensorType, ...]:
     if step not in _STEPS or (unreduced.dtype == BOOL) != (step in ("and", "or")):
         raise NotSupportedError(f"{unreduced.dtype.name} reduced by {step!r}")
     if any(not 0 <= axis < len(unreduced.shape) for axis in axes):
-        raise NotSupportedError(f"axes {list(axes)} of {len(unreduced.shape)} dimensions")
+        raise NotSupportedError(
+            f"axes {list(axes)} of {len(unreduced.shape)} dimensions"
+        )
     shape = reduced_shape(unreduced.shape, axes, attrs.keep_dims)
     return (TensorType(shape, unreduced.dtype),)
 
@@ -165,7 +179,9 @@ def reference_reduction(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
     """Return the reduced values; floats are computed in double."""
     attrs = call.attributes(ReductionAttrs)
     unreduced, permuted = unreduced_type(call), permuted_arrays(call, arrays)
-    values = np.broadcast_to(evaluate_in_numpy(attrs.formula, permuted), unreduced.shape)
+    values = np.broadcast_to(
+        evaluate_in_numpy(attrs.formula, permuted), unreduced.shape
+    )
     if unreduced.dtype.is_float:
         values = values.astype(np.float64)
     with np.errstate(all="ignore"):
@@ -174,7 +190,9 @@ def reference_reduction(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, .
             axis=attrs.axes,
             initial=_neutral_element(attrs.step, unreduced.dtype),
         )
-        return (np.asarray(reduced).astype(unreduced.dtype.np).reshape(call.output.shape),)
+        return (
+            np.asarray(reduced).astype(unreduced.dtype.np).reshape(call.output.shape),
+        )
 
 
 def lower_reduction(call: OpCall, b: Kernel) -> None:
@@ -182,19 +200,27 @@ def lower_reduction(call: OpCall, b: Kernel) -> None:
 
 
 def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
-    """Emit a block of sums at a time, of `sizes` by axis; an operand is loaded once per block.
+    """Emit a block of sums at a time, of `sizes` by axis; an operand is loaded once per
+    block.
 
     The last block of an axis overlaps its predecessor.
     """
     attrs = call.attributes(ReductionAttrs)
     kind, step = unreduced_type(call), attrs.step
-    places = [dict(zip(sizes, at, strict=True)) for at in product(*map(range, sizes.values()))]
+    places = [
+        dict(zip(sizes, at, strict=True)) for at in product(*map(range, sizes.values()))
+    ]
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as outer:
         for axis, n in enumerate(kind.shape):
             if axis not in attrs.axes:
-                index[axis] = outer.enter_context(_block(b, axis, n, sizes.get(axis, 1)))
-        acc = [b.register("acc", kind.dtype, _neutral_element(step, kind.dtype)) for _ in places]
+                index[axis] = outer.enter_context(
+                    _block(b, axis, n, sizes.get(axis, 1))
+                )
+        acc = [
+            b.register("acc", kind.dtype, _neutral_element(step, kind.dtype))
+            for _ in places
+        ]
         with ExitStack() as inner:
             for axis in attrs.axes:
                 n = kind.shape[axis]
@@ -205,7 +231,9 @@ def lower_in_blocks(call: OpCall, b: Kernel, sizes: Mapping[int, int]) -> None:
                 for number, perm in enumerate(input_permutations(call)):
                     element = load_element(b, b.input(number), perm, at, len(at))
                     if (number, element.expr) not in loads:
-                        loads[number, element.expr] = b.let(INPUT_NAMES[number], element)
+                        loads[number, element.expr] = b.let(
+                            INPUT_NAMES[number], element
+                        )
                     values.append(loads[number, element.expr])
                 value = evaluate(attrs.formula, values, TirAlgebra(b.let))
                 register.set(binary_expr(_STEPS[step][0], register.value, value))
@@ -229,7 +257,9 @@ def _block(b: Kernel, axis: int, n: int, size: int) -> Iterator[ArithExpr | int]
 def _moved(
     index: Mapping[int, ArithExpr | int], place: Mapping[int, int]
 ) -> dict[int, ArithExpr | int]:
-    return {axis: i + place[axis] if place.get(axis) else i for axis, i in index.items()}
+    return {
+        axis: i + place[axis] if place.get(axis) else i for axis, i in index.items()
+    }
 
 
 def _reduction_macs(call: OpCall) -> int:
@@ -242,5 +272,11 @@ def _reduction_macs(call: OpCall) -> int:
 
 OPDEFS: tuple[OpDef, ...] = (
     OpDef("expression", infer, reference, lower, row_access=row_window),
-    OpDef("reduction", infer_reduction, reference_reduction, lower_reduction, macs=_reduction_macs),
+    OpDef(
+        "reduction",
+        infer_reduction,
+        reference_reduction,
+        lower_reduction,
+        macs=_reduction_macs,
+    ),
 )

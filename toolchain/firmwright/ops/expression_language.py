@@ -1,10 +1,11 @@
 """The formula language of `expression` calls, evaluated in numpy and lowered to TIR.
 
-A formula has Python syntax, such as `t = exp(a); t / (1.0 + t)`: assignments, then one value.
-Inputs are named a, b, c and so on. Both operands of an operator have the same element type; a
-literal takes that of the other operand. Integer division truncates toward zero, as in C. Functions:
-`where(condition, a, b)`, min, max, abs, pow, fmod, the short names of libm_intrinsics.py (`log1p`),
-and element types as conversions (`int32(a)`). `inf` and `nan` are literals.
+A formula has Python syntax, such as `t = exp(a); t / (1.0 + t)`: assignments, then one
+value. Inputs are named a, b, c and so on. Both operands of an operator have the same
+element type; a literal takes that of the other operand. Integer division truncates
+toward zero, as in C. Functions: `where(condition, a, b)`, min, max, abs, pow, fmod, the
+short names of libm_intrinsics.py (`log1p`), and element types as conversions
+(`int32(a)`). `inf` and `nan` are literals.
 """
 
 import ast
@@ -57,7 +58,9 @@ _OPERATORS: Mapping[type[ast.AST], tir.BinaryOp] = {
 
 
 class ExpressionAlgebra(Protocol[V]):
-    """The operations of a formula on values `V`; a formula of literals alone is a literal."""
+    """The operations of a formula on values `V`; a formula of literals alone is a
+    literal.
+    """
 
     def binary(self, op: tir.BinaryOp, a: V | Number, b: V | Number) -> V:
         """Return `a op b`, also for min and max."""
@@ -90,7 +93,9 @@ def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
         raise InternalError(f"invalid expression: {text!r}") from error
     assigned: list[tuple[str, ast.expr]] = []
     for statement in body[:-1]:
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        if not isinstance(statement, ast.Assign) or not isinstance(
+            statement.targets[0], ast.Name
+        ):
             raise InternalError(f"expected an assignment in {text!r}")
         assigned.append((statement.targets[0].id, statement.value))
     if not body or not isinstance(body[-1], ast.Expr):
@@ -98,7 +103,9 @@ def parse(text: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
     return tuple(assigned), body[-1].value
 
 
-def evaluate(text: str, inputs: Sequence[V], algebra: ExpressionAlgebra[V]) -> V | Number:
+def evaluate(
+    text: str, inputs: Sequence[V], algebra: ExpressionAlgebra[V]
+) -> V | Number:
     """Return the value of the formula for `inputs`, computed by `algebra`."""
     assigned, result = parse(text)
     scope: dict[str, V | Number] = dict(zip(INPUT_NAMES, inputs, strict=False))
@@ -121,7 +128,9 @@ def _value(
             return scope[name]
         case ast.Constant(value=bool() | int() | float() as number):
             return number
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+        case ast.UnaryOp(
+            op=ast.USub(), operand=ast.Constant(value=int() | float() as number)
+        ):
             return -number
         case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
             return float("-inf")
@@ -152,7 +161,9 @@ def _unary(op: ast.unaryop, value: V | Number, algebra: ExpressionAlgebra[V]) ->
     raise InternalError("unsupported unary operator")
 
 
-def _function(name: str, args: Sequence[V | Number], algebra: ExpressionAlgebra[V]) -> V | Number:
+def _function(
+    name: str, args: Sequence[V | Number], algebra: ExpressionAlgebra[V]
+) -> V | Number:
     match name:
         case "where":
             return algebra.where(*args)
@@ -172,23 +183,30 @@ def _function(name: str, args: Sequence[V | Number], algebra: ExpressionAlgebra[
     return algebra.function(f"{name}_f32", args)
 
 
-# ---- in TIR ------------------------------------------------------------------------------------
+# ---- in TIR --------------------------------------------------------------------------
 
 
 class TirAlgebra:
     """Builds TIR expressions and binds names with `let`."""
 
-    def __init__(self, bind: Callable[[str, ArithExpr], ArithExpr] = lambda name, x: x) -> None:
+    def __init__(
+        self, bind: Callable[[str, ArithExpr], ArithExpr] = lambda name, x: x
+    ) -> None:
         self._bind = bind
 
-    def binary(self, op: tir.BinaryOp, a: ArithExpr | Number, b: ArithExpr | Number) -> ArithExpr:
+    def binary(
+        self, op: tir.BinaryOp, a: ArithExpr | Number, b: ArithExpr | Number
+    ) -> ArithExpr:
         return binary_expr(op, a, b)
 
     def logical_not(self, a: ArithExpr | Number) -> ArithExpr:
         return logical_not(a)
 
     def where(
-        self, condition: ArithExpr | Number, a: ArithExpr | Number, b: ArithExpr | Number
+        self,
+        condition: ArithExpr | Number,
+        a: ArithExpr | Number,
+        b: ArithExpr | Number,
     ) -> ArithExpr:
         return select(condition, a, b)
 
@@ -217,7 +235,9 @@ def lower_expression(b: Builder, text: str, inputs: Sequence[ArithExpr]) -> Arit
 
     bound = [let(name, value) for name, value in zip(INPUT_NAMES, inputs, strict=False)]
     result = evaluate(text, bound, TirAlgebra(let))
-    return result if isinstance(result, ArithExpr) else ArithExpr(as_expr(result, FLOAT32))
+    return (
+        result if isinstance(result, ArithExpr) else ArithExpr(as_expr(result, FLOAT32))
+    )
 
 
 def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:
@@ -225,11 +245,13 @@ def result_dtype(text: str, inputs: Sequence[ArithExpr]) -> DType:
     return result.expr.dtype if isinstance(result, ArithExpr) else FLOAT32
 
 
-# ---- in numpy ----------------------------------------------------------------------------------
+# ---- in numpy ------------------------------------------------------------------------
 
 
 class NumpyAlgebra:
-    """Evaluates on arrays; each operation rounds to its element type, as the generated C does."""
+    """Evaluates on arrays; each operation rounds to its element type, as the generated
+    C does.
+    """
 
     def binary(self, op: tir.BinaryOp, a: Array | Number, b: Array | Number) -> Array:
         a, b = _to_common_dtype(a, b)
@@ -246,7 +268,9 @@ class NumpyAlgebra:
     def logical_not(self, a: Array | Number) -> Array:
         return np.logical_not(a)
 
-    def where(self, condition: Array | Number, a: Array | Number, b: Array | Number) -> Array:
+    def where(
+        self, condition: Array | Number, a: Array | Number, b: Array | Number
+    ) -> Array:
         a, b = _to_common_dtype(a, b)
         return np.where(condition, a, b)
 
@@ -292,14 +316,20 @@ _NUMPY: Mapping[str, Callable[[Array, Array], Array]] = {
 def _truncating_quotient(a: Array, b: Array) -> Array:
     quotient = a // b
     inexact = quotient * b != a
-    return np.asarray(np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient), a.dtype)
+    return np.asarray(
+        np.where(inexact & ((a < 0) != (b < 0)), quotient + 1, quotient), a.dtype
+    )
 
 
 def _to_common_dtype(a: Array | Number, b: Array | Number) -> tuple[Array, Array]:
-    """Convert literals to arrays, of the other operand's element type if that is an array."""
+    """Convert literals to arrays, of the other operand's element type if that is an
+    array.
+    """
     if isinstance(a, bool | int | float):
         if isinstance(b, bool | int | float):
-            kind = FLOAT32.np if isinstance(a, float) or isinstance(b, float) else INT64.np
+            kind = (
+                FLOAT32.np if isinstance(a, float) or isinstance(b, float) else INT64.np
+            )
             return np.asarray(a, kind), np.asarray(b, kind)
         return np.asarray(a, np.asarray(b).dtype), b
     if isinstance(b, bool | int | float):
@@ -313,7 +343,7 @@ def evaluate_in_numpy(text: str, inputs: Sequence[Array]) -> Array:
         return np.asarray(evaluate(text, inputs, NumpyAlgebra()))
 
 
-# ---- formula texts ------------------------------------------------------------------------------
+# ---- formula texts -------------------------------------------------------------------
 
 
 class _NameReplacer(ast.NodeTransformer):
@@ -358,7 +388,11 @@ def compose_expressions(
     reserved: set[str] = set()
     inner = substitute_names(first, {**first_names, **fresh(first, reserved)})
     *before, value = inner.split("; ")
-    uses = [n for n in ast.walk(ast.parse(second)) if isinstance(n, ast.Name) and n.id == place]
+    uses = [
+        n
+        for n in ast.walk(ast.parse(second))
+        if isinstance(n, ast.Name) and n.id == place
+    ]
     needs_name = len(uses) > 1 or bool(parse(second)[0])
     result = f"({value})"
     if needs_name:
@@ -369,5 +403,7 @@ def compose_expressions(
             result = f"part_{count}"
         reserved.add(result)
         before.append(f"{result} = {value}")
-    outer = substitute_names(second, {**second_names, **fresh(second, reserved), place: result})
+    outer = substitute_names(
+        second, {**second_names, **fresh(second, reserved), place: result}
+    )
     return "; ".join([*before, outer])

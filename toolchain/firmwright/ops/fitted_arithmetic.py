@@ -1,11 +1,13 @@
-"""table_sum and fitted_product: sums and products of two int8 tensors with fitted coefficients.
+"""table_sum and fitted_product: sums and products of two int8 tensors with fitted
+coefficients.
 
     table_sum       v = a * multiplier + table[b + 128]           in 32 bits
     fitted_product  v = (a - a zero) * (b - b zero) * multiplier + addend   in 64 bits
     y = clamp((v + window * ((v >> shift) & 1)) >> shift, low, high)
 
-The window moves the upper end of odd results down: with 1, halves round to even. Frontends fit the
-coefficients (attributes) to a definition in floats (frontends/onnx/qdq_arithmetic.py).
+The window moves the upper end of odd results down: with 1, halves round to even.
+Frontends fit the coefficients (attributes) to a definition in floats
+(frontends/onnx/qdq_arithmetic.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,9 +18,17 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, INT64, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.values import FittedAttrs, FittedProductAttrs, TableSumAttrs
+from firmwright.ir.graph.attributes.values import (
+    FittedAttrs,
+    FittedProductAttrs,
+    TableSumAttrs,
+)
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
-from firmwright.ops.elementwise import broadcast_shape, loop_over_elements, subtract_zero_points
+from firmwright.ops.elementwise import (
+    broadcast_shape,
+    loop_over_elements,
+    subtract_zero_points,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import ArrayOrExpr, clamp

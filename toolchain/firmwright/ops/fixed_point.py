@@ -1,7 +1,9 @@
-"""Functions in fixed point, as defined by gemmlowp and TFLite, for tables and as intrinsics.
+"""Functions in fixed point, as defined by gemmlowp and TFLite, for tables and as
+intrinsics.
 
-Arguments of the numpy functions are int64 arrays. Results without integer bits represent 1 by the
-maximum. Multiplication keeps the rounded high word of the doubled product.
+Arguments of the numpy functions are int64 arrays. Results without integer bits
+represent 1 by the maximum. Multiplication keeps the rounded high word of the doubled
+product.
 """
 
 import math
@@ -66,12 +68,16 @@ def logistic(a: Array, integer_bits: int) -> Array:
 
 def tanh(a: Array, integer_bits: int) -> Array:
     power = exp_on_negative_values(-np.abs(a), integer_bits + 1)
-    positive = np.clip((two_over_one_plus(power) - (1 << 29)) << 2, -INT32_MAX - 1, INT32_MAX)
+    positive = np.clip(
+        (two_over_one_plus(power) - (1 << 29)) << 2, -INT32_MAX - 1, INT32_MAX
+    )
     return np.where(a == 0, 0, np.where(a > 0, positive, -positive))
 
 
 def two_over_one_plus(x: Array) -> Array:
-    """Return 2 / (1 + x) with 2 integer bits for x in [0, 1], computed by Newton's method."""
+    """Return 2 / (1 + x) with 2 integer bits for x in [0, 1], computed by Newton's
+    method.
+    """
     high_mul = saturating_rounding_doubling_high_mul
     half = (x + INT32_MAX + 1) >> 1
     y = 1515870810 + high_mul(half, -1010580540)
@@ -81,7 +87,7 @@ def two_over_one_plus(x: Array) -> Array:
     return np.asarray(y)
 
 
-# ---- logarithm of x >= 1 with 12 integer bits; the result has 5 --------------------------------
+# ---- logarithm of x >= 1 with 12 integer bits; the result has 5 ----------------------
 
 IN_BITS = 12
 OUT_BITS = 5
@@ -107,9 +113,9 @@ def _clz(x: Array) -> Array:
 
 def logarithm(x: Array) -> Array:
     """Return ln(x) as TFLite's log_x_for_x_greater_than_or_equal_to_1 computes it."""
-    # x is written as r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is used, which
-    # is near s = (1/2)^(1/4). Then ln(x) = p ln 2 + ln r with ln r = ln(r / s) - (ln 2) / 4, and
-    # ln(r / s) is a rational function of q = 2 (r - s).
+    # x is written as r 2^p with r in [1/2, 1), or as sqrt(1/2) r 2^p; the smaller r is
+    # used, which is near s = (1/2)^(1/4). Then ln(x) = p ln 2 + ln r with ln r = ln(r /
+    # s) - (ln 2) / 4, and ln(r / s) is a rational function of q = 2 (r - s).
     high_mul = saturating_rounding_doubling_high_mul
     z = np.asarray(x, np.int64)
     lead = _clz(z)
@@ -132,16 +138,18 @@ def logarithm(x: Array) -> Array:
     return in_range
 
 
-# ---- inverse square root of an integer ---------------------------------------------------------
+# ---- inverse square root of an integer -----------------------------------------------
 
 _RSQRT_STEPS = 5
 _RSQRT_ONE = 1 << 28
 
 
 def _normalize_for_rsqrt(x: Array) -> tuple[Array, Array]:
-    """Return max(x, 2), shifted by an even number of bits into [2^27, 2^29), and a right shift.
+    """Return max(x, 2), shifted by an even number of bits into [2^27, 2^29), and a
+    right shift.
 
-    Half the value is a in [1/4, 1) with 28 fraction bits; the caller shifts 1 / sqrt(a).
+    Half the value is a in [1/4, 1) with 28 fraction bits; the caller shifts 1 /
+    sqrt(a).
     """
     value = np.maximum(np.asarray(x, np.int64), 2)
     large = value >= 1 << 29
@@ -151,16 +159,20 @@ def _normalize_for_rsqrt(x: Array) -> tuple[Array, Array]:
 
 
 def inverse_root(x: Array) -> Array:
-    """Return the multiplier of TFLite's GetInvSqrtQuantizedMultiplierExp; 0 counts as 1."""
-    # 1 / sqrt(x) is about multiplier * 2^(shift - 31). Five Newton steps y = (3/2) y - (a / 2) y^3
-    # from y = 1 give 1 / sqrt(a); the multiplier is sqrt(1/2) times that.
+    """Return the multiplier of TFLite's GetInvSqrtQuantizedMultiplierExp; 0 counts as
+    1.
+    """
+    # 1 / sqrt(x) is about multiplier * 2^(shift - 31). Five Newton steps y = (3/2) y -
+    # (a / 2) y^3 from y = 1 give 1 / sqrt(a); the multiplier is sqrt(1/2) times that.
     high_mul = saturating_rounding_doubling_high_mul
     value, right = _normalize_for_rsqrt(x)
     half = rounding_divide_by_pot(value >> 1, 1)
     y = np.full(np.shape(value), _RSQRT_ONE, np.int64)
     for _ in range(_RSQRT_STEPS):
         cube = _saturate32(high_mul(high_mul(y, y), y) << 6)
-        y = _saturate32((high_mul(_RSQRT_ONE + _RSQRT_ONE // 2, y) - high_mul(half, cube)) << 3)
+        y = _saturate32(
+            (high_mul(_RSQRT_ONE + _RSQRT_ONE // 2, y) - high_mul(half, cube)) << 3
+        )
     multiplier = high_mul(y, _ROOT_HALF) << np.maximum(-right, 0)
     return np.where(np.asarray(x) <= 1, INT32_MAX, multiplier).astype(np.int32)
 
@@ -174,7 +186,7 @@ def inverse_root_shift(x: Array) -> Array:
     return np.where(np.asarray(x) <= 1, 0, -np.maximum(right, 0)).astype(np.int32)
 
 
-# ---- logistic and tanh in 16 bits --------------------------------------------------------------
+# ---- logistic and tanh in 16 bits ----------------------------------------------------
 
 _ONE16 = INT16.max
 
@@ -222,7 +234,11 @@ def sigmoid16(x: Array, integer_bits: Array | int, is_tanh: Array | bool) -> Arr
 
     The method is that of `logistic` and `tanh`, with 16-bit products and constants.
     """
-    value, bits, tanh = np.asarray(x, np.int64), int(np.max(integer_bits)), bool(np.max(is_tanh))
+    value, bits, tanh = (
+        np.asarray(x, np.int64),
+        int(np.max(integer_bits)),
+        bool(np.max(is_tanh)),
+    )
     power = _exp_on_negative(-np.abs(value), bits + tanh)
     half = (power + _ONE16 + 1) >> 1
     y = _TWELVE_17THS + _high_mul16(half, _EIGHT_17THS)
@@ -231,7 +247,9 @@ def sigmoid16(x: Array, integer_bits: Array | int, is_tanh: Array | bool) -> Arr
     positive = _saturate16((y - (1 << 13)) << 2 if tanh else y << 1)
     below = -positive if tanh else _ONE16 - positive
     center = 0 if tanh else 1 << 14
-    return np.asarray(np.where(value == 0, center, np.where(value > 0, positive, below)), np.int32)
+    return np.asarray(
+        np.where(value == 0, center, np.where(value > 0, positive, below)), np.int32
+    )
 
 
 FIXED_POINT_INTRINSICS = read_intrinsics(

@@ -1,8 +1,9 @@
-"""Requantization of ONNX Runtime by integers: float32(x) * factor in float32, halves to even.
+"""Requantization of ONNX Runtime by integers: float32(x) * factor in float32, halves to
+even.
 
-Sum and product are rounded to 24 bits, the product then to an integer. Results below 512 are those
-of one exact rounding, unless the product is within 2^-14 of a tie; only then are the roundings to
-24 bits computed. Larger results are beyond any clamp.
+Sum and product are rounded to 24 bits, the product then to an integer. Results below
+512 are those of one exact rounding, unless the product is within 2^-14 of a tie; only
+then are the roundings to 24 bits computed. Larger results are beyond any clamp.
 """
 
 import numpy as np
@@ -20,7 +21,9 @@ _NEAR_TIE = _C["near_tie"]
 
 
 def _requantized(x: Array, multiplier: Array, shift: Array | int) -> Array:
-    return multiply_by_quantized_multiplier(x, multiplier, shift, Rounding.FLOAT32).astype(np.int32)
+    return multiply_by_quantized_multiplier(
+        x, multiplier, shift, Rounding.FLOAT32
+    ).astype(np.int32)
 
 
 REQUANTIZE_FLOAT32 = Intrinsic(
@@ -29,15 +32,25 @@ REQUANTIZE_FLOAT32 = Intrinsic(
     result=INT32,
     meaning=_requantized,
     portable=_C["requantize_float32_portable"],
-    rare=f"const int32_t right = 31 - shift;\n{_NEAR_TIE}return x < 0 ? -scaled : scaled;",
-    doc="x * multiplier * 2^(shift - 31), rounded once; if multiplier is odd, in float32.",
+    rare=(
+        f"const int32_t right = 31 - shift;\n{_NEAR_TIE}return x < 0 ? -scaled : "
+        "scaled;"
+    ),
+    doc=(
+        "x * multiplier * 2^(shift - 31), rounded once; if multiplier is odd, in "
+        "float32."
+    ),
     instructions=20,
 )
 
 
-def _folded(raised: Array, x: Array, multiplier: Array, shift: Array, zero_point: Array) -> Array:
+def _folded(
+    raised: Array, x: Array, multiplier: Array, shift: Array, zero_point: Array
+) -> Array:
     margin = 1 << max(int(shift) - 13, 0)
-    is_near = ((np.asarray(raised, np.int64) + margin) & ((1 << int(shift)) - 1)) < 2 * margin
+    is_near = (
+        (np.asarray(raised, np.int64) + margin) & ((1 << int(shift)) - 1)
+    ) < 2 * margin
     exact = _requantized(x, multiplier, -1 - int(shift)) + zero_point
     is_float32 = is_near & (np.asarray(multiplier) % 2 == 1)
     return np.where(is_float32, exact, np.asarray(raised) >> shift).astype(np.int32)

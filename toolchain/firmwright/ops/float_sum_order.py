@@ -1,8 +1,10 @@
-"""int8 means and sums with the results of ONNX Runtime, which adds floats in an order of its own.
+"""int8 means and sums with the results of ONNX Runtime, which adds floats in an order
+of its own.
 
-Attribute `float_order`: axis i of ONNX Runtime's tensor is axis float_order[i] of x. The total of
-(x - x zero point) * x scale is divided by n (means) and by y scale. With adjacent axes merged into
-kept (K) and reduced (R) ones, ONNX Runtime (x86-64, one thread) adds:
+Attribute `float_order`: axis i of ONNX Runtime's tensor is axis float_order[i] of x.
+The total of (x - x zero point) * x scale is divided by n (means) and by y scale. With
+adjacent axes merged into kept (K) and reduced (R) ones, ONNX Runtime (x86-64, one
+thread) adds:
 
     R, KR          aligned packets of 4 to two accumulators in turn; these; the lanes 0 + 2 and
                    1 + 3; the elements before and after the packets
@@ -61,7 +63,9 @@ def _add_run(
     offsets = np.asarray(x)[:: int(np.max(stride))].astype(np.int32) - zero
     terms, size = offsets.astype(np.float32) * np.float32(scale), int(np.max(block))
     if not size:
-        sums: Array = np.choose(skipped, [_packet_sum(terms, k) for k in range(_PACKET)])
+        sums: Array = np.choose(
+            skipped, [_packet_sum(terms, k) for k in range(_PACKET)]
+        )
         return np.asarray(total + sums)
     while len(terms):
         size = min(size, 1 << len(terms).bit_length() - 1)
@@ -82,14 +86,18 @@ ADD_RUN = Intrinsic(
     meaning=_add_run,
     portable="",
     rare=read_sections(__file__)["add_run"],
-    doc="Adds int8 as floats in blocks, or (0) in packets of 4 after the first `skipped` elements.",
+    doc=(
+        "Adds int8 as floats in blocks, or (0) in packets of 4 after the first "
+        "`skipped` elements."
+    ),
     instructions=500,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SumOrder:
-    """Axes of x in order of addition: `outer`, then `inner` as runs of `n` of `count` elements.
+    """Axes of x in order of addition: `outer`, then `inner` as runs of `n` of `count`
+    elements.
 
     Runs are added in packets (`block` 0) or in blocks.
     """
@@ -104,9 +112,13 @@ class SumOrder:
     def of(call: OpCall) -> "SumOrder":
         shape, axes = call.input(0).shape, call.attributes(AxesAttrs).axes
         layout = call.attributes(AxesAttrs).float_order
-        groups = [tuple(group) for _, group in groupby(layout, lambda axis: axis in axes)]
+        groups = [
+            tuple(group) for _, group in groupby(layout, lambda axis: axis in axes)
+        ]
         reduced = groups[layout[0] not in axes :: 2]
-        kept = math.prod(shape[axis] for group in groups[:2] for axis in group if axis not in axes)
+        kept = math.prod(
+            shape[axis] for group in groups[:2] for axis in group if axis not in axes
+        )
         is_fast = len(groups) < 3 or (len(groups) == 3 and kept > 1)
         inner, block = reduced[-1][-1:], 1
         if is_fast and (layout[-1] in axes or len(groups) == 3):
@@ -118,15 +130,18 @@ class SumOrder:
     @property
     def roundings(self) -> int:
         """An upper bound of the roundings of a term."""
-        return self.count // self.n + self.n // (self.block or 2 * _PACKET) + 4 * _PACKET
+        return (
+            self.count // self.n + self.n // (self.block or 2 * _PACKET) + 4 * _PACKET
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TieTest:
     """Rounding of integer sums, with a test if float sums may be rounded otherwise.
 
-    floor((sum * 2^left + offset) * multiplier / 2^32) is the exact result plus 1/2, times 2^shift,
-    plus width / 2. High bits are the result, unless the low bits are below `width`.
+    floor((sum * 2^left + offset) * multiplier / 2^32) is the exact result plus 1/2,
+    times 2^shift, plus width / 2. High bits are the result, unless the low bits are
+    below `width`.
     """
 
     left: int
@@ -137,7 +152,9 @@ class TieTest:
 
     @staticmethod
     def of(call: OpCall) -> "TieTest":
-        """Build the test for relative errors of (1 + 2^-24)^roundings - 1 of all terms."""
+        """Build the test for relative errors of (1 + 2^-24)^roundings - 1 of all
+        terms.
+        """
         x, y = per_tensor_quant(call.input(0)), per_tensor_quant(call.output)
         order = SumOrder.of(call)
         factor = x.scale / (y.scale * (order.count if call.op == "mean" else 1))
@@ -150,11 +167,15 @@ class TieTest:
         shift = left - 1 - exponent
         if shift < _MIN_SHIFT or left < 0:
             raise NotSupportedError(f"a {call.op} with these scales")
-        width = 2 * math.ceil(error * 2**shift) + 6  # multiplier, offset, floor: below 3 units
+        width = (
+            2 * math.ceil(error * 2**shift) + 6
+        )  # multiplier, offset, floor: below 3 units
         unit = 1 << max(width.bit_length() - 8, 0)  # an immediate operand on Arm
         width = round_up(width, unit)
         middle = (y.zero_point + 0.5) * 2**shift + width // 2
-        return TieTest(left, round(middle * 2**32 / multiplier), multiplier, shift, width)
+        return TieTest(
+            left, round(middle * 2**32 / multiplier), multiplier, shift, width
+        )
 
 
 def float_sums(call: OpCall, x: Array) -> Array:
@@ -170,7 +191,14 @@ def float_sums(call: OpCall, x: Array) -> Array:
     )
     total = np.zeros(call.output.elements, np.float32)
     for k in range(runs.shape[1]):
-        numbers = 1, order.n, order.block, -places[0, k] % _PACKET, quant.zero_point, quant.scale
+        numbers = (
+            1,
+            order.n,
+            order.block,
+            -places[0, k] % _PACKET,
+            quant.zero_point,
+            quant.scale,
+        )
         total = _add_run(total, runs[:, k], *numbers)
     return total / np.float32(order.count) if call.op == "mean" else total
 
@@ -199,7 +227,9 @@ def lower_result(
     return clamp(result.value, INT8.min, INT8.max, INT8)
 
 
-def _lower_float_sum(call: OpCall, b: Kernel, index: dict[int, ArithExpr | int]) -> ArithExpr:
+def _lower_float_sum(
+    call: OpCall, b: Kernel, index: dict[int, ArithExpr | int]
+) -> ArithExpr:
     shape, order, layout = (
         call.input(0).shape,
         SumOrder.of(call),

@@ -1,11 +1,12 @@
 """fully_connected: y[n, o] = activation(bias[o] + sum over i of x[n, i] * w[o, i]).
 
-x is read as rows of `inputs` elements, w is [outputs, inputs]. `keep_dims` keeps the leading
-dimensions of x instead of flattening them. int8: LiteRT scales the sum in double and rounds halves
-away from zero, as does one rounding with a fitted multiplier (double_requantize.py). TFLM rounds
-twice. int16: LiteRT scales in double too; int16x8.py describes TFLM. variable_fully_connected has
-weights or a bias that are computed at run time; only the default loops apply.
-Semantics: TFLite's reference fully connected kernels and quantization specification.
+x is read as rows of `inputs` elements, w is [outputs, inputs]. `keep_dims` keeps the
+leading dimensions of x instead of flattening them. int8: LiteRT scales the sum in
+double and rounds halves away from zero, as does one rounding with a fitted multiplier
+(double_requantize.py). TFLM rounds twice. int16: LiteRT scales in double too;
+int16x8.py describes TFLM. variable_fully_connected has weights or a bias that are
+computed at run time; only the default loops apply. Semantics: TFLite's reference fully
+connected kernels and quantization specification.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,10 @@ from firmwright.ir.graph.attributes.layers import ActivationAttrs, FullyConnecte
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import int16x8, requantize
 from firmwright.ops.conv2d import bias_of, onnx_requantization, weight_offsets
-from firmwright.ops.double_requantize import find_exact_multipliers, requantize_in_double
+from firmwright.ops.double_requantize import (
+    find_exact_multipliers,
+    requantize_in_double,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef
 
@@ -44,7 +48,9 @@ def output_shape(call: OpCall) -> tuple[int, ...]:
     if not call.attributes(FullyConnectedAttrs).keep_dims:
         return (x.elements // inputs, outputs)
     if x.shape[-1] != inputs:
-        raise NotSupportedError(f"keep_dims with rows of {x.shape[-1]}, weights of {inputs}")
+        raise NotSupportedError(
+            f"keep_dims with rows of {x.shape[-1]}, weights of {inputs}"
+        )
     return (*x.shape[:-1], outputs)
 
 
@@ -57,7 +63,9 @@ def requantization_of(call: OpCall) -> requantize.Requantization:
 
 
 def has_int32_multiplier(call: OpCall) -> bool:
-    """Whether a 31-bit multiplier is exact; if not, only the default lowering applies."""
+    """Whether a 31-bit multiplier is exact; if not, only the default lowering
+    applies.
+    """
     return isinstance(int8_requantization(call), requantize.Requantization)
 
 
@@ -68,21 +76,37 @@ def int8_requantization(call: OpCall) -> requantize.Requantization | int16x8.Exa
         return onnx_requantization(call, 0)
     activation, factors = attrs.activation, requantize.scale_factors(call)
     if call.numerics == "tflm":
-        return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
-    rounded_once = requantize.make_requantization(factors, Rounding.ONCE, call.output, activation)
-    exact = find_exact_multipliers(rounded_once, factors, *requantize.sum_bounds(call, 0))
-    return int16x8.exact_scale(factors, call.output, activation) if exact is None else exact
+        return requantize.make_requantization(
+            factors, Rounding.TWICE, call.output, activation
+        )
+    rounded_once = requantize.make_requantization(
+        factors, Rounding.ONCE, call.output, activation
+    )
+    exact = find_exact_multipliers(
+        rounded_once, factors, *requantize.sum_bounds(call, 0)
+    )
+    return (
+        int16x8.exact_scale(factors, call.output, activation)
+        if exact is None
+        else exact
+    )
 
 
-def defined_requantization(call: OpCall) -> requantize.Requantization | int16x8.ExactScale:
-    """Return the parameters as the profile defines them: of int16, and of variable weights."""
+def defined_requantization(
+    call: OpCall,
+) -> requantize.Requantization | int16x8.ExactScale:
+    """Return the parameters as the profile defines them: of int16, and of variable
+    weights.
+    """
     attrs = call.attributes(ActivationAttrs)
     factors, activation = requantize.scale_factors(call), attrs.activation
     if call.numerics != "tflm":
         return int16x8.exact_scale(factors, call.output, activation)
     if int16x8.has_int64_sum(call):
         return int16x8.requant_with_16_bit_multiplier(factors, call.output, activation)
-    return requantize.make_requantization(factors, Rounding.TWICE, call.output, activation)
+    return requantize.make_requantization(
+        factors, Rounding.TWICE, call.output, activation
+    )
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -97,7 +121,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
             return (int16x8.requantize_sums(step, sums, INT16).reshape(shape),)
         return (step.apply(sums, INT16).reshape(shape),)
     if call.input(0).dtype == INT8:
-        acc = ((x - requantize.per_tensor_quant(call.input(0)).zero_point) @ w.T).astype(np.int64)
+        acc = (
+            (x - requantize.per_tensor_quant(call.input(0)).zero_point) @ w.T
+        ).astype(np.int64)
         return (_requantized(call, acc + bias_of(call, "int32")).reshape(shape),)
     total = x @ w.T + bias_of(call, "float32")
     return (requantize.apply_activation(total, attrs.activation).reshape(shape),)
@@ -112,14 +138,21 @@ def _requantized(call: OpCall, acc: Array) -> Array:
     )
     if call.numerics == "tflm":
         return step.apply(acc, INT8)
-    scaled = requantize_in_double(acc, np.array(requantize.scale_factors(call))) + step.zero_point
+    scaled = (
+        requantize_in_double(acc, np.array(requantize.scale_factors(call)))
+        + step.zero_point
+    )
     return np.asarray(np.clip(scaled, step.clamp_min, step.clamp_max), np.int8)
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit one dot product per output; the input zero point is folded into integer biases."""
+    """Emit one dot product per output; the input zero point is folded into integer
+    biases.
+    """
     b.input(1)  # the weights are the first constant
-    if call.input(0).dtype == FLOAT32:  # the bias comes last, as in the reference kernel
+    if (
+        call.input(0).dtype == FLOAT32
+    ):  # the bias comes last, as in the reference kernel
         bias = b.constant("bias", bias_of(call, "float32"), FLOAT32)
         _lower_rows(call, b, FLOAT32, None, bias=bias)
         return
@@ -144,7 +177,9 @@ def _lower_rows(
     start: tir.Buffer | None = None,
     bias: tir.Buffer | None = None,
 ) -> None:
-    """Emit dot products from `start`, plus `bias`; `finish` requantizes them, None: floats."""
+    """Emit dot products from `start`, plus `bias`; `finish` requantizes them, None:
+    floats.
+    """
     attrs = call.attributes(ActivationAttrs)
     outputs, inputs = call.input(1).shape
     with b.for_("n", call.input(0).elements // inputs) as n:
@@ -156,7 +191,9 @@ def _lower_rows(
             with b.for_("i", inputs) as i:
                 x, w = b.load(row, [i]), b.load(b.input(1), [o, i])
                 acc.add(requantize.multiply_quantized(x, w, zero_points, wide))
-            total = acc.value if bias is None else acc.value + b.load(bias, [o]).cast(wide)
+            total = (
+                acc.value if bias is None else acc.value + b.load(bias, [o]).cast(wide)
+            )
             if finish is None:
                 b.store(out, [o], requantize.apply_activation(total, attrs.activation))
             else:
@@ -197,7 +234,9 @@ def reference_variable(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     if is_float:
         total = x @ w.T + bias
         return (requantize.apply_activation(total, attrs.activation).reshape(shape),)
-    zero_points = [requantize.per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
+    zero_points = [
+        requantize.per_tensor_quant(call.input(index)).zero_point for index in (0, 1)
+    ]
     sums = (x - zero_points[0]) @ (w - zero_points[1]).T + bias
     step, kind = defined_requantization(call), call.output.dtype
     if isinstance(step, requantize.Requantization):
@@ -211,7 +250,10 @@ def lower_variable(call: OpCall, b: Kernel) -> None:
         wide = INT64 if int16x8.has_int64_sum(call) else INT32
         step = defined_requantization(call)
         finish = int16x8.requantize_epilogue(b, step, wide, call.output.dtype)
-        points = [requantize.per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
+        points = [
+            requantize.per_tensor_quant(call.input(index)).zero_point
+            for index in (0, 1)
+        ]
     bias = None
     if call.has_input(_BIAS):
         bias = b.view("bias", b.input(_BIAS), 0, call.input(1).shape[:1])

@@ -4,11 +4,16 @@ dynamic_gather and dynamic_scatter have one of these values of `mode`:
     along: each index selects a slice along `axis`.
     elements: each index selects one element along `axis`.
     slices: the last axis of the indices holds coordinates of the leading axes.
-The first `batch_dims` axes of x and of the indices correspond. Negative indices count from the end.
-dynamic_scatter stores updates in the order of the indices, or combines them by `step` (add, mul,
-min, max). dynamic_update_slice writes input 1 over input 0 at the coordinates in input 2.
-hybrid_embedding_lookup reads rows of an int8 table, with one scale or one for each row, as floats.
-scatter_nd adds each slice of input 1 to zeros of `shape`, at the coordinates in its row of input 0.
+The first `batch_dims` axes of x and of the indices correspond. Negative indices count
+    from the end.
+dynamic_scatter stores updates in the order of the indices, or combines them by `step`
+    (add, mul,
+min, max). dynamic_update_slice writes input 1 over input 0 at the coordinates in input
+    2.
+hybrid_embedding_lookup reads rows of an int8 table, with one scale or one for each row,
+    as floats.
+scatter_nd adds each slice of input 1 to zeros of `shape`, at the coordinates in its row
+    of input 0.
 Semantics: ONNX's Gather* and Scatter*, and TFLite's reference operators. These fail for
 out-of-range indices, whose low 32 bits are clamped here.
 """
@@ -21,7 +26,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT32, INT64, UINT32, Array, DType
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    INT8,
+    INT32,
+    INT64,
+    UINT32,
+    Array,
+    DType,
+)
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
@@ -44,7 +58,13 @@ from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
 from firmwright.ops.one_hot_reverse_sequence import check_data_and_indices, clamp_index
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import quantization_of
-from firmwright.ops.strided_copy import DTYPES, CopyAxis, StridedCopy, lower_copies, lower_fill
+from firmwright.ops.strided_copy import (
+    DTYPES,
+    CopyAxis,
+    StridedCopy,
+    lower_copies,
+    lower_fill,
+)
 
 _STEPS: Mapping[str, tuple[tir.BinaryOp, np.ufunc]] = {
     "add": ("add", np.add),
@@ -55,7 +75,9 @@ _STEPS: Mapping[str, tuple[tir.BinaryOp, np.ufunc]] = {
 
 
 def gather_axis(call: OpCall) -> int:
-    """Return the axis that indices refer to; raise NotSupportedError if there is none."""
+    """Return the axis that indices refer to; raise NotSupportedError if there is
+    none.
+    """
     axis = call.attributes(DynamicGatherAttrs).axis
     if axis is None:
         raise NotSupportedError("a mode that needs an axis, and none")
@@ -80,12 +102,20 @@ def _check(call: OpCall) -> None:
             raise NotSupportedError(f"{batch} batch dimensions with axis {attrs.axis}")
     elif mode == "slices":
         batch = _batch_dims(call)
-        if not indices.shape or indices.shape[-1] + batch > rank or batch >= len(indices.shape):
-            raise NotSupportedError(f"coordinates {list(indices.shape)} in {list(x.shape)}")
+        if (
+            not indices.shape
+            or indices.shape[-1] + batch > rank
+            or batch >= len(indices.shape)
+        ):
+            raise NotSupportedError(
+                f"coordinates {list(indices.shape)} in {list(x.shape)}"
+            )
     else:
         raise NotSupportedError(f"the mode {mode!r}")
     if x.shape[: _batch_dims(call)] != indices.shape[: _batch_dims(call)]:
-        raise NotSupportedError(f"batch dimensions of {list(x.shape)} and {list(indices.shape)}")
+        raise NotSupportedError(
+            f"batch dimensions of {list(x.shape)} and {list(indices.shape)}"
+        )
 
 
 def _batch_dims(call: OpCall) -> int:
@@ -105,14 +135,22 @@ def _read_shape(call: OpCall) -> tuple[int, ...]:
 
 def infer_read(call: OpCall) -> tuple[TensorType, ...]:
     _check(call)
-    return (TensorType(_read_shape(call), call.input(0).dtype, call.output.quantization),)
+    return (
+        TensorType(_read_shape(call), call.input(0).dtype, call.output.quantization),
+    )
 
 
 def infer_write(call: OpCall) -> tuple[TensorType, ...]:
     _check(call)
-    x, updates, step = call.input(0), call.input(2), call.attributes(DynamicScatterAttrs).step
+    x, updates, step = (
+        call.input(0),
+        call.input(2),
+        call.attributes(DynamicScatterAttrs).step,
+    )
     if updates.shape != _read_shape(call) or updates.dtype != x.dtype:
-        raise NotSupportedError(f"updates {list(updates.shape)} of {updates.dtype.name}")
+        raise NotSupportedError(
+            f"updates {list(updates.shape)} of {updates.dtype.name}"
+        )
     if step not in ("none", *_STEPS):
         raise NotSupportedError(f"updates combined by {step!r}")
     return (TensorType(x.shape, x.dtype, call.output.quantization),)
@@ -123,14 +161,21 @@ Index = TypeVar("Index")
 
 
 def _coordinates(
-    call: OpCall, at: Sequence[Index], look_up: Callable[[str, Sequence[Index | int], int], Index]
+    call: OpCall,
+    at: Sequence[Index],
+    look_up: Callable[[str, Sequence[Index | int], int], Index],
 ) -> list[Index]:
-    """Return the coordinates in x of result `at`; `look_up` reads an index for an axis."""
+    """Return the coordinates in x of result `at`; `look_up` reads an index for an
+    axis.
+    """
     attrs = call.attributes(DynamicGatherAttrs)
     x, indices, batch = call.input(0).shape, call.input(1).shape, _batch_dims(call)
     if attrs.mode == "slices":
         lead = len(indices) - 1
-        named = [look_up(f"place{k}", [*at[:lead], k], x[batch + k]) for k in range(indices[-1])]
+        named = [
+            look_up(f"place{k}", [*at[:lead], k], x[batch + k])
+            for k in range(indices[-1])
+        ]
         return [*at[:batch], *named, *at[lead:]]
     axis = gather_axis(call)
     if attrs.mode == "elements":
@@ -145,7 +190,9 @@ def _numpy_coordinates(call: OpCall, places: Array) -> tuple[Array, ...]:
 
     def look_up(name: str, at: Sequence[Array | int], size: int) -> Array:
         indices = places[tuple(at)].astype(np.int32)
-        return np.asarray(np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1))
+        return np.asarray(
+            np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1)
+        )
 
     return tuple(_coordinates(call, list(np.indices(_read_shape(call))), look_up))
 
@@ -172,12 +219,16 @@ def _tir_coordinates(b: Kernel, at: Sequence[ArithExpr]) -> list[ArithExpr]:
     return _coordinates(
         b.call,
         at,
-        lambda name, index, size: b.let(name, _clamped_index(b, b.input(1), index, size)),
+        lambda name, index, size: b.let(
+            name, _clamped_index(b, b.input(1), index, size)
+        ),
     )
 
 
 def _copied_as(dtype: DType, count: int) -> tuple[DType, int]:
-    """Return the type and number of the elements that copy `count` elements: whole words."""
+    """Return the type and number of the elements that copy `count` elements: whole
+    words.
+    """
     size = dtype.size_bytes * count
     if dtype.size_bytes < UINT32.size_bytes and size % UINT32.size_bytes == 0:
         return UINT32, size // UINT32.size_bytes
@@ -195,14 +246,20 @@ def lower_read(call: OpCall, b: Kernel) -> None:
     along = attrs.mode == "along"
     first = gather_axis(call) if along else batch
     tuples, named = (indices, 1) if along else (indices[:-1], indices[-1])
-    batches, before, size = (math.prod(p) for p in (x[:batch], x[batch:first], x[first + named :]))
+    batches, before, size = (
+        math.prod(p) for p in (x[:batch], x[batch:first], x[first + named :])
+    )
     count, axes = math.prod(tuples[batch:]), x[first : first + named]
     kind, size = _copied_as(call.input(0).dtype, size)
     view = partial(b.view, dtype=kind, alignment=min(kind.size_bytes, KERNEL_ALIGNMENT))
     source = view("slices", b.input(0), 0, (batches, before, *axes, size))
     index_view = b.view("places", b.input(1), 0, (batches, count, named))
     y = view("out", b.y, 0, (batches, before, count, size), access="w")
-    with b.for_("batch", batches) as n, b.for_("outer", before) as outer, b.for_("i", count) as i:
+    with (
+        b.for_("batch", batches) as n,
+        b.for_("outer", before) as outer,
+        b.for_("i", count) as i,
+    ):
         raw = [b.let("raw", b.load_i32(index_view, [n, i, k])) for k in range(named)]
         inside = [(at >= 0, at < length) for at, length in zip(raw, axes, strict=True)]
 
@@ -214,7 +271,12 @@ def lower_read(call: OpCall, b: Kernel) -> None:
             copy([at.cast(INDEX) for at in raw])
         with b.else_():  # rare: negative indices, and those that are limited
             limited = partial(_clamped_index, b, index_view)
-            copy([b.let("at", limited([n, i, k], length)) for k, length in enumerate(axes)])
+            copy(
+                [
+                    b.let("at", limited([n, i, k], length))
+                    for k, length in enumerate(axes)
+                ]
+            )
 
 
 def lower_write(call: OpCall, b: Kernel) -> None:
@@ -235,7 +297,9 @@ def _update_infer(call: OpCall) -> tuple[TensorType, ...]:
         a <= n for a, n in zip(part.shape, x.shape, strict=True)
     )
     if part.dtype != x.dtype or not fits or start.shape != (len(x.shape),):
-        raise NotSupportedError(f"an update of shape {list(part.shape)} in {list(x.shape)}")
+        raise NotSupportedError(
+            f"an update of shape {list(part.shape)} in {list(x.shape)}"
+        )
     return (TensorType(x.shape, x.dtype, call.output.quantization),)
 
 
@@ -260,14 +324,20 @@ def _update_lower(call: OpCall, b: Kernel) -> None:
 
 
 def _scatter_parts(call: OpCall) -> tuple[int, int, int]:
-    """Return the numbers of slices, of coordinates per index, and of elements per slice."""
+    """Return the numbers of slices, of coordinates per index, and of elements per
+    slice.
+    """
     indices, shape = call.input(0).shape, call.attributes(ShapeAttrs).shape
     return math.prod(indices[:-1]), indices[-1], math.prod(shape[indices[-1] :])
 
 
 def _scatter_infer(call: OpCall) -> tuple[TensorType, ...]:
     check_data_and_indices(call, 1, 0)
-    indices, x, shape = call.input(0).shape, call.input(1), call.attributes(ShapeAttrs).shape
+    indices, x, shape = (
+        call.input(0).shape,
+        call.input(1),
+        call.attributes(ShapeAttrs).shape,
+    )
     if not indices or not 1 <= indices[-1] <= len(shape) or x.dtype in (BOOL, INT64):
         raise NotSupportedError(f"indices of shape {list(indices)} into {list(shape)}")
     if x.shape != (*indices[:-1], *shape[indices[-1] :]):
@@ -295,10 +365,15 @@ def _scatter_lower(call: OpCall, b: Kernel) -> None:
     y = b.view("out", b.y, 0, (*shape[:named], size), access="rw")
     with b.for_("i", slices) as i:
         coordinates = [
-            b.let(f"at{k}", clamp_index(b.load(index_view, [i, k]), shape[k])) for k in range(named)
+            b.let(f"at{k}", clamp_index(b.load(index_view, [i, k]), shape[k]))
+            for k in range(named)
         ]
         with b.for_("c", size) as c:
-            b.store(y, [*coordinates, c], _add(b.load(y, [*coordinates, c]), b.load(x, [i, c])))
+            b.store(
+                y,
+                [*coordinates, c],
+                _add(b.load(y, [*coordinates, c]), b.load(x, [i, c])),
+            )
 
 
 def _add(a: ArithExpr, b: ArithExpr) -> ArithExpr:
@@ -311,12 +386,16 @@ def _add(a: ArithExpr, b: ArithExpr) -> ArithExpr:
 def _embedding_infer(call: OpCall) -> tuple[TensorType, ...]:
     indices, table = call.input(0), call.input(1)
     if (indices.dtype, table.dtype) != (INT32, INT8) or len(indices.shape) != 1:
-        raise NotSupportedError(f"an embedding of {table.dtype.name} by {indices.dtype.name}")
+        raise NotSupportedError(
+            f"an embedding of {table.dtype.name} by {indices.dtype.name}"
+        )
     if call.numerics == "tflm":
         raise NotSupportedError("a hybrid operator in the tflm profile")
     quant = quantization_of(table)
     if any(quant.zero_points) or quant.axis not in (None, 0):
-        raise NotSupportedError("a table with a zero point, or with scales of another axis than 0")
+        raise NotSupportedError(
+            "a table with a zero point, or with scales of another axis than 0"
+        )
     return (TensorType((*indices.shape, *table.shape[1:]), FLOAT32),)
 
 
@@ -336,7 +415,9 @@ def _embedding_lower(call: OpCall, b: Kernel) -> None:
     table = b.view("table", b.input(1), 0, (entries, size))
     out = b.view("out", b.y, 0, (count, size), access="w")
     with b.for_("n", count) as n:
-        index = b.let("index", minimum(maximum(b.load(b.input(0), [n]), 0), entries - 1))
+        index = b.let(
+            "index", minimum(maximum(b.load(b.input(0), [n]), 0), entries - 1)
+        )
         with b.for_("i", size) as i:
             scale = b.load(factors, [index if len(scales) > 1 else 0])
             b.store(out, [n, i], b.load(table, [index, i]).cast(FLOAT32) * scale)
@@ -346,7 +427,9 @@ OPDEFS: tuple[OpDef, ...] = (
     OpDef(
         "dynamic_gather",
         infer_read,
-        lambda call, arrays: (np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),),
+        lambda call, arrays: (
+            np.asarray(arrays[0][_numpy_coordinates(call, arrays[1])]),
+        ),
         lower_read,
     ),
     OpDef("dynamic_scatter", infer_write, reference_write, lower_write),
@@ -362,5 +445,10 @@ OPDEFS: tuple[OpDef, ...] = (
         _scatter_reference,
         _scatter_lower,
     ),
-    OpDef("hybrid_embedding_lookup", _embedding_infer, _embedding_reference, _embedding_lower),
+    OpDef(
+        "hybrid_embedding_lookup",
+        _embedding_infer,
+        _embedding_reference,
+        _embedding_lower,
+    ),
 )

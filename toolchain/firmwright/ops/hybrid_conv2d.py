@@ -1,9 +1,10 @@
-"""hybrid_conv2d, hybrid_depthwise_conv2d: float activations with int8 weights (dynamic range).
+"""hybrid_conv2d, hybrid_depthwise_conv2d: float activations with int8 weights (dynamic
+range).
 
-Each input batch is quantized at run time (dynamic_range.py), convolved in integers, scaled back to
-float, biased and activated. Quantization is asymmetric if the weights have one scale per channel or
-the convolution is depthwise, else symmetric. Layouts and attributes as in conv2d.
-Semantics: TFLite's hybrid convolutions.
+Each input batch is quantized at run time (dynamic_range.py), convolved in integers,
+scaled back to float, biased and activated. Quantization is asymmetric if the weights
+have one scale per channel or the convolution is depthwise, else symmetric. Layouts and
+attributes as in conv2d. Semantics: TFLite's hybrid convolutions.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +33,9 @@ def infer(call: OpCall, channel_axis: int) -> tuple[TensorType, ...]:
     if len(x.shape) != 4 or len(w.shape) != 4:
         raise NotSupportedError("a convolution of tensors that are not 4-D")
     if w.shape[3] % x.shape[3] or (channel_axis == 0 and w.shape[3] != x.shape[3]):
-        raise NotSupportedError(f"{w.shape[3]} channels of weights for {x.shape[3]} of the input")
+        raise NotSupportedError(
+            f"{w.shape[3]} channels of weights for {x.shape[3]} of the input"
+        )
     if call.constant(1) is None or (call.has_input(2) and call.constant(2) is None):
         raise NotSupportedError("variable weights or bias")
     dynamic_range.check_hybrid(call, channel_axis)
@@ -61,12 +64,18 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
             scaled = scaled * (scales * scale)
         else:
             scaled = scaled * scales * scale
-        results.append(apply_activation(scaled + bias, call.attributes(ActivationAttrs).activation))
+        results.append(
+            apply_activation(scaled + bias, call.attributes(ActivationAttrs).activation)
+        )
     return (np.concatenate(results),)
 
 
 def quantize_input(
-    call: OpCall, b: Kernel, n: ArithExpr, target: tir.Buffer, passes: QuantizePasses | None = None
+    call: OpCall,
+    b: Kernel,
+    n: ArithExpr,
+    target: tir.Buffer,
+    passes: QuantizePasses | None = None,
 ) -> QuantizedRow:
     asymmetric = is_asymmetric(call)
     scale = None if asymmetric else quantization_of(call.input(1)).scale
@@ -86,7 +95,9 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
         target = b.allocate("quantized", INT8, (1, *x.shape[1:]))
         row = quantize_input(call, b, n, target)
         if row.offset is not None:
-            table = b.constant("scales", np.array(quantization_of(call.input(1)).scales), FLOAT32)
+            table = b.constant(
+                "scales", np.array(quantization_of(call.input(1)).scales), FLOAT32
+            )
         _, height, width, _ = call.output.shape
         oy, ox = enter(b.for_("oy", height)), enter(b.for_("ox", width))
         oc, ic = enter(conv2d.output_channels(call, b, channel_axis))
@@ -99,7 +110,9 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
             place = [oc, ky, kx, channel] if channel_axis == 0 else [0, ky, kx, oc]
             acc.add(value * b.load_i32(w, place))
         sum_, scale = acc.value.cast(FLOAT32), row.scale.value
-        own = None if table is None else b.load(table, [oc if table.elements > 1 else 0])
+        own = (
+            None if table is None else b.load(table, [oc if table.elements > 1 else 0])
+        )
         if own is not None and channel_axis == 0:
             sum_ = sum_ * own
         elif own is not None:
@@ -108,7 +121,9 @@ def lower(call: OpCall, b: Kernel, channel_axis: int) -> None:
         b.store(b.y, [n, oy, ox, oc], apply_activation(result, attrs.activation))
 
 
-def _hybrid_op(name: str, channel_axis: int, count_macs: Callable[[OpCall], int]) -> OpDef:
+def _hybrid_op(
+    name: str, channel_axis: int, count_macs: Callable[[OpCall], int]
+) -> OpDef:
     return OpDef(
         name,
         partial(infer, channel_axis=channel_axis),

@@ -1,9 +1,11 @@
-"""hybrid_fully_connected: y = activation(bias + x w), float x, int8 w [outputs, inputs].
+"""hybrid_fully_connected: y = activation(bias + x w), float x, int8 w [outputs,
+inputs].
 
-Each row of x is quantized at run time, asymmetrically with the attribute `asymmetric`, multiplied
-in integers and scaled back by its scale and the weight scale. Bias and weights may be variable.
-With attribute `whole`, all rows have one scale, in ONNX's arithmetic.
-Semantics: TFLite's hybrid fully connected kernel; ONNX's DynamicQuantizeLinear and MatMulInteger.
+Each row of x is quantized at run time, asymmetrically with the attribute `asymmetric`,
+multiplied in integers and scaled back by its scale and the weight scale. Bias and
+weights may be variable. With attribute `whole`, all rows have one scale, in ONNX's
+arithmetic. Semantics: TFLite's hybrid fully connected kernel; ONNX's
+DynamicQuantizeLinear and MatMulInteger.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +17,10 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT32, Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.layers import ActivationAttrs, HybridFullyConnectedAttrs
+from firmwright.ir.graph.attributes.layers import (
+    ActivationAttrs,
+    HybridFullyConnectedAttrs,
+)
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops import dynamic_range
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow, QuantizePasses
@@ -73,7 +78,8 @@ def quantized_rows(
     passes: QuantizePasses | None = None,
     padding: int = 0,
 ) -> Iterator[tuple[ArithExpr, tir.Buffer, QuantizedRow]]:
-    """Open a loop over the rows; yield the index, a view of the int8 row, its quantization.
+    """Open a loop over the rows; yield the index, a view of the int8 row, its
+    quantization.
 
     Rows with a scale of their own end with `padding` zeros.
     """
@@ -81,7 +87,9 @@ def quantized_rows(
     with Nest() as enter:
         if is_whole(call):
             quantized = b.allocate("quantized", INT8, (elements,))
-            whole = dynamic_range.quantize_row_onnx(b, FloatRow(b.input(0), 0, elements), quantized)
+            whole = dynamic_range.quantize_row_onnx(
+                b, FloatRow(b.input(0), 0, elements), quantized
+            )
             n = enter(b.for_("n", elements // inputs))
             yield n, b.view("row", quantized, n * inputs, (inputs,), alignment=4), whole
             return
@@ -89,7 +97,11 @@ def quantized_rows(
         quantized = b.allocate("quantized", INT8, (inputs + padding,))
         for place in range(inputs, inputs + padding):
             b.store(quantized, [place], 0)
-        values = b.view("whole", quantized, 0, (inputs,), access="w") if padding else quantized
+        values = (
+            b.view("whole", quantized, 0, (inputs,), access="w")
+            if padding
+            else quantized
+        )
         row = FloatRow(b.input(0), n * inputs, inputs)
         of_row = dynamic_range.quantize_row(
             b,
@@ -106,8 +118,16 @@ def lower(call: OpCall, b: Kernel) -> None:
     w, scales = b.input(1), np.array(quantization_of(call.input(1)).scales)
     outputs, inputs = w.shape
     per_channel = len(scales) > 1 or is_whole(call)
-    table = b.constant("scales", np.resize(scales, outputs), FLOAT32) if per_channel else None
-    with quantized_rows(call, b, None if per_channel else float(scales[0])) as (n, quantized, row):
+    table = (
+        b.constant("scales", np.resize(scales, outputs), FLOAT32)
+        if per_channel
+        else None
+    )
+    with quantized_rows(call, b, None if per_channel else float(scales[0])) as (
+        n,
+        quantized,
+        row,
+    ):
         out = b.view("out", b.y, n * outputs, (outputs,), access="w")
         with b.for_("o", outputs) as o:
             acc = b.register("acc", INT32, 0)
@@ -120,7 +140,11 @@ def lower(call: OpCall, b: Kernel) -> None:
             if call.has_input(_BIAS):
                 bias = b.view("bias", b.input(_BIAS), 0, (outputs,))
                 total = total + b.load(bias, [o])
-            b.store(out, [o], apply_activation(total, call.attributes(ActivationAttrs).activation))
+            b.store(
+                out,
+                [o],
+                apply_activation(total, call.attributes(ActivationAttrs).activation),
+            )
 
 
 OPDEF = OpDef("hybrid_fully_connected", infer, reference, lower, macs=macs)

@@ -1,8 +1,8 @@
 """hybrid_lstm: an LSTM layer of floats with int8 weights (dynamic range).
 
-Inputs, outputs and gates are those of lstm.py. At each time step, the input and hidden values of a
-batch are quantized (dynamic_range.py; with `asymmetric` asymmetrically) and multiplied in integers;
-a gate is (bias + scaled W x) + scaled R hidden in float32.
+Inputs, outputs and gates are those of lstm.py. At each time step, the input and hidden
+values of a batch are quantized (dynamic_range.py; with `asymmetric` asymmetrically) and
+multiplied in integers; a gate is (bias + scaled W x) + scaled R hidden in float32.
 Semantics: TFLite's hybrid UnidirectionalSequenceLSTM.
 """
 
@@ -24,7 +24,12 @@ from firmwright.ops.dynamic_range import (
     quantize_row,
 )
 from firmwright.ops.kernel import Kernel, Nest
-from firmwright.ops.lstm_layer import BIAS, HIDDEN_STATE, INPUT_WEIGHTS, RECURRENT_WEIGHTS
+from firmwright.ops.lstm_layer import (
+    BIAS,
+    HIDDEN_STATE,
+    INPUT_WEIGHTS,
+    RECURRENT_WEIGHTS,
+)
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import per_tensor_quant
 
@@ -43,7 +48,10 @@ def _weight_scale(call: OpCall, index: int) -> float:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(HybridLstmAttrs)
-    x, weights = arrays[0], [array.astype(np.int64) for array in arrays[INPUT_WEIGHTS:BIAS]]
+    x, weights = (
+        arrays[0],
+        [array.astype(np.int64) for array in arrays[INPUT_WEIGHTS:BIAS]],
+    )
     x = np.swapaxes(x, 0, 1) if attrs.time_major else x
     hidden, cells = arrays[HIDDEN_STATE].copy(), arrays[HIDDEN_STATE + 1].copy()
     y = np.zeros((*x.shape[:2], hidden.shape[1]), np.float32)
@@ -52,7 +60,8 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
             parts = _products(call, x[n, t], weights, INPUT_WEIGHTS)
             recurrent = _products(call, hidden[n], weights, RECURRENT_WEIGHTS)
             gates = [
-                (arrays[BIAS + gate] + parts[gate]) + recurrent[gate] for gate in range(_GATES)
+                (arrays[BIAS + gate] + parts[gate]) + recurrent[gate]
+                for gate in range(_GATES)
             ]
             hidden[n], cells[n] = _finish(call, gates, cells[n])
             y[n, t] = hidden[n]
@@ -60,7 +69,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return y, hidden, cells
 
 
-def _products(call: OpCall, row: Array, weights: Sequence[Array], first: int) -> list[Array]:
+def _products(
+    call: OpCall, row: Array, weights: Sequence[Array], first: int
+) -> list[Array]:
     attrs = call.attributes(HybridLstmAttrs)
     quantized, scale, offset = quantize_array(row, asymmetric=attrs.asymmetric)
     steps, products = quantized.astype(np.int64) - offset, []
@@ -90,18 +101,25 @@ def lower(call: OpCall, b: Kernel) -> None:
         n, t = enter(b.for_("n", batch)), enter(b.for_("t", time))
         step = [t, n] if time_major else [n, t]
         start = (t * batch + n if time_major else n * time + t) * inputs
-        sources = FloatRow(b.input(0), start, inputs), FloatRow(hidden, n * units, units)
+        sources = (
+            FloatRow(b.input(0), start, inputs),
+            FloatRow(hidden, n * units, units),
+        )
         rows = []
         for name, source in zip(("x", "h"), sources, strict=True):
             target = b.allocate(f"quantized_{name}", INT8, (source.size,))
             asymmetric = attrs.asymmetric
-            row = quantize_row(b, source, target, weight_scale=None, asymmetric=asymmetric)
+            row = quantize_row(
+                b, source, target, weight_scale=None, asymmetric=asymmetric
+            )
             rows.append((target, row))
         with b.for_("u", units) as u:
             sums = b.reg("gates", FLOAT32, _GATES)
             for gate in range(_GATES):
                 b.store(sums, [gate], b.load(b.input(BIAS + gate), [u]))
-            for first, (target, row) in zip((INPUT_WEIGHTS, RECURRENT_WEIGHTS), rows, strict=True):
+            for first, (target, row) in zip(
+                (INPUT_WEIGHTS, RECURRENT_WEIGHTS), rows, strict=True
+            ):
                 _add_products(call, b, sums, (target, row), first, u)
             lstm.finish_float(call, b, sums, [n, u], [*step, u])
         with b.for_("u", units) as u:

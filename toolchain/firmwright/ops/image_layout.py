@@ -1,10 +1,10 @@
 """Operators that rearrange images by strided copies or index tables.
 
-Rows and columns of resize_nearest are computed in float32. space_to_batch_nd and batch_to_space_nd
-move spatial blocks to the batch axis, and back: `block` holds the block sizes of axis 1 and the
-following ones; `margins` holds (before, after) added to, or cropped from, each of these. Element
-(y, x) of the large tensor has offset f(y) + g(x) in the small one. Added elements hold the output's
-zero point, or in TFLM 0.
+Rows and columns of resize_nearest are computed in float32. space_to_batch_nd and
+batch_to_space_nd move spatial blocks to the batch axis, and back: `block` holds the
+block sizes of axis 1 and the following ones; `margins` holds (before, after) added to,
+or cropped from, each of these. Element (y, x) of the large tensor has offset f(y) +
+g(x) in the small one. Added elements hold the output's zero point, or in TFLM 0.
 Semantics: TFLite's reference operators of these names.
 """
 
@@ -48,12 +48,17 @@ def _margins(call: OpCall) -> list[tuple[int, int]]:
 
 
 def _mirror_shape(call: OpCall) -> tuple[int, ...]:
-    return tuple(a + n + z for n, (a, z) in zip(call.input(0).shape, _mirrored(call), strict=True))
+    return tuple(
+        a + n + z
+        for n, (a, z) in zip(call.input(0).shape, _mirrored(call), strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _AxisPart:
-    """`extent` output elements of an axis from `y_first` on, from input elements at `x_step`s."""
+    """`extent` output elements of an axis from `y_first` on, from input elements at
+    `x_step`s.
+    """
 
     extent: int
     x_first: int
@@ -62,7 +67,9 @@ class _AxisPart:
 
 
 def _mirror_parts(extent: int, before: int, after: int, skip: int) -> list[_AxisPart]:
-    """Return the parts of an axis: the margin before, the input and the margin after, if any."""
+    """Return the parts of an axis: the margin before, the input and the margin after,
+    if any.
+    """
     parts = (
         _AxisPart(before, x_first=before - 1 + skip, x_step=-1, y_first=0),
         _AxisPart(extent, x_first=0, x_step=1, y_first=before),
@@ -87,12 +94,17 @@ def _copy_parts(
 def _mirror_copies(call: OpCall) -> Sequence[StridedCopy]:
     """Return one copy per combination of the axes' parts."""
     skip, shape = call.attributes(MirrorPadAttrs).skip, call.input(0).shape
-    x_strides, y_strides = row_major_strides(shape), row_major_strides(_mirror_shape(call))
+    x_strides, y_strides = (
+        row_major_strides(shape),
+        row_major_strides(_mirror_shape(call)),
+    )
     axes = [
         _mirror_parts(extent, before, after, skip)
         for extent, (before, after) in zip(shape, _mirrored(call), strict=True)
     ]
-    return [_copy_parts(chosen, x_strides, y_strides) for chosen in itertools.product(*axes)]
+    return [
+        _copy_parts(chosen, x_strides, y_strides) for chosen in itertools.product(*axes)
+    ]
 
 
 def _mirror_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -115,8 +127,12 @@ def _to_space_shape(call: OpCall) -> tuple[int, ...]:
     return (n, h * block, w * block, c // (block * block))
 
 
-def _blocks(call: OpCall, deep: Sequence[int], flat: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return (extent, stride in the flat tensor, stride in the deep tensor) for the six loops."""
+def _blocks(
+    call: OpCall, deep: Sequence[int], flat: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """Return (extent, stride in the flat tensor, stride in the deep tensor) for the six
+    loops.
+    """
     block, (n, h, w, _), c = call.attributes(DepthSpaceAttrs).block, deep, flat[3]
     f, d = row_major_strides(flat), row_major_strides(deep)
     return [
@@ -131,12 +147,16 @@ def _blocks(call: OpCall, deep: Sequence[int], flat: Sequence[int]) -> list[tupl
 
 def _to_depth_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _blocks(call, _to_depth_shape(call), call.input(0).shape)
-    return [StridedCopy(tuple(CopyAxis(extent, flat, deep) for extent, flat, deep in rows))]
+    return [
+        StridedCopy(tuple(CopyAxis(extent, flat, deep) for extent, flat, deep in rows))
+    ]
 
 
 def _to_space_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _blocks(call, call.input(0).shape, _to_space_shape(call))
-    return [StridedCopy(tuple(CopyAxis(extent, deep, flat) for extent, flat, deep in rows))]
+    return [
+        StridedCopy(tuple(CopyAxis(extent, deep, flat) for extent, flat, deep in rows))
+    ]
 
 
 def _to_depth_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -181,7 +201,9 @@ def _batch_shape(call: OpCall) -> tuple[int, ...]:
     cut: list[int] = []
     for n, size, (before, after) in zip(shape[1:], block, _margins(call), strict=False):
         if (before + n + after) % size:
-            raise NotSupportedError(f"{before + n + after} elements in blocks of {size}")
+            raise NotSupportedError(
+                f"{before + n + after} elements in blocks of {size}"
+            )
         cut.append((before + n + after) // size)
     return (shape[0] * math.prod(block), *cut, *shape[1 + len(block) :])
 
@@ -200,18 +222,24 @@ def _block_loops(
 ) -> list[tuple[int, int, tuple[int, ...], int]]:
     """Return (extent, stride in the large tensor, index table, unit) for each loop.
 
-    The offset in the small tensor is the table's entry, or else the index, times the unit.
+    The offset in the small tensor is the table's entry, or else the index, times the
+    unit.
     """
     block, strides = call.attributes(BatchSpaceAttrs).block, row_major_strides(small)
     rows: list[tuple[int, int, tuple[int, ...], int]] = []
     blocks = row_major_strides(block)
-    for axis, (n, stride) in enumerate(zip(large, row_major_strides(large), strict=True)):
+    for axis, (n, stride) in enumerate(
+        zip(large, row_major_strides(large), strict=True)
+    ):
         if not 1 <= axis <= len(block):
             rows.append((n, stride, (), strides[axis]))
             continue
         size, before = block[axis - 1], _margins(call)[axis - 1][0]
         images = blocks[axis - 1] * large[0] * strides[0]
-        offsets = [k % size * images + k // size * strides[axis] for k in range(before, before + n)]
+        offsets = [
+            k % size * images + k // size * strides[axis]
+            for k in range(before, before + n)
+        ]
         unit = max(1, math.gcd(*offsets))
         rows.append((n, stride, tuple(offset // unit for offset in offsets), unit))
     return rows
@@ -219,12 +247,18 @@ def _block_loops(
 
 def _to_batch_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _block_loops(call, call.input(0).shape, _batch_shape(call))
-    return [StridedCopy(tuple(CopyAxis(n, x, unit, (), table) for n, x, table, unit in rows))]
+    return [
+        StridedCopy(
+            tuple(CopyAxis(n, x, unit, (), table) for n, x, table, unit in rows)
+        )
+    ]
 
 
 def _batch_to_space_copies(call: OpCall) -> Sequence[StridedCopy]:
     rows = _block_loops(call, _space_shape(call), call.input(0).shape)
-    return [StridedCopy(tuple(CopyAxis(n, unit, y, table) for n, y, table, unit in rows))]
+    return [
+        StridedCopy(tuple(CopyAxis(n, unit, y, table) for n, y, table, unit in rows))
+    ]
 
 
 def _zero_point(call: OpCall) -> int:
@@ -257,7 +291,8 @@ def _batch_to_space_reference(call: OpCall, arrays: Sequence[Array]) -> Sequence
     extents = [n * size for n, size in zip(shape[1:], block, strict=False)]
     whole = parts.transpose(order).reshape(images, *extents, *shape[1 + cut :])
     cropped = tuple(
-        slice(before, n - after) for n, (before, after) in zip(extents, _margins(call), strict=True)
+        slice(before, n - after)
+        for n, (before, after) in zip(extents, _margins(call), strict=True)
     )
     return [whole[(slice(None), *cropped)]]
 
@@ -294,7 +329,9 @@ OPDEFS: tuple[OpDef, ...] = (
         _batch_shape,
         _to_batch_copies,
         _to_batch_reference,
-        lambda call: _zero_point(call) if any(call.attributes(BatchSpaceAttrs).margins) else None,
+        lambda call: (
+            _zero_point(call) if any(call.attributes(BatchSpaceAttrs).margins) else None
+        ),
     ),
     data_movement_op(
         "batch_to_space_nd",

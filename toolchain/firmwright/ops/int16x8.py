@@ -1,16 +1,18 @@
 """Accumulators and requantization of layers with int16 activations and int8 weights.
 
-Sums have 64 bits, or 32 where the weights prove that they suffice. A sum is converted to the output
-in one of three ways:
+Sums have 64 bits, or 32 where the weights prove that they suffice. A sum is converted
+to the output in one of three ways:
 
 - 32-bit bias: as for int8;
-- 64-bit bias or none: the multiplier is reduced to 16 bits (rounded half up, at most 2^15 - 1),
-  with one rounding. `Requantization` holds it as a 31-bit multiplier with 16 low zeros;
-- LiteRT's fully_connected: the factor is applied in double, halves away from zero (`ExactScale`).
-  Its 53 bits are split in two so that 64-bit products suffice. int8 layers without an equivalent
-  31-bit multiplier use it as well.
+- 64-bit bias or none: the multiplier is reduced to 16 bits (rounded half up, at most
+  2^15 - 1), with one rounding. `Requantization` holds it as a 31-bit multiplier with 16
+  low zeros;
+- LiteRT's fully_connected: the factor is applied in double, halves away from zero
+  (`ExactScale`). Its 53 bits are split in two so that 64-bit products suffice. int8
+  layers without an equivalent 31-bit multiplier use it as well.
 
-Semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connected kernel, measured.
+Semantics: TFLite's 64-bit MultiplyByQuantizedMultiplier; LiteRT's fully connected
+kernel, measured.
 """
 
 import math
@@ -37,7 +39,9 @@ def is_int16x8(call: OpCall) -> bool:
 
 
 def has_int64_sum(call: OpCall) -> bool:
-    """Whether the reference kernel sums in 64 bits: int16, unless the bias has 32 bits."""
+    """Whether the reference kernel sums in 64 bits: int16, unless the bias has 32
+    bits.
+    """
     return is_int16x8(call) and not (call.has_input(2) and call.input(2).dtype == INT32)
 
 
@@ -54,7 +58,9 @@ def requant_with_16_bit_multiplier(
 def reduce_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
     """Reduce a 31-bit multiplier to 16 bits; return (multiplier, right shift)."""
     if shift > _MOST_SHIFT:
-        raise NotSupportedError(f"an int16 layer with a scale factor above 2^{_MOST_SHIFT}")
+        raise NotSupportedError(
+            f"an int16 layer with a scale factor above 2^{_MOST_SHIFT}"
+        )
     return min((multiplier + (1 << 15)) >> 16, INT16.max), 15 - shift
 
 
@@ -62,10 +68,16 @@ def accumulator_dtype(call: OpCall, axis: int) -> DType:
     """Return int32 if the weights prove that no sum exceeds it, else int64."""
     if call.any_weights:
         return INT64 if has_int64_sum(call) else INT32
-    return INT32 if int(requantize.accumulator_bounds(call, axis).max()) <= INT32.max else INT64
+    return (
+        INT32
+        if int(requantize.accumulator_bounds(call, axis).max()) <= INT32.max
+        else INT64
+    )
 
 
-def requantize_sums(params: requantize.Requantization, acc: Array, dtype: DType) -> Array:
+def requantize_sums(
+    params: requantize.Requantization, acc: Array, dtype: DType
+) -> Array:
     """Requantize in numpy; sums for int16 that are rounded once may have 64 bits."""
     if dtype != INT16 or params.rounding is Rounding.TWICE:
         return params.apply(acc, dtype)
@@ -75,7 +87,9 @@ def requantize_sums(params: requantize.Requantization, acc: Array, dtype: DType)
     return np.asarray(np.clip(scaled, params.clamp_min, params.clamp_max), dtype.np)
 
 
-def requantize_int64_array(acc: Array, multiplier: Array | int, right: Array | int) -> Array:
+def requantize_int64_array(
+    acc: Array, multiplier: Array | int, right: Array | int
+) -> Array:
     product: Array = acc * multiplier
     return np.asarray((product + (np.int64(1) << (np.int64(right) - 1))) >> right)
 
@@ -90,7 +104,9 @@ class ExactScale:
     clamp_max: int
 
     def parts(self) -> tuple[Array, Array, Array]:
-        """Return (high, low, right) for each factor = (high * 2^27 + low) / 2^(right + 27)."""
+        """Return (high, low, right) for each factor = (high * 2^27 + low) / 2^(right +
+        27).
+        """
         mantissas, exponents = np.frexp(np.array(self.factors))
         whole = (mantissas * 2.0**_MANTISSA_BITS).astype(np.int64)
         right = _MANTISSA_BITS - FACTOR_LOW_BITS - exponents.astype(np.int64)
@@ -102,19 +118,27 @@ class ExactScale:
         return np.asarray(np.clip(scaled, self.clamp_min, self.clamp_max), dtype.np)
 
 
-def exact_scale(factors: Sequence[float], output: TensorType, activation: str) -> ExactScale:
+def exact_scale(
+    factors: Sequence[float], output: TensorType, activation: str
+) -> ExactScale:
     """Build an `ExactScale`; factors must be strictly between 2^-31 and 2^25."""
-    if not all(math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors):
+    if not all(
+        math.isfinite(factor) and 2.0**-31 < factor < 2.0**25 for factor in factors
+    ):
         raise NotSupportedError("a layer with a scale factor outside [2^-31, 2^25]")
     same = tuple(factors) if len(set(factors)) > 1 else (factors[0],)
     zero_point = requantize.per_tensor_quant(output).zero_point
-    return ExactScale(same, zero_point, *requantize.quantized_activation_range(activation, output))
+    return ExactScale(
+        same, zero_point, *requantize.quantized_activation_range(activation, output)
+    )
 
 
 def requantize_epilogue(
     b: Kernel, params: requantize.Requantization | ExactScale, wide: DType, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
-    """Declare the parameters; return a function from (sum, channel) to output element."""
+    """Declare the parameters; return a function from (sum, channel) to output
+    element.
+    """
     if isinstance(params, ExactScale):
         return _exact_epilogue(b, params, dtype)
     if wide == INT64:
@@ -139,7 +163,9 @@ def _int64_epilogue(
 
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
         index = channel if params.per_channel else 0
-        scaled = requantize_int64(acc, b.load(multiplier, [index]), b.load(right, [index]))
+        scaled = requantize_int64(
+            acc, b.load(multiplier, [index]), b.load(right, [index])
+        )
         return requantize.clamp(scaled, params.clamp_min, params.clamp_max, dtype)
 
     return finish
@@ -149,7 +175,9 @@ def _exact_epilogue(
     b: Kernel, scale: ExactScale, dtype: DType
 ) -> Callable[[ArithExpr, ArithExpr], ArithExpr]:
     names = ("factor_high", "factor_low", "right")
-    tables = [b.constant(n, v, INT32) for n, v in zip(names, scale.parts(), strict=True)]
+    tables = [
+        b.constant(n, v, INT32) for n, v in zip(names, scale.parts(), strict=True)
+    ]
     per_channel = len(scale.factors) > 1
 
     def finish(acc: ArithExpr, channel: ArithExpr) -> ArithExpr:
@@ -163,7 +191,13 @@ def _exact_epilogue(
     return finish
 
 
-def requantize_int64(acc: ArithExpr, multiplier: ArithExpr, right: ArithExpr) -> ArithExpr:
-    """Return acc * multiplier / 2^right as int32, computed in 64 bits, halves rounded up."""
+def requantize_int64(
+    acc: ArithExpr, multiplier: ArithExpr, right: ArithExpr
+) -> ArithExpr:
+    """Return acc * multiplier / 2^right as int32, computed in 64 bits, halves rounded
+    up.
+    """
     product, shift = acc.cast(INT64) * multiplier.cast(INT64), right.cast(INT64)
-    return ((product + (ArithExpr(immediate(1, INT64)) << (shift - 1))) >> shift).cast(INT32)
+    return ((product + (ArithExpr(immediate(1, INT64)) << (shift - 1))) >> shift).cast(
+        INT32
+    )

@@ -1,4 +1,6 @@
-"""Intrinsics available on every target; base/quant.py defines requantization in numpy."""
+"""Intrinsics available on every target; base/quant.py defines requantization in
+numpy.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,15 +12,26 @@ from firmwright.base import quant
 from firmwright.base.dtypes import INT32, INT64, UINT8, UINT16, Array
 from firmwright.base.text_sections import read_sections
 from firmwright.base.weight_code import HEADER_WORDS, decode_block
-from firmwright.ir.tir.intrinsic import Intrinsic, Operand, inputs, pointers, read_intrinsics
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    Operand,
+    inputs,
+    pointers,
+    read_intrinsics,
+)
 from firmwright.ops.fixed_point import FIXED_POINT_INTRINSICS, two_over_one_plus
-from firmwright.ops.float32_requantize import REQUANTIZE_FLOAT32, REQUANTIZE_FOLDED_FLOAT32
+from firmwright.ops.float32_requantize import (
+    REQUANTIZE_FLOAT32,
+    REQUANTIZE_FOLDED_FLOAT32,
+)
 from firmwright.ops.float_sum_order import ADD_RUN
 from firmwright.ops.libm_intrinsics import FLOAT_FUNCTIONS
 
 
 def bit_length(x: Array) -> Array:
-    """Return the number of significant bits; exact, since every x below 2^32 is a float64."""
+    """Return the number of significant bits; exact, since every x below 2^32 is a
+    float64.
+    """
     return np.frexp(np.asarray(x, np.float64))[1].astype(np.int32)
 
 
@@ -49,23 +62,31 @@ def leading_zeros(x: Array) -> Array:
 
 
 def requantize_exact(x: Array, high: Array, low: Array, shift: Array) -> Array:
-    size, upper, lower, right = (np.asarray(v, np.int64) for v in (abs(x), high, low, shift))
-    total = size * upper + ((size * lower) >> FACTOR_LOW_BITS)
-    result: Array = (np.sign(x) * ((total + (np.int64(1) << (right - 1))) >> right)).astype(
-        np.int32
+    size, upper, lower, right = (
+        np.asarray(v, np.int64) for v in (abs(x), high, low, shift)
     )
+    total = size * upper + ((size * lower) >> FACTOR_LOW_BITS)
+    result: Array = (
+        np.sign(x) * ((total + (np.int64(1) << (right - 1))) >> right)
+    ).astype(np.int32)
     return result
 
 
 def reciprocal(total: Array, headroom: Array) -> Array:
     normal = (np.asarray(total, np.int64) << np.asarray(headroom, np.int64)) - (1 << 31)
-    result: Array = np.minimum(two_over_one_plus(normal) << 1, quant.INT32_MAX).astype(np.int32)
+    result: Array = np.minimum(two_over_one_plus(normal) << 1, quant.INT32_MAX).astype(
+        np.int32
+    )
     return result
 
 
 def _power(x: int, exponent: int) -> int:
-    """Return the power if it fits int32, otherwise INT32_MIN, as LiteRT computes on x86."""
-    enough = max(0, min(exponent, 32 + exponent % 2))  # odd if exponent is; 2 to this overflows
+    """Return the power if it fits int32, otherwise INT32_MIN, as LiteRT computes on
+    x86.
+    """
+    enough = max(
+        0, min(exponent, 32 + exponent % 2)
+    )  # odd if exponent is; 2 to this overflows
     exact = int(x) ** enough
     return exact if quant.INT32_MIN <= exact <= quant.INT32_MAX else quant.INT32_MIN
 
@@ -75,7 +96,9 @@ power = np.vectorize(_power, otypes=[np.int32])
 
 def _round(x: Array) -> Array:
     # In double, because adding a half in float32 could round up.
-    return np.copysign(np.floor(np.abs(np.asarray(x, np.float64)) + 0.5), x).astype(np.float32)
+    return np.copysign(np.floor(np.abs(np.asarray(x, np.float64)) + 0.5), x).astype(
+        np.float32
+    )
 
 
 def _dynamic_ends(low: Array, high: Array) -> tuple[Array, Array]:
@@ -84,14 +107,18 @@ def _dynamic_ends(low: Array, high: Array) -> tuple[Array, Array]:
 
 def dynamic_scale(low: Array, high: Array) -> Array:
     least, greatest = (end.astype(np.float32) for end in _dynamic_ends(low, high))
-    return np.where(least == greatest, np.float32(1), (greatest - least) / np.float32(255))
+    return np.where(
+        least == greatest, np.float32(1), (greatest - least) / np.float32(255)
+    )
 
 
 def dynamic_zero_point(low: Array, high: Array) -> Array:
     least, greatest = _dynamic_ends(low, high)
     scale = np.where(least == greatest, 1, (greatest - least) / 255)
     below, above = least / scale, greatest / scale
-    point = np.where(128 + np.abs(below) < 127 + np.abs(above), -128 - below, 127 - above)
+    point = np.where(
+        128 + np.abs(below) < 127 + np.abs(above), -128 - below, 127 - above
+    )
     rounded = np.sign(point) * np.floor(np.abs(point) + 0.5)
     clipped = np.clip(rounded, -128, 127)
     return np.where(least == greatest, 0, clipped).astype(np.int32)
@@ -99,14 +126,16 @@ def dynamic_zero_point(low: Array, high: Array) -> Array:
 
 def sift_down(entries: Array, first: Array, size: Array) -> Array:
     heap, at, end = np.array(entries), int(np.max(first)), int(np.max(size))
-    while len(below := heap[2 * at + 1 : min(2 * at + 3, end)]) and below.max() > heap[at]:
+    while (
+        len(below := heap[2 * at + 1 : min(2 * at + 3, end)]) and below.max() > heap[at]
+    ):
         greater = 2 * at + 1 + int(below.argmax())
         heap[[at, greater]] = heap[[greater, at]]
         at = greater
     return heap
 
 
-# ---- constants in memory that the core cannot address ------------------------------------------
+# ---- constants in memory that the core cannot address --------------------------------
 
 _DST = Operand("dst", "ptr", UINT8, "w")
 _SRC = Operand("src", "ptr", UINT8, "r")
@@ -135,7 +164,9 @@ CONST_LOAD_WAIT = _constant_load(
     (Operand("dst", "ptr", UINT8, "rw"),),
     "Waits for the read started by const_load_start.",
 )
-CONSTANT_LOADS = frozenset({CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name})
+CONSTANT_LOADS = frozenset(
+    {CONST_LOAD.name, CONST_LOAD_START.name, CONST_LOAD_WAIT.name}
+)
 
 SIFT_DOWN = Intrinsic(
     name="sift_down",
@@ -190,17 +221,21 @@ BASE_INTRINSICS: Mapping[str, Intrinsic] = {
             "exp_f32": partial(np.exp, dtype=np.float32),
             "float_of_bits": lambda x: np.asarray(x, np.int32).view(np.float32),
             "nearest_even": lambda x: np.rint(x).astype(np.int32),
-            "nearest_int8": lambda x, offset: np.clip(_round(x) + offset, -128, 127).astype(
-                np.int32
+            "nearest_int8": (
+                lambda x, offset: np.clip(_round(x) + offset, -128, 127).astype(
+                    np.int32
+                )
             ),
             "nearest_root": rounded_square_root,
             "power_i32": power,
             "reciprocal": reciprocal,
             "requantize_exact": requantize_exact,
             "requantize_once": _requantize(quant.Rounding.ONCE),
-            "requantize_doubled": lambda x, multiplier, right: quant.rounding_divide_by_pot(
-                (np.asarray(x, np.int64) * multiplier + (1 << 31)) >> 32, right
-            ).astype(np.int32),
+            "requantize_doubled": lambda x, multiplier, right: (
+                quant.rounding_divide_by_pot(
+                    (np.asarray(x, np.int64) * multiplier + (1 << 31)) >> 32, right
+                ).astype(np.int32)
+            ),
             "requantize_twice": _requantize(quant.Rounding.TWICE),
             "round_f32": _round,
             "tanh_f32": partial(np.tanh, dtype=np.float32),

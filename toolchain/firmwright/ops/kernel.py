@@ -11,7 +11,9 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, Builder
 
 KERNEL_ALIGNMENT = 4
-"""Alignment in bytes that kernels may assume of every tensor; the planner guarantees it."""
+"""Alignment in bytes that kernels may assume of every tensor; the planner guarantees
+it.
+"""
 
 Position: TypeAlias = tuple[ArithExpr, ArithExpr, ArithExpr]
 """Indices (n, y, x) of a pixel."""
@@ -24,11 +26,13 @@ class Nest(ExitStack):
 
 
 class Kernel(Builder):
-    """Builds the kernel of `call`: parameters are `x`... for variable inputs, `y`... for outputs.
+    """Builds the kernel of `call`: parameters are `x`... for variable inputs, `y`...
+    for outputs.
 
-    Constant inputs are not parameters: `input(i)` links them on first use, so a lowering that packs
-    its weights never links the original. `copy_run(b, (y, at), (x, start), axis)`, if set by a
-    schedule, emits the innermost loops of data movement operators.
+    Constant inputs are not parameters: `input(i)` links them on first use, so a
+    lowering that packs its weights never links the original. `copy_run(b, (y, at), (x,
+    start), axis)`, if set by a schedule, emits the innermost loops of data movement
+    operators.
     """
 
     def __init__(self, name: str, call: OpCall, span: Span = Span("")) -> None:
@@ -46,8 +50,12 @@ class Kernel(Builder):
             for kind in call.outputs
         )
 
-    def views(self, names: str, shape: Sequence[int], *buffers: tir.Buffer) -> list[tir.Buffer]:
-        """Declare views of whole buffers with `shape`: outputs are write-only, inputs read-only."""
+    def views(
+        self, names: str, shape: Sequence[int], *buffers: tir.Buffer
+    ) -> list[tir.Buffer]:
+        """Declare views of whole buffers with `shape`: outputs are write-only, inputs
+        read-only.
+        """
         return [
             self.view(name, x, 0, shape, access="w" if x in self.outputs else "r")
             for name, x in zip(names.split(), buffers, strict=True)

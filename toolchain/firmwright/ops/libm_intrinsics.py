@@ -1,4 +1,6 @@
-"""float32 functions of C's math library, as accurate, as intrinsics; NaN outside the domain."""
+"""float32 functions of C's math library, as accurate, as intrinsics; NaN outside the
+domain.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,7 +14,9 @@ from firmwright.ir.tir.intrinsic import Intrinsic, inputs
 
 _COST = 40
 _RINT = "fabsf(x) < 8388608.0f ? copysignf(fabsf(x) + 8388608.0f - 8388608.0f, x) : x"
-"""rintf, which few cores have as an instruction: a sum of this size has no fractional bits."""
+"""rintf, which few cores have as an instruction: a sum of this size has no fractional
+bits.
+"""
 
 
 def _evaluate_in_double(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -41,7 +45,9 @@ class _LibmFunction(NamedTuple):
 _FUNCTIONS = (
     _LibmFunction("log_f32", "logf(x)", np.log, "The natural logarithm of x."),
     _LibmFunction("sqrt_f32", "sqrtf(x)", np.sqrt, "The square root of x."),
-    _LibmFunction("rsqrt_f32", "1.0f / sqrtf(x)", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)."),
+    _LibmFunction(
+        "rsqrt_f32", "1.0f / sqrtf(x)", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)."
+    ),
     _LibmFunction("sin_f32", "sinf(x)", np.sin, "The sine of x radians."),
     _LibmFunction("cos_f32", "cosf(x)", np.cos, "The cosine of x radians."),
     _LibmFunction("expm1_f32", "expm1f(x)", np.expm1, "e to the power of x, minus 1."),
@@ -50,23 +56,36 @@ _FUNCTIONS = (
     _LibmFunction("ceil_f32", "ceilf(x)", np.ceil, "The least integer >= x."),
     _LibmFunction("rint_f32", _RINT, np.rint, "The nearest integer, halves to even."),
     _LibmFunction("erf_f32", "erff(x)", erf, "The error function of x."),
-    _LibmFunction("log1p_f32", "log1pf(x)", np.log1p, "The natural logarithm of 1 + x."),
+    _LibmFunction(
+        "log1p_f32", "log1pf(x)", np.log1p, "The natural logarithm of 1 + x."
+    ),
     _LibmFunction("tan_f32", "tanf(x)", np.tan, "The tangent of x radians."),
     _LibmFunction("asin_f32", "asinf(x)", np.arcsin, "The arc sine of x."),
     _LibmFunction("acos_f32", "acosf(x)", np.arccos, "The arc cosine of x."),
     _LibmFunction("atan_f32", "atanf(x)", np.arctan, "The arc tangent of x."),
     _LibmFunction("sinh_f32", "sinhf(x)", np.sinh, "The hyperbolic sine of x."),
     _LibmFunction("cosh_f32", "coshf(x)", np.cosh, "The hyperbolic cosine of x."),
-    _LibmFunction("asinh_f32", "asinhf(x)", np.arcsinh, "The inverse hyperbolic sine of x."),
-    _LibmFunction("acosh_f32", "acoshf(x)", np.arccosh, "The inverse hyperbolic cosine of x."),
-    _LibmFunction("atanh_f32", "atanhf(x)", np.arctanh, "The inverse hyperbolic tangent of x."),
+    _LibmFunction(
+        "asinh_f32", "asinhf(x)", np.arcsinh, "The inverse hyperbolic sine of x."
+    ),
+    _LibmFunction(
+        "acosh_f32", "acoshf(x)", np.arccosh, "The inverse hyperbolic cosine of x."
+    ),
+    _LibmFunction(
+        "atanh_f32", "atanhf(x)", np.arctanh, "The inverse hyperbolic tangent of x."
+    ),
 )
 
 _OF_TWO = (
     _LibmFunction(
-        "atan2_f32", "atan2f(x, y)", np.arctan2, "The angle of the point (y, x), in radians."
+        "atan2_f32",
+        "atan2f(x, y)",
+        np.arctan2,
+        "The angle of the point (y, x), in radians.",
     ),
-    _LibmFunction("fmod_f32", "fmodf(x, y)", np.fmod, "The remainder of x / y with the sign of x."),
+    _LibmFunction(
+        "fmod_f32", "fmodf(x, y)", np.fmod, "The remainder of x / y with the sign of x."
+    ),
     _LibmFunction("pow_f32", "powf(x, y)", np.power, "x to the power of y."),
 )
 

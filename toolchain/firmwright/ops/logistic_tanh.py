@@ -1,8 +1,11 @@
 """logistic: y = 1 / (1 + e^-x), and tanh, computed as 2 logistic(2 x) - 1.
 
-int8: a table of 256 results, computed by LiteRT in float32 and by TFLM in fixed point with 4
-integer bits. int16, both profiles: |x| is scaled to steps of 1/12288, a table of logistic(i / 24)
-with 16 fraction bits is interpolated, and the sign is restored. float32: below -9, logistic is e^x.
+int8: a table of 256 results, computed by LiteRT in float32 and by TFLM in fixed point
+    with 4
+integer bits. int16, both profiles: |x| is scaled to steps of 1/12288, a table of
+    logistic(i / 24)
+with 16 fraction bits is interpolated, and the sign is restored. float32: below -9,
+    logistic is e^x.
 Semantics: TFLite's activations and its reference integer Logistic and Tanh.
 """
 
@@ -20,11 +23,22 @@ from firmwright.base.quant import (
 )
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, maximum, minimum, select
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    call_intrinsic,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ops import elementwise, fixed_point
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.lookup_tables import evaluate_int8_lut, lookup_int8, round_to_float32
+from firmwright.ops.lookup_tables import (
+    evaluate_int8_lut,
+    lookup_int8,
+    round_to_float32,
+)
 from firmwright.ops.opdef import OpDef
 from firmwright.ops.requantize import check_zero_points, per_tensor_quant
 
@@ -83,7 +97,9 @@ _INPUT_SCALE_LIMIT = 32767 / (3 << 12)
 
 
 def sigmoid_table() -> Array:
-    """Return logistic(i / 24) * 2^16 for i in [0, 255], with the last entry repeated."""
+    """Return logistic(i / 24) * 2^16 for i in [0, 255], with the last entry
+    repeated.
+    """
     exact = 65536 / (1 + np.exp(-np.arange(_LAST + 1) / 24))
     table = np.floor(exact + 0.5).astype(np.int64)
     table[list(_ROUNDED_UP)] += 1
@@ -107,7 +123,9 @@ _FUNCTIONS = {"logistic": _logistic_in_float32, "tanh": round_to_float32(np.tanh
 def _int8_in_fixed_point(call: OpCall, x: Array) -> Array:
     quant = per_tensor_quant(call.input(0))
     multiplier, left = quantize_multiplier(quant.scale * (1 << (31 - _INTEGER_BITS)))
-    radius = math.floor(((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left)
+    radius = math.floor(
+        ((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / 2.0**left
+    )
     offset = x.astype(np.int64) - quant.zero_point
     inside = np.abs(offset) < radius
     x = np.where(inside, offset, 0)
@@ -115,7 +133,10 @@ def _int8_in_fixed_point(call: OpCall, x: Array) -> Array:
     if call.op == "tanh":
         y = rounding_divide_by_pot(fixed_point.tanh(scaled, _INTEGER_BITS), 24)
     else:
-        y = rounding_divide_by_pot(fixed_point.logistic(scaled, _INTEGER_BITS), 23) - 128
+        y = (
+            rounding_divide_by_pot(fixed_point.logistic(scaled, _INTEGER_BITS), 23)
+            - 128
+        )
     ends = np.where(offset < 0, INT8.min, INT8.max)
     return np.where(inside, np.clip(y, INT8.min, INT8.max), ends).astype(np.int8)
 
@@ -123,7 +144,9 @@ def _int8_in_fixed_point(call: OpCall, x: Array) -> Array:
 def _check_int8(call: OpCall) -> None:
     quant = per_tensor_quant(call.output)
     if call.op == "logistic" and (quant.scale, quant.zero_point) != (1 / 256, -128):
-        raise NotSupportedError("an int8 result must have scale 1/256 and zero point -128")
+        raise NotSupportedError(
+            "an int8 result must have scale 1/256 and zero point -128"
+        )
 
 
 def _check_int16(call: OpCall) -> None:
@@ -166,7 +189,10 @@ def lookup_sigmoid_array(value: Array, is_tanh: bool) -> Array:
     entry, part = distance >> bits, distance & ((1 << bits) - 1)
     raised = (table[entry] << bits) + part * (table[entry + 1] - table[entry])
     if is_tanh:
-        y = np.where(value >= 0, raised - (1 << 23) + 128, (1 << 23) + 127 - raised) >> 8
+        y = (
+            np.where(value >= 0, raised - (1 << 23) + 128, (1 << 23) + 127 - raised)
+            >> 8
+        )
     else:
         raised = np.minimum(raised, INT16.max << 10)
         y = np.where(value >= 0, raised + 512, (1 << 25) + 511 - raised) >> 10
@@ -183,14 +209,17 @@ def _lower_int16(call: OpCall, b: Kernel) -> None:
 
 
 def lookup_sigmoid(b: Kernel, table: tir.Buffer, x: ArithExpr, tanh: bool) -> ArithExpr:
-    """Emit the kernel equivalent of `lookup_sigmoid_array`; `x` should be a variable."""
+    """Emit the kernel equivalent of `lookup_sigmoid_array`; `x` should be a
+    variable.
+    """
     bits = _fraction_bits(tanh)
     distance = b.let("distance", minimum(maximum(x, 0 - x), _LAST << bits))
     entry = b.let("entry", ((distance >> bits) & _LAST).cast(INDEX))
     low = b.let("low", b.load_i32(table, [entry]))
     raised = b.let(
         "raised",
-        low * (1 << bits) + (distance & ((1 << bits) - 1)) * (b.load_i32(table, [entry + 1]) - low),
+        low * (1 << bits)
+        + (distance & ((1 << bits) - 1)) * (b.load_i32(table, [entry + 1]) - low),
     )
     if tanh:
         return select(x >= 0, raised - ((1 << 23) - 128), (1 << 23) + 127 - raised) >> 8
@@ -210,7 +239,9 @@ def _lower_logistic(call: OpCall, b: Kernel) -> None:
     """Emit quotients with denominator 1 + e^-|x|, which never overflows."""
     with elementwise.loop_over_elements(b) as (values, store):
         x = b.let("x", values[0])
-        power = b.let("power", call_intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32))
+        power = b.let(
+            "power", call_intrinsic("exp_f32", [minimum(x, 0.0 - x)], FLOAT32)
+        )
         quotient = select(x < 0.0, power, 1.0) / (power + 1.0)
         store(select(x < _EXP_BELOW, power, quotient))
 

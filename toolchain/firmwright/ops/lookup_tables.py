@@ -1,11 +1,12 @@
 """Functions as lookup tables.
 
-byte_table looks up each int8 value in a table of 256 results (input 1), the first for -128. It
-replaces chains of real functions between two quantized tensors.
+byte_table looks up each int8 value in a table of 256 results (input 1), the first for
+-128. It replaces chains of real functions between two quantized tensors.
 
-An int16 function has a table of 513 entries with linear interpolation. Entry i is the function at
-the lowest input plus i steps of 128, corrected by half of the interpolation error in the middle of
-the step. Semantics: TFLite's LUTPopulate and LUTLookup for int16.
+An int16 function has a table of 513 entries with linear interpolation. Entry i is the
+function at the lowest input plus i steps of 128, corrected by half of the interpolation
+error in the middle of the step. Semantics: TFLite's LUTPopulate and LUTLookup for
+int16.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +31,14 @@ _UNROLL = (4, 3, 2)
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, table = call.input(0), call.constant(1)
-    if x.dtype != INT8 or table is None or (table.dtype, table.shape) != (INT8, (_ENTRIES,)):
-        raise NotSupportedError("a lookup table other than 256 constant int8 values for int8")
+    if (
+        x.dtype != INT8
+        or table is None
+        or (table.dtype, table.shape) != (INT8, (_ENTRIES,))
+    ):
+        raise NotSupportedError(
+            "a lookup table other than 256 constant int8 values for int8"
+        )
     return (TensorType(x.shape, INT8, call.output.quantization),)
 
 
@@ -59,7 +66,9 @@ def build_lut(
     outputs: RealRange,
     kind: type[np.floating] = np.float64,
 ) -> Array:
-    """Return the entries for real input and output ranges; every operation rounds to `kind`."""
+    """Return the entries for real input and output ranges; every operation rounds to
+    `kind`.
+    """
     low, high, lowest, highest = (kind(value) for value in (*inputs, *outputs))
     step = (high - low) / kind(_STEPS)
     scale = kind(1 << 16) / (highest - lowest)
@@ -88,8 +97,11 @@ def lookup_array(table: Array, x: Array) -> Array:
     return np.asarray(table[entry] + ((slope * part + _HALF) >> _STEP_BITS))
 
 
-def lookup(b: Builder, table: tir.Buffer, x: ArithExpr, *, slope_wraps: bool = False) -> ArithExpr:
-    """Emit a lookup of `x`, an int32 within the int16 range, and return the interpolated value.
+def lookup(
+    b: Builder, table: tir.Buffer, x: ArithExpr, *, slope_wraps: bool = False
+) -> ArithExpr:
+    """Emit a lookup of `x`, an int32 within the int16 range, and return the
+    interpolated value.
 
     LiteRT's slopes are int16: with `slope_wraps`, a slope of the table exceeds them.
     """
@@ -102,7 +114,8 @@ def lookup(b: Builder, table: tir.Buffer, x: ArithExpr, *, slope_wraps: bool = F
 
 
 def lookup_int8(
-    reference: Callable[[OpCall, Array], Array], check: Callable[[OpCall], None] = lambda call: None
+    reference: Callable[[OpCall, Array], Array],
+    check: Callable[[OpCall], None] = lambda call: None,
 ) -> elementwise.ElementwiseKernel:
     """Implement int8 as a table of the reference's results."""
 
@@ -119,10 +132,14 @@ def lookup_int8(
     return elementwise.ElementwiseKernel(reference, lower, check_all)
 
 
-def lookup_int8_float32(exact: Callable[[OpCall, Array], Array]) -> elementwise.ElementwiseKernel:
+def lookup_int8_float32(
+    exact: Callable[[OpCall, Array], Array],
+) -> elementwise.ElementwiseKernel:
     """Implement int8 as a table of `exact`, correctly rounded to float32."""
     return lookup_int8(
-        lambda call, x: evaluate_int8_lut(call, x, round_to_float32(partial(exact, call)))
+        lambda call, x: evaluate_int8_lut(
+            call, x, round_to_float32(partial(exact, call))
+        )
     )
 
 
@@ -147,18 +164,31 @@ def interpolate_int16(
             value = b.let("value", values[0].cast(INT32))
             store(lookup(b, lut, value, slope_wraps=slope_wraps).cast(INT16))
 
-    return elementwise.ElementwiseKernel(reference, lower, elementwise.check_symmetric_int16)
+    return elementwise.ElementwiseKernel(
+        reference, lower, elementwise.check_symmetric_int16
+    )
 
 
-def evaluate_int8_lut(call: OpCall, x: Array, function: Callable[[Array], Array]) -> Array:
-    """Evaluate a float32 `function` on int8 values as LiteRT does when it generates tables."""
+def evaluate_int8_lut(
+    call: OpCall, x: Array, function: Callable[[Array], Array]
+) -> Array:
+    """Evaluate a float32 `function` on int8 values as LiteRT does when it generates
+    tables.
+    """
     kind, quant = call.output.dtype, per_tensor_quant(call.output)
     inverse = np.float32(1) / np.float32(quant.scale)
-    steps = (x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point).astype(np.float32)
+    steps = (x.astype(np.int64) - per_tensor_quant(call.input(0)).zero_point).astype(
+        np.float32
+    )
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        scaled = function(np.float32(per_tensor_quant(call.input(0)).scale) * steps) * inverse
+        scaled = (
+            function(np.float32(per_tensor_quant(call.input(0)).scale) * steps)
+            * inverse
+        )
     whole = np.copysign(np.floor(np.abs(scaled.astype(np.float64)) + 0.5), scaled)
-    shifted = (whole.astype(np.float32) + np.float32(quant.zero_point)).astype(np.float64)
+    shifted = (whole.astype(np.float32) + np.float32(quant.zero_point)).astype(
+        np.float64
+    )
     return np.clip(shifted, kind.min, kind.max).astype(kind.np)
 
 

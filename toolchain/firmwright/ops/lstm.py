@@ -1,18 +1,18 @@
 """lstm: a long short-term memory layer over all time steps of its input.
 
-Inputs: x [batch, time, inputs] (`time_major`: [time, batch, inputs]); weights [units, inputs],
-recurrent weights [units, units] and bias of each gate (input, forget, cell, output); and the state:
-hidden values and cells [batch, units]. Outputs: all hidden values and the final state. `cell_clip`
-bounds the magnitude of cells; 0 means no bound.
+Inputs: x [batch, time, inputs] (`time_major`: [time, batch, inputs]); weights [units,
+inputs], recurrent weights [units, units] and bias of each gate (input, forget, cell,
+output); and the state: hidden values and cells [batch, units]. Outputs: all hidden
+values and the final state. `cell_clip` bounds the magnitude of cells; 0 means no bound.
 
     gate = W x + bias + R hidden;  i, f, o = logistic(gate), g = tanh(gate)
     cell = f cell + i g;           hidden = o tanh(cell)
 
-int8 with int16 cells: both products of a gate are requantized to int16 with 3 integer bits and
-added with saturation. LiteRT computes logistic and tanh in fixed point (fixed_point.py) and rounds
-16-bit products once; TFLM uses its table (logistic_tanh.py) and rounds twice. int16 layers are
-TFLM's in both profiles, with 64-bit sums as in int16x8.py.
-Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
+int8 with int16 cells: both products of a gate are requantized to int16 with 3 integer
+bits and added with saturation. LiteRT computes logistic and tanh in fixed point
+(fixed_point.py) and rounds 16-bit products once; TFLM uses its table (logistic_tanh.py)
+and rounds twice. int16 layers are TFLM's in both profiles, with 64-bit sums as in
+int16x8.py. Semantics: TFLite's and TFLM's UnidirectionalSequenceLSTM.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,18 @@ from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ir.tir.builder import ArithExpr, as_expr, immediate, maximum, minimum
 from firmwright.ir.tir.builder import call_intrinsic as intrinsic
 from firmwright.ops.fixed_point import sigmoid16
-from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
+from firmwright.ops.int16x8 import (
+    reduce_multiplier,
+    requantize_int64,
+    requantize_int64_array,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.libm_intrinsics import libm_function
-from firmwright.ops.logistic_tanh import lookup_sigmoid, lookup_sigmoid_array, sigmoid_table
+from firmwright.ops.logistic_tanh import (
+    lookup_sigmoid,
+    lookup_sigmoid_array,
+    sigmoid_table,
+)
 from firmwright.ops.lstm_layer import (
     BIAS,
     CELL_STATE,
@@ -70,13 +78,17 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         hidden_steps.append(hidden)
     y = np.stack(hidden_steps, axis=0 if time_major else 1)
     kinds = (kind.dtype.np for kind in call.outputs)
-    return tuple(a.astype(kind) for a, kind in zip((y, hidden, cells), kinds, strict=True))
+    return tuple(
+        a.astype(kind) for a, kind in zip((y, hidden, cells), kinds, strict=True)
+    )
 
 
 def _float_step(
     call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
 ) -> tuple[Array, Array]:
-    gates = [x @ weights[k].T + weights[k + 8] + hidden @ weights[k + 4].T for k in range(4)]
+    gates = [
+        x @ weights[k].T + weights[k + 8] + hidden @ weights[k + 4].T for k in range(4)
+    ]
     i, f, o = (1 / (1 + np.exp(-gates[k])) for k in (0, 1, 3))
     cells = f * cells + i * np.tanh(gates[_CELL_GATE])
     limit = cell_clip(call)
@@ -87,7 +99,9 @@ def _float_step(
 def _integer_step(
     call: OpCall, x: Array, weights: Sequence[Array], hidden: Array, cells: Array
 ) -> tuple[Array, Array]:
-    x_zero, zero = (per_tensor_quant(call.input(index)).zero_point for index in (0, HIDDEN_STATE))
+    x_zero, zero = (
+        per_tensor_quant(call.input(index)).zero_point for index in (0, HIDDEN_STATE)
+    )
     gates: list[Array] = []
     for k in range(len(GATES)):
         input_factor, recurrent = gate_factors(call, k)
@@ -96,13 +110,17 @@ def _integer_step(
         second = _requantize_sum(call, (hidden - zero) @ weights[k + 4].T, recurrent)
         second = _saturated(second) if uses_tflm_arithmetic(call) else second
         gates.append(_saturated(first + second))
-    i, f, g, o = (_activate(call, v, _GATE_BITS, k == _CELL_GATE) for k, v in enumerate(gates))
+    i, f, g, o = (
+        _activate(call, v, _GATE_BITS, k == _CELL_GATE) for k, v in enumerate(gates)
+    )
     retained = _saturated(_shift_right(call, f * cells, 15))
     added = _saturated(_shift_right(call, i * g, 15 + cell_bits(call)))
     cells = _saturated(retained + added)
     limit = cell_clip(call)
     cells = np.clip(cells, -limit, limit) if limit else cells
-    total = _scaled(o * _activate(call, cells, cell_bits(call), True), hidden_factor(call))
+    total = _scaled(
+        o * _activate(call, cells, cell_bits(call), True), hidden_factor(call)
+    )
     kind = call.output.dtype
     return np.clip(total + zero, kind.min, kind.max), cells
 
@@ -158,7 +176,9 @@ def copy_state(call: OpCall, b: Kernel) -> None:
             b.store(target, [n, u], b.load(b.input(source), [n, u]))
 
 
-def finish_float(call: OpCall, b: Kernel, sums: tir.Buffer, state: Index, y: Index) -> None:
+def finish_float(
+    call: OpCall, b: Kernel, sums: tir.Buffer, state: Index, y: Index
+) -> None:
     limit = cell_clip(call)
     i, f, g, o = (
         _tanh(b.load(sums, [k])) if k == _CELL_GATE else _logistic(b.load(sums, [k]))
@@ -173,7 +193,9 @@ def finish_float(call: OpCall, b: Kernel, sums: tir.Buffer, state: Index, y: Ind
 
 
 def _sum_dtype(call: OpCall) -> DType:
-    """Return the type of sums; int16 layers use int64 unless int32 provably suffices."""
+    """Return the type of sums; int16 layers use int64 unless int32 provably
+    suffices.
+    """
     kind = call.input(0).dtype
     if kind != INT16:
         return FLOAT32 if kind == FLOAT32 else INT32
@@ -202,11 +224,14 @@ class UnitBuilder:
         """Return a gate's product with x in int16 steps."""
         return _saturate(self._requantize_sum(acc, gate_factors(self.call, gate)[0]))
 
-    def gate_steps(self, acc: ArithExpr, gate: int, input_steps: ArithExpr) -> ArithExpr:
+    def gate_steps(
+        self, acc: ArithExpr, gate: int, input_steps: ArithExpr
+    ) -> ArithExpr:
         """Return a gate's sum; `acc` is its product with the hidden values."""
         other = self._requantize_sum(acc, gate_factors(self.call, gate)[1])
         return _saturate(
-            input_steps + (_saturate(other) if uses_tflm_arithmetic(self.call) else other)
+            input_steps
+            + (_saturate(other) if uses_tflm_arithmetic(self.call) else other)
         )
 
     def finish(self, steps: Index, state: Index, y: Index) -> None:
@@ -215,10 +240,16 @@ class UnitBuilder:
         gates = []
         for gate, value in enumerate(steps):
             total = b.let(f"{GATES[gate]}_sum", value)
-            gates.append(b.let(GATES[gate], self._activate(total, _GATE_BITS, gate == _CELL_GATE)))
+            gates.append(
+                b.let(
+                    GATES[gate], self._activate(total, _GATE_BITS, gate == _CELL_GATE)
+                )
+            )
         i, f, g, o = gates
         retained = self._shift_right(f * b.load_i32(b.outputs[2], state), 15)
-        cell = _saturate(_saturate(retained) + _saturate(self._shift_right(i * g, 15 + bits)))
+        cell = _saturate(
+            _saturate(retained) + _saturate(self._shift_right(i * g, 15 + bits))
+        )
         limit = int(cell_clip(call))
         if limit:
             cell = minimum(maximum(cell, -limit), limit)
@@ -232,7 +263,8 @@ class UnitBuilder:
     def _requantize_sum(self, acc: ArithExpr, factor: tuple[int, int]) -> ArithExpr:
         if self.call.input(0).dtype == INT16:
             return requantize_int64(
-                acc, *(ArithExpr(immediate(v, INT32)) for v in reduce_multiplier(*factor))
+                acc,
+                *(ArithExpr(immediate(v, INT32)) for v in reduce_multiplier(*factor)),
             )
         return intrinsic("requantize_twice", [acc, *factor], INT32)
 
@@ -279,17 +311,24 @@ class UnitLoops(UnitBuilder):
         if self.is_real:
             finish_float(call, b, sums, [n, u], [*at, u])
         else:
-            steps = [self.gate_steps(b.load(sums, [k]), k, part) for k, part in enumerate(parts)]
+            steps = [
+                self.gate_steps(b.load(sums, [k]), k, part)
+                for k, part in enumerate(parts)
+            ]
             self.finish(steps, [n, u], [*at, u])
 
     def accumulate(
         self, sums: tir.Buffer, x: tir.Buffer, at: Index, first: int, u: ArithExpr
     ) -> None:
-        """Add the products of row `at` of `x` with the weights, which begin at input `first`."""
+        """Add the products of row `at` of `x` with the weights, which begin at input
+        `first`.
+        """
         b = self.b
         weights = [b.input(first + gate) for gate in range(len(GATES))]
         with b.for_("i", x.shape[-1]) as i:
-            self.add_products(sums, b.load(x, [*at, i]), [b.load(w, [u, i]) for w in weights])
+            self.add_products(
+                sums, b.load(x, [*at, i]), [b.load(w, [u, i]) for w in weights]
+            )
 
     def add_products(self, sums: tir.Buffer, item: ArithExpr, weights: Index) -> None:
         b, narrow = self.b, FLOAT32 if self.is_real else INT32
@@ -316,7 +355,9 @@ _tanh = libm_function("tanh")
 
 
 def _logistic(x: ArithExpr) -> ArithExpr:
-    return ArithExpr(as_expr(1.0, FLOAT32)) / (intrinsic("exp_f32", [x * -1.0], FLOAT32) + 1.0)
+    return ArithExpr(as_expr(1.0, FLOAT32)) / (
+        intrinsic("exp_f32", [x * -1.0], FLOAT32) + 1.0
+    )
 
 
 OPDEF = OpDef(

@@ -27,7 +27,8 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         (INT16, INT16, INT16),
     ):
         raise NotSupportedError(
-            f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and {cells.dtype.name}"
+            f"an LSTM of {x.dtype.name} with state of {hidden.dtype.name} and "
+            f"{cells.dtype.name}"
         )
     if len(x.shape) != 3 or len(hidden.shape) != 2:
         raise NotSupportedError(f"an LSTM over input of shape {list(x.shape)}")
@@ -36,20 +37,36 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     for gate in range(len(GATES)):
         _check_gate(call, gate, inputs, units)
     if {hidden.shape, cells.shape} != {(batch, units)}:
-        raise NotSupportedError(f"state of shapes {list(hidden.shape)}, {list(cells.shape)}")
+        raise NotSupportedError(
+            f"state of shapes {list(hidden.shape)}, {list(cells.shape)}"
+        )
     if x.dtype != FLOAT32:
         _check_quantized(call)
     y = TensorType((*x.shape[:2], units), x.dtype, call.output.quantization)
-    return (y, *(TensorType(kind.shape, kind.dtype, kind.quantization) for kind in (hidden, cells)))
+    return (
+        y,
+        *(
+            TensorType(kind.shape, kind.dtype, kind.quantization)
+            for kind in (hidden, cells)
+        ),
+    )
 
 
 def _check_gate(call: OpCall, gate: int, inputs: int, units: int) -> None:
-    shapes = {INPUT_WEIGHTS: (units, inputs), RECURRENT_WEIGHTS: (units, units), BIAS: (units,)}
+    shapes = {
+        INPUT_WEIGHTS: (units, inputs),
+        RECURRENT_WEIGHTS: (units, units),
+        BIAS: (units,),
+    }
     for first, shape in shapes.items():
         constant = call.constant(first + gate)
         if constant is None or constant.shape != shape:
-            raise NotSupportedError(f"weights or biases not constant of shape {list(shape)}")
-        weights, bias = (INT8, FLOAT32) if call.op != "lstm" else _CONSTANTS[call.input(0).dtype]
+            raise NotSupportedError(
+                f"weights or biases not constant of shape {list(shape)}"
+            )
+        weights, bias = (
+            (INT8, FLOAT32) if call.op != "lstm" else _CONSTANTS[call.input(0).dtype]
+        )
         if constant.dtype != (bias if first == BIAS else weights):
             raise NotSupportedError(f"weights or biases of {constant.dtype.name}")
         if (
@@ -69,7 +86,9 @@ def _check_quantized(call: OpCall) -> None:
         check_zero_points(call.input(0), call.output)
     mantissa, exponent = math.frexp(cells.scale)
     if mantissa != 0.5 or cells.zero_point or not -12 <= exponent - 1 <= -10:
-        raise NotSupportedError(f"a cell scale of {cells.scale}, not 2^-12, 2^-11 or 2^-10")
+        raise NotSupportedError(
+            f"a cell scale of {cells.scale}, not 2^-12, 2^-11 or 2^-10"
+        )
 
 
 def batch_time_inputs(call: OpCall) -> tuple[int, int, int]:
@@ -98,10 +117,16 @@ def cell_clip(call: OpCall) -> float:
 
 
 def gate_factors(call: OpCall, gate: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return (multiplier, shift) of a gate's products with x and with the hidden values."""
+    """Return (multiplier, shift) of a gate's products with x and with the hidden
+    values.
+    """
     positions = (0, HIDDEN_STATE, INPUT_WEIGHTS + gate, RECURRENT_WEIGHTS + gate)
-    x, hidden, w, r = (per_tensor_quant(call.input(position)).scale for position in positions)
-    return quantize_multiplier(x * w / GATE_SCALE), quantize_multiplier(hidden * r / GATE_SCALE)
+    x, hidden, w, r = (
+        per_tensor_quant(call.input(position)).scale for position in positions
+    )
+    return quantize_multiplier(x * w / GATE_SCALE), quantize_multiplier(
+        hidden * r / GATE_SCALE
+    )
 
 
 def uses_tflm_arithmetic(call: OpCall) -> bool:
@@ -110,7 +135,9 @@ def uses_tflm_arithmetic(call: OpCall) -> bool:
 
 
 def hidden_factor(call: OpCall) -> tuple[int, int]:
-    return quantize_multiplier(2.0**-30 / per_tensor_quant(call.input(HIDDEN_STATE)).scale)
+    return quantize_multiplier(
+        2.0**-30 / per_tensor_quant(call.input(HIDDEN_STATE)).scale
+    )
 
 
 def weights_at(call: OpCall, index: int) -> Array:
@@ -120,7 +147,9 @@ def weights_at(call: OpCall, index: int) -> Array:
 
 
 def folded_biases(call: OpCall, gate: int) -> tuple[Array, Array]:
-    """Return the biases of both products of a gate [units], with zero points folded in."""
+    """Return the biases of both products of a gate [units], with zero points folded
+    in.
+    """
     correction, recurrent = (
         -per_tensor_quant(call.input(index)).zero_point
         * weights_at(call, weights + gate).sum(axis=1)

@@ -1,11 +1,13 @@
 """local_response_normalization and l2_normalization along the last axis.
 
-    local: y = x (bias + alpha * sum of squares of x at c - radius .. c + radius - 1)^-beta
+    local: y = x (bias + alpha * sum of squares of x at c - radius .. c + radius -
+        1)^-beta
     l2: y = x / the root of the sum of squares; floats divide by at least 10^-6.
 
-int8 l2_normalization: a fixed-point inverse root (five Newton steps) requantizes each value,
-rounding twice, to scale 1/128. With `unsigned`, the factor 128 is applied before the first step.
-Semantics: TFLite's reference LocalResponseNormalization and L2Normalization.
+int8 l2_normalization: a fixed-point inverse root (five Newton steps) requantizes each
+value, rounding twice, to scale 1/128. With `unsigned`, the factor 128 is applied before
+the first step. Semantics: TFLite's reference LocalResponseNormalization and
+L2Normalization.
 """
 
 from collections.abc import Sequence
@@ -43,7 +45,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, radius = arrays[0].astype(np.float64), attrs.radius
     bias, alpha, beta = attrs.bias, attrs.alpha, attrs.beta
     depth = x.shape[-1]
-    windows = (x[..., max(c - radius, 0) : min(c + radius, depth)] for c in range(depth))
+    windows = (
+        x[..., max(c - radius, 0) : min(c + radius, depth)] for c in range(depth)
+    )
     sums = np.stack([(window**2).sum(axis=-1) for window in windows], axis=-1)
     with np.errstate(all="ignore"):
         return ((x * (bias + alpha * sums) ** -beta).astype(np.float32),)
@@ -60,7 +64,9 @@ def lower(call: OpCall, b: Kernel) -> None:
         with b.for_("k", min(2 * radius, depth + radius)) as k:
             channel = b.let("at", c + k - radius)
             with b.if_(channel >= 0), b.if_(channel < depth):
-                clamped = b.let("place", minimum(maximum(channel, 0), depth - 1).cast(INDEX))
+                clamped = b.let(
+                    "place", minimum(maximum(channel, 0), depth - 1).cast(INDEX)
+                )
                 item = b.let("item", b.load(x, [row, clamped]))
                 squares.add(item * item)
         total = squares.value * alpha + bias
@@ -89,7 +95,9 @@ def _infer_l2(call: OpCall) -> tuple[TensorType, ...]:
         per_tensor_quant(x)
         quant = per_tensor_quant(y)
         if (quant.scale, quant.zero_point) != (1 / 128, 0):
-            raise NotSupportedError("an int8 result must have scale 1/128 and zero point 0")
+            raise NotSupportedError(
+                "an int8 result must have scale 1/128 and zero point 0"
+            )
         if x.shape[-1] > _MOST_ELEMENTS:
             raise NotSupportedError(f"a sum of more than {_MOST_ELEMENTS} int8 squares")
     return (TensorType(x.shape, x.dtype, y.quantization),)
@@ -99,7 +107,9 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     if call.input(0).dtype == FLOAT32:
         values = arrays[0].astype(np.float64)
         length = np.sqrt((values * values).sum(axis=-1, keepdims=True))
-        return ((values / np.maximum(length, np.float32(_LEAST_LENGTH))).astype(np.float32),)
+        return (
+            (values / np.maximum(length, np.float32(_LEAST_LENGTH))).astype(np.float32),
+        )
     x = arrays[0].astype(np.int64) - per_tensor_quant(call.input(0)).zero_point
     squares = (x * x).sum(axis=-1, keepdims=True)
     shift = inverse_root_shift(squares).astype(np.int64)
@@ -107,7 +117,9 @@ def _reference_l2(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         x = x << _OUTPUT_BITS
     else:
         shift = shift + _OUTPUT_BITS
-    y = multiply_by_quantized_multiplier(x, inverse_root(squares), shift, Rounding.TWICE)
+    y = multiply_by_quantized_multiplier(
+        x, inverse_root(squares), shift, Rounding.TWICE
+    )
     return (np.clip(y, INT8.min, INT8.max).astype(np.int8),)
 
 
@@ -122,7 +134,9 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
         def value(i: ArithExpr) -> ArithExpr:
             item = b.load(x, [row, i])
             return (
-                item if is_float else item.cast(INT32) - per_tensor_quant(call.input(0)).zero_point
+                item
+                if is_float
+                else item.cast(INT32) - per_tensor_quant(call.input(0)).zero_point
             )
 
         with b.for_("i", depth) as i:
@@ -138,7 +152,9 @@ def _lower_l2(call: OpCall, b: Kernel) -> None:
         factor = b.let("factor", intrinsic("inverse_root", [total], INT32))
         shift = b.let("shift", intrinsic("inverse_root_shift", [total], INT32) + after)
         with b.for_("i", depth) as i:
-            scaled = intrinsic("requantize_twice", [value(i) << before, factor, shift], INT32)
+            scaled = intrinsic(
+                "requantize_twice", [value(i) << before, factor, shift], INT32
+            )
             b.store(y, [row, i], clamp(scaled, INT8.min, INT8.max, INT8))
 
 

@@ -1,9 +1,9 @@
 """one_hot and reverse_sequence.
 
-Along `axis`, one_hot holds input 1 at the index and input 2 elsewhere; an index outside the depth
-gives input 2 only. reverse_sequence reverses the first elements along `seq_dim`; input 1 holds
-their number for each index of `batch_dim`, clamped to the axis length.
-Semantics: TFLite's reference operators of these names.
+Along `axis`, one_hot holds input 1 at the index and input 2 elsewhere; an index outside
+the depth gives input 2 only. reverse_sequence reverses the first elements along
+`seq_dim`; input 1 holds their number for each index of `batch_dim`, clamped to the axis
+length. Semantics: TFLite's reference operators of these names.
 """
 
 import math
@@ -25,7 +25,9 @@ from firmwright.ops.strided_copy import DTYPES
 def check_data_and_indices(call: OpCall, data: int = 0, indices: int = 1) -> None:
     x, index_type = call.input(data), call.input(indices)
     if x.dtype not in DTYPES or call.output.dtype != x.dtype:
-        raise NotSupportedError(f"{call.op} of {x.dtype.name} giving {call.output.dtype.name}")
+        raise NotSupportedError(
+            f"{call.op} of {x.dtype.name} giving {call.output.dtype.name}"
+        )
     if index_type.dtype not in (INT32, INT64):
         raise NotSupportedError(f"indices of {index_type.dtype.name}")
 
@@ -41,7 +43,9 @@ def _hot_infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("on and off values that are not scalars")
     shape, axis, depth = call.input(0).shape, attrs.axis, attrs.depth
     if depth < 1 or call.input(2).dtype != call.input(1).dtype:
-        raise NotSupportedError(f"a depth of {depth}, or on and off values of different types")
+        raise NotSupportedError(
+            f"a depth of {depth}, or on and off values of different types"
+        )
     shape = (*shape[:axis], depth, *shape[axis:])
     return (TensorType(shape, call.output.dtype, call.output.quantization),)
 
@@ -64,7 +68,11 @@ def _hot_lower(call: OpCall, b: Kernel) -> None:
     on = b.view("on", b.input(1), 0, (1,))
     off = b.view("off", b.input(2), 0, (1,))
     y = b.view("out", b.y, 0, (before, depth, after), access="w")
-    with b.for_("outer", before) as outer, b.for_("k", depth) as k, b.for_("inner", after) as inner:
+    with (
+        b.for_("outer", before) as outer,
+        b.for_("k", depth) as k,
+        b.for_("inner", after) as inner,
+    ):
         is_hot = b.load(indices, [outer, inner]).cast(INDEX).equal(k)
         b.store(y, [outer, k, inner], select(is_hot, b.load(on, [0]), b.load(off, [0])))
 
@@ -96,9 +104,13 @@ def _sequence_lower(call: OpCall, b: Kernel) -> None:
     batch, axis = attrs.batch_dim, attrs.seq_dim
     with b.loops("i", shape) as index:
         length = b.let("length", b.load(b.input(1), [index[batch]]).cast(INDEX))
-        reversed_index = select(index[axis] < length, length - 1 - index[axis], index[axis])
+        reversed_index = select(
+            index[axis] < length, length - 1 - index[axis], index[axis]
+        )
         source = b.let("source", clamp_index(reversed_index, shape[axis]))
-        b.store(b.y, index, b.load(b.input(0), [*index[:axis], source, *index[axis + 1 :]]))
+        b.store(
+            b.y, index, b.load(b.input(0), [*index[:axis], source, *index[axis + 1 :]])
+        )
 
 
 OPDEFS: tuple[OpDef, ...] = (

@@ -1,4 +1,6 @@
-"""The definition of an operator (one module each in this package), and how it reads rows."""
+"""The definition of an operator (one module each in this package), and how it reads
+rows.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,20 @@ from firmwright.ir.tir.builder import Builder
 from firmwright.ops.kernel import Kernel
 
 DefinedIn: TypeAlias = Literal["both", "each", "litert", "tflm", "neither"]
-"""The profiles of TFLite with an operator: both, with one result or each with its own."""
+"""The profiles of TFLite with an operator: both, with one result or each with its
+own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RowWindow:
-    """The input rows (axis 1 of 4) on which one output row depends, the same for every input.
+    """The input rows (axis 1 of 4) on which one output row depends, the same for every
+    input.
 
-    Output row r reads `window_height` input rows from `stride * r - pad_before`. Rows outside the
-    input read as `pad_value`; None if the operator never reads them or treats them differently.
-    `whole_inputs`, such as per-channel factors, are read completely.
+    Output row r reads `window_height` input rows from `stride * r - pad_before`. Rows
+    outside the input read as `pad_value`; None if the operator never reads them or
+    treats them differently. `whole_inputs`, such as per-channel factors, are read
+    completely.
     """
 
     window_height: int = 1
@@ -45,8 +51,9 @@ class RowWindow:
 class RowReduction:
     """A reduction over all rows, computed one row at a time.
 
-    `accumulate(call, b, x, acc)` adds rows `x` of shape (1, rows, W, C) to `acc`, which has `count`
-    elements of `dtype`, initially zero. `finish(call, b, acc, y)` computes the output from `acc`.
+    `accumulate(call, b, x, acc)` adds rows `x` of shape (1, rows, W, C) to `acc`, which
+    has `count` elements of `dtype`, initially zero. `finish(call, b, acc, y)` computes
+    the output from `acc`.
     """
 
     dtype: DType
@@ -59,8 +66,8 @@ class RowReduction:
 class Subviews:
     """A data movement without a copy: tensors that are slices of one larger tensor.
 
-    `of` is "input" if the outputs are slices of the first input, and "output" if the inputs are
-    slices of the output. `offsets` are the element offsets of the slices.
+    `of` is "input" if the outputs are slices of the first input, and "output" if the
+    inputs are slices of the output. `offsets` are the element offsets of the slices.
     """
 
     of: Literal["input", "output"]
@@ -72,13 +79,14 @@ class OpDef:
     """One operator: type inference, numpy reference and default lowering.
 
     `lower` receives a kernel with its parameters declared. `is_view` is set if the
-    output has the bytes of the input; `subviews` describes a call that needs no copy. `row_access`
-    describes row-by-row computation; None means that it is impossible. `restrictions` lists
-    unsupported uses; `inputs` are names, with `?` if one may be absent and `...` if it repeats.
-    `is_audio_front_end` marks steps with which models take sound instead of features, and
-    `calls_float_functions` operators of extensions whose loops call exp, floor and the like, which
-    schedules of FPUs compute in line. `is_precompiled` marks parts of a model that another compiler
-    has translated, so that the file differs from the source of the model.
+    output has the bytes of the input; `subviews` describes a call that needs no copy.
+    `row_access` describes row-by-row computation; None means that it is impossible.
+    `restrictions` lists unsupported uses; `inputs` are names, with `?` if one may be
+    absent and `...` if it repeats. `is_audio_front_end` marks steps with which models
+    take sound instead of features, and `calls_float_functions` operators of extensions
+    whose loops call exp, floor and the like, which schedules of FPUs compute in line.
+    `is_precompiled` marks parts of a model that another compiler has translated, so
+    that the file differs from the source of the model.
     """
 
     name: str
@@ -99,7 +107,9 @@ class OpDef:
 
     @property
     def profiles(self) -> tuple[NumericsProfile, ...]:
-        return tuple(p for p in ("litert", "tflm") if self.numerics in ("both", "each", p))
+        return tuple(
+            p for p in ("litert", "tflm") if self.numerics in ("both", "each", p)
+        )
 
 
 OpTable: TypeAlias = Mapping[str, OpDef]

@@ -1,7 +1,9 @@
-"""pad: the input with a constant margin; `paddings` holds (before, after) for each axis.
+"""pad: the input with a constant margin; `paddings` holds (before, after) for each
+axis.
 
-The margin holds the stored value of input 1 if present, otherwise the output's zero point, or 0 for
-floats. Stored values are copied unchanged. Semantics: TFLite's reference Pad and PadV2.
+The margin holds the stored value of input 1 if present, otherwise the output's zero
+point, or 0 for floats. Stored values are copied unchanged. Semantics: TFLite's
+reference Pad and PadV2.
 """
 
 from collections.abc import Sequence
@@ -42,7 +44,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if call.has_input(1):
         constant = call.constant(1)
         if constant is None or constant.dtype != x.dtype or constant.array().size != 1:
-            raise NotSupportedError(f"a pad value that is not one constant {x.dtype.name}")
+            raise NotSupportedError(
+                f"a pad value that is not one constant {x.dtype.name}"
+            )
     if y.quantization is not None and len(y.quantization.scales) != 1:
         raise NotSupportedError("an output quantized per channel")
     shape = tuple(
@@ -68,7 +72,9 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _merged_axes(call: OpCall) -> tuple[list[int], list[int], list[int]]:
-    """Merge axes with following ones that have no margin; return shapes and leading margins."""
+    """Merge axes with following ones that have no margin; return shapes and leading
+    margins.
+    """
     x_shape: list[int] = []
     y_shape: list[int] = []
     before: list[int] = []

@@ -1,8 +1,11 @@
 """max_pool2d, average_pool2d and l2_pool2d (the root of the mean square, float only).
 
-Attributes: `size`, `stride` (vertical, horizontal), `padding` (top, bottom, left, right),
-`activation`. Taps outside the input are ignored. Input and output of a quantized pool share scale
-and zero point; the mean of raw integers rounds half away from zero. Both profiles agree.
+Attributes: `size`, `stride` (vertical, horizontal), `padding` (top, bottom, left,
+    right),
+`activation`. Taps outside the input are ignored. Input and output of a quantized pool
+    share scale
+and zero point; the mean of raw integers rounds half away from zero. Both profiles
+    agree.
 Semantics: TFLite's reference pooling.
 """
 
@@ -14,7 +17,11 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.layers import ActivationAttrs, AveragePoolAttrs, PoolAttrs
+from firmwright.ir.graph.attributes.layers import (
+    ActivationAttrs,
+    AveragePoolAttrs,
+    PoolAttrs,
+)
 from firmwright.ir.tir import builder
 from firmwright.ir.tir.builder import ArithExpr, Builder, ExprLike
 from firmwright.ops import conv_window, requantize
@@ -37,9 +44,14 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if x.dtype not in (INT8, INT16, FLOAT32):
         raise NotSupportedError(f"a pool of {x.dtype.name}")
     if x.dtype != FLOAT32:
-        x_quant, y_quant = requantize.per_tensor_quant(x), requantize.per_tensor_quant(call.output)
+        x_quant, y_quant = (
+            requantize.per_tensor_quant(x),
+            requantize.per_tensor_quant(call.output),
+        )
         if (x_quant.scale, x_quant.zero_point) != (y_quant.scale, y_quant.zero_point):
-            raise NotSupportedError("a pool with different quantization of input and output")
+            raise NotSupportedError(
+                "a pool with different quantization of input and output"
+            )
     window = pool_window(call)
     conv_window.check_window(window)
     rows, cols = window.size
@@ -57,7 +69,9 @@ def lower_pool(
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     finish: Callable[[conv_window.OutputPosition, ArithExpr], ArithExpr],
 ) -> None:
-    """Emit for each output: acc = start; acc = step(acc, x) for each tap; y = finish(acc)."""
+    """Emit for each output: acc = start; acc = step(acc, x) for each tap; y =
+    finish(acc).
+    """
     dtype: DType = FLOAT32 if call.input(0).dtype == FLOAT32 else INT32
     window = pool_window(call)
     positions = conv_window.output_positions(b, call.output.shape)
@@ -65,15 +79,21 @@ def lower_pool(
         acc = b.register("acc", dtype, start if dtype == FLOAT32 else int(start))
         with window.taps(b, at) as (_ky, _kx, iy, ix):
             acc.set(step(acc.value, b.load(b.input(0), [at.n, iy, ix, c]).cast(dtype)))
-        b.store(b.y, [at.n, at.oy, at.ox, c], narrow_to_output(call, finish(at, acc.value)))
+        b.store(
+            b.y, [at.n, at.oy, at.ox, c], narrow_to_output(call, finish(at, acc.value))
+        )
 
 
-def narrow_to_output(call: OpCall, value: requantize.ArrayOrExpr) -> requantize.ArrayOrExpr:
+def narrow_to_output(
+    call: OpCall, value: requantize.ArrayOrExpr
+) -> requantize.ArrayOrExpr:
     """Clamp wide values, arrays or expressions, to the activation and convert them."""
     activation, y = call.attributes(ActivationAttrs).activation, call.output
     if y.dtype == FLOAT32:
         return requantize.apply_activation(value, activation)
-    return requantize.clamp(value, *requantize.quantized_activation_range(activation, y), y.dtype)
+    return requantize.clamp(
+        value, *requantize.quantized_activation_range(activation, y), y.dtype
+    )
 
 
 def _lowest(call: OpCall) -> float:
@@ -110,7 +130,9 @@ def window_sums(x: Array, window: conv_window.ConvWindow) -> Array:
 
 
 def _average_row_access(call: OpCall) -> RowWindow | RowReduction | None:
-    """Return the row window of an unpadded call, or the row reduction of a global pool."""
+    """Return the row window of an unpadded call, or the row reduction of a global
+    pool.
+    """
     window = pool_window(call)
     if any(window.padding[:2]):
         return None
@@ -124,7 +146,11 @@ def _average_row_access(call: OpCall) -> RowWindow | RowReduction | None:
 def _finish_average(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
     taps = ArithExpr(builder.as_expr(call.input(0).shape[1] * call.input(0).shape[2]))
     with b.for_("c", call.output.shape[3]) as c:
-        b.store(y, [0, 0, 0, c], narrow_to_output(call, stored_mean(call, b.load(acc, [c]), taps)))
+        b.store(
+            y,
+            [0, 0, 0, c],
+            narrow_to_output(call, stored_mean(call, b.load(acc, [c]), taps)),
+        )
 
 
 def _lower_average(call: OpCall, b: Kernel) -> None:
@@ -137,11 +163,15 @@ def _lower_average(call: OpCall, b: Kernel) -> None:
 
 
 def stored_mean(call: OpCall, total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
-    """Return the mean of stored values; with `unsigned`, of values 128 higher, then lowered."""
+    """Return the mean of stored values; with `unsigned`, of values 128 higher, then
+    lowered.
+    """
     if not call.attributes(AveragePoolAttrs).unsigned:
         return rounded_mean(total, taps)
     return (
-        rounded_mean(total + ArithExpr(builder.as_expr(taps)).cast(INT32) * -INT8.min, taps)
+        rounded_mean(
+            total + ArithExpr(builder.as_expr(taps)).cast(INT32) * -INT8.min, taps
+        )
         + INT8.min
     )
 
@@ -154,8 +184,12 @@ def rounded_mean(total: ArithExpr, taps: ArithExpr | int) -> ArithExpr:
     return builder.select(total > 0, total + half, total - half) / count
 
 
-def tap_count(window: conv_window.ConvWindow, at: conv_window.OutputPosition) -> ArithExpr:
-    """Return the number of taps inside the input, a constant if no window crosses the border."""
+def tap_count(
+    window: conv_window.ConvWindow, at: conv_window.OutputPosition
+) -> ArithExpr:
+    """Return the number of taps inside the input, a constant if no window crosses the
+    border.
+    """
     rows = _count_along(window, 0, at.oy)
     cols = _count_along(window, 1, at.ox)
     return ArithExpr(builder.as_expr(rows)) * cols
@@ -195,8 +229,12 @@ OPDEFS: tuple[OpDef, ...] = (
         "max_pool2d",
         infer,
         _reference_max,
-        lambda call, b: lower_pool(call, b, _lowest(call), builder.maximum, lambda at, acc: acc),
-        row_access=lambda call: sliding_row_window(call, pool_window(call), _lowest(call)),
+        lambda call, b: lower_pool(
+            call, b, _lowest(call), builder.maximum, lambda at, acc: acc
+        ),
+        row_access=lambda call: sliding_row_window(
+            call, pool_window(call), _lowest(call)
+        ),
     ),
     OpDef(
         "average_pool2d",

@@ -1,8 +1,8 @@
 """quantize: convert float32 or quantized values to the output's scale and zero point.
 
-float32: round(x / y scale) + zero point in float32, halves away from zero, saturated (the reference
-is undefined beyond 32 bits). Integers: x - zero point is requantized by x scale / y scale with two
-roundings. Semantics: TFLite's AffineQuantize and Requantize.
+float32: round(x / y scale) + zero point in float32, halves away from zero, saturated
+(the reference is undefined beyond 32 bits). Integers: x - zero point is requantized by
+x scale / y scale with two roundings. Semantics: TFLite's AffineQuantize and Requantize.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,13 @@ from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, UINT32, A
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import Rounding
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic, maximum, minimum
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    binary_expr,
+    call_intrinsic,
+    maximum,
+    minimum,
+)
 from firmwright.ops import requantize
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.kernel import Kernel
@@ -33,7 +39,9 @@ _INTEGER_OUTPUTS = {
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
-    if y.dtype not in (_FLOAT_OUTPUTS if x.dtype == FLOAT32 else _INTEGER_OUTPUTS.get(x.dtype, ())):
+    if y.dtype not in (
+        _FLOAT_OUTPUTS if x.dtype == FLOAT32 else _INTEGER_OUTPUTS.get(x.dtype, ())
+    ):
         raise NotSupportedError(f"{x.dtype.name} quantized to {y.dtype.name}")
     requantize.per_tensor_quant(y)
     if x.dtype != FLOAT32:
@@ -42,19 +50,31 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def requantization_of(call: OpCall) -> requantize.Requantization:
-    x, y = requantize.per_tensor_quant(call.input(0)), requantize.per_tensor_quant(call.output)
-    return requantize.make_requantization([x.scale / y.scale], Rounding.TWICE, call.output, "none")
+    x, y = (
+        requantize.per_tensor_quant(call.input(0)),
+        requantize.per_tensor_quant(call.output),
+    )
+    return requantize.make_requantization(
+        [x.scale / y.scale], Rounding.TWICE, call.output, "none"
+    )
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     y, quant = call.output, requantize.per_tensor_quant(call.output)
     if call.input(0).dtype != FLOAT32:
-        x = arrays[0].astype(np.int64) - requantize.per_tensor_quant(call.input(0)).zero_point
+        x = (
+            arrays[0].astype(np.int64)
+            - requantize.per_tensor_quant(call.input(0)).zero_point
+        )
         return (requantization_of(call).apply(x, y.dtype),)
     with np.errstate(over="ignore"):  # the float32 quotient becomes infinity
         steps = (arrays[0] / np.float32(quant.scale)).astype(np.float64)
     rounded = np.copysign(np.floor(np.abs(steps) + 0.5), steps)
-    return (np.clip(rounded + quant.zero_point, y.dtype.min, y.dtype.max).astype(y.dtype.np),)
+    return (
+        np.clip(rounded + quant.zero_point, y.dtype.min, y.dtype.max).astype(
+            y.dtype.np
+        ),
+    )
 
 
 def lower(call: OpCall, b: Kernel) -> None:
@@ -66,20 +86,29 @@ def lower(call: OpCall, b: Kernel) -> None:
         _flip_sign_bits(b)
         return
     with loop_over_elements(b) as (values, store):
-        offset = values[0].cast(INT32) - requantize.per_tensor_quant(call.input(0)).zero_point
+        offset = (
+            values[0].cast(INT32)
+            - requantize.per_tensor_quant(call.input(0)).zero_point
+        )
         params, kind = requantization_of(call), call.output.dtype
         if INT32 in (call.input(0).dtype, kind):
             step = [params.multipliers[0], params.shifts[0]]
             value = call_intrinsic("requantize_twice", [offset, *step], INT32)
             if params.zero_point:
                 value = value + params.zero_point
-            store(value if kind == INT32 else requantize.clamp(value, kind.min, kind.max, kind))
+            store(
+                value
+                if kind == INT32
+                else requantize.clamp(value, kind.min, kind.max, kind)
+            )
         else:
             store(params.lower(offset, kind))
 
 
 def flips_sign_bits(call: OpCall) -> bool:
-    """Whether each result is the byte with its sign bit inverted, as from uint8 to int8."""
+    """Whether each result is the byte with its sign bit inverted, as from uint8 to
+    int8.
+    """
     if {call.input(0).dtype, call.output.dtype} != {INT8, UINT8}:
         return False
     x, y = (requantize.per_tensor_quant(kind) for kind in (call.input(0), call.output))
@@ -91,7 +120,9 @@ def _flip_sign_bits(b: Kernel) -> None:
     for kind, lanes, first in ((UINT32, 4, 0), (UINT8, 1, b.y.elements // 4 * 4)):
         count, mask = (b.y.elements - first) // lanes, 0x80808080 if lanes > 1 else 0x80
         if count:
-            view = partial(b.view, offset=first, shape=(count,), dtype=kind, alignment=lanes)
+            view = partial(
+                b.view, offset=first, shape=(count,), dtype=kind, alignment=lanes
+            )
             x, y = view("in", b.input(0)), view("out", b.y, access="w")
             with b.unrolled("i", count, 4, 3, 2) as i:
                 b.store(y, [i], binary_expr("xor", b.load(x, [i]), mask))
@@ -102,7 +133,9 @@ def _quantize_float(x: ArithExpr, kind: TensorType) -> ArithExpr:
     quant, dtype = requantize.per_tensor_quant(kind), kind.dtype
     if dtype in (INT8, UINT8):
         shift = dtype.min - INT8.min
-        nearest = call_intrinsic("nearest_int8", [x / quant.scale, quant.zero_point - shift], INT32)
+        nearest = call_intrinsic(
+            "nearest_int8", [x / quant.scale, quant.zero_point - shift], INT32
+        )
         return (nearest + shift if shift else nearest).cast(dtype)
     steps = call_intrinsic("round_f32", [x / quant.scale], FLOAT32)
     low, high = dtype.min - quant.zero_point, dtype.max - quant.zero_point

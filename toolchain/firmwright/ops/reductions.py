@@ -1,18 +1,19 @@
-"""mean, sum, reduce_max, reduce_min, reduce_any, reduce_all and reduce_prod over some axes.
+"""mean, sum, reduce_max, reduce_min, reduce_any, reduce_all and reduce_prod over some
+axes.
 
-Attributes: `axes` (increasing, counted from 0) and `keep_dims` (reduced axes remain with length 1).
-Plain integers keep the low 32 bits; means truncate toward zero.
+Attributes: `axes` (increasing, counted from 0) and `keep_dims` (reduced axes remain
+with length 1). Plain integers keep the low 32 bits; means truncate toward zero.
 
-mean and sum of int8 and int16: the int32 sum of x - zero point is requantized by one factor, with
-two roundings. For n elements with 2^k <= n < 2^(k+1), and input scale / output scale = (m, s) as
-multiplier and shift, a mean uses the multiplier floor(m * 2^k / n) and the shift s - k; a sum uses
-m and s.
+mean and sum of int8 and int16: the int32 sum of x - zero point is requantized by one
+factor, with two roundings. For n elements with 2^k <= n < 2^(k+1), and input scale /
+output scale = (m, s) as multiplier and shift, a mean uses the multiplier floor(m * 2^k
+/ n) and the shift s - k; a sum uses m and s.
 
-reduce_prod of n int8 or int16 factors: each partial product of x - zero point is scaled by input
-scale / (output scale)^(1/n) in 64 bits with one rounding (int16x8.py) and keeps 32 bits; the last
-one is scaled once more. Float products multiply in order.
-Semantics: TFLite's reference Reduce and quantized mean; for int8 sums TFLM's, because LiteRT's
-overflow. TFLM has no products.
+reduce_prod of n int8 or int16 factors: each partial product of x - zero point is scaled
+by input scale / (output scale)^(1/n) in 64 bits with one rounding (int16x8.py) and
+keeps 32 bits; the last one is scaled once more. Float products multiply in order.
+Semantics: TFLite's reference Reduce and quantized mean; for int8 sums TFLM's, because
+LiteRT's overflow. TFLM has no products.
 """
 
 import operator
@@ -24,7 +25,17 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT32, Array, DType
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT32,
+    Array,
+    DType,
+)
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.quant import MIN_SHIFT, Rounding, quantize_multiplier
 from firmwright.ir import tir
@@ -43,14 +54,25 @@ from firmwright.ir.tir.builder import (
 from firmwright.ops.double_requantize import requantization_in_float32
 from firmwright.ops.elementwise import wrapping
 from firmwright.ops.float_sum_order import TieTest, lower_result, reference_results
-from firmwright.ops.int16x8 import reduce_multiplier, requantize_int64, requantize_int64_array
+from firmwright.ops.int16x8 import (
+    reduce_multiplier,
+    requantize_int64,
+    requantize_int64_array,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.opdef import OpDef, RowReduction
-from firmwright.ops.requantize import Requantization, check_zero_points, clamp, per_tensor_quant
+from firmwright.ops.requantize import (
+    Requantization,
+    check_zero_points,
+    clamp,
+    per_tensor_quant,
+)
 from firmwright.ops.row_windows import sum_rows
 
 
-def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep_dims: bool) -> tuple[int, ...]:
+def reduced_shape(
+    shape: Sequence[int], axes: Sequence[int], keep_dims: bool
+) -> tuple[int, ...]:
     return tuple(
         1 if axis in axes else length
         for axis, length in enumerate(shape)
@@ -75,7 +97,9 @@ def lower_reduction(
     step: Callable[[ArithExpr, ArithExpr], ArithExpr],
     finish: Callable[[ArithExpr, Mapping[int, ArithExpr | int]], ArithExpr],
 ) -> None:
-    """Emit, for each output, loops that fold the elements into `start` by `step`, then `finish`."""
+    """Emit, for each output, loops that fold the elements into `start` by `step`, then
+    `finish`.
+    """
     x, axes = call.input(0), call.attributes(AxesAttrs).axes
     index: dict[int, ArithExpr | int] = {}
     with ExitStack() as outer:
@@ -88,7 +112,11 @@ def lower_reduction(
                 index[axis] = inner.enter_context(b.for_(f"k{axis}", x.shape[axis]))
             item = b.load(b.input(0), [index[axis] for axis in range(len(x.shape))])
             acc.set(step(acc.value, item))
-        b.store(b.y, output_index(call.attributes(AxesAttrs), index), finish(acc.value, kept))
+        b.store(
+            b.y,
+            output_index(call.attributes(AxesAttrs), index),
+            finish(acc.value, kept),
+        )
 
 
 _SHIFT_MAX = 32
@@ -129,11 +157,17 @@ def _sum_dtype(call: OpCall) -> DType:
 
 
 def _mean_requantization(call: OpCall) -> Requantization:
-    x, y, count = per_tensor_quant(call.input(0)), per_tensor_quant(call.output), _divisor(call)
+    x, y, count = (
+        per_tensor_quant(call.input(0)),
+        per_tensor_quant(call.output),
+        _divisor(call),
+    )
     if call.numerics == "onnx":
         factor = np.float32(x.scale) / (np.float32(y.scale) * np.float32(count))
         reach = np.array([reduced_count(call) << call.input(0).dtype.bits])
-        return requantization_in_float32([float(factor)], -reach, reach, call.output, "none")
+        return requantization_in_float32(
+            [float(factor)], -reach, reach, call.output, "none"
+        )
     multiplier, shift = quantize_multiplier(x.scale / y.scale)
     extra = min(count.bit_length() - 1, _SHIFT_MAX, shift - MIN_SHIFT)
     return Requantization(
@@ -147,13 +181,19 @@ def _mean_requantization(call: OpCall) -> Requantization:
 
 
 def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    axes, shape, kind = call.attributes(AxesAttrs).axes, call.output.shape, call.output.dtype
+    axes, shape, kind = (
+        call.attributes(AxesAttrs).axes,
+        call.output.shape,
+        call.output.dtype,
+    )
     if call.attributes(AxesAttrs).float_order:
         return (reference_results(call, arrays[0]),)
     if kind == FLOAT32:
         total = np.asarray(arrays[0].astype(np.float64).sum(axis=axes))
         return ((total / _divisor(call)).astype(np.float32).reshape(shape),)
-    zero_point = per_tensor_quant(call.input(0)).zero_point if _is_quantized(call) else 0
+    zero_point = (
+        per_tensor_quant(call.input(0)).zero_point if _is_quantized(call) else 0
+    )
     total = np.asarray((arrays[0].astype(np.int64) - zero_point).sum(axis=axes))
     if kind == INT32:
         cut = np.sign(total) * (np.abs(total) // _divisor(call))
@@ -163,7 +203,11 @@ def _reference_mean(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 def _row_reduction(call: OpCall) -> RowReduction | None:
     x = call.input(0)
-    if len(x.shape) != 4 or x.shape[0] != 1 or call.attributes(AxesAttrs).axes != (1, 2):
+    if (
+        len(x.shape) != 4
+        or x.shape[0] != 1
+        or call.attributes(AxesAttrs).axes != (1, 2)
+    ):
         return None
     if x.dtype == INT32 or call.attributes(AxesAttrs).float_order:
         return None
@@ -172,7 +216,11 @@ def _row_reduction(call: OpCall) -> RowReduction | None:
 
 def _finish_rows(call: OpCall, b: Builder, acc: tir.Buffer, y: tir.Buffer) -> None:
     x = call.input(0)
-    offset = per_tensor_quant(x).zero_point * reduced_count(call) if _is_quantized(call) else 0.0
+    offset = (
+        per_tensor_quant(x).zero_point * reduced_count(call)
+        if _is_quantized(call)
+        else 0.0
+    )
     ones = [0] * (len(call.output.shape) - 1)
     with b.for_("c", x.shape[3]) as c:
         b.store(y, [*ones, c], _output_of_sum(call, b.load(acc, [c]) - offset))
@@ -189,7 +237,9 @@ def _output_of_sum(call: OpCall, total: ArithExpr) -> ArithExpr:
 
 
 def _lower_mean(call: OpCall, b: Kernel) -> None:
-    """Emit one output at a time; the sum starts at -(zero point * number of elements)."""
+    """Emit one output at a time; the sum starts at -(zero point * number of
+    elements).
+    """
     dtype, start = _sum_dtype(call), 0
 
     def finish(acc: ArithExpr, kept: Mapping[int, ArithExpr | int]) -> ArithExpr:
@@ -229,11 +279,19 @@ def reduction_op(
         attrs = call.attributes(AxesAttrs)
         x, axes, keep = call.input(0), attrs.axes, attrs.keep_dims
         if x.dtype not in dtypes or x.quantization != call.output.quantization:
-            raise NotSupportedError(f"a {name} of {x.dtype.name} or with requantization")
-        return (TensorType(reduced_shape(x.shape, axes, keep), x.dtype, call.output.quantization),)
+            raise NotSupportedError(
+                f"a {name} of {x.dtype.name} or with requantization"
+            )
+        return (
+            TensorType(
+                reduced_shape(x.shape, axes, keep), x.dtype, call.output.quantization
+            ),
+        )
 
     def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        reduced = arrays[0].astype(np.float64 if arrays[0].dtype == np.float32 else np.int64)
+        reduced = arrays[0].astype(
+            np.float64 if arrays[0].dtype == np.float32 else np.int64
+        )
         for axis in call.attributes(AxesAttrs).axes:
             reduced = np.asarray(meaning(reduced, axis=axis, keepdims=True))
         return (reduced.astype(call.output.dtype.np).reshape(call.output.shape),)
@@ -250,9 +308,15 @@ _ALL = (INT8, INT16, INT32, FLOAT32)
 
 
 _NONE = 1 << 32
-"""Marks an empty product: no product reaches it, and arithmetic on it does not overflow."""
+"""Marks an empty product: no product reaches it, and arithmetic on it does not
+overflow.
+"""
 _PLAIN = reduction_op(
-    "reduce_prod", (INT32, FLOAT32), np.prod, lambda kind: 1, partial(wrapping, operator.mul)
+    "reduce_prod",
+    (INT32, FLOAT32),
+    np.prod,
+    lambda kind: 1,
+    partial(wrapping, operator.mul),
 )
 
 
@@ -266,10 +330,14 @@ def _infer_prod(call: OpCall) -> tuple[TensorType, ...]:
     x, axes, keep = call.input(0), attrs.axes, attrs.keep_dims
     if not _is_quantized(call):
         return _PLAIN.infer(call)
-    y = TensorType(reduced_shape(x.shape, axes, keep), call.output.dtype, call.output.quantization)
+    y = TensorType(
+        reduced_shape(x.shape, axes, keep), call.output.dtype, call.output.quantization
+    )
     if y.dtype != x.dtype or not x.elements:
         raise NotSupportedError(f"a product of {x.dtype.name} giving {y.dtype.name}")
-    if x.dtype == INT16 and (per_tensor_quant(x).zero_point or per_tensor_quant(y).zero_point):
+    if x.dtype == INT16 and (
+        per_tensor_quant(x).zero_point or per_tensor_quant(y).zero_point
+    ):
         raise NotSupportedError("int16 with a zero point other than 0")
     _prod_factor(replace(call, outputs=(y,)))
     return (y,)
@@ -285,10 +353,14 @@ def _reference_prod(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     rows = offsets.transpose(*outer_axes, *axes).reshape(-1, reduced_count(call))
     product = rows[:, 0]
     for column in range(1, rows.shape[1]):
-        product = _in_32_bits(requantize_int64_array(product * rows[:, column], *factor))
+        product = _in_32_bits(
+            requantize_int64_array(product * rows[:, column], *factor)
+        )
     total = _in_32_bits(requantize_int64_array(product, *factor)) + y.zero_point
     kind = call.output.dtype
-    return (np.clip(total, kind.min, kind.max).astype(kind.np).reshape(call.output.shape),)
+    return (
+        np.clip(total, kind.min, kind.max).astype(kind.np).reshape(call.output.shape),
+    )
 
 
 def _in_32_bits(x: Array) -> Array:
@@ -296,7 +368,9 @@ def _in_32_bits(x: Array) -> Array:
 
 
 def _lower_prod(call: OpCall, b: Kernel) -> None:
-    """Emit the product; the accumulator is `_NONE` before the first quantized factor."""
+    """Emit the product; the accumulator is `_NONE` before the first quantized
+    factor.
+    """
     if not _is_quantized(call):
         _PLAIN.lower(call, b)
         return
@@ -305,12 +379,16 @@ def _lower_prod(call: OpCall, b: Kernel) -> None:
         per_tensor_quant(call.output),
         call.output.dtype,
     )
-    multiplier, right = (ArithExpr(immediate(value, INT32)) for value in _prod_factor(call))
+    multiplier, right = (
+        ArithExpr(immediate(value, INT32)) for value in _prod_factor(call)
+    )
 
     def step(acc: ArithExpr, item: ArithExpr) -> ArithExpr:
         factor = (item.cast(INT32) - zero).cast(INT64)
         product = requantize_int64(acc * factor, multiplier, right).cast(INT64)
-        return select(binary_expr("eq", acc, ArithExpr(immediate(_NONE, INT64))), factor, product)
+        return select(
+            binary_expr("eq", acc, ArithExpr(immediate(_NONE, INT64))), factor, product
+        )
 
     def end(acc: ArithExpr, kept: Mapping[int, ArithExpr | int]) -> ArithExpr:
         scaled = requantize_int64(acc, multiplier, right) + y.zero_point
@@ -332,7 +410,11 @@ OPDEFS: tuple[OpDef, ...] = (
     ),
     reduction_op("reduce_max", _ALL, np.max, _lowest, maximum),
     reduction_op("reduce_min", _ALL, np.min, _greatest, minimum),
-    reduction_op("reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or")),
-    reduction_op("reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary_expr, "and")),
+    reduction_op(
+        "reduce_any", (BOOL,), np.any, lambda kind: 0, partial(binary_expr, "or")
+    ),
+    reduction_op(
+        "reduce_all", (BOOL,), np.all, lambda kind: 1, partial(binary_expr, "and")
+    ),
     replace(_PLAIN, infer=_infer_prod, reference=_reference_prod, lower=_lower_prod),
 )

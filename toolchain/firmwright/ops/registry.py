@@ -1,7 +1,8 @@
-"""The operator table: the `OPDEF` or `OPDEFS` of every module of this package and of extensions.
+"""The operator table: the `OPDEF` or `OPDEFS` of every module of this package and of
+extensions.
 
-The modules of this package are discovered, not listed, and `registry.txt` has profiles, element
-types, limits and inputs of their operators. A duplicate operator is an error.
+The modules of this package are discovered, not listed, and `registry.txt` has profiles,
+element types, limits and inputs of their operators. A duplicate operator is an error.
 """
 
 from collections.abc import Mapping
@@ -65,7 +66,9 @@ def _operators(module: ModuleType) -> tuple[OpDef, ...]:
 
 @cache
 def op_table() -> Mapping[str, OpDef]:
-    """Return the operators by name, those of extensions last; raise PluginError on a duplicate."""
+    """Return the operators by name, those of extensions last; raise PluginError on a
+    duplicate.
+    """
     table: dict[str, OpDef] = {}
     origins: dict[str, ModuleType] = {}
     facts = _read_facts()

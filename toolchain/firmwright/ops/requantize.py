@@ -1,7 +1,9 @@
-"""Requantization of quantized operators: activation ranges, parameters and the TIR epilogue.
+"""Requantization of quantized operators: activation ranges, parameters and the TIR
+epilogue.
 
-Semantics: TFLite's int8 quantization specification and the parameter computation of its reference
-kernels, with the same float widths, which determine the last bit of a multiplier.
+Semantics: TFLite's int8 quantization specification and the parameter computation of its
+reference kernels, with the same float widths, which determine the last bit of a
+multiplier.
 """
 
 import math
@@ -22,8 +24,18 @@ from firmwright.base.quant import (
 )
 from firmwright.ir.attribute_kinds import ACTIVATIONS
 from firmwright.ir.graph import OpCall, TensorType
-from firmwright.ir.graph.attributes.layers import ActivationAttrs, Conv2DAttrs, TransposeConvAttrs
-from firmwright.ir.tir.builder import ArithExpr, ExprLike, call_intrinsic, maximum, minimum
+from firmwright.ir.graph.attributes.layers import (
+    ActivationAttrs,
+    Conv2DAttrs,
+    TransposeConvAttrs,
+)
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    ExprLike,
+    call_intrinsic,
+    maximum,
+    minimum,
+)
 from firmwright.ir.tir.intrinsic import Meaning
 
 ArrayOrExpr = TypeVar("ArrayOrExpr", ArithExpr, Array)
@@ -38,7 +50,9 @@ def quantization_of(kind: TensorType) -> Quantization:
 
 
 def per_tensor_quant(kind: TensorType) -> Quantization:
-    """Return the per-tensor quantization of a tensor; NotSupportedError unless it has one scale."""
+    """Return the per-tensor quantization of a tensor; NotSupportedError unless it has
+    one scale.
+    """
     quantization = quantization_of(kind)
     if len(quantization.scales) != 1:
         raise NotSupportedError("an activation tensor with per-channel quantization")
@@ -94,9 +108,11 @@ def quantized_activation_range(activation: str, kind: TensorType) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class Requantization:
-    """The parameters of requantization: one multiplier and shift, or one of each per channel.
+    """The parameters of requantization: one multiplier and shift, or one of each per
+    channel.
 
-    If the rounding is FLOAT32, channels with an even multiplier round once, with the same result.
+    If the rounding is FLOAT32, channels with an even multiplier round once, with the
+    same result.
     """
 
     multipliers: tuple[int, ...]
@@ -111,11 +127,16 @@ class Requantization:
         return len(self.multipliers) > 1
 
     def apply(self, acc: Array, dtype: DType) -> Array:
-        """Requantize int32 accumulators (channel last) to `dtype`; the numpy reference."""
+        """Requantize int32 accumulators (channel last) to `dtype`; the numpy
+        reference.
+        """
         steps = np.array((self.multipliers, self.shifts))
-        # One factor for all channels is a scalar, so that the result has the shape of `acc`.
+        # One factor for all channels is a scalar, so that the result has the shape of
+        # `acc`.
         multipliers, shifts = steps if steps.shape[1] > 1 else steps[:, 0]
-        scaled = multiply_by_quantized_multiplier(acc, multipliers, shifts, self.rounding)
+        scaled = multiply_by_quantized_multiplier(
+            acc, multipliers, shifts, self.rounding
+        )
         shifted = np.clip(scaled + self.zero_point, self.clamp_min, self.clamp_max)
         return shifted.astype(dtype.np)
 
@@ -127,7 +148,9 @@ class Requantization:
 def make_requantization(
     factors: Sequence[float], rounding: Rounding, output: TensorType, activation: str
 ) -> Requantization:
-    """Return the parameters for real `factors` (input scale * weight scale / output scale)."""
+    """Return the parameters for real `factors` (input scale * weight scale / output
+    scale).
+    """
     pairs = [quantize_multiplier(factor) for factor in factors]
     if rounding is Rounding.FLOAT32:
         pairs = [(multiplier | 1, shift) for multiplier, shift in pairs]
@@ -144,11 +167,14 @@ def make_requantization(
     )
 
 
-def output_bounds(params: Requantization, low: Array, high: Array) -> tuple[Array, Array]:
-    """Return the least and the greatest int8 output of each channel for sums in [low, high].
+def output_bounds(
+    params: Requantization, low: Array, high: Array
+) -> tuple[Array, Array]:
+    """Return the least and the greatest int8 output of each channel for sums in [low,
+    high].
 
-    Requantization is monotonic, as multipliers are not negative. Channels whose sums may overflow
-    32 bits on the way have the bounds of the activation.
+    Requantization is monotonic, as multipliers are not negative. Channels whose sums
+    may overflow 32 bits on the way have the bounds of the activation.
     """
     shifts = np.broadcast_to(np.array(params.shifts, np.int64), len(low))
     reach = np.maximum(np.abs(low), np.abs(high)).tolist()
@@ -161,7 +187,8 @@ def output_bounds(params: Requantization, low: Array, high: Array) -> tuple[Arra
     clamps = params.clamp_min, params.clamp_max
     bounds = (params.apply(np.where(fits, bound, 0), INT64) for bound in (low, high))
     least, most = (
-        np.where(fits, bound, clamp) for bound, clamp in zip(bounds, clamps, strict=True)
+        np.where(fits, bound, clamp)
+        for bound, clamp in zip(bounds, clamps, strict=True)
     )
     return least, most
 
@@ -182,7 +209,9 @@ def requant_by_scales(call: OpCall, factor: Meaning, activation: str) -> Requant
     """
     scales = tensor_scales(call)
     if call.numerics != "tflm":
-        with np.errstate(over="ignore"):  # make_requantization rejects an infinite factor
+        with np.errstate(
+            over="ignore"
+        ):  # make_requantization rejects an infinite factor
             real = float(factor(*map(np.float32, scales)))
     else:
         real = factor(*scales)
@@ -211,15 +240,23 @@ _STEPS_BY_ROUNDING = {
 
 
 def requantize_value(
-    acc: ArithExpr, multiplier: ExprLike, shift: ExprLike, params: Requantization, dtype: DType
+    acc: ArithExpr,
+    multiplier: ExprLike,
+    shift: ExprLike,
+    params: Requantization,
+    dtype: DType,
 ) -> ArithExpr:
     """Emit the epilogue: requantize, add the zero point, clamp and narrow."""
-    scaled = call_intrinsic(_STEPS_BY_ROUNDING[params.rounding], [acc, multiplier, shift], INT32)
+    scaled = call_intrinsic(
+        _STEPS_BY_ROUNDING[params.rounding], [acc, multiplier, shift], INT32
+    )
     return clamp(scaled + params.zero_point, params.clamp_min, params.clamp_max, dtype)
 
 
 def check_zero_points(*kinds: TensorType) -> None:
-    """Raise NotSupportedError unless each has one scale, and int16 tensors have zero point 0."""
+    """Raise NotSupportedError unless each has one scale, and int16 tensors have zero
+    point 0.
+    """
     zero_points = [per_tensor_quant(kind).zero_point for kind in kinds]
     if kinds[0].dtype == INT16 and any(zero_points):
         raise NotSupportedError("int16 with a zero point other than 0")
@@ -228,31 +265,43 @@ def check_zero_points(*kinds: TensorType) -> None:
 def check_weights_and_bias(call: OpCall, axis: int) -> None:
     """Check the weights (input 1) and bias (input 2) of a layer.
 
-    Both must be constant; input x weights are int8 x int8, int16 x int8 or float32 x float32. The
-    bias has one element per output channel, which is `axis` of the weights. Integer layers need
-    per-tensor input and output, symmetric weights with one scale or one per channel, and
-    accumulators that provably fit 32 bits. int16 tensors are symmetric; their bias and accumulators
-    may have 64 bits.
+    Both must be constant; input x weights are int8 x int8, int16 x int8 or float32 x
+    float32. The bias has one element per output channel, which is `axis` of the
+    weights. Integer layers need per-tensor input and output, symmetric weights with one
+    scale or one per channel, and accumulators that provably fit 32 bits. int16 tensors
+    are symmetric; their bias and accumulators may have 64 bits.
     """
-    x, w, weights, bias = call.input(0), call.input(1), call.constant(1), call.constant(2)
+    x, w, weights, bias = (
+        call.input(0),
+        call.input(1),
+        call.constant(1),
+        call.constant(2),
+    )
     if weights is None or (call.has_input(2) and bias is None):
         raise NotSupportedError("variable weights or bias")
     if (x.dtype, w.dtype) not in ((INT8, INT8), (INT16, INT8), (FLOAT32, FLOAT32)):
         raise NotSupportedError(f"{x.dtype.name} input with {w.dtype.name} weights")
     channels = w.shape[axis]
     wide = {INT8: (INT32,), INT16: (INT32, INT64), FLOAT32: (FLOAT32,)}[x.dtype]
-    if bias is not None and (bias.dtype not in wide or math.prod(bias.shape) != channels):
+    if bias is not None and (
+        bias.dtype not in wide or math.prod(bias.shape) != channels
+    ):
         raise NotSupportedError(
-            f"a bias with {math.prod(bias.shape)} {bias.dtype.name} for {channels} channels"
+            f"a bias with {math.prod(bias.shape)} {bias.dtype.name} for {channels} "
+            "channels"
         )
     if x.dtype == FLOAT32:
         return
     check_zero_points(x, call.output)
     quant = quantization_of(w)
     if len({*quant.zero_points}) > 1 or (x.dtype == INT16 and any(quant.zero_points)):
-        raise NotSupportedError("weights whose zero points differ, or are not 0 for int16")
+        raise NotSupportedError(
+            "weights whose zero points differ, or are not 0 for int16"
+        )
     if len(quant.scales) not in (1, channels) or quant.axis not in (None, axis):
-        raise NotSupportedError(f"{len(quant.scales)} weight scales for {channels} channels")
+        raise NotSupportedError(
+            f"{len(quant.scales)} weight scales for {channels} channels"
+        )
     is_wide = x.dtype == INT16 and (bias is None or bias.dtype == INT64)
     if accumulator_bounds(call, axis).max() > (_WIDEST if is_wide else INT32.max):
         bits = _WIDEST.bit_length() if is_wide else 32
@@ -260,7 +309,9 @@ def check_weights_and_bias(call: OpCall, axis: int) -> None:
 
 
 def sum_bounds(call: OpCall, axis: int) -> tuple[Array, Array]:
-    """Return the least and the greatest int32 sum of each output channel of an int8 layer."""
+    """Return the least and the greatest int32 sum of each output channel of an int8
+    layer.
+    """
     if call.any_weights:
         return any_sum_bounds(call.input(1).shape[axis])
     bias, zero_point = call.constant(2), per_tensor_quant(call.input(0)).zero_point
@@ -274,12 +325,18 @@ def sum_bounds(call: OpCall, axis: int) -> tuple[Array, Array]:
 
 
 def any_sum_bounds(channels: int) -> tuple[Array, Array]:
-    """Return the bounds of int32 sums of `channels` channels with any weights and biases."""
-    return np.full(channels, -INT32.max, np.int64), np.full(channels, INT32.max, np.int64)
+    """Return the bounds of int32 sums of `channels` channels with any weights and
+    biases.
+    """
+    return np.full(channels, -INT32.max, np.int64), np.full(
+        channels, INT32.max, np.int64
+    )
 
 
 FACTOR_MAX = 512.0
-"""More than the values of int8, and small enough that scaled sums below 2^22 fit int32."""
+"""More than the values of int8, and small enough that scaled sums below 2^22 fit
+int32.
+"""
 
 
 def float32_factors(call: OpCall) -> list[float]:
@@ -287,7 +344,10 @@ def float32_factors(call: OpCall) -> list[float]:
 
     A factor is at most FACTOR_MAX, beyond which every sum other than 0 saturates, too.
     """
-    x, y = (np.float32(per_tensor_quant(kind).scale) for kind in (call.input(0), call.output))
+    x, y = (
+        np.float32(per_tensor_quant(kind).scale)
+        for kind in (call.input(0), call.output)
+    )
     weights = np.array(quantization_of(call.input(1)).scales, np.float32)
     with np.errstate(over="ignore"):
         factors = (x * weights) / y
@@ -296,22 +356,31 @@ def float32_factors(call: OpCall) -> list[float]:
 
 def float32_requantization(call: OpCall) -> Requantization:
     """Return ONNX Runtime's requantization of an int8 layer, as it is defined."""
-    factors, activation = float32_factors(call), call.attributes(ActivationAttrs).activation
+    factors, activation = (
+        float32_factors(call),
+        call.attributes(ActivationAttrs).activation,
+    )
     return make_requantization(factors, Rounding.FLOAT32, call.output, activation)
 
 
 def apply_float32(call: OpCall, acc: Array) -> Array:
-    """Requantize the sums of an int8 layer as ONNX Runtime does; the numpy reference."""
+    """Requantize the sums of an int8 layer as ONNX Runtime does; the numpy
+    reference.
+    """
     return float32_requantization(call).apply(acc, INT8)
 
 
 _WIDEST = (1 << 36) - 1
 _STEPS = {INT8: 256, INT16: 1 << 15}
-"""Bound of |x - zero point| and |x| + |zero point|: zero points may be folded into biases."""
+"""Bound of |x - zero point| and |x| + |zero point|: zero points may be folded into
+biases.
+"""
 
 
 def accumulator_bounds(call: OpCall, axis: int) -> Array:
-    """Return an upper bound of |accumulator| for each output channel (`axis` of the weights)."""
+    """Return an upper bound of |accumulator| for each output channel (`axis` of the
+    weights).
+    """
     bias = call.constant(2)
     positive, negative = _signed_weight_sums(call, axis)
     reach: Array = (positive - negative) * _STEPS[call.input(0).dtype]
@@ -328,7 +397,9 @@ def _signed_weight_sums(call: OpCall, axis: int) -> tuple[Array, Array]:
 
 
 def signed_sums(weights: Array) -> tuple[Array, Array]:
-    """Return the sums of the positive and of the negative weights of each channel (axis 0)."""
+    """Return the sums of the positive and of the negative weights of each channel (axis
+    0).
+    """
     others = tuple(range(1, weights.ndim))
     positive = np.maximum(weights, 0).sum(axis=others, dtype=np.int64)
     return positive, np.minimum(weights, 0).sum(axis=others, dtype=np.int64)
@@ -343,7 +414,9 @@ def weight_zero_point(call: OpCall) -> int:
 def multiply_quantized(
     left: ArithExpr, right: ArithExpr, zero_points: Sequence[int], wide: DType
 ) -> ArithExpr:
-    """Return the product of two values less their zero points, which floats do not have."""
+    """Return the product of two values less their zero points, which floats do not
+    have.
+    """
     if wide == FLOAT32:
         return left * right
     a, b = (x.cast(INT32) - z for x, z in zip((left, right), zero_points, strict=True))
@@ -360,7 +433,8 @@ _WEIGHTED_OPS = ("conv2d", "depthwise_conv2d", "fully_connected", "transpose_con
 def scale_factors(call: OpCall) -> list[float]:
     """Return x scale * w scale / y scale in double for each weight scale.
 
-    With `unsigned`, the product of the scales is rounded to float32, as TFLite does for uint8.
+    With `unsigned`, the product of the scales is rounded to float32, as TFLite does for
+    uint8.
     """
     x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
     products = [x * scale for scale in quantization_of(call.input(1)).scales]

@@ -1,11 +1,12 @@
 """Quantized add and sub: both inputs are rescaled to a common scale, then summed.
 
-Inputs minus zero points are shifted left by 20 bits (int16: 15) and multiplied by scale / (2 * the
-larger scale); the sum is requantized to the output. Every product rounds twice:
-t = floor((x * m + 2^30) / 2^31), then t / 2^e to nearest, halves away from zero.
+Inputs minus zero points are shifted left by 20 bits (int16: 15) and multiplied by scale
+/ (2 * the larger scale); the sum is requantized to the output. Every product rounds
+twice: t = floor((x * m + 2^30) / 2^31), then t / 2^e to nearest, halves away from zero.
 
-For nearly all int8 sums, (a x0 + b x1 + c) >> S equals this for all 65,536 pairs of inputs, with a
-and b near the ratios of the scales. Semantics: TFLite's reference integer addition.
+For nearly all int8 sums, (a x0 + b x1 + c) >> S equals this for all 65,536 pairs of
+inputs, with a and b near the ratios of the scales. Semantics: TFLite's reference
+integer addition.
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,20 @@ import numpy as np
 
 from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.errors import NotSupportedError
-from firmwright.base.quant import Rounding, multiply_by_quantized_multiplier, quantize_multiplier
+from firmwright.base.quant import (
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+)
 from firmwright.ir.graph.attributes.layers import ActivationAttrs
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, as_expr, call_intrinsic, maximum, minimum
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    as_expr,
+    call_intrinsic,
+    maximum,
+    minimum,
+)
 from firmwright.ops import requantize
 from firmwright.ops.elementwise import constant_scalar, loop_over_elements
 from firmwright.ops.kernel import Kernel
@@ -28,7 +39,9 @@ from firmwright.ops.kernel import Kernel
 _LEFT_SHIFT = 20
 _LIMIT = 1 << 30
 _LINEAR_SHIFTS = (22, 21, 23, 20, 19)
-_NEARBY = sorted(product(range(-4, 5), repeat=2), key=lambda pair: abs(pair[0]) + abs(pair[1]))
+_NEARBY = sorted(
+    product(range(-4, 5), repeat=2), key=lambda pair: abs(pair[0]) + abs(pair[1])
+)
 """Changes of the factors of a linear sum, in the order in which they are tried."""
 
 
@@ -43,7 +56,9 @@ class SumTerm:
 
     def apply(self, x: Array) -> Array:
         wide = (x.astype(np.int64) - self.zero_point) << self.left
-        return multiply_by_quantized_multiplier(wide, self.multiplier, self.shift, Rounding.TWICE)
+        return multiply_by_quantized_multiplier(
+            wide, self.multiplier, self.shift, Rounding.TWICE
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +77,16 @@ def rescaled_sum(call: OpCall) -> RescaledSum:
     kinds = [requantize.per_tensor_quant(call.input(index)) for index in (0, 1)]
     widest = 2 * max(kind.scale for kind in kinds)
     left = left_shift(call.input(0).dtype)
-    terms = [SumTerm(q.zero_point, *quantize_multiplier(q.scale / widest), left) for q in kinds]
+    terms = [
+        SumTerm(q.zero_point, *quantize_multiplier(q.scale / widest), left)
+        for q in kinds
+    ]
     factor = widest / ((1 << left) * requantize.per_tensor_quant(call.output).scale)
     output = requantize.make_requantization(
-        [factor], Rounding.TWICE, call.output, call.attributes(ActivationAttrs).activation
+        [factor],
+        Rounding.TWICE,
+        call.output,
+        call.attributes(ActivationAttrs).activation,
     )
     return RescaledSum((terms[0], terms[1]), output)
 
@@ -85,7 +106,9 @@ def reference(call: OpCall, arrays: Sequence[Array], sign: int) -> Array:
 
 @lru_cache(maxsize=256)  # the candidates of a layer and its bands of rows need it
 def _fit_linear(params: RescaledSum, sign: int) -> tuple[int, int, int, int] | None:
-    """Return (c, a, b, S) of a linear form that equals the definition for all int8, or None."""
+    """Return (c, a, b, S) of a linear form that equals the definition for all int8, or
+    None.
+    """
     values, output = np.arange(INT8.min, INT8.max + 1), params.output
     first, second = (term.apply(values) for term in params.terms)
     y = output.apply(first[:, None] + sign * second, INT8).astype(np.int64)
@@ -108,7 +131,9 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
     if linear is None:  # with general requantization; no term exceeds 2^29
         with loop_over_elements(b) as (values, store):
             terms = zip(params.terms, values, strict=True)
-            left, right = (_term(call, index, *pair) for index, pair in enumerate(terms))
+            left, right = (
+                _term(call, index, *pair) for index, pair in enumerate(terms)
+            )
             total = left + right if sign > 0 else left - right
             store(params.output.lower(total, call.output.dtype))
         return
@@ -118,7 +143,11 @@ def lower(call: OpCall, b: Kernel, sign: int) -> None:
         for value, factor in zip(values, factors, strict=True):
             total = total + value.cast(INT32) * factor
         y = b.let("total", total) >> linear[3]
-        store(minimum(maximum(y, params.output.clamp_min), params.output.clamp_max).cast(INT8))
+        store(
+            minimum(maximum(y, params.output.clamp_min), params.output.clamp_max).cast(
+                INT8
+            )
+        )
 
 
 def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
@@ -126,4 +155,6 @@ def _term(call: OpCall, index: int, term: SumTerm, x: ArithExpr) -> ArithExpr:
     if constant is not None:
         return ArithExpr(as_expr(int(term.apply(np.array(int(constant)))), INT32))
     shifted = (x.cast(INT32) - term.zero_point) * (1 << term.left)
-    return call_intrinsic("requantize_twice", [shifted, term.multiplier, term.shift], INT32)
+    return call_intrinsic(
+        "requantize_twice", [shifted, term.multiplier, term.shift], INT32
+    )

@@ -1,8 +1,9 @@
-"""reshape: the elements of x with another shape; device_copy: a copy of x in another memory.
+"""reshape: the elements of x with another shape; device_copy: a copy of x in another
+memory.
 
-TFLite's RESHAPE, SQUEEZE and EXPAND_DIMS take the new shape from the output tensor. If input and
-output can be one buffer, the call is a view. PlanDevices inserts device_copy where the consumer
-cannot access the producer's memory.
+TFLite's RESHAPE, SQUEEZE and EXPAND_DIMS take the new shape from the output tensor. If
+input and output can be one buffer, the call is a view. PlanDevices inserts device_copy
+where the consumer cannot access the producer's memory.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ from firmwright.ops.strided_copy import CopyAxis, StridedCopy, lower_copies
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if x.elements != y.elements:
-        raise NotSupportedError(f"{x.elements} elements cannot take the shape {list(y.shape)}")
+        raise NotSupportedError(
+            f"{x.elements} elements cannot take the shape {list(y.shape)}"
+        )
     return (TensorType(y.shape, x.dtype, y.quantization),)
 
 

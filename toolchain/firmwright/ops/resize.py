@@ -1,13 +1,14 @@
-"""resize_bilinear: each output pixel is interpolated from the four nearest input pixels.
+"""resize_bilinear: each output pixel is interpolated from the four nearest input
+pixels.
 
-Tables hold, for each output row, the input rows above and below it and the weight of the row below;
-likewise for columns. For integers, the step between outputs is rounded to a multiple of 1/1024, and
-the weighted sum to nearest, halves away from zero. Semantics: TFLite's ResizeBilinear and
-ResizeBilinearInteger.
+Tables hold, for each output row, the input rows above and below it and the weight of
+the row below; likewise for columns. For integers, the step between outputs is rounded
+to a multiple of 1/1024, and the weighted sum to nearest, halves away from zero.
+Semantics: TFLite's ResizeBilinear and ResizeBilinearInteger.
 
-resample: along `axis`, each output is a weighted sum of a few inputs. Inputs: x, constant
-`positions` uint16 and `weights` float32, both [outputs, taps]. An interpolating resize is one such
-call for each axis.
+resample: along `axis`, each output is a weighted sum of a few inputs. Inputs: x,
+constant `positions` uint16 and `weights` float32, both [outputs, taps]. An
+interpolating resize is one such call for each axis.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,17 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT16, UINT32, Array, DType
+from firmwright.base.dtypes import (
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT16,
+    UINT32,
+    Array,
+    DType,
+)
 from firmwright.base.errors import NotSupportedError
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.graph.attributes.movement import ResampleAttrs, ResizeAttrs
@@ -66,9 +77,14 @@ def _neighbor_tables(call: OpCall, axis: int) -> tuple[Array, Array, Array]:
     before = np.maximum(floor, 0).astype(np.int64)
     after = np.minimum(ceiling, inputs - 1).astype(np.int64)
     before = np.minimum(before, inputs - 1)
-    # Beyond the outermost row both neighbors are that row; the weight matters to float rounding.
+    # Beyond the outermost row both neighbors are that row; the weight matters to float
+    # rounding.
     is_float = call.input(0).dtype == FLOAT32
-    return before, np.maximum(after, before), np.where(after > before, share, share * is_float)
+    return (
+        before,
+        np.maximum(after, before),
+        np.where(after > before, share, share * is_float),
+    )
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -94,8 +110,12 @@ def share_bits(call: OpCall, *axes: int) -> int:
     """Return the bits of the fractions that weights along `axes` are, 0 for floats."""
     if call.input(0).dtype == FLOAT32:
         return 0
-    shares = [int(np.bitwise_or.reduce(_neighbor_tables(call, axis)[2])) for axis in axes]
-    return sum(_UNIT_BITS - min(s & -s or _UNIT, _UNIT >> 1).bit_length() + 1 for s in shares)
+    shares = [
+        int(np.bitwise_or.reduce(_neighbor_tables(call, axis)[2])) for axis in axes
+    ]
+    return sum(
+        _UNIT_BITS - min(s & -s or _UNIT, _UNIT >> 1).bit_length() + 1 for s in shares
+    )
 
 
 def sum_dtype(call: OpCall) -> DType:
@@ -104,10 +124,12 @@ def sum_dtype(call: OpCall) -> DType:
 
 
 def lower(call: OpCall, b: Kernel, lanes: int = 1, *, by_rows: bool = False) -> None:
-    """Emit sums of two columns, each a sum of two rows, stored for all of a row if `by_rows`.
+    """Emit sums of two columns, each a sum of two rows, stored for all of a row if
+    `by_rows`.
 
-    Floats are added in the reference's order: uint8 images are rounded after it. Four `lanes` are
-    a word, of which each half adds 128 to its int8 so that it does not borrow from the other.
+    Floats are added in the reference's order: uint8 images are rounded after it. Four
+    `lanes` are a word, of which each half adds 128 to its int8 so that it does not
+    borrow from the other.
     """
     (images, rows, cols, _), (_, *size, depth) = call.output.shape, call.input(0).shape
     x, y, last = b.input(0), b.y, sum_dtype(call)
@@ -115,14 +137,26 @@ def lower(call: OpCall, b: Kernel, lanes: int = 1, *, by_rows: bool = False) -> 
     if lanes > 1:
         wide, last, depth = UINT32, UINT32, depth // lanes
         x = b.view("words", x, 0, (images, *size, depth), dtype=wide, alignment=4)
-        y = b.view("out", y, 0, (images, rows, cols, depth), dtype=wide, access="w", alignment=4)
+        y = b.view(
+            "out",
+            y,
+            0,
+            (images, rows, cols, depth),
+            dtype=wide,
+            access="w",
+            alignment=4,
+        )
     parts = range(1 if wide == INT32 else 2)
-    stored = b.allocate("columns", wide, (size[1], depth, len(parts))) if by_rows else None
+    stored = (
+        b.allocate("columns", wide, (size[1], depth, len(parts))) if by_rows else None
+    )
     with b.loops("n oy", (images, rows)) as (n, oy), ExitStack() as stack:
         above, below, up, down = load_neighbors(b, 0, oy, wide)
 
         def column(ix: ArithExpr, c: ArithExpr) -> list[ArithExpr]:
-            pair = [_widened(b, b.load(x, [n, row, ix, c]), wide) for row in (above, below)]
+            pair = [
+                _widened(b, b.load(x, [n, row, ix, c]), wide) for row in (above, below)
+            ]
             terms = [(top * up, low * down) for top, low in zip(*pair, strict=True)]
             return [*terms[0]] if wide == FLOAT32 else [top + low for top, low in terms]
 
@@ -135,7 +169,9 @@ def lower(call: OpCall, b: Kernel, lanes: int = 1, *, by_rows: bool = False) -> 
         c = stack.enter_context(b.for_("c", depth))
         terms: list[ArithExpr] = []
         for ix, share in zip((left, right), shares, strict=True):
-            values = [b.load(stored, [ix, c, k]) for k in parts] if stored else column(ix, c)
+            values = (
+                [b.load(stored, [ix, c, k]) for k in parts] if stored else column(ix, c)
+            )
             terms += [value.cast(last) * share for value in values]
         b.store(y, [n, oy, ox, c], _narrowed(b, terms).cast(y.dtype))
 
@@ -159,18 +195,28 @@ def _narrowed(b: Kernel, terms: Sequence[ArithExpr]) -> ArithExpr:
     means = []
     for left, right in zip(terms[:2], terms[2:], strict=True):
         total = b.let("total", left + right + (half - 1) * _ONES)
-        means.append(b.let("mean", total + (total >> bits + 7 & _ONES) >> bits & _HALVES))
+        means.append(
+            b.let("mean", total + (total >> bits + 7 & _ONES) >> bits & _HALVES)
+        )
     return binary_expr("xor", means[0] + (means[1] << 8), _SIGNS)
 
 
-def load_neighbors(b: Kernel, axis: int, out: ArithExpr, wide: DType) -> list[ArithExpr]:
-    """Load the rows or columns before and after that of an output, and their weights."""
+def load_neighbors(
+    b: Kernel, axis: int, out: ArithExpr, wide: DType
+) -> list[ArithExpr]:
+    """Load the rows or columns before and after that of an output, and their
+    weights.
+    """
     *index_tables, share = _neighbor_tables(b.call, axis)
     name, last = ("row", "column")[axis], b.call.input(0).shape[1 + axis] - 1
     neighbors: list[ArithExpr] = []
     for kind, values in zip(("before", "after"), index_tables, strict=True):
-        table = b.constant(f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist()))
-        neighbors.append(b.let(f"{name}_{kind}", minimum(b.load(table, [out]).cast(INDEX), last)))
+        table = b.constant(
+            f"{name}s_{kind}", values, narrowest_index_dtype(values.tolist())
+        )
+        neighbors.append(
+            b.let(f"{name}_{kind}", minimum(b.load(table, [out]).cast(INDEX), last))
+        )
     bits, is_float = share_bits(b.call, axis), wide == FLOAT32
     values = share if is_float else share >> _UNIT_BITS - bits
     shares = b.constant(f"{name}_shares", values, FLOAT32 if is_float else INT16)
@@ -189,9 +235,18 @@ def infer_resample(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("a tensor without elements")
     if positions.dtype != UINT16:
         raise NotSupportedError(f"tap positions of type {positions.dtype.name}")
-    if not 0 <= int(positions.array().min()) <= int(positions.array().max()) < x.shape[axis]:
+    if (
+        not 0
+        <= int(positions.array().min())
+        <= int(positions.array().max())
+        < x.shape[axis]
+    ):
         raise NotSupportedError("taps outside of the input")
-    return (TensorType((*x.shape[:axis], positions.shape[0], *x.shape[axis + 1 :]), FLOAT32),)
+    return (
+        TensorType(
+            (*x.shape[:axis], positions.shape[0], *x.shape[axis + 1 :]), FLOAT32
+        ),
+    )
 
 
 def reference_resample(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -200,7 +255,9 @@ def reference_resample(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     line = [1] * x.ndim
     line[axis] = len(weights)
     total: Array = np.zeros(call.output.shape, np.float32)
-    for places, shares in zip(positions.T, weights.T, strict=True):  # in the order of the loops
+    for places, shares in zip(
+        positions.T, weights.T, strict=True
+    ):  # in the order of the loops
         total += np.take(x, places, axis=axis) * shares.reshape(line)
     return (total,)
 
@@ -211,7 +268,9 @@ def lower_resample(call: OpCall, b: Kernel) -> None:
     with b.loops("i", b.y.shape) as index:
         acc = b.register("acc", FLOAT32, 0.0)
         with b.for_("tap", taps) as tap:
-            source = minimum(b.load(positions, [index[axis], tap]).cast(INDEX), x.shape[axis] - 1)
+            source = minimum(
+                b.load(positions, [index[axis], tap]).cast(INDEX), x.shape[axis] - 1
+            )
             position = [*index[:axis], source, *index[axis + 1 :]]
             acc.add(b.load(x, position) * b.load(weights, [index[axis], tap]))
         b.store(b.y, index, acc.value)

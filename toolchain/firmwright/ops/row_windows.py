@@ -1,7 +1,7 @@
 """The input rows that each output row needs, for operators over NHWC tensors.
 
-A row is one index of axis 1 of a 4-D tensor with batch size 1. Functions return None for calls that
-cannot be row streamed.
+A row is one index of axis 1 of a 4-D tensor with batch size 1. Functions return None
+for calls that cannot be row streamed.
 """
 
 from firmwright.ir import tir
@@ -11,8 +11,12 @@ from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.opdef import RowWindow
 
 
-def sliding_row_window(call: OpCall, window: ConvWindow, outside: float | None) -> RowWindow | None:
-    """Return the row window of a sliding `window`; `outside` is the value of its padding."""
+def sliding_row_window(
+    call: OpCall, window: ConvWindow, outside: float | None
+) -> RowWindow | None:
+    """Return the row window of a sliding `window`; `outside` is the value of its
+    padding.
+    """
     if not _has_rows(call.input(0).shape):
         return None
     reach = (window.size[0] - 1) * window.dilation[0] + 1
@@ -20,7 +24,9 @@ def sliding_row_window(call: OpCall, window: ConvWindow, outside: float | None) 
 
 
 def elementwise_row_window(call: OpCall) -> RowWindow | None:
-    """Return the window of one row if output row r needs only row r of each variable input."""
+    """Return the window of one row if output row r needs only row r of each variable
+    input.
+    """
     if not _has_rows(call.output.shape):
         return None
     height = call.output.shape[1]
@@ -39,7 +45,9 @@ def elementwise_row_window(call: OpCall) -> RowWindow | None:
 
 
 def sum_rows(call: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
-    """Add rows to one sum per channel in the order of the reference: row by row, left to right."""
+    """Add rows to one sum per channel in the order of the reference: row by row, left
+    to right.
+    """
     with b.for_("c", x.shape[3]) as c:
         total = b.register("total", acc.dtype, b.load(acc, [c]))
         with b.for_("iy", x.shape[1]) as iy, b.for_("ix", x.shape[2]) as ix:

@@ -19,17 +19,20 @@ Setting: TypeAlias = int | str
 
 @dataclass(frozen=True, slots=True)
 class ScheduleConfig:
-    """The configuration of a schedule for one call; an instance of this class itself has no fields.
+    """The configuration of a schedule for one call; an instance of this class itself
+    has no fields.
 
-    Schedules with a choice to make have a subclass of their own. Its fields are integers, strings
-    or flags. Texts (comments of the C code, metadata, tuning logs) name a field as the class does
-    and omit the fields that have their default, so a default must never change its meaning.
-    Nothing parses these texts: a reader compares them with the configurations that the schedule
-    has for the layer.
+    Schedules with a choice to make have a subclass of their own. Its fields are
+    integers, strings or flags. Texts (comments of the C code, metadata, tuning logs)
+    name a field as the class does and omit the fields that have their default, so a
+    default must never change its meaning. Nothing parses these texts: a reader compares
+    them with the configurations that the schedule has for the layer.
     """
 
     def settings(self) -> dict[str, Setting]:
-        """Return the fields that texts show, in their order; a flag that is set is 1."""
+        """Return the fields that texts show, in their order; a flag that is set is
+        1.
+        """
         shown: dict[str, Setting] = {}
         for item in fields(self):
             value: Setting | None = getattr(self, item.name)
@@ -42,8 +45,9 @@ NO_CONFIG = ScheduleConfig()
 ConfigT_co = TypeVar("ConfigT_co", bound=ScheduleConfig, covariant=True)
 """The class of a schedule's configurations.
 
-A table holds schedules of all classes as `Schedule[ScheduleConfig]`. This is sound because `build`
-and `short_loops` are called only with configurations that the same schedule returned.
+A table holds schedules of all classes as `Schedule[ScheduleConfig]`. This is sound
+because `build` and `short_loops` are called only with configurations that the same
+schedule returned.
 """
 
 
@@ -51,20 +55,21 @@ and `short_loops` are called only with configurations that the same schedule ret
 class Schedule(Generic[ConfigT_co]):
     """A way to lower `op` on targets that have all features in `requires`.
 
-    `configs` returns the configurations to try for a call, most promising first, or none if the
-    schedule does not apply. `build` writes the kernel. A call may
-    compute a band of a layer's rows, without vertical padding. All schedules give identical results
-    except functions such as tanh, within the same bounds, and schedules with `fuses`, which round
-    float sums less often than the default loops; those are offered only if no operator of the model
-    is sensitive to the last bit.
+    `configs` returns the configurations to try for a call, most promising first, or
+    none if the schedule does not apply. `build` writes the kernel. A call may compute a
+    band of a layer's rows, without vertical padding. All schedules give identical
+    results except functions such as tanh, within the same bounds, and schedules with
+    `fuses`, which round float sums less often than the default loops; those are offered
+    only if no operator of the model is sensitive to the last bit.
 
-    `disable_scheduling` marks kernels with loads that gcc's first scheduling pass would hoist and
-    spill. A schedule with a `goal` is offered only if selection minimizes that goal: `--flash`
-    makes `balanced` `size`, and `--ram` also offers `ram`. `fold` accumulates rows if the call is
-    computed row by row (see `RowReduction.accumulate`). `short_loops` returns a configuration with
-    less unrolling, for flash with a small instruction cache.
-    `takes_weight_zero_point` is set if weights may have a zero point other than 0. `time_max`, if
-    set, is the maximum share of the default loops' predicted instructions.
+    `disable_scheduling` marks kernels with loads that gcc's first scheduling pass would
+    hoist and spill. A schedule with a `goal` is offered only if selection minimizes
+    that goal: `--flash` makes `balanced` `size`, and `--ram` also offers `ram`. `fold`
+    accumulates rows if the call is computed row by row (see `RowReduction.accumulate`).
+    `short_loops` returns a configuration with less unrolling, for flash with a small
+    instruction cache. `takes_weight_zero_point` is set if weights may have a zero point
+    other than 0. `time_max`, if set, is the maximum share of the default loops'
+    predicted instructions.
     """
 
     name: str
@@ -82,7 +87,9 @@ class Schedule(Generic[ConfigT_co]):
     time_max: float = 0.0
 
     def with_short_loops(self, *, only: bool = True) -> Schedule[ConfigT_co]:
-        """Return the schedule that offers short loops; if `only`, others are left to tuning."""
+        """Return the schedule that offers short loops; if `only`, others are left to
+        tuning.
+        """
         shorten = self.short_loops
         if shorten is None:
             return self
@@ -95,7 +102,9 @@ class Schedule(Generic[ConfigT_co]):
         return replace(self, configs=configs, space=self.tunable_configs)
 
     def tunable_configs(self, call: OpCall) -> tuple[ConfigT_co, ...]:
-        """Return every configuration that may be built for `call`, the default ones first."""
+        """Return every configuration that may be built for `call`, the default ones
+        first.
+        """
         own = tuple(self.configs(call))
         more = () if self.space is None else self.space(call)
         return own + tuple(config for config in more if config not in own)
@@ -109,10 +118,11 @@ DEFAULT_SCHEDULE = "default"
 class LoweringCandidate:
     """One lowering of one call, with its cost.
 
-    `scratch_bytes` is planned memory besides inputs and outputs, `flash_bytes` the size of
-    constants. `code_bytes` and, per execution, `instructions` and `cycles` are predictions
-    (`cost_model.py`); `cycles` is None if the core has no timing table. `stall_cycles` are those of
-    tensors that were assigned to a pool slower than the fastest one.
+    `scratch_bytes` is planned memory besides inputs and outputs, `flash_bytes` the size
+    of constants. `code_bytes` and, per execution, `instructions` and `cycles` are
+    predictions (`cost_model.py`); `cycles` is None if the core has no timing table.
+    `stall_cycles` are those of tensors that were assigned to a pool slower than the
+    fastest one.
     """
 
     rule: str
@@ -139,15 +149,18 @@ class LoweringCandidate:
     @property
     def time(self) -> int:
         """Cycles if known, else instructions, with the stalls in slow pools."""
-        return self.stall_cycles + (self.instructions if self.cycles is None else self.cycles)
+        return self.stall_cycles + (
+            self.instructions if self.cycles is None else self.cycles
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RowKernels:
     """Kernels that compute one call row by row.
 
-    Each candidate computes one band of output rows from the input rows that it needs. For a
-    reduction it accumulates one band of input rows, and `finish` computes the output.
+    Each candidate computes one band of output rows from the input rows that it needs.
+    For a reduction it accumulates one band of input rows, and `finish` computes the
+    output.
     """
 
     rows: RowWindow | RowReduction

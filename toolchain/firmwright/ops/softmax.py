@@ -1,14 +1,17 @@
-"""softmax, y_i = e^(beta x_i) / sum_j e^(beta x_j), and log_softmax, over the last axis.
+"""softmax, y_i = e^(beta x_i) / sum_j e^(beta x_j), and log_softmax, over the last
+axis.
 
-int8: differences from the row maximum are scaled to 5 integer bits. Their exponentials (a table for
-all 256 differences, 0 integer bits) are summed with 12 integer bits. softmax multiplies them by the
-reciprocal of the sum and shifts to the output scale 1/256 (int16 results: 1/65536); differences
-beyond 5 bits give zero. log_softmax subtracts the logarithm of the sum; the result has scale 1/16
-and zero point 127, and such differences give the minimum.
+int8: differences from the row maximum are scaled to 5 integer bits. Their exponentials
+(a table for all 256 differences, 0 integer bits) are summed with 12 integer bits.
+softmax multiplies them by the reciprocal of the sum and shifts to the output scale
+1/256 (int16 results: 1/65536); differences beyond 5 bits give zero. log_softmax
+subtracts the logarithm of the sum; the result has scale 1/16 and zero point 127, and
+such differences give the minimum.
 
-int16: differences are scaled so that 65535 steps are 10; exponentials have 15 fraction bits. The
-sum, normalized to 16 bits after its leading one, is looked up in a table of reciprocals. Both
-profiles are identical. Semantics: TFLite's reference Softmax, SoftmaxInt16 and LogSoftmax.
+int16: differences are scaled so that 65535 steps are 10; exponentials have 15 fraction
+bits. The sum, normalized to 16 bits after its leading one, is looked up in a table of
+reciprocals. Both profiles are identical. Semantics: TFLite's reference Softmax,
+SoftmaxInt16 and LogSoftmax.
 """
 
 import math
@@ -54,12 +57,15 @@ _INTEGER_BITS = 5
 SUM_INTEGER_BITS = 12
 _TABLE_SIZE = 256
 _SHIFT = SUM_INTEGER_BITS + 31
-"""Right shift of reciprocal times exponential, before subtracting headroom and output bits."""
+"""Right shift of reciprocal times exponential, before subtracting headroom and output
+bits.
+"""
 _MAX_ELEMENTS = (1 << SUM_INTEGER_BITS) - 1
 """More elements could overflow the sum."""
 _MIN_HEADROOM = 4
-"""Sums of 2^28 or more (512 elements) need a shift by more than 31 bits, which the reference does
-not define; the quotient is below half an output step, so the result is 0.
+"""Sums of 2^28 or more (512 elements) need a shift by more than 31 bits, which the
+reference does not define; the quotient is below half an output step, so the result is
+0.
 """
 
 
@@ -69,7 +75,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     if y.dtype not in kinds.get(x.dtype, ()):
         raise NotSupportedError(f"{x.dtype.name} input with {y.dtype.name} output")
     if not x.shape or not x.elements:
-        raise NotSupportedError("a scalar or an empty tensor has no last axis to sum over")
+        raise NotSupportedError(
+            "a scalar or an empty tensor has no last axis to sum over"
+        )
     if x.dtype == INT16:
         check_int16(call, softmax_beta(call))
     if x.dtype == INT8:
@@ -81,7 +89,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def check_int8_row(call: OpCall) -> None:
     per_tensor_quant(call.input(0))
     if call.input(0).shape[-1] > _MAX_ELEMENTS:
-        raise NotSupportedError(f"an int8 {call.op} over more than {_MAX_ELEMENTS} elements")
+        raise NotSupportedError(
+            f"an int8 {call.op} over more than {_MAX_ELEMENTS} elements"
+        )
 
 
 def softmax_beta(call: OpCall) -> float:
@@ -89,7 +99,9 @@ def softmax_beta(call: OpCall) -> float:
 
 
 def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
-    """Return the multiplier and shift of differences, and the greatest difference that fits."""
+    """Return the multiplier and shift of differences, and the greatest difference that
+    fits.
+    """
     scale = beta * per_tensor_quant(call.input(0)).scale
     factor = min(scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0)
     multiplier, left = quantize_multiplier(factor)
@@ -98,14 +110,18 @@ def difference_scaling(call: OpCall, beta: float) -> tuple[int, int, int]:
 
 
 def exponential_table(call: OpCall) -> Array:
-    """Return e^-x, int32 with 0 integer bits, for each distance x from the row maximum."""
+    """Return e^-x, int32 with 0 integer bits, for each distance x from the row
+    maximum.
+    """
     multiplier, left, reach = difference_scaling(call, softmax_beta(call))
     differences = -np.arange(_TABLE_SIZE, dtype=np.int64)
     inside = differences >= -reach
     scaled = multiply_by_quantized_multiplier(
         np.where(inside, differences, 0), multiplier, left, Rounding.TWICE
     )
-    return np.where(inside, exp_on_negative_values(scaled, _INTEGER_BITS), 0).astype(np.int32)
+    return np.where(inside, exp_on_negative_values(scaled, _INTEGER_BITS), 0).astype(
+        np.int32
+    )
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -116,7 +132,9 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         y = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
         return (y.reshape(call.output.shape),)
     if call.input(0).dtype == INT16:
-        return (reference_int16(call, x, softmax_beta(call)).reshape(call.output.shape),)
+        return (
+            reference_int16(call, x, softmax_beta(call)).reshape(call.output.shape),
+        )
     return (_reference_int8(call, x).reshape(call.output.shape),)
 
 
@@ -151,16 +169,20 @@ def lower(call: OpCall, b: Kernel) -> None:
 def lower_exponential_sum(
     b: Kernel, x: tir.Buffer, row: ArithExpr
 ) -> tuple[Register, Register, tir.Buffer]:
-    """Emit the sum of exponentials; return registers of row maximum and sum, and the table."""
+    """Emit the sum of exponentials; return registers of row maximum and sum, and the
+    table.
+    """
     powers = exponential_table(b.call)
     # Powers that the sum rounds to 0 do not reach half a unit of the output either.
     powers = np.append(powers[powers >= 1 << (SUM_INTEGER_BITS - 1)], 0)
     table = b.constant("exponentials", powers, INT32)
     highest, total = lower_row_maximum(b, x, row, INT32, INT8.min)
     with b.for_("i", x.shape[1]) as i:
-        power = b.let("power", b.load(table, [_distance_index(b, highest, x, row, i, table)]))
-        # Half up equals half away from zero, since powers are not negative; adding the half first
-        # could exceed 32 bits.
+        power = b.let(
+            "power", b.load(table, [_distance_index(b, highest, x, row, i, table)])
+        )
+        # Half up equals half away from zero, since powers are not negative; adding the
+        # half first could exceed 32 bits.
         rounded = (power >> SUM_INTEGER_BITS) + ((power >> (SUM_INTEGER_BITS - 1)) & 1)
         total.add(rounded)
     return highest, total, table
@@ -176,7 +198,9 @@ def _lower_pair(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> bool
     varying = np.flatnonzero(less != less[-1])
     count = varying[-1] + 2 if varying.size else 1  # with beta 0, all results are equal
     table = b.constant("results", less[:count], y.dtype)
-    first, second = (b.let(name, b.load_i32(x, [row, i])) for i, name in enumerate(("a", "b")))
+    first, second = (
+        b.let(name, b.load_i32(x, [row, i])) for i, name in enumerate(("a", "b"))
+    )
     distance = maximum(first, second) - minimum(first, second)
     place = clamp(distance, 0, table.elements - 1, INDEX)
     smaller = b.let("smaller", b.load_i32(table, [place]))
@@ -194,14 +218,19 @@ def _lower_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> None
     inverse, shift = _bind_reciprocal(b, total.value, headroom, x.shape[1], y.dtype)
     with b.for_("i", x.shape[1]) as i:
         power = b.load(table, [_distance_index(b, highest, x, row, i, table)])
-        value = call_intrinsic("requantize_twice", [power, inverse, shift], INT32) + y.dtype.min
+        value = (
+            call_intrinsic("requantize_twice", [power, inverse, shift], INT32)
+            + y.dtype.min
+        )
         b.store(y, [row, i], clamp(value, y.dtype.min, y.dtype.max, y.dtype))
 
 
 def _bind_reciprocal(
     b: Kernel, total: ArithExpr, headroom: ArithExpr, depth: int, kind: DType
 ) -> tuple[ArithExpr, ArithExpr]:
-    """Bind the reciprocal of `total` as multiplier and shift of the output's requantization."""
+    """Bind the reciprocal of `total` as multiplier and shift of the output's
+    requantization.
+    """
     inverse = call_intrinsic("reciprocal", [total, headroom], INT32)
     shift = headroom - (_SHIFT - kind.bits)
     if kind == INT8 and depth << (31 - SUM_INTEGER_BITS) >= 1 << (32 - _MIN_HEADROOM):
@@ -212,9 +241,16 @@ def _bind_reciprocal(
 
 
 def _distance_index(
-    b: Kernel, highest: Register, x: tir.Buffer, row: ArithExpr, i: ArithExpr, table: tir.Buffer
+    b: Kernel,
+    highest: Register,
+    x: tir.Buffer,
+    row: ArithExpr,
+    i: ArithExpr,
+    table: tir.Buffer,
 ) -> ArithExpr:
-    """Return the place in the table; an unsigned distance has one limit instead of two."""
+    """Return the place in the table; an unsigned distance has one limit instead of
+    two.
+    """
     distance = (highest.value - b.load_i32(x, [row, i])).cast(UINT32)
     return minimum(distance, table.elements - 1).cast(INDEX)
 
@@ -243,12 +279,16 @@ def infer_log(call: OpCall) -> tuple[TensorType, ...]:
         check_int8_row(call)
         quant = per_tensor_quant(y)
         if (quant.scale, quant.zero_point) != (1 / 16, OUTPUT_ZERO_POINT):
-            raise NotSupportedError("an int8 result must have scale 1/16 and zero point 127")
+            raise NotSupportedError(
+                "an int8 result must have scale 1/16 and zero point 127"
+            )
     return (TensorType(x.shape, x.dtype, y.quantization),)
 
 
 def _log_scaling(call: OpCall) -> tuple[tuple[int, int], tuple[int, int], int]:
-    """Return (multiplier, shift) to and from 5 integer bits, and the largest valid difference."""
+    """Return (multiplier, shift) to and from 5 integer bits, and the largest valid
+    difference.
+    """
     multiplier, shift, radius = difference_scaling(call, 1.0)
     back = quantize_multiplier(2.0 ** (31 - shift) / multiplier)
     return (multiplier, shift), back, radius
@@ -265,11 +305,19 @@ def reference_log(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     powers = exponential_table(call).astype(np.int64)[-below]
     total = rounding_divide_by_pot(powers, SUM_INTEGER_BITS).sum(axis=-1, keepdims=True)
     log_total = logarithm(total).astype(np.int64)
-    least = multiply_by_quantized_multiplier(log_total + INT32_MIN, *back, Rounding.TWICE)
+    least = multiply_by_quantized_multiplier(
+        log_total + INT32_MIN, *back, Rounding.TWICE
+    )
     is_near = below > np.maximum(-radius - 1, least)
-    scaled = multiply_by_quantized_multiplier(np.where(is_near, below, 0), *scale, Rounding.TWICE)
+    scaled = multiply_by_quantized_multiplier(
+        np.where(is_near, below, 0), *scale, Rounding.TWICE
+    )
     difference = np.where(is_near, scaled - log_total, 0)
-    y = np.where(is_near, rounding_divide_by_pot(difference, _RIGHT) + OUTPUT_ZERO_POINT, INT8.min)
+    y = np.where(
+        is_near,
+        rounding_divide_by_pot(difference, _RIGHT) + OUTPUT_ZERO_POINT,
+        INT8.min,
+    )
     return (np.clip(y, INT8.min, INT8.max).astype(np.int8),)
 
 
@@ -313,7 +361,7 @@ def _lower_log_int8(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr) -> 
             b.store(y, [row, i], INT8.min)
 
 
-# ---- int16 -------------------------------------------------------------------------------------
+# ---- int16 ---------------------------------------------------------------------------
 
 _INT16_STEP = 10 / 65535
 _OUTPUT_RANGE = (-65536 / 65535, 65534 / 65535)
@@ -323,7 +371,9 @@ _CENTER = (1 << 15) + (1 << 16)
 
 
 def check_int16(call: OpCall, beta: float) -> None:
-    """Raise NotSupportedError unless the scales are supported and all numbers fit 32 bits."""
+    """Raise NotSupportedError unless the scales are supported and all numbers fit 32
+    bits.
+    """
     x = per_tensor_quant(call.input(0))
     if x.zero_point:
         raise NotSupportedError("an int16 softmax needs an input zero point of 0")
@@ -331,13 +381,16 @@ def check_int16(call: OpCall, beta: float) -> None:
     if difference_multiplier(x.scale, beta)[1] > _MAX_SHIFT:
         raise NotSupportedError(f"an int16 softmax with input scale {x.scale}")
     if call.input(0).shape[-1] > _MAX_INT16_ELEMENTS:
-        raise NotSupportedError(f"an int16 softmax over more than {_MAX_INT16_ELEMENTS} elements")
+        raise NotSupportedError(
+            f"an int16 softmax over more than {_MAX_INT16_ELEMENTS} elements"
+        )
 
 
 def check_output(call: OpCall, scale: float, zero_point: int) -> None:
     """Raise NotSupportedError unless the output has the given quantization.
 
-    int16 outputs accept scales within 0.1 %, such as 1/65535 for 1/65536; the results are the same.
+    int16 outputs accept scales within 0.1 %, such as 1/65535 for 1/65536; the results
+    are the same.
     """
     kind, y = call.output.dtype, per_tensor_quant(call.output)
     tolerance = 1e-3 if kind == INT16 else 0.0
@@ -349,7 +402,9 @@ def check_output(call: OpCall, scale: float, zero_point: int) -> None:
 
 
 def difference_multiplier(scale: float, beta: float) -> tuple[int, int]:
-    """Return the (multiplier, shift) that converts differences to steps of 10 / 65535."""
+    """Return the (multiplier, shift) that converts differences to steps of 10 /
+    65535.
+    """
     return quantize_multiplier(scale * beta / _INT16_STEP)
 
 
@@ -363,14 +418,20 @@ def lookup_tables() -> tuple[Array, Array]:
 
 def reference_int16(call: OpCall, x: Array, beta: float) -> Array:
     exponentials, reciprocals = lookup_tables()
-    multiplier, shift = difference_multiplier(per_tensor_quant(call.input(0)).scale, beta)
+    multiplier, shift = difference_multiplier(
+        per_tensor_quant(call.input(0)).scale, beta
+    )
     below = x.astype(np.int64) - x.max(axis=1, keepdims=True)
     scaled = multiply_by_quantized_multiplier(below, multiplier, shift, Rounding.TWICE)
-    powers = lookup_array(exponentials, np.clip(scaled + INT16.max, INT16.min, INT16.max))
+    powers = lookup_array(
+        exponentials, np.clip(scaled + INT16.max, INT16.min, INT16.max)
+    )
     total = powers.sum(axis=1, keepdims=True)
     headroom = np.vectorize(lambda value: 32 - int(value).bit_length())(total)
     mantissa = ((total << (headroom - 1)) + (1 << 13)) >> 14
-    inverse = lookup_array(reciprocals, np.clip(mantissa - _CENTER, INT16.min, INT16.max))
+    inverse = lookup_array(
+        reciprocals, np.clip(mantissa - _CENTER, INT16.min, INT16.max)
+    )
     right = 31 - headroom
     y = (powers * inverse + (np.int64(1) << (right - 1))) >> right
     return np.asarray(np.clip(y, 0, INT16.max), np.int16)
@@ -379,7 +440,9 @@ def reference_int16(call: OpCall, x: Array, beta: float) -> Array:
 def lower_row_maximum(
     b: Kernel, x: tir.Buffer, row: ArithExpr, dtype: DType, start: ExprLike
 ) -> tuple[Register, Register]:
-    """Emit the maximum of a row; return its register and one that holds 0, for a sum."""
+    """Emit the maximum of a row; return its register and one that holds 0, for a
+    sum.
+    """
     highest, total = b.register("highest", dtype), b.register("total", dtype)
     highest.set(start)
     with b.for_("i", x.shape[1]) as i:
@@ -388,13 +451,19 @@ def lower_row_maximum(
     return highest, total
 
 
-def lower_int16_row(b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, beta: float) -> None:
+def lower_int16_row(
+    b: Kernel, x: tir.Buffer, y: tir.Buffer, row: ArithExpr, beta: float
+) -> None:
     """Emit one row; the output holds the exponentials until their sum is known."""
     exponentials, reciprocals = (
         b.constant(name, table, INT16)
-        for name, table in zip(("exponentials", "reciprocals"), lookup_tables(), strict=True)
+        for name, table in zip(
+            ("exponentials", "reciprocals"), lookup_tables(), strict=True
+        )
     )
-    multiplier, shift = difference_multiplier(per_tensor_quant(b.call.input(0)).scale, beta)
+    multiplier, shift = difference_multiplier(
+        per_tensor_quant(b.call.input(0)).scale, beta
+    )
     highest, total = lower_row_maximum(b, x, row, INT32, INT16.min)
     with b.for_("i", x.shape[1]) as i:
         below = b.load_i32(x, [row, i]) - highest.value

@@ -49,9 +49,9 @@ class CopyAxis:
 class StridedCopy:
     """A copy from input number `source` to output number `result`.
 
-    Element [i0, i1, ...] goes from `x_offset + sum of i * x_stride` to
-    `y_offset + sum of i * y_stride` (flat; strides may be 0 or negative). An axis may take its
-    input index from `table` and its output index from `y_table`.
+    Element [i0, i1, ...] goes from `x_offset + sum of i * x_stride` to `y_offset + sum
+    of i * y_stride` (flat; strides may be 0 or negative). An axis may take its input
+    index from `table` and its output index from `y_table`.
     """
 
     axes: tuple[CopyAxis, ...]
@@ -66,14 +66,20 @@ class StridedCopy:
             if axis.extent == 1 and axis.is_plain:
                 continue
             if loops and _is_contiguous(loops[-1], axis):
-                loops[-1] = CopyAxis(loops[-1].extent * axis.extent, axis.x_stride, axis.y_stride)
+                loops[-1] = CopyAxis(
+                    loops[-1].extent * axis.extent, axis.x_stride, axis.y_stride
+                )
             else:
                 loops.append(axis)
-        return StridedCopy(tuple(loops), self.x_offset, self.y_offset, self.source, self.result)
+        return StridedCopy(
+            tuple(loops), self.x_offset, self.y_offset, self.source, self.result
+        )
 
 
 def subviews_of(call: OpCall, copies: Sequence[StridedCopy]) -> Subviews | None:
-    """Return the copies as views if all are contiguous and each is a whole output or input."""
+    """Return the copies as views if all are contiguous and each is a whole output or
+    input.
+    """
     runs = [move.merge_loops() for move in copies]
     if any(axis != CopyAxis(axis.extent, 1, 1) for run in runs for axis in run.axes):
         return None
@@ -101,7 +107,9 @@ def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_view_transpose(shape: Sequence[int], perm: Sequence[int]) -> bool:
-    """Whether a transpose moves only axes of length 1, so that the bytes stay in place."""
+    """Whether a transpose moves only axes of length 1, so that the bytes stay in
+    place.
+    """
     order = [axis for axis in perm if shape[axis] > 1]
     return order == sorted(order)
 
@@ -119,23 +127,39 @@ def lower_fill(b: Kernel, y: tir.Buffer, value: float | ArithExpr) -> None:
 def lower_copies(b: Kernel, *copies: StridedCopy) -> None:
     """Emit the copies, by words where all offsets and strides are whole words.
 
-    If `b.copy_run` is set, it copies long runs of bytes or of elements with constant strides.
+    If `b.copy_run` is set, it copies long runs of bytes or of elements with constant
+    strides.
     """
     for copy in copies:
         dtype, merged = b.input(copy.source).dtype, copy.merge_loops()
-        size, inner = dtype.size_bytes, merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0)
-        is_run = inner == CopyAxis(inner.extent, 1, 1) and inner.extent * size >= _RUN_MIN_BYTES
+        size, inner = (
+            dtype.size_bytes,
+            merged.axes[-1] if merged.axes else CopyAxis(1, 0, 0),
+        )
+        is_run = (
+            inner == CopyAxis(inner.extent, 1, 1)
+            and inner.extent * size >= _RUN_MIN_BYTES
+        )
         if b.copy_run is not None and is_run:
             _lower_copy(b, _in_bytes(merged, size), INT8, is_run=True)
             continue
         for part, lanes in _split_into_words(merged, size):
             kind = UINT32 if lanes > 1 else dtype
-            run = _longest_run(part) if b.copy_run and kind.size_bytes in _WORDS else None
-            _lower_copy(b, run or part, _WORDS[kind.size_bytes] if run else kind, is_run=bool(run))
+            run = (
+                _longest_run(part) if b.copy_run and kind.size_bytes in _WORDS else None
+            )
+            _lower_copy(
+                b,
+                run or part,
+                _WORDS[kind.size_bytes] if run else kind,
+                is_run=bool(run),
+            )
 
 
 def _longest_run(copy: StridedCopy) -> StridedCopy | None:
-    """Return the copy with its longest strided axis last if vectors have offsets of 16 bits."""
+    """Return the copy with its longest strided axis last if vectors have offsets of 16
+    bits.
+    """
     strided = [
         axis
         for axis in copy.axes
@@ -151,23 +175,38 @@ def _longest_run(copy: StridedCopy) -> StridedCopy | None:
 
 def _in_bytes(copy: StridedCopy, size: int) -> StridedCopy:
     *outer, inner = copy.axes
-    axes = [replace(a, x_stride=a.x_stride * size, y_stride=a.y_stride * size) for a in outer]
-    run, (x, y) = CopyAxis(inner.extent * size, 1, 1), (copy.x_offset * size, copy.y_offset * size)
+    axes = [
+        replace(a, x_stride=a.x_stride * size, y_stride=a.y_stride * size)
+        for a in outer
+    ]
+    run, (x, y) = (
+        CopyAxis(inner.extent * size, 1, 1),
+        (copy.x_offset * size, copy.y_offset * size),
+    )
     return replace(copy, axes=(*axes, run), x_offset=x, y_offset=y)
 
 
-def _split_into_words(copy: StridedCopy, size: int) -> Sequence[tuple[StridedCopy, int]]:
-    """Return copies of words, with their elements per word, and of the elements left over."""
+def _split_into_words(
+    copy: StridedCopy, size: int
+) -> Sequence[tuple[StridedCopy, int]]:
+    """Return copies of words, with their elements per word, and of the elements left
+    over.
+    """
     lanes = max(_WORD_BYTES // size, 1)
     *outer, inner = copy.axes or (CopyAxis(1, 1, 1),)
     words, rest = divmod(inner.extent, lanes)
-    steps = [copy.x_offset, copy.y_offset, *(n for a in outer for n in (a.x_stride, a.y_stride))]
+    steps = [
+        copy.x_offset,
+        copy.y_offset,
+        *(n for a in outer for n in (a.x_stride, a.y_stride)),
+    ]
     if lanes == 1 or not words or inner != CopyAxis(inner.extent, 1, 1):
         return [(copy, 1)]
     if any(n % lanes for n in steps):
         return [(copy, 1)]
     divided = [
-        replace(a, x_stride=a.x_stride // lanes, y_stride=a.y_stride // lanes) for a in outer
+        replace(a, x_stride=a.x_stride // lanes, y_stride=a.y_stride // lanes)
+        for a in outer
     ]
     x_first, y_first, done = copy.x_offset, copy.y_offset, words * lanes
     by_words = replace(
@@ -185,8 +224,12 @@ def _split_into_words(copy: StridedCopy, size: int) -> Sequence[tuple[StridedCop
     ]
 
 
-def _lower_copy(b: Kernel, copy: StridedCopy, dtype: DType, *, is_run: bool = False) -> None:
-    """Emit a copy of elements seen as `dtype`; with `is_run`, `b.copy_run` copies the last axis."""
+def _lower_copy(
+    b: Kernel, copy: StridedCopy, dtype: DType, *, is_run: bool = False
+) -> None:
+    """Emit a copy of elements seen as `dtype`; with `is_run`, `b.copy_run` copies the
+    last axis.
+    """
     source, result = b.input(copy.source), b.outputs[copy.result]
 
     def index(position: int, i: ArithExpr, table: tuple[int, ...]) -> ArithExpr:
@@ -195,7 +238,9 @@ def _lower_copy(b: Kernel, copy: StridedCopy, dtype: DType, *, is_run: bool = Fa
         return minimum(b.load(tables[position, table], [i]).cast(INDEX), max(table))
 
     tables = {
-        (position, table): b.constant("places", np.array(table), narrowest_index_dtype(table))
+        (position, table): b.constant(
+            "places", np.array(table), narrowest_index_dtype(table)
+        )
         for position, axis in enumerate(copy.axes)
         for table in (axis.table, axis.y_table)
         if table
@@ -207,11 +252,16 @@ def _lower_copy(b: Kernel, copy: StridedCopy, dtype: DType, *, is_run: bool = Fa
     y = b.view("to", result, 0, (y_size,), dtype=dtype, access=access, alignment=align)
     axes = copy.axes[:-1] if is_run else copy.axes
     with ExitStack() as stack:
-        x_index, y_index = ArithExpr(as_expr(copy.x_offset)), ArithExpr(as_expr(copy.y_offset))
+        x_index, y_index = (
+            ArithExpr(as_expr(copy.x_offset)),
+            ArithExpr(as_expr(copy.y_offset)),
+        )
         for position, axis in enumerate(axes):
             is_last = position == len(copy.axes) - 1 and axis.is_plain
             name, extent = f"i{position}", axis.extent
-            loop = b.unrolled(name, extent, *_UNROLL) if is_last else b.for_(name, extent)
+            loop = (
+                b.unrolled(name, extent, *_UNROLL) if is_last else b.for_(name, extent)
+            )
             i = stack.enter_context(loop)
             y_index = y_index + index(position, i, axis.y_table) * axis.y_stride
             x_index = x_index + index(position, i, axis.table) * axis.x_stride
@@ -234,18 +284,22 @@ def data_movement_op(
 ) -> OpDef:
     """Build the definition of a data movement operator.
 
-    `shape` returns the shape of the output, or a list for several; `fill` the value of elements
-    that no copy writes.
+    `shape` returns the shape of the output, or a list for several; `fill` the value of
+    elements that no copy writes.
     """
 
     def infer(call: OpCall) -> tuple[TensorType, ...]:
         kind = call.input(0).dtype
-        if kind not in DTYPES or any(item is None or item.dtype != kind for item in call.inputs):
+        if kind not in DTYPES or any(
+            item is None or item.dtype != kind for item in call.inputs
+        ):
             raise NotSupportedError(f"a {name} of {kind.name}")
         result = shape(call)
         output_shapes = result if isinstance(result, list) else [result]
         if len(output_shapes) != len(call.outputs):
-            raise NotSupportedError(f"{len(call.outputs)} outputs, expected {len(output_shapes)}")
+            raise NotSupportedError(
+                f"{len(call.outputs)} outputs, expected {len(output_shapes)}"
+            )
         if any(n < 1 for own in output_shapes for n in own):
             raise NotSupportedError("an output without elements")
         return tuple(
@@ -266,5 +320,7 @@ def data_movement_op(
             np.asarray(array, order="C") for array in reference(call, arrays)
         ),
         lower=lower,
-        subviews=lambda call: None if fill(call) is not None else subviews_of(call, copies(call)),
+        subviews=lambda call: (
+            None if fill(call) is not None else subviews_of(call, copies(call))
+        ),
     )

@@ -1,13 +1,14 @@
 """svdf: each unit sums `rank` filters over the features of the last steps.
 
-Inputs: x [batch, inputs], feature weights [filters, inputs], time weights [filters, steps],
-optional bias [units], state [batch, filters * steps]. A run shifts each filter's state by one step,
-appends feature weights times x, and sums state times time weights over each unit's steps and
-filters. int8: the first product is requantized to the state (int16, or int8 in TFLM), the second,
-in wrapping 32 bits, to the output; both round twice, and the activation is the output's range. The
-zero point of the state is added after clamping and wraps; zero points of weights are ignored.
-Floats with int8 weights: the input is quantized at run time (dynamic_range.py) for the first
-product, and the state is float. Semantics: TFLite's reference SVDF.
+Inputs: x [batch, inputs], feature weights [filters, inputs], time weights [filters,
+steps], optional bias [units], state [batch, filters * steps]. A run shifts each
+filter's state by one step, appends feature weights times x, and sums state times time
+weights over each unit's steps and filters. int8: the first product is requantized to
+the state (int16, or int8 in TFLM), the second, in wrapping 32 bits, to the output; both
+round twice, and the activation is the output's range. The zero point of the state is
+added after clamping and wraps; zero points of weights are ignored. Floats with int8
+weights: the input is quantized at run time (dynamic_range.py) for the first product,
+and the state is float. Semantics: TFLite's reference SVDF.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +38,12 @@ from firmwright.ops.requantize import (
 _BIAS, _STATE = 3, 4
 _UNROLL = (8, 5, 7, 4, 3, 2)
 _HYBRID = (FLOAT32, INT8, INT8, FLOAT32)
-_SUPPORTED_TYPES = ((INT8, INT8, INT16, INT16), (INT8, INT8, INT8, INT8), (FLOAT32,) * 4, _HYBRID)
+_SUPPORTED_TYPES = (
+    (INT8, INT8, INT16, INT16),
+    (INT8, INT8, INT8, INT8),
+    (FLOAT32,) * 4,
+    _HYBRID,
+)
 """Types of x, feature weights, time weights and state."""
 
 
@@ -50,7 +56,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         raise NotSupportedError("weights that are not constant")
     batch, rank = x.shape[0], call.attributes(SvdfAttrs).rank
     filters, steps = feature.shape[0], time.shape[-1]
-    if (x.shape[1:], time.shape[:1]) != (feature.shape[1:], feature.shape[:1]) or filters % rank:
+    if (x.shape[1:], time.shape[:1]) != (
+        feature.shape[1:],
+        feature.shape[:1],
+    ) or filters % rank:
         raise NotSupportedError(f"{filters} filters of rank {rank} with {steps} steps")
     if state.shape != (batch, filters * steps):
         raise NotSupportedError(f"state of shape {list(state.shape)}")
@@ -73,13 +82,18 @@ def macs(call: OpCall) -> int:
 
 def state_zero_point(call: OpCall) -> int:
     state = call.input(_STATE)
-    is_ignored = state.dtype == FLOAT32 or (call.numerics != "tflm" and state.dtype == INT16)
+    is_ignored = state.dtype == FLOAT32 or (
+        call.numerics != "tflm" and state.dtype == INT16
+    )
     return 0 if is_ignored else per_tensor_quant(state).zero_point
 
 
 def state_and_output_requant(call: OpCall) -> tuple[Requantization, Requantization]:
     x, feature, time, state = (_scale(call, index) for index in (0, 1, 2, _STATE))
-    first, second = x * feature / state, state * time / per_tensor_quant(call.output).scale
+    first, second = (
+        x * feature / state,
+        state * time / per_tensor_quant(call.output).scale,
+    )
     clamped = replace(call.input(_STATE), quantization=Quantization((state,), (0,)))
     return (
         make_requantization([first], Rounding.TWICE, clamped, "none"),
@@ -93,7 +107,11 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     is_float = call.input(0).dtype == FLOAT32
     dtype = np.float64 if is_float else np.int64
     x, feature, time = (np.asarray(array, dtype) for array in arrays[:3])
-    bias = arrays[3].astype(dtype) if call.has_input(_BIAS) else np.zeros(filters // rank, dtype)
+    bias = (
+        arrays[3].astype(dtype)
+        if call.has_input(_BIAS)
+        else np.zeros(filters // rank, dtype)
+    )
     history = arrays[-1].reshape(batch, filters, -1)
     if not is_float:
         x = x - per_tensor_quant(call.input(0)).zero_point
@@ -102,14 +120,20 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         features = _hybrid_features(call, arrays)
         time = np.asarray(time * np.float32(_scale(call, 2)))
     if not is_float:
-        features = state_and_output_requant(call)[0].apply(features, INT32) + state_zero_point(call)
-    state = np.concatenate([history[:, :, 1:], features[:, :, None].astype(history.dtype)], axis=2)
+        features = state_and_output_requant(call)[0].apply(
+            features, INT32
+        ) + state_zero_point(call)
+    state = np.concatenate(
+        [history[:, :, 1:], features[:, :, None].astype(history.dtype)], axis=2
+    )
     products = (state.astype(dtype) - state_zero_point(call)) * time
     total = products.sum(axis=2).reshape(batch, -1, rank).sum(axis=2) + bias
     new_state = state.reshape(batch, -1)
     if is_float:
         return apply_activation(total, attrs.activation), new_state
-    return state_and_output_requant(call)[1].apply(total.astype(np.int32), INT8), new_state
+    return state_and_output_requant(call)[1].apply(
+        total.astype(np.int32), INT8
+    ), new_state
 
 
 def _hybrid_features(call: OpCall, arrays: Sequence[Array]) -> Array:
@@ -148,9 +172,13 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def emit_units(
-    call: OpCall, b: Kernel, start: Callable[[ArithExpr], Callable[[ArithExpr], ArithExpr]]
+    call: OpCall,
+    b: Kernel,
+    start: Callable[[ArithExpr], Callable[[ArithExpr], ArithExpr]],
 ) -> None:
-    """Emit all but the first product; `start(batch)` returns a function from filter to feature."""
+    """Emit all but the first product; `start(batch)` returns a function from filter to
+    feature.
+    """
     batch, (filters, steps) = call.input(0).shape[0], call.input(2).shape
     rank, is_float = call.attributes(SvdfAttrs).rank, call.input(0).dtype == FLOAT32
     shape = (batch, filters, steps)
@@ -160,7 +188,9 @@ def emit_units(
         feature = start(n)
         with b.for_("unit", filters // rank) as unit:
             kind = FLOAT32 if is_float else UINT32
-            total = b.register("total", kind, 0 if bias is None else b.load(bias, [unit]))
+            total = b.register(
+                "total", kind, 0 if bias is None else b.load(bias, [unit])
+            )
             with b.for_("r", rank) as r:
                 f = b.let("filter", unit * rank + r)
                 with b.unrolled("t", steps - 1, *_UNROLL) as t:
@@ -175,7 +205,9 @@ def emit_units(
 
 @dataclass(frozen=True, slots=True)
 class _FeatureSource:
-    """The features of a batch, indexed by `at` and position; hybrid ones have a `row`."""
+    """The features of a batch, indexed by `at` and position; hybrid ones have a
+    `row`.
+    """
 
     buffer: tir.Buffer
     at: Sequence[ArithExpr]
@@ -183,7 +215,9 @@ class _FeatureSource:
 
 
 def folded_feature_biases(call: OpCall) -> Array:
-    """Return the start values of the first product's sums, which contain the zero point of x."""
+    """Return the start values of the first product's sums, which contain the zero point
+    of x.
+    """
     totals = call.constant_array(1).sum(axis=1, dtype=np.int64)
     bias: Array = -per_tensor_quant(call.input(0)).zero_point * totals
     return bias
@@ -197,25 +231,44 @@ def _feature_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
 
 
 def _unit_bias(call: OpCall, b: Kernel) -> tir.Buffer | None:
-    """Return the start values of the units' sums, which contain the zero point of the state."""
+    """Return the start values of the units' sums, which contain the zero point of the
+    state.
+    """
     attrs = call.attributes(SvdfAttrs)
     if call.input(0).dtype == FLOAT32:
         return b.input(_BIAS) if call.has_input(_BIAS) else None
     bias, rank = call.constant(_BIAS) if call.has_input(_BIAS) else None, attrs.rank
-    sums = call.constant_array(2).astype(np.int64).sum(axis=1).reshape(-1, rank).sum(axis=1)
+    sums = (
+        call.constant_array(2)
+        .astype(np.int64)
+        .sum(axis=1)
+        .reshape(-1, rank)
+        .sum(axis=1)
+    )
     units = -state_zero_point(call) * sums
     units = units if bias is None else units + bias.array().astype(np.int64)
-    return b.constant("unit_bias", units.astype(np.uint32), UINT32) if units.any() else None
+    return (
+        b.constant("unit_bias", units.astype(np.uint32), UINT32)
+        if units.any()
+        else None
+    )
 
 
 def _feature(
-    call: OpCall, b: Kernel, source: _FeatureSource, bias: tir.Buffer | None, f: ArithExpr
+    call: OpCall,
+    b: Kernel,
+    source: _FeatureSource,
+    bias: tir.Buffer | None,
+    f: ArithExpr,
 ) -> ArithExpr:
     is_float, row = source.buffer.dtype == FLOAT32, source.row
     start = 0 if bias is None else b.load(bias, [f])
     acc = b.register("acc", FLOAT32 if is_float else INT32, start)
     with b.unrolled("i", source.buffer.shape[-1], *_UNROLL) as i:
-        item, weight = b.load(source.buffer, [*source.at, i]), b.load(b.input(1), [f, i])
+        item, weight = (
+            b.load(source.buffer, [*source.at, i]),
+            b.load(b.input(1), [f, i]),
+        )
         if not is_float:
             zero_point = 0 if row is None else row.zero_point
             item, weight = item.cast(INT32) - zero_point, weight.cast(INT32)
@@ -226,7 +279,11 @@ def _feature(
 
 
 def _accumulate(
-    call: OpCall, b: Kernel, total: Register, x: ArithExpr, at: Sequence[ArithExpr | int]
+    call: OpCall,
+    b: Kernel,
+    total: Register,
+    x: ArithExpr,
+    at: Sequence[ArithExpr | int],
 ) -> None:
     weight = b.load(b.input(2), at)
     if dynamic_range.is_hybrid(call):

@@ -1,9 +1,11 @@
-"""transpose_conv: each input pixel times the kernel is added to the output, `stride` pixels apart.
+"""transpose_conv: each input pixel times the kernel is added to the output, `stride`
+pixels apart.
 
-y[oy, ox, oc] = bias + the sum of x[iy, ix, ic] * w[oc, ky, kx, ic] over iy * stride - before + ky =
-oy, and likewise for columns. Layouts: x NHWC, w OHWI, bias O. `before` crops rows and columns at
-the top and left. Quantization is that of conv2d. Loops gather: output row oy takes the taps of
-phase (oy + before) mod stride. Semantics: TFLite's reference transposed convolution.
+y[oy, ox, oc] = bias + the sum of x[iy, ix, ic] * w[oc, ky, kx, ic] over iy * stride -
+before + ky = oy, and likewise for columns. Layouts: x NHWC, w OHWI, bias O. `before`
+crops rows and columns at the top and left. Quantization is that of conv2d. Loops
+gather: output row oy takes the taps of phase (oy + before) mod stride. Semantics:
+TFLite's reference transposed convolution.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,20 +35,33 @@ from firmwright.ops.requantize import (
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(TransposeConvAttrs)
     x, w, y = call.input(0), call.input(1), call.output
-    if not len(x.shape) == len(w.shape) == len(y.shape) == 4 or w.shape[3] != x.shape[3]:
-        raise NotSupportedError("transpose_conv needs 4-D tensors with equal input channels")
+    if (
+        not len(x.shape) == len(w.shape) == len(y.shape) == 4
+        or w.shape[3] != x.shape[3]
+    ):
+        raise NotSupportedError(
+            "transpose_conv needs 4-D tensors with equal input channels"
+        )
     stride, before = attrs.stride, attrs.before
     if not len(stride) == len(before) == 2 or min(stride) < 1:
         raise NotSupportedError(f"the strides {list(stride)}, {list(before)} before")
     check_weights_and_bias(call, 0)
     is_short = int16x8.is_int16x8(call) and not int16x8.has_int64_sum(call)
     if is_short and call.numerics == "tflm":
-        raise NotSupportedError("an int16 transposed convolution with a 32-bit bias in TFLM")
-    return (TensorType((x.shape[0], *y.shape[1:3], w.shape[0]), x.dtype, y.quantization),)
+        raise NotSupportedError(
+            "an int16 transposed convolution with a 32-bit bias in TFLM"
+        )
+    return (
+        TensorType((x.shape[0], *y.shape[1:3], w.shape[0]), x.dtype, y.quantization),
+    )
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    offset = 0 if call.input(0).dtype == FLOAT32 else per_tensor_quant(call.input(0)).zero_point
+    offset = (
+        0
+        if call.input(0).dtype == FLOAT32
+        else per_tensor_quant(call.input(0)).zero_point
+    )
     weights = arrays[1].astype(np.float64) - weight_zero_point(call)
     total = _scattered(call, arrays[0].astype(np.float64) - offset, weights)
     return (reference_epilogue(call, total),)
@@ -68,7 +83,9 @@ def _scattered(call: OpCall, x: Array, w: Array) -> Array:
 
 @contextmanager
 def taps(call: OpCall, b: Kernel, at: OutputPosition) -> Iterator[Tap]:
-    """Open loops over the input pixels that add to an output; yield (ky, kx, iy, ix)."""
+    """Open loops over the input pixels that add to an output; yield (ky, kx, iy,
+    ix).
+    """
     with ExitStack() as stack:
         ky, iy = _tap(call, b, stack, 0, at.oy)
         kx, ix = _tap(call, b, stack, 1, at.ox)

@@ -1,7 +1,8 @@
-"""Tuning records: measurements of kernels, and the digests that identify layers and kernels.
+"""Tuning records: measurements of kernels, and the digests that identify layers and
+kernels.
 
-Digests do not depend on names or data values, so records remain valid for a retrained network with
-kernels of the same form.
+Digests do not depend on names or data values, so records remain valid for a retrained
+network with kernels of the same form.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class MeasurementContext:
 class Measurement:
     """One measurement of a kernel: one line of the tuning log.
 
-    `status` `wrong` marks a kernel that differs from the reference, `failed` one that did not
-    build, fit or terminate; `count` is 0 for both. `what` describes the layer for readers of
-    the log.
+    `status` `wrong` marks a kernel that differs from the reference, `failed` one that
+    did not build, fit or terminate; `count` is 0 for both. `what` describes the layer
+    for readers of the log.
     """
 
     layer: str
@@ -110,17 +111,26 @@ class Measurement:
 
 
 def parse_measurement(text: str) -> Measurement | None:
-    """Parse a line of a log; return None if this version does not support its format."""
+    """Parse a line of a log; return None if this version does not support its
+    format.
+    """
     try:
         data = parse_json(text)
     except ValueError:
         return None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA or not _is_valid(data):
+    if (
+        not isinstance(data, dict)
+        or data.get("schema") != SCHEMA
+        or not _is_valid(data)
+    ):
         return None
     return Measurement(
         choice=ConfiguredSchedule.from_settings(data["rule"], data["config"]),
         at=MeasurementContext(*(data[name] for name in _CONTEXT_FIELDS)),
-        **{name: data[name] for name in ("layer", "kernel", "status", "count", "unit", "what")},
+        **{
+            name: data[name]
+            for name in ("layer", "kernel", "status", "count", "unit", "what")
+        },
     )
 
 
@@ -137,7 +147,8 @@ def _is_valid(data: Mapping[str, object]) -> bool:
 
 
 def layer_digest(call: OpCall, target: Target) -> str:
-    """Return a hash of a layer's operator, attributes, shapes, types, numerics and target.
+    """Return a hash of a layer's operator, attributes, shapes, types, numerics and
+    target.
 
     Only the granularity of the quantization is included.
     """
@@ -145,7 +156,9 @@ def layer_digest(call: OpCall, target: Target) -> str:
         "op": call.op,
         "attrs": attrs_to_mapping(call.attrs),
         "inputs": [
-            None if kind is None else [*_structure(kind), call.constant(index) is not None]
+            None
+            if kind is None
+            else [*_structure(kind), call.constant(index) is not None]
             for index, kind in enumerate(call.inputs)
         ],
         "outputs": [_structure(kind) for kind in call.outputs],
@@ -176,7 +189,11 @@ def kernel_digest(function: tir.PrimFunc) -> str:
 def _structure(kind: TensorType) -> list[object]:
     quantization = kind.quantization
     granularity = (
-        "none" if quantization is None else "tensor" if len(quantization.scales) == 1 else "channel"
+        "none"
+        if quantization is None
+        else "tensor"
+        if len(quantization.scales) == 1
+        else "channel"
     )
     return [list(kind.shape), kind.dtype.name, granularity]
 
@@ -187,7 +204,9 @@ def _digest(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TuningRecords:
-    """Measurements by layer; `digest` hashes them independently of their order ("" if empty)."""
+    """Measurements by layer; `digest` hashes them independently of their order ("" if
+    empty).
+    """
 
     layers: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
     digest: str = ""
@@ -196,21 +215,32 @@ class TuningRecords:
     def from_measurements(measurements: Iterable[Measurement]) -> TuningRecords:
         """Index `measurements`; order and duplicates do not matter."""
         unique = {item.line(): item for item in measurements}
-        layers = group_pairs((unique[line].layer, unique[line]) for line in sorted(unique))
+        layers = group_pairs(
+            (unique[line].layer, unique[line]) for line in sorted(unique)
+        )
         digest = _digest("\n".join(sorted(unique))) if unique else ""
-        return TuningRecords({name: tuple(items) for name, items in layers.items()}, digest)
+        return TuningRecords(
+            {name: tuple(items) for name, items in layers.items()}, digest
+        )
 
     def measurements_for_layer(self, layer: str, board: str) -> tuple[Measurement, ...]:
         """Return the measurements of a layer that share one unit and context.
 
-        Measurements on `board` are preferred, then cycles, then the context with the most
-        measurements.
+        Measurements on `board` are preferred, then cycles, then the context with the
+        most measurements.
         """
-        groups = group_pairs(((item.unit, item.at), item) for item in self.layers.get(layer, ()))
+        groups = group_pairs(
+            ((item.unit, item.at), item) for item in self.layers.get(layer, ())
+        )
 
         def rank(key: tuple[str, MeasurementContext]) -> tuple[bool, bool, int, str]:
             unit, at = key
-            return at.board != board, unit != "cycles", -len(groups[key]), f"{unit} {at}"
+            return (
+                at.board != board,
+                unit != "cycles",
+                -len(groups[key]),
+                f"{unit} {at}",
+            )
 
         best = min(groups, key=rank, default=None)
         return () if best is None else tuple(groups[best])

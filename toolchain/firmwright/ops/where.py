@@ -21,9 +21,14 @@ from firmwright.ops.strided_copy import DTYPES
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     condition, a, b, y = call.input(0), call.input(1), call.input(2), call.output
-    if condition.dtype != BOOL or a.dtype not in DTYPES or (b.dtype, y.dtype) != (a.dtype,) * 2:
+    if (
+        condition.dtype != BOOL
+        or a.dtype not in DTYPES
+        or (b.dtype, y.dtype) != (a.dtype,) * 2
+    ):
         raise NotSupportedError(
-            f"a select by {condition.dtype.name} between {a.dtype.name} and {b.dtype.name}"
+            f"a select by {condition.dtype.name} between {a.dtype.name} and "
+            f"{b.dtype.name}"
         )
     shape = broadcast_shape(condition.shape, broadcast_shape(a.shape, b.shape))
     return (TensorType(shape, a.dtype, y.quantization),)

@@ -1,1 +1,3 @@
-"""Reference runtimes, which run in worker processes, and comparison with device results."""
+"""Reference runtimes, which run in worker processes, and comparison with device
+results.
+"""

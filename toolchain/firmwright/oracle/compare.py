@@ -1,7 +1,8 @@
-"""Comparison of device results with the reference: bit-exact, or within the float tolerance.
+"""Comparison of device results with the reference: bit-exact, or within the float
+tolerance.
 
-Integers must be equal. A float y is correct if |y - r| <= 1e-4 max|r| + 1e-5, where r is the
-reference tensor; NaNs and infinities must agree in position and sign.
+Integers must be equal. A float y is correct if |y - r| <= 1e-4 max|r| + 1e-5, where r
+is the reference tensor; NaNs and infinities must agree in position and sign.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,9 @@ Tensors = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The bound on a float error: `relative` times the largest reference value, plus `absolute`."""
+    """The bound on a float error: `relative` times the largest reference value, plus
+    `absolute`.
+    """
 
     relative: float = 1e-4
     absolute: float = 1e-5
@@ -40,7 +43,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Totals over all samples: values, mismatches, largest absolute error, first mismatch."""
+    """Totals over all samples: values, mismatches, largest absolute error, first
+    mismatch.
+    """
 
     values: int
     mismatches: int
@@ -49,16 +54,24 @@ class Comparison:
 
 
 def compare_outputs(
-    expected: Sequence[Tensors], actual: Sequence[Tensors], tolerance: Tolerance = WHOLE_MODEL
+    expected: Sequence[Tensors],
+    actual: Sequence[Tensors],
+    tolerance: Tolerance = WHOLE_MODEL,
 ) -> Comparison:
-    """Compare every tensor of `expected` with its counterpart in `actual`, sample by sample.
+    """Compare every tensor of `expected` with its counterpart in `actual`, sample by
+    sample.
 
-    Raises MismatchError if shapes or dtypes differ, InternalError if the numbers of samples do.
+    Raises MismatchError if shapes or dtypes differ, InternalError if the numbers of
+    samples do.
     """
     if len(expected) != len(actual):
-        raise InternalError(f"{len(actual)} samples cannot be compared with {len(expected)}.")
+        raise InternalError(
+            f"{len(actual)} samples cannot be compared with {len(expected)}."
+        )
     return merge_comparisons(
-        compare_tensor(sample, name, reference, _namesake(actual[sample], name), tolerance)
+        compare_tensor(
+            sample, name, reference, _namesake(actual[sample], name), tolerance
+        )
         for sample, tensors in enumerate(expected)
         for name, reference in tensors.items()
     )
@@ -75,12 +88,16 @@ def compare_tensor(
         raise MismatchError(
             f"tensor {name!r} is {actual.dtype}{list(actual.shape)}, the reference has "
             f"{expected.dtype}{list(expected.shape)}.",
-            hint="report this with the model: the importer and the reference read it differently.",
+            hint=(
+                "report this with the model: the importer and the reference read it "
+                "differently."
+            ),
         )
     if expected.dtype.kind == "f":
         errors, wrong = _float_errors(expected, actual, tolerance)
     else:
-        # int64 holds the difference of two 32-bit values; wider values use Python integers.
+        # int64 holds the difference of two 32-bit values; wider values use Python
+        # integers.
         wide = np.int64 if expected.dtype.itemsize <= 4 else np.object_
         errors = np.abs(actual.astype(wide) - expected.astype(wide))
         wrong = expected != actual
@@ -90,12 +107,16 @@ def compare_tensor(
     first = None
     if mismatches:
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
-        first = Difference(sample, name, index, expected[index].item(), actual[index].item())
+        first = Difference(
+            sample, name, index, expected[index].item(), actual[index].item()
+        )
     return Comparison(int(expected.size), mismatches, largest, first)
 
 
 def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
-    """Combine comparisons; `first` is the difference in the first comparison that has one."""
+    """Combine comparisons; `first` is the difference in the first comparison that has
+    one.
+    """
     values = mismatches = 0
     largest: int | float = 0
     first: Difference | None = None
@@ -112,7 +133,9 @@ def merge_comparisons(parts: Iterable[Comparison]) -> Comparison:
 def _float_errors(
     expected: Array, actual: Array, tolerance: Tolerance
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return absolute errors (0 for equal NaNs or infinities), and which values are wrong."""
+    """Return absolute errors (0 for equal NaNs or infinities), and which values are
+    wrong.
+    """
     reference = expected.astype(np.float64)
     value = actual.astype(np.float64)
     same = (reference == value) | (np.isnan(reference) & np.isnan(value))
@@ -120,7 +143,9 @@ def _float_errors(
     np.subtract(value, reference, out=errors, where=~same)
     errors = np.abs(errors)
     finite = np.abs(reference[np.isfinite(reference)])
-    bound = tolerance.relative * (finite.max() if finite.size else 0.0) + tolerance.absolute
+    bound = (
+        tolerance.relative * (finite.max() if finite.size else 0.0) + tolerance.absolute
+    )
     return errors, ~same & ~(errors <= bound)
 
 

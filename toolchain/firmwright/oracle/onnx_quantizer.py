@@ -1,4 +1,6 @@
-"""Quantization of a float ONNX model to int8 by ONNX Runtime's tools in a worker process."""
+"""Quantization of a float ONNX model to int8 by ONNX Runtime's tools in a worker
+process.
+"""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -29,7 +31,9 @@ class QuantizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreparedNode:
-    """A node of the prepared model and its first output; `reason` is why it is not quantized."""
+    """A node of the prepared model and its first output; `reason` is why it is not
+    quantized.
+    """
 
     result: str
     op: str
@@ -40,7 +44,8 @@ class PreparedNode:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedModel:
-    """The quantized model, and its source `prepared`, the float model with folded constants.
+    """The quantized model, and its source `prepared`, the float model with folded
+    constants.
 
     Tensors have the same names in both; `nodes` are those of the prepared model.
     """
@@ -52,9 +57,14 @@ class QuantizedModel:
 
 
 def quantize_model(
-    model: bytes, samples: Sequence[Mapping[str, Array]], how: QuantizeOptions, where: str
+    model: bytes,
+    samples: Sequence[Mapping[str, Array]],
+    how: QuantizeOptions,
+    where: str,
 ) -> QuantizedModel:
-    """Quantize a complete model with calibration samples; `where` is the file name for errors."""
+    """Quantize a complete model with calibration samples; `where` is the file name for
+    errors.
+    """
     with tempfile.TemporaryDirectory(prefix="firmwright-quantize-") as name:
         folder = Path(name)
         write_request(folder, model, samples, asdict(how))

@@ -1,8 +1,8 @@
 """Worker process of ONNX Runtime's quantization.
 
-Input: FOLDER/request.json (the `QuantizeOptions` and the input names), the file `model`, and
-inputs.npz. Output: FOLDER/quantized.onnx, prepared.onnx (the folded float model) and answer.json:
-version and `nodes`, or the `error`.
+Input: FOLDER/request.json (the `QuantizeOptions` and the input names), the file
+`model`, and inputs.npz. Output: FOLDER/quantized.onnx, prepared.onnx (the folded float
+model) and answer.json: version and `nodes`, or the `error`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def quantize(folder: Path) -> dict[str, Json]:
         import onnx
     except ImportError as error:
         raise RequestError("missing", error.name or "onnxruntime") from error
-    logging.disable(logging.WARNING)  # it advises to prepare the model, which happens here
+    logging.disable(
+        logging.WARNING
+    )  # it advises to prepare the model, which happens here
     model = onnx.ModelProto.FromString((folder / "model").read_bytes())
     _check(model)
     prepared, activations = folder / "prepared.onnx", as_text(request["activations"])
@@ -125,7 +127,9 @@ def _prepare(model: onnx.ModelProto, path: Path) -> list[onnx.NodeProto]:
     import onnx
 
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.graph_optimization_level = (
+        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    )
     options.optimized_model_filepath = str(path)
     options.log_severity_level = 4
     data = model.SerializeToString()
@@ -140,11 +144,18 @@ def _prepare(model: onnx.ModelProto, path: Path) -> list[onnx.NodeProto]:
 
 def _check(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
-        if node.op_type in ("QuantizeLinear", "DequantizeLinear") or "QLinear" in node.op_type:
+        if (
+            node.op_type in ("QuantizeLinear", "DequantizeLinear")
+            or "QLinear" in node.op_type
+        ):
             raise RequestError("quantized", f"{node.op_type} {node.name}".strip())
-    opset = max((item.version for item in model.opset_import if not item.domain), default=1)
+    opset = max(
+        (item.version for item in model.opset_import if not item.domain), default=1
+    )
     if opset < OLDEST_OPSET:
-        raise RequestError("refused", f"opset {opset} cannot be converted to {OLDEST_OPSET}")
+        raise RequestError(
+            "refused", f"opset {opset} cannot be converted to {OLDEST_OPSET}"
+        )
 
 
 def _make_reader(samples: Mapping[str, Array]) -> CalibrationDataReader:
@@ -152,7 +163,10 @@ def _make_reader(samples: Mapping[str, Array]) -> CalibrationDataReader:
 
     rows = zip(*samples.values(), strict=True)
     feeds = (
-        {name: np.array(array, order="C") for name, array in zip(samples, row, strict=True)}
+        {
+            name: np.array(array, order="C")
+            for name, array in zip(samples, row, strict=True)
+        }
         for row in rows
     )
 
@@ -164,7 +178,9 @@ def _make_reader(samples: Mapping[str, Array]) -> CalibrationDataReader:
 
 
 def _excluded_node_names(nodes: list[onnx.NodeProto], names: list[str]) -> list[str]:
-    node_names = {name: node.name for node in nodes for name in (node.name, *node.output) if name}
+    node_names = {
+        name: node.name for node in nodes for name in (node.name, *node.output) if name
+    }
     for name in names:
         if name not in node_names:
             raise RequestError("exclude", f"{name!r}")

@@ -1,4 +1,5 @@
-"""Rewritings of ONNX models that ONNX Runtime refuses, or whose products saturate on some CPUs.
+"""Rewritings of ONNX models that ONNX Runtime refuses, or whose products saturate on
+some CPUs.
 
 Both keep every value of every result.
 """
@@ -45,8 +46,8 @@ _DEQUANTIZE_WEIGHTS, _DEQUANTIZE_ZERO_POINT = 0, 2
 class _IntegerWeights:
     """Where weights of a product and their zero point are inputs of `node`.
 
-    `activations` names the tensor whose element type is that of the activations, "" if there is
-    none. `zero_point_shape` is that of a zero point that the file leaves out.
+    `activations` names the tensor whose element type is that of the activations, "" if
+    there is none. `zero_point_shape` is that of a zero point that the file leaves out.
     """
 
     node: onnx.NodeProto
@@ -57,7 +58,8 @@ class _IntegerWeights:
 
 
 def with_scalar_pools(model: bytes) -> bytes:
-    """Make scales and zero points around pools scalars; return the same bytes if there are none.
+    """Make scales and zero points around pools scalars; return the same bytes if there
+    are none.
 
     ONNX Runtime refuses its own QLinearAveragePool with vectors of one element.
     """
@@ -92,7 +94,8 @@ def with_scalar_pools(model: bytes) -> bytes:
 
 
 def with_unsigned_weights(model: bytes) -> bytes:
-    """Store int8 weights of uint8 activations as uint8: the same products, exact on every CPU.
+    """Store int8 weights of uint8 activations as uint8: the same products, exact on
+    every CPU.
 
     Return the same bytes if there are none.
     """
@@ -132,7 +135,9 @@ def _integer_weights(
             continue
         maker = makers.get(found.activations)
         # The operators named Dynamic... quantize activations to uint8 themselves.
-        is_unsigned = "Dynamic" in node.op_type or (maker and "Dynamic" in maker.op_type)
+        is_unsigned = "Dynamic" in node.op_type or (
+            maker and "Dynamic" in maker.op_type
+        )
         if types.get(found.activations) == kinds.UINT8:
             is_unsigned = True
         weights = tensors.get(found.node.input[found.weights])
@@ -149,7 +154,9 @@ def _weights_of(
     operands = _OPERANDS.get(node.op_type)
     if operands is not None:
         activations = _input(node, operands.activations_zero_point) or _input(node, 0)
-        return _IntegerWeights(node, operands.weights, operands.weights_zero_point, activations, ())
+        return _IntegerWeights(
+            node, operands.weights, operands.weights_zero_point, activations, ()
+        )
     if node.op_type not in _REAL_PRODUCTS:
         return None
     made = [makers[name] for name in node.input[:2] if name in makers]

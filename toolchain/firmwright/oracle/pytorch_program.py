@@ -19,13 +19,16 @@ _OPERATOR_MODULES = ("torch.ao.quantization.fx._decomposed", "torchao.quantizati
 """Modules that define operators of quantized programs; absent in some versions."""
 _QUANTIZE = ("quantized_decomposed.quantize_per_tensor", "torchao.quantize_affine")
 NEAR_TIE = 1 / 64
-"""The distance from a tie, in steps, within which a float may be rounded to either side."""
+"""The distance from a tie, in steps, within which a float may be rounded to either
+side.
+"""
 
 
 class TieRounding:
     """Replaces integers of floats near a tie by known ones; counts them.
 
-    `integers` are results of quantize operators by their names, samples on the leading axis.
+    `integers` are results of quantize operators by their names, samples on the leading
+    axis.
     """
 
     def __init__(self, integers: Mapping[str, Array]) -> None:
@@ -37,9 +40,15 @@ class TieRounding:
         return self.changed, self.values
 
     def rounded(
-        self, node: fx.Node, args: Sequence[fx.node.Argument], value: Tensor, sample: int
+        self,
+        node: fx.Node,
+        args: Sequence[fx.node.Argument],
+        value: Tensor,
+        sample: int,
     ) -> Tensor:
-        """Return the result `value` of a quantize operator, with the known integers near ties."""
+        """Return the result `value` of a quantize operator, with the known integers
+        near ties.
+        """
         import torch
 
         if node.name not in self.integers or not str(node.target).startswith(_QUANTIZE):
@@ -53,7 +62,9 @@ class TieRounding:
         ours = torch.from_numpy(given.copy())
         tie = (ours.double() + value.double()) / 2 - float(point)
         steps = args[0].double() / float(scale)
-        is_near = ((ours.int() - value.int()).abs() == 1) & ((steps - tie).abs() <= NEAR_TIE)
+        is_near = ((ours.int() - value.int()).abs() == 1) & (
+            (steps - tie).abs() <= NEAR_TIE
+        )
         self.values += value.numel()
         self.changed += int(is_near.sum())
         return torch.where(is_near, ours, value)
@@ -94,15 +105,23 @@ class PyTorchProgram:
             )
             for name, source in table.items()
         }
-        self._buffers = {source: name for name, source in signature.inputs_to_buffers.items()}
+        self._buffers = {
+            source: name for name, source in signature.inputs_to_buffers.items()
+        }
         self.input_names = [str(name) for name in signature.user_inputs]
-        specs = [spec for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+        specs = [
+            spec for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"
+        ]
         self.output_names = [f"{k}:{spec.arg.name}" for k, spec in enumerate(specs)]
-        nodes = [node.name for node in program.graph.nodes if node.op == "call_function"]
+        nodes = [
+            node.name for node in program.graph.nodes if node.op == "call_function"
+        ]
         self.layer_names = dict(enumerate(nodes)) if layers else {}
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        """Run one sample; return the outputs, then the layers in the order of their names."""
+        """Run one sample; return the outputs, then the layers in the order of their
+        names.
+        """
         import torch
 
         feeds = {
@@ -110,11 +129,15 @@ class PyTorchProgram:
             for name, value in zip(self.input_names, inputs, strict=True)
         }
         values = self._stored | feeds
-        names = [node.name for node in self._program.graph.nodes if node.op == "placeholder"]
+        names = [
+            node.name for node in self._program.graph.nodes if node.op == "placeholder"
+        ]
         with torch.no_grad():
             results = self._interpreter.run(*(values.get(name) for name in names))
         outputs = []
-        for spec, value in zip(self._program.graph_signature.output_specs, results, strict=True):
+        for spec, value in zip(
+            self._program.graph_signature.output_specs, results, strict=True
+        ):
             if spec.kind.name == "USER_OUTPUT":
                 outputs.append(value.numpy())
             elif spec.kind.name == "BUFFER_MUTATION":
@@ -125,7 +148,9 @@ class PyTorchProgram:
         return [*outputs, *layers]
 
     def _recording_interpreter(self, module: fx.GraphModule) -> fx.Interpreter:
-        """Return an interpreter of the graph that also stores each tensor as an array."""
+        """Return an interpreter of the graph that also stores each tensor as an
+        array.
+        """
         import torch
 
         interpreter = torch.fx.Interpreter(module)

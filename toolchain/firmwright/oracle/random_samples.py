@@ -1,9 +1,10 @@
 """Samples for verification, a pure function of seed, index and input types.
 
-Samples 0, 1 and 2 hold every input's zero point, largest and smallest value. Sample k > 2 is drawn
-from numpy's PCG64([seed, k]), inputs in the model's order: integers uniform over the closed range,
-floats from N(0, 1) in double precision. The extremes of floats are +1 and -1. A declared range
-replaces that of the dtype; floats are then uniform over it.
+Samples 0, 1 and 2 hold every input's zero point, largest and smallest value. Sample k >
+2 is drawn from numpy's PCG64([seed, k]), inputs in the model's order: integers uniform
+over the closed range, floats from N(0, 1) in double precision. The extremes of floats
+are +1 and -1. A declared range replaces that of the dtype; floats are then uniform over
+it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,11 +37,16 @@ class SampleInput:
                 return 0, 1
             case "f":
                 return -1, 1
-        what = f"input {self.name!r} has type {self.dtype}, for which no samples are defined."
+        what = (
+            f"input {self.name!r} has type {self.dtype}, for which no samples are "
+            "defined."
+        )
         raise UsageError(what, hint="pass your own inputs with --input.")
 
 
-def make_sample(inputs: Sequence[SampleInput], index: int, seed: int = 0) -> dict[str, Array]:
+def make_sample(
+    inputs: Sequence[SampleInput], index: int, seed: int = 0
+) -> dict[str, Array]:
     if index < 0 or seed < 0:
         raise UsageError(f"sample {index} of seed {seed}: neither may be negative.")
     rng = np.random.Generator(np.random.PCG64([seed, index]))
@@ -60,9 +66,15 @@ def _draw(spec: SampleInput, index: int, rng: np.random.Generator) -> Array:
         return np.full(spec.shape, fixed[index], spec.dtype)
     if spec.dtype.kind == "f":
         is_free = spec.value_range is None
-        reals = rng.standard_normal(spec.shape) if is_free else rng.uniform(low, high, spec.shape)
+        reals = (
+            rng.standard_normal(spec.shape)
+            if is_free
+            else rng.uniform(low, high, spec.shape)
+        )
         return np.asarray(reals).astype(spec.dtype)
     if spec.dtype.kind == "b":
-        return np.asarray(rng.integers(low, high, spec.shape, np.uint8, endpoint=True), np.bool_)
+        return np.asarray(
+            rng.integers(low, high, spec.shape, np.uint8, endpoint=True), np.bool_
+        )
     drawn = rng.integers(low, high, spec.shape, spec.dtype.type, endpoint=True)
     return np.asarray(drawn, spec.dtype)

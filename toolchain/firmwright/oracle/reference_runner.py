@@ -1,4 +1,6 @@
-"""Execution of models by a reference runtime in a worker process, which may crash or hang."""
+"""Execution of models by a reference runtime in a worker process, which may crash or
+hang.
+"""
 
 import json
 import signal
@@ -44,7 +46,8 @@ RUNTIME_TITLES: Mapping[str, str] = {
     "onnxruntime": "ONNX Runtime",
     "pytorch": "PyTorch",
 }
-"""The first two define the numerics profiles, the last two run ONNX models and PyTorch programs.
+"""The first two define the numerics profiles, the last two run ONNX models and PyTorch
+programs.
 
 The others identify the kernels of a user's recorded outputs.
 """
@@ -53,16 +56,19 @@ _WORKER_ENVIRONMENT: Mapping[str, str] = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1",
 }
-"""PyTorch must not unpickle objects other than tensors, whatever its own code asks for."""
+"""PyTorch must not unpickle objects other than tensors, whatever its own code asks
+for.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceResult:
     """The reference outputs: one mapping per sample, in the model's output order.
 
-    `layers` (optional) holds every operator's results per sample, by tensor index in the model's
-    first subgraph; `layer_names` maps these indices to names, which may repeat. `rounding` counts
-    the values near ties that were changed to given integers, and all that were compared with them.
+    `layers` (optional) holds every operator's results per sample, by tensor index in
+    the model's first subgraph; `layer_names` maps these indices to names, which may
+    repeat. `rounding` counts the values near ties that were changed to given integers,
+    and all that were compared with them.
     """
 
     name: str
@@ -85,10 +91,11 @@ def run_reference(
 ) -> ReferenceResult:
     """Run every sample of `inputs` with the reference runtime `numerics`.
 
-    PyTorch uses `integers` (by name, samples on the leading axis) for floats near a rounding tie.
-    Raises ToolMissingError if the runtime's package is missing, ReferenceRefusalError if the
-    runtime refuses the model, ToolFailedError if it crashes or exceeds `timeout_s`, UsageError if
-    the samples do not match the model's inputs.
+    PyTorch uses `integers` (by name, samples on the leading axis) for floats near a
+    rounding tie. Raises ToolMissingError if the runtime's package is missing,
+    ReferenceRefusalError if the runtime refuses the model, ToolFailedError if it
+    crashes or exceeds `timeout_s`, UsageError if the samples do not match the model's
+    inputs.
     """
     if numerics not in RUNTIME_TITLES:
         raise UsageError(
@@ -108,7 +115,9 @@ def run_reference(
             arrays = {f"i{k}": value for k, value in enumerate(integers.values())}
             write_npz(folder / "integers.npz", arrays)
         write_request(folder, model, inputs, request)
-        answer = run_worker(folder, "reference_worker", RUNTIME_TITLES[numerics], timeout_s)
+        answer = run_worker(
+            folder, "reference_worker", RUNTIME_TITLES[numerics], timeout_s
+        )
         if "error" in answer:
             raise InternalError(f"the reference worker answered {answer['error']!r}.")
         with np.load(folder / "outputs.npz") as archive:
@@ -131,7 +140,9 @@ def _reference_result(
             by_name[output] = arrays[f"o{position}"][sample]
         outputs.append(by_name)
         if layer_names:
-            layer_results.append({index: arrays[f"t{index}"][sample] for index in layer_names})
+            layer_results.append(
+                {index: arrays[f"t{index}"][sample] for index in layer_names}
+            )
     changed, rounded = map(as_integer, as_list(answer["rounding"]))
     return ReferenceResult(
         title,
@@ -155,7 +166,9 @@ def write_request(
     write_npz(folder / "inputs.npz", stacked)
     (folder / "model").write_bytes(model)
     request = {**more, "inputs": names, "samples": len(inputs)}
-    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8", newline="\n")
+    (folder / "request.json").write_text(
+        json.dumps(request), encoding="utf-8", newline="\n"
+    )
 
 
 def run_worker(folder: Path, module: str, tool: str, timeout_s: float) -> JsonObject:
@@ -180,7 +193,9 @@ def _other_profile(tool: str) -> str:
     return "--numerics tflm, if the model was made for TFLM." if is_litert else ""
 
 
-def _run_worker_process(folder: Path, module: str, oracle: str, timeout_s: float) -> None:
+def _run_worker_process(
+    folder: Path, module: str, oracle: str, timeout_s: float
+) -> None:
     command = python_command(f"firmwright.oracle.{module}", folder)
     status, printed = run_program(
         command,

@@ -1,19 +1,23 @@
-"""Worker process of one reference runtime: `python -m firmwright.oracle.reference_worker FOLDER`.
+"""Worker process of one reference runtime: `python -m
+firmwright.oracle.reference_worker FOLDER`.
 
-Input: FOLDER/request.json (numerics, layers, subgraph, input names), the file `model`, and
-inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis). For PyTorch,
-integers.npz of the same form may hold results of quantize operators to use near ties.
+Input: FOLDER/request.json (numerics, layers, subgraph, input names), the file `model`,
+and inputs.npz (`i0`, `i1`, ...: one array per input, samples on the leading axis). For
+PyTorch, integers.npz of the same form may hold results of quantize operators to use
+near ties.
 
-Output: FOLDER/answer.json (version, names of outputs and layers, or an `error`) and outputs.npz
-(`o<k>` the outputs by position, `t<k>` the tensors of subgraph 0 by index).
+Output: FOLDER/answer.json (version, names of outputs and layers, or an `error`) and
+outputs.npz (`o<k>` the outputs by position, `t<k>` the tensors of subgraph 0 by index).
 
-Samples share the model's state. Sources of the semantics: LiteRT's BUILTIN_REF resolver (reference
-kernels only), TFLM's interpreter, ONNX Runtime, PyTorch's own kernels (`pytorch_program`).
+Samples share the model's state. Sources of the semantics: LiteRT's BUILTIN_REF resolver
+(reference kernels only), TFLM's interpreter, ONNX Runtime, PyTorch's own kernels
+(`pytorch_program`).
 
-ONNX Runtime's outputs are those of the model as it is in the file, with two exceptions: one that it
-refuses because of its pools (`with_scalar_pools`), and products on a CPU whose kernels saturate
-(`with_unsigned_weights`). Optimizations that change what the model computes are disabled. Layers
-are those of the graph that ONNX Runtime has optimized.
+ONNX Runtime's outputs are those of the model as it is in the file, with two exceptions:
+one that it refuses because of its pools (`with_scalar_pools`), and products on a CPU
+whose kernels saturate (`with_unsigned_weights`). Optimizations that change what the
+model computes are disabled. Layers are those of the graph that ONNX Runtime has
+optimized.
 """
 
 from __future__ import annotations
@@ -54,7 +58,9 @@ if TYPE_CHECKING:
 
 
 class RequestError(Exception):
-    """Raised if a request cannot be fulfilled; `kind` selects the error that the parent raises."""
+    """Raised if a request cannot be fulfilled; `kind` selects the error that the parent
+    raises.
+    """
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(what)
@@ -70,26 +76,35 @@ class ReferenceRuntime(Protocol):
     layer_names: dict[int, str]
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        """Run one sample; return the outputs, then the layers in the order of `layer_names`."""
+        """Run one sample; return the outputs, then the layers in the order of
+        `layer_names`.
+        """
 
 
 LAYOUT_OPTIMIZERS = ["NhwcTransformer", "TransposeOptimizer"]
 """They would make the order of a float sum depend on other nodes and outputs."""
 INEXACT_OPTIMIZERS = ["DoubleQDQPairsRemover"]
-"""They would compute something else: two quantizations in a row become one of a third scale."""
+"""They would compute something else: two quantizations in a row become one of a third
+scale.
+"""
 FLOAT_ACTIVATIONS = {"session.qdq_matmulnbits_accuracy_level": "1"}
-"""Keeps the activations of a MatMulNBits, a product with 8-bit weights, instead of rounding them
-to 8 bits."""
+"""Keeps the activations of a MatMulNBits, a product with 8-bit weights, instead of
+rounding them to 8 bits.
+"""
 STATE_KEY = "firmwright.state."
 """Metadata that declare state, as in frontends/onnx/reader.py."""
 QUANTIZED_RESULTS = ("DequantizeLinear", "QLinear", "QuantizeLinear")
-"""Operators, or beginnings of their names, whose results remain in an optimized graph."""
+"""Operators, or beginnings of their names, whose results remain in an optimized
+graph.
+"""
 
 
 class OnnxRuntimeSession:
-    """Runs ONNX Runtime on the CPU: quantized models on integers, others without optimizations.
+    """Runs ONNX Runtime on the CPU: quantized models on integers, others without
+    optimizations.
 
-    Integer kernels need graph optimizations and, for int8 activations on x86, a permission.
+    Integer kernels need graph optimizations and, for int8 activations on x86, a
+    permission.
     """
 
     package = "onnxruntime"
@@ -113,7 +128,9 @@ class OnnxRuntimeSession:
         self.input_names = [name for name in inputs if name not in self._updates]
         # A state without an entry starts with the initializer of its name.
         self._state = {
-            name: np.zeros(item.shape, item.type[len("tensor(") : -1].replace("float", "float32"))
+            name: np.zeros(
+                item.shape, item.type[len("tensor(") : -1].replace("float", "float32")
+            )
             for name, item in inputs.items()
             if name in self._updates
         }
@@ -124,19 +141,25 @@ class OnnxRuntimeSession:
         feeds = dict(zip(self.input_names, inputs, strict=True)) | self._state
         named = _run(self._session, feeds)
         layers = self._layer_results(feeds, named)
-        self._state = {name: named[following] for name, following in self._updates.items()}
+        self._state = {
+            name: named[following] for name, following in self._updates.items()
+        }
         return [*(named[name] for name in self.output_names), *layers]
 
     def _layer_results(
         self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]
     ) -> list[Array]:
-        """Return the layers; raise RuntimeError if requesting them has changed an output."""
+        """Return the layers; raise RuntimeError if requesting them has changed an
+        output.
+        """
         if self._layers is None:
             return []
         results = _run(self._layers, feeds)
         for name, value in outputs.items():
             if value.tobytes() != results[name].tobytes():
-                raise RuntimeError(f"output {name} differs if all results are requested")
+                raise RuntimeError(
+                    f"output {name} differs if all results are requested"
+                )
         return [results[name] for name in self.layer_names.values()]
 
 
@@ -150,9 +173,11 @@ def _run(session: InferenceSession, feeds: Mapping[str, Array]) -> dict[str, Arr
 
 
 def _open_as_it_is(model: bytes) -> tuple[InferenceSession, bytes]:
-    """Return a session of the model and its graph, which is optimized if the model is quantized.
+    """Return a session of the model and its graph, which is optimized if the model is
+    quantized.
 
-    Operators of integers are also in models that are not, such as QGemm and MatMulInteger.
+    Operators of integers are also in models that are not, such as QGemm and
+    MatMulInteger.
     """
     is_optimized = is_quantized(model)
     try:
@@ -211,11 +236,12 @@ def is_quantized(model: bytes) -> bool:
 
 
 def expose_results(model: bytes, optimized: bytes) -> tuple[bytes, dict[int, str]]:
-    """Return the optimized model with more outputs, and the names of the results of `model`.
+    """Return the optimized model with more outputs, and the names of the results of
+    `model`.
 
-    Of a quantized model, these are results of QUANTIZED_RESULTS that the optimized one computes,
-    too, or that are dequantized from them. It is not optimized again, so that the operators stay as
-    they are.
+    Of a quantized model, these are results of QUANTIZED_RESULTS that the optimized one
+    computes, too, or that are dequantized from them. It is not optimized again, so that
+    the operators stay as they are.
     """
     import onnx
 
@@ -223,26 +249,39 @@ def expose_results(model: bytes, optimized: bytes) -> tuple[bytes, dict[int, str
     exposed = onnx.ModelProto.FromString(optimized)
     outputs = {item.name for item in exposed.graph.output}
     computed = {name for node in exposed.graph.node for name in node.output if name}
-    known = computed | {x.name for x in (*exposed.graph.input, *exposed.graph.initializer)}
+    known = computed | {
+        x.name for x in (*exposed.graph.input, *exposed.graph.initializer)
+    }
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     names: list[str] = []
     for node in proto.graph.node:
         if keeps_integers and not node.op_type.startswith(QUANTIZED_RESULTS):
             continue
-        is_fused = computed.isdisjoint(node.output) and node.op_type == "DequantizeLinear"
-        if is_fused and node.input[0] in computed and {*node.input[1:]} <= {*known, *constants}:
+        is_fused = (
+            computed.isdisjoint(node.output) and node.op_type == "DequantizeLinear"
+        )
+        if (
+            is_fused
+            and node.input[0] in computed
+            and {*node.input[1:]} <= {*known, *constants}
+        ):
             lost = [name for name in node.input[1:] if name not in known]
             exposed.graph.initializer.extend(constants[name] for name in lost)
             exposed.graph.node.append(node)
             known.update(lost)
             computed.update(node.output)
-        names += [name for name in node.output if name in computed and name not in outputs]
-    exposed.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
+        names += [
+            name for name in node.output if name in computed and name not in outputs
+        ]
+    exposed.graph.output.extend(
+        onnx.helper.make_empty_tensor_value_info(name) for name in names
+    )
     return bytes(exposed.SerializeToString()), dict(enumerate(names))
 
 
 def products_saturate() -> bool:
-    """Return whether this CPU's products of uint8 and int8 saturate sums of two at 16 bits.
+    """Return whether this CPU's products of uint8 and int8 saturate sums of two at 16
+    bits.
 
     This is so on x86 without VNNI.
     """
@@ -262,7 +301,11 @@ def products_saturate() -> bool:
 
 
 def open_runtime(
-    numerics: str, model: bytes, *, layers: bool, integers: Mapping[str, Array] | None = None
+    numerics: str,
+    model: bytes,
+    *,
+    layers: bool,
+    integers: Mapping[str, Array] | None = None,
 ) -> ReferenceRuntime:
     """Return the runtime of a name; RequestError if its package is missing."""
     try:
@@ -292,23 +335,31 @@ def _package(numerics: str) -> str:
 def order_inputs(
     runtime: ReferenceRuntime, names: Sequence[str], values: Sequence[Array]
 ) -> list[Array]:
-    """Return the inputs in the model's order; raise RequestError if the names differ."""
+    """Return the inputs in the model's order; raise RequestError if the names
+    differ.
+    """
     if sorted(names) != sorted(runtime.input_names):
-        raise RequestError("inputs", f"{list(names)}, the model has {list(runtime.input_names)}")
+        raise RequestError(
+            "inputs", f"{list(names)}, the model has {list(runtime.input_names)}"
+        )
     by_name = dict(zip(names, values, strict=True))
     return [by_name[name] for name in runtime.input_names]
 
 
 def read_request(folder: Path) -> tuple[JsonObject, dict[str, Array]]:
     """Return request.json, and the inputs by name with samples on the leading axis."""
-    request = as_object(parse_json((folder / "request.json").read_text(encoding="utf-8")))
+    request = as_object(
+        parse_json((folder / "request.json").read_text(encoding="utf-8"))
+    )
     return request, read_arrays(folder, request, "inputs")
 
 
 def read_arrays(folder: Path, request: JsonObject, kind: str) -> dict[str, Array]:
     """Return the arrays of `inputs` or `integers` by name."""
     with np.load(folder / f"{kind}.npz") as archive:
-        return {name: archive[f"i{k}"] for k, name in enumerate(as_texts(request[kind]))}
+        return {
+            name: archive[f"i{k}"] for k, name in enumerate(as_texts(request[kind]))
+        }
 
 
 def run_request(folder: Path) -> dict[str, Json]:
@@ -320,7 +371,9 @@ def run_request(folder: Path) -> dict[str, Json]:
             model = swap_entry_subgraph(subgraph, model, numerics)
         except ImportError as error:
             raise RequestError("missing", _package(numerics)) from error
-    integers = read_arrays(folder, request, "integers") if request.get("integers") else None
+    integers = (
+        read_arrays(folder, request, "integers") if request.get("integers") else None
+    )
     has_layers = request["layers"] is True
     runtime = open_runtime(numerics, model, layers=has_layers, integers=integers)
     inputs = order_inputs(runtime, list(arrays), list(arrays.values()))
@@ -337,12 +390,16 @@ def run_request(folder: Path) -> dict[str, Json]:
         "version": importlib.metadata.version(runtime.package),
         "outputs": list(runtime.output_names),
         "layers": {str(index): name for index, name in runtime.layer_names.items()},
-        "rounding": runtime.rounding.counts if isinstance(runtime, PyTorchProgram) else (0, 0),
+        "rounding": runtime.rounding.counts
+        if isinstance(runtime, PyTorchProgram)
+        else (0, 0),
     }
 
 
 def write_answer(folder: Path, work: Callable[[Path], dict[str, Json]]) -> int:
-    """Run `work` and write its answer or an `error` to answer.json; return the exit status 0."""
+    """Run `work` and write its answer or an `error` to answer.json; return the exit
+    status 0.
+    """
     try:
         answer = work(folder)
     except RequestError as error:
@@ -359,7 +416,9 @@ def write_answer(folder: Path, work: Callable[[Path], dict[str, Json]]) -> int:
     ) as error:
         # The runtimes and their schema readers raise these for models that they refuse.
         answer = {"error": "refused", "what": str(error) or type(error).__name__}
-    (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8", newline="\n")
+    (folder / "answer.json").write_text(
+        json.dumps(answer), encoding="utf-8", newline="\n"
+    )
     return 0
 
 

@@ -31,7 +31,9 @@ class LiteRtRuntime:
 
     package = "ai-edge-litert"
 
-    def __init__(self, model: bytes, *, layers: bool, resolver: str = RESOLVERS["litert"]) -> None:
+    def __init__(
+        self, model: bytes, *, layers: bool, resolver: str = RESOLVERS["litert"]
+    ) -> None:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
         parsed = _parse_flatbuffer(model, "litert")
@@ -45,7 +47,9 @@ class LiteRtRuntime:
         )
         self._interpreter.allocate_tensors()
         graph = parsed.subgraphs[0]
-        self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
+        self.input_names, self.output_names, self.layer_names = tensor_names(
+            graph, layers
+        )
         self._sources = [int(index) for index in graph.inputs]
         self._results = [*(int(index) for index in graph.outputs), *self.layer_names]
         self._detections = detection_outputs(parsed)
@@ -57,7 +61,9 @@ class LiteRtRuntime:
         results = list(map(self._interpreter.get_tensor, self._results))
         for index, result in zip(self._results, results, strict=True):
             if index in self._detections:
-                count = self._interpreter.get_tensor(self._detections[index]).reshape(-1)[0]
+                count = self._interpreter.get_tensor(self._detections[index]).reshape(
+                    -1
+                )[0]
                 result[:, int(count) :] = 0
         return results
 
@@ -65,7 +71,8 @@ class LiteRtRuntime:
 def check_reference_kernels(model: ModelT) -> None:
     """Raise ValueError if a SUM has int8 or int16 inputs.
 
-    LiteRT's reference kernel gives other numbers than their sums, of int16 in each run others.
+    LiteRT's reference kernel gives other numbers than their sums, of int16 in each run
+    others.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -73,23 +80,27 @@ def check_reference_kernels(model: ModelT) -> None:
     for graph in model.subgraphs:
         for index, operator in enumerate(graph.operators or ()):
             code = model.operatorCodes[operator.opcodeIndex].builtinCode
-            kind = graph.tensors[operator.inputs[0]].type if len(operator.inputs) else None
+            kind = (
+                graph.tensors[operator.inputs[0]].type if len(operator.inputs) else None
+            )
             if code == schema.BuiltinOperator.SUM and kind in short:
                 raise ValueError(
-                    f"The reference kernel of SUM does not compute sums of {short[kind]} "
-                    f"(operator {index})."
+                    "The reference kernel of SUM does not compute sums of "
+                    f"{short[kind]} (operator {index})."
                 )
 
 
 def detection_outputs(model: ModelT) -> dict[int, int]:
-    """Return the index of the number of boxes for each list that a detection operator writes.
+    """Return the index of the number of boxes for each list that a detection operator
+    writes.
 
     The operator leaves entries beyond that number as they were before the run.
     """
     return {
         int(index): int(operator.outputs[3])
         for operator in model.subgraphs[0].operators or ()
-        if model.operatorCodes[operator.opcodeIndex].customCode == b"TFLite_Detection_PostProcess"
+        if model.operatorCodes[operator.opcodeIndex].customCode
+        == b"TFLite_Detection_PostProcess"
         for index in operator.outputs[:3]
     }
 
@@ -108,11 +119,14 @@ class TflmRuntime:
             model, arena_size=TFLM_ARENA_BYTES, intrepreter_config=mode
         )
         graph = _parse_flatbuffer(model, "tflm").subgraphs[0]
-        self.input_names, self.output_names, self.layer_names = tensor_names(graph, layers)
+        self.input_names, self.output_names, self.layer_names = tensor_names(
+            graph, layers
+        )
         self._outputs: list[Array] = []
 
     def run(self, inputs: Sequence[Array]) -> Iterable[Array]:
-        """Run one sample; after an early exit, return the outputs of the last complete run.
+        """Run one sample; after an early exit, return the outputs of the last complete
+        run.
 
         TFLM leaves them undefined. Before the first complete run they represent zero.
         """
@@ -120,7 +134,9 @@ class TflmRuntime:
             self._interpreter.set_input(value, position)
         positions = range(len(self.output_names))
         if self._interpreter.invoke() != TFLM_ENDED_EARLY:
-            self._outputs = [np.array(self._interpreter.get_output(k)) for k in positions]
+            self._outputs = [
+                np.array(self._interpreter.get_output(k)) for k in positions
+            ]
         elif not self._outputs:
             self._outputs = list(map(self._zero_output, positions))
         layers = (self._interpreter.GetTensor(index, 0) for index in self.layer_names)
@@ -133,27 +149,44 @@ class TflmRuntime:
         return np.full(details["shape"], points[0] if is_int8 else 0, details["dtype"])
 
 
-def tensor_names(graph: SubGraphT, layers: bool) -> tuple[list[str], list[str], dict[int, str]]:
-    """Return input names, output names and, with `layers`, all result names by tensor index."""
+def tensor_names(
+    graph: SubGraphT, layers: bool
+) -> tuple[list[str], list[str], dict[int, str]]:
+    """Return input names, output names and, with `layers`, all result names by tensor
+    index.
+    """
     names = [
-        (tensor.name or b"").decode("utf-8", "replace") or f"tensor_{index}"  # as the importer
+        (tensor.name or b"").decode("utf-8", "replace")
+        or f"tensor_{index}"  # as the importer
         for index, tensor in enumerate(graph.tensors)
     ]
-    results = (int(index) for operator in graph.operators or () for index in operator.outputs)
-    layer_indices = (k for k in results if layers and k >= 0 and graph.tensors[k].type != RESOURCE)
-    inputs, outputs = ([names[index] for index in part] for part in (graph.inputs, graph.outputs))
+    results = (
+        int(index) for operator in graph.operators or () for index in operator.outputs
+    )
+    layer_indices = (
+        k for k in results if layers and k >= 0 and graph.tensors[k].type != RESOURCE
+    )
+    inputs, outputs = (
+        [names[index] for index in part] for part in (graph.inputs, graph.outputs)
+    )
     return inputs, outputs, {index: names[index] for index in layer_indices}
 
 
 def swap_entry_subgraph(subgraph: int, model: bytes, numerics: str) -> bytes:
-    """Return the model with `subgraph` as its first; ImportError if a package is missing."""
+    """Return the model with `subgraph` as its first; ImportError if a package is
+    missing.
+    """
     import flatbuffers
 
     parsed = _parse_flatbuffer(model, numerics)
     graphs = parsed.subgraphs
     graphs[0], graphs[subgraph] = graphs[subgraph], graphs[0]
     moved = {0: subgraph, subgraph: 0}
-    referring = [operator.builtinOptions for graph in graphs for operator in graph.operators or ()]
+    referring = [
+        operator.builtinOptions
+        for graph in graphs
+        for operator in graph.operators or ()
+    ]
     referring += parsed.signatureDefs or ()
     for options in filter(None, referring):
         for name, value in vars(options).items():

@@ -1,4 +1,6 @@
-"""Projects with the main program of the user or of an extension in place of the server loop."""
+"""Projects with the main program of the user or of an extension in place of the server
+loop.
+"""
 
 import json
 import re
@@ -19,22 +21,38 @@ _REPLACED: Final = re.compile(r"runtime/fwr_(main|server|server_\w+)\.c")
 
 
 class FirmwareMain(Protocol):
-    """A main program for a model, with a protocol other than that of Firmwright's serial link."""
+    """A main program for a model, with a protocol other than that of Firmwright's
+    serial link.
+    """
 
-    def make_project(self, project: SourceTree, io: IoBinding, board: Board) -> SourceTree:
+    def make_project(
+        self, project: SourceTree, io: IoBinding, board: Board
+    ) -> SourceTree:
         """Return `project`, which has the server loop, with this main program instead.
 
         `replace_main_loop` exchanges the files.
         """
 
 
-def replace_main_loop(project: SourceTree, files: Mapping[str, str | bytes]) -> SourceTree:
+def replace_main_loop(
+    project: SourceTree, files: Mapping[str, str | bytes]
+) -> SourceTree:
     """Return `project` with `files` instead of `fwr_main.c` and the server loop."""
-    content = {path: text for path, text in project.files.items() if not _REPLACED.fullmatch(path)}
+    content = {
+        path: text
+        for path, text in project.files.items()
+        if not _REPLACED.fullmatch(path)
+    }
     content |= files
     facts = json.loads(str(content["board/board.json"]))
-    remaining = [name for name in facts["runtime_sources"] if not _REPLACED.fullmatch(name)]
-    added = [path for path in files if path.endswith(".c") and path not in (MAIN_FILE, _EMPTY_APP)]
+    remaining = [
+        name for name in facts["runtime_sources"] if not _REPLACED.fullmatch(name)
+    ]
+    added = [
+        path
+        for path in files
+        if path.endswith(".c") and path not in (MAIN_FILE, _EMPTY_APP)
+    ]
     facts["runtime_sources"] = sorted({*remaining, *added})
     content["board/board.json"] = json.dumps(facts, indent=2) + "\n"
     return SourceTree(content)

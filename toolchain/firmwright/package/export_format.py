@@ -1,7 +1,8 @@
 """Export of models as a package for another build system, in a format of an extension.
 
-The formats are found by name, in the tables `EXPORT_FORMATS` of extensions. The core has what all
-packages share: license, README, the model's tests, and the templates of examples.
+The formats are found by name, in the tables `EXPORT_FORMATS` of extensions. The core
+has what all packages share: license, README, the model's tests, and the templates of
+examples.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +25,8 @@ _CORE = "firmwright.package"
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The file of a package that is a single one: its usual name, and a function that packs it.
+    """The file of a package that is a single one: its usual name, and a function that
+    packs it.
 
     The name may contain {name}, {version} and {vendor}.
     """
@@ -37,9 +39,9 @@ class Archive:
 class ExportFormat(ABC):
     """A form of packages.
 
-    `package` is the Python package whose folder templates/ has a section for the README of the
-    exported package, usage/NAME.md.j2. Its templates can include those of the core, example.c.j2
-    for instance. Packages are folders unless `archive` is given.
+    `package` is the Python package whose folder templates/ has a section for the README
+    of the exported package, usage/NAME.md.j2. Its templates can include those of the
+    core, example.c.j2 for instance. Packages are folders unless `archive` is given.
     """
 
     name: str
@@ -57,22 +59,28 @@ class ExportFormat(ABC):
 
     @property
     def sources_folder(self) -> str:
-        """The folder of the model's C, which the package's tests compile; "" for none."""
+        """The folder of the model's C, which the package's tests compile; "" for
+        none.
+        """
         return ""
 
     @property
     def is_flexible(self) -> bool:
-        """Whether the format has a place for flags of single files, and for compiled ones."""
+        """Whether the format has a place for flags of single files, and for compiled
+        ones.
+        """
         return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateFormat(ExportFormat):
-    """A format with the model's C in `folder`, and the files of templates/NAME around it.
+    """A format with the model's C in `folder`, and the files of templates/NAME around
+    it.
 
-    NAME in the paths of the templates is the name of the exported package, VENDOR its owner's.
-    `sets_flags` says whether a file or library can have compiler flags of its own, and
-    `links_objects` whether object files and archives can be linked besides sources.
+    NAME in the paths of the templates is the name of the exported package, VENDOR its
+    owner's. `sets_flags` says whether a file or library can have compiler flags of its
+    own, and `links_objects` whether object files and archives can be linked besides
+    sources.
     """
 
     folder: str
@@ -96,21 +104,29 @@ class TemplateFormat(ExportFormat):
         return content
 
     def _check_linkable(self, exported: ExportInput) -> None:
-        """Raise UsageError if the format has no place for flags or objects that files need."""
+        """Raise UsageError if the format has no place for flags or objects that files
+        need.
+        """
         flagged = next((file for file in exported.files if file.flags), None)
         if flagged is not None and not self.sets_flags:
             flags = " ".join(flagged.flags)
-            what = f"{flagged.path} needs the flags {flags}; {self.name} cannot set them."
+            what = (
+                f"{flagged.path} needs the flags {flags}; {self.name} cannot set them."
+            )
             raise UsageError(what, where="export", hint=_flexible_formats())
         compiled = next((file for file in exported.files if file.is_object), None)
         if compiled is not None and not self.links_objects:
-            what = f"{compiled.path} is compiled already; {self.name} links sources only."
+            what = (
+                f"{compiled.path} is compiled already; {self.name} links sources only."
+            )
             raise UsageError(what, where="export", hint=_flexible_formats())
 
 
 def export_formats() -> Mapping[str, ExportFormat]:
     """Return the formats of all extensions by name."""
-    return merge_tables(None, "EXPORT_FORMATS", lambda extension: extension.export_formats)
+    return merge_tables(
+        None, "EXPORT_FORMATS", lambda extension: extension.export_formats
+    )
 
 
 def find_export_format(name: str) -> ExportFormat:
@@ -124,7 +140,9 @@ def find_export_format(name: str) -> ExportFormat:
 def _flexible_formats() -> str:
     """Return the part of a hint that names the formats with a place for all files."""
     names = [form.name for form in export_formats().values() if form.is_flexible]
-    return f"--format {' or '.join(filter(None, (', '.join(names[:-1]), *names[-1:])))}."
+    return (
+        f"--format {' or '.join(filter(None, (', '.join(names[:-1]), *names[-1:])))}."
+    )
 
 
 def export_package(
@@ -146,7 +164,9 @@ def package_path(exported: ExportInput, form: ExportFormat) -> str:
     """Return the usual name of a package: of its folder, or of its file."""
     facts = exported.metadata
     pattern = form.archive.file_name if form.archive else "{name}"
-    return pattern.format(name=exported.name, version=facts.version, vendor=facts.vendor)
+    return pattern.format(
+        name=exported.name, version=facts.version, vendor=facts.vendor
+    )
 
 
 def _render_templates(
@@ -156,15 +176,23 @@ def _render_templates(
     exported: ExportInput,
     more: Mapping[str, object] | None = None,
 ) -> Content:
-    """Return the files of a folder of templates, with NAME and VENDOR in their paths replaced.
+    """Return the files of a folder of templates, with NAME and VENDOR in their paths
+    replaced.
 
-    `home` is the package that has the folder. `more` are further names that the templates know.
+    `home` is the package that has the folder. `more` are further names that the
+    templates know.
     """
-    values = {"form": form.name, "folder": form.sources_folder, **template_values(exported)}
+    values = {
+        "form": form.name,
+        "folder": form.sources_folder,
+        **template_values(exported),
+    }
     environment = template_environment(form.package, _CORE)
     content: Content = {}
     for path in _paths(files(home) / "templates" / folder, ""):
-        text = environment.get_template(f"{folder}/{path}").render({**values, **(more or {})})
+        text = environment.get_template(f"{folder}/{path}").render(
+            {**values, **(more or {})}
+        )
         path = path.replace("VENDOR", exported.metadata.vendor)
         content[path.removesuffix(".j2").replace("NAME", exported.name)] = text
     return content

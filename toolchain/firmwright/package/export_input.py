@@ -1,4 +1,6 @@
-"""What packages contain: the parts of a compilation, and facts about the package itself."""
+"""What packages contain: the parts of a compilation, and facts about the package
+itself.
+"""
 
 import re
 from collections.abc import Mapping
@@ -18,8 +20,8 @@ _URL = re.compile(r"https?://[!-~]+")
 class PackageMetadata:
     """Name, version and owner of a package; invalid ones raise UsageError.
 
-    An empty `name` means the model's name. `license` is an SPDX expression; `license_text`, by
-    default that expression, is the contents of LICENSE.
+    An empty `name` means the model's name. `license` is an SPDX expression;
+    `license_text`, by default that expression, is the contents of LICENSE.
     """
 
     name: str = ""
@@ -36,7 +38,9 @@ class PackageMetadata:
         if not _VERSION.fullmatch(self.version):
             raise _invalid("package-version", self.version, "such as 1.4.0.")
         if not self.maintainer.isprintable() or not self.vendor:
-            raise _invalid("maintainer", self.maintainer, "such as 'Ada Co <ml@ada.example>'.")
+            raise _invalid(
+                "maintainer", self.maintainer, "such as 'Ada Co <ml@ada.example>'."
+            )
         if self.url and not _URL.fullmatch(self.url):
             raise _invalid("url", self.url, "an https:// address.")
 
@@ -58,8 +62,8 @@ NO_METADATA = PackageMetadata()
 class ExportInput:
     """The parts of a compilation that packages contain.
 
-    `text` is the module for the Model Library Format; `devices` are the devices that a run uses,
-    with the functions that wait for them.
+    `text` is the module for the Model Library Format; `devices` are the devices that a
+    run uses, with the functions that wait for them.
     """
 
     tree: SourceTree
@@ -89,7 +93,9 @@ class ExportInput:
 
 @dataclass(frozen=True, slots=True)
 class PackageTests:
-    """Data for a package's own tests: the model file, known answers, and compilation options."""
+    """Data for a package's own tests: the model file, known answers, and compilation
+    options.
+    """
 
     model_file: str
     model: bytes

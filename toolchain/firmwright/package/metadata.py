@@ -1,6 +1,7 @@
 """Summaries of compilations for metadata.json, `compile --json` and reports.
 
-A summary depends only on the module and the options; it contains no machine names or times.
+A summary depends only on the module and the options; it contains no machine names or
+times.
 """
 
 from collections import Counter
@@ -10,7 +11,11 @@ from dataclasses import replace
 from firmwright import compilation_summary as summaries
 from firmwright.base.json_input import JsonObject
 from firmwright.base.version import ABI, METADATA_VERSION
-from firmwright.compilation_summary import BundleSummary, CompilationSummary, CompilerSummary
+from firmwright.compilation_summary import (
+    BundleSummary,
+    CompilationSummary,
+    CompilerSummary,
+)
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import constant_pools, pool_image_bytes
 from firmwright.ir.module import IoTensor, IRModule
@@ -69,8 +74,9 @@ def summarize_bundle(
 ) -> BundleSummary:
     """Summarize models in one firmware.
 
-    They share memory by `plan`. If it is None, they may run concurrently and have memory of their
-    own, so that their figures are added. Equal constants of several models are stored once.
+    They share memory by `plan`. If it is None, they may run concurrently and have
+    memory of their own, so that their figures are added. Equal constants of several
+    models are stored once.
     """
     pool_bytes: Counter[str] = Counter()
     distinct_constants: dict[tuple[str, str], int] = {}
@@ -96,7 +102,10 @@ def summarize_bundle(
         concurrent=plan is None,
         workspace_bytes=sum(planned.values()),
         lower_bound_bytes=lower_bound_bytes,
-        pools={name: replace(first.pools[name], bytes=planned.get(name, 0)) for name in pool_bytes},
+        pools={
+            name: replace(first.pools[name], bytes=planned.get(name, 0))
+            for name in pool_bytes
+        },
         constants_bytes=sum(distinct_constants.values()),
     )
 
@@ -117,7 +126,9 @@ def _interface(module: IRModule, plan: Plan | None) -> summaries.IoSummary:
 def _rejections(module: IRModule) -> tuple[summaries.RejectedOperator, ...]:
     rejections: list[summaries.RejectedOperator] = []
     for row in module.results.rejections:
-        rejections.append(summaries.RejectedOperator(row.op, row.tensor, row.target, row.reason))
+        rejections.append(
+            summaries.RejectedOperator(row.op, row.tensor, row.target, row.reason)
+        )
     return tuple(rejections)
 
 
@@ -139,7 +150,9 @@ def _tensor(tensor: IoTensor, plan: Plan | None) -> summaries.TensorSummary:
 
 def _pools(module: IRModule) -> dict[str, summaries.PoolSummary]:
     """Return the pools of the module and of the plan, in the order of their names."""
-    constant_bytes = {pool.name: pool_image_bytes(module, pool) for pool in constant_pools(module)}
+    constant_bytes = {
+        pool.name: pool_image_bytes(module, pool) for pool in constant_pools(module)
+    }
     used_bytes = dict(constant_bytes)
     if module.plan is not None:
         used_bytes = {**module.plan.pool_bytes, **constant_bytes}
@@ -152,12 +165,18 @@ def _pools(module: IRModule) -> dict[str, summaries.PoolSummary]:
             summary[name] = summaries.PoolSummary(used, None, "rw")
         else:
             scope = pool.scope if name in constant_bytes else None
-            summary[name] = summaries.PoolSummary(used, pool.size_bytes, pool.access, scope)
+            summary[name] = summaries.PoolSummary(
+                used, pool.size_bytes, pool.access, scope
+            )
     return summary
 
 
-def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[summaries.ConstantSummary, ...]:
-    """Return the constants in the emitted code; constants with equal type and bytes count once."""
+def _constants(
+    module: IRModule, main: tir.PrimFunc
+) -> tuple[summaries.ConstantSummary, ...]:
+    """Return the constants in the emitted code; constants with equal type and bytes
+    count once.
+    """
     constants: dict[tuple[str, str], summaries.ConstantSummary] = {}
     for function in (*map(module.kernel, callees(main.body)), main):
         for name in used_constants(function.body):
@@ -174,8 +193,12 @@ def _constants(module: IRModule, main: tir.PrimFunc) -> tuple[summaries.Constant
     return tuple(constants.values())
 
 
-def _operators(module: IRModule, main: tir.PrimFunc) -> Iterator[summaries.OperatorSummary]:
-    """Yield the operators by index; of several calls for one operator, the first describes it."""
+def _operators(
+    module: IRModule, main: tir.PrimFunc
+) -> Iterator[summaries.OperatorSummary]:
+    """Yield the operators by index; of several calls for one operator, the first
+    describes it.
+    """
     first_calls: dict[int, tir.PrimFuncCall] = {}
     for call in prim_calls(main.body):
         if call.op >= 0:
@@ -205,7 +228,8 @@ def _result_name(kernel: tir.PrimFunc, call: tir.PrimFuncCall) -> str:
 def _scratch_bytes(plan: Plan) -> int:
     """Return the maximum number of scratch bytes that are live at the same time.
 
-    The live bytes increase only where a live range begins, so that other times are not tried.
+    The live bytes increase only where a live range begins, so that other times are not
+    tried.
     """
     scratch = [info for info in plan.buffers if info.kind == "scratch"]
     starts = {live.first for info in scratch for live in info.live}
@@ -233,11 +257,15 @@ def _plan(plan: Plan, main: tir.PrimFunc) -> summaries.PlanSummary:
             live=tuple((live.first, live.end) for live in info.live),
         )
         buffers.append(buffer)
-    return summaries.PlanSummary(plan.planner, tuple(_operator_by_time(main)), tuple(buffers))
+    return summaries.PlanSummary(
+        plan.planner, tuple(_operator_by_time(main)), tuple(buffers)
+    )
 
 
 def _operator_by_time(main: tir.PrimFunc) -> Iterator[int]:
-    """Yield the operator at each time of the memory plan: one for each call or other access."""
+    """Yield the operator at each time of the memory plan: one for each call or other
+    access.
+    """
     for node in walk(main.body):
         match node:
             case tir.PrimFuncCall(op=op):

@@ -1,7 +1,8 @@
 """Reads metadata.json, which may have been changed: each value is checked before use.
 
-A reader names the keys that it uses: other keys may differ between versions. The options are
-checked further by option_serialization.py, the choices by ir/program_record.py.
+A reader names the keys that it uses: other keys may differ between versions. The
+options are checked further by option_serialization.py, the choices by
+ir/program_record.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,9 @@ from firmwright.base.value_kinds import (
 from firmwright.ir.settings import NumericsProfile
 
 MODELS: Final = "models"
-"""The key of the facts of each model; a project with a single one has them at the top."""
+"""The key of the facts of each model; a project with a single one has them at the
+top.
+"""
 _HINT: Final = "compile the model again."
 
 
@@ -53,15 +56,19 @@ _KINDS: Final[Mapping[str, Kind]] = {
 """The valid values of each key."""
 _COMPILER: Final[Mapping[str, Kind]] = {"tool": TEXT, "flags": TEXTS}
 _OPTIONAL: Final = frozenset({"bound", "choices", "compiler", "files"})
-_OF_BUNDLES: Final = frozenset({"board", "concurrent", "files", "model", "model_id", "schema"})
+_OF_BUNDLES: Final = frozenset(
+    {"board", "concurrent", "files", "model", "model_id", "schema"}
+)
 """Keys at the top of a project with several models."""
 _OF_MODELS: Final = _KINDS.keys() - {"bound", "concurrent", "files"}
 
 
 def read_metadata(folder: Path, uses: Sequence[str]) -> JsonObject:
-    """Return the content of a project's metadata.json, in which the keys `uses` are valid.
+    """Return the content of a project's metadata.json, in which the keys `uses` are
+    valid.
 
-    Raise UsageError if there is no such file, and ModelError if it or a value cannot be used.
+    Raise UsageError if there is no such file, and ModelError if it or a value cannot be
+    used.
     """
     file = folder / MARKER
     if not file.is_file():
@@ -70,12 +77,16 @@ def read_metadata(folder: Path, uses: Sequence[str]) -> JsonObject:
     try:
         text = read_input_text(file)
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{MARKER} cannot be read: {error}.", where=str(file)) from error
+        raise ModelError(
+            f"{MARKER} cannot be read: {error}.", where=str(file)
+        ) from error
     return parse_metadata(text, str(file), uses)
 
 
 def parse_metadata(text: str, where: str, uses: Sequence[str]) -> JsonObject:
-    """Return the object in the text of a metadata.json; raise ModelError as read_metadata does."""
+    """Return the object in the text of a metadata.json; raise ModelError as
+    read_metadata does.
+    """
     try:
         facts = parse_json(text)
     except ValueError as error:

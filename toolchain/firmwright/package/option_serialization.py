@@ -32,9 +32,16 @@ TUNING_OPTION: Final = "tuning"
 PASSES_OPTION: Final = "passes"
 UPDATE_OPTION: Final = "update_of"
 _POOLS: Final = frozenset({"pools", "const_pools"})
-_ROW_SIZES: Final = {"offload": 2, "pool_assignments": 2, "device_assignments": 3, "sections": 2}
+_ROW_SIZES: Final = {
+    "offload": 2,
+    "pool_assignments": 2,
+    "device_assignments": 3,
+    "sections": 2,
+}
 """The number of words in a row of the options that are lists of rows."""
-_DEFAULT_POOL: Final = {f.name: f.default for f in fields(PoolInfo) if f.default is not MISSING}
+_DEFAULT_POOL: Final = {
+    f.name: f.default for f in fields(PoolInfo) if f.default is not MISSING
+}
 
 
 def serialize_options(options: DataclassInstance) -> dict[str, Json]:
@@ -65,18 +72,27 @@ def _to_json(value: object) -> Json:
             return [_to_json(item) for item in value]
         case None | bool() | int() | float() | str():
             return value
-    raise ModelError(f"an option of type {type(value).__name__} cannot be written down.")
+    raise ModelError(
+        f"an option of type {type(value).__name__} cannot be written down."
+    )
 
 
 def deserialize_options(
     stored: JsonObject, options_type: type[DataclassInstance], where: Path
 ) -> dict[str, object]:
-    """Return options by name, without code and logs; raise ModelError if they are malformed."""
+    """Return options by name, without code and logs; raise ModelError if they are
+    malformed.
+    """
     names = {field.name for field in fields(options_type)} - MACHINE_OPTIONS
     unknown = sorted(set(stored) - names)
     if unknown:
-        what = f"the recipe has the option {unknown[0]!r}, which this version does not know."
-        raise ModelError(what, where=str(where), hint="the version that tool_version names.")
+        what = (
+            f"the recipe has the option {unknown[0]!r}, which this version does not "
+            "know."
+        )
+        raise ModelError(
+            what, where=str(where), hint="the version that tool_version names."
+        )
     try:
         defaults = options_type()
         values: dict[str, object] = {}
@@ -90,7 +106,9 @@ def deserialize_options(
 
 
 def _option(name: str, value: Json, default: object) -> object:
-    """Return the value of an option; raise TypeError if it is not of the default's kind."""
+    """Return the value of an option; raise TypeError if it is not of the default's
+    kind.
+    """
     if name in _POOLS:
         return tuple(map(_pool, as_objects(value)))
     if name.endswith("_bytes"):
@@ -107,7 +125,9 @@ def _option(name: str, value: Json, default: object) -> object:
 
 
 def _is_item(name: str, value: Json) -> bool:
-    """Return whether `value` is a word, or the words of a row, as the option has them."""
+    """Return whether `value` is a word, or the words of a row, as the option has
+    them.
+    """
     size = _ROW_SIZES.get(name)
     if size is None:
         return TEXT.includes(value)
@@ -115,7 +135,9 @@ def _is_item(name: str, value: Json) -> bool:
 
 
 def _pool(stored: JsonObject) -> PoolInfo:
-    """Return the pool with stored facts; raise TypeError or ValueError for one of another kind."""
+    """Return the pool with stored facts; raise TypeError or ValueError for one of
+    another kind.
+    """
     unknown = sorted(stored.keys() - {field.name for field in fields(PoolInfo)})
     if unknown:
         raise TypeError(f"a pool has the unknown fact {unknown[0]}")
@@ -143,5 +165,7 @@ def _optional(read: Callable[[Json], Number], value: Json) -> Number | None:
 
 
 def _to_tuple(value: Json) -> object:
-    """Return `value` with tuples in place of the lists of JSON, as frozen options need them."""
+    """Return `value` with tuples in place of the lists of JSON, as frozen options need
+    them.
+    """
     return tuple(map(_to_tuple, value)) if isinstance(value, list) else value

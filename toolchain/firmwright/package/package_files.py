@@ -1,7 +1,8 @@
-"""The files of a compilation that belong to a package: the models, their wrappers and backends.
+"""The files of a compilation that belong to a package: the models, their wrappers and
+backends.
 
-Every format takes its files from `collect_package_files`, and every folder of a compilation has a
-rule there, so that no format can omit a file.
+Every format takes its files from `collect_package_files`, and every folder of a
+compilation has a rule there, so that no format can omit a file.
 """
 
 import json
@@ -18,7 +19,9 @@ from firmwright.base.source_paths import BUILD_FLAGS_FILE
 
 _PACKAGED: Final = ("model", "tvm", "backend")
 _NOT_PACKAGED: Final = ("firmware", MARKER)
-"""The server's glue, and the record, which every format stores under a name of its own."""
+"""The server's glue, and the record, which every format stores under a name of its
+own.
+"""
 _GCC_FLAGS: Final = re.compile(r"^ \* gcc flags:((?: -f[a-z-]+)+)$", re.MULTILINE)
 """The line of a generated file's first comment with the flags that make it faster."""
 _FOREIGN_GCC_FLAGS: Final = ("-w",)
@@ -27,10 +30,11 @@ _FOREIGN_GCC_FLAGS: Final = ("-w",)
 
 @dataclass(frozen=True, slots=True)
 class PackageFile:
-    """A file at `path` in the compilation and `name` in the package's folder of sources.
+    """A file at `path` in the compilation and `name` in the package's folder of
+    sources.
 
-    Without `flags` it does not compile as its author intends; `gcc_flags` are for GCC alone, and
-    concern speed and warnings. `is_public` headers declare what users call.
+    Without `flags` it does not compile as its author intends; `gcc_flags` are for GCC
+    alone, and concern speed and warnings. `is_public` headers declare what users call.
     """
 
     path: str
@@ -71,7 +75,11 @@ class PackageFile:
     @property
     def text(self) -> str:
         """The contents of a text file."""
-        return self.data if isinstance(self.data, str) else self.data.decode(errors="replace")
+        return (
+            self.data
+            if isinstance(self.data, str)
+            else self.data.decode(errors="replace")
+        )
 
 
 def collect_package_files(tree: SourceTree) -> tuple[PackageFile, ...]:
@@ -85,14 +93,22 @@ def collect_package_files(tree: SourceTree) -> tuple[PackageFile, ...]:
     for file in _files(tree):
         other = found.setdefault(file.name, file)
         if other.data != file.data:
-            what = f"{other.path} and {file.path} have one name in the package, {file.name}."
-            hint = "give the file of the backend or custom operator another name, or the model."
+            what = (
+                f"{other.path} and {file.path} have one name in the package, "
+                f"{file.name}."
+            )
+            hint = (
+                "give the file of the backend or custom operator another name, or the "
+                "model."
+            )
             raise UsageError(what, where="export", hint=hint)
     return tuple(found[name] for name in sorted(found))
 
 
 def _cmake_list(flags: Iterable[str]) -> str:
-    """Return the flags as a list of CMake in which its special characters are escaped."""
+    """Return the flags as a list of CMake in which its special characters are
+    escaped.
+    """
     escaped = (re.sub(r'([\\"$;])', r"\\\1", flag) for flag in flags)
     return ";".join(escaped)
 
@@ -106,7 +122,9 @@ def _files(tree: SourceTree) -> Iterator[PackageFile]:
         if folder in _NOT_PACKAGED:
             continue
         if folder not in _PACKAGED:
-            raise InternalError("no package format has a place for the file.", where=path)
+            raise InternalError(
+                "no package format has a place for the file.", where=path
+            )
         if folder != "backend":
             is_public = path.endswith(".h") and path not in weights
             yield _own_file(path, "/".join(rest), data, is_public=is_public)
@@ -116,25 +134,35 @@ def _files(tree: SourceTree) -> Iterator[PackageFile]:
             yield _backend_file(path, "/".join(inner), data, flags.get(backend, ()))
 
 
-def _own_file(path: str, name: str, data: str | bytes, *, is_public: bool) -> PackageFile:
+def _own_file(
+    path: str, name: str, data: str | bytes, *, is_public: bool
+) -> PackageFile:
     """Return a generated file, with the flags for GCC that its first comment names."""
     gcc_flags: list[str] = []
     if name.endswith(".c") and isinstance(data, str):
         first_comment, _, _ = data.partition("*/")
         for line in _GCC_FLAGS.findall(first_comment):
             gcc_flags += line.split()
-    return PackageFile(path, name, data, gcc_flags=tuple(gcc_flags), is_public=is_public)
+    return PackageFile(
+        path, name, data, gcc_flags=tuple(gcc_flags), is_public=is_public
+    )
 
 
-def _backend_file(path: str, name: str, data: str | bytes, flags: tuple[str, ...]) -> PackageFile:
-    """Return a file of a backend; its C files have the `flags` that the backend declares."""
+def _backend_file(
+    path: str, name: str, data: str | bytes, flags: tuple[str, ...]
+) -> PackageFile:
+    """Return a file of a backend; its C files have the `flags` that the backend
+    declares.
+    """
     if not name.endswith(".c"):
         return PackageFile(path, name, data)
     return PackageFile(path, name, data, flags, _FOREIGN_GCC_FLAGS)
 
 
 def _backend_flags(files: Mapping[str, str | bytes]) -> dict[str, tuple[str, ...]]:
-    """Return the flags that backends declare for their C files, by the backend's name."""
+    """Return the flags that backends declare for their C files, by the backend's
+    name.
+    """
     flags: dict[str, tuple[str, ...]] = {}
     for path, data in files.items():
         if PurePosixPath(path).match(f"backend/*/{BUILD_FLAGS_FILE}"):

@@ -1,7 +1,7 @@
 """Writes a project into a directory that is empty or contains an earlier project.
 
-Nothing is written outside the directory, not even through links, and other files are never changed.
-Stale model files are removed.
+Nothing is written outside the directory, not even through links, and other files are
+never changed. Stale model files are removed.
 """
 
 import contextlib
@@ -33,12 +33,16 @@ def write_project(tree: SourceTree, directory: Path) -> None:
             _write_checked(tree, directory)
     except OSError as error:
         what = f"the project cannot be written: {error.strerror or error}."
-        raise UsageError(what, where=str(directory), hint="another directory.") from error
+        raise UsageError(
+            what, where=str(directory), hint="another directory."
+        ) from error
 
 
 @contextlib.contextmanager
 def _hold_directory(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory, a file in the cache: the directory holds the project alone."""
+    """Hold the lock of a directory, a file in the cache: the directory holds the
+    project alone.
+    """
     locks = cache_root() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:32]
@@ -47,7 +51,9 @@ def _hold_directory(directory: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # Windows does not remove a file that is open
+            with contextlib.suppress(
+                OSError
+            ):  # Windows does not remove a file that is open
                 lock.unlink()
 
 
@@ -56,26 +62,36 @@ def _write_checked(tree: SourceTree, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for path in tree.files:
         _check_inside(directory, path)
-    stale = [path for path in sorted(earlier - set(tree.files)) if _is_stale(directory, path)]
+    stale = [
+        path for path in sorted(earlier - set(tree.files)) if _is_stale(directory, path)
+    ]
     tree.write(directory, [directory / path for path in stale])
 
 
 def _check(directory: Path) -> set[str]:
-    """Return the model files of an earlier project; UsageError if the folder is not for us."""
+    """Return the model files of an earlier project; UsageError if the folder is not for
+    us.
+    """
     if directory.exists() and not directory.is_dir():
-        raise UsageError("it is not a directory.", where=str(directory), hint="another directory.")
+        raise UsageError(
+            "it is not a directory.", where=str(directory), hint="another directory."
+        )
     if not directory.exists() or holds_nothing(directory):
         return set()
     facts = _read_marker(directory / MARKER)
     if facts is None:
-        what = f"the directory is not empty and holds no firmwright project (no {MARKER})."
+        what = (
+            f"the directory is not empty and holds no firmwright project (no {MARKER})."
+        )
         raise UsageError(what, where=str(directory), hint="an empty or new directory.")
     check_metadata(facts, str(directory / MARKER), ["schema", "model", _OWNED])
     return set(as_texts(facts.get(_OWNED, [])))
 
 
 def _read_marker(marker: Path) -> JsonObject | None:
-    """Return the object in a project's metadata.json; None if it is that of another program."""
+    """Return the object in a project's metadata.json; None if it is that of another
+    program.
+    """
     if not marker.is_file():
         return None
     try:
@@ -90,11 +106,15 @@ def _read_marker(marker: Path) -> JsonObject | None:
 def _check_inside(directory: Path, path: str) -> None:
     target = (directory / path).resolve()
     if not target.is_relative_to(directory.resolve()):
-        raise UsageError(f"{path} is a link that leaves the directory.", where=str(directory))
+        raise UsageError(
+            f"{path} is a link that leaves the directory.", where=str(directory)
+        )
 
 
 def _is_stale(directory: Path, path: str) -> bool:
-    """Return whether a file of an earlier project, as its record names it, is to be removed."""
+    """Return whether a file of an earlier project, as its record names it, is to be
+    removed.
+    """
     is_own = path.startswith("model/") and ".." not in path.split("/")
     if not is_own or not (directory / path).is_file():
         return False
@@ -103,8 +123,13 @@ def _is_stale(directory: Path, path: str) -> bool:
 
 
 def add_file_list(facts: JsonObject, tree: SourceTree) -> JsonObject:
-    """Return `facts` for metadata.json with the model files, so that stale ones can be removed."""
-    return {**facts, _OWNED: sorted(path for path in tree.files if path.startswith("model/"))}
+    """Return `facts` for metadata.json with the model files, so that stale ones can be
+    removed.
+    """
+    return {
+        **facts,
+        _OWNED: sorted(path for path in tree.files if path.startswith("model/")),
+    }
 
 
 def metadata_file(facts: JsonObject) -> SourceTree:

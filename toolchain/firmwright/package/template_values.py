@@ -1,11 +1,17 @@
-"""The names that the templates of packages know: about the models, their memory and their files."""
+"""The names that the templates of packages know: about the models, their memory and
+their files.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from firmwright.base.c_identifiers import to_c_identifier
 from firmwright.base.dtypes import get_dtype
-from firmwright.compilation_summary import BundleSummary, CompilationSummary, TensorSummary
+from firmwright.compilation_summary import (
+    BundleSummary,
+    CompilationSummary,
+    TensorSummary,
+)
 from firmwright.package.export_input import ExportInput
 
 
@@ -23,7 +29,9 @@ def template_values(exported: ExportInput) -> dict[str, object]:
     prints_floats = False
     for model in models:
         pool_names |= dict.fromkeys(pool.name for pool in model.pools)
-        prints_floats = prints_floats or any(tensor.is_float for tensor in model.outputs)
+        prints_floats = prints_floats or any(
+            tensor.is_float for tensor in model.outputs
+        )
     return {
         "name": exported.name,
         "NAME": exported.name.upper(),
@@ -47,7 +55,9 @@ def template_values(exported: ExportInput) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class PoolValues:
-    """A pool for templates: its name, the prefix of its macros, and how constants are read."""
+    """A pool for templates: its name, the prefix of its macros, and how constants are
+    read.
+    """
 
     name: str
     macro: str
@@ -56,7 +66,9 @@ class PoolValues:
 
 @dataclass(frozen=True, slots=True)
 class TensorValues:
-    """An input or output for templates: its field in C, the prefix of its macros, its C type."""
+    """An input or output for templates: its field in C, the prefix of its macros, its C
+    type.
+    """
 
     field: str
     macro: str
@@ -69,8 +81,9 @@ class TensorValues:
 class ModelValues:
     """The names, memory and calls of one model for templates.
 
-    `buffers` are those that the caller provides, `rows` is the input that is streamed by rows,
-    and `more_arguments` are the optional ones of a run. `NAME` is the prefix of the macros.
+    `buffers` are those that the caller provides, `rows` is the input that is streamed
+    by rows, and `more_arguments` are the optional ones of a run. `NAME` is the prefix
+    of the macros.
     """
 
     name: str
@@ -92,7 +105,9 @@ class ModelValues:
     devices: Mapping[str, str]
 
 
-def model_values(summary: CompilationSummary, devices: Mapping[str, str]) -> ModelValues:
+def model_values(
+    summary: CompilationSummary, devices: Mapping[str, str]
+) -> ModelValues:
     """Return the values of one model; `devices` as in ExportInput."""
     name = to_c_identifier(summary.model)
     upper = name.upper()
@@ -107,7 +122,8 @@ def model_values(summary: CompilationSummary, devices: Mapping[str, str]) -> Mod
             const_pools.append(PoolValues(pool, macro, facts.scope))
     inputs = [_tensor(upper, tensor) for tensor in io.inputs]
     outputs = [_tensor(upper, tensor) for tensor in io.outputs]
-    # The buffers that the caller provides: none in the arena, and no whole input that is streamed.
+    # The buffers that the caller provides: none in the arena, and no whole input that
+    # is streamed.
     buffers: list[TensorValues] = []
     if io.mode != "arena":
         buffers = outputs if io.stream_input_rows else inputs + outputs
@@ -136,8 +152,12 @@ def model_values(summary: CompilationSummary, devices: Mapping[str, str]) -> Mod
     )
 
 
-def _more_arguments(name: str, summary: CompilationSummary, devices: Mapping[str, str]) -> str:
-    """Return the optional arguments of a run, each after a comma: parameters, devices, probe."""
+def _more_arguments(
+    name: str, summary: CompilationSummary, devices: Mapping[str, str]
+) -> str:
+    """Return the optional arguments of a run, each after a comma: parameters, devices,
+    probe.
+    """
     arguments = ""
     if not summary.options.get("link_params", True):
         arguments += f", &{name}_params"

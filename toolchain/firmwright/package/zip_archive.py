@@ -6,9 +6,13 @@ import zipfile
 from firmwright.artifacts import SourceTree
 
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
-"""The first date that a zip archive can store; the archive does not depend on the time."""
+"""The first date that a zip archive can store; the archive does not depend on the
+time.
+"""
 _UNIX = 3
-"""The system that made an entry, by its number in a zip archive; by default it is the host's."""
+"""The system that made an entry, by its number in a zip archive; by default it is the
+host's.
+"""
 
 
 def zip_tree(tree: SourceTree) -> bytes:

@@ -1,1 +1,3 @@
-"""Assigns parts of a program to targets, and checks that each target changes only its own parts."""
+"""Assigns parts of a program to targets, and checks that each target changes only its
+own parts.
+"""

@@ -1,6 +1,7 @@
 """Hand-written C of backends and users: callable functions and their source files.
 
-Functions in a backend's table are intrinsics; a kernel's attribute `extern` declares others.
+Functions in a backend's table are intrinsics; a kernel's attribute `extern` declares
+others.
 """
 
 import json
@@ -31,14 +32,21 @@ from firmwright.partitioning.target_resolution import (
 )
 from firmwright.targets.backend import Backend
 from firmwright.targets.backend_calls import library_sources
-from firmwright.targets.saved_backend import backend_in, make_record, read_records, with_records
+from firmwright.targets.saved_backend import (
+    backend_in,
+    make_record,
+    read_records,
+    with_records,
+)
 
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 """A C identifier before a parenthesis: a call, or anything that looks like one."""
 
 
 def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable:
-    """Return `base` with the functions of the backends and those that kernels declare."""
+    """Return `base` with the functions of the backends and those that kernels
+    declare.
+    """
     table = _IntrinsicCollector(module.name, base)
     for name, backend in module_backends(module):
         for item in backend.intrinsics:
@@ -51,7 +59,9 @@ def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable
 
 
 def _extern_calls(function: tir.PrimFunc) -> Iterator[tir.IntrinsicCall]:
-    """Yield the calls of the functions that a kernel declares in its attribute `extern`."""
+    """Yield the calls of the functions that a kernel declares in its attribute
+    `extern`.
+    """
     declared = function.attrs["extern"]
     names = declared if isinstance(declared, tuple) else (declared,)
     for node in statements(function.body):
@@ -61,7 +71,9 @@ def _extern_calls(function: tir.PrimFunc) -> Iterator[tir.IntrinsicCall]:
 
 @dataclass(frozen=True, slots=True)
 class _IntrinsicCollector:
-    """Intrinsics by name; a name has one meaning, and an external symbol one C declaration."""
+    """Intrinsics by name; a name has one meaning, and an external symbol one C
+    declaration.
+    """
 
     module: str
     base: IntrinsicTable
@@ -70,17 +82,26 @@ class _IntrinsicCollector:
     """The first intrinsic of each C function, and its origin."""
 
     def add(self, item: Intrinsic, origin: str) -> None:
-        """Add the intrinsic that `origin` declares; PluginError if it contradicts another one."""
+        """Add the intrinsic that `origin` declares; PluginError if it contradicts
+        another one.
+        """
         symbol = item.symbol or item.name
         same_name = self.base.get(item.name) or self.added.setdefault(item.name, item)
         same_symbol, other = self.symbols.setdefault(symbol, (same_name, origin))
         if _declaration(item) != _declaration(same_symbol):
-            problem = f"and {other} declare the function {symbol} with different parameters"
+            problem = (
+                f"and {other} declare the function {symbol} with different parameters"
+            )
         elif _meaning(item) != _meaning(same_name):
-            problem = f"defines the intrinsic {item.name}, which exists with another meaning"
+            problem = (
+                f"defines the intrinsic {item.name}, which exists with another meaning"
+            )
         else:
             return
-        hint = "another name, such as `kernel.symbol`, or one with the backend's name as a prefix."
+        hint = (
+            "another name, such as `kernel.symbol`, or one with the backend's name as a"
+            " prefix."
+        )
         raise PluginError(f"{origin} {problem}.", where=self.module, hint=hint)
 
     def merged(self) -> IntrinsicTable:
@@ -97,7 +118,8 @@ def _declaration(item: Intrinsic) -> Hashable:
 def _meaning(item: Intrinsic) -> Hashable:
     """Return a key that is equal for intrinsics that compute the same in the same text.
 
-    A plug-in that is loaded twice makes equal functions that are not identical; their names are.
+    A plug-in that is loaded twice makes equal functions that are not identical; their
+    names are.
     """
     function = getattr(item.meaning, "__qualname__", item.meaning)
     return item.symbol, item.portable, tuple(sorted(item.text.items())), function
@@ -112,7 +134,9 @@ def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
 
 
 def _extern(call: tir.IntrinsicCall) -> Intrinsic:
-    """Return the intrinsic of a C function whose parameters have the types of the arguments."""
+    """Return the intrinsic of a C function whose parameters have the types of the
+    arguments.
+    """
     operands: list[Operand] = []
     for index, arg in enumerate(call.args):
         if isinstance(arg, tir.AccessPtr):
@@ -122,20 +146,26 @@ def _extern(call: tir.IntrinsicCall) -> Intrinsic:
 
     def meaning(*values: object) -> NoReturn:
         what = f"the C function {call.name} cannot be evaluated here."
-        hint = "verify against the model file (--reference-model), or with --expect OUT.npz."
+        hint = (
+            "verify against the model file (--reference-model), or with --expect "
+            "OUT.npz."
+        )
         raise ModelError(what, hint=hint)
 
     doc = "A C function of another file."
-    return Intrinsic(call.name, tuple(operands), meaning, portable="", doc=doc, symbol=call.name)
+    return Intrinsic(
+        call.name, tuple(operands), meaning, portable="", doc=doc, symbol=call.name
+    )
 
 
-# ---- files -----------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------
 
 
 def add_library_files(module: IRModule) -> IRModule:
     """Add the library sources that the kernels of backends call to the module's files.
 
-    The results `backend_checks` and `device_waits` name the functions that a run calls for them.
+    The results `backend_checks` and `device_waits` name the functions that a run calls
+    for them.
     """
     check_sources(module.files, "the module", module.name)
     checks: dict[str, None] = {}
@@ -171,11 +201,17 @@ def generated_files(module: IRModule) -> frozenset[str]:
 
 
 def _kernels(module: IRModule, name: str) -> list[tir.PrimFunc]:
-    return [func for func in functions_on_target(module, name) if isinstance(func, tir.PrimFunc)]
+    return [
+        func
+        for func in functions_on_target(module, name)
+        if isinstance(func, tir.PrimFunc)
+    ]
 
 
 def with_backend_records(module: IRModule) -> IRModule:
-    """Record the backends of a lowered module, with the library files of their kernels."""
+    """Record the backends of a lowered module, with the library files of their
+    kernels.
+    """
     if not module.is_started or next(unlowered_functions(module), None):
         return module
     records = read_records(module)
@@ -212,7 +248,9 @@ def _folder(backend: Backend) -> str:
     return f"{BACKEND_FILES_DIR}/{backend.name}/"
 
 
-def _called_intrinsics(backend: Backend, kernels: list[tir.PrimFunc]) -> list[Intrinsic]:
+def _called_intrinsics(
+    backend: Backend, kernels: list[tir.PrimFunc]
+) -> list[Intrinsic]:
     """Return the intrinsics of the backend's table that the kernels call."""
     names: set[str] = set()
     for kernel in kernels:
@@ -225,8 +263,12 @@ def _called_intrinsics(backend: Backend, kernels: list[tir.PrimFunc]) -> list[In
 def _called_functions(
     module: IRModule, name: str, backend: Backend, kernels: list[tir.PrimFunc]
 ) -> frozenset[str]:
-    """Return the C functions that kernels and generated files may need from the library."""
-    called = {item.symbol for item in _called_intrinsics(backend, kernels) if item.symbol}
+    """Return the C functions that kernels and generated files may need from the
+    library.
+    """
+    called = {
+        item.symbol for item in _called_intrinsics(backend, kernels) if item.symbol
+    }
     if backend.check:
         called.add(backend.check)
     records = read_records(module)

@@ -1,8 +1,9 @@
 """Pass `partition`: turn groups of calls that match a backend into functions (BYOC).
 
-The functions have the attributes `target` (a name in the module's table), `symbol` (a C name), and
-`composite` if they are a single entry of the backend's pattern table. Names do not depend on other
-parts of the model. The module's attribute `partitioned` lists the backends for which this was done.
+The functions have the attributes `target` (a name in the module's table), `symbol` (a C
+name), and `composite` if they are a single entry of the backend's pattern table. Names
+do not depend on other parts of the model. The module's attribute `partitioned` lists
+the backends for which this was done.
 """
 
 import logging
@@ -18,7 +19,10 @@ from firmwright.ir.graph.patterns import Match
 from firmwright.ir.module import IRModule
 from firmwright.ir.pass_results import Rejection
 from firmwright.partitioning.custom_ops import lower_custom_ops
-from firmwright.partitioning.offload import annotate_offloaded_calls, without_core_annotations
+from firmwright.partitioning.offload import (
+    annotate_offloaded_calls,
+    without_core_annotations,
+)
 from firmwright.partitioning.pattern_matching import (
     ActiveBackend,
     MatchCondition,
@@ -38,7 +42,9 @@ from firmwright.targets.backend import match_always
 from firmwright.targets.backend_calls import rejection_reasons
 
 log = logging.getLogger(__name__)
-"""Module attribute: (operator, tensor, target, reason) of calls that backends leave to the core."""
+"""Module attribute: (operator, tensor, target, reason) of calls that backends leave to
+the core.
+"""
 _NAMED_OPS = 4
 """Number of operators in a symbol before it ends in `more`."""
 
@@ -49,9 +55,11 @@ def partition_module(
     names: Collection[str] | None = None,
     where: MatchCondition = match_always,
 ) -> IRModule:
-    """Assign open calls to the backends `names`, by default those for which this was not done.
+    """Assign open calls to the backends `names`, by default those for which this was
+    not done.
 
-    `where` is a condition on their matches; the other backends take offloaded calls only.
+    `where` is a condition on their matches; the other backends take offloaded calls
+    only.
     """
     backends = active_backends(module)
     if names is None:
@@ -62,7 +70,9 @@ def partition_module(
     for item in backends:
         condition = where if item.name in names else _match_never
         active.append(replace(item, where=condition))
-    return run_partition(run_pre_partition(module, watch, active), watch, greedy_cover, active)
+    return run_partition(
+        run_pre_partition(module, watch, active), watch, greedy_cover, active
+    )
 
 
 def _match_never(match: Match) -> bool:
@@ -78,7 +88,9 @@ def partitioned_for(module: IRModule) -> tuple[str, ...]:
 def run_pre_partition(
     module: IRModule, watch: PassTimer, active: Sequence[ActiveBackend]
 ) -> IRModule:
-    """Run the passes of backends that precede partitioning, so that patterns see their result."""
+    """Run the passes of backends that precede partitioning, so that patterns see their
+    result.
+    """
     after = run_phase(module, "pre_partition", watch, [item.name for item in active])
     return annotate_offloaded_calls(_keep_assigned(module, after), active)
 
@@ -89,7 +101,8 @@ def run_partition(
     choose: PartitionStrategy = greedy_cover,
     active: Sequence[ActiveBackend] | None = None,
 ) -> IRModule:
-    """Move the groups that `choose` selects to functions, and run the passes after partitioning.
+    """Move the groups that `choose` selects to functions, and run the passes after
+    partitioning.
 
     `active` are the backends that take part, by default all of the module.
     """
@@ -99,7 +112,9 @@ def run_partition(
     module = _partition_functions(module, active, choose)
     for name in names:
         if choose is greedy_cover and not functions_on_target(module, name):
-            log.warning("%s: the backend %s takes none of its operators", module.name, name)
+            log.warning(
+                "%s: the backend %s takes none of its operators", module.name, name
+            )
     after = run_phase(module, "post_partition", watch, [item.name for item in active])
     module = _keep_assigned(before, after)
     done = tuple(dict.fromkeys((*partitioned_for(module), *names)))
@@ -111,7 +126,9 @@ def run_partition(
 def _with_rejections(
     module: IRModule, before: IRModule, active: Sequence[ActiveBackend]
 ) -> IRModule:
-    """Record the reasons of backends for the calls that are still open, unless they have none."""
+    """Record the reasons of backends for the calls that are still open, unless they
+    have none.
+    """
     reasons: list[_Rejections] = []
     for item in active:
         if item.where is _match_never:
@@ -136,7 +153,9 @@ def _with_rejections(
 
 @dataclass(frozen=True, slots=True)
 class _Rejections:
-    """The reasons for which a target rejects calls of a graph, by the calls' first outputs."""
+    """The reasons for which a target rejects calls of a graph, by the calls' first
+    outputs.
+    """
 
     target: str
     by_tensor: Mapping[str, str]
@@ -153,7 +172,9 @@ def _unassigned_graphs(module: IRModule) -> list[Function]:
 
 def _keep_assigned(before: IRModule, after: IRModule) -> IRModule:
     """Return `after` with the functions that had a target in `before` unchanged."""
-    assigned = {name: func for name, func in before.functions.items() if target_of(func)}
+    assigned = {
+        name: func for name, func in before.functions.items() if target_of(func)
+    }
     return replace(after, functions={**after.functions, **assigned})
 
 
@@ -171,8 +192,8 @@ def _partition_functions(
 class _FunctionPartitioner:
     """Moves the groups of one function to functions of their own.
 
-    A group that is one match of a pattern becomes a composite function. A region of several matches
-    becomes a function that calls a composite function for each of them:
+    A group that is one match of a pattern becomes a composite function. A region of
+    several matches becomes a function that calls a composite function for each of them:
 
         main:           a, b, c, d, e         groups (b, c) and d of one target, merged
         main:           a, @region, e
@@ -188,7 +209,9 @@ class _FunctionPartitioner:
 
     def run(self) -> IRModule:
         mergers = {item.name for item in self.active if item.backend.merge_regions}
-        merged = merge_regions(self.function, with_unmatched(self.function, self.groups), mergers)
+        merged = merge_regions(
+            self.function, with_unmatched(self.function, self.groups), mergers
+        )
         body: list[Call] = []
         for group in sort_topologically(self.function, merged):
             calls = self._calls(group)
@@ -196,7 +219,9 @@ class _FunctionPartitioner:
                 body += calls
             elif len(group.entries) == 1 and group.entries[0].calls == group.calls:
                 entry = group.entries[0].entry
-                body.append(self._move_to_function(group.target, calls, group.calls, entry))
+                body.append(
+                    self._move_to_function(group.target, calls, group.calls, entry)
+                )
             else:
                 body.append(self._region(group))
         return self.module.with_function(replace(self.function, body=tuple(body)))
@@ -205,17 +230,24 @@ class _FunctionPartitioner:
         return [self.function.body[index] for index in group.calls]
 
     def _region(self, group: CallGroup) -> Call:
-        """Move the entries to one function, which calls a composite function for each of them."""
+        """Move the entries to one function, which calls a composite function for each
+        of them.
+        """
         units = [CallGroup(entry.calls, "", (entry,)) for entry in group.entries]
-        # The calls outside the group are units too, so that they order the units inside.
+        # The calls outside the group are units too, so that they order the units
+        # inside.
         calls: list[Call] = []
-        for unit in sort_topologically(self.function, with_unmatched(self.function, units)):
+        for unit in sort_topologically(
+            self.function, with_unmatched(self.function, units)
+        ):
             if unit.calls[0] not in group.calls:
                 continue
             inner = self._calls(unit)
             if unit.entries:
                 name = unit.entries[0].entry
-                calls.append(self._move_to_function(group.target, inner, unit.calls, name))
+                calls.append(
+                    self._move_to_function(group.target, inner, unit.calls, name)
+                )
             else:
                 calls += inner
         return self._move_to_function(group.target, calls, group.calls, "")
@@ -225,8 +257,8 @@ class _FunctionPartitioner:
     ) -> Call:
         """Add a function with `calls` to the module and return the call of it.
 
-        `covered` are the indices of the original calls that `calls` execute, and `entry` is the
-        pattern entry that they match ("" for a region).
+        `covered` are the indices of the original calls that `calls` execute, and
+        `entry` is the pattern entry that they match ("" for a region).
         """
         params, results = self._boundary(calls, covered)
         name = self._name(target, [self.function.body[index].op for index in covered])
@@ -244,8 +276,8 @@ class _FunctionPartitioner:
     ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """Return the parameters and results of a function with `calls`.
 
-        Results are the outputs that others read, and those that the user placed, which must remain
-        tensors of the caller.
+        Results are the outputs that others read, and those that the user placed, which
+        must remain tensors of the caller.
         """
         outputs = [value for call in calls for value in call.outputs]
         defined = {value.name for value in outputs}
@@ -259,7 +291,9 @@ class _FunctionPartitioner:
         for index, call in enumerate(self.function.body):
             if index not in inside:
                 read_outside.update(value.name for value in call.variables)
-        results = [value for value in outputs if value.name in read_outside or is_placed(value)]
+        results = [
+            value for value in outputs if value.name in read_outside or is_placed(value)
+        ]
         return tuple(params.values()), tuple(results)
 
     def _name(self, target: str, ops: Sequence[str]) -> str:

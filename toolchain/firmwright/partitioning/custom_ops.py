@@ -1,6 +1,8 @@
-"""Custom operators: their registration, and the kernels that call the user's C functions.
+"""Custom operators: their registration, and the kernels that call the user's C
+functions.
 
-The C sources are stored in the module, so that it compiles elsewhere without the user's files.
+The C sources are stored in the module, so that it compiles elsewhere without the user's
+files.
 """
 
 import runpy
@@ -51,7 +53,10 @@ def load_custom_ops(path: Path) -> None:
         message = f"the custom operators cannot be read: {error}."
         raise UsageError(message, where=str(path)) from error
     if not isinstance(ops, Iterable) or not all(isinstance(op, CustomOp) for op in ops):
-        what = f"the file has no list {CUSTOM_OPS_VARIABLE} of firmwright.ops.custom.CustomOp."
+        what = (
+            f"the file has no list {CUSTOM_OPS_VARIABLE} of "
+            "firmwright.ops.custom.CustomOp."
+        )
         hint = f"{CUSTOM_OPS_VARIABLE} = [CustomOp(name=..., ...)]."
         raise UsageError(what, where=str(path), hint=hint)
     for op in ops:
@@ -75,14 +80,18 @@ def lower_custom_ops(module: IRModule) -> IRModule:
 
 
 def _custom_op_for(call: Call, module: IRModule) -> CustomOp | None:
-    """Return the registered operator of a call, or None, also for operators of the project."""
+    """Return the registered operator of a call, or None, also for operators of the
+    project.
+    """
     if call.op != "custom":
         return None
     return CUSTOM_OPS.for_call(make_op_call(call, module))
 
 
 def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, Call]:
-    """Return the module with a kernel that calls the user's C function, and the call of it."""
+    """Return the module with a kernel that calls the user's C function, and the call of
+    it.
+    """
     stem = to_c_identifier(f"custom_{op.name}")
     count = sum(name.startswith(f"{stem}_") for name in module.functions)
     name = f"{stem}_{count}"
@@ -90,22 +99,32 @@ def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, C
     kernel = BackendKernel(region, module, Target("custom"))
     kernel.extern(op.function, _arguments(kernel, make_op_call(call, module), op))
     lowered = kernel.lowered()
-    function = replace(lowered.function, attrs={**lowered.function.attrs, "schedule": op.function})
-    files = {f"{CUSTOM_FILES_DIR}/{file}": text.encode() for file, text in op.sources.items()}
+    function = replace(
+        lowered.function, attrs={**lowered.function.attrs, "schedule": op.function}
+    )
+    files = {
+        f"{CUSTOM_FILES_DIR}/{file}": text.encode() for file, text in op.sources.items()
+    }
     constants = {**module.constants, **lowered.constants}
     module = replace(module.with_function(function), constants=constants)
     module = with_new_files(module, files, f"the custom operator {op.name}")
     return module, replace(call, op=f"@{name}", inputs=call.variables, attrs=NO_ATTRS)
 
 
-def _arguments(kernel: BackendKernel, call: OpCall, op: CustomOp) -> list[tir.Buffer | int]:
-    """Return the arguments of the C function: inputs, outputs, workspace and integers."""
+def _arguments(
+    kernel: BackendKernel, call: OpCall, op: CustomOp
+) -> list[tir.Buffer | int]:
+    """Return the arguments of the C function: inputs, outputs, workspace and
+    integers.
+    """
     variables = iter(kernel.inputs)
     arguments: list[tir.Buffer | int] = []
     for index, kind in enumerate(call.inputs):
         constant = call.constant(index)
         if constant is not None:
-            arguments.append(kernel.constant(f"c{index}", constant.array(), constant.dtype))
+            arguments.append(
+                kernel.constant(f"c{index}", constant.array(), constant.dtype)
+            )
         elif kind is not None:
             arguments.append(next(variables))
     arguments += kernel.outputs

@@ -1,6 +1,8 @@
-"""Map each graph call to its executing device and the memory pools visible to that device.
+"""Map each graph call to its executing device and the memory pools visible to that
+device.
 
-A pool with targets is private: only the devices of those targets, and the copy device, may use it.
+A pool with targets is private: only the devices of those targets, and the copy device,
+may use it.
 """
 
 from collections.abc import Iterator
@@ -46,7 +48,9 @@ class DeviceMap:
         return frozenset(self.pools) - devices.private_pools(self.module)
 
     def device_for(self, call: Call) -> ExecutionDevice:
-        """Return the device that the targets assign to `call`, by default the main core."""
+        """Return the device that the targets assign to `call`, by default the main
+        core.
+        """
         if call.op == devices.COPY_OP:
             copier = devices.device_name(call.outputs[0].virtual_device)
             if not copier:
@@ -65,9 +69,10 @@ class DeviceMap:
     ) -> frozenset[str]:
         """Return the pools that the kernels of a backend can access.
 
-        The backend's own list comes first. An engine that works concurrently with the core and
-        has private pools sees only these; kernels that the core executes see all other pools too.
-        A bus master never sees the memory that is coupled to the core.
+        The backend's own list comes first. An engine that works concurrently with the
+        core and has private pools sees only these; kernels that the core executes see
+        all other pools too. A bus master never sees the memory that is coupled to the
+        core.
         """
         private = self.private_pools(target)
         if backend.visible_pools:
@@ -81,18 +86,28 @@ class DeviceMap:
         return visible
 
     def backend_for(self, call: Call) -> tuple[str, Backend] | None:
-        """Return the target name and backend that execute `call`, or None if a core executes it."""
+        """Return the target name and backend that execute `call`, or None if a core
+        executes it.
+        """
         callee = self.module.callee(call.op)
         name = target_of(callee) if callee is not None else ""
         backend = backend_in(self.module, name) if name in self.module.targets else None
         return None if backend is None else (name, backend)
 
     def private_pools(self, target: str) -> frozenset[str]:
-        return frozenset(pool.name for pool in self.module.pools if target in pool.targets)
+        return frozenset(
+            pool.name for pool in self.module.pools if target in pool.targets
+        )
 
-    def transfer_cycles(self, target: str, size_bytes: int, dma: DmaController | None) -> int:
-        """Return the cycles of a transfer as the backend declares them, or those of the DMA."""
-        backend = backend_in(self.module, target) if target in self.module.targets else None
+    def transfer_cycles(
+        self, target: str, size_bytes: int, dma: DmaController | None
+    ) -> int:
+        """Return the cycles of a transfer as the backend declares them, or those of the
+        DMA.
+        """
+        backend = (
+            backend_in(self.module, target) if target in self.module.targets else None
+        )
         if backend is None:
             return 0
         declared = backend_calls.transfer_cycles(backend, size_bytes)
@@ -105,16 +120,25 @@ class DeviceMap:
         return dma.setup + dma.bus_cycles(size_bytes, outside[0], inside[0])
 
     def parameter_scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
-        """Yield the values of a call for which its kernel requires a pool, with the pool."""
+        """Yield the values of a call for which its kernel requires a pool, with the
+        pool.
+        """
         callee = self.module.callee(call.op)
         if not isinstance(callee, tir.PrimFunc):
             return
         for value, param in zip(call.values, callee.params, strict=False):
-            if isinstance(param.value, tir.Buffer) and param.value.scope not in _PLAIN_SCOPES:
+            if (
+                isinstance(param.value, tir.Buffer)
+                and param.value.scope not in _PLAIN_SCOPES
+            ):
                 yield value, param.value.scope
 
     def visible_pools(self, call: Call, value: Value) -> frozenset[str]:
         """Return the pools in which `value` may be stored when `call` uses it."""
         pools = self.device_for(call).visible_pools
-        scopes = {scope for other, scope in self.parameter_scopes(call) if other.name == value.name}
+        scopes = {
+            scope
+            for other, scope in self.parameter_scopes(call)
+            if other.name == value.name
+        }
         return pools & scopes if scopes else pools

@@ -1,4 +1,6 @@
-"""Applies the user's choice of devices to a module's settings and to the tensors it names."""
+"""Applies the user's choice of devices to a module's settings and to the tensors it
+names.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -19,11 +21,16 @@ from firmwright.ir.requests import PlacementRequest, RequestOrigin
 from firmwright.ir.settings import Devices
 from firmwright.partitioning.backend_libraries import find_waits
 from firmwright.partitioning.engine_instances import engine_device
-from firmwright.passes.graph.placement_requests import record_requests, record_text_requests
+from firmwright.passes.graph.placement_requests import (
+    record_requests,
+    record_text_requests,
+)
 from firmwright.passes.graph.value_names import with_unique_names
 
 DeviceAssignments = Sequence[tuple[str, str, str]]
-"""Tensors, each with the device that computes or holds it and its pool ("" if unspecified)."""
+"""Tensors, each with the device that computes or holds it and its pool ("" if
+unspecified).
+"""
 
 
 def apply_device_requests(
@@ -34,12 +41,16 @@ def apply_device_requests(
     *,
     fallback: bool,
 ) -> IRModule:
-    """Return the module with its devices, and the requests of its text and of `places`."""
+    """Return the module with its devices, and the requests of its text and of
+    `places`.
+    """
     engines = _engines(module)
     if devices:
         _check_names(devices, board, engines)
     elif fallback and not engines:
-        raise UsageError("--fallback requires other devices.", hint="--devices cpu0,cpu1.")
+        raise UsageError(
+            "--fallback requires other devices.", hint="--devices cpu0,cpu1."
+        )
     if devices or engines or places:
         _check_interface(module)
         settings = replace(
@@ -57,10 +68,13 @@ def _engines(module: IRModule) -> list[str]:
     return [device for device in devices if device]
 
 
-def _devices(module: IRModule, board: Board, devices: Sequence[str], *, fallback: bool) -> Devices:
+def _devices(
+    module: IRModule, board: Board, devices: Sequence[str], *, fallback: bool
+) -> Devices:
     """Return the devices of a module on `board`.
 
-    An engine without a function that waits for it is emulated, by a spare core if there is one.
+    An engine without a function that waits for it is emulated, by a spare core if there
+    is one.
     """
     engines = _engines(module)
     waits = find_waits(module)
@@ -86,13 +100,17 @@ def _assign_values(
         hint = "place them when the model itself is compiled."
         raise UsageError(what, where=module.name, hint=hint)
     module = with_unique_names(module)
-    return record_requests(module, tuple(_checked_requests(module, places, device_names)))
+    return record_requests(
+        module, tuple(_checked_requests(module, places, device_names))
+    )
 
 
 def _checked_requests(
     module: IRModule, places: DeviceAssignments, device_names: Collection[str]
 ) -> Iterator[PlacementRequest]:
-    """Yield the requests of `places`; raise UsageError for the first one that is invalid."""
+    """Yield the requests of `places`; raise UsageError for the first one that is
+    invalid.
+    """
     values = [value for graph in module.graphs for value in graph.values]
     constants = {value.name for value in values if value.constant is not None}
     tensors = {value.name for value in values}
@@ -101,13 +119,25 @@ def _checked_requests(
     for tensor, device, pool in places:
         problem, hint = "", ""
         if tensor not in tensors:
-            problem, hint = "the model has no such tensor", f"{suggest_name(tensor, tensors)}."
+            problem, hint = (
+                "the model has no such tensor",
+                f"{suggest_name(tensor, tensors)}.",
+            )
         elif device not in device_names:
-            problem, hint = f"there is no device {device}", f"one of {', '.join(device_names)}."
+            problem, hint = (
+                f"there is no device {device}",
+                f"one of {', '.join(device_names)}.",
+            )
         elif pool and pool not in pools:
-            problem, hint = f"there is no pool {pool} to write to", f"one of {', '.join(pools)}."
+            problem, hint = (
+                f"there is no pool {pool} to write to",
+                f"one of {', '.join(pools)}.",
+            )
         elif tensor in constants and not pool:
-            problem, hint = "a constant is placed in a pool", f"{tensor}={device}:{pools[0]}."
+            problem, hint = (
+                "a constant is placed in a pool",
+                f"{tensor}={device}:{pools[0]}.",
+            )
         elif assignments.get(tensor, (device, pool)) != (device, pool):
             other = ":".join(filter(None, assignments[tensor]))
             problem = f"it contradicts --assign-device {tensor}={other}"
@@ -120,8 +150,13 @@ def _checked_requests(
 
 
 def _check_names(devices: Sequence[str], board: Board, engines: Sequence[str]) -> None:
-    """Raise UsageError for a device that is named twice or that the board does not have."""
-    cores = [f"cpu{number}" for number in range(core_count(board.cores, is_host=board.is_host))]
+    """Raise UsageError for a device that is named twice or that the board does not
+    have.
+    """
+    cores = [
+        f"cpu{number}"
+        for number in range(core_count(board.cores, is_host=board.is_host))
+    ]
     others = [*copy_channels(board.dma, is_host=board.is_host), *engines]
     for name in devices:
         parse_device(name)
@@ -153,7 +188,9 @@ def _unknown_device(
 
 
 def _check_interface(module: IRModule) -> None:
-    """Raise UsageError if the module's interface has data that only the main core can access."""
+    """Raise UsageError if the module's interface has data that only the main core can
+    access.
+    """
     are_constants_read = any(pool.scope in ("port", "async") for pool in module.pools)
     core_only = {
         "--io-buffers caller": module.io.mode == "caller",

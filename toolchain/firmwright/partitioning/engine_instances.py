@@ -1,8 +1,9 @@
 """Instances of one engine, such as `--target "npu, npu"`, each a device of its own.
 
-A call is assigned to the instance that can start it first. This is list scheduling with a simple
-clock: a multiply-accumulate takes one cycle, and so does a byte that comes from another device.
-The constants and tensors of a call must fit in the private pools of its instance.
+A call is assigned to the instance that can start it first. This is list scheduling with
+a simple clock: a multiply-accumulate takes one cycle, and so does a byte that comes
+from another device. The constants and tensors of a call must fit in the private pools
+of its instance.
 """
 
 import sys
@@ -24,14 +25,20 @@ def engine_device(module: IRModule, target: str) -> str:
     backend = backend_in(module, target)
     if backend is None or not backend.device:
         return ""
-    instances = [name for name, other in module.targets.items() if other.kind == backend.name]
+    instances = [
+        name for name, other in module.targets.items() if other.kind == backend.name
+    ]
     first = parse_device(backend.device)
     return f"{first.device_type}{first.device_id + instances.index(target)}"
 
 
 def listed_engines(module: IRModule) -> set[str]:
-    """Return the engines in the attribute `devices`, which share their calls with the cores."""
-    return {engine_device(module, name) for name in module.targets} & {*module_devices(module)}
+    """Return the engines in the attribute `devices`, which share their calls with the
+    cores.
+    """
+    return {engine_device(module, name) for name in module.targets} & {
+        *module_devices(module)
+    }
 
 
 def spread_over_instances(
@@ -42,20 +49,24 @@ def spread_over_instances(
 ) -> list[CallGroup]:
     """Assign groups without annotated calls to `instances` of their targets.
 
-    Groups without a target stay on the core and are not returned, but the schedule has them: a
-    tensor that the core computes is not there at the start.
+    Groups without a target stay on the core and are not returned, but the schedule has
+    them: a tensor that the core computes is not there at the start.
     """
     if all(len(names) == 1 for names in instances.values()):
         return list(groups)
     schedule = _InstanceSchedule(function, module, instances)
-    ordered = sorted(with_unmatched(function, groups), key=lambda group: group.calls[-1])
+    ordered = sorted(
+        with_unmatched(function, groups), key=lambda group: group.calls[-1]
+    )
     assigned = [schedule.assign(group) for group in ordered]
     return [group for group in assigned if group.target]
 
 
 @dataclass(frozen=True, slots=True)
 class _ComputedTensor:
-    """The cycle in which a tensor is complete, and the target ("" is the core) that has it."""
+    """The cycle in which a tensor is complete, and the target ("" is the core) that has
+    it.
+    """
 
     end: int
     target: str
@@ -67,7 +78,9 @@ _AVAILABLE_AT_START = _ComputedTensor(0, "")
 
 @dataclass
 class _InstanceSchedule:
-    """The schedule of the groups that are assigned, in cycles from the start of a run."""
+    """The schedule of the groups that are assigned, in cycles from the start of a
+    run.
+    """
 
     function: Function
     module: IRModule
@@ -80,12 +93,16 @@ class _InstanceSchedule:
     """The bytes of constants that each target reads."""
 
     def assign(self, group: CallGroup) -> CallGroup:
-        """Return the group with the instance that can start it first, and record its work."""
+        """Return the group with the instance that can start it first, and record its
+        work.
+        """
         calls = [self.function.body[index] for index in group.calls]
         constants = _constant_bytes(calls)
         names = self._permitted_instances(group, calls)
         with_room = [
-            name for name in names if self._has_room(name, constants + _tensor_bytes(calls))
+            name
+            for name in names
+            if self._has_room(name, constants + _tensor_bytes(calls))
         ]
         starts = {name: self._start(name, calls) for name in with_room or names}
         target = min(starts, key=starts.__getitem__)
@@ -97,21 +114,29 @@ class _InstanceSchedule:
                 self.computed[value.name] = _ComputedTensor(end, target)
         return replace(group, target=target)
 
-    def _permitted_instances(self, group: CallGroup, calls: Sequence[Call]) -> Sequence[str]:
-        """Return the instances of the group's target, only this one if a call is annotated."""
+    def _permitted_instances(
+        self, group: CallGroup, calls: Sequence[Call]
+    ) -> Sequence[str]:
+        """Return the instances of the group's target, only this one if a call is
+        annotated.
+        """
         is_annotated = any(call.target for call in calls)
         if is_annotated or group.target not in self.instances:
             return [group.target]
         return self.instances[group.target]
 
     def _has_room(self, target: str, size_bytes: int) -> bool:
-        """Return whether the target's private pools, if it has any, hold `size_bytes` more."""
+        """Return whether the target's private pools, if it has any, hold `size_bytes`
+        more.
+        """
         own = [pool for pool in self.module.pools if target in pool.targets]
         limit = sum(pool.size_bytes or sys.maxsize for pool in own)
         return not own or self.constants[target] + size_bytes <= limit
 
     def _start(self, target: str, calls: Sequence[Call]) -> int:
-        """Return the cycle in which the target is free and has all inputs of the calls."""
+        """Return the cycle in which the target is free and has all inputs of the
+        calls.
+        """
         start = self.free[target]
         for call in calls:
             for value in call.variables:

@@ -1,8 +1,9 @@
 """Values that must or may be in one memory pool, over all graphs of a module.
 
-A domain is a set of values that share memory: views, states and their next values, loop variables,
-parameters and arguments. A result of a graph joins the domain of the caller's value if that leaves
-a pool; otherwise it is copied. Names of values are unique.
+A domain is a set of values that share memory: views, states and their next values, loop
+variables, parameters and arguments. A result of a graph joins the domain of the
+caller's value if that leaves a pool; otherwise it is copied. Names of values are
+unique.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ Operand = tuple[int, int]
 
 @dataclass
 class MemoryDomains:
-    """The domains of all values of a module, as a union-find structure over their names.
+    """The domains of all values of a module, as a union-find structure over their
+    names.
 
     The permitted pools and the readers of a domain are stored at its root.
     """
@@ -39,7 +41,9 @@ class MemoryDomains:
     _parents: dict[str, str] = field(default_factory=dict)
     _permitted: dict[str, frozenset[str]] = field(default_factory=dict)
     _outer: dict[str, str] = field(default_factory=dict)
-    """The caller's value for each result that a call computes, or "" for the main core's."""
+    """The caller's value for each result that a call computes, or "" for the main
+    core's.
+    """
 
     def __post_init__(self) -> None:
         graphs = self.module.graphs
@@ -63,7 +67,9 @@ class MemoryDomains:
         return name
 
     def permitted(self, name: str) -> frozenset[str]:
-        """Return the pools in which the domain of a value may be; empty after a conflict."""
+        """Return the pools in which the domain of a value may be; empty after a
+        conflict.
+        """
         return self._permitted.get(self.root(name), frozenset(self.device_map.pools))
 
     def restrict(self, name: str, pools: frozenset[str]) -> None:
@@ -78,10 +84,13 @@ class MemoryDomains:
         return call.op in self.ops and self.ops[call.op].is_view
 
     def join_results(self) -> dict[str, str]:
-        """Join results with the caller's values; return those that must be copied to them."""
+        """Join results with the caller's values; return those that must be copied to
+        them.
+        """
         copied: dict[str, str] = {}
         results = {
-            value.name: self._pools_for_caller(value) for value in self.module.graphs[0].results
+            value.name: self._pools_for_caller(value)
+            for value in self.module.graphs[0].results
         }
         for inner, outer in self._outer.items():
             if outer:
@@ -97,7 +106,9 @@ class MemoryDomains:
         return copied
 
     def _pools_for_caller(self, value: Value) -> frozenset[str]:
-        """Return the pools for an input or output, also that of the engine assigned to it."""
+        """Return the pools for an input or output, also that of the engine assigned to
+        it.
+        """
         shared = self.device_map.shared_pools
         scope = value.virtual_device.memory_scope
         device = device_name(value.virtual_device)
@@ -105,15 +116,21 @@ class MemoryDomains:
             if pool.name != scope:
                 continue
             for target in pool.targets:
-                if target in self.module.targets and engine_device(self.module, target) == device:
+                if (
+                    target in self.module.targets
+                    and engine_device(self.module, target) == device
+                ):
                     return shared | {scope}
         return shared
 
     def _add(self, number: int, call: Call) -> None:
-        """Join or restrict the values of a call, whose number is counted over all graphs."""
+        """Join or restrict the values of a call, whose number is counted over all
+        graphs.
+        """
         if self.module.graphs_of(call):
             self._bind(number, call)
-            # The graphs read the arguments; the call itself reads only the condition of an `if`.
+            # The graphs read the arguments; the call itself reads only the condition of
+            # an `if`.
             self._add_readers(number, call, call.inputs[: _condition_inputs(call)])
         elif self.is_alias(call):
             for value in (*call.variables, *call.outputs[1:]):
@@ -123,7 +140,9 @@ class MemoryDomains:
                 self.restrict(value.name, self.device_map.visible_pools(call, value))
             self._add_readers(number, call, call.inputs)
 
-    def _add_readers(self, number: int, call: Call, inputs: Sequence[Value | None]) -> None:
+    def _add_readers(
+        self, number: int, call: Call, inputs: Sequence[Value | None]
+    ) -> None:
         for position, operand in enumerate(inputs):
             if operand is not None and operand.constant is None:
                 uses = self.readers.setdefault(self.root(operand.name), {})
@@ -134,18 +153,24 @@ class MemoryDomains:
         first = _condition_inputs(call)
         arguments = call.outputs if call.op == "while" else call.inputs[first:]
         for index, graph in enumerate(self.module.graphs_of(call)):
-            for position, (param, value) in enumerate(zip(graph.params, arguments, strict=True)):
+            for position, (param, value) in enumerate(
+                zip(graph.params, arguments, strict=True)
+            ):
                 if value is not None and value.constant is None:
                     self._join(value.name, param.name)
                 else:
                     self.constants[number, first + position] = param.name
             if call.op == "while" and index == 0:
-                self._bind_results(graph, [""])  # The main core reads the condition of the loop.
+                self._bind_results(
+                    graph, [""]
+                )  # The main core reads the condition of the loop.
             else:
                 self._bind_results(graph, [value.name for value in call.outputs])
 
     def _bind_results(self, graph: Function, callers: Sequence[str]) -> None:
-        """Record the caller's value for each result; values with a common result are joined."""
+        """Record the caller's value for each result; values with a common result are
+        joined.
+        """
         for result, caller in zip(graph.results, callers, strict=True):
             if result.name not in self.makers:
                 continue  # The result is a copy of a parameter or constant.
@@ -164,5 +189,7 @@ class MemoryDomains:
 
 
 def _condition_inputs(call: Call) -> int:
-    """Return the number of inputs before the arguments of the graphs: the condition of an `if`."""
+    """Return the number of inputs before the arguments of the graphs: the condition of
+    an `if`.
+    """
     return 1 if call.op == "if" else 0

@@ -1,7 +1,8 @@
 """Operators that the user assigns to targets by their tensors: TENSOR=TARGET[:PERCENT].
 
-Their calls are annotated before patterns are matched; the target `cpu` keeps them on the core. A
-percentage is the target's share of the operator (`partitioning/engine_split.py`).
+Their calls are annotated before patterns are matched; the target `cpu` keeps them on
+the core. A percentage is the target's share of the operator
+(`partitioning/engine_split.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,14 +13,21 @@ from firmwright.base.suggestions import suggest_name
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule
 from firmwright.partitioning.pattern_matching import ActiveBackend, all_matches
-from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, target_of, targets_by_tensor
+from firmwright.partitioning.target_resolution import (
+    CORE_TARGET_NAME,
+    target_of,
+    targets_by_tensor,
+)
 
 
-def annotate_offloaded_calls(module: IRModule, active: Sequence[ActiveBackend]) -> IRModule:
+def annotate_offloaded_calls(
+    module: IRModule, active: Sequence[ActiveBackend]
+) -> IRModule:
     """Apply the requests in the settings of a module and remove them; shares remain.
 
-    Raise UsageError for a request that names an unknown tensor or target, contradicts an
-    assignment of the model, or asks for an operator that no pattern of the target takes.
+    Raise UsageError for a request that names an unknown tensor or target, contradicts
+    an assignment of the model, or asks for an operator that no pattern of the target
+    takes.
     """
     requests = module.settings.offload
     new_shares = tuple(request for request in requests if ":" in request[1])
@@ -35,8 +43,12 @@ def annotate_offloaded_calls(module: IRModule, active: Sequence[ActiveBackend]) 
     for tensor, text in requests:
         _check_request(module, tensor, text, owners, accelerators)
         places[tensor], _, _ = text.partition(":")
-    open_places = {tensor: target for tensor, target in places.items() if not owners[tensor]}
-    module = _map_targets(module, lambda call: open_places.get(call.outputs[0].name, call.target))
+    open_places = {
+        tensor: target for tensor, target in places.items() if not owners[tensor]
+    }
+    module = _map_targets(
+        module, lambda call: open_places.get(call.outputs[0].name, call.target)
+    )
     _check_matches(module, open_places, active)
     return module
 
@@ -50,7 +62,8 @@ def _check_request(
 ) -> None:
     """Raise UsageError if the request `tensor=text` cannot be satisfied.
 
-    `owners` has the target ("" if it has none yet) of the operator that makes each tensor.
+    `owners` has the target ("" if it has none yet) of the operator that makes each
+    tensor.
     """
     target, colon, percent = text.partition(":")
     targets = (CORE_TARGET_NAME, *accelerators)
@@ -58,9 +71,13 @@ def _check_request(
         hint = suggest_name(tensor, owners)
         raise refusal(module, tensor, text, "no operator makes it", hint)
     if owners[tensor] not in ("", target):
-        raise refusal(module, tensor, text, f"it is assigned to {owners[tensor]} already")
+        raise refusal(
+            module, tensor, text, f"it is assigned to {owners[tensor]} already"
+        )
     if target not in targets:
-        raise refusal(module, tensor, text, f"there is no target {target}", ", ".join(targets))
+        raise refusal(
+            module, tensor, text, f"there is no target {target}", ", ".join(targets)
+        )
     is_percentage = percent.isdecimal() and int(percent) <= 100
     if colon and not (target in accelerators and is_percentage):
         what = "a share is a percentage from 0 to 100 of an accelerator"
@@ -70,7 +87,9 @@ def _check_request(
 def _check_matches(
     module: IRModule, places: Mapping[str, str], active: Sequence[ActiveBackend]
 ) -> None:
-    """Raise UsageError if a target has no pattern with an operator that it is to run."""
+    """Raise UsageError if a target has no pattern with an operator that it is to
+    run.
+    """
     if not places:
         return
     matched: set[tuple[str, str]] = set()
@@ -79,15 +98,21 @@ def _check_matches(
             continue
         for group in all_matches(function, module, active):
             if group.entries:
-                first_outputs = (function.body[index].outputs[0].name for index in group.calls)
+                first_outputs = (
+                    function.body[index].outputs[0].name for index in group.calls
+                )
                 matched.update((tensor, group.target) for tensor in first_outputs)
     for tensor, target in places.items():
         if target != CORE_TARGET_NAME and (tensor, target) not in matched:
             hint = f"firmwright backends {target}, which lists its patterns"
-            raise refusal(module, tensor, target, "no pattern of the target takes it", hint)
+            raise refusal(
+                module, tensor, target, "no pattern of the target takes it", hint
+            )
 
 
-def refusal(module: IRModule, tensor: str, target: str, problem: str, hint: str = "") -> UsageError:
+def refusal(
+    module: IRModule, tensor: str, target: str, problem: str, hint: str = ""
+) -> UsageError:
     """Return the error for the request `--offload TENSOR=TARGET`."""
     what = f"--offload {tensor}={target} is invalid: {problem}."
     return UsageError(what, where=module.name, hint=hint and f"{hint}.")
@@ -95,7 +120,9 @@ def refusal(module: IRModule, tensor: str, target: str, problem: str, hint: str 
 
 def without_core_annotations(module: IRModule) -> IRModule:
     """Remove the annotation `cpu`, as the core is the default of calls."""
-    return _map_targets(module, lambda call: call.target if call.target != CORE_TARGET_NAME else "")
+    return _map_targets(
+        module, lambda call: call.target if call.target != CORE_TARGET_NAME else ""
+    )
 
 
 def _map_targets(module: IRModule, target_for: Callable[[Call], str]) -> IRModule:

@@ -1,6 +1,8 @@
-"""The partition of a model as a result: regions, their targets and costs, and the alternatives.
+"""The partition of a model as a result: regions, their targets and costs, and the
+alternatives.
 
-Calls are identified by the tensors that they define. A result that is applied is matched again.
+Calls are identified by the tensors that they define. A result that is applied is
+matched again.
 """
 
 import json
@@ -9,13 +11,26 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
 from firmwright.base.errors import UsageError
-from firmwright.base.json_input import JsonObject, as_objects, as_text, as_texts, parse_json
+from firmwright.base.json_input import (
+    JsonObject,
+    as_objects,
+    as_text,
+    as_texts,
+    parse_json,
+)
 from firmwright.base.value_kinds import OBJECTS, TEXT, TEXTS, Kind, wrong_values
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.partitioning.pattern_matching import ActiveBackend, PartitionStrategy, all_matches
+from firmwright.partitioning.pattern_matching import (
+    ActiveBackend,
+    PartitionStrategy,
+    all_matches,
+)
 from firmwright.partitioning.regions import CallGroup
-from firmwright.partitioning.target_resolution import CORE_TARGET_NAME, targets_by_tensor
+from firmwright.partitioning.target_resolution import (
+    CORE_TARGET_NAME,
+    targets_by_tensor,
+)
 
 PARTITION_SCHEMA = 1
 CostStatus: TypeAlias = Literal["ok", "failed", "unknown"]
@@ -25,8 +40,8 @@ CostStatus: TypeAlias = Literal["ok", "failed", "unknown"]
 class RegionCost:
     """The cost of one run of a region; the figures are valid only with the status ok.
 
-    `how` is the origin of `count`: measured, modeled, or free (a view, or a part without a
-    choice). `scratch` is workspace and inner tensors by pool.
+    `how` is the origin of `count`: measured, modeled, or free (a view, or a part
+    without a choice). `scratch` is workspace and inner tensors by pool.
     """
 
     status: CostStatus
@@ -39,9 +54,11 @@ class RegionCost:
 
 @dataclass(frozen=True, slots=True)
 class RegionAlternative:
-    """Another target for all calls of a region, or a different grouping of some of them.
+    """Another target for all calls of a region, or a different grouping of some of
+    them.
 
-    `makes` are the first outputs of the calls, `entries` the pattern entries that cover them.
+    `makes` are the first outputs of the calls, `entries` the pattern entries that cover
+    them.
     """
 
     target: str
@@ -54,8 +71,8 @@ class RegionAlternative:
 class PartitionedRegion:
     """Calls that one target executes together, with the alternatives.
 
-    `makes` are the first outputs of the calls, `ops` their operators, and `entries` the pattern
-    entries that cover them.
+    `makes` are the first outputs of the calls, `ops` their operators, and `entries` the
+    pattern entries that cover them.
     """
 
     target: str
@@ -68,7 +85,9 @@ class PartitionedRegion:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCost:
-    """The cost of a whole program; `count` is None if it did not build or could not be run."""
+    """The cost of a whole program; `count` is None if it did not build or could not be
+    run.
+    """
 
     count: int | None
     pools: Mapping[str, int] = field(default_factory=dict)
@@ -82,7 +101,9 @@ class ProgramCost:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """The result of a search; `totals` has the cost of the whole program by partition method."""
+    """The result of a search; `totals` has the cost of the whole program by partition
+    method.
+    """
 
     model: str
     board: str
@@ -101,11 +122,15 @@ class PartitionResult:
         return json.dumps(self.as_json(), indent=2) + "\n"
 
 
-# ---- a result that is applied --------------------------------------------------------------------
+# ---- a result that is applied --------------------------------------------------------
 
 
-def make_strategy(regions: Sequence[PartitionedRegion], where: str) -> PartitionStrategy:
-    """Return a strategy that applies these regions and raises UsageError if one has no match."""
+def make_strategy(
+    regions: Sequence[PartitionedRegion], where: str
+) -> PartitionStrategy:
+    """Return a strategy that applies these regions and raises UsageError if one has no
+    match.
+    """
 
     def choose(
         function: Function, module: IRModule, active: Sequence[ActiveBackend]
@@ -124,7 +149,10 @@ def make_strategy(regions: Sequence[PartitionedRegion], where: str) -> Partition
             calls = sorted(indices[name] for name in region.makes if name in indices)
             group = matches.get((region.target, tuple(calls)))
             if group is None or len(calls) < len(region.makes):
-                what = f"{region.target} does not take {', '.join(region.makes)} as one part."
+                what = (
+                    f"{region.target} does not take {', '.join(region.makes)} as one "
+                    "part."
+                )
                 hint = f"a target of the part's alternatives, or {CORE_TARGET_NAME}."
                 raise UsageError(what, where=where, hint=hint)
             groups.append(group)
@@ -134,8 +162,12 @@ def make_strategy(regions: Sequence[PartitionedRegion], where: str) -> Partition
     return choose
 
 
-def check_tensors(regions: Sequence[PartitionedRegion], module: IRModule, where: str) -> None:
-    """Raise UsageError if a region names an unknown tensor, or one assigned to another target."""
+def check_tensors(
+    regions: Sequence[PartitionedRegion], module: IRModule, where: str
+) -> None:
+    """Raise UsageError if a region names an unknown tensor, or one assigned to another
+    target.
+    """
     owners = targets_by_tensor(module)
     for region in regions:
         for name in region.makes:
@@ -144,11 +176,15 @@ def check_tensors(regions: Sequence[PartitionedRegion], module: IRModule, where:
                 hint = "the result of a search for this model."
                 raise UsageError(message, where=where, hint=hint)
             if owners[name] not in ("", region.target):
-                message = f"the operator of {name} is assigned to {owners[name]} already."
+                message = (
+                    f"the operator of {name} is assigned to {owners[name]} already."
+                )
                 raise UsageError(message, where=where, hint="the model file itself.")
 
 
-def _check_disjoint(groups: Sequence[CallGroup], function: Function, where: str) -> None:
+def _check_disjoint(
+    groups: Sequence[CallGroup], function: Function, where: str
+) -> None:
     """Raise UsageError if two groups have a call in common."""
     covered: set[int] = set()
     for group in groups:
@@ -169,7 +205,9 @@ _PART_KINDS = {"target": TEXT, "makes": _NAMES, "ops": TEXTS, "entries": TEXTS}
 
 
 def read_partition(text: str, where: str) -> tuple[PartitionedRegion, ...]:
-    """Return the parts in a partition file; raise UsageError for the first wrong value."""
+    """Return the parts in a partition file; raise UsageError for the first wrong
+    value.
+    """
     try:
         data = parse_json(text)
     except ValueError as error:
@@ -198,5 +236,8 @@ def _part(row: JsonObject, index: int, where: str) -> PartitionedRegion:
 
 def _partition_error(reason: str, where: str) -> UsageError:
     what = f"this is not a partition result: {reason}."
-    hint = "firmwright partition MODEL --partition collage --save-partition FILE writes one."
+    hint = (
+        "firmwright partition MODEL --partition collage --save-partition FILE writes "
+        "one."
+    )
     return UsageError(what, where=where, hint=hint)

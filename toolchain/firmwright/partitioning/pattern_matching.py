@@ -1,4 +1,6 @@
-"""Match patterns of backends in a graph function; annotated calls belong to their target."""
+"""Match patterns of backends in a graph function; annotated calls belong to their
+target.
+"""
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -46,8 +48,12 @@ def active_backends(module: IRModule) -> tuple[ActiveBackend, ...]:
     return tuple(active)
 
 
-PartitionStrategy = Callable[[Function, IRModule, Sequence[ActiveBackend]], Sequence[CallGroup]]
-"""Selects the groups of a function's calls for the backends; other calls stay on the core."""
+PartitionStrategy = Callable[
+    [Function, IRModule, Sequence[ActiveBackend]], Sequence[CallGroup]
+]
+"""Selects the groups of a function's calls for the backends; other calls stay on the
+core.
+"""
 
 
 def greedy_cover(
@@ -55,12 +61,15 @@ def greedy_cover(
 ) -> list[CallGroup]:
     """Return the matches in order of preference, first those with annotated calls.
 
-    The order is: annotated before other matches, then the user's order of backends, then the order
-    of the backend's table, then later calls before earlier ones, since a pattern is matched from
-    its last call backward. A match takes its calls from all that follow.
+    The order is: annotated before other matches, then the user's order of backends,
+    then the order of the backend's table, then later calls before earlier ones, since a
+    pattern is matched from its last call backward. A match takes its calls from all
+    that follow.
     """
     groups: list[CallGroup] = []
-    annotated = {group.calls[0] for group in annotated_calls(function, active, any_target=True)}
+    annotated = {
+        group.calls[0] for group in annotated_calls(function, active, any_target=True)
+    }
     no_requirement: set[int] = set()
     rounds = (annotated, no_requirement) if annotated else (no_requirement,)
     for required, item in itertools.product(rounds, active):
@@ -79,14 +88,18 @@ def greedy_cover(
 
 
 def _instances(active: Sequence[ActiveBackend]) -> dict[str, list[str]]:
-    """Return the targets that may execute the calls of each target with a device of its own.
+    """Return the targets that may execute the calls of each target with a device of its
+    own.
 
-    They are equal targets, such as the two of `--target "npu, npu"`, under the same condition.
+    They are equal targets, such as the two of `--target "npu, npu"`, under the same
+    condition.
     """
     instances: dict[str, list[str]] = {}
     for item in active:
         if item.backend.device:
-            equal = [x for x in active if (x.target, x.where) == (item.target, item.where)]
+            equal = [
+                x for x in active if (x.target, x.where) == (item.target, item.where)
+            ]
             instances[item.name] = [other.name for other in equal]
     return instances
 
@@ -96,13 +109,17 @@ def annotated_cover(
 ) -> list[CallGroup]:
     """Return the groups of `greedy_cover` with an annotated call."""
     groups = greedy_cover(function, module, active)
-    return [group for group in groups if any(function.body[i].target for i in group.calls)]
+    return [
+        group for group in groups if any(function.body[i].target for i in group.calls)
+    ]
 
 
 def annotated_calls(
     function: Function, active: Sequence[ActiveBackend], *, any_target: bool = False
 ) -> Iterator[CallGroup]:
-    """Yield each operator that is annotated with an active target, or with any, as a group."""
+    """Yield each operator that is annotated with an active target, or with any, as a
+    group.
+    """
     names = {item.name for item in active}
     for index, call in enumerate(function.body):
         is_wanted = bool(call.target) if any_target else call.target in names
@@ -113,7 +130,9 @@ def annotated_calls(
 def all_matches(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> list[CallGroup]:
-    """Return all matches, overlapping or not, and whole regions of backends that merge them."""
+    """Return all matches, overlapping or not, and whole regions of backends that merge
+    them.
+    """
     matches: dict[tuple[str, tuple[int, ...]], CallGroup] = {}
     for item in active:
         free = _free(function, item)
@@ -131,15 +150,21 @@ def all_matches(
     return list(matches.values())
 
 
-def _whole_regions(function: Function, module: IRModule, item: ActiveBackend) -> list[CallGroup]:
-    """Return the regions of two or more matches that a backend would execute if it were alone."""
+def _whole_regions(
+    function: Function, module: IRModule, item: ActiveBackend
+) -> list[CallGroup]:
+    """Return the regions of two or more matches that a backend would execute if it were
+    alone.
+    """
     whole = with_unmatched(function, greedy_cover(function, module, [item]))
     regions = merge_regions(function, whole, {item.name})
     return [region for region in regions if region.target and len(region.entries) > 1]
 
 
 def _free(function: Function, item: ActiveBackend) -> set[int]:
-    """Return the calls that a backend may take: those that are open or annotated with it."""
+    """Return the calls that a backend may take: those that are open or annotated with
+    it.
+    """
     free: set[int] = set()
     for index, call in enumerate(function.body):
         if call.target in ("", item.name) and not call.op.startswith("@"):
@@ -155,7 +180,9 @@ def _match(
     module: IRModule,
     free: Collection[int],
 ) -> CallGroup | None:
-    """Return the match of `entry` that ends at call `index`; None if its predicate rejects it."""
+    """Return the match of `entry` that ends at call `index`; None if its predicate
+    rejects it.
+    """
     calls = match_pattern(entry.pattern, index, PatternGraph(function, module, free))
     if calls is None:
         return None

@@ -40,7 +40,9 @@ class PassTimer:
 
     rows: list[PassTiming] = field(default_factory=list)
 
-    def run_timed(self, name: str, target: str, step: Callable[[], IRModule]) -> IRModule:
+    def run_timed(
+        self, name: str, target: str, step: Callable[[], IRModule]
+    ) -> IRModule:
         start = time.perf_counter()
         module = step()
         self.rows.append(PassTiming(name, target, time.perf_counter() - start))
@@ -48,7 +50,9 @@ class PassTimer:
 
 
 def make_per_target_pass(step: Pass, names: Collection[str], watch: PassTimer) -> Pass:
-    """Wrap `step`, one of the passes `names`, so that it runs for each target that selects it."""
+    """Wrap `step`, one of the passes `names`, so that it runs for each target that
+    selects it.
+    """
 
     def run(module: IRModule) -> IRModule:
         _check_choices(module, names)
@@ -63,7 +67,10 @@ def make_per_target_pass(step: Pass, names: Collection[str], watch: PassTimer) -
 
 
 def run_phase(
-    module: IRModule, phase: Phase, watch: PassTimer, names: Collection[str] | None = None
+    module: IRModule,
+    phase: Phase,
+    watch: PassTimer,
+    names: Collection[str] | None = None,
 ) -> IRModule:
     """Run the passes that targets, or those with these names, add at a phase."""
     for name in module.targets if names is None else names:
@@ -74,14 +81,18 @@ def run_phase(
 
 
 def _check_choices(module: IRModule, names: Collection[str]) -> None:
-    """Raise UsageError for targets that name an unknown pass or skip a mandatory one."""
+    """Raise UsageError for targets that name an unknown pass or skip a mandatory
+    one.
+    """
     for name in module.targets:
         choice = kind_in(module, name).passes
         _check_pass_names({*choice.skip, *(choice.only or ())}, SELECTABLE_PASSES, name)
         _check_pass_names({*choice.before, *choice.after}, names, name)
 
 
-def _check_pass_names(chosen: Collection[str], valid: Collection[str], target: str) -> None:
+def _check_pass_names(
+    chosen: Collection[str], valid: Collection[str], target: str
+) -> None:
     invalid = sorted(set(chosen) - set(valid))
     if invalid:
         what = f"target {target} cannot select pass {invalid[0]!r}."
@@ -104,12 +115,15 @@ def _run_added_passes(
 def _run_own_pass(
     step: Pass, module: IRModule, name: str, label: str, place: str, watch: PassTimer
 ) -> IRModule:
-    """Run a target's own pass, which may change unassigned functions before partitioning."""
+    """Run a target's own pass, which may change unassigned functions before
+    partitioning.
+    """
     with plugin_call(label):
         after = watch.run_timed(f"{place}:{step.name}", name, partial(step, module))
     before = module
     if place == "pre_partition":
-        # A change of a function without a target is permitted, so the check sees it as old.
+        # A change of a function without a target is permitted, so the check sees it as
+        # old.
         functions = dict(module.functions)
         for key, function in module.functions.items():
             if not target_of(function) and key in after.functions:
@@ -119,7 +133,7 @@ def _run_own_pass(
     return after
 
 
-# ---- one owner at a time -------------------------------------------------------------------------
+# ---- one owner at a time -------------------------------------------------------------
 
 
 def _run_for_each_target(step: Pass, module: IRModule, watch: PassTimer) -> IRModule:
@@ -128,7 +142,9 @@ def _run_for_each_target(step: Pass, module: IRModule, watch: PassTimer) -> IRMo
     Functions without a target belong to the first target of the module's table.
     """
     default = next(iter(module.targets), "")
-    owners = dict.fromkeys(target_of(func) or default for func in module.functions.values())
+    owners = dict.fromkeys(
+        target_of(func) or default for func in module.functions.values()
+    )
     taking = [name for name in owners if _takes_pass(module, name, step)]
     if len(owners) == len(taking) == 1:
         return watch.run_timed(step.name, taking[0], partial(step, module))
@@ -139,14 +155,16 @@ def _run_for_each_target(step: Pass, module: IRModule, watch: PassTimer) -> IRMo
 
 
 def _takes_pass(module: IRModule, target: str, step: Pass) -> bool:
-    return target not in module.targets or kind_in(module, target).passes.takes(step.name)
+    return target not in module.targets or kind_in(module, target).passes.takes(
+        step.name
+    )
 
 
 def _run_with_stubs(step: Pass, module: IRModule, name: str, default: str) -> IRModule:
     """Run `step` on the functions of target `name` alone, then put the others back.
 
-    The pass may remove constants of which it sees no use; those that the other functions read are
-    kept.
+    The pass may remove constants of which it sees no use; those that the other
+    functions read are kept.
     """
     others: dict[str, AnyFunction] = {}
     for key, function in module.functions.items():

@@ -1,8 +1,8 @@
 """The devices and memory scopes that values require, and the checks that they agree.
 
-Requirements come from the devices and scopes of values, the backends of partitions, and the scopes
-of kernel parameters. The device requested for a view is required of the call that computes its
-memory.
+Requirements come from the devices and scopes of values, the backends of partitions, and
+the scopes of kernel parameters. The device requested for a view is required of the call
+that computes its memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,9 @@ PlacementClaims = list[PlacementClaim]
 
 @dataclass
 class PlacementRequirements:
-    """Collects the devices and scopes that a module requires, and checks that they agree."""
+    """Collects the devices and scopes that a module requires, and checks that they
+    agree.
+    """
 
     module: IRModule
     device_map: DeviceMap
@@ -56,13 +58,17 @@ class PlacementRequirements:
         self.sinks = frozenset(sinks)
 
     def is_needed(self) -> bool:
-        """Return whether a value is placed or a call is not an ordinary one of the main core."""
+        """Return whether a value is placed or a call is not an ordinary one of the main
+        core.
+        """
         if any(map(is_placed, self.definitions)):
             return True
         return any(self._has_requirement(call) for call in self.domains.calls)
 
     def _has_requirement(self, call: Call) -> bool:
-        if self.device_map.device_for(call).device != MAIN_DEVICE or self.is_private(call):
+        if self.device_map.device_for(call).device != MAIN_DEVICE or self.is_private(
+            call
+        ):
             return True
         return any(scope for _, scope in self.device_map.parameter_scopes(call))
 
@@ -78,22 +84,34 @@ class PlacementRequirements:
 
     def is_private(self, call: Call) -> bool:
         """Return whether the call's device cannot access all shared pools."""
-        return not self.device_map.shared_pools <= self.device_map.device_for(call).visible_pools
+        return (
+            not self.device_map.shared_pools
+            <= self.device_map.device_for(call).visible_pools
+        )
 
     def check_constants(self) -> None:
-        """Raise UsageError if a call cannot access the pool requested for its constants."""
+        """Raise UsageError if a call cannot access the pool requested for its
+        constants.
+        """
         if not self.requested:
             return
         for call in self.domains.calls:
             visible = self.device_map.device_for(call).visible_pools
-            read = {value.name for value in call.inputs if value is not None and value.constant}
+            read = {
+                value.name
+                for value in call.inputs
+                if value is not None and value.constant
+            }
             for request in self.module.requests:
-                is_read = request.tensor in read or call.op.removeprefix("@") in request.kernels
+                is_read = (
+                    request.tensor in read
+                    or call.op.removeprefix("@") in request.kernels
+                )
                 if is_read and request.pool and request.pool not in visible:
                     raise UsageError(
-                        f"the constant {request.tensor} cannot be in {request.pool}, as "
-                        f"{request.reason} requires: the device that reads it can access "
-                        f"{', '.join(sorted(visible))}.",
+                        f"the constant {request.tensor} cannot be in {request.pool}, as"
+                        f" {request.reason} requires: the device that reads it can "
+                        f"access {', '.join(sorted(visible))}.",
                         where=self.module.name,
                         hint="one of these pools.",
                     )
@@ -101,10 +119,15 @@ class PlacementRequirements:
     def made_with(self, name: str) -> str:
         """Return the first of the values that share a device with a value."""
         call = self.domains.makers.get(name)
-        return name if call is None or self.module.graphs_of(call) else call.outputs[0].name
+        return (
+            name
+            if call is None or self.module.graphs_of(call)
+            else call.outputs[0].name
+        )
 
     def collect(self) -> None:
-        """Set the required devices and scopes; raise UsageError if two contradict each other.
+        """Set the required devices and scopes; raise UsageError if two contradict each
+        other.
 
         A scope that is required restricts the memory domain to it.
         """
@@ -117,7 +140,9 @@ class PlacementRequirements:
             self._require_scope(name, scope)
 
     def _collect_claims(self) -> None:
-        """Record the claims of values, then those of the targets and kernels of calls."""
+        """Record the claims of values, then those of the targets and kernels of
+        calls.
+        """
         for value in self.definitions:
             name = value.name
             device = device_name(value.virtual_device)
@@ -128,7 +153,9 @@ class PlacementRequirements:
                     self._claim_device(computed, device, reason)
             scope = value.virtual_device.memory_scope
             if scope:
-                self._claim_scope(name, scope, self._reason(name, lambda request: request.pool))
+                self._claim_scope(
+                    name, scope, self._reason(name, lambda request: request.pool)
+                )
         for call in self.domains.calls:
             device = self.device_map.device_for(call).device
             if device != MAIN_DEVICE:
@@ -168,31 +195,42 @@ class PlacementRequirements:
             call = self.domains.makers.get(source.name)
 
     def _is_view(self, call: Call) -> bool:
-        """Return whether the call gets no kernel because its output is a view of its input."""
+        """Return whether the call gets no kernel because its output is a view of its
+        input.
+        """
         is_copied = any(value.name in self.sinks for value in call.outputs)
         return not is_copied and self.domains.is_view(call) and bool(call.variables)
 
     def _check_computable(self, name: str, device: str, reason: str) -> None:
-        """Raise UsageError if an accelerator is to compute an operator of the main core."""
+        """Raise UsageError if an accelerator is to compute an operator of the main
+        core.
+        """
         call = self.domains.makers.get(name)
         if call is None or is_core(device) or self.module.graphs_of(call):
             return
         if self.device_map.device_for(call).device == MAIN_DEVICE and call.variables:
             raise UsageError(
-                f"the tensor {name} cannot be computed on {device}, as {reason} requires: "
-                f"its operator {call.op} is not part of a partition for that device.",
+                f"the tensor {name} cannot be computed on {device}, as {reason} "
+                f"requires: its operator {call.op} is not part of a partition for that "
+                "device.",
                 where=self.module.name,
-                hint=f"a core, such as {MAIN_DEVICE}, or a backend that supports the operator.",
+                hint=(
+                    f"a core, such as {MAIN_DEVICE}, or a backend that supports the "
+                    "operator."
+                ),
             )
 
     def _common_requirement(self, name: str, claims: PlacementClaims) -> str:
-        """Return the place that all claims have in common; UsageError if there are two."""
+        """Return the place that all claims have in common; UsageError if there are
+        two.
+        """
         first, *others = claims
         for other in others:
             if other.place != first.place:
                 raise UsageError(
-                    f"the tensor {name} has two contradictory assignments: {first.reason} "
-                    f"assigns it to {first.place}, and {other.reason} assigns it to {other.place}.",
+                    f"the tensor {name} has two contradictory assignments: "
+                    f"{first.reason} assigns it to {first.place}, and {other.reason} "
+                    f"assigns it to {other.place}.",
                     where=self.module.name,
                     hint="omit one of the two.",
                 )

@@ -1,9 +1,10 @@
-"""PlanDevices: assign every value a memory pool and every call a device with the fewest copies.
+"""PlanDevices: assign every value a memory pool and every call a device with the fewest
+copies.
 
-The requirements of values are those of `partitioning/placement_requirements.py`. Each memory domain
-is placed in the pool that most of its users can access; other pools get one `device_copy` per graph
-(decision 0059). The pass runs before lowering and again after backends made their kernels. Modules
-without requirements are unchanged.
+The requirements of values are those of `partitioning/placement_requirements.py`. Each
+memory domain is placed in the pool that most of its users can access; other pools get
+one `device_copy` per graph (decision 0059). The pass runs before lowering and again
+after backends made their kernels. Modules without requirements are unchanged.
 """
 
 from collections import Counter
@@ -36,12 +37,16 @@ from firmwright.passes.graph.value_names import map_values, with_unique_names
 
 
 def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with devices, scopes and copies; raise UsageError for a conflict."""
+    """Return the module with devices, scopes and copies; raise UsageError for a
+    conflict.
+    """
     if not module.graphs:
         return module
     module = with_unique_names(module)
     device_map = DeviceMap(module)
-    requirements = PlacementRequirements(module, device_map, MemoryDomains(module, ops, device_map))
+    requirements = PlacementRequirements(
+        module, device_map, MemoryDomains(module, ops, device_map)
+    )
     requirements.check_constants()
     if not requirements.is_needed():
         return module
@@ -54,8 +59,12 @@ def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
     return _with_private_constants(module, requirements)
 
 
-def _with_visible_pools(module: IRModule, requirements: PlacementRequirements) -> IRModule:
-    """Record the pools that each target and device can access, unless each can access all."""
+def _with_visible_pools(
+    module: IRModule, requirements: PlacementRequirements
+) -> IRModule:
+    """Record the pools that each target and device can access, unless each can access
+    all.
+    """
     visible = {("", MAIN_DEVICE): requirements.device_map.shared_pools}
     for call in requirements.domains.calls:
         match = requirements.device_map.backend_for(call)
@@ -71,7 +80,9 @@ def _with_visible_pools(module: IRModule, requirements: PlacementRequirements) -
     return replace(module, results=replace(module.results, pool_access=tuple(rows)))
 
 
-def _with_private_constants(module: IRModule, requirements: PlacementRequirements) -> IRModule:
+def _with_private_constants(
+    module: IRModule, requirements: PlacementRequirements
+) -> IRModule:
     """Set the pool of the constants of kernels that cannot read flash themselves.
 
     A bus master reads it although it cannot access all pools.
@@ -85,7 +96,9 @@ def _with_private_constants(module: IRModule, requirements: PlacementRequirement
             continue
         if requirements.is_private(call):
             visible = requirements.device_map.device_for(call).visible_pools
-            pool = next(name for name in requirements.device_map.pools if name in visible)
+            pool = next(
+                name for name in requirements.device_map.pools if name in visible
+            )
             attrs = {**callee.attrs, CONSTANTS_POOL_ATTR: pool}
             module = module.with_function(replace(callee, attrs=attrs))
     return module
@@ -96,8 +109,12 @@ def _with_scopes(module: IRModule) -> IRModule:
     scopes_of_calls: dict[str, set[tuple[str, ...]]] = {}
     for graph in module.graphs:
         for call in graph.body:
-            if isinstance(module.callee(call.op), Function) and not module.graphs_of(call):
-                scopes = tuple(value.virtual_device.memory_scope for value in call.values)
+            if isinstance(module.callee(call.op), Function) and not module.graphs_of(
+                call
+            ):
+                scopes = tuple(
+                    value.virtual_device.memory_scope for value in call.values
+                )
                 scopes_of_calls.setdefault(call.op, set()).add(scopes)
     for op, (first, *others) in scopes_of_calls.items():
         region = module.callee(op)
@@ -110,7 +127,9 @@ def _with_scopes(module: IRModule) -> IRModule:
 
 
 def _with_pools(region: Function, scopes: Mapping[str, str]) -> Function:
-    """Return the region with the scopes of its values by name; other values have none."""
+    """Return the region with the scopes of its values by name; other values have
+    none.
+    """
 
     def placed(value: Value) -> Value:
         if value.constant is not None:
@@ -122,7 +141,9 @@ def _with_pools(region: Function, scopes: Mapping[str, str]) -> Function:
 
 @dataclass
 class _CopyPlanner:
-    """Chooses the pool of each memory domain and inserts the copies that readers need."""
+    """Chooses the pool of each memory domain and inserts the copies that readers
+    need.
+    """
 
     requirements: PlacementRequirements
     copied: dict[str, str]
@@ -163,7 +184,9 @@ class _CopyPlanner:
             self.inner_names[name] = self.names.unique(inner)
 
     def _is_private_view(self, name: str, call: Call) -> bool:
-        """Return whether `call` makes a view of private memory, which only a copy device copies."""
+        """Return whether `call` makes a view of private memory, which only a copy
+        device copies.
+        """
         domains = self.requirements.domains
         is_view = domains.is_alias(call) and not is_subview(call.attrs)
         return is_view and not self._is_shared(self.pool_of(name))
@@ -176,11 +199,14 @@ class _CopyPlanner:
         """Return the pool of a value, or "" if it may be in any shared pool."""
         return self.pools.get(self.requirements.domains.root(name), "")
 
-    def _place(self, root: str, seen: Mapping[Operand, frozenset[str]], *, is_scoped: bool) -> None:
+    def _place(
+        self, root: str, seen: Mapping[Operand, frozenset[str]], *, is_scoped: bool
+    ) -> None:
         """Choose the pool of a domain and plan copies for its readers.
 
-        `seen` has the pools that each reader can access. The pool that most readers can access
-        holds the domain. For the others, pools are added in the same way until all are served.
+        `seen` has the pools that each reader can access. The pool that most readers can
+        access holds the domain. For the others, pools are added in the same way until
+        all are served.
         """
         device_map = self.requirements.device_map
         permitted = self.requirements.domains.permitted(root)
@@ -210,7 +236,7 @@ class _CopyPlanner:
             hint="--pool with the memory that the device needs.",
         )
 
-    # ---- the graphs ----------------------------------------------------------------------------
+    # ---- the graphs ------------------------------------------------------------------
 
     def _assign(self, value: Value) -> Value:
         if value.constant is not None:
@@ -218,14 +244,19 @@ class _CopyPlanner:
         name = value.name
         maker = self.requirements.domains.makers.get(name)
         device = self.requirements.devices.get(self.requirements.made_with(name), "")
-        # The graphs of a call decide where its outputs are computed; others need a device.
-        is_of_graphs = maker is not None and bool(self.requirements.module.graphs_of(maker))
+        # The graphs of a call decide where its outputs are computed; others need a
+        # device.
+        is_of_graphs = maker is not None and bool(
+            self.requirements.module.graphs_of(maker)
+        )
         if not device and not is_of_graphs:
             device = MAIN_DEVICE
         assigned = replace(value, name=self.inner_names.get(name, name))
         if device:
             assigned = with_device(assigned, device)
-        return with_memory_scope(assigned, self.pool_of(name) or value.virtual_device.memory_scope)
+        return with_memory_scope(
+            assigned, self.pool_of(name) or value.virtual_device.memory_scope
+        )
 
     def _sink(self, value: Value) -> Value:
         """Return a result or next state as the caller sees it."""
@@ -234,12 +265,16 @@ class _CopyPlanner:
         return self._copied_to(value, self.pool_of(self.copied[value.name]))
 
     def _copied_to(self, value: Value, pool: str) -> Value:
-        """Return `value` as the result of a copy to a pool, with the device that copies."""
+        """Return `value` as the result of a copy to a pool, with the device that
+        copies.
+        """
         device = copy_device(self.requirements.module, outward=self._is_shared(pool))
         return with_memory_scope(with_device(value, device), pool)
 
     def rebuild(self, graph: Function) -> Function:
-        """Return the graph with devices, scopes and copies; graphs come in the module's order."""
+        """Return the graph with devices, scopes and copies; graphs come in the module's
+        order.
+        """
         body: list[Call] = []
         for call, number in zip(graph.body, self.numbers, strict=False):
             inputs: list[Value | None] = []
@@ -258,11 +293,19 @@ class _CopyPlanner:
             if value.name in self.copied:
                 span = Span("", tensor=value.name)
                 body.append(
-                    Call(COPY_OP, (self._assign(value),), (self._sink(value),), NO_ATTRS, span)
+                    Call(
+                        COPY_OP,
+                        (self._assign(value),),
+                        (self._sink(value),),
+                        NO_ATTRS,
+                        span,
+                    )
                 )
         states: list[State] = []
         for state in graph.state:
-            states.append(State(self._assign(state.value), self._sink(state.next), state.initial))
+            states.append(
+                State(self._assign(state.value), self._sink(state.next), state.initial)
+            )
         return replace(
             graph,
             params=tuple(map(self._assign, graph.params)),
@@ -284,7 +327,9 @@ class _CopyPlanner:
         return [Call(COPY_OP, (source,), (target,), NO_ATTRS, span)]
 
 
-def _most_visible_pool(candidates: Iterable[str], seen: Mapping[Operand, frozenset[str]]) -> str:
+def _most_visible_pool(
+    candidates: Iterable[str], seen: Mapping[Operand, frozenset[str]]
+) -> str:
     """Return the first of the pools that most readers can access."""
     readers: Counter[str] = Counter()
     for pools in seen.values():

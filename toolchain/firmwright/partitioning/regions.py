@@ -1,14 +1,14 @@
 """Merge groups of calls with the same target into convex regions.
 
-A group is convex if no path leaves and re-enters it. Here A and C cannot become one region, since
-B must run between them:
+A group is convex if no path leaves and re-enters it. Here A and C cannot become one
+region, since B must run between them:
 
     A ──> B ──> C
     └───────────^
 
-Only groups that a tensor connects are merged, the earliest pair first. The result depends on that
-order: of few connected groups, all ways to merge them are compared, and the one with the fewest
-parameters and results is taken.
+Only groups that a tensor connects are merged, the earliest pair first. The result
+depends on that order: of few connected groups, all ways to merge them are compared, and
+the one with the fewest parameters and results is taken.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from dataclasses import dataclass
 from firmwright.ir.graph.nodes import Function
 
 _SEARCHED_MAX = 8
-"""Number of connected groups up to which all ways to merge are tried: 4140 ways for 8 groups."""
+"""Number of connected groups up to which all ways to merge are tried: 4140 ways for 8
+groups.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CoveredCalls:
-    """A pattern entry of a backend, by name, and the indices of the calls that it covers."""
+    """A pattern entry of a backend, by name, and the indices of the calls that it
+    covers.
+    """
 
     entry: str
     calls: tuple[int, ...]
@@ -35,7 +39,8 @@ class CoveredCalls:
 class CallGroup:
     """Sorted indices of calls that one target executes together.
 
-    `entries` are the pattern entries with the calls that each covers, annotated ones excepted.
+    `entries` are the pattern entries with the calls that each covers, annotated ones
+    excepted.
     """
 
     calls: tuple[int, ...]
@@ -56,8 +61,12 @@ def calls_in(groups: Iterable[CallGroup]) -> set[int]:
     return calls
 
 
-def with_unmatched(function: Function, groups: Sequence[CallGroup]) -> tuple[CallGroup, ...]:
-    """Return the groups, and each call that is in none of them as a group without a target."""
+def with_unmatched(
+    function: Function, groups: Sequence[CallGroup]
+) -> tuple[CallGroup, ...]:
+    """Return the groups, and each call that is in none of them as a group without a
+    target.
+    """
     unmatched = set(range(len(function.body))) - calls_in(groups)
     return (*groups, *(CallGroup((index,)) for index in sorted(unmatched)))
 
@@ -94,8 +103,8 @@ def _earliest_pair(
 ) -> tuple[int, int] | None:
     """Return the first two groups of one target that can be one convex region.
 
-    The second one reads a result of the first one, and no other path leads from the first one to
-    the second one.
+    The second one reads a result of the first one, and no other path leads from the
+    first one to the second one.
     """
     follows = _followers(function, groups)
     for first, group in enumerate(groups):
@@ -108,19 +117,23 @@ def _earliest_pair(
     return None
 
 
-# ---- all ways ------------------------------------------------------------------------------------
+# ---- all ways ------------------------------------------------------------------------
 
 
 def _connected_groups(
     function: Function, groups: Sequence[CallGroup], owners: Collection[str]
 ) -> list[list[CallGroup]]:
-    """Return sets of three or more groups of one target that are connected by tensors."""
+    """Return sets of three or more groups of one target that are connected by
+    tensors.
+    """
     follows = _followers(function, groups)
     components: list[set[int]] = []
     for index, group in enumerate(groups):
         if group.target not in owners:
             continue
-        near = {other for other in follows[index] if groups[other].target == group.target}
+        near = {
+            other for other in follows[index] if groups[other].target == group.target
+        }
         components = _with_connected(components, near | {index})
     connected: list[list[CallGroup]] = []
     for component in components:
@@ -130,7 +143,9 @@ def _connected_groups(
 
 
 def _with_connected(components: Sequence[set[int]], near: set[int]) -> list[set[int]]:
-    """Return disjoint sets of connected items, after the items `near` were connected."""
+    """Return disjoint sets of connected items, after the items `near` were
+    connected.
+    """
     apart = [component for component in components if not component & near]
     joined = [component for component in components if component & near]
     return [*apart, near.union(*joined)]
@@ -139,7 +154,9 @@ def _with_connected(components: Sequence[set[int]], near: set[int]) -> list[set[
 def _fewest_boundaries(
     function: Function, together: Sequence[CallGroup], merge: list[CallGroup]
 ) -> list[CallGroup]:
-    """Return `merge`, or a result with fewer boundaries from merging `together` differently."""
+    """Return `merge`, or a result with fewer boundaries from merging `together`
+    differently.
+    """
     calls = calls_in(together)
     inside = [group for group in merge if not calls.isdisjoint(group.calls)]
     if len(inside) < 2 or len(together) > _SEARCHED_MAX:
@@ -151,7 +168,8 @@ def _fewest_boundaries(
         boundaries = _boundaries(function, way)
         if boundaries >= least or not _are_connected(function, way):
             continue
-        # Regions that read each other's results have no order, so that the sorted list is shorter.
+        # Regions that read each other's results have no order, so that the sorted list
+        # is shorter.
         whole = [*rest, *way]
         if len(sort_topologically(function, whole)) == len(whole):
             best = way
@@ -160,7 +178,9 @@ def _fewest_boundaries(
 
 
 def _all_partitions(groups: Sequence[CallGroup]) -> Iterator[list[CallGroup]]:
-    """Yield all ways to merge `groups`: the first one stays alone or joins a region of the rest."""
+    """Yield all ways to merge `groups`: the first one stays alone or joins a region of
+    the rest.
+    """
     if not groups:
         yield []
         return
@@ -176,7 +196,10 @@ def _are_connected(function: Function, regions: Sequence[CallGroup]) -> bool:
     for region in regions:
         parts = [{index} for index in region.calls]
         for index in region.calls:
-            near = {makers.get(value.name, index) for value in function.body[index].variables}
+            near = {
+                makers.get(value.name, index)
+                for value in function.body[index].variables
+            }
             parts = _with_connected(parts, near & set(region.calls) | {index})
         if len(parts) > 1:
             return False
@@ -184,7 +207,9 @@ def _are_connected(function: Function, regions: Sequence[CallGroup]) -> bool:
 
 
 def _boundaries(function: Function, regions: Sequence[CallGroup]) -> tuple[int, int]:
-    """Return the regions' parameters and results in total, and the number of regions."""
+    """Return the regions' parameters and results in total, and the number of
+    regions.
+    """
     total = 0
     for region in regions:
         defined: set[str] = set()
@@ -203,11 +228,13 @@ def _boundaries(function: Function, regions: Sequence[CallGroup]) -> tuple[int, 
     return total, len(regions)
 
 
-def sort_topologically(function: Function, groups: Sequence[CallGroup]) -> list[CallGroup]:
+def sort_topologically(
+    function: Function, groups: Sequence[CallGroup]
+) -> list[CallGroup]:
     """Sort groups after the groups that they read, otherwise close to the file's order.
 
-    Of the groups that can be next, that with the earliest last call is next. Groups in a circle are
-    omitted.
+    Of the groups that can be next, that with the earliest last call is next. Groups in
+    a circle are omitted.
     """
     follows = _followers(function, groups)
     waits = [0] * len(groups)

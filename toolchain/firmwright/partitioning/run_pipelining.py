@@ -1,11 +1,13 @@
-"""Pipelining over runs: a run computes the second stage of the run before and its own first stage.
+"""Pipelining over runs: a run computes the second stage of the run before and its own
+first stage.
 
     run             1          2          3
     first stage     input 1    input 2    input 3
     second stage               input 1    input 2
 
-Tensors between the stages become state, so that both inputs have memory. The stages of one run are
-independent of each other: list scheduling interleaves their calls on the core and the engines.
+Tensors between the stages become state, so that both inputs have memory. The stages of
+one run are independent of each other: list scheduling interleaves their calls on the
+core and the engines.
 """
 
 from collections import Counter
@@ -43,11 +45,18 @@ def pipeline_runs(module: IRModule, predict: CallCycles) -> IRModule:
         raise _refusal(module, "operators are split over core and accelerator")
     inlined = next((call for call in entry.body if module.graphs_of(call)), None)
     if inlined is not None:
-        raise _refusal(module, f"the model has control flow or functions ({inlined.op})")
+        raise _refusal(
+            module, f"the model has control flow or functions ({inlined.op})"
+        )
     devices = [_device(DeviceMap(module), call) for call in entry.body]
     if not set(devices) - {MAIN_DEVICE}:
-        what = "no call is assigned to an accelerator that works concurrently with the core"
-        raise _refusal(module, what, "--target with such an accelerator, for example vanilla.")
+        what = (
+            "no call is assigned to an accelerator that works concurrently with the "
+            "core"
+        )
+        raise _refusal(
+            module, what, "--target with such an accelerator, for example vanilla."
+        )
     calls = tuple(map(_TimedCall, entry.body, devices, predict(module)))
     cuts = _cuts(entry)
     if not cuts:
@@ -64,7 +73,9 @@ def pipeline_runs(module: IRModule, predict: CallCycles) -> IRModule:
 
 def _refusal(module: IRModule, what: str, hint: str = "") -> UsageError:
     return UsageError(
-        f"{OPTION} is not possible: {what}.", where=module.name, hint=hint or f"omit {OPTION}."
+        f"{OPTION} is not possible: {what}.",
+        where=module.name,
+        hint=hint or f"omit {OPTION}.",
     )
 
 
@@ -85,15 +96,17 @@ def _device(device_map: DeviceMap, call: Call) -> str:
 def _cuts(entry: Function) -> dict[int, tuple[Value, ...]]:
     """Return the tensors across each cut, unless inputs or results cross it.
 
-    A cut is the number of calls in the first stage. The first stage must have the last reader of
-    each input, and the second stage must make each result.
+    A cut is the number of calls in the first stage. The first stage must have the last
+    reader of each input, and the second stage must make each result.
     """
     makers = entry.makers
     last_readers: dict[str, int] = {}
     for index, call in enumerate(entry.body):
         for value in call.variables:
             last_readers[value.name] = index
-    begin = max((last_readers.get(value.name, 0) + 1 for value in entry.params), default=1)
+    begin = max(
+        (last_readers.get(value.name, 0) + 1 for value in entry.params), default=1
+    )
     end = min(makers.get(value.name, 0) for value in entry.results)
 
     def crosses(value: Value, cut: int) -> bool:
@@ -109,19 +122,25 @@ def _cuts(entry: Function) -> dict[int, tuple[Value, ...]]:
 def _interleave(stages: Sequence[Sequence[_TimedCall]]) -> tuple[int, tuple[Call, ...]]:
     """Return the cycles of a run and its order; calls that can start first come first.
 
-    The calls of a stage keep their order. Of two calls that can start in the same cycle, that of an
-    accelerator is first, so that the core works while the accelerator does.
+    The calls of a stage keep their order. Of two calls that can start in the same
+    cycle, that of an accelerator is first, so that the core works while the accelerator
+    does.
     """
     queues = [list(reversed(stage)) for stage in stages]
-    # The cycle in which each tensor of a stage is complete, and from which each device is free.
+    # The cycle in which each tensor of a stage is complete, and from which each device
+    # is free.
     ends = [Counter[str]() for _ in stages]
     free: Counter[str] = Counter()
     body: list[Call] = []
 
     def start(number: int) -> tuple[int, bool]:
-        """Return the cycle in which a stage's next call can start, and whether the core runs it."""
+        """Return the cycle in which a stage's next call can start, and whether the core
+        runs it.
+        """
         item = queues[number][-1]
-        ready = max((ends[number][value.name] for value in item.call.variables), default=0)
+        ready = max(
+            (ends[number][value.name] for value in item.call.variables), default=0
+        )
         return max(free[item.device], ready), item.device == MAIN_DEVICE
 
     while any(queues):
@@ -144,9 +163,11 @@ def _in_stages(
     cut: int,
     crossing: Sequence[Value],
 ) -> IRModule:
-    """Return the module with the calls after the cut before those of its own first stage.
+    """Return the module with the calls after the cut before those of its own first
+    stage.
 
-    Each tensor across the cut becomes a state, zero at first, which the second stage reads.
+    Each tensor across the cut becomes a state, zero at first, which the second stage
+    reads.
     """
     names = UniqueNamer((*(value.name for value in entry.values), *module.constants))
     state: list[State] = []
@@ -160,7 +181,9 @@ def _in_stages(
     previous_values = {item.next.name: item.value for item in state}
     second: list[_TimedCall] = []
     for item in calls[cut:]:
-        second.append(replace(item, call=with_inputs_renamed(item.call, previous_values)))
+        second.append(
+            replace(item, call=with_inputs_renamed(item.call, previous_values))
+        )
     _, body = _interleave((second, calls[:cut]))
     entry = replace(entry, body=body, state=tuple(state))
     module = replace(module.with_function(entry), constants=constants)

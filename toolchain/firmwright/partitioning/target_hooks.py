@@ -1,4 +1,6 @@
-"""Call hooks of targets, once for functions that differ only in names, and check the results."""
+"""Call hooks of targets, once for functions that differ only in names, and check the
+results.
+"""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +31,9 @@ from firmwright.targets.saved_backend import kind_in
 
 
 def run_hook(module: IRModule, hook: target_kind.HookName) -> IRModule:
-    """Call the hook of each target that has it and has functions, in the order of the targets."""
+    """Call the hook of each target that has it and has functions, in the order of the
+    targets.
+    """
     for name in module.targets:
         hook_impl: target_kind.Hook | None = getattr(kind_in(module, name).hooks, hook)
         if hook_impl is None or not functions_on_target(module, name):
@@ -46,8 +50,12 @@ def run_hook(module: IRModule, hook: target_kind.HookName) -> IRModule:
     return module
 
 
-def _run_pass_hook(module: IRModule, name: str, step: Pass, hook_label: str) -> IRModule:
-    """Run one pass of a hook, which may change only the functions of the target `name`."""
+def _run_pass_hook(
+    module: IRModule, name: str, step: Pass, hook_label: str
+) -> IRModule:
+    """Run one pass of a hook, which may change only the functions of the target
+    `name`.
+    """
     label = f"{hook_label} ({step.name})"
     with plugin_call(label):
         after = step(module)
@@ -56,7 +64,9 @@ def _run_pass_hook(module: IRModule, name: str, step: Pass, hook_label: str) -> 
 
 
 def check_lowered(module: IRModule) -> IRModule:
-    """Remove functions that were inlined into others; raise UsageError if one was not lowered."""
+    """Remove functions that were inlined into others; raise UsageError if one was not
+    lowered.
+    """
     needed = _needed_functions(module)
     for function in unlowered_functions(module):
         raise UsageError(
@@ -88,7 +98,7 @@ def _needed_functions(module: IRModule) -> Collection[str]:
     return reachable_functions(module, sorted(roots))
 
 
-# ---- Function -> PrimFunc ------------------------------------------------------------------------
+# ---- Function -> PrimFunc ------------------------------------------------------------
 
 
 def _call_function_hook(
@@ -96,8 +106,9 @@ def _call_function_hook(
 ) -> IRModule:
     """Replace the functions of target `name` by the kernels that its hook makes.
 
-    The hook is called once for functions that can share a kernel. Functions that only functions of
-    the same target call are parts of a region, for which the hook makes one kernel.
+    The hook is called once for functions that can share a kernel. Functions that only
+    functions of the same target call are parts of a region, for which the hook makes
+    one kernel.
     """
     target = module.targets[name]
     called = _called_from_outside(module, name)
@@ -124,13 +135,24 @@ def _called_from_outside(module: IRModule, target: str) -> set[str]:
 
 
 def _replace_by_kernel(
-    module: IRModule, function: Function, lowered: target_kind.LoweredFunction, hook_label: str
+    module: IRModule,
+    function: Function,
+    lowered: target_kind.LoweredFunction,
+    hook_label: str,
 ) -> IRModule:
-    """Return the module with a kernel in place of a function, with its constants and files."""
+    """Return the module with a kernel in place of a function, with its constants and
+    files.
+    """
     _check_params(function, lowered.function, hook_label)
     target = target_of(function)
-    attrs = {**lowered.function.attrs, "target": target, **_declared_cost(function, module)}
-    kernel = replace(lowered.function, name=function.name, attrs=attrs, span=function.body[-1].span)
+    attrs = {
+        **lowered.function.attrs,
+        "target": target,
+        **_declared_cost(function, module),
+    }
+    kernel = replace(
+        lowered.function, name=function.name, attrs=attrs, span=function.body[-1].span
+    )
     for name, constant in lowered.constants.items():
         if module.constants.get(name, constant) != constant:
             message = f"{hook_label} made the constant @{name} twice, with other bytes."
@@ -139,13 +161,17 @@ def _replace_by_kernel(
     files = {f"{folder}/{name}": data for name, data in lowered.files.items()}
     constants = {**module.constants, **lowered.constants}
     module = replace(module.with_function(kernel), constants=constants)
-    values = [value for call in flatten_calls(function, module) for value in call.inputs]
+    values = [
+        value for call in flatten_calls(function, module) for value in call.inputs
+    ]
     module = bind_constants(module, values, kernel.name)
     return with_new_files(module, files, f"{hook_label}, for @{function.name},")
 
 
 def _declared_cost(function: Function, module: IRModule) -> Attrs:
-    """Return the attribute with the cycles that the backend declares for a function, if any."""
+    """Return the attribute with the cycles that the backend declares for a function, if
+    any.
+    """
     target = module.targets[target_of(function)]
     backend = backend_of(target)
     if backend is None:
@@ -158,7 +184,9 @@ def _declared_cost(function: Function, module: IRModule) -> Attrs:
 
 @dataclass(frozen=True, slots=True)
 class _ParamKind:
-    """What a function's parameter and a kernel's must have in common; a scalar has 0 elements."""
+    """What a function's parameter and a kernel's must have in common; a scalar has 0
+    elements.
+    """
 
     role: str
     dtype: str
@@ -178,16 +206,21 @@ class _ParamKind:
 
 
 def _check_params(function: Function, kernel: tir.PrimFunc, hook_label: str) -> None:
-    """Raise UsageError if a kernel's parameters are not those of the function that it replaces."""
+    """Raise UsageError if a kernel's parameters are not those of the function that it
+    replaces.
+    """
     expected = [_ParamKind.of_value(value, "in") for value in function.params]
     expected += [_ParamKind.of_value(value, "out") for value in function.results]
     actual = [_ParamKind.of_kernel(param) for param in kernel.params]
     if actual != expected:
         raise UsageError(
             f"{hook_label} made a kernel of @{function.name} with the parameters "
-            f"{_format_params(actual)}, where the function has {_format_params(expected)}.",
-            hint="the function's parameters, then its results; constants and workspace are "
-            "allocated in the body.",
+            f"{_format_params(actual)}, where the function has "
+            f"{_format_params(expected)}.",
+            hint=(
+                "the function's parameters, then its results; constants and workspace "
+                "are allocated in the body."
+            ),
         )
 
 
@@ -195,14 +228,16 @@ def _format_params(params: Sequence[_ParamKind]) -> str:
     return ", ".join(map(str, params)) or "none"
 
 
-# ---- which functions are equal -------------------------------------------------------------------
+# ---- which functions are equal -------------------------------------------------------
 
 
 def structural_key(function: Function, module: IRModule) -> Hashable:
-    """Return a key that is equal for functions that differ only in names and can share a kernel.
+    """Return a key that is equal for functions that differ only in names and can share
+    a kernel.
 
-    It contains what a hook may read: types, constants, devices, memory scopes and attributes.
-    Tensors are numbered in the order in which they appear, so that their names do not matter.
+    It contains what a hook may read: types, constants, devices, memory scopes and
+    attributes. Tensors are numbered in the order in which they appear, so that their
+    names do not matter.
     """
     numbers: dict[str, int] = {}
 
@@ -210,7 +245,12 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
         if value is None:
             return None
         tensor = value.type
-        kind = tensor.shape, tensor.dtype.name, repr(tensor.quantization), value.virtual_device
+        kind = (
+            tensor.shape,
+            tensor.dtype.name,
+            repr(tensor.quantization),
+            value.virtual_device,
+        )
         if value.constant is not None:
             return module.constants[value.constant].digest, kind
         return numbers.setdefault(value.name, len(numbers)), kind
@@ -222,7 +262,9 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
         outputs = tuple(map(value_key, call.outputs))
         return op, call.target, repr(call.attrs), inputs, outputs
 
-    own_attrs = {name: attr for name, attr in function.attrs.items() if name != "symbol"}
+    own_attrs = {
+        name: attr for name, attr in function.attrs.items() if name != "symbol"
+    }
     params = tuple(map(value_key, function.params))
     body = tuple(map(call_key, function.body))
     results = tuple(map(value_key, function.results))

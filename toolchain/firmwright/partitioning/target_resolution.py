@@ -1,8 +1,9 @@
-"""Resolve the targets of a compilation: the board's core, and the backends that the user lists.
+"""Resolve the targets of a compilation: the board's core, and the backends that the
+user lists.
 
-The module's target table has `cpu` first, then the backends in the user's order of preference,
-named after their kinds (`npu1`, a second one `npu1_1`). Functions have their target as attribute;
-the results of the hooks and passes of targets are checked.
+The module's target table has `cpu` first, then the backends in the user's order of
+preference, named after their kinds (`npu1`, a second one `npu1_1`). Functions have
+their target as attribute; the results of the hooks and passes of targets are checked.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,16 +31,33 @@ def functions_on_target(module: IRModule, target: str) -> list[AnyFunction]:
     return [func for func in module.functions.values() if target_of(func) == target]
 
 
-_OTHER_SOURCES: Final = (".cc", ".cpp", ".cxx", ".c++", ".s", ".asm", ".ino", ".m", ".rs", ".zig")
-"""Suffixes of sources that a build system knows, but that the builds of projects do not compile."""
+_OTHER_SOURCES: Final = (
+    ".cc",
+    ".cpp",
+    ".cxx",
+    ".c++",
+    ".s",
+    ".asm",
+    ".ino",
+    ".m",
+    ".rs",
+    ".zig",
+)
+"""Suffixes of sources that a build system knows, but that the builds of projects do not
+compile.
+"""
 _BUILT: Final = (".c", ".o", ".a")
 """Suffixes of files that the build of a project compiles or links."""
 _DEPTH: Final = len(PurePosixPath("backend/NAME/file.c").parts)
 """Number of parts of the path of a file that is built."""
 
 
-def with_new_files(module: IRModule, files: Mapping[str, bytes], origin: str) -> IRModule:
-    """Add C files; raise PluginError for one with other content, or that must not be written."""
+def with_new_files(
+    module: IRModule, files: Mapping[str, bytes], origin: str
+) -> IRModule:
+    """Add C files; raise PluginError for one with other content, or that must not be
+    written.
+    """
     check_sources(files, origin, module.name)
     for path, data in files.items():
         problem = module_file_problem(path, module.files)
@@ -54,19 +72,32 @@ def with_new_files(module: IRModule, files: Mapping[str, bytes], origin: str) ->
 
 
 def check_sources(files: Iterable[str], origin: str, where: str) -> None:
-    """Raise PluginError if a build system would ignore one of `files`, paths in the project."""
+    """Raise PluginError if a build system would ignore one of `files`, paths in the
+    project.
+    """
     for path in map(PurePosixPath, files):
         if path.suffix.lower() in _OTHER_SOURCES or path.suffix == ".C":
-            what = f"{origin} has the file {path}, but builds and packages compile only C (.c)."
-            hint = "write it in C, or add it compiled, as an object or archive (.o, .a)."
+            what = (
+                f"{origin} has the file {path}, but builds and packages compile only C "
+                "(.c)."
+            )
+            hint = (
+                "write it in C, or add it compiled, as an object or archive (.o, .a)."
+            )
             raise PluginError(what, where=where, hint=hint)
         if path.suffix in _BUILT and len(path.parts) > _DEPTH:
-            what = f"{origin} has the file {path}, but files in subfolders are not built."
-            raise PluginError(what, where=where, hint=f"the name {path.name}, without a folder.")
+            what = (
+                f"{origin} has the file {path}, but files in subfolders are not built."
+            )
+            raise PluginError(
+                what, where=where, hint=f"the name {path.name}, without a folder."
+            )
 
 
 def targets_by_tensor(module: IRModule) -> dict[str, str]:
-    """Return the target of the operator that makes each first output; "" if it has none yet."""
+    """Return the target of the operator that makes each first output; "" if it has none
+    yet.
+    """
     targets: dict[str, str] = {}
     for function in module.functions.values():
         if not isinstance(function, Function):
@@ -78,19 +109,28 @@ def targets_by_tensor(module: IRModule) -> dict[str, str]:
     return targets
 
 
-def check_only_modified(before: IRModule, after: IRModule, target: str, label: str) -> None:
-    """Raise UsageError if the pass `label` for `target` changed functions of other targets."""
+def check_only_modified(
+    before: IRModule, after: IRModule, target: str, label: str
+) -> None:
+    """Raise UsageError if the pass `label` for `target` changed functions of other
+    targets.
+    """
     for name, function in before.functions.items():
         other = target_of(function)
         if other != target and after.functions.get(name) != function:
             owner = f"of target {other}" if other else "of no target yet"
             what = f"{label} changed the function @{name}, which is {owner}."
-            hint = f"a pass that rebuilds functions with the attribute target={target!r} alone."
+            hint = (
+                f"a pass that rebuilds functions with the attribute target={target!r} "
+                "alone."
+            )
             raise UsageError(what, where=before.name, hint=hint)
     for name, constant in before.constants.items():
         if after.constants.get(name, constant) != constant:
             what = f"{label} changed the constant @{name}, which others may use."
-            raise UsageError(what, where=before.name, hint="a new constant under another name.")
+            raise UsageError(
+                what, where=before.name, hint="a new constant under another name."
+            )
     for path, data in before.files.items():
         if after.files.get(path, data) != data:
             raise PluginError(f"{label} changed the file {path}.", where=before.name)
@@ -117,7 +157,9 @@ CORE_TARGET_NAME = "cpu"
 
 
 def resolve_targets(board: Board, text: str) -> dict[str, Target]:
-    """Return the target table for `text`, the value of --target ("" = the board's core alone)."""
+    """Return the target table for `text`, the value of --target ("" = the board's core
+    alone).
+    """
     known = parse_targets(", ".join((str(board_target(board)), *board.targets)))
     requested = parse_targets(text, known) if text else ()
     table = {CORE_TARGET_NAME: resolve_core(board, find_core(requested))}
@@ -125,7 +167,9 @@ def resolve_targets(board: Board, text: str) -> dict[str, Target]:
 
 
 def find_core(targets: Sequence[Target]) -> Target | None:
-    """Return the only core among targets, or None; raise UsageError if there are two."""
+    """Return the only core among targets, or None; raise UsageError if there are
+    two.
+    """
     cores = [target for target in targets if not is_backend(target)]
     if len(cores) > 1:
         what = f"two targets are cores: {cores[0]} and {cores[1]}."
@@ -134,7 +178,8 @@ def find_core(targets: Sequence[Target]) -> Target | None:
 
 
 def extend_targets(table: Mapping[str, Target], text: str) -> dict[str, Target]:
-    """Add the targets of `text` to a module's table; a core replaces the one of the table.
+    """Add the targets of `text` to a module's table; a core replaces the one of the
+    table.
 
     Equal targets are not added; one without attributes is the target of its kind.
     """
@@ -151,7 +196,9 @@ def extend_targets(table: Mapping[str, Target], text: str) -> dict[str, Target]:
 
 
 def unique_target_names(targets: Iterable[Target]) -> dict[str, Target]:
-    """Name targets after their kinds, further ones of a kind with a number: npu1, npu1_1."""
+    """Name targets after their kinds, further ones of a kind with a number: npu1,
+    npu1_1.
+    """
     named: dict[str, Target] = {}
     for target in targets:
         name, count = target.kind, 0
@@ -171,7 +218,9 @@ def resolve_core(board: Board, asked: Target | None) -> Target:
         what = f"target {asked} contradicts board {board.name}, which is {own}."
         raise UsageError(what, hint="omit --target, or choose a board with that core.")
     if not board.is_host and asked.kind not in (own.kind, "c"):
-        raise UsageError(f"target {asked} cannot run on board {board.name}, which is {own}.")
+        raise UsageError(
+            f"target {asked} cannot run on board {board.name}, which is {own}."
+        )
     return asked
 
 
@@ -199,7 +248,9 @@ def canonical_target_string(targets: Mapping[str, Target], board: Board) -> str:
 
 
 def is_backend(target: Target) -> bool:
-    """Return whether the target executes parts of a program that another target runs."""
+    """Return whether the target executes parts of a program that another target
+    runs.
+    """
     return not target_kind_of(target).is_core
 
 
@@ -212,7 +263,10 @@ def check_targets(module: IRModule, board: Board) -> None:
                 f"the function @{function.name} has the target {target_of(function)}, "
                 f"which is not among the targets ({targets}).",
                 where=module.name,
-                hint="omit --target, as the module names its own; or partition the model again.",
+                hint=(
+                    "omit --target, as the module names its own; or partition the model"
+                    " again."
+                ),
             )
     pool_names = [pool.name for pool in module.pools]
     for item in active_backends(module):
@@ -223,7 +277,8 @@ def check_targets(module: IRModule, board: Board) -> None:
             if board.is_host:
                 hint = f"--pool {pool}=BYTES, in addition to the others."
             raise UsageError(
-                f"the backend {item.name} needs the pool {pool}, which board {board.name} "
-                f"does not have (its pools: {', '.join(pool_names) or 'none'}).",
+                f"the backend {item.name} needs the pool {pool}, which board "
+                f"{board.name} does not have (its pools: "
+                f"{', '.join(pool_names) or 'none'}).",
                 hint=hint,
             )

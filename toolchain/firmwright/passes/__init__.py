@@ -1,6 +1,8 @@
-"""Passes `IRModule -> IRModule`, one per file; they share unchanged nodes, or the whole module.
+"""Passes `IRModule -> IRModule`, one per file; they share unchanged nodes, or the whole
+module.
 
-The table is made when it is first used, since other packages need single modules of this one.
+The table is made when it is first used, since other packages need single modules of
+this one.
 """
 
 from typing import TYPE_CHECKING

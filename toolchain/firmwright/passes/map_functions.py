@@ -13,12 +13,18 @@ from firmwright.ir.module import AnyFunction, IRModule, Pass
 F = TypeVar("F", Function, tir.PrimFunc)
 
 
-def map_prim_funcs(module: IRModule, change: Callable[[tir.PrimFunc], tir.PrimFunc]) -> IRModule:
-    """Apply `change` to every PrimFunc; return the identical module if nothing changes."""
+def map_prim_funcs(
+    module: IRModule, change: Callable[[tir.PrimFunc], tir.PrimFunc]
+) -> IRModule:
+    """Apply `change` to every PrimFunc; return the identical module if nothing
+    changes.
+    """
     return _map_functions(module, tir.PrimFunc, change)
 
 
-def map_graph_functions(module: IRModule, change: Callable[[Function], Function]) -> IRModule:
+def map_graph_functions(
+    module: IRModule, change: Callable[[Function], Function]
+) -> IRModule:
     return _map_functions(module, Function, change)
 
 
@@ -30,8 +36,12 @@ def tir_pass(name: str, change: Callable[[tir.PrimFunc], tir.PrimFunc]) -> Pass:
     return Pass(name, lambda module: map_prim_funcs(module, change))
 
 
-def _map_functions(module: IRModule, kind: type[F], change: Callable[[F], F]) -> IRModule:
-    """Apply `change` to the functions of one kind; return the identical module if none changes."""
+def _map_functions(
+    module: IRModule, kind: type[F], change: Callable[[F], F]
+) -> IRModule:
+    """Apply `change` to the functions of one kind; return the identical module if none
+    changes.
+    """
     functions: dict[str, AnyFunction] = {}
     has_changed = False
     for name, function in module.functions.items():
@@ -43,7 +53,9 @@ def _map_functions(module: IRModule, kind: type[F], change: Callable[[F], F]) ->
 
 
 def count_uses(function: Function) -> Counter[str]:
-    """Return the number of uses of each value; results and next states count as uses."""
+    """Return the number of uses of each value; results and next states count as
+    uses.
+    """
     counts: Counter[str] = Counter()
     for call in function.body:
         counts.update(value.name for value in call.inputs if value is not None)

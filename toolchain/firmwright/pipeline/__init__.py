@@ -1,10 +1,10 @@
 """The compilation pipeline from an imported model to a planned module and C sources.
 
-Every step is a `Pass`. `attrs["stage"]` records the last pass; compilation of a saved module
-continues with the next one and yields the same bytes.
+Every step is a `Pass`. `attrs["stage"]` records the last pass; compilation of a saved
+module continues with the next one and yields the same bytes.
 
-The names below are those that other packages use; each is imported with its module when it is first
-used, since a verb that only reads a model needs none of the compiler.
+The names below are those that other packages use; each is imported with its module when
+it is first used, since a verb that only reads a model needs none of the compiler.
 """
 
 from typing import TYPE_CHECKING
@@ -33,9 +33,20 @@ if TYPE_CHECKING:
 __getattr__ = export_on_use(
     __name__,
     {
-        "compilation": ["Bundle", "Compilation", "bundle", "compile_model", "emit_compilation"],
+        "compilation": [
+            "Bundle",
+            "Compilation",
+            "bundle",
+            "compile_model",
+            "emit_compilation",
+        ],
         "configuration": ["configure_module"],
-        "model_loading": ["complete_model", "load_module", "load_module_bytes", "source_digest"],
+        "model_loading": [
+            "complete_model",
+            "load_module",
+            "load_module_bytes",
+            "source_digest",
+        ],
         "options": ["C_APIS", "NUMERICS", "OPTIMIZE_GOALS", "Options"],
         "pass_list": ["passes_for", "remaining_passes"],
         "selection_oracle": ["make_lowering"],

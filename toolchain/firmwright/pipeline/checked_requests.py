@@ -10,7 +10,8 @@ from firmwright.ir.verify_requests import diagnose_kept_requests
 def with_checked_requests(step: Pass) -> Pass:
     """Return the pass with a check of the requests.
 
-    It raises UsageError, or PluginError after a user's pass, for a request that is not kept.
+    It raises UsageError, or PluginError after a user's pass, for a request that is not
+    kept.
     """
 
     def run(module: IRModule) -> IRModule:
@@ -19,7 +20,11 @@ def with_checked_requests(step: Pass) -> Pass:
         if problems:
             error = PluginError if step.origin else UsageError
             what = f"after the pass {step.name}, {'; '.join(problems)}."
-            raise error(what, where=module.name, hint="omit the request, or place another tensor.")
+            raise error(
+                what,
+                where=module.name,
+                hint="omit the request, or place another tensor.",
+            )
         return after
 
     return replace(step, run=run)

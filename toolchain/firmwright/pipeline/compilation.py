@@ -18,8 +18,15 @@ from firmwright.build.project_files import project_files
 from firmwright.codegen.emit_options import check_common_style
 from firmwright.codegen.model_emitter import emit_model
 from firmwright.codegen.model_identity import model_id
-from firmwright.codegen.multi_model_firmware import check_models_combine, emit_multi_model_firmware
-from firmwright.compilation_summary import BundleSummary, CompilationSummary, CompilerSummary
+from firmwright.codegen.multi_model_firmware import (
+    check_models_combine,
+    emit_multi_model_firmware,
+)
+from firmwright.compilation_summary import (
+    BundleSummary,
+    CompilationSummary,
+    CompilerSummary,
+)
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord, digest_code, record_selection
@@ -42,7 +49,10 @@ from firmwright.partitioning.backend_libraries import (
     generated_files,
 )
 from firmwright.partitioning.per_target_passes import PassTimer
-from firmwright.partitioning.target_resolution import canonical_target_string, with_new_files
+from firmwright.partitioning.target_resolution import (
+    canonical_target_string,
+    with_new_files,
+)
 from firmwright.pipeline.configuration import configure_module, make_emit_options
 from firmwright.pipeline.options import Options
 from firmwright.pipeline.pass_list import SELECTION_PASS, remaining_passes
@@ -58,12 +68,13 @@ _CALLS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """The result of a compilation: planned module, sources, metadata, board and options.
+    """The result of a compilation: planned module, sources, metadata, board and
+    options.
 
-    `imported` is the module before the first pass, with target, pools and options set. `source`
-    holds the bytes of the model file, if any, for the reference runtime. `firmware_main`
-    is the main program of a firmware without the serial link. `record` has the choices, with which
-    new weights can be compiled to the same code.
+    `imported` is the module before the first pass, with target, pools and options set.
+    `source` holds the bytes of the model file, if any, for the reference runtime.
+    `firmware_main` is the main program of a firmware without the serial link. `record`
+    has the choices, with which new weights can be compiled to the same code.
     """
 
     module: IRModule
@@ -92,7 +103,9 @@ class Compilation:
         files = [path for path in self.tree.files if path.startswith("model/")]
         sources = [path for path in files if path.endswith(".c")]
         if len(sources) != 1:
-            raise InternalError(f"the compilation has {len(sources)} model files, not one.")
+            raise InternalError(
+                f"the compilation has {len(sources)} model files, not one."
+            )
         return Path(sources[0]).stem
 
     @property
@@ -119,7 +132,9 @@ class Compilation:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Several compilations for one board in one firmware, which share equal constants."""
+    """Several compilations for one board in one firmware, which share equal
+    constants.
+    """
 
     parts: tuple[Compilation, ...]
     tree: SourceTree
@@ -153,7 +168,9 @@ def compile_model(
     watch: PassObserver | None = None,
     stopwatch: PassTimer | None = None,
 ) -> Compilation:
-    """Compile `model` for a board; `watch` is called with the module after every pass."""
+    """Compile `model` for a board; `watch` is called with the module after every
+    pass.
+    """
     model.require_trust()
     raise_recursion_limit()
 
@@ -181,7 +198,9 @@ def _compile(
     board = load_board(options.board, options.board_dirs)
     imported = module = configure_module(model, board, options)
     if options.update_of is not None:
-        check_same_options(options.update_of, _resolved(options, module, board), board.name)
+        check_same_options(
+            options.update_of, _resolved(options, module, board), board.name
+        )
     record: ProgramRecord | None = None
     for step in remaining_passes(module, options, stopwatch):
         before, module = module, step(module).with_stage(step.stage)
@@ -197,15 +216,23 @@ def _compile(
 
 
 def _resolved(options: Options, module: IRModule, board: Board) -> Options:
-    """Return the options to record; the choices for all weights follow from the other options."""
+    """Return the options to record; the choices for all weights follow from the other
+    options.
+    """
     update_of = None if options.weight_independent else options.update_of
     target = canonical_target_string(module.targets, board)
     return replace(options, target=target, update_of=update_of)
 
 
 def _with_choices_for_all_weights(model: IRModule, options: Options) -> Options:
-    """Return the options with the choices for stand-ins, unless they follow other choices."""
-    if not options.weight_independent or options.update_of is not None or model.is_started:
+    """Return the options with the choices for stand-ins, unless they follow other
+    choices.
+    """
+    if (
+        not options.weight_independent
+        or options.update_of is not None
+        or model.is_started
+    ):
         return options
     stand_in = with_stand_ins(model, StandIn.FULL_RANGE)
     chosen = _compile(stand_in, options, None, None, None)
@@ -213,7 +240,9 @@ def _with_choices_for_all_weights(model: IRModule, options: Options) -> Options:
 
 
 def record_of(compiled: Compilation) -> ProgramRecord | None:
-    """Return the choices of a compilation, with which `Options.update_of` compiles new weights."""
+    """Return the choices of a compilation, with which `Options.update_of` compiles new
+    weights.
+    """
     summary = compiled.summary
     return compiled.record and replace(
         compiled.record,
@@ -249,23 +278,29 @@ def emit_compilation(
         options=serialize_options(resolved),
     )
     tree = tree.merged(_metadata_file(summary, tree))
-    return Compilation(module, imported, board, tree, summary, options, source, record=record)
+    return Compilation(
+        module, imported, board, tree, summary, options, source, record=record
+    )
 
 
-def _metadata_file(summary: CompilationSummary | BundleSummary, tree: SourceTree) -> SourceTree:
+def _metadata_file(
+    summary: CompilationSummary | BundleSummary, tree: SourceTree
+) -> SourceTree:
     return metadata_file(add_file_list(summary.to_json(), tree))
 
 
 def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     """Combine the models of `parts` in one firmware.
 
-    The models run in sequence and share their pools; with `concurrent` each has its own memory. On
-    the link, tensors are named MODEL/TENSOR. Raises UsageError if the parts cannot be combined,
-    DoesNotFitError if memory is short.
+    The models run in sequence and share their pools; with `concurrent` each has its own
+    memory. On the link, tensors are named MODEL/TENSOR. Raises UsageError if the parts
+    cannot be combined, DoesNotFitError if memory is short.
     """
     boards = sorted({part.board.name for part in parts})
     if len(boards) > 1:
-        raise UsageError(f"the models are compiled for several boards: {', '.join(boards)}.")
+        raise UsageError(
+            f"the models are compiled for several boards: {', '.join(boards)}."
+        )
     check_models_combine([part.module for part in parts])
     order, shared = tuple(range(len(parts))), None
     if concurrent:
@@ -274,7 +309,9 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
         joint = plan_jointly([part.module for part in parts], parts[0].options.planner)
         order, shared = joint.order, joint.plan
         parts = [
-            emit_compilation(module, part.imported, part.board, part.options, part.source)
+            emit_compilation(
+                module, part.imported, part.board, part.options, part.source
+            )
             for part, module in zip(parts, joint.modules, strict=True)
         ]
     inline_asm = all(part.options.inline_asm for part in parts)
@@ -287,8 +324,12 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     with_files = [add_library_files(part.module) for part in parts]
     backend_files = parts[0].module
     for module in with_files:
-        backend_files = with_new_files(backend_files, module.files, f"the model {module.name}")
-    generated = frozenset[str]().union(*(generated_files(part.module) for part in parts))
+        backend_files = with_new_files(
+            backend_files, module.files, f"the model {module.name}"
+        )
+    generated = frozenset[str]().union(
+        *(generated_files(part.module) for part in parts)
+    )
     check_external_symbols(backend_files.files, generated)
     tree = emit_multi_model_firmware(
         with_files,

@@ -37,7 +37,9 @@ def make_emit_options(board: Board, options: Options) -> EmitOptions:
 
 
 def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:
-    """Return `model` with pools, target and options set; unchanged once a pass has run."""
+    """Return `model` with pools, target and options set; unchanged once a pass has
+    run.
+    """
     if model.is_started:
         return model
     check_options(options)
@@ -45,12 +47,20 @@ def configure_module(model: IRModule, board: Board, options: Options) -> IRModul
     targets = resolve_targets(board, options.target)
     pools = resolve_pools(board, options, tuple(targets))
     module = replace(
-        model, name=options.name or model.name, targets=targets, pools=pools, io=_io(model, options)
+        model,
+        name=options.name or model.name,
+        targets=targets,
+        pools=pools,
+        io=_io(model, options),
     )
     module = replace(module, settings=_settings(module, board, options))
     check_targets(module, board)
     module = apply_device_requests(
-        module, board, options.devices, options.device_assignments, fallback=options.fallback
+        module,
+        board,
+        options.devices,
+        options.device_assignments,
+        fallback=options.fallback,
     )
     return assign_tensor_pools(
         with_program_memory_speed(module, board, options), options.pool_assignments
@@ -76,7 +86,9 @@ def _settings(model: IRModule, board: Board, options: Options) -> Settings:
 
 
 def _numerics(model: IRModule, options: Options) -> NumericsProfile:
-    """Return the profile: that of the option, but `onnx` for ONNX models and PyTorch programs."""
+    """Return the profile: that of the option, but `onnx` for ONNX models and PyTorch
+    programs.
+    """
     if model.settings.numerics != "onnx":
         if options.numerics == "onnx":
             what = "--numerics onnx applies to ONNX models and PyTorch programs only."
@@ -84,14 +96,18 @@ def _numerics(model: IRModule, options: Options) -> NumericsProfile:
         return options.numerics
     if options.numerics not in ("litert", "onnx"):
         what = f"--numerics {options.numerics} does not apply to this model."
-        raise UsageError(what, hint="leave it out: ONNX Runtime or PyTorch defines the results.")
+        raise UsageError(
+            what, hint="leave it out: ONNX Runtime or PyTorch defines the results."
+        )
     return "onnx"
 
 
 def _flash_timing(model: IRModule, board: Board, options: Options) -> FlashTiming:
-    """Return what flash with wait states requires: functions in RAM, short loops, stalls.
+    """Return what flash with wait states requires: functions in RAM, short loops,
+    stalls.
 
-    Short loops suit a small cache. Constants do not stall that `cache_constants` copies to RAM.
+    Short loops suit a small cache. Constants do not stall that `cache_constants` copies
+    to RAM.
     """
     if board.is_host or not board.flash.wait_states:
         return FlashTiming()
@@ -112,7 +128,9 @@ def _flash_timing(model: IRModule, board: Board, options: Options) -> FlashTimin
 
 
 def _io(model: IRModule, options: Options) -> IoBinding:
-    mode: Literal["arena", "caller"] = "caller" if options.io_buffers == "caller" else "arena"
+    mode: Literal["arena", "caller"] = (
+        "caller" if options.io_buffers == "caller" else "arena"
+    )
     entry = model.entry
     if options.stream_input_rows and isinstance(entry, Function):
         if len(entry.params) != 1:
@@ -123,8 +141,10 @@ def _io(model: IRModule, options: Options) -> IoBinding:
         shape = entry.params[0].type.shape
         if shape[1:2] == (1,):
             raise UsageError(
-                f"--stream-input-rows: the input {list(shape)} has one row; rows are on the axis "
-                "after that of samples.",
+                f"--stream-input-rows: the input {list(shape)} has one row; rows are on"
+                " the axis after that of samples.",
                 hint="compile without it, or export the model with the channels last.",
             )
-    return IoBinding(mode, options.preserve_input, stream_input_rows=options.stream_input_rows)
+    return IoBinding(
+        mode, options.preserve_input, stream_input_rows=options.stream_input_rows
+    )

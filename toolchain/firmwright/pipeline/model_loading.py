@@ -12,7 +12,12 @@ from firmwright.frontends import onnx, pytorch
 from firmwright.frontends.keras import convert_keras, is_keras
 from firmwright.frontends.onnx import ModelOverrides, is_onnx, preprocess_model
 from firmwright.frontends.pytorch import is_pytorch
-from firmwright.frontends.tflite import is_c_source, preprocess_tflite, read_c_array, read_tflite
+from firmwright.frontends.tflite import (
+    is_c_source,
+    preprocess_tflite,
+    read_c_array,
+    read_tflite,
+)
 from firmwright.frontends.tflite.importer import import_model
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import Function
@@ -36,13 +41,21 @@ def load_module(
         data = read_input_bytes(file)
     except OSError as error:
         raise UsageError(
-            f"the model cannot be read: {error.strerror}.", where=str(file), hint="another path."
+            f"the model cannot be read: {error.strerror}.",
+            where=str(file),
+            hint="another path.",
         ) from error
-    return load_module_bytes(complete_model(data, file, given), file.name, name=name, path=file)
+    return load_module_bytes(
+        complete_model(data, file, given), file.name, name=name, path=file
+    )
 
 
-def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrides()) -> bytes:
-    """Return the bytes with overrides and external data, also of models in C source or of Keras."""
+def complete_model(
+    data: bytes, file: Path, given: ModelOverrides = ModelOverrides()
+) -> bytes:
+    """Return the bytes with overrides and external data, also of models in C source or
+    of Keras.
+    """
     is_text = data[:10] == b"firmwright"
     if is_c_source(file.name) and not is_text:
         data = read_c_array(data, file.name)
@@ -55,17 +68,26 @@ def complete_model(data: bytes, file: Path, given: ModelOverrides = ModelOverrid
     if not is_text and not is_pytorch(data, file.name):
         return preprocess_tflite(data, file.name, given.shapes)
     if given.shapes:
-        raise UsageError("--input-shape is for .tflite and .onnx models.", where=str(file))
+        raise UsageError(
+            "--input-shape is for .tflite and .onnx models.", where=str(file)
+        )
     return data
 
 
 def load_module_bytes(
-    data: bytes, file: str, *, name: str = "", signature: str = "", path: Path | None = None
+    data: bytes,
+    file: str,
+    *,
+    name: str = "",
+    signature: str = "",
+    path: Path | None = None,
 ) -> IRModule:
-    """Load a module from bytes; `file` is its name in messages. Module text is verified.
+    """Load a module from bytes; `file` is its name in messages. Module text is
+    verified.
 
-    `signature` selects one of several entry points of a .tflite file. Code in module text
-    is trusted if the user trusts `path`. Raises ModelError, UsageError or UnsupportedError.
+    `signature` selects one of several entry points of a .tflite file. Code in module
+    text is trusted if the user trusts `path`. Raises ModelError, UsageError or
+    UnsupportedError.
     """
     raise_recursion_limit()
     if data[:10] == b"firmwright":
@@ -82,13 +104,17 @@ def load_module_bytes(
     if is_pytorch(data, file):
         return _checked(pytorch.import_pytorch(data, file, name, op_table()), file)
     if is_onnx(data, file):
-        return _checked(onnx.import_onnx(data, file, name, op_table(), supports_custom_op), file)
+        return _checked(
+            onnx.import_onnx(data, file, name, op_table(), supports_custom_op), file
+        )
     raw = read_tflite(data, file)
     return import_model(raw, name, data, op_table(), signature, supports_custom_op)
 
 
 def _check_targets(module: IRModule, file: str) -> None:
-    """Raise ModelError if a target of the module has an attribute that its kind does not have."""
+    """Raise ModelError if a target of the module has an attribute that its kind does
+    not have.
+    """
     for name, target in module.targets.items():
         backend = backend_of(target)
         kind = backend.kind if backend else CORE_KINDS.get(target.kind)
@@ -97,7 +123,9 @@ def _check_targets(module: IRModule, file: str) -> None:
         try:
             check_target(target, kind)
         except UsageError as error:
-            raise ModelError(f"@{name}: {error.what}", where=file, hint=error.hint) from None
+            raise ModelError(
+                f"@{name}: {error.what}", where=file, hint=error.hint
+            ) from None
 
 
 def _check_entry(module: IRModule, file: str) -> None:
@@ -110,7 +138,9 @@ def _check_entry(module: IRModule, file: str) -> None:
             problem = f"the entry {name!r} is neither a graph nor an AOT main"
         case _:
             return
-    raise ModelError(f"{problem}.", where=file, hint='the attribute entry="NAME" of the module.')
+    raise ModelError(
+        f"{problem}.", where=file, hint='the attribute entry="NAME" of the module.'
+    )
 
 
 def _checked(module: IRModule, file: str) -> IRModule:

@@ -1,7 +1,7 @@
 """Which code a module text brings along, and whether the user trusts it.
 
-Lowered functions are code too: they become C as written, and proofs of their indices rely on
-arithmetic that does not overflow, which only kernels of this package guarantee.
+Lowered functions are code too: they become C as written, and proofs of their indices
+rely on arithmetic that does not overflow, which only kernels of this package guarantee.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,9 @@ from firmwright.targets.saved_backend import read_records
 
 
 def without_trust(module: IRModule, path: Path) -> IRModule:
-    """Mark the code of a module that was read from `path`, unless the user trusts the file."""
+    """Mark the code of a module that was read from `path`, unless the user trusts the
+    file.
+    """
     items = tuple(dict.fromkeys(_code_of(module)))
     if not items or trusts_path(path):
         return module

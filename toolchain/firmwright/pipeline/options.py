@@ -19,7 +19,9 @@ C_APIS = ("own", "tvm")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All user options of a compilation. Their defaults are part of the public interface."""
+    """All user options of a compilation. Their defaults are part of the public
+    interface.
+    """
 
     board: str = "host"
     target: str = ""
@@ -60,11 +62,15 @@ class Options:
 
     @property
     def objective(self) -> Objective:
-        """What `optimize` and the budgets mean: `balanced` is the fastest image within a budget."""
+        """What `optimize` and the budgets mean: `balanced` is the fastest image within
+        a budget.
+        """
         minimize = Minimize(self.optimize)
         if minimize is Minimize.BALANCED and self.flash_bytes is not None:
             minimize = Minimize.SIZE
-        return Objective(minimize, self.ram_bytes, self.flash_bytes, self.compress_weights)
+        return Objective(
+            minimize, self.ram_bytes, self.flash_bytes, self.compress_weights
+        )
 
 
 def check_options(options: Options) -> None:
@@ -75,7 +81,12 @@ def check_options(options: Options) -> None:
         ("c-api", options.c_api, C_APIS),
     ):
         if value not in allowed:
-            raise UsageError(f"--{name} cannot be {value!r}.", hint=f"one of {', '.join(allowed)}.")
+            raise UsageError(
+                f"--{name} cannot be {value!r}.", hint=f"one of {', '.join(allowed)}."
+            )
     if options.weight_independent and options.compress_weights:
-        what = "--compress-weights depends on the weights, which --weight-independent must not."
+        what = (
+            "--compress-weights depends on the weights, which --weight-independent must"
+            " not."
+        )
         raise UsageError(what, hint="omit one of them.")

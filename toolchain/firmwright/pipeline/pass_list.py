@@ -19,8 +19,15 @@ from firmwright.lower.subgraphs import lower_subgraphs
 from firmwright.ops.registry import op_table
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.byoc import partition_module
-from firmwright.partitioning.engine_split import insert_tile_transfers, split_over_engines
-from firmwright.partitioning.per_target_passes import PassTimer, make_per_target_pass, run_phase
+from firmwright.partitioning.engine_split import (
+    insert_tile_transfers,
+    split_over_engines,
+)
+from firmwright.partitioning.per_target_passes import (
+    PassTimer,
+    make_per_target_pass,
+    run_phase,
+)
 from firmwright.partitioning.plan_devices import plan_devices
 from firmwright.partitioning.run_pipelining import pipeline_runs
 from firmwright.partitioning.target_hooks import check_lowered, run_hook
@@ -40,7 +47,11 @@ from firmwright.pipeline.selection_oracle import (
     make_lowering,
     make_selection_oracle,
 )
-from firmwright.pipeline.user_passes import IMPORT_STAGE, insert_user_passes, without_applied
+from firmwright.pipeline.user_passes import (
+    IMPORT_STAGE,
+    insert_user_passes,
+    without_applied,
+)
 from firmwright.schedules.registry import INTRINSICS
 from firmwright.targets.target_kind import BACKEND_METHODS, HookName
 from firmwright.usmp.cache_constants import copy_constants_to_ram
@@ -74,7 +85,9 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "reorder-calls": lambda module: reorder_calls(module, table),
         "rematerialize": lambda module: rematerialize(module, table),
         "pipeline-runs": lambda module: pipeline_runs(module, predict),
-        "engine-split": lambda module: split_over_engines(module, table, predict, find_board),
+        "engine-split": lambda module: split_over_engines(
+            module, table, predict, find_board
+        ),
         "multi-core-split": lambda module: split_over_cores(module, table),
         "tile-transfers": lambda module: insert_tile_transfers(module, table),
         "plan-devices": lambda module: plan_devices(module, table),
@@ -83,15 +96,23 @@ def _built_passes(options: Options, timer: PassTimer) -> dict[str, Pass]:
         "relay-to-tir": lambda module: _make_kernels(module, "relay_to_tir"),
         "plan-scopes": lambda module: plan_devices(module, table),
         SELECTION_PASS: lambda module: _lower_and_select(module, options),
-        "compress-weights": lambda module: compress_weights(module, kernel_cost_estimator(module)),
+        "compress-weights": lambda module: compress_weights(
+            module, kernel_cost_estimator(module)
+        ),
         "after-scheduling": lambda module: run_phase(module, "after_scheduling", timer),
-        "cache-constants-in-ram": lambda module: copy_constants_to_ram(module, options.planner),
+        "cache-constants-in-ram": lambda module: copy_constants_to_ram(
+            module, options.planner
+        ),
         "usmp": lambda module: plan_memory(module, options.planner),
         "after-planning": lambda module: run_phase(module, "after_planning", timer),
         "outline-common-kernels": lambda module: outline_common_kernels(
-            module, collect_intrinsics(module, INTRINSICS), kernel_cost_estimator(module)
+            module,
+            collect_intrinsics(module, INTRINSICS),
+            kernel_cost_estimator(module),
         ),
-        "assign-ramfuncs": lambda module: assign_ramfuncs(module, kernel_cost_estimator(module)),
+        "assign-ramfuncs": lambda module: assign_ramfuncs(
+            module, kernel_cost_estimator(module)
+        ),
         "tir-to-runtime": lambda module: run_hook(module, "tir_to_runtime"),
         "final-dce": dce.run,
     }
@@ -103,7 +124,9 @@ def _make_kernels(module: IRModule, hook: HookName) -> IRModule:
     after = run_hook(module, hook)
     intrinsics = collect_intrinsics(after, INTRINSICS)
     for name, function in after.functions.items():
-        if isinstance(function, tir.PrimFunc) and function is not module.functions.get(name):
+        if isinstance(function, tir.PrimFunc) and function is not module.functions.get(
+            name
+        ):
             problems = diagnose_prim_func(function, after, intrinsics)
             if problems:
                 label = f"`{BACKEND_METHODS[hook]}` of target {target_of(function)}"
@@ -119,10 +142,15 @@ def remaining_passes(
     steps = passes_for(options, watch)
     done = module.results.stage
     names = [step.name for step in steps]
-    remaining = without_applied(module, steps[names.index(str(done)) + 1 if done in names else 0 :])
+    remaining = without_applied(
+        module, steps[names.index(str(done)) + 1 if done in names else 0 :]
+    )
     for step in without_applied(module, [step for step in steps if step.after]):
         if step not in remaining:
-            what = f"the pass {step.name} follows {step.after}, but the module is at {done}."
+            what = (
+                f"the pass {step.name} follows {step.after}, but the module is at "
+                f"{done}."
+            )
             raise UsageError(what, where=module.name, hint="start from the model file.")
     return remaining
 
@@ -164,7 +192,9 @@ def _predict_cycles(module: IRModule, options: Options) -> list[int]:
     return cycles
 
 
-def lower_for_selection(module: IRModule, options: Options) -> tuple[Lowering, IRModule]:
+def lower_for_selection(
+    module: IRModule, options: Options
+) -> tuple[Lowering, IRModule]:
     module = check_lowered(module)
     record = options.update_of
     module = lower_subgraphs(module, lambda part: make_lowering(part, options, record))

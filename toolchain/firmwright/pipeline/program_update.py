@@ -1,4 +1,6 @@
-"""Checks that new weights keep the code of an earlier compilation, and its record in metadata."""
+"""Checks that new weights keep the code of an earlier compilation, and its record in
+metadata.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from firmwright.base.errors import MismatchError, UsageError
 from firmwright.base.version import VERSION
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
-from firmwright.ir.program_record import ProgramRecord, digest_code, digest_kernel, record_selection
+from firmwright.ir.program_record import (
+    ProgramRecord,
+    digest_code,
+    digest_kernel,
+    record_selection,
+)
 from firmwright.lower.lowering import Lowering
 from firmwright.lower.recorded_kernels import difference_error
 from firmwright.package.option_serialization import serialize_options
@@ -21,13 +28,18 @@ _KERNEL_OF_CALL = re.compile(
     r"(?P<op>\w+?)_(?P<index>\d+)(?P<row>_row(?:s(?P<band>\d+))?)?(_sums)?$"
 )
 _OWN_OPTIONS = frozenset({"board", "name", "tuning", "update_of"})
-"""Options that may differ between a compilation and its update, or that are compared otherwise."""
+"""Options that may differ between a compilation and its update, or that are compared
+otherwise.
+"""
 
 
 def check_same_options(record: ProgramRecord, options: Options, board: str) -> None:
     """Raise UsageError unless version, board and options are those of the record."""
     if record.tool_version != VERSION:
-        what = f"the code to update was compiled by version {record.tool_version}, not {VERSION}."
+        what = (
+            f"the code to update was compiled by version {record.tool_version}, not "
+            f"{VERSION}."
+        )
         hint = f"install that version: pip install firmwright=={record.tool_version}."
         raise UsageError(what, hint=hint)
     if record.board != board:
@@ -37,8 +49,13 @@ def check_same_options(record: ProgramRecord, options: Options, board: str) -> N
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             option = name.replace("_", "-")
-            before, now = (json.dumps(side.get(name, "not given")) for side in (theirs, ours))
-            what = f"the code to update was compiled with another {option}: {before}, not {now}."
+            before, now = (
+                json.dumps(side.get(name, "not given")) for side in (theirs, ours)
+            )
+            what = (
+                f"the code to update was compiled with another {option}: {before}, not "
+                f"{now}."
+            )
             raise UsageError(what, hint="give the options of that compilation.")
 
 
@@ -50,7 +67,9 @@ def _plain(options: Mapping[str, object]) -> dict[str, object]:
 def check_kernels(
     graph: IRModule, selected: IRModule, lowering: Lowering, record: ProgramRecord
 ) -> None:
-    """Raise MismatchError, with call and reason, unless all kernels are those of the record."""
+    """Raise MismatchError, with call and reason, unless all kernels are those of the
+    record.
+    """
     found = record_selection(graph, selected)
     for name, kernel in found.kernels.items():
         before = record.kernels.get(name)
@@ -58,17 +77,30 @@ def check_kernels(
             continue
         match = _KERNEL_OF_CALL.match(name)
         entry = graph.entry
-        if match is None or not isinstance(entry, Function) or name not in _names(graph, match):
+        if (
+            match is None
+            or not isinstance(entry, Function)
+            or name not in _names(graph, match)
+        ):
             continue  # the AOT main, or a kernel of a backend
         index = int(match["index"])
 
-        def suits(module: IRModule, match: re.Match[str] = match, name: str = name) -> bool:
-            return _digest(replace(lowering, module=module), match) == record.kernels[name].code
+        def suits(
+            module: IRModule, match: re.Match[str] = match, name: str = name
+        ) -> bool:
+            return (
+                _digest(replace(lowering, module=module), match)
+                == record.kernels[name].code
+            )
 
         raise difference_error(graph, record, index, name, suits)
     for name in sorted(found.kernels.keys() | record.kernels.keys()):
         if found.kernels.get(name) != record.kernels.get(name):
-            text = "the order or memory of the calls" if name == "run" else f"the function {name}"
+            text = (
+                "the order or memory of the calls"
+                if name == "run"
+                else f"the function {name}"
+            )
             what = f"{text} is not that of the code to update."
             raise MismatchError(what, where=graph.name, hint="update the code, too.")
 
@@ -80,7 +112,9 @@ def _names(graph: IRModule, match: re.Match[str]) -> set[str]:
 
 
 def _digest(lowering: Lowering, match: re.Match[str]) -> str:
-    """Return the digest of a kernel of the record for these weights, or "" if it is impossible."""
+    """Return the digest of a kernel of the record for these weights, or "" if it is
+    impossible.
+    """
     index, record = int(match["index"]), lowering.record
     assert record is not None
     call = lowering.entry.body[index]
@@ -89,17 +123,26 @@ def _digest(lowering: Lowering, match: re.Match[str]) -> str:
             rows = lowering.rows(index, int(match["band"] or 1))
         except MismatchError:
             return ""
-        return digest_kernel(rows.candidates[0].function) if rows and rows.candidates else ""
+        return (
+            digest_kernel(rows.candidates[0].function)
+            if rows and rows.candidates
+            else ""
+        )
     built = lowering.built(match[0], call, call, record.kernels[match[0]].schedule)
     return "" if built is None else digest_kernel(built.function)
 
 
 def check_code(record: ProgramRecord, module: IRModule) -> None:
-    """Raise MismatchError unless the code of the finished `module` is that of the record."""
+    """Raise MismatchError unless the code of the finished `module` is that of the
+    record.
+    """
     if digest_code(module) == record.code:
         return
     what = "the code differs from the one to update after the choice of kernels"
     if not module.settings.weight_independent:
         what += "; constants may be equal now, or may have been equal before"
-    hint = "update code and weights together; --weight-independent keeps equal constants apart."
+    hint = (
+        "update code and weights together; --weight-independent keeps equal constants "
+        "apart."
+    )
     raise MismatchError(f"{what}.", where=module.name, hint=hint)

@@ -1,4 +1,6 @@
-"""Passes of users, which may change the whole module; the verifier checks the result."""
+"""Passes of users, which may change the whole module; the verifier checks the
+result.
+"""
 
 import importlib
 import os
@@ -32,9 +34,15 @@ def make_user_pass(item: UserPass) -> Pass:
     name, _, place = item.partition("@") if isinstance(item, str) else ("", "", "")
     found = _load(name) if isinstance(item, str) else item
     if not callable(found):
-        raise UsageError(f"the pass {name} is not a function.", hint="--pass MODULE:FUNCTION.")
+        raise UsageError(
+            f"the pass {name} is not a function.", hint="--pass MODULE:FUNCTION."
+        )
     run = found.run if isinstance(found, Pass) else found
-    step = found if isinstance(found, Pass) else Pass(getattr(run, "__name__", "pass"), run)
+    step = (
+        found
+        if isinstance(found, Pass)
+        else Pass(getattr(run, "__name__", "pass"), run)
+    )
     module = getattr(run, "__module__", "") or "unknown"
     function = getattr(run, "__qualname__", step.name)
     origin = f"{module}:{function} {package_of(module)}".rstrip()
@@ -43,42 +51,66 @@ def make_user_pass(item: UserPass) -> Pass:
         what = f"the pass {step.name} is to run after {place!r}, which is not a pass."
         raise UsageError(what, hint=f"{suggest_name(place, places)}.")
     if step.name in places:
-        raise UsageError(f"the pass {step.name} has the name of another one.", hint="rename it.")
+        raise UsageError(
+            f"the pass {step.name} has the name of another one.", hint="rename it."
+        )
     return replace(step, after=place, origin=origin)
 
 
 def _load(name: str) -> object:
     module, colon, function = name.partition(":")
     if not colon:
-        points = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
+        points = [
+            point
+            for point in entry_points(group=ENTRY_POINT_GROUP)
+            if point.name == name
+        ]
         if not points:
-            what = f"no installed package has an entry point {name} in {ENTRY_POINT_GROUP}."
-            raise UsageError(what, hint="install the package, or --pass MODULE:FUNCTION.")
+            what = (
+                f"no installed package has an entry point {name} in "
+                f"{ENTRY_POINT_GROUP}."
+            )
+            raise UsageError(
+                what, hint="install the package, or --pass MODULE:FUNCTION."
+            )
         module, function = points[0].module, points[0].attr
-    own = [os.getcwd()] if colon else []  # as `python -m` does; packages are installed elsewhere
+    own = (
+        [os.getcwd()] if colon else []
+    )  # as `python -m` does; packages are installed elsewhere
     sys.path[:0] = own
     try:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         what = f"the pass {name} cannot be loaded: {error}."
-        raise UsageError(what, hint="a module in this folder, or an installed one.") from error
+        raise UsageError(
+            what, hint="a module in this folder, or an installed one."
+        ) from error
     finally:
         for folder in own:
             sys.path.remove(folder)
 
 
-def insert_user_passes(steps: Sequence[Pass], passes: Sequence[Pass]) -> tuple[Pass, ...]:
+def insert_user_passes(
+    steps: Sequence[Pass], passes: Sequence[Pass]
+) -> tuple[Pass, ...]:
     """Insert each pass after its place, in the order given."""
     for index, step in enumerate(passes):
         if step.name in [other.name for other in passes[:index]]:
-            raise UsageError(f"two passes have the name {step.name}.", hint="rename one of them.")
+            raise UsageError(
+                f"two passes have the name {step.name}.", hint="rename one of them."
+            )
     places = (IMPORT_STAGE, *(step.name for step in steps))
     for step in passes:
         if step.after not in places:
-            raise UsageError(f"the pass {step.name} follows {step.after}, which does not run.")
+            raise UsageError(
+                f"the pass {step.name} follows {step.after}, which does not run."
+            )
     inserted = [_verified(step) for step in passes if step.after == IMPORT_STAGE]
     for step in steps:
-        inserted += [step, *(_verified(own) for own in passes if own.after == step.name)]
+        inserted += [
+            step,
+            *(_verified(own) for own in passes if own.after == step.name),
+        ]
     return tuple(inserted)
 
 
@@ -94,7 +126,9 @@ def _verified(step: Pass) -> Pass:
         with plugin_call(label):
             after = step.run(module)
         if not isinstance(after, IRModule):
-            raise PluginError(f"{label} returned {type(after).__name__}, not an IRModule.")
+            raise PluginError(
+                f"{label} returned {type(after).__name__}, not an IRModule."
+            )
         try:
             verify_module(after, op_table(), collect_intrinsics(after, INTRINSICS))
         except ModelError as error:

@@ -39,9 +39,9 @@ PASSED = (CensusStatus.EQUAL, CensusStatus.TOLERANCE)
 class CensusEntry:
     """One model of a census; figures are None if the model did not get that far.
 
-    `reason` explains every status except `equal` and `tolerance`. `default_loops` is the share of
-    `count` (in `unit`) in operators without a schedule for this core; `slowest_default` is the
-    largest of them by kind.
+    `reason` explains every status except `equal` and `tolerance`. `default_loops` is
+    the share of `count` (in `unit`) in operators without a schedule for this core;
+    `slowest_default` is the largest of them by kind.
     """
 
     file: str
@@ -90,7 +90,9 @@ class CensusTotals:
 
 
 LIMIT = 0.05
-"""The share of default loops above which a model is counted in `CensusTotals.above_limit`."""
+"""The share of default loops above which a model is counted in
+`CensusTotals.above_limit`.
+"""
 
 
 def sum_entries(entries: Sequence[CensusEntry]) -> CensusTotals | None:

@@ -21,8 +21,8 @@ _PERCENTAGES = ("top1", "top5", "same_class")
 class LayerAccuracy:
     """The error of one operator's result in comparison with the float model.
 
-    `sqnr_db` is the ratio of signal to quantization noise in decibels, infinite if nothing differs;
-    `largest` is the largest absolute value of the float model.
+    `sqnr_db` is the ratio of signal to quantization noise in decibels, infinite if
+    nothing differs; `largest` is the largest absolute value of the float model.
     """
 
     name: str
@@ -36,10 +36,11 @@ class LayerAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class RunScores:
-    """The figures of one run: those that apply of top1, top5, auc, mean_abs_error and rms_error.
+    """The figures of one run: those that apply of top1, top5, auc, mean_abs_error and
+    rms_error.
 
-    `output_difference` is the mean absolute difference from the first run's outputs, `same_class`
-    the share of samples with its class.
+    `output_difference` is the mean absolute difference from the first run's outputs,
+    `same_class` the share of samples with its class.
     """
 
     what: str
@@ -68,11 +69,13 @@ class ChangedSample:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The runs of the float model (if given), of the model by its runtime, and of the firmware.
+    """The runs of the float model (if given), of the model by its runtime, and of the
+    firmware.
 
-    `mismatches` is the number of outputs of the firmware that differ from the model's runtime.
-    `confusions` are the firmware's, most frequent first. `layers` compares the model with the float
-    model over `compared` samples, worst first. `warnings` concern the values of the samples.
+    `mismatches` is the number of outputs of the firmware that differ from the model's
+    runtime. `confusions` are the firmware's, most frequent first. `layers` compares the
+    model with the float model over `compared` samples, worst first. `warnings` concern
+    the values of the samples.
     """
 
     model: str
@@ -135,6 +138,8 @@ def _figure(name: str, value: float | None) -> str:
     return f"{value:.4f}" if name == "auc" else f"{value:.4g}"
 
 
-def render_evaluation(evaluation: Evaluation, template: str = "evaluation_page.html.j2") -> str:
+def render_evaluation(
+    evaluation: Evaluation, template: str = "evaluation_page.html.j2"
+) -> str:
     """Return an HTML page, or only its section, which a build report contains too."""
     return render_report_template(template, evaluation=evaluation)

@@ -17,13 +17,23 @@ MAX_PREDICTION_ERROR = 0.3
 MIN_PREDICTED_SHARE = 0.05
 """Predictions of operators below this share of a run are not compared."""
 _MOVES = ("transpose", "quantize", "dequantize")
-"""Operators that compute nothing, which a different export of the model often avoids."""
+"""Operators that compute nothing, which a different export of the model often
+avoids.
+"""
 _TEXT = read_sections(__file__, ".txt")
 
 
 def find_issues(report: BuildReport) -> tuple[ReportFinding, ...]:
     """Return the findings of all rules, in the order of the rules."""
-    rules = (_slow_paths, _rejections, _moves, _full_memories, _stack, _plan, _predictions)
+    rules = (
+        _slow_paths,
+        _rejections,
+        _moves,
+        _full_memories,
+        _stack,
+        _plan,
+        _predictions,
+    )
     findings: list[ReportFinding] = []
     for rule in rules:
         findings += rule(report)
@@ -42,8 +52,12 @@ def _share(report: BuildReport, operator: OperatorReport) -> float:
 
 
 def _slow_paths(report: BuildReport) -> Iterator[ReportFinding]:
-    """Find operators without a schedule for the core, and floats that library functions compute."""
-    default = [operator for operator in report.operators if operator.schedule == "default"]
+    """Find operators without a schedule for the core, and floats that library functions
+    compute.
+    """
+    default = [
+        operator for operator in report.operators if operator.schedule == "default"
+    ]
     slow = [operator for operator in default if _share(report, operator) >= MIN_SHARE]
     for label, operators in _by_kind(slow):
         percent = 100 * sum(_share(report, operator) for operator in operators)
@@ -58,7 +72,9 @@ def _rejections(report: BuildReport) -> Iterator[ReportFinding]:
         yield _finding("rejection", item=item)
 
 
-def _by_kind(operators: Iterable[OperatorReport]) -> Iterator[tuple[str, list[OperatorReport]]]:
+def _by_kind(
+    operators: Iterable[OperatorReport],
+) -> Iterator[tuple[str, list[OperatorReport]]]:
     """Yield the operators of each kind with a label, such as "conv2d 3, 7"."""
     for kind, several in group_pairs((item.kind, item) for item in operators).items():
         numbers = ", ".join(str(operator.index) for operator in several)
@@ -87,7 +103,9 @@ def _full_memories(report: BuildReport) -> Iterator[ReportFinding]:
     for pool in report.pools:
         yield from _full_memory("pool", pool.name, pool.used_bytes, pool.limit_bytes)
     for region in report.regions:
-        yield from _full_memory("region", region.name, region.used_bytes, region.size_bytes)
+        yield from _full_memory(
+            "region", region.name, region.used_bytes, region.size_bytes
+        )
 
 
 def _full_memory(
@@ -105,7 +123,10 @@ def _full_memory(
 
 def _stack(report: BuildReport) -> Iterator[ReportFinding]:
     stack = report.stack
-    if stack.reserve_bytes and stack.firmware_bytes >= FULL_STACK_RATIO * stack.reserve_bytes:
+    if (
+        stack.reserve_bytes
+        and stack.firmware_bytes >= FULL_STACK_RATIO * stack.reserve_bytes
+    ):
         yield _finding("stack", stack=stack)
 
 
@@ -121,7 +142,9 @@ def _predictions(report: BuildReport) -> Iterator[ReportFinding]:
         return
     wrong: list[OperatorReport] = []
     for operator in report.operators:
-        is_compared = operator.predicted and _share(report, operator) >= MIN_PREDICTED_SHARE
+        is_compared = (
+            operator.predicted and _share(report, operator) >= MIN_PREDICTED_SHARE
+        )
         if is_compared and abs(_relative_error(operator)) > MAX_PREDICTION_ERROR:
             wrong.append(operator)
     for label, operators in _by_kind(wrong):
@@ -134,5 +157,7 @@ def _predictions(report: BuildReport) -> Iterator[ReportFinding]:
 
 
 def _relative_error(operator: OperatorReport) -> float:
-    """Return the error of a prediction relative to it; positive if the operator is slower."""
+    """Return the error of a prediction relative to it; positive if the operator is
+    slower.
+    """
     return operator.count / operator.predicted - 1

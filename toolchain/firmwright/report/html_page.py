@@ -1,7 +1,7 @@
 """Renders a report as one HTML page without network access or frameworks.
 
-Style, script and the report's JSON are embedded; a later report reads the JSON as its baseline.
-Without the script, the page has the same contents except for tooltips.
+Style, script and the report's JSON are embedded; a later report reads the JSON as its
+baseline. Without the script, the page has the same contents except for tooltips.
 """
 
 import json
@@ -13,7 +13,13 @@ from typing import Final, NamedTuple
 from markupsafe import Markup
 
 from firmwright.base.json_input import Json, JsonObject, as_list
-from firmwright.report.memory_map import KIND_LABELS, MapPage, MemoryMap, format_bound, render_svg
+from firmwright.report.memory_map import (
+    KIND_LABELS,
+    MapPage,
+    MemoryMap,
+    format_bound,
+    render_svg,
+)
 from firmwright.report.model import BuildReport, occupied_bytes_by_time, peak_time
 from firmwright.report.page_template import render_report_template, report_file
 
@@ -25,11 +31,17 @@ _LARGEST = 12
 """Number of operators with a segment of their own in the bar of flash."""
 _PEAKS = 5
 """Number of times with the most live bytes that the page lists."""
-_SECTION_WORDS: Final = {"text": "code", "rodata": "constants", "data": "initial values"}
+_SECTION_WORDS: Final = {
+    "text": "code",
+    "rodata": "constants",
+    "data": "initial values",
+}
 
 
 class _Segment(NamedTuple):
-    """A segment of a stacked bar; templates unpack it. `style` is the number of its color."""
+    """A segment of a stacked bar; templates unpack it. `style` is the number of its
+    color.
+    """
 
     label: str
     size_bytes: int
@@ -37,10 +49,14 @@ class _Segment(NamedTuple):
 
 
 def render_page(report: BuildReport, earlier: JsonObject | None = None) -> str:
-    """Return the page; `earlier` is the JSON of another report, to which it is compared."""
+    """Return the page; `earlier` is the JSON of another report, to which it is
+    compared.
+    """
     occupied = occupied_bytes_by_time(report)
     peak = peak_time(report)
-    facts = json.dumps({**report.as_json(), "occupied_bytes": occupied}, separators=(",", ":"))
+    facts = json.dumps(
+        {**report.as_json(), "occupied_bytes": occupied}, separators=(",", ":")
+    )
     used_kinds = {buffer.kind for buffer in report.buffers}
     alive = [buffer for buffer in report.buffers if buffer.lives_at(peak)]
     return render_report_template(
@@ -49,13 +65,18 @@ def render_page(report: BuildReport, earlier: JsonObject | None = None) -> str:
         earlier=earlier,
         before=_earlier_counts(earlier),
         maps=[(pool, Markup(_map(report, pool.name))) for pool in report.pools],
-        kinds=[(kind, label) for kind, label in KIND_LABELS.items() if kind in used_kinds],
+        kinds=[
+            (kind, label) for kind, label in KIND_LABELS.items() if kind in used_kinds
+        ],
         peak=peak,
         peak_bytes=occupied[peak] if occupied else 0,
         alive=sorted(alive, key=lambda buffer: (-buffer.size_bytes, buffer.name)),
-        next_peaks=sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))[:_PEAKS],
+        next_peaks=sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))[
+            :_PEAKS
+        ],
         widest=_widest(report),
-        heaviest=max((operator.flash_bytes for operator in report.operators), default=0) or 1,
+        heaviest=max((operator.flash_bytes for operator in report.operators), default=0)
+        or 1,
         flash=_flash(report),
         largest=_largest(report),
         kind_words=KIND_LABELS,
@@ -65,7 +86,9 @@ def render_page(report: BuildReport, earlier: JsonObject | None = None) -> str:
 
 
 def _earlier_counts(earlier: JsonObject | None) -> dict[str, Json]:
-    """Return the counts of operators by name in another report, which may be malformed."""
+    """Return the counts of operators by name in another report, which may be
+    malformed.
+    """
     counts: dict[str, Json] = {}
     if earlier is not None:
         for row in as_list(earlier["operators"]):
@@ -75,14 +98,18 @@ def _earlier_counts(earlier: JsonObject | None) -> dict[str, Json]:
 
 
 def _map(report: BuildReport, pool: str) -> str:
-    """Return the memory map of a pool as SVG; a single pool has the plan's lower bound."""
+    """Return the memory map of a pool as SVG; a single pool has the plan's lower
+    bound.
+    """
     numbers = {buffer.name: index for index, buffer in enumerate(report.buffers)}
     used_bytes = next(p.used_bytes for p in report.pools if p.name == pool)
     bound = report.lower_bound_bytes if len(report.pools) == 1 else None
     memory_map = MemoryMap(
         title="",
         buffers=tuple(buffer for buffer in report.buffers if buffer.pool == pool),
-        kinds=tuple(report.kind_at(time) for time in range(len(report.operator_by_time))),
+        kinds=tuple(
+            report.kind_at(time) for time in range(len(report.operator_by_time))
+        ),
         used_bytes=used_bytes,
         bound_label=format_bound(used_bytes, bound),
     )
@@ -90,7 +117,9 @@ def _map(report: BuildReport, pool: str) -> str:
 
 
 def _widest(report: BuildReport) -> int:
-    """Return the largest count or prediction, to which the bars of operators are relative."""
+    """Return the largest count or prediction, to which the bars of operators are
+    relative.
+    """
     counts = [operator.count for operator in report.operators]
     if report.unit == "instructions":
         counts += [operator.predicted for operator in report.operators]
@@ -121,6 +150,10 @@ def _largest(report: BuildReport) -> list[_Segment]:
     segments += [
         _Segment("other operators", of_others, 0),
         _Segment("calls and glue", report.model_flash_bytes - of_all, 1),
-        _Segment("firmware around the model", report.flash_bytes - report.model_flash_bytes, 2),
+        _Segment(
+            "firmware around the model",
+            report.flash_bytes - report.model_flash_bytes,
+            2,
+        ),
     ]
     return [segment for segment in segments if segment.size_bytes > 0]

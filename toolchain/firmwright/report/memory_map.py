@@ -1,7 +1,7 @@
 """Draws a memory plan as SVG, with time to the right and byte offsets upwards.
 
-Each buffer is a rectangle from its first to its last call, with its size as height. A buffer with
-several live ranges has one rectangle for each:
+Each buffer is a rectangle from its first to its last call, with its size as height. A
+buffer with several live ranges has one rectangle for each:
 
     offset ^  ┌──────┐ ┌──┐
            │  │ A    │ │ C│
@@ -45,7 +45,9 @@ KIND_COLORS: Final = {kind: color for kind, (_, color) in _KINDS.items()}
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """A pool's buffers and size, the operator kind at each time, and the label of the top line."""
+    """A pool's buffers and size, the operator kind at each time, and the label of the
+    top line.
+    """
 
     title: str
     buffers: tuple[PlannedBuffer, ...]
@@ -56,7 +58,8 @@ class MemoryMap:
 
 @dataclass(frozen=True, slots=True)
 class MapPage:
-    """The page of a map: all pools, whose colors differ if there are several, and buffer numbers.
+    """The page of a map: all pools, whose colors differ if there are several, and
+    buffer numbers.
 
     The page's script maps pointer positions to times and buffers.
     """
@@ -69,8 +72,8 @@ class MapPage:
 class MapScale:
     """The mapping from times and byte offsets to coordinates.
 
-    The axis of time has `step_count` steps of the width `step`; `top_bytes` is the offset at the
-    coordinate `top`, as y coordinates increase downwards.
+    The axis of time has `step_count` steps of the width `step`; `top_bytes` is the
+    offset at the coordinate `top`, as y coordinates increase downwards.
     """
 
     step_count: int
@@ -93,7 +96,9 @@ class MapScale:
         return self.top + HEIGHT * (1 - offset / self.top_bytes)
 
     def box(self, buffer: PlannedBuffer, live: tuple[int, int]) -> dict[str, float]:
-        """Return the rectangle of a live range, a pixel narrower on both sides, for a template."""
+        """Return the rectangle of a live range, a pixel narrower on both sides, for a
+        template.
+        """
         first, end = live
         x = self.x(first) + 1
         y = self.y(buffer.end)
@@ -102,7 +107,9 @@ class MapScale:
 
 
 def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> MemoryMap:
-    """Return the map of a pool of a compilation; the workspace in one pool has a lower bound."""
+    """Return the map of a pool of a compilation; the workspace in one pool has a lower
+    bound.
+    """
     plan = summary.plan
     assert plan is not None  # compiled to the end
     kinds = {operator.index: operator.kind for operator in summary.operators}
@@ -118,7 +125,9 @@ def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> Memor
 
 
 def format_bound(used_bytes: int, bound: int | None) -> str:
-    """Format the size of a pool; a single pool is the workspace, which has a lower bound."""
+    """Format the size of a pool; a single pool is the workspace, which has a lower
+    bound.
+    """
     label = f"{used_bytes:,} bytes"
     if bound is None:
         return label
@@ -127,7 +136,9 @@ def format_bound(used_bytes: int, bound: int | None) -> str:
 
 
 def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
-    """Return the map for a page with its style sheet, by default for a separate file."""
+    """Return the map for a page with its style sheet, by default for a separate
+    file.
+    """
     steps = max(len(drawn.kinds), 1)
     least_step, width = (30.0, 1044.0) if page else (54.0, 800.0)
     scale = MapScale(
@@ -153,7 +164,9 @@ def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
 
 
 def _tick_bytes(used_bytes: int) -> int:
-    """Return the distance of the ticks: the first of 1, 2, 5, 10, 20, ... that is large enough."""
+    """Return the distance of the ticks: the first of 1, 2, 5, 10, 20, ... that is large
+    enough.
+    """
     unit = 1
     while True:
         for digit in (1, 2, 5):
@@ -163,13 +176,21 @@ def _tick_bytes(used_bytes: int) -> int:
 
 
 def compilation_html(summary: CompilationSummary) -> str:
-    """Render a compilation for notebooks: summary, operators, and a map of each pool."""
+    """Render a compilation for notebooks: summary, operators, and a map of each
+    pool.
+    """
     maps: list[Markup] = []
     for name, pool in summary.pools.items():
         if pool.bytes:
             title = f"{summary.model} on {summary.board}, pool {name}"
             maps.append(Markup(render_svg(make_memory_map(summary, name, title))))
-    rows = [(op.name, op.kind, op.macs or None, op.schedule) for op in summary.operators]
+    rows = [
+        (op.name, op.kind, op.macs or None, op.schedule) for op in summary.operators
+    ]
     return render_notebook_item(
-        "firmwright.report", "compilation.html.j2", summary=summary, rows=rows, maps=maps
+        "firmwright.report",
+        "compilation.html.j2",
+        summary=summary,
+        rows=rows,
+        maps=maps,
     )

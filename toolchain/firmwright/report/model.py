@@ -1,13 +1,18 @@
 """The data of a report as frozen values.
 
-Sizes and offsets are in bytes. A time is the number of a call in a run; live ranges are half open.
+Sizes and offsets are in bytes. A time is the number of a call in a run; live ranges are
+half open.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from firmwright.artifacts import ImageRegionUsage, SectionSize
-from firmwright.compilation_summary import MemoryTradeoff, PlannedBuffer, RejectedOperator
+from firmwright.compilation_summary import (
+    MemoryTradeoff,
+    PlannedBuffer,
+    RejectedOperator,
+)
 from firmwright.report.evaluation import Evaluation
 
 
@@ -22,7 +27,9 @@ class PoolUsage:
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """An operator's cost in the report's unit, and flash; n operators share code by 1/n each."""
+    """An operator's cost in the report's unit, and flash; n operators share code by 1/n
+    each.
+    """
 
     index: int
     name: str
@@ -62,7 +69,9 @@ class ReportFinding:
 
 @dataclass(frozen=True, slots=True)
 class ParallelRun:
-    """The modeled length of a run on several devices, without concurrency, and of its transfers."""
+    """The modeled length of a run on several devices, without concurrency, and of its
+    transfers.
+    """
 
     makespan: int
     sequential: int
@@ -76,11 +85,13 @@ class ParallelRun:
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """The results of building one model for one board; `total` and all counts are in `unit`.
+    """The results of building one model for one board; `total` and all counts are in
+    `unit`.
 
-    `library_floats` is true if library functions compute floats. `search` is the result of a
-    partition search, as in the JSON of `partition`. `estimates` are devices with the cycles of
-    their calls and the source of these, `modeled_cycles` those of the run with time and range.
+    `library_floats` is true if library functions compute floats. `search` is the result
+    of a partition search, as in the JSON of `partition`. `estimates` are devices with
+    the cycles of their calls and the source of these, `modeled_cycles` those of the run
+    with time and range.
     """
 
     model: str
@@ -125,7 +136,9 @@ class BuildReport:
         return sum(operator.macs for operator in self.operators)
 
     def kind_at(self, time: int) -> str:
-        """Return the kind of the operator at a time, or "" if another access happens then."""
+        """Return the kind of the operator at a time, or "" if another access happens
+        then.
+        """
         index = self.operator_by_time[time]
         for operator in self.operators:
             if operator.index == index:
@@ -139,13 +152,17 @@ class BuildReport:
 def occupied_bytes(buffers: tuple[PlannedBuffer, ...], time: int) -> int:
     """Return the live bytes at `time`; overlapping buffers count once.
 
-    This is a sweep over the offsets of each pool: of each buffer, the bytes above all earlier ones
-    are added.
+    This is a sweep over the offsets of each pool: of each buffer, the bytes above all
+    earlier ones are added.
     """
     total = 0
     for pool in {buffer.pool for buffer in buffers}:
         reached = 0
-        alive = [buffer for buffer in buffers if buffer.pool == pool and buffer.lives_at(time)]
+        alive = [
+            buffer
+            for buffer in buffers
+            if buffer.pool == pool and buffer.lives_at(time)
+        ]
         for buffer in sorted(alive, key=lambda buffer: (buffer.offset, buffer.end)):
             total += max(0, buffer.end - max(buffer.offset, reached))
             reached = max(reached, buffer.end)

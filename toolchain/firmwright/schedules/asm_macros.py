@@ -1,6 +1,7 @@
 """C preprocessor macros shared by the micro-kernels in inline assembly.
 
-Micro-kernels that differ only in their number of steps share one macro per step and statement.
+Micro-kernels that differ only in their number of steps share one macro per step and
+statement.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,19 +32,27 @@ def define(head: str, lines: Iterable[str]) -> str:
 
 
 def repeat_macro(count: int) -> str:
-    """Return the macro `STEPS_<count>(FIRST, STEP)`: FIRST(0) STEP(1) ... STEP(count - 1)."""
+    """Return the macro `STEPS_<count>(FIRST, STEP)`: FIRST(0) STEP(1) ... STEP(count -
+    1).
+    """
     steps = " ".join(["FIRST(0)", *(f"STEP({index})" for index in range(1, count))])
-    return define(f"STEPS_{count}(FIRST, STEP)", (f"    {line}" for line in wrap(steps, 92)))
+    return define(
+        f"STEPS_{count}(FIRST, STEP)", (f"    {line}" for line in wrap(steps, 92))
+    )
 
 
 def operand_lines(operands: Sequence[str], per_line: int = 4) -> list[str]:
     """Return asm operands separated by commas, a few per line."""
-    parts = [", ".join(operands[i : i + per_line]) for i in range(0, len(operands), per_line)]
+    parts = [
+        ", ".join(operands[i : i + per_line]) for i in range(0, len(operands), per_line)
+    ]
     return [part + "," for part in parts[:-1]] + parts[-1:]
 
 
 def wrap_assembly(head: str, items: Sequence[str], end: str = "") -> list[str]:
-    """Return lines of up to 92 columns: `head`, the items separated by commas, and `end`."""
+    """Return lines of up to 92 columns: `head`, the items separated by commas, and
+    `end`.
+    """
     lines, line = [], head
     for index, item in enumerate(items):
         part = item + ("," if index < len(items) - 1 else end)

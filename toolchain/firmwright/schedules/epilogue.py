@@ -39,19 +39,27 @@ from firmwright.schedules.epilogue_forms import (
     finish_of,
     with_mixed_channels,
 )
-from firmwright.schedules.folded_requantize import FoldedRequantize, fit_requantize, fold_requantize
+from firmwright.schedules.folded_requantize import (
+    FoldedRequantize,
+    fit_requantize,
+    fold_requantize,
+)
 from firmwright.schedules.narrow_requantize import NarrowRequantize, narrow_requantize
 
-# A table holds the parameters that differ between channels, one row per channel, and a second one
-# those that fit a smaller type; parameters common to all channels become immediates. If a folded
-# form is proven exact, the epilogue is one multiply-high and one shift; otherwise it calls the
-# general requantize intrinsic.
+# A table holds the parameters that differ between channels, one row per channel, and a
+# second one those that fit a smaller type; parameters common to all channels become
+# immediates. If a folded form is proven exact, the epilogue is one multiply-high and
+# one shift; otherwise it calls the general requantize intrinsic.
 
 
 def layer_requantization(op: OpCall) -> Requantization:
     """Return the requantization of an int8 convolution or fully connected layer."""
     matrix = op.op == "fully_connected"
-    return fully_connected.requantization_of(op) if matrix else conv2d.requantization_of(op)
+    return (
+        fully_connected.requantization_of(op)
+        if matrix
+        else conv2d.requantization_of(op)
+    )
 
 
 def by_arithmetic(
@@ -59,8 +67,8 @@ def by_arithmetic(
 ) -> Iterator[FinishElement]:
     """Yield `finish`, or two forms in turn if only some channels need float32.
 
-    The second form, in a branch, overwrites the outputs of the first one; if these may overlap the
-    kernel's input (not `is_tile`), the first one is in the other branch.
+    The second form, in a branch, overwrites the outputs of the first one; if these may
+    overlap the kernel's input (not `is_tile`), the first one is in the other branch.
     """
     if not isinstance(finish, MixedFinish):
         yield finish
@@ -78,7 +86,9 @@ def by_arithmetic(
 ODD_SHIFT = 8
 """Left shift of odd-channel accumulators in paired-channel micro-kernels."""
 _HALF = 0x80
-"""Half a unit of the first rounding, before the final shift, for a multiplier of 32 bits."""
+"""Half a unit of the first rounding, before the final shift, for a multiplier of 32
+bits.
+"""
 _USUAL_SHIFTS = (12, 8, 16, 20)
 """Final shifts to try, in this order, so that layers can share code."""
 
@@ -99,7 +109,10 @@ def accumulator_bounds(
     """Return the bounds of bias[c] + sum(weights[c, ...] * x) for x in [low, high]."""
     positive, negative = requantize.signed_sums(weights)
     wide = bias.astype(np.int64)
-    return wide + positive * low + negative * high, wide + positive * high + negative * low
+    return (
+        wide + positive * low + negative * high,
+        wide + positive * high + negative * low,
+    )
 
 
 class FormPreference(Enum):
@@ -114,20 +127,24 @@ class FormPreference(Enum):
 
 
 class AddendSource(Enum):
-    """Whether the kernel may compute addends from multipliers, which takes an instruction `clz`."""
+    """Whether the kernel may compute addends from multipliers, which takes an
+    instruction `clz`.
+    """
 
     TABLE = auto()
     COMPUTED = auto()
     COMPUTED_WITH_SIGN = auto()
-    """Computed by the code for either sign of the accumulator, so that layers can share it."""
+    """Computed by the code for either sign of the accumulator, so that layers can share
+    it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RequantizeEpilogue:
     """The epilogue of one layer.
 
-    `factors[c]` scales weights and bias of channel c: 1, or 2^k if the left shift was folded into
-    them.
+    `factors[c]` scales weights and bias of channel c: 1, or 2^k if the left shift was
+    folded into them.
     """
 
     form: EpilogueForm
@@ -135,15 +152,23 @@ class RequantizeEpilogue:
     factors: tuple[int, ...]
 
     def bind_shared(self, b: Kernel) -> BoundParameters | None:
-        """Bind the parameters if all channels share one table row; otherwise, return None."""
+        """Bind the parameters if all channels share one table row; otherwise, return
+        None.
+        """
         if not self.parameters.has_one_row:
             return None
         return bind_parameters(self.form, b, self.parameters, row=0, place=0)
 
     def bind_channel(
-        self, b: Kernel, index: ArithExpr, place: int = 0, shared: BoundParameters | None = None
+        self,
+        b: Kernel,
+        index: ArithExpr,
+        place: int = 0,
+        shared: BoundParameters | None = None,
     ) -> FinishElement:
-        """Bind the parameters of channel `index`, which is number `place` in its block."""
+        """Bind the parameters of channel `index`, which is number `place` in its
+        block.
+        """
         row = 0 if self.parameters.has_one_row else index
         bound = shared or bind_parameters(self.form, b, self.parameters, row, place)
         return finish_of(self.form, bound, is_odd=place % 2 == 1)
@@ -163,9 +188,9 @@ def make_epilogue(
 ) -> RequantizeEpilogue:
     """Build the epilogue of a layer with accumulators within `bounds`.
 
-    The table has `rows` rows; those beyond the last channel repeat it. With `bake`, the weights
-    [channel, tap], weights and bias take the left shift if the weights then fit int16. Odd channels
-    pass their accumulator shifted left by `odd_shift`.
+    The table has `rows` rows; those beyond the last channel repeat it. With `bake`, the
+    weights [channel, tap], weights and bias take the left shift if the weights then fit
+    int16. Odd channels pass their accumulator shifted left by `odd_shift`.
     """
     if b.call.any_weights:
         bounds = any_sum_bounds(len(bounds[0]))
@@ -185,7 +210,9 @@ def make_epilogue(
 
 @dataclass(frozen=True, slots=True)
 class _EpilogueMaker:
-    """Makes the epilogue of one layer in each form; the fields are arguments of `make_epilogue`."""
+    """Makes the epilogue of one layer in each form; the fields are arguments of
+    `make_epilogue`.
+    """
 
     b: Kernel
     params: Requantization
@@ -205,7 +232,9 @@ class _EpilogueMaker:
             "addend": narrow.addend,
         }
         parameters = self._tabulate(values, _varying(values))
-        return RequantizeEpilogue(NarrowForm(narrow, self.dtype), parameters, self._no_factors())
+        return RequantizeEpilogue(
+            NarrowForm(narrow, self.dtype), parameters, self._no_factors()
+        )
 
     def general(self) -> RequantizeEpilogue:
         values = {"multiplier": self.params.multipliers, "shift": self.params.shifts}
@@ -226,10 +255,14 @@ class _EpilogueMaker:
             folded = replace(folded, sign=(1,) * self.channels)
         return self._of_folded(folded, factors, ComputedAddend(base))
 
-    def folded(self, folded: FoldedRequantize, bake: Array | None) -> RequantizeEpilogue:
+    def folded(
+        self, folded: FoldedRequantize, bake: Array | None
+    ) -> RequantizeEpilogue:
         baked = self._baked(folded, bake)
         if baked is None:
-            common = _prefer_common_shift(folded, self.params, self.bounds, self.odd_shift)
+            common = _prefer_common_shift(
+                folded, self.params, self.bounds, self.odd_shift
+            )
             baked = common, self._no_factors()
         folded, factors = baked
         return self._of_folded(folded, factors, self._addend_form(folded))
@@ -237,7 +270,9 @@ class _EpilogueMaker:
     def _baked(
         self, folded: FoldedRequantize, bake: Array | None
     ) -> tuple[FoldedRequantize, tuple[int, ...]] | None:
-        """Return the form without left shifts and the factors of weights that take them, if any."""
+        """Return the form without left shifts and the factors of weights that take
+        them, if any.
+        """
         if bake is None or not _fits_int16(bake, folded.left):
             return None
         factors = tuple(1 << left for left in folded.left)
@@ -249,7 +284,8 @@ class _EpilogueMaker:
     def _addend_form(self, folded: FoldedRequantize) -> AddendForm:
         if not folded.has_sign:
             return PlainAddend()
-        # The half unit in the addend determines the sign, so odd channels need no column for it.
+        # The half unit in the addend determines the sign, so odd channels need no
+        # column for it.
         return HalfUnitAddend() if self.odd_shift else SignedAddend()
 
     def _of_folded(
@@ -270,8 +306,8 @@ class _EpilogueMaker:
     ) -> tuple[ChannelParameters, OddChannels]:
         """Return the parameters, and how odd channels complete their left shift.
 
-        If no left shift of odd channels exceeds `odd_shift`, or none is less, their entries in the
-        column `left` are the shift that remains.
+        If no left shift of odd channels exceeds `odd_shift`, or none is less, their
+        entries in the column `left` are the shift that remains.
         """
         varying, odd_shift = _varying(values), self.odd_shift
         odd_lefts = values["left"][1::2] if odd_shift else ()
@@ -284,7 +320,9 @@ class _EpilogueMaker:
             values = {**values, "right": (odd_shift - values["left"][0],)}
             row = np.array([[items[0] for items in values.values()]], np.int64)
             table = self.b.constant("requant", row, INT32)
-            return ChannelParameters({}, table, tuple(values)), RightShiftRemains("right")
+            return ChannelParameters({}, table, tuple(values)), RightShiftRemains(
+                "right"
+            )
         if not goes_right and not goes_left:
             return self._tabulate(values, varying, middle), ShiftBack(odd_shift)
         left = values["left"][0]
@@ -294,14 +332,23 @@ class _EpilogueMaker:
             values = {**values, "left": column}
         parameters = self._tabulate(values, varying, middle)
         if goes_right:
-            return parameters, RightShiftRemains(parameters.amount("left", odd_shift - left))
+            return parameters, RightShiftRemains(
+                parameters.amount("left", odd_shift - left)
+            )
         return parameters, LeftShiftRemains(parameters.amount("left", left - odd_shift))
 
     def _tabulate(
-        self, values: Mapping[str, Sequence[int]], varying: Sequence[str], middle: int = 0
+        self,
+        values: Mapping[str, Sequence[int]],
+        varying: Sequence[str],
+        middle: int = 0,
     ) -> ChannelParameters:
-        """Store the parameters `varying` in tables; addends of a narrow type less `middle`."""
-        fixed = {name: items[0] for name, items in values.items() if name not in varying}
+        """Store the parameters `varying` in tables; addends of a narrow type less
+        `middle`.
+        """
+        fixed = {
+            name: items[0] for name, items in values.items() if name not in varying
+        }
         if not varying:
             return ChannelParameters(fixed)
         data = np.array([values[name] for name in varying], np.int64).T
@@ -326,18 +373,26 @@ def _varying(values: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
 
 
 def _usual_addend_base(fitted: FoldedRequantize) -> int | None:
-    """Return the common part of different addends if each rest is the usual half, 0x80 >> clz."""
+    """Return the common part of different addends if each rest is the usual half, 0x80
+    >> clz.
+    """
     middle = fitted.middle
-    halves = [_HALF >> (32 - multiplier.bit_length()) for multiplier in fitted.multiplier]
+    halves = [
+        _HALF >> (32 - multiplier.bit_length()) for multiplier in fitted.multiplier
+    ]
     signs = [-2 * half if fitted.has_sign else 0 for half in halves]
-    is_usual = [middle + half for half in halves] == [*fitted.addend] and signs == [*fitted.sign]
+    is_usual = [middle + half for half in halves] == [*fitted.addend] and signs == [
+        *fitted.sign
+    ]
     return middle if is_usual and len(set(fitted.addend)) > 1 else None
 
 
 def _make_tables(
     b: Kernel, rows: Array, bases: Sequence[int]
 ) -> tuple[tir.Buffer | None, tir.Buffer | None, Sequence[bool]]:
-    """Return a table of int32, one of the other columns less their bases, and which these are."""
+    """Return a table of int32, one of the other columns less their bases, and which
+    these are.
+    """
     small = rows - bases
     is_narrow = _fits(small, INT16) & (len(rows) > 1)
     if not is_narrow.any():
@@ -354,15 +409,22 @@ def _fits(values: Array, kind: DType) -> Array:
 
 
 def _prefer_common_shift(
-    minimal: FoldedRequantize, params: Requantization, bounds: tuple[Array, Array], odd_shift: int
+    minimal: FoldedRequantize,
+    params: Requantization,
+    bounds: tuple[Array, Array],
+    odd_shift: int,
 ) -> FoldedRequantize:
     """Return an equivalent fold with a common shift, if any."""
     for shift in _USUAL_SHIFTS:
-        folded = fold_requantize(params, *bounds, shift) if shift >= minimal.shift else None
+        folded = (
+            fold_requantize(params, *bounds, shift) if shift >= minimal.shift else None
+        )
         if folded is None or (any(folded.left) and not any(minimal.left)):
             continue
         lefts = folded.left[1::2]
-        is_reduced = odd_shift < ODD_SHIFT and min(lefts, default=odd_shift) >= odd_shift
+        is_reduced = (
+            odd_shift < ODD_SHIFT and min(lefts, default=odd_shift) >= odd_shift
+        )
         if not odd_shift or is_reduced or max(lefts, default=0) <= odd_shift:
             return folded
     return minimal

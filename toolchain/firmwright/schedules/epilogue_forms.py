@@ -1,4 +1,6 @@
-"""Forms of the requantize epilogue, and the parameters that a channel binds for them."""
+"""Forms of the requantize epilogue, and the parameters that a channel binds for
+them.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +12,10 @@ from firmwright.ir import tir
 from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, immediate
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, requantize_value
-from firmwright.schedules.folded_requantize import FoldedRequantize, apply_folded_requantize
+from firmwright.schedules.folded_requantize import (
+    FoldedRequantize,
+    apply_folded_requantize,
+)
 from firmwright.schedules.narrow_requantize import NarrowRequantize
 
 FinishElement = Callable[[ArithExpr], ArithExpr]
@@ -21,9 +26,9 @@ BoundParameters: TypeAlias = Mapping[str, ArithExpr]
 class ChannelParameters:
     """The parameters of a layer's channels by name.
 
-    Those in `columns` differ between channels and are in `table`, those in `narrow_columns` are in
-    the table `narrow` of a smaller type, less their value in `fixed`. All channels share the others
-    in `fixed`.
+    Those in `columns` differ between channels and are in `table`, those in
+    `narrow_columns` are in the table `narrow` of a smaller type, less their value in
+    `fixed`. All channels share the others in `fixed`.
     """
 
     fixed: Mapping[str, int]
@@ -42,14 +47,23 @@ class ChannelParameters:
         return name if name in (*self.columns, *self.narrow_columns) else constant
 
     def bind(
-        self, b: Kernel, row: ArithExpr | int, place: int, offset_names: Mapping[str, str]
+        self,
+        b: Kernel,
+        row: ArithExpr | int,
+        place: int,
+        offset_names: Mapping[str, str],
     ) -> dict[str, ArithExpr]:
-        """Bind the parameters in `row` to variables with the suffix `place`, unless that is 0.
+        """Bind the parameters in `row` to variables with the suffix `place`, unless
+        that is 0.
 
-        `offset_names` names entries of the narrow table that are also bound as they are stored.
+        `offset_names` names entries of the narrow table that are also bound as they are
+        stored.
         """
         suffix = place or ""
-        bound = {name: ArithExpr(immediate(value, INT32)) for name, value in self.fixed.items()}
+        bound = {
+            name: ArithExpr(immediate(value, INT32))
+            for name, value in self.fixed.items()
+        }
         for position, name in enumerate(self.columns):
             assert self.table is not None
             bound[name] = b.let(f"{name}{suffix}", b.load(self.table, [row, position]))
@@ -63,7 +77,7 @@ class ChannelParameters:
         return bound
 
 
-# ---- how the accumulators of odd channels arrive -------------------------------------------------
+# ---- how the accumulators of odd channels arrive -------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +94,25 @@ class ShiftBack:
 
 @dataclass(frozen=True, slots=True)
 class LeftShiftRemains:
-    """The left shift of odd channels still lacks `amount`: bits, or the parameter with them."""
+    """The left shift of odd channels still lacks `amount`: bits, or the parameter with
+    them.
+    """
 
     amount: int | str
 
 
 @dataclass(frozen=True, slots=True)
 class RightShiftRemains:
-    """The left shift of odd channels is exceeded by `amount`: bits, or the parameter with them."""
+    """The left shift of odd channels is exceeded by `amount`: bits, or the parameter
+    with them.
+    """
 
     amount: int | str
 
 
 OddChannels: TypeAlias = LikeEven | ShiftBack | LeftShiftRemains | RightShiftRemains
 
-# ---- where the addend comes from -----------------------------------------------------------------
+# ---- where the addend comes from -----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +127,9 @@ class SignedAddend:
 
 @dataclass(frozen=True, slots=True)
 class HalfUnitAddend:
-    """The addend is a parameter; negative accumulators lack its excess over the middle twice."""
+    """The addend is a parameter; negative accumulators lack its excess over the middle
+    twice.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +141,7 @@ class ComputedAddend:
 
 AddendForm: TypeAlias = PlainAddend | SignedAddend | HalfUnitAddend | ComputedAddend
 
-# ---- forms ---------------------------------------------------------------------------------------
+# ---- forms ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +157,9 @@ class NarrowForm:
 
 @dataclass(frozen=True, slots=True)
 class GeneralForm:
-    """The definition; parameters `multiplier` and `shift`. Odd channels undo `odd_shift`."""
+    """The definition; parameters `multiplier` and `shift`. Odd channels undo
+    `odd_shift`.
+    """
 
     params: Requantization
     dtype: DType
@@ -146,12 +168,16 @@ class GeneralForm:
     def finish(self, acc: ArithExpr, bound: BoundParameters, is_odd: bool) -> ArithExpr:
         if is_odd and self.odd_shift:
             acc = acc >> self.odd_shift
-        return requantize_value(acc, bound["multiplier"], bound["shift"], self.params, self.dtype)
+        return requantize_value(
+            acc, bound["multiplier"], bound["shift"], self.params, self.dtype
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedForm:
-    """One multiply-high and one shift; parameters `multiplier`, `left`, `addend` and `sign`."""
+    """One multiply-high and one shift; parameters `multiplier`, `left`, `addend` and
+    `sign`.
+    """
 
     folded: FoldedRequantize
     dtype: DType
@@ -200,7 +226,9 @@ class FoldedForm:
             half=half,
         )
 
-    def _shifted(self, acc: ArithExpr, bound: BoundParameters, is_odd: bool) -> ArithExpr:
+    def _shifted(
+        self, acc: ArithExpr, bound: BoundParameters, is_odd: bool
+    ) -> ArithExpr:
         """Return the accumulator with the whole left shift."""
         match self.odd:
             case LeftShiftRemains(amount) if is_odd:
@@ -213,7 +241,8 @@ class FoldedForm:
 
 @dataclass(frozen=True, slots=True)
 class MixedForm:
-    """Channels with an odd multiplier need the float32 product of `exact`; others `rounded_once`.
+    """Channels with an odd multiplier need the float32 product of `exact`; others
+    `rounded_once`.
 
     Both forms have the same parameters.
     """
@@ -225,8 +254,12 @@ class MixedForm:
 EpilogueForm: TypeAlias = NarrowForm | GeneralForm | FoldedForm | MixedForm
 
 
-def with_mixed_channels(form: GeneralForm | FoldedForm) -> GeneralForm | FoldedForm | MixedForm:
-    """Return the form, or both forms if some channels need float32 and others do not."""
+def with_mixed_channels(
+    form: GeneralForm | FoldedForm,
+) -> GeneralForm | FoldedForm | MixedForm:
+    """Return the form, or both forms if some channels need float32 and others do
+    not.
+    """
     match form:
         case GeneralForm(params):
             is_float32 = params.rounding is Rounding.FLOAT32
@@ -237,13 +270,21 @@ def with_mixed_channels(form: GeneralForm | FoldedForm) -> GeneralForm | FoldedF
         case FoldedForm(folded):
             if not folded.is_float32 or all(value % 2 for value in folded.multiplier):
                 return form
-            return MixedForm(form, replace(form, folded=replace(folded, is_float32=False)))
+            return MixedForm(
+                form, replace(form, folded=replace(folded, is_float32=False))
+            )
 
 
 def bind_parameters(
-    form: EpilogueForm, b: Kernel, parameters: ChannelParameters, row: ArithExpr | int, place: int
+    form: EpilogueForm,
+    b: Kernel,
+    parameters: ChannelParameters,
+    row: ArithExpr | int,
+    place: int,
 ) -> BoundParameters:
-    """Bind the parameters of the channel in a table row; it is number `place` in its block."""
+    """Bind the parameters of the channel in a table row; it is number `place` in its
+    block.
+    """
     match form:
         case FoldedForm():
             return form.bind(b, parameters, row, place)
@@ -265,7 +306,9 @@ class MixedFinish:
         return self.general(acc)
 
 
-def finish_of(form: EpilogueForm, bound: BoundParameters, is_odd: bool) -> FinishElement:
+def finish_of(
+    form: EpilogueForm, bound: BoundParameters, is_odd: bool
+) -> FinishElement:
     """Return the function from the accumulator of a channel to its element."""
     match form:
         case NarrowForm():

@@ -1,7 +1,7 @@
 """Exact requantization by one multiply-high and one shift (decision 0005).
 
-Both roundings of the definition (base/quant.py) collapse, by floor(floor(a / b) / c) = floor(a / (b
-c)), into a single shift that can be the same for every channel of a layer:
+Both roundings of the definition (base/quant.py) collapse, by floor(floor(a / b) / c) =
+floor(a / (b c)), into a single shift that can be the same for every channel of a layer:
 
     y = (A_c + nk_c * [acc < 0] + mulhi(acc << k_c, m_c)) >> S            (zero point included)
 
@@ -11,17 +11,18 @@ with s_c the right shift of channel c, S = max s_c + 1 or more, and
     twice, s_c <= 0:  k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
     otherwise:        k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
 
-A negative s_c is a left shift before the multiply. The form is exact if, for every reachable acc,
-acc << k_c fits 32 bits and |A_c| < 2^30. If the lower clamp equals the zero point (ReLU), the sign
-term affects only clamped values and is dropped. With one rounding, k_c may be negative if m_c has
-as many low zeros: m_c is shifted right instead, as the 16-bit multipliers of int16 layers allow. If
-the definition multiplies in float32, the form
-is exact except near ties, which are tested for in channels with an odd multiplier
-(ops/float32_requantize.py); the others have a fitted one.
+A negative s_c is a left shift before the multiply. The form is exact if, for every
+reachable acc, acc << k_c fits 32 bits and |A_c| < 2^30. If the lower clamp equals the
+zero point (ReLU), the sign term affects only clamped values and is dropped. With one
+rounding, k_c may be negative if m_c has as many low zeros: m_c is shifted right
+instead, as the 16-bit multipliers of int16 layers allow. If the definition multiplies
+in float32, the form is exact except near ties, which are tested for in channels with an
+odd multiplier (ops/float32_requantize.py); the others have a fitted one.
 
-Only the least accumulator of each int8 output matters, because requantization is monotonic. If k
-and S are given for the whole layer, `fit_requantize` searches m_c and A_c (with nk_c = -2 (A_c -
-(zp << S) - 2^(S-1)) or 0) that separate the accumulators at each of these at most 255 thresholds.
+Only the least accumulator of each int8 output matters, because requantization is
+monotonic. If k and S are given for the whole layer, `fit_requantize` searches m_c and
+A_c (with nk_c = -2 (A_c - (zp << S) - 2^(S-1)) or 0) that separate the accumulators at
+each of these at most 255 thresholds.
 """
 
 from dataclasses import dataclass
@@ -38,13 +39,17 @@ _ADDEND_LIMIT = 1 << 30
 SPARE_BITS = 16
 """Low zeros of the multipliers of layers with 64-bit biases."""
 FITTED_LEFT = 8
-"""The left shift of fitted forms: one byte, so that weights can be baked as high bytes."""
+"""The left shift of fitted forms: one byte, so that weights can be baked as high
+bytes.
+"""
 _FITTED_SHIFTS = (12, 11, 10, 13, 14, 9, 8)
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedRequantize:
-    """Per-channel parameters of the folded form; `shift` is S, `sign` -2 (addend - middle) or 0."""
+    """Per-channel parameters of the folded form; `shift` is S, `sign` -2 (addend -
+    middle) or 0.
+    """
 
     shift: int
     left: tuple[int, ...]
@@ -68,21 +73,31 @@ class FoldedRequantize:
 def fold_requantize(
     params: Requantization, low: Array, high: Array, least_shift: int = 1
 ) -> FoldedRequantize | None:
-    """Return the folded form for sums in [low[c], high[c]], S >= `least_shift`, or None."""
+    """Return the folded form for sums in [low[c], high[c]], S >= `least_shift`, or
+    None.
+    """
     channels = len(low)
     right = np.broadcast_to(-np.array(params.shifts, np.int64), channels)
     multiplier = np.broadcast_to(np.array(params.multipliers, np.int64), channels)
     shift = max(int(right.max()) + 1, least_shift)
     least = max(least_shift, int(right.max()) - 1 - SPARE_BITS)
-    has_spare_bits = params.rounding is Rounding.ONCE and not (multiplier % (1 << SPARE_BITS)).any()
+    has_spare_bits = (
+        params.rounding is Rounding.ONCE and not (multiplier % (1 << SPARE_BITS)).any()
+    )
     if has_spare_bits and least < right.min():
         shift, multiplier = least, multiplier >> (right - 1 - least)
         right = np.full(channels, shift + 1)
     left = shift + 1 - right
-    reach = np.maximum(np.abs(np.asarray(low, object)), np.abs(np.asarray(high, object)))
-    if any(int(value) << int(k) >= 1 << 31 for value, k in zip(reach, left, strict=True)):
+    reach = np.maximum(
+        np.abs(np.asarray(low, object)), np.abs(np.asarray(high, object))
+    )
+    if any(
+        int(value) << int(k) >= 1 << 31 for value, k in zip(reach, left, strict=True)
+    ):
         return None
-    addend = np.full(channels, (params.zero_point << shift) + (1 << (shift - 1)), np.int64)
+    addend = np.full(
+        channels, (params.zero_point << shift) + (1 << (shift - 1)), np.int64
+    )
     sign = np.zeros(channels, np.int64)
     if params.rounding is Rounding.TWICE:
         rounded = right >= 1
@@ -107,8 +122,12 @@ def fold_requantize(
     )
 
 
-def fit_requantize(params: Requantization, low: Array, high: Array) -> FoldedRequantize | None:
-    """Return a fitted form for int8 with left shifts FITTED_LEFT, or None if there is none."""
+def fit_requantize(
+    params: Requantization, low: Array, high: Array
+) -> FoldedRequantize | None:
+    """Return a fitted form for int8 with left shifts FITTED_LEFT, or None if there is
+    none.
+    """
     bounds = tuple(low.tolist()), tuple(high.tolist())
     reach = max(-min(bounds[0]), max(bounds[1]))
     return _fit(params, *bounds) if reach << FITTED_LEFT <= INT32.max else None
@@ -118,7 +137,9 @@ def fit_requantize(params: Requantization, low: Array, high: Array) -> FoldedReq
 def _fit(
     params: Requantization, low: tuple[int, ...], high: tuple[int, ...]
 ) -> FoldedRequantize | None:
-    outputs, points, is_reached = _decisive_points(params, np.array(low), np.array(high) + 1)
+    outputs, points, is_reached = _decisive_points(
+        params, np.array(low), np.array(high) + 1
+    )
     for shift in _FITTED_SHIFTS:
         columns = _fit_multipliers(params, outputs, points, is_reached, shift)
         if columns is not None:
@@ -137,11 +158,19 @@ def _fit(
     return None
 
 
-def _decisive_points(params: Requantization, least: Array, end: Array) -> tuple[Array, ...]:
-    """Return outputs, the least accumulators of each and those before, and which are reached."""
+def _decisive_points(
+    params: Requantization, least: Array, end: Array
+) -> tuple[Array, ...]:
+    """Return outputs, the least accumulators of each and those before, and which are
+    reached.
+    """
     outputs = np.arange(params.clamp_min + 1, params.clamp_max + 1)[:, None]
-    first, after = (np.repeat(bound[None], len(outputs), axis=0) for bound in (least, end))
-    while (first < after).any():  # binary search for the least accumulator of each output
+    first, after = (
+        np.repeat(bound[None], len(outputs), axis=0) for bound in (least, end)
+    )
+    while (
+        first < after
+    ).any():  # binary search for the least accumulator of each output
         middle = (first + after) // 2
         is_enough = params.apply(middle, INT64) >= outputs
         first, after = (
@@ -169,10 +198,13 @@ def _fit_multipliers(
     values = np.zeros((3, channels), np.int64)
     is_done = np.zeros(channels, bool)
     for change in (0, -1, 1):
-        added = np.broadcast_to(np.maximum(np.rint(rounding) + change, 0).astype(int), channels)
+        added = np.broadcast_to(
+            np.maximum(np.rint(rounding) + change, 0).astype(int), channels
+        )
         sign = -2 * added if is_signed else np.zeros(channels, np.int64)
         offset = middle + added + np.where(points < 0, sign, 0)
-        # The high product, point << FITTED_LEFT times the multiplier, is to be at least `need`.
+        # The high product, point << FITTED_LEFT times the multiplier, is to be at least
+        # `need`.
         need = ((np.concatenate([outputs, outputs]) << shift) - offset) << 32
         least, most = _multiplier_range(points << FITTED_LEFT, need, is_reached)
         fits = ~is_done & (least <= most)
@@ -187,16 +219,24 @@ _SCALE_BITS = 4
 
 
 def fit_offset_form(
-    params: Requantization, low: Array, high: Array, bias: Array, shift: int, offset_bits: int
+    params: Requantization,
+    low: Array,
+    high: Array,
+    bias: Array,
+    shift: int,
+    offset_bits: int,
 ) -> Array | None:
-    """Return the record of each channel of a form for sums without bias, if it is exact.
+    """Return the record of each channel of a form for sums without bias, if it is
+    exact.
 
     y = clamp(mulhi((sum << FITTED_LEFT) + offset, multiplier) >> shift, 0, 255) - 128
 
-    A record has OFFSET_FORM_BYTES bytes, the lowest first: the offset, a bit that is set if the
-    multiplier is in units of 16, and the multiplier.
+    A record has OFFSET_FORM_BYTES bytes, the lowest first: the offset, a bit that is
+    set if the multiplier is in units of 16, and the multiplier.
     """
-    has_sign = params.rounding is Rounding.TWICE and params.clamp_min < params.zero_point
+    has_sign = (
+        params.rounding is Rounding.TWICE and params.clamp_min < params.zero_point
+    )
     if has_sign or (params.clamp_min, params.clamp_max) != (INT8.min, INT8.max):
         return None
     bounds = (tuple(each.tolist()) for each in (low, high, bias))
@@ -215,13 +255,17 @@ def _fit_offsets(
     low, high, bias = map(np.array, (lows, highs, biases))
     outputs, points, is_reached = _decisive_points(params, low, high + 1)
     exponents = 1 - FITTED_LEFT + shift + np.array(params.shifts)
-    slopes = np.broadcast_to(np.ldexp(np.maximum(params.multipliers, 1.0), exponents), len(bias))
+    slopes = np.broadcast_to(
+        np.ldexp(np.maximum(params.multipliers, 1.0), exponents), len(bias)
+    )
     limit = INT32.max - (int(np.maximum(bias - low, high - bias).max()) << FITTED_LEFT)
     limit = min(limit, (1 << (offset_bits - 1)) - 1)
     fine = 1 << (8 * OFFSET_FORM_BYTES - 1 - offset_bits)
     bound = (np.concatenate([outputs, outputs]) - INT8.min) << (32 + shift)
     sums, values = (points - bias) << FITTED_LEFT, np.zeros((2, len(bias)), np.int64)
-    left = np.arange(len(bias))  # channels without a form; few outputs also allow steeper slopes
+    left = np.arange(
+        len(bias)
+    )  # channels without a form; few outputs also allow steeper slopes
     changes = [(1.0, change) for change in sorted(range(-32, 33), key=abs)]
     for factor, change in (*changes, *((1.25**k, 0) for k in range(1, 80))):
         own, reached = sums[:, left], is_reached[:, left]
@@ -233,7 +277,9 @@ def _fit_offsets(
         least, most = _multiplier_range(own + offset, bound, reached)
         is_fine = least < fine
         unit = np.where(is_fine, 1, 1 << _SCALE_BITS)
-        coded = np.where(is_fine, (least + np.minimum(most, fine - 1)) // 2, -(-least // unit))
+        coded = np.where(
+            is_fine, (least + np.minimum(most, fine - 1)) // 2, -(-least // unit)
+        )
         fits = (least <= most) & (coded * unit <= most) & (coded < fine)
         values[:, left[fits]] = np.array([offset, 2 * coded + (~is_fine)])[:, fits]
         left = left[~fits]
@@ -253,11 +299,15 @@ def read_offset_form(records: Array, offset_bits: int) -> tuple[Array, Array]:
     )
 
 
-def _multiplier_range(points: Array, need: Array, is_reached: Array) -> tuple[Array, Array]:
+def _multiplier_range(
+    points: Array, need: Array, is_reached: Array
+) -> tuple[Array, Array]:
     """Return each channel's least and greatest multiplier; see `_fit_multipliers`."""
     half = len(points) // 2
     is_above = (np.arange(len(points)) < half)[:, None]
-    bound = np.where(is_above, need, need - 1)  # `points * m >= need` or `points * m <= need - 1`
+    bound = np.where(
+        is_above, need, need - 1
+    )  # `points * m >= need` or `points * m <= need - 1`
     divisor = np.where(points == 0, 1, points)
     is_least = is_reached & (points != 0) & (is_above == (points > 0))
     is_most = is_reached & (points != 0) & (is_above != (points > 0))
@@ -277,7 +327,9 @@ def apply_folded_requantize(
     dtype: DType,
     half: ArithExpr | None = None,
 ) -> ArithExpr:
-    """Emit the folded form; `shifted` is acc << k, `acc` has its sign, `sign` may be -2 `half`."""
+    """Emit the folded form; `shifted` is acc << k, `acc` has its sign, `sign` may be -2
+    `half`.
+    """
     base = addend
     if half is not None:
         base = base - ((half & (acc >> 31)) << 1)

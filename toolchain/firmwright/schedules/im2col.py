@@ -34,11 +34,17 @@ class WindowPacker(ABC):
 
     @abstractmethod
     def points(self, at: ArithExpr) -> None:
-        """Pack one-element windows, that is, the channels of the pixels starting at `at`."""
+        """Pack one-element windows, that is, the channels of the pixels starting at
+        `at`.
+        """
 
     @abstractmethod
-    def move(self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        """Copy elements of the input from `offset` to column `pixel` from element `first`."""
+    def move(
+        self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int
+    ) -> None:
+        """Copy elements of the input from `offset` to column `pixel` from element
+        `first`.
+        """
 
     @abstractmethod
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None: ...
@@ -96,7 +102,9 @@ class WindowPacker(ABC):
             with b.else_():
                 self.zero(start, pixel, channels)
 
-    def copy(self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+    def copy(
+        self, source: Position, first: ArithExpr, pixel: ArithExpr, count: int
+    ) -> None:
         _, rows, cols, channels = self.x.shape
         place = (source[0] * rows + source[1]) * cols + source[2]
         self.move(place * channels, first, pixel, count)
@@ -104,7 +112,9 @@ class WindowPacker(ABC):
 
 @dataclass(frozen=True, slots=True)
 class RowIm2colPacker(WindowPacker):
-    """Packs windows into `columns` [pixel, element], by words if the channels fill them."""
+    """Packs windows into `columns` [pixel, element], by words if the channels fill
+    them.
+    """
 
     zero_point: int = 0
 
@@ -123,7 +133,9 @@ class RowIm2colPacker(WindowPacker):
         with b.for_("c", count) as c:
             b.store(column, [c], self.zero_point)
 
-    def move(self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
+    def move(
+        self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int
+    ) -> None:
         b, place = self.b, pixel * self.columns.shape[1] + first
         lanes = 4 // self.x.dtype.size_bytes
         is_whole = self.x.shape[3] % lanes == 0 and self.columns.shape[1] % lanes == 0

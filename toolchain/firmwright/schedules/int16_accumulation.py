@@ -18,10 +18,10 @@ from firmwright.ops.requantize import Requantization, clamp, per_tensor_quant
 from firmwright.schedules.epilogue import accumulator_bounds, make_epilogue
 from firmwright.schedules.epilogue_forms import FinishElement
 
-# A sum may need 64 bits, but a product of int16 and int8 takes 23, so more than 500 of them fit 32
-# bits without the bias. Kernels accumulate chunks in 32 bits and add chunks and bias in 64. This is
-# exact and takes fewer instructions than 64-bit accumulation throughout (SMLALD, VMLALDAVA), which
-# uses two registers per sum.
+# A sum may need 64 bits, but a product of int16 and int8 takes 23, so more than 500 of
+# them fit 32 bits without the bias. Kernels accumulate chunks in 32 bits and add chunks
+# and bias in 64. This is exact and takes fewer instructions than 64-bit accumulation
+# throughout (SMLALD, VMLALDAVA), which uses two registers per sum.
 
 _INPUT_REACH = -INT16.min
 
@@ -33,8 +33,8 @@ BindChannel = Callable[[Kernel, ArithExpr], FinishElement]
 class Int16Accumulation:
     """The bias and epilogue of a layer's sums; `dtype` is the type of a complete sum.
 
-    `bind_wide_channel(b, channel)` returns a function that converts a complete sum, of `dtype` with
-    bias, to the output.
+    `bind_wide_channel(b, channel)` returns a function that converts a complete sum, of
+    `dtype` with bias, to the output.
     """
 
     dtype: DType
@@ -46,10 +46,16 @@ class Int16Accumulation:
         return self.dtype == INT64
 
     def start(self, b: Kernel, channel: ArithExpr) -> ArithExpr:
-        return ArithExpr(immediate(0, INT32)) if self.is_wide else b.load(self.bias, [channel])
+        return (
+            ArithExpr(immediate(0, INT32))
+            if self.is_wide
+            else b.load(self.bias, [channel])
+        )
 
     def bind_channel(self, b: Kernel, channel: ArithExpr) -> FinishElement:
-        """Return a function that converts a 32-bit sum (begun with `start`) to the output."""
+        """Return a function that converts a 32-bit sum (begun with `start`) to the
+        output.
+        """
         finish = self.bind_wide_channel(b, channel)
         if not self.is_wide:
             return finish
@@ -62,10 +68,16 @@ def plan_int16_accumulation(b: Kernel, op: OpCall, kernel: Array) -> Int16Accumu
 
     Inputs are less their zero point.
     """
-    step = defined_requantization(op) if op.op == "fully_connected" else requantization_of(op)
+    step = (
+        defined_requantization(op)
+        if op.op == "fully_connected"
+        else requantization_of(op)
+    )
     bias, kind = bias_of(op, "int32"), op.input(0).dtype
     zero_point = per_tensor_quant(op.input(0)).zero_point
-    bounds = accumulator_bounds(bias, kernel, kind.min - zero_point, kind.max - zero_point)
+    bounds = accumulator_bounds(
+        bias, kernel, kind.min - zero_point, kind.max - zero_point
+    )
     reach = np.maximum(*np.abs(bounds))
     dtype = INT64 if reach.max() > INT32.max else INT32
     buffer = b.constant("bias", bias, dtype)
@@ -75,38 +87,53 @@ def plan_int16_accumulation(b: Kernel, op: OpCall, kernel: Array) -> Int16Accumu
     bind = _bind_high_word(b, step, reach)
     if bind is None:
         general = requantize_epilogue(b, step, dtype, op.output.dtype)
-        return Int16Accumulation(dtype, buffer, lambda _, c: lambda acc: general(acc, c))
+        return Int16Accumulation(
+            dtype, buffer, lambda _, c: lambda acc: general(acc, c)
+        )
     return Int16Accumulation(dtype, buffer, bind)
 
 
 def _bind_high_word(
     b: Kernel, step: Requantization | ExactScale, reach: Array
 ) -> BindChannel | None:
-    """Return the requantization by the high word of a product, or None if that is not exact.
+    """Return the requantization by the high word of a product, or None if that is not
+    exact.
 
-    acc 2^k is multiplied by m 2^j: a sum of 64 bits by a word or, for a factor of 53 bits, a sum of
-    32 bits by two words. The high word is y 2^s; the channels differ in s if m has too few spare
-    bits. `reach` holds the greatest |acc| of each channel.
+    acc 2^k is multiplied by m 2^j: a sum of 64 bits by a word or, for a factor of 53
+    bits, a sum of 32 bits by two words. The high word is y 2^s; the channels differ in
+    s if m has too few spare bits. `reach` holds the greatest |acc| of each channel.
     """
     if is_exact := isinstance(step, ExactScale):
         mantissas, exponents = np.frexp(np.array(step.factors))
-        multiplier, right = (mantissas * 2.0**53).astype(np.int64), 53 - exponents.astype(np.int64)
+        multiplier, right = (
+            (mantissas * 2.0**53).astype(np.int64),
+            53 - exponents.astype(np.int64),
+        )
         size, most, limit = 64, 10, INT32.max
     else:
         multiplier, right = np.array(step.multipliers) >> 16, 15 - np.array(step.shifts)
         size, most, limit = 32, 17, UINT32.max
     left = max(size + 1 - most - int(right.min()), 0)
     right, reach = right + left, reach.astype(float) * 2**left
-    spare = most if is_exact else np.minimum(62 - np.ceil(np.log2(reach * multiplier + 1)), most)
+    spare = (
+        most
+        if is_exact
+        else np.minimum(62 - np.ceil(np.log2(reach * multiplier + 1)), most)
+    )
     common = max(int(right.max()), size + 1)
     is_common = bool((common - right <= spare).all())
     shift = np.full(right.shape, common) if is_common else np.maximum(right, size + 1)
     factor = multiplier << (shift - right)
     low = (factor & 0xFFFFFFFF ^ 1 << 31) - (1 << 31) if is_exact else 0 * factor
     high = (factor - low) >> (size - 32)
-    # Halves round away from zero: negative ones, which are multiples of 2^-32, lose a low unit.
-    is_half = is_exact & (right - np.log2(np.maximum(multiplier & -multiplier, 1)) <= 32 + left)
-    fits = (shift - right <= spare).all() and high.max() <= limit and not step.zero_point
+    # Halves round away from zero: negative ones, which are multiples of 2^-32, lose a
+    # low unit.
+    is_half = is_exact & (
+        right - np.log2(np.maximum(multiplier & -multiplier, 1)) <= 32 + left
+    )
+    fits = (
+        (shift - right <= spare).all() and high.max() <= limit and not step.zero_point
+    )
     is_beyond = is_exact and reach.max() > INT32.max
     if not fits or is_beyond or is_half.any() != is_half.all():
         return None
@@ -138,8 +165,13 @@ def _bind_high_word(
 
 
 def has_32_bit_products(weights: Array) -> bool:
-    """Whether the sum of the products of each channel (axis 0) fits 32 bits without the bias."""
-    return _fits(np.abs(weights.reshape(len(weights), -1).astype(np.int64)).sum(axis=1)[:, None], 1)
+    """Whether the sum of the products of each channel (axis 0) fits 32 bits without the
+    bias.
+    """
+    return _fits(
+        np.abs(weights.reshape(len(weights), -1).astype(np.int64)).sum(axis=1)[:, None],
+        1,
+    )
 
 
 def longest_dividing_chunk(flat: Array, steps: int) -> int:

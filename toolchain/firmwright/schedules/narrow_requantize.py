@@ -2,8 +2,9 @@
 
     y = clamp((acc * high_factor + (acc * low_factor >> split_bits) + addend) >> shift)
 
-The definition is given by its steps, the least accumulator of each output. They bound the addend of
-a channel from both sides; a multiplier is exact if an addend is left between the bounds.
+The definition is given by its steps, the least accumulator of each output. They bound
+the addend of a channel from both sides; a multiplier is exact if an addend is left
+between the bounds.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,12 @@ _UNBOUNDED = 1 << 60
 
 
 def _meaning(
-    acc: Array, high_factor: Array, low_factor: Array, addend: Array, split_bits: int, shift: int
+    acc: Array,
+    high_factor: Array,
+    low_factor: Array,
+    addend: Array,
+    split_bits: int,
+    shift: int,
 ) -> Array:
     wide = np.asarray(acc, np.int64)
     y = (wide * high_factor + ((wide * low_factor) >> split_bits) + addend) >> shift
@@ -37,7 +43,8 @@ INTRINSICS = (
             *immediates("split_bits", "shift"),
         ),
         _meaning,
-        "return (acc * high_factor + ((acc * low_factor) >> split_bits) + addend) >> shift;",
+        "return (acc * high_factor + ((acc * low_factor) >> split_bits) + addend) >> "
+        "shift;",
         doc="Requantization by products of 32 bits, before the bounds of the output.",
         result=INT32,
         instructions=9,
@@ -76,7 +83,9 @@ class NarrowRequantize:
 def narrow_requantize(
     params: Requantization, low: Array, high: Array, dtype: DType
 ) -> NarrowRequantize | None:
-    """Return the narrow form for accumulators in [low[c], high[c]], or None if it is not exact."""
+    """Return the narrow form for accumulators in [low[c], high[c]], or None if it is
+    not exact.
+    """
     reach = np.maximum(np.maximum(-low, high), 1)
     split_bits = 31 - int(reach.max()).bit_length()
     scale = np.ldexp(np.array(params.multipliers, float), np.array(params.shifts) - 31)
@@ -91,10 +100,14 @@ def narrow_requantize(
     usual = (2 * params.zero_point + 1) << (shift - 1)
     multiplier, addend = np.full(low.shape, -1), np.zeros(low.shape, np.int64)
     for distance in _NEARBY:
-        tried = np.floor(np.ldexp(scale, shift + split_bits)).astype(np.int64) + distance
+        tried = (
+            np.floor(np.ldexp(scale, shift + split_bits)).astype(np.int64) + distance
+        )
         least = -((steps * tried - ends) >> split_bits)
         most = (ends - 1 - (steps - 1) * tried) >> split_bits
-        least = np.where(steps <= high, least, -_UNBOUNDED).max(axis=0, initial=-_UNBOUNDED)
+        least = np.where(steps <= high, least, -_UNBOUNDED).max(
+            axis=0, initial=-_UNBOUNDED
+        )
         most = np.where(steps > low, most, _UNBOUNDED).min(axis=0, initial=_UNBOUNDED)
         is_new = (least <= most) & (multiplier < 0)
         multiplier = np.where(is_new, tried, multiplier)
@@ -104,15 +117,25 @@ def narrow_requantize(
     parts = (multiplier >> split_bits, multiplier & ((1 << split_bits) - 1), addend)
     high_factor, low_factor, addends = (tuple(map(int, part)) for part in parts)
     return NarrowRequantize(
-        high_factor, low_factor, addends, split_bits, shift, params.clamp_min, params.clamp_max
+        high_factor,
+        low_factor,
+        addends,
+        split_bits,
+        shift,
+        params.clamp_min,
+        params.clamp_max,
     )
 
 
 def _find_steps(
     params: Requantization, low: Array, high: Array, dtype: DType, outputs: Array
 ) -> Array:
-    """Return the least accumulator [output, channel] of each output or a greater one."""
-    first, last = (np.broadcast_to(end, (len(outputs), len(low))) for end in (low, high + 1))
+    """Return the least accumulator [output, channel] of each output or a greater
+    one.
+    """
+    first, last = (
+        np.broadcast_to(end, (len(outputs), len(low))) for end in (low, high + 1)
+    )
     while (first < last).any():
         middle = (first + last) >> 1
         reaches = params.apply(np.minimum(middle, high), dtype) >= outputs

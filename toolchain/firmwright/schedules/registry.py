@@ -1,9 +1,10 @@
 """All schedules, and every intrinsic that a lowering may call.
 
-Modules in the packages of this folder define them as `SCHEDULES`, `INTRINSICS` and, for large
-families of micro-kernels, `INTRINSIC_MAKERS`, and so do modules of extensions. Schedules of one
-operator are tried in the order of packages and modules, those of extensions last. The modules of a
-package are imported when a target can use them or a name of theirs is looked for.
+Modules in the packages of this folder define them as `SCHEDULES`, `INTRINSICS` and, for
+large families of micro-kernels, `INTRINSIC_MAKERS`, and so do modules of extensions.
+Schedules of one operator are tried in the order of packages and modules, those of
+extensions last. The modules of a package are imported when a target can use them or a
+name of theirs is looked for.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,8 @@ from firmwright.schedules import (
 class ScheduleFamily:
     """The schedules of a package, or of the extensions if `package` is None.
 
-    Only targets that have one of the `features` can use them; any target if there are none.
+    Only targets that have one of the `features` can use them; any target if there are
+    none.
     """
 
     package: ModuleType | None
@@ -78,7 +80,9 @@ FAMILIES = (
 
 @cache
 def schedules_for(features: frozenset[str]) -> Sequence[Schedule[ScheduleConfig]]:
-    """Return the schedules of the families that suit a target, or several, with these features."""
+    """Return the schedules of the families that suit a target, or several, with these
+    features.
+    """
     families = (family for family in FAMILIES if family.suits(features))
     return tuple(schedule for family in families for schedule in family.schedules())
 
@@ -95,6 +99,11 @@ def _base_intrinsics() -> IntrinsicFamilies:
 SCHEDULES: Sequence[Schedule[ScheduleConfig]] = SequenceOnUse(_all_schedules)
 INTRINSICS: IntrinsicTable = IntrinsicsOnUse(
     _base_intrinsics,
-    *(family.intrinsics for family in sorted(FAMILIES, key=lambda family: len(family.features))),
+    *(
+        family.intrinsics
+        for family in sorted(FAMILIES, key=lambda family: len(family.features))
+    ),
 )
-"""Families for all targets come first, so that a name of theirs is found without the others."""
+"""Families for all targets come first, so that a name of theirs is found without the
+others.
+"""

@@ -1,4 +1,6 @@
-"""Loops over the output rows and pixels of a window, and padded copies of input rows."""
+"""Loops over the output rows and pixels of a window, and padded copies of input
+rows.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,14 +14,16 @@ from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import ScheduleConfig
 
-# Padded layers first copy a band: the input rows needed by one output row, with the zero point in
-# the margins and in rows outside the input, so that every window is inside. The margins are written
-# once.
+# Padded layers first copy a band: the input rows needed by one output row, with the
+# zero point in the margins and in rows outside the input, so that every window is
+# inside. The margins are written once.
 
 
 @dataclass(frozen=True, slots=True)
 class PixelBlock(ScheduleConfig):
-    """The configuration of a schedule that chooses only the output pixels of a block."""
+    """The configuration of a schedule that chooses only the output pixels of a
+    block.
+    """
 
     pixels: int
 
@@ -48,7 +52,9 @@ class RowBand:
     def pitch(self) -> int:
         return sum(self.columns) * self.channels
 
-    def fill(self, b: Kernel, n: ArithExpr, oy: ArithExpr, zero_point: ArithExpr | int) -> None:
+    def fill(
+        self, b: Kernel, n: ArithExpr, oy: ArithExpr, zero_point: ArithExpr | int
+    ) -> None:
         """Copy the rows for output row `oy`; leave the margins unchanged."""
         before, inside, _ = self.columns
         rows, cols = self.window.input_size
@@ -65,8 +71,12 @@ class RowBand:
 
 
 def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
-    """Return how many positions `outputs` outputs read before, inside and after the input."""
-    reach = (outputs - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
+    """Return how many positions `outputs` outputs read before, inside and after the
+    input.
+    """
+    reach = (
+        (outputs - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
+    )
     before = window.padding[2]
     inside = min(reach - before, window.input_size[1])
     return before, inside, reach - before - inside
@@ -95,14 +105,16 @@ def window_rows(
 ) -> Iterator[tuple[tir.Buffer, ArithExpr, int, ArithExpr]]:
     """Loop over output rows of the first input; yield the source of their windows.
 
-    It is a buffer, which is a band if windows are padded, the offset of the row's first window, the
-    distance of window rows, and the number of the output row.
+    It is a buffer, which is a band if windows are padded, the offset of the row's first
+    window, the distance of window rows, and the number of the output row.
     """
     x = b.input(0)
     batch, height, width, _ = b.y.shape
     pitch = window.input_size[1] * x.shape[3]
     is_padded = window.guarded(0) or window.guarded(1)
-    band = allocate_row_band(b, window, x, width, zero_point, moves) if is_padded else None
+    band = (
+        allocate_row_band(b, window, x, width, zero_point, moves) if is_padded else None
+    )
     with b.for_("row", batch * height) as row:
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
         if band is not None:
@@ -114,15 +126,20 @@ def window_rows(
 
 
 def note_moved_block(b: Kernel, pixels: int, block: int) -> None:
-    """Explain in the C why the last block of `block` pixels is limited to whole pixels."""
+    """Explain in the C why the last block of `block` pixels is limited to whole
+    pixels.
+    """
     b.note(
-        f"{pixels} pixels are no multiple of {block}: the last block computes some of them again"
+        f"{pixels} pixels are no multiple of {block}: the last block computes some of "
+        "them again"
     )
 
 
 @contextmanager
 def pixel_blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
-    """Loop over pixel blocks and yield the first pixel; the last block ends at the last pixel."""
+    """Loop over pixel blocks and yield the first pixel; the last block ends at the last
+    pixel.
+    """
     with b.for_("block", divide_up(pixels, block)) as index:
         start = index * block
         if pixels % block:

@@ -1,6 +1,7 @@
 """Constructors of `Schedule` for the instruction sets.
 
-All disable gcc's first scheduling pass, since the kernels order loads for register pressure.
+All disable gcc's first scheduling pass, since the kernels order loads for register
+pressure.
 """
 
 from collections.abc import Callable
@@ -11,11 +12,20 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
 dsp_schedule = partial(Schedule, requires=frozenset({"dsp"}), disable_scheduling=True)
-helium_schedule = partial(Schedule, requires=frozenset({"mve"}), disable_scheduling=True)
-helium_float_schedule = partial(Schedule, requires=frozenset({"mvefp"}), disable_scheduling=True)
-thumb1_schedule = partial(Schedule, requires=frozenset({"thumb1"}), disable_scheduling=True)
+helium_schedule = partial(
+    Schedule, requires=frozenset({"mve"}), disable_scheduling=True
+)
+helium_float_schedule = partial(
+    Schedule, requires=frozenset({"mvefp"}), disable_scheduling=True
+)
+thumb1_schedule = partial(
+    Schedule, requires=frozenset({"thumb1"}), disable_scheduling=True
+)
 
-FLOAT_FAMILIES = ("fpu", "fpu"), *(("soft_float", each) for each in ("mla", "rvm", "thumb1"))
+FLOAT_FAMILIES = (
+    ("fpu", "fpu"),
+    *(("soft_float", each) for each in ("mla", "rvm", "thumb1")),
+)
 """Families of float schedules with the feature that they require."""
 
 

@@ -1,4 +1,6 @@
-"""Channels proven constant at compile time, which kernels store instead of computing them."""
+"""Channels proven constant at compile time, which kernels store instead of computing
+them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +14,8 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate, minimum
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, output_bounds
 
-# `fold-constant-channels` removes constant channels where their readers allow it. Kernels store the
-# values of the others directly; their weights take no flash.
+# `fold-constant-channels` removes constant channels where their readers allow it.
+# Kernels store the values of the others directly; their weights take no flash.
 
 _WORD = 4
 _UNROLL = 4
@@ -23,14 +25,18 @@ _MANY = 4
 
 @dataclass(frozen=True, slots=True)
 class ConstantChannels:
-    """The outputs of constant channels; `rows` holds those of a pixel if they differ."""
+    """The outputs of constant channels; `rows` holds those of a pixel if they
+    differ.
+    """
 
     values: Mapping[int, int]
     channels: int
     rows: tir.Buffer | None
 
     def emit_stores(self, b: Kernel, at: ArithExpr | int, pixels: int) -> None:
-        """Store the constants in `pixels` pixels, the first at `at`; other channels come later."""
+        """Store the constants in `pixels` pixels, the first at `at`; other channels
+        come later.
+        """
         if not self.values:
             return
         start = at * self.channels
@@ -39,11 +45,26 @@ class ConstantChannels:
             self._bytes(b, y)
             return
         words = self.channels // _WORD
-        y = b.view("all", b.y, start, (pixels, words), dtype=UINT32, access="w", alignment=_WORD)
+        y = b.view(
+            "all",
+            b.y,
+            start,
+            (pixels, words),
+            dtype=UINT32,
+            access="w",
+            alignment=_WORD,
+        )
         same = next(iter(self.values.values())) & 0xFF
-        with b.for_("pixel", pixels) as pixel, b.unrolled("i", words, _UNROLL, 2) as at_word:
+        with (
+            b.for_("pixel", pixels) as pixel,
+            b.unrolled("i", words, _UNROLL, 2) as at_word,
+        ):
             value = ArithExpr(immediate(same * 0x01010101, UINT32))
-            b.store(y, [pixel, at_word], b.load(self.rows, [at_word]) if self.rows else value)
+            b.store(
+                y,
+                [pixel, at_word],
+                b.load(self.rows, [at_word]) if self.rows else value,
+            )
 
     def _bytes(self, b: Kernel, y: tir.Buffer) -> None:
         for channel, value in self.values.items():
@@ -52,7 +73,12 @@ class ConstantChannels:
 
 
 def find_constant_channels(
-    b: Kernel, params: Requantization, low: Array, high: Array, *, only_if_many: bool = False
+    b: Kernel,
+    params: Requantization,
+    low: Array,
+    high: Array,
+    *,
+    only_if_many: bool = False,
 ) -> ConstantChannels:
     """Find the constant channels of a layer with accumulators in [low[c], high[c]].
 
@@ -73,14 +99,18 @@ def find_constant_channels(
 
 @dataclass(frozen=True, slots=True)
 class ChannelOrder:
-    """The channel of each row of a kernel's tables; `table` is None for the identity."""
+    """The channel of each row of a kernel's tables; `table` is None for the
+    identity.
+    """
 
     rows: tuple[int, ...]
     channels: int
     table: tir.Buffer | None
 
     def channel(self, b: Kernel, row: ArithExpr) -> ArithExpr:
-        """Return the channel of `row`, clamped so that range analysis knows its bound."""
+        """Return the channel of `row`, clamped so that range analysis knows its
+        bound.
+        """
         if self.table is None:
             return row
         channel = b.load(self.table, [row]).cast(INDEX)
@@ -90,10 +120,16 @@ class ChannelOrder:
         return channel & last if self.channels & last == 0 else minimum(channel, last)
 
 
-def order_computed_channels(b: Kernel, constants: ConstantChannels, block: int = 1) -> ChannelOrder:
-    """Order the computed channels (at least one), repeating the last one to fill its block."""
+def order_computed_channels(
+    b: Kernel, constants: ConstantChannels, block: int = 1
+) -> ChannelOrder:
+    """Order the computed channels (at least one), repeating the last one to fill its
+    block.
+    """
     channels = constants.channels
-    rows = [channel for channel in range(channels) if channel not in constants.values] or [0]
+    rows = [
+        channel for channel in range(channels) if channel not in constants.values
+    ] or [0]
     rows += rows[-1:] * (-len(rows) % block)
     table = None
     if rows != list(range(channels)):
@@ -107,11 +143,14 @@ def _note_order(b: Kernel, *, computed: int, rows: int, channels: int) -> None:
     """Explain in the C what the table `order` of `rows` rows is for."""
     constant, padding = channels - computed, rows - computed
     if constant:
-        b.note(f"order: the channel of each row; {constant} channels are constant and have no row")
+        b.note(
+            f"order: the channel of each row; {constant} channels are constant and have"
+            " no row"
+        )
     if padding:
         b.note(
-            f"order: the channel of each row; {padding} more rows fill the last block and store "
-            "the last channel again"
+            f"order: the channel of each row; {padding} more rows fill the last block "
+            "and store the last channel again"
         )
 
 
@@ -123,11 +162,18 @@ def select_channels(params: Requantization, channels: Sequence[int]) -> Requanti
         multipliers=tuple(params.multipliers[channel] for channel in channels),
         shifts=tuple(params.shifts[channel] for channel in channels),
     )
-    if params.rounding is not Rounding.FLOAT32 or any(m % 2 for m in chosen.multipliers):
+    if params.rounding is not Rounding.FLOAT32 or any(
+        m % 2 for m in chosen.multipliers
+    ):
         return chosen
     return replace(chosen, rounding=Rounding.ONCE)
 
 
-def constant_channel_values(params: Requantization, low: Array, high: Array) -> dict[int, int]:
+def constant_channel_values(
+    params: Requantization, low: Array, high: Array
+) -> dict[int, int]:
     least, most = output_bounds(params, low, high)
-    return {channel: int(least[channel]) for channel in np.flatnonzero(least == most).tolist()}
+    return {
+        channel: int(least[channel])
+        for channel in np.flatnonzero(least == most).tolist()
+    }

@@ -1,6 +1,7 @@
 """Partition of outputs by the window taps that fall inside the input.
 
-Kernels emit one loop per run of outputs with equal valid taps and need no bounds checks.
+Kernels emit one loop per run of outputs with equal valid taps and need no bounds
+checks.
 """
 
 import math
@@ -19,7 +20,9 @@ class ValidTapRun:
     taps: range
 
 
-def split_by_valid_taps(window: ConvWindow, axis: int, outputs: int) -> list[ValidTapRun]:
+def split_by_valid_taps(
+    window: ConvWindow, axis: int, outputs: int
+) -> list[ValidTapRun]:
     """Split `outputs` positions along an axis into runs of equal valid taps."""
 
     def valid(output: int) -> range:
@@ -45,8 +48,12 @@ def group_outputs(outputs: range, valid: Callable[[int], range]) -> list[ValidTa
     return runs
 
 
-def split_by_valid_rows_and_columns(op: OpCall) -> list[tuple[ValidTapRun, ValidTapRun]]:
-    """Return (rows, columns) runs of a depthwise layer; none if an output has no valid tap."""
+def split_by_valid_rows_and_columns(
+    op: OpCall,
+) -> list[tuple[ValidTapRun, ValidTapRun]]:
+    """Return (rows, columns) runs of a depthwise layer; none if an output has no valid
+    tap.
+    """
     window = window_of(op, op.input(1).shape[1:3])
     rows, columns = (
         split_by_valid_taps(window, axis, op.output.shape[1 + axis]) for axis in (0, 1)
@@ -58,7 +65,9 @@ def split_by_valid_rows_and_columns(op: OpCall) -> list[tuple[ValidTapRun, Valid
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """An axis of a window without dilation: sizes, padding `before`, and steps in elements."""
+    """An axis of a window without dilation: sizes, padding `before`, and steps in
+    elements.
+    """
 
     taps: int
     stride: int
@@ -77,7 +86,11 @@ class WindowAxis:
 
 
 def window_axes(op: OpCall) -> tuple[WindowAxis, WindowAxis]:
-    window, x, y = window_of(op, op.input(1).shape[1:3]), op.input(0).shape, op.output.shape
+    window, x, y = (
+        window_of(op, op.input(1).shape[1:3]),
+        op.input(0).shape,
+        op.output.shape,
+    )
     vertical, horizontal = (
         WindowAxis(
             window.size[axis],

@@ -4,9 +4,9 @@
     sources = env.FirmwrightModel("out/kws", "kws.tflite", board="mps2-an386")
     firmware = env.FirmwrightFirmware("out/kws", sources)
 
-FirmwrightModel returns nodes: the model's C file, its headers, the glue and metadata.json;
-FirmwrightFirmware the ELF. Generated files depend on the model, the options, this package, the
-runtime and the boards.
+FirmwrightModel returns nodes: the model's C file, its headers, the glue and
+metadata.json; FirmwrightFirmware the ELF. Generated files depend on the model, the
+options, this package, the runtime and the boards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from SCons.Node import NodeList
 
 _SOURCE_ROOT = str(Path(__file__).resolve().parents[2])
-if _SOURCE_ROOT not in sys.path:  # SCons loads this file by its path, without the package
+if (
+    _SOURCE_ROOT not in sys.path
+):  # SCons loads this file by its path, without the package
     sys.path.insert(0, _SOURCE_ROOT)
 
 from firmwright import pipeline  # noqa: E402 - needs the path above
@@ -43,7 +45,9 @@ def exists(env: Environment) -> bool:
     return True
 
 
-def _firmwright_model(env: Environment, directory: str, model: str, **options: object) -> NodeList:
+def _firmwright_model(
+    env: Environment, directory: str, model: str, **options: object
+) -> NodeList:
     name = options.setdefault("name", to_c_identifier(Path(str(model)).stem))
     files = (f"model/{name}.c", f"model/{name}.h", "firmware/fwr_app.c", MARKER)
     nodes = env.Command(
@@ -53,7 +57,9 @@ def _firmwright_model(env: Environment, directory: str, model: str, **options: o
         FIRMWRIGHT_DIRECTORY=env.Dir(directory),
         FIRMWRIGHT_OPTIONS=options,
     )
-    env.Precious(nodes)  # without metadata.json the folder would not be recognized as a project
+    env.Precious(
+        nodes
+    )  # without metadata.json the folder would not be recognized as a project
     env.Depends(nodes, [env.File(str(file)) for file in _generator_files()])
     return nodes
 
@@ -74,7 +80,11 @@ def _firmwright_firmware(
 
 def _generator_files() -> list[Path]:
     package = Path(pipeline.__file__).parents[1]
-    texts = [*package.rglob("*.c.in"), *package.rglob("*.txt"), *package.glob("*/templates/*")]
+    texts = [
+        *package.rglob("*.c.in"),
+        *package.rglob("*.txt"),
+        *package.glob("*/templates/*"),
+    ]
     files = [*package.rglob("*.py"), *texts]
     files += [*runtime_dir().rglob("*.[ch]"), *boards_dir().rglob("*.toml")]
     return sorted(file for file in files if file.is_file())

@@ -1,7 +1,8 @@
 """Interface of a BYOC backend: the class that an accelerator vendor implements.
 
-A subclass of `Backend` defines a table of patterns, and hooks that generate kernels for matched
-regions. It has no effect until a target of its kind is selected. Methods are pure functions.
+A subclass of `Backend` defines a table of patterns, and hooks that generate kernels for
+matched regions. It has no effect until a target of its kind is selected. Methods are
+pure functions.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class PatternEntry:
 class Backend:
     """Base class of backends; subclasses override attributes and methods as needed.
 
-    Either `lower`, which emits loops and calls of `intrinsics`, or `generate`, which writes C files
-    and calls of their functions, generates the kernel of a region that matched `patterns`.
+    Either `lower`, which emits loops and calls of `intrinsics`, or `generate`, which
+    writes C files and calls of their functions, generates the kernel of a region that
+    matched `patterns`.
     """
 
     name: str = ""
@@ -51,29 +53,43 @@ class Backend:
     pools: tuple[str, ...] = ()
     """Pools that the board must provide."""
     device: str = ""
-    """Device that executes calls asynchronously, such as `npu0`; "" is the core itself."""
+    """Device that executes calls asynchronously, such as `npu0`; "" is the core
+    itself.
+    """
     wait: str = ""
-    """C function that waits for the calls that kernels started, `int32_t wait(void)`; "" if they
-    are complete when the kernels return.
+    """C function that waits for the calls that kernels started, `int32_t wait(void)`;
+    "" if they are complete when the kernels return.
     """
     visible_pools: tuple[str, ...] = ()
-    """Pools accessible to the backend's kernels: tensors are placed there, and constants are copied
-    there once. () means all pools and program memory.
+    """Pools accessible to the backend's kernels: tensors are placed there, and
+    constants are copied there once. () means all pools and program memory.
     """
     bus_master: bool = False
-    """Whether it reads program memory, but not memory that is tightly coupled to the core."""
+    """Whether it reads program memory, but not memory that is tightly coupled to the
+    core.
+    """
     tiles: int = 1
-    """Maximum row tiles of a call; in a private pool, their transfers overlap computation."""
+    """Maximum row tiles of a call; in a private pool, their transfers overlap
+    computation.
+    """
     estimated_by: str = ""
     """Source of `cost`, for profiles."""
     emulated_by: str = ""
-    """C function that computes the calls on boards without the device; counts exclude it."""
+    """C function that computes the calls on boards without the device; counts exclude
+    it.
+    """
     intrinsics: tuple[Intrinsic, ...] = ()
     check: str = ""
-    """C function called before a run, `int32_t check(uint32_t data_version)`; "" for none."""
+    """C function called before a run, `int32_t check(uint32_t data_version)`; "" for
+    none.
+    """
     data_version: int = 1
-    """Version of constants in the backend's format; the device supports it if `check` returns 0."""
-    passes: target_kind.PassSelection = target_kind.PassSelection(only=SELECTABLE_TIR_PASSES)
+    """Version of constants in the backend's format; the device supports it if `check`
+    returns 0.
+    """
+    passes: target_kind.PassSelection = target_kind.PassSelection(
+        only=SELECTABLE_TIR_PASSES
+    )
     """By default, regions stay as matched by the patterns."""
 
     def patterns(self) -> Sequence[PatternEntry]:
@@ -81,7 +97,9 @@ class Backend:
         return ()
 
     def phases(self) -> Mapping[Phase, Sequence[Pass]]:
-        """Return passes for named points of the pipeline (see targets/target_kind.py)."""
+        """Return passes for named points of the pipeline (see
+        targets/target_kind.py).
+        """
         return {}
 
     def features(self, target: Target) -> frozenset[str]:
@@ -93,7 +111,9 @@ class Backend:
         raise NotImplementedError
 
     def generate(self, kernel: BackendKernel) -> None:
-        """Write the C files of a region (`kernel.file`) and the kernel that calls them."""
+        """Write the C files of a region (`kernel.file`) and the kernel that calls
+        them.
+        """
         raise NotImplementedError
 
     def tir_to_runtime(self) -> Sequence[Pass]:
@@ -109,25 +129,34 @@ class Backend:
         return ()
 
     def cost(self, match: Match) -> int | None:
-        """Return the modeled cycles of one run of the match, or None if it must be measured.
+        """Return the modeled cycles of one run of the match, or None if it must be
+        measured.
 
         One cycle counts as one instruction in an emulator.
         """
         return None
 
-    def rejections(self, function: Function, module: IRModule, target: Target) -> Mapping[str, str]:
-        """Return why calls of `function` stay on the core, by the names of their first outputs."""
+    def rejections(
+        self, function: Function, module: IRModule, target: Target
+    ) -> Mapping[str, str]:
+        """Return why calls of `function` stay on the core, by the names of their first
+        outputs.
+        """
         return {}
 
     def transfer(self, size_bytes: int) -> int | None:
-        """Return the cycles of a transfer to or from the backend; None means the board's DMA."""
+        """Return the cycles of a transfer to or from the backend; None means the
+        board's DMA.
+        """
         return None
 
     def library(self, target: Target) -> str:
-        """Return the library's version; measurements are valid only for that version."""
+        """Return the library's version; measurements are valid only for that
+        version.
+        """
         return ""
 
-    # ---- derived values ------------------------------------------------------------------------
+    # ---- derived values --------------------------------------------------------------
 
     @cached_property
     def kind(self) -> target_kind.TargetKind:
@@ -138,7 +167,9 @@ class Backend:
             self.features,
             is_core=False,
             hooks=target_kind.Hooks(
-                self._hook("generate"), self._hook("lower"), tuple(self.tir_to_runtime()) or None
+                self._hook("generate"),
+                self._hook("lower"),
+                tuple(self.tir_to_runtime()) or None,
             ),
             passes=self.passes,
             phases={name: tuple(passes) for name, passes in self.phases().items()},
@@ -170,17 +201,22 @@ def check_backend(backend: Backend, operators: frozenset[str]) -> None:
     """Check a backend independently of any model.
 
     Raises:
-        UsageError: the name is invalid, hooks are missing, or the pattern table is inconsistent.
+        UsageError: the name is invalid, hooks are missing, or the pattern table is
+        inconsistent.
     """
     where = f"backend {backend.name or type(backend).__name__}"
     if not backend.name.replace("-", "_").isidentifier():
         raise UsageError(
-            f"its name {backend.name!r} is not an identifier.", where=where, hint="name = 'npu1'."
+            f"its name {backend.name!r} is not an identifier.",
+            where=where,
+            hint="name = 'npu1'.",
         )
     hooks = backend.kind.hooks
     if hooks.relay_to_runtime is None and hooks.relay_to_tir is None:
         raise UsageError(
-            "it has neither `lower` nor `generate`.", where=where, hint="define one of them."
+            "it has neither `lower` nor `generate`.",
+            where=where,
+            hint="define one of them.",
         )
     _check_table(backend, operators, where)
 
@@ -193,7 +229,9 @@ def _check_table(backend: Backend, operators: frozenset[str], where: str) -> Non
         covered = {part.op for part in call_patterns(entry.pattern)}
         if not covered:
             raise UsageError(
-                f"the pattern {entry.name} covers no operator.", where=where, hint="op(...)."
+                f"the pattern {entry.name} covers no operator.",
+                where=where,
+                hint="op(...).",
             )
         for name in sorted(covered - operators):
             what = f"the pattern {entry.name} names the unknown operator {name!r}."

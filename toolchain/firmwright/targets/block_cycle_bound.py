@@ -11,9 +11,9 @@ from firmwright.targets.machine_code import Block, MachineCode, store
 class CycleBound:
     """The `total` cycles of blocks and of their accesses; 0 without `timing`.
 
-    Blocks cost as if a branch had arrived, which empties the fetch buffer, with the longest stall
-    by an instruction before it. Each line of flash is read again; `flash` has the start and size of
-    the flash, the cycles of a read, and its bytes.
+    Blocks cost as if a branch had arrived, which empties the fetch buffer, with the
+    longest stall by an instruction before it. Each line of flash is read again; `flash`
+    has the start and size of the flash, the cycles of a read, and its bytes.
     """
 
     code: MachineCode
@@ -28,10 +28,17 @@ class CycleBound:
         first = block.addresses[0]
         if first not in self._costs:
             timing, (_, _, _, line) = self.timing, self.flash
-            path = [(address, self.code.instructions[address]) for address in block.addresses]
-            stall = max(timing.load_tail, timing.address_stall, *timing.result_stall.values(), 0)
+            path = [
+                (address, self.code.instructions[address])
+                for address in block.addresses
+            ]
+            stall = max(
+                timing.load_tail, timing.address_stall, *timing.result_stall.values(), 0
+            )
             reads = (block.end - 1) // line - first // line + 1
-            self._costs[first] = path_cycles(timing, path) + stall + reads * self._waits(first)
+            self._costs[first] = (
+                path_cycles(timing, path) + stall + reads * self._waits(first)
+            )
         self.total += self._costs[first]
 
     def load(

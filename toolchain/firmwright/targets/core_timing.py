@@ -11,21 +11,23 @@ from importlib import resources
 class CoreTiming:
     """The timing of a core with memory without wait states; `source` states the origin.
 
-    An instruction takes `cycles` of its kind, by default `other`, and `per_register` for each word
-    of a multiple load or store. The next instruction waits `load_tail` cycles after a load unless
-    it is an independent load or store, `address_stall` after an instruction that computes its
-    address, and `result_stall` after one of that kind whose result it uses. A taken branch adds
-    `refill` cycles. Instructions are fetched ahead into `fetch_words` words; 0 means that fetches
-    never stall. An unaligned access takes `unaligned` cycles more. `silicon` is the range of the
-    ratios of published cycles to modeled ones (benchmarks/silicon.csv); zeros without figures.
+    An instruction takes `cycles` of its kind, by default `other`, and `per_register`
+    for each word of a multiple load or store. The next instruction waits `load_tail`
+    cycles after a load unless it is an independent load or store, `address_stall` after
+    an instruction that computes its address, and `result_stall` after one of that kind
+    whose result it uses. A taken branch adds `refill` cycles. Instructions are fetched
+    ahead into `fetch_words` words; 0 means that fetches never stall. An unaligned
+    access takes `unaligned` cycles more. `silicon` is the range of the ratios of
+    published cycles to modeled ones (benchmarks/silicon.csv); zeros without figures.
 
-    With `latency`, results are available that many cycles after issue (by default 1), loaded ones
-    `after_load` cycles later for some users; `early` operands and addresses are needed before and
-    `late` ones after the issue. A latency of 0 needs the first slot and early operands. One of
-    `second` issues with the instruction before unless that has an entry in `cycles`, if both have
-    at most `pair_bytes`. Each of the `units` executes one instruction at a time, for its `busy`
-    cycles. A branch that goes the rarer way is `mispredicted` and takes that many cycles more.
-    Tables are by variant or kind of instruction.
+    With `latency`, results are available that many cycles after issue (by default 1),
+    loaded ones `after_load` cycles later for some users; `early` operands and addresses
+    are needed before and `late` ones after the issue. A latency of 0 needs the first
+    slot and early operands. One of `second` issues with the instruction before unless
+    that has an entry in `cycles`, if both have at most `pair_bytes`. Each of the
+    `units` executes one instruction at a time, for its `busy` cycles. A branch that
+    goes the rarer way is `mispredicted` and takes that many cycles more. Tables are by
+    variant or kind of instruction.
     """
 
     source: str

@@ -1,10 +1,15 @@
 """Kinds of cores and the features of their instruction sets.
 
-`dsp`: SIMD instructions of Armv7E-M and Armv8-M with the DSP extension. `mve`: Helium; `mvefp`: its
-float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no longer than VMUL and VADD,
-which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M without DSP extension. `thumb1`:
-Armv6-M, without a 32-bit high multiply and with few registers. `rvm`: integer multiply of RISC-V;
-`rvv`: its integer vectors (Zve32x). `offsets`: loads with wide offsets, which unrolled loops use.
+`dsp`: SIMD instructions of Armv7E-M and Armv8-M with the DSP extension. `mve`: Helium;
+    `mvefp`: its
+float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no longer than
+    VMUL and VADD,
+which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M without DSP extension.
+    `thumb1`:
+Armv6-M, without a 32-bit high multiply and with few registers. `rvm`: integer multiply
+    of RISC-V;
+`rvv`: its integer vectors (Zve32x). `offsets`: loads with wide offsets, which unrolled
+    loops use.
 Source: the architecture reference manuals.
 """
 
@@ -22,7 +27,9 @@ _CORTEX_M: Mapping[str, frozenset[str]] = {
     "cortex-m7": frozenset({*_DSP, "vmla"}),
     "cortex-m23": frozenset({"thumb1"}),
     "cortex-m33": frozenset({*_DSP, "vmla"}),
-    "cortex-m33+nodsp": frozenset({"thumb2", "offsets", "mulh", "mla"}),  # no FPU either
+    "cortex-m33+nodsp": frozenset(
+        {"thumb2", "offsets", "mulh", "mla"}
+    ),  # no FPU either
     "cortex-m55": frozenset(_HELIUM),
     "cortex-m85": frozenset(_HELIUM),
 }
@@ -46,8 +53,12 @@ CORE_KINDS: Mapping[str, TargetKind] = {
             "riscv32",
             "32-bit RISC-V with multiply (RV32IM and up)",
             {
-                "march": TargetAttribute("rv32imac", "the instruction set", tuple(_RV32)),
-                "mcpu": TargetAttribute("", "the core, if its timing is known", ("sifive-e31",)),
+                "march": TargetAttribute(
+                    "rv32imac", "the instruction set", tuple(_RV32)
+                ),
+                "mcpu": TargetAttribute(
+                    "", "the core, if its timing is known", ("sifive-e31",)
+                ),
             },
             lambda target: _RV32[str(target.attr("march", "rv32imac"))],
         ),

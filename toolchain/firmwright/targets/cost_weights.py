@@ -1,4 +1,6 @@
-"""Cost model weights, which cost_weights.txt contains: instructions, cycles and code bytes."""
+"""Cost model weights, which cost_weights.txt contains: instructions, cycles and code
+bytes.
+"""
 
 from dataclasses import replace
 
@@ -14,11 +16,15 @@ _CALL_BYTES = 8.0
 _FPU_CODE_BYTES = 4.0
 _RISCV_REGISTERS = 20
 _THUMB1_REGISTERS = 5
-"""Registers available besides operands; only eight of the sixteen do arithmetic or addressing."""
+"""Registers available besides operands; only eight of the sixteen do arithmetic or
+addressing.
+"""
 
 
 def cost_weights_for(target: Target | None) -> CostWeights:
-    """Return the weights for a target, or generic ones if its family was not measured."""
+    """Return the weights for a target, or generic ones if its family was not
+    measured.
+    """
     if target is None or target.kind not in ("cortex-m", "riscv32"):
         return GENERIC_WEIGHTS
     mcpu = str(target.attr("mcpu"))
@@ -28,13 +34,19 @@ def cost_weights_for(target: Target | None) -> CostWeights:
     if "dsp" in has:
         family, name = ("helium", "Helium") if "mve" in has else ("dsp", "DSP")
         weights = _weights(f"cortex-m with {name}", family, mcpu)
-        return _with_fpu(weights, "vmla" if "vmla" in has else mcpu) if "fpu" in has else weights
+        return (
+            _with_fpu(weights, "vmla" if "vmla" in has else mcpu)
+            if "fpu" in has
+            else weights
+        )
     if "thumb1" in has:
         return _weights("Armv6-M", "armv6m", mcpu, _THUMB1_REGISTERS)
     return _weights("cortex-m without DSP", "thumb2", mcpu)
 
 
-def _weights(name: str, family: str, mcpu: str, registers: int = REGISTERS) -> CostWeights:
+def _weights(
+    name: str, family: str, mcpu: str, registers: int = REGISTERS
+) -> CostWeights:
     soft = _SOFT_FLOAT.get(family, {})
     timed = _SAME_CYCLES.get(mcpu, mcpu)
     cycles = {**_WORK[timed], **_SOFT_FLOAT.get(timed, soft)} if timed in _WORK else {}

@@ -1,7 +1,8 @@
-"""Modeled cycles of executed instructions: straight-line sequences through a core's pipeline.
+"""Modeled cycles of executed instructions: straight-line sequences through a core's
+pipeline.
 
-A sequence begins where a branch arrives, and is priced once from there on with the number of
-executions that continue through it.
+A sequence begins where a branch arrives, and is priced once from there on with the
+number of executions that continue through it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +67,10 @@ def _run_cycles(timing: CoreTiming, run: Sequence[Executed]) -> float:
 
 
 def _path_cycles(
-    timing: CoreTiming, path: Sequence[Executed], arrivals: float, loop: Sequence[Executed]
+    timing: CoreTiming,
+    path: Sequence[Executed],
+    arrivals: float,
+    loop: Sequence[Executed],
 ) -> float:
     """Return the cycles of `arrivals` executions that follow `path` until they branch.
 
@@ -90,7 +94,9 @@ def _path_cycles(
 
 @dataclass(slots=True)
 class _Pipeline:
-    """A core that issues in order and has just branched to `target`; `now` counts cycles."""
+    """A core that issues in order and has just branched to `target`; `now` counts
+    cycles.
+    """
 
     timing: CoreTiming
     target: int
@@ -120,7 +126,9 @@ class _Pipeline:
         self._before = instruction
 
     def _fetch(self, address: int, size_bytes: int) -> float:
-        """Return the cycle at which the instruction can execute, two after its last fetch."""
+        """Return the cycle at which the instruction can execute, two after its last
+        fetch.
+        """
         last = (address + size_bytes - 1) // _WORD_BYTES
         while self._word <= last:
             oldest = self._word - self.timing.fetch_words
@@ -132,13 +140,17 @@ class _Pipeline:
 
     def _release(self, address: int, size_bytes: int, start: float) -> None:
         """Free the words that are consumed when the instruction leaves the decoder."""
-        for word in range(address // _WORD_BYTES, (address + size_bytes) // _WORD_BYTES):
+        for word in range(
+            address // _WORD_BYTES, (address + size_bytes) // _WORD_BYTES
+        ):
             self._released[word] = start - 1
 
     def _stall(self, before: Instruction, now: Instruction) -> float:
         timing = self.timing
         if before.kind == "load" and timing.load_tail:
-            independent = now.kind in _SINGLE_ACCESSES and not now.address & before.writes
+            independent = (
+                now.kind in _SINGLE_ACCESSES and not now.address & before.writes
+            )
             return 0.0 if independent else timing.load_tail
         if now.address & before.writes and before.kind in ("alu", "multiply"):
             return timing.address_stall

@@ -1,6 +1,8 @@
-"""Instructions from objdump's disassembly: size, kind, and the registers that timing depends on.
+"""Instructions from objdump's disassembly: size, kind, and the registers that timing
+depends on.
 
-Thumb (Armv6-M to Armv8.1-M with Helium) and RV32IMAC, in the syntax of GNU and LLVM objdump.
+Thumb (Armv6-M to Armv8.1-M with Helium) and RV32IMAC, in the syntax of GNU and LLVM
+objdump.
 """
 
 import re
@@ -40,10 +42,11 @@ _NONE: Final[Registers] = frozenset()
 class Instruction:
     """One instruction; `words` is the number of words of a multiple load or store.
 
-    `address` holds the registers that form a memory address, `base` those of them that it updates.
-    Pipelines read `early` registers (shifted operands) before the others, and `late` ones
-    (accumulators, stored values) after them. `variant` refines the kind for timing; `target` is the
-    address to which a branch jumps, 0 if unknown. `text` is the instruction without comment.
+    `address` holds the registers that form a memory address, `base` those of them that
+    it updates. Pipelines read `early` registers (shifted operands) before the others,
+    and `late` ones (accumulators, stored values) after them. `variant` refines the kind
+    for timing; `target` is the address to which a branch jumps, 0 if unknown. `text` is
+    the instruction without comment.
     """
 
     size_bytes: int
@@ -60,7 +63,9 @@ class Instruction:
     text: str = ""
 
 
-_LINE: Final = re.compile(r"^\s*([0-9a-f]+):\s+((?:[0-9a-f]{2,8} ?)+)\s*\t(\S+)(?:\s+(.*))?$")
+_LINE: Final = re.compile(
+    r"^\s*([0-9a-f]+):\s+((?:[0-9a-f]{2,8} ?)+)\s*\t(\S+)(?:\s+(.*))?$"
+)
 _CONDITION: Final = r"(?:eq|ne|cs|hs|cc|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?"
 _Kinds: TypeAlias = tuple[tuple[InstructionKind, re.Pattern[str]], ...]
 _TABLES: Final = read_sections(__file__, ".txt")
@@ -69,13 +74,16 @@ _TABLES: Final = read_sections(__file__, ".txt")
 def _kinds(table: str, condition: str = "") -> _Kinds:
     rows = (row.split(maxsplit=1) for row in _TABLES[table].splitlines())
     return tuple(
-        (cast(InstructionKind, kind), re.compile(f"(?:{row}){condition}")) for kind, row in rows
+        (cast(InstructionKind, kind), re.compile(f"(?:{row}){condition}"))
+        for kind, row in rows
     )
 
 
 _ARM: Final = _kinds("arm", _CONDITION)
 _RISCV: Final = _kinds("riscv")
-_VARIANTS: Final = tuple(row.split(maxsplit=2) for row in _TABLES["variants"].splitlines())
+_VARIANTS: Final = tuple(
+    row.split(maxsplit=2) for row in _TABLES["variants"].splitlines()
+)
 _LATE: Final = {
     "store": slice(None),
     "vector_store": slice(None),
@@ -85,14 +93,18 @@ _LATE: Final = {
 }
 _EARLY: Final = re.compile(r"[us]bfx|rev|rbit|[us]xta|pkh|bfi")
 _TARGET: Final = re.compile(r"(?:^|[ ,])(?:0x)?([0-9a-f]+)$")
-_REGISTER: Final = re.compile(r"\b(?:[rsdq]\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
+_REGISTER: Final = re.compile(
+    r"\b(?:[rsdq]\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b"
+)
 _SPAN: Final = re.compile(r"\b([rsdq])(\d+)-[rsdq](\d+)")
 _MEMORY: Final = re.compile(r"\[([^]]*)\]|\(([a-z0-9]+)\)|^(\w+)!?, \{")
 _NO_RESULT: Final = re.compile(r"cmp|cmn|tst|teq|vcmp|vmsr|nop|dmb|dsb|isb|b|cb|j|ret")
 _ACCUMULATES: Final = re.compile(
     r"v(?:fn?m|n?ml)[as]|vml[as](?:da)?va|umaal|[us]ml[as]l|movt|bf[ic]"
 )
-_ONE_SOURCE: Final = re.compile(r"mov|mvn|[us]xt[bh]|rev|clz|rbit|negs?|vmov|vneg|vabs|vcvt|vdup")
+_ONE_SOURCE: Final = re.compile(
+    r"mov|mvn|[us]xt[bh]|rev|clz|rbit|negs?|vmov|vneg|vabs|vcvt|vdup"
+)
 
 
 def read_disassembly(text: str, *, is_arm: bool) -> Iterator[tuple[int, Instruction]]:
@@ -107,7 +119,9 @@ def read_disassembly(text: str, *, is_arm: bool) -> Iterator[tuple[int, Instruct
         yield int(match[1], 16), _decode(size_bytes, match[3], operands, table)
 
 
-def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Instruction:
+def _decode(
+    size_bytes: int, mnemonic: str, operands: str, table: _Kinds
+) -> Instruction:
     name = re.sub(r"\.[nw]$", "", mnemonic)
     kind = next(kind for kind, pattern in table if pattern.fullmatch(name))
     operands = _SPAN.sub(_expand, operands)
@@ -132,7 +146,11 @@ def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Ins
     updates = memory and ("!" in operands or operands.rstrip()[-1:] not in "])")
     base = address if updates else _NONE
     text = f"{mnemonic} {operands}"
-    rows = (name for of, name, pattern in _VARIANTS if of == kind and re.match(pattern, text))
+    rows = (
+        name
+        for of, name, pattern in _VARIANTS
+        if of == kind and re.match(pattern, text)
+    )
     variant = next(rows, "")
     target = _TARGET.search(operands) if kind in ("branch", "loop") else None
     return Instruction(
@@ -143,7 +161,9 @@ def _decode(size_bytes: int, mnemonic: str, operands: str, table: _Kinds) -> Ins
         reads,
         address,
         base,
-        early=frozenset(names[-1:] if variant == "shifted" or _EARLY.match(name) else ()),
+        early=frozenset(
+            names[-1:] if variant == "shifted" or _EARLY.match(name) else ()
+        ),
         late=frozenset(names[_LATE.get(kind, slice(0))]),
         variant=variant,
         target=int(target[1], 16) if target else 0,
@@ -157,7 +177,12 @@ def _split(
     """Return the registers that an instruction writes and those that it reads."""
     if kind in ("load", "load_multiple", "vector_load"):
         return frozenset(names), _NONE
-    if kind in ("store", "store_multiple", "vector_store", "branch") or _NO_RESULT.match(name):
+    if kind in (
+        "store",
+        "store_multiple",
+        "vector_store",
+        "branch",
+    ) or _NO_RESULT.match(name):
         return _NONE, frozenset(names)
     results = 2 if kind == "multiply_long" else 1
     updates = operands == results + 1 and not _ONE_SOURCE.match(name)
@@ -166,4 +191,6 @@ def _split(
 
 
 def _expand(span: re.Match[str]) -> str:
-    return ", ".join(f"{span[1]}{index}" for index in range(int(span[2]), int(span[3]) + 1))
+    return ", ".join(
+        f"{span[1]}{index}" for index in range(int(span[2]), int(span[3]) + 1)
+    )

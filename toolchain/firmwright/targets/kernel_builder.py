@@ -1,7 +1,7 @@
 """Builder of backend kernels for a region of the graph.
 
-The parameters of the PrimFunc are those of the graph function, followed by its results. Operators
-of the region are looked up by name:
+The parameters of the PrimFunc are those of the graph function, followed by its results.
+Operators of the region are looked up by name:
 
     def lower(self, kernel):
         conv = kernel.call("conv2d")                  # types, attributes, constants of the call
@@ -87,7 +87,11 @@ class BackendKernel(Builder):
         return values_by_buffer[buffer].virtual_device.memory_scope
 
     def workspace(
-        self, name: str, elements: int, dtype: DType = UINT8, alignment: int = KERNEL_ALIGNMENT
+        self,
+        name: str,
+        elements: int,
+        dtype: DType = UINT8,
+        alignment: int = KERNEL_ALIGNMENT,
     ) -> tir.Buffer:
         """Declare memory for the duration of one call."""
         alignment = max(alignment, dtype.size_bytes)
@@ -110,11 +114,15 @@ class BackendKernel(Builder):
             raise PluginError(what, where=f"@{self.graph.name}")
 
     def run(self, function: str, arguments: Sequence[KernelArgument]) -> None:
-        """Call an intrinsic with whole buffers, accessed according to their roles, and numbers."""
+        """Call an intrinsic with whole buffers, accessed according to their roles, and
+        numbers.
+        """
         self.evaluate(function, [self._argument(item) for item in arguments])
 
     def extern(self, symbol: str, arguments: Sequence[KernelArgument]) -> None:
-        """Call the C function `symbol`, which is declared according to the arguments."""
+        """Call the C function `symbol`, which is declared according to the
+        arguments.
+        """
         self._externs.append(symbol)
         self.run(symbol, arguments)
 
@@ -122,7 +130,9 @@ class BackendKernel(Builder):
         if isinstance(item, int):
             return item
         is_read_only = item in self.inputs or item.scope == "const"
-        access: tir.AccessMode = "w" if item in self.outputs else "r" if is_read_only else "rw"
+        access: tir.AccessMode = (
+            "w" if item in self.outputs else "r" if is_read_only else "rw"
+        )
         return self.pointer(item, 0, item.elements, access)
 
     def lowered(self) -> LoweredFunction:
@@ -138,7 +148,10 @@ class BackendKernel(Builder):
             op=self.entry.partition(".")[2] or kinds,
             schedule=self.target.kind,
             comment=_shapes(self.graph, kinds),
-            macs=sum(table[call.op].macs(make_op_call(call, self.module)) for call in self.calls),
+            macs=sum(
+                table[call.op].macs(make_op_call(call, self.module))
+                for call in self.calls
+            ),
             **attrs,
         )
         body = prim_func.body

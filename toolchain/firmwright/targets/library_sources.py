@@ -8,17 +8,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_DEFINITION = re.compile(r"^[A-Za-z_][\w \t\*\n]*?\b(\w+)\s*\([^;{}()]*\)\s*\{", re.MULTILINE)
-_TABLE = re.compile(r"^(?!static)[A-Za-z_][\w \t\*]*?\b(\w+)\s*\[[^\]]*\]\s*=\s*\{", re.MULTILINE)
+_DEFINITION = re.compile(
+    r"^[A-Za-z_][\w \t\*\n]*?\b(\w+)\s*\([^;{}()]*\)\s*\{", re.MULTILINE
+)
+_TABLE = re.compile(
+    r"^(?!static)[A-Za-z_][\w \t\*]*?\b(\w+)\s*\[[^\]]*\]\s*=\s*\{", re.MULTILINE
+)
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def collect_needed_files(
-    root: Path, include_folders: Sequence[str], source_folder: str, symbols: frozenset[str]
+    root: Path,
+    include_folders: Sequence[str],
+    source_folder: str,
+    symbols: frozenset[str],
 ) -> Mapping[str, bytes]:
-    """Return the sources that define `symbols` and everything they call, and the included headers.
+    """Return the sources that define `symbols` and everything they call, and the
+    included headers.
 
     Keys are file names for sources and include paths for headers.
     """
@@ -26,8 +34,12 @@ def collect_needed_files(
         path: _COMMENT.sub("", path.read_text(encoding="utf-8", errors="replace"))
         for path in sorted((root / source_folder).rglob("*.c"))
     }
-    definitions = {name: path for path, text in texts.items() for name in _defined(text)}
-    tables = {name: path for path, text in texts.items() for name in _TABLE.findall(text)}
+    definitions = {
+        name: path for path, text in texts.items() for name in _defined(text)
+    }
+    tables = {
+        name: path for path, text in texts.items() for name in _TABLE.findall(text)
+    }
     definitions |= tables
     headers = {
         path.relative_to(root / folder).as_posix(): path
@@ -59,10 +71,16 @@ def defined_symbols(source: str) -> set[str]:
 
 def _defined(text: str) -> list[str]:
     definitions = _DEFINITION.finditer(text)
-    return [match[1] for match in definitions if "static" not in match[0].partition("(")[0].lower()]
+    return [
+        match[1]
+        for match in definitions
+        if "static" not in match[0].partition("(")[0].lower()
+    ]
 
 
-def _asked_for(text: str, headers: Mapping[str, Path]) -> tuple[set[str], dict[str, bytes]]:
+def _asked_for(
+    text: str, headers: Mapping[str, Path]
+) -> tuple[set[str], dict[str, bytes]]:
     """Return the functions that a source calls, and its direct and indirect headers."""
     names = set(_CALLED.findall(text))
     included: dict[str, bytes] = {}

@@ -1,7 +1,9 @@
-"""Machine code as Python functions: the values of registers and stack that basic blocks compute.
+"""Machine code as Python functions: the values of registers and stack that basic blocks
+compute.
 
-Instructions become statements over known values (machine_code.txt). None is an unknown value: data
-from writable memory outside of the stack, and all results that depend on it.
+Instructions become statements over known values (machine_code.txt). None is an unknown
+value: data from writable memory outside of the stack, and all results that depend on
+it.
 """
 
 import re
@@ -17,7 +19,9 @@ from firmwright.targets.disassembly import Instruction
 Values: TypeAlias = dict[str, Any]
 """Known registers by name, and `flags`."""
 _TAKEN: Final = 1
-"""Added to the address of a conditional instruction that leaves: a block for the case it does."""
+"""Added to the address of a conditional instruction that leaves: a block for the case
+it does.
+"""
 _PAIRS: Final = ("eq ne", "cs cc", "hs lo", "mi pl", "hi ls", "ge lt", "gt le", "vs vc")
 _OPPOSITE: Final = dict(p.split()[::way] for p in _PAIRS for way in (1, -1))
 _HINT: Final = "its time has no known bound: use another kernel or other options."
@@ -28,7 +32,9 @@ STACK_TOP: Final = 0xF000_0000
 """The stack pointer at the start of an analysis; no object is in the mebibyte below."""
 STACK_LIMIT: Final = STACK_TOP - (1 << 20)
 _TABLES: Final = read_sections(__file__, ".txt")
-LIBRARY_LOOPS: Final = dict(row.split() for row in _TABLES["library_loops"].splitlines())
+LIBRARY_LOOPS: Final = dict(
+    row.split() for row in _TABLES["library_loops"].splitlines()
+)
 """The largest number of repetitions of any loop in functions of libgcc."""
 _TOKENS: Final = {
     "@R": r"([a-z]\w*)",
@@ -39,7 +45,9 @@ _TOKENS: Final = {
 }
 _ALIASES: Final = {"sl": "r10", "fp": "r11", "ip": "r12"}
 _REGISTER: Final = re.compile(r"\b(?:r\d+|sp|lr|pc|ip|fp|sl|[ast]\d+|ra|gp|tp|zero)\b")
-_SEVERAL: Final = re.compile(r"(v?)(push|pop|ldm|stm)(ia|db)?(?:\S* (\w+)(!?),)? \{(.*)\}")
+_SEVERAL: Final = re.compile(
+    r"(v?)(push|pop|ldm|stm)(ia|db)?(?:\S* (\w+)(!?),)? \{(.*)\}"
+)
 _UPDATE: Final = re.compile(r"\[(\w+), (-?\w+)\]!|\[(\w+)\], (\S+)$")
 _SIZES: Final = {"": 4, "b": 1, "h": 2, "w": 4, "s": 4, "d": 8, "q": 16}
 _Row: TypeAlias = tuple[re.Pattern[str], str]
@@ -53,7 +61,9 @@ def _rows(section: str) -> tuple[_Row, ...]:
     )
 
 
-_ROWS: Final = {name: _rows(name) for name in ("arm", "riscv", "arm_ends", "riscv_ends")}
+_ROWS: Final = {
+    name: _rows(name) for name in ("arm", "riscv", "arm_ends", "riscv_ends")
+}
 
 
 def _signed(value: int) -> int:
@@ -85,7 +95,9 @@ def holds(flags: Flags, condition: str) -> bool | None:
     return _HOLDS[condition](x, y) if condition in _HOLDS else None
 
 
-def store(stack: dict[int, int], address: int | None, value: int | None, size: int) -> None:
+def store(
+    stack: dict[int, int], address: int | None, value: int | None, size: int
+) -> None:
     """Store to `address`; raise LookupError if it depends on data."""
     if address is None:
         raise LookupError("a store goes to an address that depends on data.")
@@ -96,7 +108,9 @@ def store(stack: dict[int, int], address: int | None, value: int | None, size: i
             stack[address] = value
 
 
-def _statement_names(load: Callable[..., Any], store: Callable[..., Any]) -> dict[str, Any]:
+def _statement_names(
+    load: Callable[..., Any], store: Callable[..., Any]
+) -> dict[str, Any]:
     names: dict[str, Any] = {**_RESULTS, "holds": holds, "UNKNOWN": UNKNOWN_FLAGS}
     for kind, size in _SIZES.items():
         names[f"load{kind}"] = partial(load, size=size, is_signed=False)
@@ -119,7 +133,9 @@ def _read_text(instruction: Instruction, address: int, condition: str = "") -> s
     return f"{mnemonic.removesuffix(condition)} {operands}".rstrip()
 
 
-def _effects(instruction: Instruction, text: str, condition: str, *, is_arm: bool) -> list[str]:
+def _effects(
+    instruction: Instruction, text: str, condition: str, *, is_arm: bool
+) -> list[str]:
     """Return the statements of an instruction that is executed if `condition` holds."""
     head, after = list[str](), list[str]()
     if match := _UPDATE.search(text):
@@ -136,13 +152,17 @@ def _match_row(text: str, section: str) -> list[str] | None:
     """Return the statements of the first row that matches, None if there is none."""
     for pattern, row in _ROWS[section]:
         if match := pattern.fullmatch(text):
-            row = row.format("", *("0" if group is None else group for group in match.groups()))
+            row = row.format(
+                "", *("0" if group is None else group for group in match.groups())
+            )
             return [line for line in row.split("; ") if line]
     return None
 
 
 def _several(text: str) -> list[str]:
-    """Return the statements of an instruction that accesses several registers in memory."""
+    """Return the statements of an instruction that accesses several registers in
+    memory.
+    """
     match = _SEVERAL.fullmatch(text)
     if match is None:
         return []
@@ -152,7 +172,9 @@ def _several(text: str) -> list[str]:
     down, base = name == "push" or down == "db", base or "sp"
     step = width * len(names) * (-1 if down else 1)
     lines = [f"a = add({base}, {step if down else 0})"]
-    lines += [f"{base} = add({base}, {step})"] if updates or name in ("push", "pop") else []
+    lines += (
+        [f"{base} = add({base}, {step})"] if updates or name in ("push", "pop") else []
+    )
     for i, register in enumerate(names):
         place = f"add(a, {width * i})"
         if name in ("pop", "ldm"):
@@ -179,22 +201,30 @@ def _result(instruction: Instruction, text: str, *, is_arm: bool) -> list[str]:
     if len(sources) != count:
         exact = re.match("alu|divide|multiply|.*load", instruction.kind)
         found = instruction.writes if exact else frozenset(_REGISTER.findall(text))
-        lines = [f"{_ALIASES.get(register, register)} = None" for register in sorted(found)]
+        lines = [
+            f"{_ALIASES.get(register, register)} = None" for register in sorted(found)
+        ]
         lines += ["flags = UNKNOWN"] * (name.endswith("s") or name == "vmrs")
         return lines + ["store(stack, None, None)"] * ("store" in instruction.kind)
     arguments = f"({', '.join(sources)})"
     lines = [f"{operands[0]} = {base}{arguments}"]
     if flagged and base in ("sub", "rsb"):
-        lines.insert(0, f"flags = True, {', '.join(sources[:: -1 if base == 'rsb' else 1])}")
+        lines.insert(
+            0, f"flags = True, {', '.join(sources[:: -1 if base == 'rsb' else 1])}"
+        )
     elif flagged:
-        is_known = f"{base}_carry" in _RESULTS and (base in ("add", "adc") or sources[1].isdigit())
+        is_known = f"{base}_carry" in _RESULTS and (
+            base in ("add", "adc") or sources[1].isdigit()
+        )
         carry = f"{base}_carry{arguments}" if is_known else None
         lines.insert(0, f"flags = False, {base}{arguments}, {carry}")
     return ["c = holds(flags, 'cs')", *lines] if sources[-1] == "c" else lines
 
 
 def _if_holds(lines: list[str], condition: str) -> list[str]:
-    """Return statements for the case that a condition holds, and that this is unknown."""
+    """Return statements for the case that a condition holds, and that this is
+    unknown.
+    """
     head = [f"b = holds(flags, {condition!r})"]
     unknown = list[str]()
     for line in lines:
@@ -213,7 +243,9 @@ class UnknownPathError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class MachineCode:
-    """An image's instructions, constant sections, and functions with their start, size and name."""
+    """An image's instructions, constant sections, and functions with their start, size
+    and name.
+    """
 
     is_arm: bool
     instructions: Mapping[int, Instruction]
@@ -247,13 +279,20 @@ class MachineCode:
     def initial_values(self) -> Values:
         """Return the registers at the start of a function whose return address is 0."""
         kinds = {"r": 13} if self.is_arm else {"a": 8, "s": 12, "t": 7}
-        values: Values = {f"{k}{i}": None for k, count in kinds.items() for i in range(count)}
-        return values | {"lr" if self.is_arm else "ra": 0, "sp": STACK_TOP, "flags": UNKNOWN_FLAGS}
+        values: Values = {
+            f"{k}{i}": None for k, count in kinds.items() for i in range(count)
+        }
+        return values | {
+            "lr" if self.is_arm else "ra": 0,
+            "sp": STACK_TOP,
+            "flags": UNKNOWN_FLAGS,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Instructions with one entry; `step` executes them and returns the next address, or None.
+    """Instructions with one entry; `step` executes them and returns the next address,
+    or None.
 
     A call returns to `end`. `successors` are the possible next blocks of the function.
     """
@@ -266,16 +305,22 @@ class Block:
 
 
 _End: TypeAlias = tuple[Literal["jump", "call", "exit"], str, tuple[int, ...]]
-"""The expression of the next address, None if it is unknown, and the possible next blocks."""
+"""The expression of the next address, None if it is unknown, and the possible next
+blocks.
+"""
 
 
 class BlockCompiler:
-    """Compiles the blocks of an image on demand; `targets` are the targets of branches."""
+    """Compiles the blocks of an image on demand; `targets` are the targets of
+    branches.
+    """
 
     def __init__(
         self, code: MachineCode, load: Callable[..., Any], store: Callable[..., Any]
     ) -> None:
-        self.targets = {instruction.target for instruction in code.instructions.values()}
+        self.targets = {
+            instruction.target for instruction in code.instructions.values()
+        }
         self._code = code
         self._names = _statement_names(load, store)
         self._blocks: dict[int, Block] = {}
@@ -300,7 +345,9 @@ class BlockCompiler:
                 name, first = instruction.text.split()
                 conditions = [first if c == "t" else _OPPOSITE[first] for c in name[1:]]
             following = address + instruction.size_bytes
-            end = self._end(lines, instruction, address, condition, is_taken=bool(start & _TAKEN))
+            end = self._end(
+                lines, instruction, address, condition, is_taken=bool(start & _TAKEN)
+            )
             address = following
             if end is None and address in self.targets and not conditions:
                 end = "jump", str(address), (address,)
@@ -326,7 +373,9 @@ class BlockCompiler:
             return None
         following = address + instruction.size_bytes
         if condition and not is_taken:
-            return _fork(lines, f"holds(flags, {condition!r})", address | _TAKEN, following)
+            return _fork(
+                lines, f"holds(flags, {condition!r})", address | _TAKEN, following
+            )
         if loads_pc:
             lines += _effects(instruction, text, "", is_arm=is_arm)
             return "exit", "pc", ()
@@ -350,11 +399,17 @@ class BlockCompiler:
         return "jump", str(reached), (reached,)
 
     def _table_end(self, lines: list[str], text: str, start: int) -> _End:
-        """Return the end of a block that jumps through a table of offsets, which follows it."""
+        """Return the end of a block that jumps through a table of offsets, which
+        follows it.
+        """
         match = re.fullmatch(r"tb([bh]) \[\w+, (?:lsl\()?(\w+).*", text)
-        before = (self._code.instructions.get(start - 4 - back) for back in range(2, 24, 2))
+        before = (
+            self._code.instructions.get(start - 4 - back) for back in range(2, 24, 2)
+        )
         limits = (
-            re.fullmatch(rf"cmp\S* {match and match[2]}, #(\d+)", i.text) for i in before if i
+            re.fullmatch(rf"cmp\S* {match and match[2]}, #(\d+)", i.text)
+            for i in before
+            if i
         )
         limit = next(filter(None, limits), None)
         if limit is None or match is None:
@@ -368,7 +423,9 @@ class BlockCompiler:
 
     def _source(self, lines: list[str], expression: str) -> str:
         values = self._code.initial_values()
-        registers = sorted(frozenset(_REGISTER.findall(f"{lines} {expression}")) - {"pc", "zero"})
+        registers = sorted(
+            frozenset(_REGISTER.findall(f"{lines} {expression}")) - {"pc", "zero"}
+        )
         lines = [
             *(f"{name} = values.get({name!r})" for name in registers),
             "zero, flags = 0, values['flags']",

@@ -1,9 +1,10 @@
 """Worst-case paths through machine code, by execution with known values.
 
-Counters, addresses and constants are known, so loops run as they do on the core. Where a branch
-depends on data, both sides are followed. Where they meet, values that differ become unknown, and
-the larger cost counts. Of several states, the one at the earliest place in the code is advanced:
-in an earlier iteration of the innermost common loop, or else first in reverse postorder.
+Counters, addresses and constants are known, so loops run as they do on the core. Where
+a branch depends on data, both sides are followed. Where they meet, values that differ
+become unknown, and the larger cost counts. Of several states, the one at the earliest
+place in the code is advanced: in an earlier iteration of the innermost common loop, or
+else first in reverse postorder.
 """
 
 from collections import Counter
@@ -21,7 +22,8 @@ _Place: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class WorstPath:
-    """The largest cost of a function, and that of each call: callee, instructions and cycles.
+    """The largest cost of a function, and that of each call: callee, instructions and
+    cycles.
 
     `executions` has a bound for each instruction.
     """
@@ -34,10 +36,11 @@ class WorstPath:
 
 @dataclass(slots=True)
 class _State:
-    """A point of execution; `frames` has the function, return address and place of calls.
+    """A point of execution; `frames` has the function, return address and place of
+    calls.
 
-    `begin` is the cost before the open call of the analyzed function. `iterations` of loops are
-    counted by header since there has been more than one state.
+    `begin` is the cost before the open call of the analyzed function. `iterations` of
+    loops are counted by header since there has been more than one state.
     """
 
     address: int
@@ -88,7 +91,9 @@ class _Function:
                 open_blocks.pop()
                 continue
             if successor not in before:
-                open_blocks.append((successor, iter(compiler.block(successor).successors)))
+                open_blocks.append(
+                    (successor, iter(compiler.block(successor).successors))
+                )
             before.setdefault(successor, []).append(address)
         self.order = {address: i for i, address in enumerate(finished)}
         self.loops: dict[int, set[int]] = {}
@@ -101,7 +106,9 @@ class _Function:
                 address = inside.pop()
                 inside += () if address in loop else before[address]
                 loop.add(address)
-        self.headers = {a: [h for h, loop in self.loops.items() if a in loop] for a in finished}
+        self.headers = {
+            a: [h for h, loop in self.loops.items() if a in loop] for a in finished
+        }
 
 
 class PathAnalysis:
@@ -116,7 +123,9 @@ class PathAnalysis:
         self._calls: list[tuple[int, int, float]] = []
 
     def run(self, caller: int, root: int) -> WorstPath:
-        """Return the worst path of the function at `root` when the one at `caller` calls it."""
+        """Return the worst path of the function at `root` when the one at `caller`
+        calls it.
+        """
         executions: Counter[int] = Counter()
         most = 0
         state: _State | None = self._start(caller, root)
@@ -147,7 +156,9 @@ class PathAnalysis:
                 state = self._next()
         for start in tuple(executions):
             count = executions.pop(start)
-            executions.update(dict.fromkeys(self._compiler.block(start).addresses, count))
+            executions.update(
+                dict.fromkeys(self._compiler.block(start).addresses, count)
+            )
         return WorstPath(most, self._cycles.total, tuple(self._calls), executions)
 
     def _start(self, caller: int, root: int) -> _State:
@@ -155,7 +166,9 @@ class PathAnalysis:
         while state.address != root:
             following = self._step(self._compiler.block(state.address), state)
             if not following:
-                raise self._code.unknown("the call of the model is not found.", state.address)
+                raise self._code.unknown(
+                    "the call of the model is not found.", state.address
+                )
             state.address = following & ~1
         state.values["lr" if self._code.is_arm else "ra"] = 0
         return state
@@ -166,7 +179,9 @@ class PathAnalysis:
         except LookupError as error:
             raise self._code.unknown(str(error), state.address) from error
         if following is None and block.kind != "jump":
-            raise self._code.unknown("the target of a jump depends on data.", state.address)
+            raise self._code.unknown(
+                "the target of a jump depends on data.", state.address
+            )
         return following
 
     def _fork(self, block: Block, state: _State) -> None:
@@ -178,7 +193,9 @@ class PathAnalysis:
             self._suspend(source, state.copy(address))
 
     def _leave(self, state: _State, following: int) -> None:
-        """Return from a function, or continue in another one that returns to the same place."""
+        """Return from a function, or continue in another one that returns to the same
+        place.
+        """
         callee, state.address = state.entry, following
         if not state.frames or following != state.frames[-1][1]:
             state.entry = following
@@ -204,7 +221,10 @@ class PathAnalysis:
         if other is not state:
             other.meet(state)
             if other.meetings > _MEETINGS_MAX:
-                what = "the number of iterations of the loop before this place depends on data."
+                what = (
+                    "the number of iterations of the loop before this place depends on "
+                    "data."
+                )
                 raise self._code.unknown(what, state.address)
 
     def _next(self) -> _State | None:

@@ -1,7 +1,7 @@
 """Target kinds by name, and the text and JSON forms of targets.
 
-A target is written `kind -name=value -flag`. Core kinds are defined here; other names are looked up
-in backend_registry.py.
+A target is written `kind -name=value -flag`. Core kinds are defined here; other names
+are looked up in backend_registry.py.
 """
 
 import json
@@ -26,7 +26,10 @@ def target_kind_of(target: Target) -> TargetKind:
     if backend is None:
         kinds = [*CORE_KINDS, *BACKENDS.all()]
         what = f"unknown target kind {target.kind!r}."
-        hint = f"{suggest_name(target.kind, kinds)}, or install the package of that backend."
+        hint = (
+            f"{suggest_name(target.kind, kinds)}, or install the package of that "
+            "backend."
+        )
         raise UsageError(what, hint=hint)
     return backend.kind
 
@@ -44,10 +47,13 @@ def target_features(target: Target) -> frozenset[str]:
 def features_of_known(targets: Iterable[Target]) -> frozenset[str]:
     """Return the features of the targets together.
 
-    A saved module may name a backend that is not installed, and has no calls left to lower for it.
+    A saved module may name a backend that is not installed, and has no calls left to
+    lower for it.
     """
     known = (
-        target for target in targets if target.kind in CORE_KINDS or backend_of(target) is not None
+        target
+        for target in targets
+        if target.kind in CORE_KINDS or backend_of(target) is not None
     )
     return frozenset[str]().union(*map(target_features, known))
 
@@ -70,25 +76,39 @@ def parse_target(text: str, known: Sequence[Target] = ()) -> Target:
         return target_from_json(_json(text), known)
     words = text.split()
     if not words:
-        raise UsageError("the target is empty.", hint="--target 'cortex-m -mcpu=cortex-m4'.")
+        raise UsageError(
+            "the target is empty.", hint="--target 'cortex-m -mcpu=cortex-m4'."
+        )
     kind = target_kind_of(Target(words[0]))
     attrs = _missing_attrs(kind, known)
     for word in words[1:]:
         name, equals, value = word.lstrip("-").partition("=")
-        attrs[name] = _checked(kind, name, _spec(kind, name), value if equals else "true")
+        attrs[name] = _checked(
+            kind, name, _spec(kind, name), value if equals else "true"
+        )
     return Target(kind.name, tuple(sorted(attrs.items())))
 
 
-def _missing_attrs(kind: TargetKind, known: Sequence[Target]) -> dict[str, int | bool | str]:
-    like = next((target for target in known if target.kind == kind.name), Target(kind.name))
-    defaults = {name: spec.default for name, spec in kind.attrs.items() if spec.default != ""}
+def _missing_attrs(
+    kind: TargetKind, known: Sequence[Target]
+) -> dict[str, int | bool | str]:
+    like = next(
+        (target for target in known if target.kind == kind.name), Target(kind.name)
+    )
+    defaults = {
+        name: spec.default for name, spec in kind.attrs.items() if spec.default != ""
+    }
     return defaults | dict(like.attrs)
 
 
-def _checked(kind: TargetKind, name: str, spec: TargetAttribute, value: str) -> int | bool | str:
+def _checked(
+    kind: TargetKind, name: str, spec: TargetAttribute, value: str
+) -> int | bool | str:
     if isinstance(spec.default, bool):
         if value not in ("true", "false"):
-            raise UsageError(f"target {kind.name}: {name} is true or false, not {value!r}.")
+            raise UsageError(
+                f"target {kind.name}: {name} is true or false, not {value!r}."
+            )
         return value == "true"
     if isinstance(spec.default, int):
         if not value.lstrip("-").isdigit():
@@ -113,7 +133,9 @@ def _spec(kind: TargetKind, name: str) -> TargetAttribute:
     if name not in kind.attrs:
         names = ", ".join(kind.attrs) or "it has none"
         what = f"target {kind.name} has no attribute {name!r} (known: {names})."
-        raise UsageError(what, hint=suggest_name(name, kind.attrs) or "no attribute at all")
+        raise UsageError(
+            what, hint=suggest_name(name, kind.attrs) or "no attribute at all"
+        )
     return kind.attrs[name]
 
 
@@ -124,13 +146,21 @@ def target_to_json(target: Target) -> dict[str, object]:
 
 def target_from_json(data: Json, known: Sequence[Target] = ()) -> Target:
     """Check and return the target of a JSON object."""
-    if not isinstance(data, dict) or set(data) - {"kind", "attrs"} or "kind" not in data:
+    if (
+        not isinstance(data, dict)
+        or set(data) - {"kind", "attrs"}
+        or "kind" not in data
+    ):
         what = f"the target {json.dumps(data)} is not an object with kind and attrs."
-        raise UsageError(what, hint='{"kind": "cortex-m", "attrs": {"mcpu": "cortex-m4"}}.')
+        raise UsageError(
+            what, hint='{"kind": "cortex-m", "attrs": {"mcpu": "cortex-m4"}}.'
+        )
     kind = target_kind_of(Target(str(data["kind"])))
     attrs_data = data.get("attrs", {})
     if not isinstance(attrs_data, dict):
-        raise UsageError(f"target {kind.name}: attrs are an object, not {json.dumps(attrs_data)}.")
+        raise UsageError(
+            f"target {kind.name}: attrs are an object, not {json.dumps(attrs_data)}."
+        )
     attrs = _missing_attrs(kind, known)
     for name, value in attrs_data.items():
         spec = _spec(kind, name)
@@ -143,4 +173,6 @@ def _json(text: str) -> Json:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise UsageError(f"the target is not valid JSON: {error}.", where=text) from error
+        raise UsageError(
+            f"the target is not valid JSON: {error}.", where=text
+        ) from error

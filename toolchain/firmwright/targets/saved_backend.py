@@ -1,6 +1,8 @@
-"""Records of backends in lowered modules, which compile where the backends are not installed.
+"""Records of backends in lowered modules, which compile where the backends are not
+installed.
 
-A record names the later passes of the backend, which cannot be saved: reaching one is an error.
+A record names the later passes of the backend, which cannot be saved: reaching one is
+an error.
 """
 
 from __future__ import annotations
@@ -56,9 +58,13 @@ class SavedBackend(Backend):
     def kind(self) -> TargetKind:
         features = frozenset(self._items("features"))
         choice = dict(self._items("passes"))
-        steps = {place: self._passes(choice.get(place, ())) for place in ("before", "after")}
+        steps = {
+            place: self._passes(choice.get(place, ())) for place in ("before", "after")
+        }
         only = frozenset(choice["only"]) if "only" in choice else None
-        hook = tuple(self._pass(name, "tir_to_runtime") for name in self._items("tir_to_runtime"))
+        hook = tuple(
+            self._pass(name, "tir_to_runtime") for name in self._items("tir_to_runtime")
+        )
         return TargetKind(
             self.name,
             self.doc,
@@ -70,7 +76,9 @@ class SavedBackend(Backend):
         )
 
     def _passes(self, names: Any) -> dict[str, tuple[Pass, ...]]:
-        return {place: tuple(self._pass(n, place) for n in steps) for place, steps in names}
+        return {
+            place: tuple(self._pass(n, place) for n in steps) for place, steps in names
+        }
 
     def _pass(self, name: str, place: str) -> Pass:
         return Pass(name, self._missing(f"the pass {name} ({place}) cannot run"))
@@ -78,7 +86,10 @@ class SavedBackend(Backend):
     def _intrinsic(self, record: Any) -> Intrinsic:
         data = _with_dtype(dict(record), "result")
         operands = (_with_dtype(dict(item), "dtype") for item in data["operands"])
-        own = {"text": dict(data["text"]), "operands": tuple(Operand(**item) for item in operands)}
+        own = {
+            "text": dict(data["text"]),
+            "operands": tuple(Operand(**item) for item in operands),
+        }
         what = f"the function {data['name']} cannot be evaluated"
         return Intrinsic(meaning=self._missing(what), **{**data, **own})
 
@@ -91,7 +102,9 @@ class SavedBackend(Backend):
 
 
 def backend_in(module: IRModule, name: str) -> Backend | None:
-    """Return the backend of a target of the module, installed or recorded; None for cores."""
+    """Return the backend of a target of the module, installed or recorded; None for
+    cores.
+    """
     return backend_of(module.targets[name]) or read_records(module).get(name)
 
 
@@ -129,7 +142,9 @@ def make_record(
     files: Sequence[str],
     symbols: Collection[str],
 ) -> SavedBackend:
-    """Record a backend with the intrinsics, library files and C functions that its kernels use."""
+    """Record a backend with the intrinsics, library files and C functions that its
+    kernels use.
+    """
     kind = backend.kind
     hook = kind.hooks.tir_to_runtime or ()
     data = {
@@ -142,14 +157,18 @@ def make_record(
         "files": tuple(files),
         "symbols": frozenset(symbols),
     }
-    return SavedBackend(tuple((name, _to_attr(item)) for name, item in data.items() if item))
+    return SavedBackend(
+        tuple((name, _to_attr(item)) for name, item in data.items() if item)
+    )
 
 
 def _to_attr(value: Any) -> Attr:
     match value:
         case Intrinsic() | Operand() | PassSelection():
             items = ((f, getattr(value, f.name)) for f in fields(value))
-            changed = {f.name: v for f, v in items if f.default is MISSING or v != f.default}
+            changed = {
+                f.name: v for f, v in items if f.default is MISSING or v != f.default
+            }
             return _to_attr({k: v for k, v in changed.items() if k not in _NOT_SAVED})
         case Pass() | DType():
             return value.name

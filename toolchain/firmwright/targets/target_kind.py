@@ -1,8 +1,8 @@
 """Target kinds: attributes, features, and hooks into the compilation.
 
-A feature is a word that schedules and intrinsics may require (`dsp`, `mve`, `fpu`). Hooks and
-phases are module passes, or functions that generate a kernel; `partitioning` ensures that functions
-of other targets are not modified.
+A feature is a word that schedules and intrinsics may require (`dsp`, `mve`, `fpu`).
+Hooks and phases are module passes, or functions that generate a kernel; `partitioning`
+ensures that functions of other targets are not modified.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from firmwright.ir.module import IRModule, Pass
 
 @dataclass(frozen=True, slots=True)
 class TargetAttribute:
-    """An attribute of a target: default (which fixes its type), meaning, allowed values."""
+    """An attribute of a target: default (which fixes its type), meaning, allowed
+    values.
+    """
 
     default: int | bool | str
     doc: str
@@ -28,7 +30,9 @@ class TargetAttribute:
 
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
-    """A kernel, its constants, and its C files, by their paths in the backend's project folder."""
+    """A kernel, its constants, and its C files, by their paths in the backend's project
+    folder.
+    """
 
     function: tir.PrimFunc
     constants: Mapping[str, Constant] = field(default_factory=dict)
@@ -36,7 +40,9 @@ class LoweredFunction:
 
 
 FunctionHook: TypeAlias = Callable[[Function, IRModule, Target], LoweredFunction]
-"""Generates one kernel; its parameters are the function's parameters, then its results."""
+"""Generates one kernel; its parameters are the function's parameters, then its
+results.
+"""
 ModuleHook: TypeAlias = "Pass | tuple[Pass, ...]"
 Hook: TypeAlias = "ModuleHook | FunctionHook"
 HookName: TypeAlias = Literal["relay_to_runtime", "relay_to_tir", "tir_to_runtime"]
@@ -52,9 +58,9 @@ BACKEND_METHODS: Mapping[HookName, str] = {
 class Hooks:
     """Code generation hooks of a kind; None selects the default.
 
-    `relay_to_runtime` and `relay_to_tir` convert graph functions to PrimFuncs: the former writes C
-    files and a kernel that calls them, the latter emits loops and intrinsics. `tir_to_runtime`
-    changes kernels after memory planning.
+    `relay_to_runtime` and `relay_to_tir` convert graph functions to PrimFuncs: the
+    former writes C files and a kernel that calls them, the latter emits loops and
+    intrinsics. `tir_to_runtime` changes kernels after memory planning.
     """
 
     relay_to_runtime: Hook | None = None
@@ -62,7 +68,9 @@ class Hooks:
     tir_to_runtime: ModuleHook | None = None
 
 
-Phase: TypeAlias = Literal["pre_partition", "post_partition", "after_scheduling", "after_planning"]
+Phase: TypeAlias = Literal[
+    "pre_partition", "post_partition", "after_scheduling", "after_planning"
+]
 """Points of the pipeline at which a kind may add passes.
 
 `after_scheduling` precedes the placement of constants, so passes there may repack them.
@@ -71,7 +79,8 @@ Phase: TypeAlias = Literal["pre_partition", "post_partition", "after_scheduling"
 
 @dataclass(frozen=True, slots=True)
 class PassSelection:
-    """Selection of default passes for the kind's functions: `only` these, or all except `skip`.
+    """Selection of default passes for the kind's functions: `only` these, or all except
+    `skip`.
 
     `before` and `after` are additional passes around a default pass.
     """
@@ -87,7 +96,9 @@ class PassSelection:
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """A family of code generators: a core, or a backend that executes part of the program."""
+    """A family of code generators: a core, or a backend that executes part of the
+    program.
+    """
 
     name: str
     doc: str

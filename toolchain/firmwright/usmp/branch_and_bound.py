@@ -1,9 +1,10 @@
-"""Branch and bound on the height of a pool, and the planners `exact` and `search` that use it.
+"""Branch and bound on the height of a pool, and the planners `exact` and `search` that
+use it.
 
-It requires at most 100 buffers that all have the same single pool. To decide whether a height is
-sufficient, the search takes the pair of buffers with the least freedom, tries both vertical orders,
-and propagates each decision. Work is counted, not timed, so the result is deterministic
-(decision 0019).
+It requires at most 100 buffers that all have the same single pool. To decide whether a
+height is sufficient, the search takes the pair of buffers with the least freedom, tries
+both vertical orders, and propagates each decision. Work is counted, not timed, so the
+result is deterministic (decision 0019).
 """
 
 import math
@@ -44,14 +45,18 @@ def exact_planner(problem: PlanningProblem) -> Layout:
 
 @make_planner("search")
 def search_planner(problem: PlanningProblem) -> Layout:
-    """First fits, branch and bound, beams, and local search, until the lower bound is met."""
+    """First fits, branch and bound, beams, and local search, until the lower bound is
+    met.
+    """
     return _search(problem, 1)
 
 
 def _search(problem: PlanningProblem, scale: int) -> Layout:
-    """Return the best layout of all methods, the cheapest first; `scale` multiplies the work.
+    """Return the best layout of all methods, the cheapest first; `scale` multiplies the
+    work.
 
-    Each method starts from the best layout so far and returns it unchanged if it finds no better.
+    Each method starts from the best layout so far and returns it unchanged if it finds
+    no better.
     """
     order, first_fit = best_first_fit_order(problem)
     layout = improve_order(problem, order, first_fit, _QUICK_MOVES)
@@ -63,7 +68,9 @@ def _search(problem: PlanningProblem, scale: int) -> Layout:
 
 
 def _is_supported(problem: PlanningProblem) -> bool:
-    """Return whether the buffers are few and all have the same single candidate pool."""
+    """Return whether the buffers are few and all have the same single candidate
+    pool.
+    """
     if len(problem.buffers) > BUFFERS_MAX:
         return False
     candidates = {buffer.pools for buffer in problem.buffers}
@@ -73,13 +80,15 @@ def _is_supported(problem: PlanningProblem) -> bool:
 def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layout:
     """Return the best layout (`start` if none is better) and the proven lower bound.
 
-    A third of the work is for the lower bound, which is often the optimum; a third for steps below
-    the best height; a third for heights in between, of which each halves the gap.
+    A third of the work is for the lower bound, which is often the optimum; a third for
+    steps below the best height; a third for heights in between, of which each halves
+    the gap.
     """
     if start.cost <= (0, problem.lower_bound_bytes) or not _is_supported(problem):
         return start
     bracket = _Bracket(problem, start)
-    # A success at the lower bound ends the search at once; a refutation raises the bound.
+    # A success at the lower bound ends the search at once; a refutation raises the
+    # bound.
     bracket.attempt(bracket.lower, work // 3)
     while bracket.is_open and bracket.attempt(bracket.upper - 1, work // 3):
         continue
@@ -91,10 +100,11 @@ def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layo
 
 
 class _Bracket:
-    """Bounds of the optimal height: at least `lower`; at most `upper`, the height of `best`.
+    """Bounds of the optimal height: at least `lower`; at most `upper`, the height of
+    `best`.
 
-    If `start` does not fit, `upper` is one byte more than the pool has. Heights are multiples of
-    `_step`, the common divisor of all sizes and alignments.
+    If `start` does not fit, `upper` is one byte more than the pool has. Heights are
+    multiples of `_step`, the common divisor of all sizes and alignments.
     """
 
     def __init__(self, problem: PlanningProblem, start: Layout) -> None:
@@ -114,10 +124,11 @@ class _Bracket:
         return self.lower < self.upper
 
     def attempt(self, height_bytes: int, work: int) -> bool:
-        """Search a layout of at most that height; move `upper` and return True if one is found.
+        """Search a layout of at most that height; move `upper` and return True if one
+        is found.
 
-        If it is proven that there is none, `lower` moves above the height. If the work runs out,
-        nothing changes.
+        If it is proven that there is none, `lower` moves above the height. If the work
+        runs out, nothing changes.
         """
         if not self.is_open:
             return False
@@ -144,31 +155,36 @@ class _OutOfWorkError(Exception):
 
 
 def _solve(
-    bounds: DifferenceBounds, height_bytes: int, work: int, numbers: IntArray, depth: int = 0
+    bounds: DifferenceBounds,
+    height_bytes: int,
+    work: int,
+    numbers: IntArray,
+    depth: int = 0,
 ) -> Sequence[int] | None:
     """Return offsets that satisfy the constraints `numbers` and the height, or None.
 
-    A first fit by the middle of each buffer's range of offsets often succeeds early. Otherwise, if
-    the lowest offsets violate no constraint, they are a solution; else a decision is made.
+    A first fit by the middle of each buffer's range of offsets often succeeds early.
+    Otherwise, if the lowest offsets violate no constraint, they are a solution; else a
+    decision is made.
     """
     if bounds.work > work or depth > _DEPTH_MAX:
         raise _OutOfWorkError
-    # Twice the middle of each buffer's range, as integers. Buffers that propagation has pushed
-    # upwards come late in the first fit, as they do in a solution.
+    # Twice the middle of each buffer's range, as integers. Buffers that propagation has
+    # pushed upwards come late in the first fit, as they do in a solution.
     middle = bounds.low + bounds.high + bounds.sizes
     order = np.lexsort((-bounds.sizes, middle)).tolist()
     layout = place_first_fit(bounds.problem, order)
     bounds.work += len(bounds.sizes) // 2
     if layout.cost <= (0, height_bytes):
         return layout.offsets
-    # Deeper decisions only narrow the bounds: what can no longer be violated is never looked at
-    # again below this node.
+    # Deeper decisions only narrow the bounds: what can no longer be violated is never
+    # looked at again below this node.
     numbers = numbers[bounds.is_open(numbers)]
     if not bounds.is_violated_at_lowest(numbers).any():
         return tuple(bounds.low.tolist())
     branch = _choose(bounds, numbers)
-    # b is above a or below it: the two ways exclude each other and leave nothing out, so a
-    # failure of both refutes the height.
+    # b is above a or below it: the two ways exclude each other and leave nothing out,
+    # so a failure of both refutes the height.
     for way in branch.ways:
         mark = bounds.mark()
         if bounds.decide(branch.number, way.least, way.greatest):
@@ -198,11 +214,12 @@ class _Branch:
 def _choose(bounds: DifferenceBounds, part: IntArray) -> _Branch:
     """Choose the constraint of `part` to decide next.
 
-    It is the plain constraint with the least freedom, weighted by earlier failures. If all are
-    decided, it is the first periodic constraint that the lowest offsets violate.
+    It is the plain constraint with the least freedom, weighted by earlier failures. If
+    all are decided, it is the first periodic constraint that the lowest offsets
+    violate.
 
-    The freedom is the smaller distance by which the differences that are still possible exceed the
-    forbidden interval. The way with the larger distance is tried first:
+    The freedom is the smaller distance by which the differences that are still possible
+    exceed the forbidden interval. The way with the larger distance is tried first:
 
         possible    |---------------------------------|
         forbidden         (lo               hi)
@@ -236,5 +253,8 @@ def _layout(problem: PlanningProblem, offsets: Sequence[int]) -> Layout:
     for offset, buffer in zip(offsets, problem.buffers, strict=True):
         top = max(top, offset + buffer.size_bytes)
     return Layout(
-        pools=(pool,) * len(offsets), offsets=tuple(offsets), tops={pool: top}, unplaced_bytes=0
+        pools=(pool,) * len(offsets),
+        offsets=tuple(offsets),
+        tops={pool: top},
+        unplaced_bytes=0,
     )

@@ -1,7 +1,8 @@
 """Copies constants to RAM for speed, starting with the largest gain per byte.
 
-For each chosen constant, the AOT main gets an Allocate of kind `const` and an initial call of a
-kernel that copies the constant and has the attribute `keeps`. NAME_init executes these calls once.
+For each chosen constant, the AOT main gets an Allocate of kind `const` and an initial
+call of a kernel that copies the constant and has the attribute `keeps`. NAME_init
+executes these calls once.
 """
 
 import sys
@@ -27,7 +28,13 @@ from firmwright.ir.tir.memory_traffic import (
     transfer_cycles,
 )
 from firmwright.ir.tir.plan import Plan, Planner
-from firmwright.ir.tir.traversal import Node, declared_buffers, prim_calls, rewrite_func, substitute
+from firmwright.ir.tir.traversal import (
+    Node,
+    declared_buffers,
+    prim_calls,
+    rewrite_func,
+    substitute,
+)
 from firmwright.passes.tir.externalize_constants import (
     externalize,
     linked_constants,
@@ -36,14 +43,18 @@ from firmwright.passes.tir.externalize_constants import (
 from firmwright.usmp.memory_planning import POOL_ALIGNMENT, plan_memory
 
 SPARE_PERCENT_MAX = 50
-"""Limit of the copies in a pool if the user sets no RAM budget, in percent of its free bytes."""
+"""Limit of the copies in a pool if the user sets no RAM budget, in percent of its free
+bytes.
+"""
 PROGRAM_MEMORY = "program"
 """Name of the memory into which constants are linked, for comparisons of speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A copy of a constant in a pool, and the cycles per run by which it shortens reads."""
+    """A copy of a constant in a pool, and the cycles per run by which it shortens
+    reads.
+    """
 
     constant: str
     size_bytes: int
@@ -52,16 +63,24 @@ class _Candidate:
 
 
 def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
-    """Copy the constants that the user assigned to pools, then those that save most cycles.
+    """Copy the constants that the user assigned to pools, then those that save most
+    cycles.
 
-    The second step needs the speeds of the program memory and of a writable pool. It first plans
-    the memory with `planner` to find the bytes that remain free.
+    The second step needs the speeds of the program memory and of a writable pool. It
+    first plans the memory with `planner` to find the bytes that remain free.
     """
     module = _copy_requested(module)
     program = describe_program_memory(module)
     main = module.entry
-    fast = [pool for pool in module.pools if pool.access == "rw" and has_known_speed(pool)]
-    if program is None or not fast or module.plan is not None or not isinstance(main, tir.PrimFunc):
+    fast = [
+        pool for pool in module.pools if pool.access == "rw" and has_known_speed(pool)
+    ]
+    if (
+        program is None
+        or not fast
+        or module.plan is not None
+        or not isinstance(main, tir.PrimFunc)
+    ):
         return module
     candidates = _candidates(module, _constant_traffic(module, main), fast, program)
     if not candidates:
@@ -73,12 +92,19 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
     return _copy_to_ram(module, main, chosen).module
 
 
-def _choose(candidates: Sequence[_Candidate], spare_bytes: dict[str, int]) -> dict[str, str]:
-    """Return the pool of each constant to copy: the first candidate for which a pool has room."""
+def _choose(
+    candidates: Sequence[_Candidate], spare_bytes: dict[str, int]
+) -> dict[str, str]:
+    """Return the pool of each constant to copy: the first candidate for which a pool
+    has room.
+    """
     chosen: dict[str, str] = {}
     for candidate in candidates:
         size_bytes = round_up(candidate.size_bytes, POOL_ALIGNMENT)
-        if candidate.constant not in chosen and size_bytes <= spare_bytes[candidate.pool]:
+        if (
+            candidate.constant not in chosen
+            and size_bytes <= spare_bytes[candidate.pool]
+        ):
             chosen[candidate.constant] = candidate.pool
             spare_bytes[candidate.pool] -= size_bytes
     return chosen
@@ -87,8 +113,8 @@ def _choose(candidates: Sequence[_Candidate], spare_bytes: dict[str, int]) -> di
 def _copy_requested(module: IRModule) -> IRModule:
     """Copy the constants of the kernels for which the user named a pool.
 
-    A constant that kernels with different pools read is copied once for each pool, from a constant
-    of its own named `CONSTANT.POOL`.
+    A constant that kernels with different pools read is copied once for each pool, from
+    a constant of its own named `CONSTANT.POOL`.
     """
     main = module.entry
     if module.plan is not None or not isinstance(main, tir.PrimFunc):
@@ -120,7 +146,9 @@ def _copy_requested(module: IRModule) -> IRModule:
 def _requested_pools(
     module: IRModule, main: tir.PrimFunc
 ) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """Return the requested pool of each called kernel ("" if none), and of each constant all."""
+    """Return the requested pool of each called kernel ("" if none), and of each
+    constant all.
+    """
     pool_of_kernel: dict[str, str] = {}
     pools_of_constant: dict[str, set[str]] = {}
     for call in prim_calls(main.body):
@@ -136,7 +164,9 @@ def _requested_pools(
 def _with_constant(
     module: IRModule, kernel: str, node: tir.AllocateConst, constant: str
 ) -> IRModule:
-    """Return the module in which the allocation `node` of a kernel links another constant."""
+    """Return the module in which the allocation `node` of a kernel links another
+    constant.
+    """
     if constant == node.constant:
         return module
 
@@ -164,14 +194,18 @@ def describe_program_memory(module: IRModule) -> PoolInfo | None:
 
 def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, int]:
     """Return the bytes of each pool that copies may take."""
-    has_budget = not module.settings.objective.has_free_ram  # the pools are as large as the budget
+    has_budget = (
+        not module.settings.objective.has_free_ram
+    )  # the pools are as large as the budget
     spare_bytes: dict[str, int] = {}
     for pool in module.pools:
         limit = sys.maxsize if pool.size_bytes is None else pool.size_bytes
         whole_bytes = limit // POOL_ALIGNMENT * POOL_ALIGNMENT
         used_bytes = round_up(memory_plan.pool_bytes.get(pool.name, 0), POOL_ALIGNMENT)
         free_bytes = whole_bytes - used_bytes
-        spare_bytes[pool.name] = free_bytes if has_budget else free_bytes * SPARE_PERCENT_MAX // 100
+        spare_bytes[pool.name] = (
+            free_bytes if has_budget else free_bytes * SPARE_PERCENT_MAX // 100
+        )
     return spare_bytes
 
 
@@ -197,7 +231,9 @@ def _candidates(
 
 
 def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
-    """Return the bytes that one run reads from each linked constant, over all kernels."""
+    """Return the bytes that one run reads from each linked constant, over all
+    kernels.
+    """
     traffic: dict[str, MemoryTraffic] = {}
     module = externalize(module)
     entry = module.kernel(main.name)
@@ -230,7 +266,9 @@ class _Copy:
         return tir.PrimFuncCall(self.kernel.name, pointers)
 
 
-def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]) -> _Copied:
+def _copy_to_ram(
+    module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
+) -> _Copied:
     """Copy each constant of `chosen` to its pool.
 
     For each constant, the body of the AOT main becomes:
@@ -244,12 +282,16 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
     hoisted = module.kernel(main.name)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
     body = without_linked_constants(hoisted.body, {node.buffer.name for node in nodes})
-    params = [param.name for param in hoisted.params if isinstance(param.value, tir.Buffer)]
+    params = [
+        param.name for param in hoisted.params if isinstance(param.value, tir.Buffer)
+    ]
     names = UniqueNamer([*params, *declared_buffers(hoisted.body)])
     functions = UniqueNamer(module.functions)
     copies: list[_Copy] = []
     for node in nodes:
-        target = replace(node.buffer, name=names.unique(f"{node.buffer.name}_ram"), scope="global")
+        target = replace(
+            node.buffer, name=names.unique(f"{node.buffer.name}_ram"), scope="global"
+        )
         kernel = _copy_kernel(functions.unique(f"keep_{node.buffer.name}"), node.buffer)
         copies.append(_Copy(node, target, kernel))
     body = substitute(body, {}, {copy.node.buffer.name: copy.target for copy in copies})
@@ -269,7 +311,9 @@ def _copy_to_ram(module: IRModule, main: tir.PrimFunc, chosen: Mapping[str, str]
 
 
 def _copy_kernel(name: str, like: tir.Buffer) -> tir.PrimFunc:
-    """Return the kernel that copies a buffer of the shape of `like`, element by element."""
+    """Return the kernel that copies a buffer of the shape of `like`, element by
+    element.
+    """
     b = Builder(name)
     source = b.buffer_param("source", like.dtype, like.shape, "const")
     target = b.buffer_param("target", like.dtype, like.shape, "out")

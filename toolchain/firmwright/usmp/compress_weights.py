@@ -1,8 +1,9 @@
-"""Stores weights coded where that saves flash, and decodes them in the kernel (decision 0081).
+"""Stores weights coded where that saves flash, and decodes them in the kernel (decision
+0081).
 
-A kernel decodes into a scratch buffer. If a loop reads the weights row by row, an outer loop
-decodes one block of rows at a time, and runs the kernel for these. The fewest blocks are chosen
-whose buffer fits in the memory plan.
+A kernel decodes into a scratch buffer. If a loop reads the weights row by row, an outer
+loop decodes one block of rows at a time, and runs the kernel for these. The fewest
+blocks are chosen whose buffer fits in the memory plan.
 """
 
 from __future__ import annotations
@@ -30,8 +31,17 @@ from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder, as_expr
 from firmwright.ir.tir.flat_index import flat_index
 from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis
-from firmwright.ir.tir.traversal import EMPTY_STMT, Node, rewrite_stmt, statements, substitute
-from firmwright.passes.tir.externalize_constants import linked_constants, without_linked_constants
+from firmwright.ir.tir.traversal import (
+    EMPTY_STMT,
+    Node,
+    rewrite_stmt,
+    statements,
+    substitute,
+)
+from firmwright.passes.tir.externalize_constants import (
+    linked_constants,
+    without_linked_constants,
+)
 from firmwright.passes.tir.outline_common_kernels import EstimateCost
 from firmwright.usmp.heuristics import best_first_fit_planner
 from firmwright.usmp.interference import InplaceCache
@@ -49,16 +59,20 @@ _DECODER_BYTES = 120
 _GROWTH_BYTES = 4096
 """Bytes by which each layer may enlarge the workspace."""
 _GROWTH_SHARE = 2
-"""A layer may also enlarge the workspace by this part of the flash that it saves: one half."""
+"""A layer may also enlarge the workspace by this part of the flash that it saves: one
+half.
+"""
 _FREE_SHARE = 8
-"""The workspace may grow by this part, one eighth, for a decoder that runs in fewer blocks."""
+"""The workspace may grow by this part, one eighth, for a decoder that runs in fewer
+blocks.
+"""
 
 
 def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
     """Code weights if the option asks for it; `price` gives the code bytes of kernels.
 
-    Without a RAM budget, each layer may enlarge the workspace by a limit. With one, the plan must
-    only exist, as planning fails above the budget.
+    Without a RAM budget, each layer may enlarge the workspace by a limit. With one, the
+    plan must only exist, as planning fails above the budget.
     """
     is_asked = module.settings.objective.has_coded_weights
     if not is_asked or not isinstance(module.entry, tir.PrimFunc):
@@ -70,9 +84,15 @@ def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
     free = before + before // _FREE_SHARE
     for layer in _worthwhile_layers(module, price):
         options = replace(layer, kernel=module.kernel(layer.kernel.name)).options()
-        sizes = [_workspace_bytes(option.applied_to(module), cache) for option in options]
+        sizes = [
+            _workspace_bytes(option.applied_to(module), cache) for option in options
+        ]
         growth = max(_GROWTH_BYTES, layer.saved_bytes // _GROWTH_SHARE)
-        limit = before + growth if module.settings.objective.has_free_ram else sys.maxsize - 1
+        limit = (
+            before + growth
+            if module.settings.objective.has_free_ram
+            else sys.maxsize - 1
+        )
         smallest = min(sizes)
         if smallest <= max(free, limit):
             free = max(free, smallest)
@@ -84,13 +104,17 @@ def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
     if saved_bytes <= _DECODER_BYTES:
         return original
     compressed_bytes = saved_bytes + _CALL_BYTES * len(chosen)
-    return replace(module, results=replace(module.results, compressed_bytes=compressed_bytes))
+    return replace(
+        module, results=replace(module.results, compressed_bytes=compressed_bytes)
+    )
 
 
 def _worthwhile_layers(module: IRModule, price: EstimateCost) -> list[_CodedLayer]:
-    """Return the layers that save flash, although they no longer share code with the others.
+    """Return the layers that save flash, although they no longer share code with the
+    others.
 
-    The largest is first: after a kernel runs in blocks, its other constants cannot change these.
+    The largest is first: after a kernel runs in blocks, its other constants cannot
+    change these.
     """
     calls = _weighted_calls(module.aot_main.body)
     groups: dict[_SharedCode, list[_CodedLayer]] = {}
@@ -109,7 +133,8 @@ def _worthwhile_layers(module: IRModule, price: EstimateCost) -> list[_CodedLaye
             able = [
                 layer
                 for layer in group
-                if calls[layer.kernel.name] == 1 and layer.constant.size_bytes >= _LEAST_BYTES
+                if calls[layer.kernel.name] == 1
+                and layer.constant.size_bytes >= _LEAST_BYTES
             ]
             chosen += _worthwhile_part(group, able, price, is_for_speed)
     return sorted(chosen, key=lambda layer: -layer.constant.size_bytes)
@@ -117,7 +142,9 @@ def _worthwhile_layers(module: IRModule, price: EstimateCost) -> list[_CodedLaye
 
 @dataclass(frozen=True, slots=True)
 class _SharedCode:
-    """What kernels have in common whose code outlining shares, and the buffer of the weights."""
+    """What kernels have in common whose code outlining shares, and the buffer of the
+    weights.
+    """
 
     op: Attr | None
     schedule: Attr | None
@@ -125,7 +152,9 @@ class _SharedCode:
 
 
 def _weighted_calls(main: tir.Stmt) -> Counter[str]:
-    """Count the calls of each kernel; a call counts once more for each loop around it."""
+    """Count the calls of each kernel; a call counts once more for each loop around
+    it.
+    """
     calls = Counter(call.callee for call in traversal.prim_calls(main))
     for node in statements(main):
         if isinstance(node, tir.For | tir.While):
@@ -134,17 +163,22 @@ def _weighted_calls(main: tir.Stmt) -> Counter[str]:
 
 
 def _worthwhile_part(
-    group: list[_CodedLayer], able: list[_CodedLayer], price: EstimateCost, is_for_speed: bool
+    group: list[_CodedLayer],
+    able: list[_CodedLayer],
+    price: EstimateCost,
+    is_for_speed: bool,
 ) -> list[_CodedLayer]:
-    """Return the layers of kernels with shared code to code; `able` are those that can be.
+    """Return the layers of kernels with shared code to code; `able` are those that can
+    be.
 
-    To code only some costs a second copy of the code, except with `--optimize speed`, where
-    kernels share no code. To code all keeps the code shared, but includes those that lose bytes.
+    To code only some costs a second copy of the code, except with `--optimize speed`,
+    where kernels share no code. To code all keeps the code shared, but includes those
+    that lose bytes.
     """
     saving = [layer for layer in able if layer.saved_bytes > 0]
     gain = _saved_bytes(saving)
-    # The layers that stay uncoded keep the old code, the coded ones get their own: one more
-    # copy of it in flash.
+    # The layers that stay uncoded keep the old code, the coded ones get their own: one
+    # more copy of it in flash.
     if saving != group and not is_for_speed:
         gain -= price(group[0].kernel, {}).code_bytes
     if able == group and _saved_bytes(group) > max(gain, 0):
@@ -166,7 +200,9 @@ def _workspace_bytes(module: IRModule, cache: InplaceCache) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _CodedLayer:
-    """A linked constant of a kernel in `blocks` blocks of the rows that `loop` reads."""
+    """A linked constant of a kernel in `blocks` blocks of the rows that `loop`
+    reads.
+    """
 
     kernel: tir.PrimFunc
     node: tir.AllocateConst
@@ -182,11 +218,15 @@ class _CodedLayer:
 
     @property
     def saved_bytes(self) -> int:
-        """The flash saved, without the decoder; negative if the coded form is larger."""
+        """The flash saved, without the decoder; negative if the coded form is
+        larger.
+        """
         return self.constant.size_bytes - self.words.nbytes - _CALL_BYTES
 
     def options(self) -> list[_CodedLayer]:
-        """Return the layer in one block, and in more, ascending, if that saves flash."""
+        """Return the layer in one block, and in more, ascending, if that saves
+        flash.
+        """
         options = [self]
         loop = self._row_loop()
         if loop is None:
@@ -211,9 +251,15 @@ class _CodedLayer:
         bounds = Bounds({loop.var.name: (0, _extent(loop) - 1) for loop in loops})
         for loop in loops:
             rows = _extent(loop)
-            if rows > 1 and buffer.elements % rows == 0 and loop.start == tir.IntImm(0, INDEX):
+            if (
+                rows > 1
+                and buffer.elements % rows == 0
+                and loop.start == tir.IntImm(0, INDEX)
+            ):
                 row_elements = buffer.elements // rows
-                is_by_row = all(access.is_in_row(loop, row_elements, bounds) for access in accesses)
+                is_by_row = all(
+                    access.is_in_row(loop, row_elements, bounds) for access in accesses
+                )
                 if is_by_row and self._may_run_in_parts(loop):
                     return loop
         return None
@@ -222,9 +268,12 @@ class _CodedLayer:
         """Return whether the rest of the kernel uses nothing that the loop writes."""
         if any(param.role == "inout" for param in self.kernel.params):
             return False
-        rest = rewrite_stmt(self.kernel.body, lambda node: EMPTY_STMT if node is loop else None)
-        # In parts, the whole body runs once for each block, the rest of it included. That rest may
-        # not depend on the loop: in the second block, it would see what the first one left.
+        rest = rewrite_stmt(
+            self.kernel.body, lambda node: EMPTY_STMT if node is loop else None
+        )
+        # In parts, the whole body runs once for each block, the rest of it included.
+        # That rest may not depend on the loop: in the second block, it would see what
+        # the first one left.
         effects = MemoryEffectAnalysis(self.kernel, {})
         written = {effect.root for effect in effects.effects_of(loop) if effect.written}
         used: set[str] = set()
@@ -248,7 +297,14 @@ class _CodedLayer:
             target = b.pointer(decoded, 0, size, "w")
             source = b.pointer(coded, 0, coded.elements)
             b.evaluate("decode_weights", [target, source, block.cast(INT32), size])
-            view = b.view(weights.name, decoded, 0, shape, dtype=weights.dtype, alignment=alignment)
+            view = b.view(
+                weights.name,
+                decoded,
+                0,
+                shape,
+                dtype=weights.dtype,
+                alignment=alignment,
+            )
             row = tir.Var(b.unique("row"), INDEX)
             if self.loop is not None:
                 body = self._rows_of_block(body, self.loop, block, row)
@@ -261,8 +317,8 @@ class _CodedLayer:
     ) -> tir.Stmt:
         """Limit `loop` to the rows of one block.
 
-        Accesses to the weights count rows from the start of the block; all other expressions see
-        the row's number in the whole layer, `block * rows + row`.
+        Accesses to the weights count rows from the start of the block; all other
+        expressions see the row's number in the whole layer, `block * rows + row`.
         """
         rows = _extent(loop) // self.blocks
         number = as_expr(block * rows + ArithExpr(row))
@@ -271,8 +327,13 @@ class _CodedLayer:
             if isinstance(node, tir.For) and node.var == loop.var:
                 # for row in block: let i = block * rows + row: body(i), weights at row
                 inner = tir.Let(loop.var, number, node.body)
-                return replace(node, var=row, extent=tir.IntImm(rows, INDEX), body=inner)
-            if isinstance(node, _ACCESSES) and node.buffer.name == self.node.buffer.name:
+                return replace(
+                    node, var=row, extent=tir.IntImm(rows, INDEX), body=inner
+                )
+            if (
+                isinstance(node, _ACCESSES)
+                and node.buffer.name == self.node.buffer.name
+            ):
                 return substitute(cast("tir.Stmt", node), {loop.var.name: row})
             return None
 
@@ -285,16 +346,24 @@ def _extent(loop: tir.For) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """The flat index of the first element that a node accesses, and the number of elements."""
+    """The flat index of the first element that a node accesses, and the number of
+    elements.
+    """
 
     first: tir.Expr
     elements: int
 
     def is_in_row(self, loop: tir.For, row_elements: int, bounds: Bounds) -> bool:
-        """Return whether each iteration of `loop` only accesses the row of its number."""
+        """Return whether each iteration of `loop` only accesses the row of its
+        number.
+        """
         row_start = ArithExpr(loop.var) * row_elements
         limits = bounds.interval_of(as_expr(ArithExpr(self.first) - row_start))
-        return limits is not None and limits[0] >= 0 and limits[1] + self.elements <= row_elements
+        return (
+            limits is not None
+            and limits[0] >= 0
+            and limits[1] + self.elements <= row_elements
+        )
 
 
 def _accesses(body: tir.Stmt, buffer: tir.Buffer) -> list[_Access]:

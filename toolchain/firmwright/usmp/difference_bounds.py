@@ -1,9 +1,10 @@
 """Difference-bound matrix of buffer offsets in one pool under a height limit.
 
-The matrix M has a lower bound of the offset difference of every two buffers and is closed under
-addition. An additional row and column represent offset zero. Offset constraints, bytes of live
-buffers, and decisions of the search raise the bounds; only decisions exclude layouts within the
-height. Work is counted in units of about ten microseconds.
+The matrix M has a lower bound of the offset difference of every two buffers and is
+closed under addition. An additional row and column represent offset zero. Offset
+constraints, bytes of live buffers, and decisions of the search raise the bounds; only
+decisions exclude layouts within the height. Work is counted in units of about ten
+microseconds.
 
                to j          to zero
     from i     M[i, j]       M[i, zero]      M[i, j] <= offset(j) - offset(i)
@@ -34,7 +35,9 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SharedPair:
-    """Two buffers, a < b, that may overlap and together cover at least `joint_bytes`."""
+    """Two buffers, a < b, that may overlap and together cover at least
+    `joint_bytes`.
+    """
 
     a: int
     b: int
@@ -43,7 +46,9 @@ class SharedPair:
 
 @dataclass(frozen=True, slots=True)
 class LiveSet:
-    """Simultaneously live buffers, the common divisor of their alignments, and shared pairs."""
+    """Simultaneously live buffers, the common divisor of their alignments, and shared
+    pairs.
+    """
 
     members: tuple[int, ...]
     step: int
@@ -52,7 +57,9 @@ class LiveSet:
 
 @dataclass(frozen=True, slots=True)
 class _NeededBytes:
-    """The bytes of each buffer that counts, and the partner of some and the bytes of both."""
+    """The bytes of each buffer that counts, and the partner of some and the bytes of
+    both.
+    """
 
     own_bytes: dict[int, int]
     joint: dict[int, tuple[int, int]]
@@ -65,10 +72,11 @@ _ALONE = (-1, 0)
 class DifferenceBounds:
     """Bounds that `decide` tightens and `undo` restores.
 
-    The arrays `a`, `b`, `lo`, `hi`, `is_plain` and `weight` have an element for each constraint.
-    A constraint that is not plain is periodic. `weight` counts the contradictions that decisions
-    about a constraint have led to. `_least` is the matrix M of the module's docstring; `_seen` are
-    the lowest and highest offsets at the last check of live sets.
+    The arrays `a`, `b`, `lo`, `hi`, `is_plain` and `weight` have an element for each
+    constraint. A constraint that is not plain is periodic. `weight` counts the
+    contradictions that decisions about a constraint have led to. `_least` is the matrix
+    M of the module's docstring; `_seen` are the lowest and highest offsets at the last
+    check of live sets.
     """
 
     def __init__(self, problem: PlanningProblem, height_bytes: int) -> None:
@@ -90,11 +98,13 @@ class DifferenceBounds:
         self._seen = (self.low.copy(), self.high.copy())
 
     def _first_bounds(self, height_bytes: int) -> IntArray:
-        """Return the matrix that only expresses 0 <= offset <= highest aligned offset."""
+        """Return the matrix that only expresses 0 <= offset <= highest aligned
+        offset.
+        """
         highest = (height_bytes - self.sizes) // self._alignments * self._alignments
         least = np.zeros((self._origin + 1, self._origin + 1), np.int64)
-        # The difference of two buffers is least with the first at its highest offset and the second
-        # at zero.
+        # The difference of two buffers is least with the first at its highest offset
+        # and the second at zero.
         least[:-1, :-1] = -highest[:, None]
         least[:-1, -1] = -highest
         np.fill_diagonal(least, 0)
@@ -109,7 +119,9 @@ class DifferenceBounds:
         return -self._least[:-1, self._origin]
 
     def start(self) -> bool:
-        """Propagate the initial bounds; return False if no layout fits the height limit."""
+        """Propagate the initial bounds; return False if no layout fits the height
+        limit.
+        """
         if (self.low > self.high).any():
             return False
         return self._narrow() and not any(map(self._is_overfull, self._live_sets))
@@ -123,7 +135,9 @@ class DifferenceBounds:
         self._seen = (self.low.copy(), self.high.copy())
 
     def decide(self, number: int, least: int | None, greatest: int | None) -> bool:
-        """Bound the difference of a constraint's buffers; return False on a contradiction."""
+        """Bound the difference of a constraint's buffers; return False on a
+        contradiction.
+        """
         constraint = self.constraints[number]
         is_possible = True
         if least is not None:
@@ -136,11 +150,15 @@ class DifferenceBounds:
         return False
 
     def differences(self) -> tuple[IntArray, IntArray]:
-        """Return the least and the greatest possible difference of each constraint's buffers."""
+        """Return the least and the greatest possible difference of each constraint's
+        buffers.
+        """
         return self._least[self.a, self.b], -self._least[self.b, self.a]
 
     def is_open(self, numbers: IntArray) -> NDArray[np.bool_]:
-        """Return for each constraint whether the bounds of its buffers still allow a violation."""
+        """Return for each constraint whether the bounds of its buffers still allow a
+        violation.
+        """
         low, high = self.low, self.high
         a, b = self.a[numbers], self.b[numbers]
         least, greatest = low[b] - high[a], high[b] - low[a]
@@ -149,11 +167,15 @@ class DifferenceBounds:
         return open_
 
     def is_violated_at_lowest(self, numbers: IntArray) -> NDArray[np.bool_]:
-        """Return for each constraint whether the lowest offsets of its buffers violate it."""
+        """Return for each constraint whether the lowest offsets of its buffers violate
+        it.
+        """
         difference = self.low[self.b[numbers]] - self.low[self.a[numbers]]
         return self._is_forbidden(difference, numbers)
 
-    def _is_forbidden(self, difference: IntArray, numbers: IntArray | slice) -> NDArray[np.bool_]:
+    def _is_forbidden(
+        self, difference: IntArray, numbers: IntArray | slice
+    ) -> NDArray[np.bool_]:
         modulus = self._modulus[numbers]
         from_residue = difference - self._residue[numbers]
         is_on_period = (modulus > 1) & (from_residue % np.maximum(modulus, 1) == 0)
@@ -164,23 +186,28 @@ class DifferenceBounds:
     def _bound(self, i: int, j: int, least: int) -> bool:
         """Require offset(j) - offset(i) >= `least`; return False on a contradiction.
 
-        The matrix was closed, so the paths k -> i -> j -> l are all that the new bound can improve.
+        The matrix was closed, so the paths k -> i -> j -> l are all that the new bound
+        can improve.
         """
         matrix = self._least
         if least <= matrix[i, j]:
             return True
-        # A positive cycle i -> j -> i would require that an offset is greater than itself.
+        # A positive cycle i -> j -> i would require that an offset is greater than
+        # itself.
         if least + matrix[j, i] > 0:
             return False
         self.work += 1 + self._origin * self._origin // 4000
-        # In longest-path form: D[k, l] = max(D[k, l], D[k, i] + least + D[j, l]) for all k and l.
+        # In longest-path form: D[k, l] = max(D[k, l], D[k, i] + least + D[j, l]) for
+        # all k and l.
         #
         #     k ----> i --least--> j ----> l
         np.maximum(matrix, (matrix[:, i] + least)[:, None] + matrix[j], out=matrix)
         return True
 
     def _narrow(self) -> bool:
-        """Tighten all bounds repeatedly until none changes; return False on a contradiction."""
+        """Tighten all bounds repeatedly until none changes; return False on a
+        contradiction.
+        """
         while True:
             if not self._leave_forbidden():
                 return False
@@ -191,11 +218,15 @@ class DifferenceBounds:
                 return not self._is_any_overfull()
 
     def _progress(self) -> int:
-        """Return a number that increases whenever a lowest or highest offset is tightened."""
+        """Return a number that increases whenever a lowest or highest offset is
+        tightened.
+        """
         return int(self._least[self._origin].sum() + self._least[:, self._origin].sum())
 
     def _leave_forbidden(self) -> bool:
-        """Move bounds of differences that are forbidden to the next allowed difference."""
+        """Move bounds of differences that are forbidden to the next allowed
+        difference.
+        """
         every = slice(None)
         while True:
             self.work += 2
@@ -218,7 +249,8 @@ class DifferenceBounds:
                     return False
 
     def _align(self) -> bool:
-        """Round the lowest offsets up and the highest down; return False on a contradiction.
+        """Round the lowest offsets up and the highest down; return False on a
+        contradiction.
 
         With one alignment for all buffers, the constraints are already multiples of it.
         """
@@ -235,7 +267,9 @@ class DifferenceBounds:
         return True
 
     def _is_any_overfull(self) -> bool:
-        """Check the live sets of which a member's bounds have changed since the last check."""
+        """Check the live sets of which a member's bounds have changed since the last
+        check.
+        """
         low, high = self.low.copy(), self.high.copy()
         is_changed = (low != self._seen[0]) | (high != self._seen[1])
         changed = set(np.flatnonzero(is_changed).tolist())
@@ -246,10 +280,11 @@ class DifferenceBounds:
         return False
 
     def _is_overfull(self, live_set: LiveSet) -> bool:
-        """Return whether buffers confined between two heights need more bytes than fit there.
+        """Return whether buffers confined between two heights need more bytes than fit
+        there.
 
-        For each bottom, the buffers that cannot be below it are taken by their highest end. The sum
-        of their sizes must not exceed the highest end of the last one:
+        For each bottom, the buffers that cannot be below it are taken by their highest
+        end. The sum of their sizes must not exceed the highest end of the last one:
 
             end     ---------------     all of these buffers are between the lines
                      a     c
@@ -265,15 +300,17 @@ class DifferenceBounds:
             rows.append((end, int(low[index]), round_up(size, step), index))
         rows.sort()
         self.work += 1 + len(rows)
-        # Energetic reasoning, as in scheduling: buffers confined to an interval of addresses must
-        # fit into it. The buffers above a bottom only change at lowest offsets.
+        # Energetic reasoning, as in scheduling: buffers confined to an interval of
+        # addresses must fit into it. The buffers above a bottom only change at lowest
+        # offsets.
         for bottom in sorted({lowest for _, lowest, _, _ in rows}):
             inside: dict[int, int] = {}
             filled = bottom
             for end, lowest, size, index in rows:
                 if lowest < bottom:
                     continue
-                # The second of a pair adds only what the two cover beyond the first one.
+                # The second of a pair adds only what the two cover beyond the first
+                # one.
                 other, together = joint.get(index, _ALONE)
                 if other in inside:
                     filled += together - inside[other]
@@ -285,18 +322,20 @@ class DifferenceBounds:
         return False
 
     def _needed_bytes(self, live_set: LiveSet) -> _NeededBytes:
-        """Return the bytes that the buffers of a live set cover at least, without overlaps.
+        """Return the bytes that the buffers of a live set cover at least, without
+        overlaps.
 
-        Of two buffers in a decided order, the lower one needs only the bytes up to the other. Two
-        undecided buffers that share with no third one count as a pair. Of all other undecided
-        pairs, only the larger buffer counts.
+        Of two buffers in a decided order, the lower one needs only the bytes up to the
+        other. Two undecided buffers that share with no third one count as a pair. Of
+        all other undecided pairs, only the larger buffer counts.
         """
         own_bytes = {index: int(self.sizes[index]) for index in live_set.members}
         undecided: list[SharedPair] = []
         for pair in live_set.shared:
             a, b = pair.a, pair.b
             b_above_a, a_above_b = int(self._least[a, b]), int(self._least[b, a])
-            # a is below b: whatever b overlaps of a, the bytes of a below b are its own.
+            # a is below b: whatever b overlaps of a, the bytes of a below b are its
+            # own.
             if b_above_a > 0:
                 own_bytes[a] = min(own_bytes[a], b_above_a)
             elif a_above_b > 0:
@@ -323,7 +362,9 @@ class DifferenceBounds:
 
 
 def _aligned_constraints(problem: PlanningProblem) -> tuple[OffsetConstraint[int], ...]:
-    """Return each constraint once, reduced to the differences that alignments permit."""
+    """Return each constraint once, reduced to the differences that alignments
+    permit.
+    """
     alignments = [buffer.alignment for buffer in problem.buffers]
     aligned: list[OffsetConstraint[int]] = []
     for own in problem.constraints:
@@ -340,10 +381,11 @@ def _aligned_constraints(problem: PlanningProblem) -> tuple[OffsetConstraint[int
 def _restrict_to_multiples(
     constraint: OffsetConstraint[int], step: int
 ) -> OffsetConstraint[int] | None:
-    """Return the constraint for differences that are multiples of `step`; None if it has no effect.
+    """Return the constraint for differences that are multiples of `step`; None if it
+    has no effect.
 
-    A periodic constraint then allows the multiples of `step` that equal the residue: if there are
-    any, these again have a period, the least common multiple of both.
+    A periodic constraint then allows the multiples of `step` that equal the residue: if
+    there are any, these again have a period, the least common multiple of both.
     """
     lo = constraint.lo // step * step
     hi = round_up(constraint.hi, step)
@@ -356,8 +398,8 @@ def _restrict_to_multiples(
     period = constraint.modulus // common
     if period == 1:
         return None
-    # Solve step * t = residue modulo the period: division by `common` makes the factor of t
-    # invertible.
+    # Solve step * t = residue modulo the period: division by `common` makes the factor
+    # of t invertible.
     times = constraint.residue // common * pow(step // common, -1, period)
     residue = step * times % (period * step)
     return replace(constraint, lo=lo, hi=hi, modulus=period * step, residue=residue)
@@ -366,7 +408,8 @@ def _restrict_to_multiples(
 def _live_sets(problem: PlanningProblem) -> tuple[LiveSet, ...]:
     """Return a live set for each time at which a range begins, without subsets.
 
-    Two buffers without a constraint may be at the same place, so they cover the larger size.
+    Two buffers without a constraint may be at the same place, so they cover the larger
+    size.
     """
     buffers, joint = problem.buffers, _joint_bytes(problem)
     sizes = [buffer.size_bytes for buffer in buffers]
@@ -384,10 +427,15 @@ def _live_sets(problem: PlanningProblem) -> tuple[LiveSet, ...]:
 
 
 def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:
-    """Return the least number of bytes that two buffers with a constraint cover together."""
+    """Return the least number of bytes that two buffers with a constraint cover
+    together.
+    """
     joint: dict[tuple[int, int], int] = {}
     for c in _aligned_constraints(problem):
-        a_bytes, b_bytes = problem.buffers[c.a].size_bytes, problem.buffers[c.b].size_bytes
+        a_bytes, b_bytes = (
+            problem.buffers[c.a].size_bytes,
+            problem.buffers[c.b].size_bytes,
+        )
         # Between these differences, the smaller buffer is inside the larger one.
         first, last = sorted((0, a_bytes - b_bytes))
         above, below = c.least_allowed(first), c.greatest_allowed(last)
@@ -405,7 +453,8 @@ def _maximal(groups: Sequence[frozenset[int]]) -> list[frozenset[int]]:
     containing = group_pairs((index, group) for group in unique for index in group)
     maximal: list[frozenset[int]] = []
     for group in unique:
-        # A superset contains every member, so the groups with one of them are sufficient.
+        # A superset contains every member, so the groups with one of them are
+        # sufficient.
         if not any(group < other for other in containing[min(group)]):
             maximal.append(group)
     return maximal

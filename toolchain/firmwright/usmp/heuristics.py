@@ -1,6 +1,7 @@
 """Planners that choose the order of a first fit: greedy orders and local search.
 
-Work is limited by counts and random numbers are seeded, so plans are the same on every machine.
+Work is limited by counts and random numbers are seeded, so plans are the same on every
+machine.
 """
 
 import math
@@ -19,11 +20,15 @@ _HILL_CLIMB_MOVES = 500
 _PLACEMENTS_MAX = 300_000
 """Work limit of `improve_order` in placed buffers: about two seconds."""
 _RESTART_AFTER = 200
-"""Moves without an improvement after which `improve_order` returns to its best order."""
+"""Moves without an improvement after which `improve_order` returns to its best
+order.
+"""
 
 
 class Xorshift32:
-    """Marsaglia's 32-bit xorshift generator (shifts 13, 17, 5), started from a non-zero seed."""
+    """Marsaglia's 32-bit xorshift generator (shifts 13, 17, 5), started from a non-zero
+    seed.
+    """
 
     __slots__ = ("_state",)
 
@@ -40,7 +45,7 @@ class Xorshift32:
         return x % end
 
 
-# ---- one greedy order --------------------------------------------------------------------------
+# ---- one greedy order ----------------------------------------------------------------
 
 
 @make_planner("greedy_by_size")
@@ -56,15 +61,23 @@ def greedy_by_conflicts(problem: PlanningProblem) -> Layout:
 
 
 def size_order(problem: PlanningProblem) -> list[int]:
-    """Order by size, then number of constraints, then name, all descending as in USMP."""
+    """Order by size, then number of constraints, then name, all descending as in
+    USMP.
+    """
     rows = zip(problem.buffers, problem.constraints, strict=True)
-    return _descending([(buffer.size_bytes, len(own), buffer.name) for buffer, own in rows])
+    return _descending(
+        [(buffer.size_bytes, len(own), buffer.name) for buffer, own in rows]
+    )
 
 
 def conflict_order(problem: PlanningProblem) -> list[int]:
-    """Order by number of constraints, then size, then name, all descending as in USMP."""
+    """Order by number of constraints, then size, then name, all descending as in
+    USMP.
+    """
     rows = zip(problem.buffers, problem.constraints, strict=True)
-    return _descending([(len(own), buffer.size_bytes, buffer.name) for buffer, own in rows])
+    return _descending(
+        [(len(own), buffer.size_bytes, buffer.name) for buffer, own in rows]
+    )
 
 
 def _descending(ranks: Sequence[tuple[int, int, str]]) -> list[int]:
@@ -72,12 +85,14 @@ def _descending(ranks: Sequence[tuple[int, int, str]]) -> list[int]:
     return sorted(range(len(ranks)), key=ranks.__getitem__, reverse=True)
 
 
-# ---- the best of several orders ----------------------------------------------------------------
+# ---- the best of several orders ------------------------------------------------------
 
 
 @make_planner("first_fits")
 def best_first_fit_planner(problem: PlanningProblem) -> Layout:
-    """Return the best of several first fits; fast, for the many plans that selection makes."""
+    """Return the best of several first fits; fast, for the many plans that selection
+    makes.
+    """
     return best_first_fit_order(problem)[1]
 
 
@@ -103,9 +118,9 @@ def best_first_fit_order(problem: PlanningProblem) -> tuple[list[int], Layout]:
 class _BufferMeasures:
     """What ranks a buffer.
 
-    `first`, `end` and `length` are the first time, the end and the number of the times at which it
-    is alive. `pressure` is the peak of the bytes that are live together with it, `neighbor_bytes`
-    the bytes of all buffers with which it has a constraint.
+    `first`, `end` and `length` are the first time, the end and the number of the times
+    at which it is alive. `pressure` is the peak of the bytes that are live together
+    with it, `neighbor_bytes` the bytes of all buffers with which it has a constraint.
     """
 
     size: int
@@ -144,7 +159,9 @@ def _measures(problem: PlanningProblem) -> list[_BufferMeasures]:
     buffers = problem.buffers
     pressures = _peak_live_bytes(problem)
     measures = []
-    for buffer, pressure, own in zip(buffers, pressures, problem.constraints, strict=True):
+    for buffer, pressure, own in zip(
+        buffers, pressures, problem.constraints, strict=True
+    ):
         neighbors = [buffers[constraint.a] for constraint in own]
         measures.append(
             _BufferMeasures(
@@ -169,14 +186,16 @@ def _peak_live_bytes(problem: PlanningProblem) -> list[int]:
     return peaks
 
 
-# ---- local search ------------------------------------------------------------------------------
+# ---- local search --------------------------------------------------------------------
 
 
 @make_planner("hill_climb")
 def hill_climb(problem: PlanningProblem) -> Layout:
     """First fits, largest buffers first, improved by at most 500 moves."""
     order = size_order(problem)
-    return improve_order(problem, order, place_first_fit(problem, order), _HILL_CLIMB_MOVES)
+    return improve_order(
+        problem, order, place_first_fit(problem, order), _HILL_CLIMB_MOVES
+    )
 
 
 def order_from_layout(layout: Layout) -> list[int]:
@@ -189,15 +208,20 @@ def order_from_layout(layout: Layout) -> list[int]:
 
 
 def improve_order(
-    problem: PlanningProblem, best_order: Sequence[int], best: Layout, moves: int = MOVES_MAX
+    problem: PlanningProblem,
+    best_order: Sequence[int],
+    best: Layout,
+    moves: int = MOVES_MAX,
 ) -> Layout:
-    """Move buffers at the top forward, restarting if many moves fail; return the best layout."""
+    """Move buffers at the top forward, restarting if many moves fail; return the best
+    layout.
+    """
     goal = (0, problem.lower_bound_bytes)
     random = Xorshift32()
     order, current = list(best_order), best
     idle_moves = 0
-    # A move costs a first fit, and a first fit places every buffer: of a large model, fewer moves
-    # are affordable.
+    # A move costs a first fit, and a first fit places every buffer: of a large model,
+    # fewer moves are affordable.
     affordable = _PLACEMENTS_MAX // max(1, len(order))
     for _ in range(min(moves, affordable)):
         if best.cost <= goal:
@@ -205,13 +229,15 @@ def improve_order(
         moved = _move_forward(problem, current, order, random)
         layout = place_first_fit(problem, moved)
         idle_moves += 1
-        # Equal layouts are accepted, too: a sequence of them crosses a plateau to a lower layout.
+        # Equal layouts are accepted, too: a sequence of them crosses a plateau to a
+        # lower layout.
         if layout.cost <= current.cost or _is_tolerable(layout, best, random):
             order, current = moved, layout
         if layout.cost < best.cost:
             best_order, best = moved, layout
             idle_moves = 0
-        # The tolerated detours have led nowhere: the search goes on from the best order.
+        # The tolerated detours have led nowhere: the search goes on from the best
+        # order.
         if idle_moves == _RESTART_AFTER:
             order, current = list(best_order), best
             idle_moves = 0
@@ -219,7 +245,9 @@ def improve_order(
 
 
 def _is_tolerable(layout: Layout, best: Layout, random: Xorshift32) -> bool:
-    """Return true, at random, for one in four layouts that are at most a fifth above the best."""
+    """Return true, at random, for one in four layouts that are at most a fifth above
+    the best.
+    """
     unplaced, total = layout.cost
     best_unplaced, best_total = best.cost
     if unplaced > best_unplaced or 5 * total > 6 * best_total:
@@ -230,9 +258,11 @@ def _is_tolerable(layout: Layout, best: Layout, random: Xorshift32) -> bool:
 def _move_forward(
     problem: PlanningProblem, layout: Layout, order: Sequence[int], random: Xorshift32
 ) -> list[int]:
-    """Move a buffer at the top or without a place, or one in conflict with it, forward."""
-    # In a test on 238 random graphs that no fixed order solved, such moves missed the lower bound
-    # in 4; arbitrary moves and swaps missed it more often.
+    """Move a buffer at the top or without a place, or one in conflict with it,
+    forward.
+    """
+    # In a test on 238 random graphs that no fixed order solved, such moves missed the
+    # lower bound in 4; arbitrary moves and swaps missed it more often.
     movable: list[int] = []
     for number, pool in enumerate(layout.pools):
         end = layout.offsets[number] + problem.buffers[number].size_bytes
@@ -249,7 +279,9 @@ def _move_forward(
 
 
 def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
-    """Place each buffer, in that order, at the lowest offset of its first pool with room."""
+    """Place each buffer, in that order, at the lowest offset of its first pool with
+    room.
+    """
     pools = [""] * len(problem.buffers)
     offsets = [0] * len(problem.buffers)
     tops: dict[str, int] = {}
@@ -257,7 +289,8 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
     for index in order:
         buffer = problem.buffers[index]
         for pool in buffer.pools:
-            # Buffers that are placed later have no say yet, and those in other pools none at all.
+            # Buffers that are placed later have no say yet, and those in other pools
+            # none at all.
             active = [c for c in problem.constraints[index] if pools[c.a] == pool]
             offset = lowest_offset(active, offsets, buffer.alignment) if active else 0
             end = offset + buffer.size_bytes
@@ -274,10 +307,12 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
 def lowest_offset(
     constraints: Sequence[OffsetConstraint[int]], offsets: Sequence[int], alignment: int
 ) -> int:
-    """Return the lowest aligned offset of b that all constraints with placed buffers a allow.
+    """Return the lowest aligned offset of b that all constraints with placed buffers a
+    allow.
 
-    Each constraint forbids the offsets between its start and its end, except on its period. A sweep
-    over the intervals by start moves the offset to the end of each interval that contains it:
+    Each constraint forbids the offsets between its start and its end, except on its
+    period. A sweep over the intervals by start moves the offset to the end of each
+    interval that contains it:
 
         offset   0 ----> 1 ------------> 2
         a1   (xxxxxxxxxxx)
@@ -297,23 +332,32 @@ def lowest_offset(
                 allowed = round_up(end, alignment)
                 if constraint.modulus > 1:
                     other = offsets[constraint.a]
-                    allowed = _next_allowed(offset, allowed, constraint, other, alignment)
+                    allowed = _next_allowed(
+                        offset, allowed, constraint, other, alignment
+                    )
                 moved = moved or allowed != offset
                 offset = allowed
-        # One sweep suffices for plain intervals. An allowed offset inside a periodic interval may
-        # be inside an interval that the sweep has passed: sweeps repeat until the offset is stable.
+        # One sweep suffices for plain intervals. An allowed offset inside a periodic
+        # interval may be inside an interval that the sweep has passed: sweeps repeat
+        # until the offset is stable.
         moved = moved and any(c.modulus > 1 for c in constraints)
     return offset
 
 
 def _next_allowed(
-    offset: int, past: int, constraint: OffsetConstraint[int], other: int, alignment: int
+    offset: int,
+    past: int,
+    constraint: OffsetConstraint[int],
+    other: int,
+    alignment: int,
 ) -> int:
-    """Return the lowest aligned offset >= `offset` that is `past` or matches the period.
+    """Return the lowest aligned offset >= `offset` that is `past` or matches the
+    period.
 
     `other` is the offset of the placed buffer.
     """
-    # Solve x = 0 mod alignment and x = other + residue mod modulus (Chinese remainders).
+    # Solve x = 0 mod alignment and x = other + residue mod modulus (Chinese
+    # remainders).
     target = other + constraint.residue
     common = math.gcd(alignment, constraint.modulus)
     if target % common:

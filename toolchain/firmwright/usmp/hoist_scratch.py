@@ -1,8 +1,9 @@
 """Hoist the scratch buffers of kernels to the AOT main, where the planner places them.
 
-Each global Allocate of a kernel becomes a parameter with role `scratch`, after the others, and each
-call of the kernel is wrapped in Allocates for them. All scratch buffers of a kernel are live
-together; those of asynchronous calls are live in the whole main.
+Each global Allocate of a kernel becomes a parameter with role `scratch`, after the
+others, and each call of the kernel is wrapped in Allocates for them. All scratch
+buffers of a kernel are live together; those of asynchronous calls are live in the whole
+main.
 """
 
 import itertools
@@ -13,13 +14,21 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import INDEX
-from firmwright.ir.tir.traversal import Node, local_names, rewrite_func, rewrite_stmt, statements
+from firmwright.ir.tir.traversal import (
+    Node,
+    local_names,
+    rewrite_func,
+    rewrite_stmt,
+    statements,
+)
 from firmwright.ir.tir.verify_async_calls import without_phase
 
 
 @dataclass(frozen=True, slots=True)
 class HoistedBody:
-    """A kernel body, the body without its global Allocates, and the buffers of these."""
+    """A kernel body, the body without its global Allocates, and the buffers of
+    these.
+    """
 
     original: tir.Stmt
     body: tir.Stmt
@@ -29,10 +38,11 @@ class HoistedBody:
 def hoist_scratch(
     module: IRModule, main: tir.PrimFunc, hoisted: dict[int, HoistedBody]
 ) -> tuple[IRModule, dict[str, str]]:
-    """Return the module with hoisted scratch, and the plan name of each scratch buffer of main.
+    """Return the module with hoisted scratch, and the plan name of each scratch buffer
+    of main.
 
-    Plan names are `kernel.buffer`, with the suffix `_2`, `_3`, ... for further calls of the kernel.
-    `hoisted` stores the results by identity of the body for later calls.
+    Plan names are `kernel.buffer`, with the suffix `_2`, `_3`, ... for further calls of
+    the kernel. `hoisted` stores the results by identity of the body for later calls.
     """
     scratch: dict[str, tuple[tir.Buffer, ...]] = {}
     functions = dict(module.functions)
@@ -55,7 +65,9 @@ def hoist_scratch(
 
 
 def _allocate_around(body: tir.Stmt, buffers: tuple[tir.Buffer, ...]) -> tir.Stmt:
-    """Wrap `body` in Allocates of scratch; that of the first buffer is the outermost."""
+    """Wrap `body` in Allocates of scratch; that of the first buffer is the
+    outermost.
+    """
     for buffer in reversed(buffers):
         body = tir.Allocate(buffer, body, "scratch")
     return body
@@ -65,12 +77,16 @@ def _hoist(body: tir.Stmt) -> HoistedBody:
     nodes = [node for node in statements(body) if _is_global_allocate(node)]
     if not nodes:
         return HoistedBody(body, body, ())
-    hoisted = rewrite_stmt(body, lambda node: node.body if _is_global_allocate(node) else None)
+    hoisted = rewrite_stmt(
+        body, lambda node: node.body if _is_global_allocate(node) else None
+    )
     return HoistedBody(body, hoisted, tuple(node.buffer for node in nodes))
 
 
 def is_scratch_name(plan_name: str) -> bool:
-    """Return whether a plan name denotes a hoisted buffer; all other names are identifiers."""
+    """Return whether a plan name denotes a hoisted buffer; all other names are
+    identifiers.
+    """
     return "." in plan_name
 
 
@@ -81,11 +97,13 @@ def _is_global_allocate(node: Node) -> TypeGuard[tir.Allocate]:
 class _ScratchHoister:
     """Gives the calls of a main their scratch, and names it.
 
-    `scratch` are the buffers by kernel, `plan_names` the plan name of each new buffer, and `phased`
-    the buffers that the start and the wait of an asynchronous call share.
+    `scratch` are the buffers by kernel, `plan_names` the plan name of each new buffer,
+    and `phased` the buffers that the start and the wait of an asynchronous call share.
     """
 
-    def __init__(self, scratch: dict[str, tuple[tir.Buffer, ...]], main: tir.PrimFunc) -> None:
+    def __init__(
+        self, scratch: dict[str, tuple[tir.Buffer, ...]], main: tir.PrimFunc
+    ) -> None:
         self.scratch = scratch
         self.names = UniqueNamer(local_names(main))
         self.taken: set[str] = set()
@@ -93,23 +111,31 @@ class _ScratchHoister:
         self.phased: dict[tir.PrimFuncCall, tuple[tir.Buffer, ...]] = {}
 
     def rule(self, part: Node) -> Node | None:
-        """Rewrite a call of a kernel with scratch; synchronous calls also allocate it."""
+        """Rewrite a call of a kernel with scratch; synchronous calls also allocate
+        it.
+        """
         if not isinstance(part, tir.PrimFuncCall) or part.callee not in self.scratch:
             return None
         own = self._scratch_of_call(part)
         args = list(part.args)
         for buffer in own:
-            args.append(tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.span_elements, "rw"))
+            args.append(
+                tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.span_elements, "rw")
+            )
         call = replace(part, args=tuple(args))
-        # The Allocate of a synchronous call encloses the call alone, so that other calls can use
-        # its bytes. That of an asynchronous one encloses the main: start and wait are apart.
+        # The Allocate of a synchronous call encloses the call alone, so that other
+        # calls can use its bytes. That of an asynchronous one encloses the main: start
+        # and wait are apart.
         return _allocate_around(call, own) if part.phase == "call" else call
 
     def _scratch_of_call(self, call: tir.PrimFuncCall) -> tuple[tir.Buffer, ...]:
         begun = without_phase(call)
         if call.phase != "call" and begun in self.phased:
             return self.phased[begun]
-        own = tuple(self._new_buffer(call.callee, buffer) for buffer in self.scratch[call.callee])
+        own = tuple(
+            self._new_buffer(call.callee, buffer)
+            for buffer in self.scratch[call.callee]
+        )
         if call.phase != "call":
             self.phased[begun] = own
         return own

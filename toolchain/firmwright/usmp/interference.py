@@ -1,8 +1,9 @@
 """Interference: the offset constraints between every two simultaneously live buffers.
 
-Live buffers are disjoint. If an input's last use is the call that defines an output, the constraint
-is as weak as the kernel's order of reads and writes permits: none, one interval, or two intervals
-of which one is periodic. The in-place analysis is cached by kernel body.
+Live buffers are disjoint. If an input's last use is the call that defines an output,
+the constraint is as weak as the kernel's order of reads and writes permits: none, one
+interval, or two intervals of which one is periodic. The in-place analysis is cached by
+kernel body.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.ir import tir
 from firmwright.ir.tir.inplace_distance import find_offset_constraints
-from firmwright.ir.tir.plan import BufferInfo, LiveRange, OffsetConstraint, disjoint_constraint
+from firmwright.ir.tir.plan import (
+    BufferInfo,
+    LiveRange,
+    OffsetConstraint,
+    disjoint_constraint,
+)
 from firmwright.usmp.hoist_scratch import HoistedBody
 from firmwright.usmp.liveness import live_sets
 
@@ -38,22 +44,30 @@ class InplacePair:
         """Return the pair with the buffers renamed that `names` has."""
         a, b = self.names
         new_a, new_b = names.get(a, a), names.get(b, b)
-        return replace(self, constraints=tuple(c.between(new_a, new_b) for c in self.constraints))
+        return replace(
+            self, constraints=tuple(c.between(new_a, new_b) for c in self.constraints)
+        )
 
 
 @dataclass(slots=True)
 class InplaceCache:
-    """Constraints and hoisted forms by kernel body; bodies are kept so that ids stay unique."""
+    """Constraints and hoisted forms by kernel body; bodies are kept so that ids stay
+    unique.
+    """
 
     entries: dict[tuple[int, str, str], tuple[tir.Stmt, Constraints | None]] = field(
         default_factory=dict
     )
     hoisted: dict[int, HoistedBody] = field(default_factory=dict)
 
-    def constraints(self, func: tir.PrimFunc, source: str, result: str) -> Constraints | None:
-        """Return constraints on the offsets of two parameters; None if they must be disjoint."""
-        # Bodies are compared by identity, which costs nothing. The entry keeps the body alive, so
-        # that no other one gets its id.
+    def constraints(
+        self, func: tir.PrimFunc, source: str, result: str
+    ) -> Constraints | None:
+        """Return constraints on the offsets of two parameters; None if they must be
+        disjoint.
+        """
+        # Bodies are compared by identity, which costs nothing. The entry keeps the body
+        # alive, so that no other one gets its id.
         key = (id(func.body), source, result)
         if key not in self.entries:
             constraints = find_offset_constraints(func, source, result)
@@ -68,13 +82,15 @@ def build_interference(
 ) -> tuple[OffsetConstraint[str], ...]:
     """Return the constraints between all buffers that are live together, by position.
 
-    A pair in `inplace_pairs` may overlap if its buffers are live together only in its time.
+    A pair in `inplace_pairs` may overlap if its buffers are live together only in its
+    time.
     """
     shared = {pair.names: pair for pair in inplace_pairs}
     constraints: list[OffsetConstraint[str]] = []
     for i, j in sorted(_pairs_alive_together(buffers)):
         a, b = buffers[i], buffers[j]
-        # Constraints of a pair are about b - a with a the input, whichever has the lower position.
+        # Constraints of a pair are about b - a with a the input, whichever has the
+        # lower position.
         if (b.name, a.name) in shared:
             a, b = b, a
         pair = shared.get((a.name, b.name))
@@ -86,7 +102,8 @@ def build_interference(
 
 
 def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> set[tuple[int, int]]:
-    """Return the pairs of indices, the lower first, of buffers that are live at one time.
+    """Return the pairs of indices, the lower first, of buffers that are live at one
+    time.
 
     A pair is new in a live set only if one of its buffers is.
     """
@@ -94,8 +111,8 @@ def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> set[tuple[int, int]]
     previous: frozenset[int] = frozenset()
     for alive in live_sets(buffers):
         current = frozenset(alive)
-        # Of two buffers that were both live before, the pair is known already. This makes the work
-        # proportional to the pairs instead of times * pairs.
+        # Of two buffers that were both live before, the pair is known already. This
+        # makes the work proportional to the pairs instead of times * pairs.
         for new in current - previous:
             for other in alive:
                 if other < new:

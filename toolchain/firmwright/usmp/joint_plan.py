@@ -1,15 +1,21 @@
-"""Joint memory plan for planned models that run in sequence and share pools (decision 0015).
+"""Joint memory plan for planned models that run in sequence and share pools (decision
+0015).
 
-An input is live from the start until its model has read it, an output from the run of its model to
-the end, and state and constants in RAM always. A variable shared by entry points of a file is one
-buffer. Constraints within a model are those of its own plan.
+An input is live from the start until its model has read it, an output from the run of
+its model to the end, and state and constants in RAM always. A variable shared by entry
+points of a file is one buffer. Constraints within a model are those of its own plan.
 """
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from firmwright.base.errors import DoesNotFitError, InternalError, RegionOverflow, UsageError
+from firmwright.base.errors import (
+    DoesNotFitError,
+    InternalError,
+    RegionOverflow,
+    UsageError,
+)
 from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.module import IRModule
@@ -33,22 +39,29 @@ from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner, plan
 PERSISTENT_KINDS = ("state", "const")
 """Kinds of buffers that are live before, between, and after runs."""
 PERMUTED_MODELS_MAX = 6
-"""Up to this number of models, every run order is tried; more models run in the given order."""
+"""Up to this number of models, every run order is tried; more models run in the given
+order.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:
-    """The replanned modules, their run order (positions in `modules`), and the joint plan."""
+    """The replanned modules, their run order (positions in `modules`), and the joint
+    plan.
+    """
 
     modules: tuple[IRModule, ...]
     order: tuple[int, ...]
     plan: Plan
 
 
-def plan_jointly(modules: Sequence[IRModule], planner: str = DEFAULT_PLANNER) -> JointPlan:
+def plan_jointly(
+    modules: Sequence[IRModule], planner: str = DEFAULT_PLANNER
+) -> JointPlan:
     """Plan models with distinct names that run one at a time.
 
-    Raises UsageError if they were planned for different pools, DoesNotFitError if memory is short.
+    Raises UsageError if they were planned for different pools, DoesNotFitError if
+    memory is short.
     """
     pools = common_pools(modules)
     _check_shared_variables(modules)
@@ -62,20 +75,27 @@ def plan_jointly(modules: Sequence[IRModule], planner: str = DEFAULT_PLANNER) ->
 
 
 def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
-    """Raise DoesNotFitError unless the pools have room for all models at the same time."""
+    """Raise DoesNotFitError unless the pools have room for all models at the same
+    time.
+    """
     needed_bytes = 0
     overflows: list[RegionOverflow] = []
     for pool in common_pools(modules):
-        pool_bytes = sum(module.memory_plan.pool_bytes.get(pool.name, 0) for module in modules)
+        pool_bytes = sum(
+            module.memory_plan.pool_bytes.get(pool.name, 0) for module in modules
+        )
         needed_bytes += pool_bytes
         if pool.size_bytes is not None and pool_bytes > pool.size_bytes:
             overflows.append(RegionOverflow(pool.name, pool_bytes, pool.size_bytes))
     if not overflows:
         return
     words = ", ".join(
-        f"pool {o.name} needs {o.need_bytes:,} bytes and has {o.have_bytes:,}" for o in overflows
+        f"pool {o.name} needs {o.need_bytes:,} bytes and has {o.have_bytes:,}"
+        for o in overflows
     )
-    workspaces = [(module.name, module.memory_plan.workspace_bytes) for module in modules]
+    workspaces = [
+        (module.name, module.memory_plan.workspace_bytes) for module in modules
+    ]
     raise DoesNotFitError(
         f"the models do not fit at the same time: {words}.",
         regions=overflows,
@@ -86,7 +106,9 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
 
 
 def _check_shared_variables(modules: Sequence[IRModule]) -> None:
-    """Raise UsageError if two models initialize a variable that they share differently."""
+    """Raise UsageError if two models initialize a variable that they share
+    differently.
+    """
     first_users: dict[str, IRModule] = {}
     first_values: dict[str, bytes] = {}
     for module in modules:
@@ -97,14 +119,18 @@ def _check_shared_variables(modules: Sequence[IRModule]) -> None:
             first_user = first_users.setdefault(variable, module)
             if first_values.setdefault(variable, value) != value:
                 raise UsageError(
-                    f"{first_user.name} and {module.name} initialize the shared variable "
-                    f"{state.name} differently.",
-                    hint="a file in which all signatures initialize a variable equally.",
+                    f"{first_user.name} and {module.name} initialize the shared "
+                    f"variable {state.name} differently.",
+                    hint=(
+                        "a file in which all signatures initialize a variable equally."
+                    ),
                 )
 
 
 def common_pools(modules: Sequence[IRModule]) -> tuple[PoolInfo, ...]:
-    """Return the pools for which all modules were planned; raise UsageError if they differ."""
+    """Return the pools for which all modules were planned; raise UsageError if they
+    differ.
+    """
     pools = modules[0].pools
     for module in modules[1:]:
         if module.pools != pools:
@@ -116,7 +142,8 @@ def common_pools(modules: Sequence[IRModule]) -> tuple[PoolInfo, ...]:
 def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
     """Return the run order with the lowest peak.
 
-    A model's peak includes live inputs of later models and live outputs of earlier ones.
+    A model's peak includes live inputs of later models and live outputs of earlier
+    ones.
     """
     default_order = tuple(range(len(plans)))
     if len(plans) > PERMUTED_MODELS_MAX:
@@ -127,8 +154,8 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
     def peak(order: tuple[int, ...]) -> int:
         worst = 0
         for turn, index in enumerate(order):
-            # While a model runs, inputs of later ones wait already, and outputs of earlier ones are
-            # still to be read.
+            # While a model runs, inputs of later ones wait already, and outputs of
+            # earlier ones are still to be read.
             later = sum(before[other] for other in order[turn + 1 :])
             earlier = sum(after[other] for other in order[:turn])
             worst = max(worst, plans[index].workspace_bytes + later + earlier)
@@ -139,13 +166,17 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
 
 def _bytes_before_run(plan: Plan) -> int:
     """Return the bytes that are live before the model runs."""
-    return sum(buffer.size_bytes for buffer in plan.buffers if _is_live_before_run(buffer))
+    return sum(
+        buffer.size_bytes for buffer in plan.buffers if _is_live_before_run(buffer)
+    )
 
 
 def _bytes_after_run(plan: Plan) -> int:
     """Return the bytes that are live after the model has run."""
     end = live_end(plan.buffers)
-    return sum(buffer.size_bytes for buffer in plan.buffers if _is_live_after_run(buffer, end))
+    return sum(
+        buffer.size_bytes for buffer in plan.buffers if _is_live_after_run(buffer, end)
+    )
 
 
 def _is_live_before_run(buffer: BufferInfo) -> bool:
@@ -153,17 +184,21 @@ def _is_live_before_run(buffer: BufferInfo) -> bool:
 
 
 def _is_live_after_run(buffer: BufferInfo, end: int) -> bool:
-    """Return whether the caller reads a buffer after its model's run, which ends at time `end`."""
+    """Return whether the caller reads a buffer after its model's run, which ends at
+    time `end`.
+    """
     if buffer.kind not in ("input", "output", *PERSISTENT_KINDS):
         return False
     return any(live.end == end for live in buffer.live)
 
 
-def _join_timelines(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...], Constraints]:
+def _join_timelines(
+    modules: Sequence[IRModule],
+) -> tuple[tuple[BufferInfo, ...], Constraints]:
     """Return the buffers and constraints of models that run in the order given.
 
-    The times of each model follow those of the previous one. Buffers of different models that are
-    live together are disjoint.
+    The times of each model follow those of the previous one. Buffers of different
+    models that are live together are disjoint.
     """
     total = sum(live_end(module.memory_plan.buffers) for module in modules)
     groups: list[list[BufferInfo]] = []
@@ -183,14 +218,17 @@ def _join_timelines(modules: Sequence[IRModule]) -> tuple[tuple[BufferInfo, ...]
         for a, b in itertools.product(first, second):
             if a.name != b.name and a.overlaps_in_time(b):
                 constraints.append(disjoint_constraint(a, b))
-    # A variable that models share occurs once in each model's plan, and so do its constraints.
+    # A variable that models share occurs once in each model's plan, and so do its
+    # constraints.
     buffers = {buffer.name: buffer for buffer in itertools.chain.from_iterable(groups)}
     unique = {(c.a, c.b, c.lo, c.hi, c.modulus): c for c in constraints}
     return tuple(buffers.values()), tuple(unique.values())
 
 
 def _joint_names(module: IRModule) -> dict[str, str]:
-    """Return names of buffers in the joint plan: MODEL/BUFFER, for variables FILE/VARIABLE."""
+    """Return names of buffers in the joint plan: MODEL/BUFFER, for variables
+    FILE/VARIABLE.
+    """
     names = {b.name: f"{module.name}/{b.name}" for b in module.memory_plan.buffers}
     source = module.origin.sha256[:16]
     if source:
@@ -198,7 +236,9 @@ def _joint_names(module: IRModule) -> dict[str, str]:
     return names
 
 
-def _shift_live_ranges(buffer: BufferInfo, begin: int, end: int, total: int) -> BufferInfo:
+def _shift_live_ranges(
+    buffer: BufferInfo, begin: int, end: int, total: int
+) -> BufferInfo:
     """Return `buffer` with live ranges in joint time, which ends at time `total`.
 
     Its model's run begins at time `begin` and takes `end` times.
@@ -216,7 +256,9 @@ def _shift_live_ranges(buffer: BufferInfo, begin: int, end: int, total: int) -> 
 
 
 def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
-    """Return the module with the placements of the joint plan in its plan and its AOT main."""
+    """Return the module with the placements of the joint plan in its plan and its AOT
+    main.
+    """
     old, main = module.memory_plan, module.aot_main
     joint_names = _joint_names(module)
     places: dict[str, Placement] = {}
@@ -238,7 +280,9 @@ def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
             return None
         place = places[names[part.buffer.name]]
         offset = tir.IntImm(place.offset, INDEX)
-        return replace(part, source=replace(part.source, buffer=pools[place.pool], offset=offset))
+        return replace(
+            part, source=replace(part.source, buffer=pools[place.pool], offset=offset)
+        )
 
     params = tuple(param for param in main.params if param.role != "pool")
     params += tuple(tir.Param(pool, "pool") for pool in pools.values())
@@ -247,7 +291,9 @@ def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
 
 
 def _plan_names(main: tir.PrimFunc, plan: Plan) -> dict[str, str]:
-    """Return the plan name of each view; views of scratch are in the order of the plan."""
+    """Return the plan name of each view; views of scratch are in the order of the
+    plan.
+    """
     plain = {buffer.name for buffer in plan.buffers if not is_scratch_name(buffer.name)}
     hoisted = [buffer for buffer in plan.buffers if is_scratch_name(buffer.name)]
     names: dict[str, str] = {}

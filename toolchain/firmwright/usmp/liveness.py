@@ -1,13 +1,14 @@
 """Control-flow graph of the AOT main and liveness of its buffers.
 
-A buffer occupies memory where it may be defined and may still be read, and at each node that
-accesses it.
+A buffer occupies memory where it may be defined and may still be read, and at each node
+that accesses it.
 
 * Nodes that access memory are numbered in program order; these numbers are the times.
-* A write does not end the life of the previous value, as it may be partial. An Allocate does:
+* A write does not end the life of the previous value, as it may be partial. An Allocate
+does:
   contents are undefined each time it is entered.
-* The start and the wait of an asynchronous call each access all buffers of the call, which
-  therefore remain in memory in between.
+* The start and the wait of an asynchronous call each access all buffers of the call,
+  which therefore remain in memory in between.
 * A view (DeclBuffer) counts as its underlying buffer.
 """
 
@@ -28,7 +29,9 @@ _READING_ROLES = frozenset({"in", "inout", "const", "pool"})
 
 @dataclass(frozen=True, slots=True)
 class CfgNode:
-    """A node, with `time` -1 if it accesses no memory; it makes the buffer `kills` undefined."""
+    """A node, with `time` -1 if it accesses no memory; it makes the buffer `kills`
+    undefined.
+    """
 
     time: int = -1
     reads: frozenset[str] = frozenset()
@@ -51,10 +54,11 @@ class CfgLoop:
 
 @dataclass(frozen=True, slots=True)
 class ControlFlowGraph:
-    """Nodes in the order of the text, edges (from, to) between them, and the exit nodes.
+    """Nodes in the order of the text, edges (from, to) between them, and the exit
+    nodes.
 
-    `allocates` are the planned buffers by name; `roots` maps each buffer's name to its planned
-    buffer; `loops` are the outermost loops.
+    `allocates` are the planned buffers by name; `roots` maps each buffer's name to its
+    planned buffer; `loops` are the outermost loops.
     """
 
     nodes: tuple[CfgNode, ...]
@@ -66,8 +70,11 @@ class ControlFlowGraph:
     loops: tuple[CfgLoop, ...] = ()
 
 
-def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> ControlFlowGraph:
-    """Return the graph of `main`; `functions` has the kernels, whose parameters have roles.
+def build_cfg(
+    main: tir.PrimFunc, functions: Mapping[str, AnyFunction]
+) -> ControlFlowGraph:
+    """Return the graph of `main`; `functions` has the kernels, whose parameters have
+    roles.
 
     Its first node is the entry. For the statement `for i: a; b` followed by `c`:
 
@@ -89,12 +96,15 @@ def build_cfg(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> Contr
 
 
 def compute_live_ranges(
-    flow: ControlFlowGraph, held_at_entry: Collection[str], held_at_exit: Collection[str]
+    flow: ControlFlowGraph,
+    held_at_entry: Collection[str],
+    held_at_exit: Collection[str],
 ) -> dict[str, tuple[LiveRange, ...]]:
     """Return the times at which each planned buffer occupies memory, as sorted ranges.
 
-    The buffers in `held_at_entry` have contents before the run, those in `held_at_exit` are read
-    after it. Sets of buffers are bit masks: a graph has hundreds of nodes and buffers.
+    The buffers in `held_at_entry` have contents before the run, those in `held_at_exit`
+    are read after it. Sets of buffers are bit masks: a graph has hundreds of nodes and
+    buffers.
     """
     bit = _bits(flow)
     defined = _may_be_defined(flow, bit, _mask(bit, held_at_entry))
@@ -104,12 +114,13 @@ def compute_live_ranges(
     for index, node in enumerate(flow.nodes):
         if node.time < 0:
             continue
-        # A buffer that may be defined but is not read any more is dead, and one that is read later
-        # but is not defined yet has nothing to keep. An access itself needs the memory in any case:
-        # of a result that is never read, too.
+        # A buffer that may be defined but is not read any more is dead, and one that is
+        # read later but is not defined yet has nothing to keep. An access itself needs
+        # the memory in any case: of a result that is never read, too.
         occupied = (defined[index] & live_out[index]) | _mask(bit, node.accessed)
         while occupied:
-            # x & -x is the lowest bit of x that is set: the loop visits the set bits only.
+            # x & -x is the lowest bit of x that is set: the loop visits the set bits
+            # only.
             lowest = occupied & -occupied
             times[names[lowest.bit_length() - 1]].append(node.time)
             occupied ^= lowest
@@ -119,12 +130,16 @@ def compute_live_ranges(
 def find_last_reads(
     flow: ControlFlowGraph, held_at_exit: Collection[str]
 ) -> tuple[frozenset[str], ...]:
-    """Return the buffers that each node reads for the last time, over all loop iterations."""
+    """Return the buffers that each node reads for the last time, over all loop
+    iterations.
+    """
     bit = _bits(flow)
     live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
     last_reads: list[frozenset[str]] = []
     for node, needed_later in zip(flow.nodes, live_out, strict=True):
-        last_reads.append(frozenset(name for name in node.reads if not needed_later & bit[name]))
+        last_reads.append(
+            frozenset(name for name in node.reads if not needed_later & bit[name])
+        )
     return tuple(last_reads)
 
 
@@ -138,7 +153,9 @@ def live_end(buffers: Sequence[BufferInfo]) -> int:
 
 
 def live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[int, ...]]:
-    """At each time at which a live range begins, yield the positions of all live buffers."""
+    """At each time at which a live range begins, yield the positions of all live
+    buffers.
+    """
     alive: set[int] = set()
     changes = _changes(buffers)
     for time in sorted(changes):
@@ -149,7 +166,9 @@ def live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[int, ...]]:
             yield tuple(sorted(alive))
 
 
-def live_sets_by_time(buffers: Sequence[BufferInfo], end: int) -> Iterator[tuple[int, ...]]:
+def live_sets_by_time(
+    buffers: Sequence[BufferInfo], end: int
+) -> Iterator[tuple[int, ...]]:
     """For each time before `end`, yield the positions of all live buffers."""
     changes = _changes(buffers)
     alive: set[int] = set()
@@ -165,7 +184,9 @@ def live_sets_by_time(buffers: Sequence[BufferInfo], end: int) -> Iterator[tuple
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The positions of the buffers with live ranges that begin, or that end, at one time."""
+    """The positions of the buffers with live ranges that begin, or that end, at one
+    time.
+    """
 
     beginning: list[int] = field(default_factory=list)
     ending: list[int] = field(default_factory=list)
@@ -201,7 +222,9 @@ def _mask(bit: Mapping[str, int], names: Collection[str]) -> int:
     return sum(bit[name] for name in names)
 
 
-def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: int) -> list[int]:
+def _may_be_defined(
+    flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: int
+) -> list[int]:
     """Return the buffers that may have contents when each node is reached, forwards."""
 
     def leaving(index: int, arriving: int) -> int:
@@ -213,15 +236,17 @@ def _may_be_defined(flow: ControlFlowGraph, bit: Mapping[str, int], at_entry: in
     return _solve_dataflow(flow.edges, state, leaving)
 
 
-def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> list[int]:
+def _live_out(
+    flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int
+) -> list[int]:
     """Return the buffers whose contents may be read after each node, backwards."""
 
     def arriving(index: int, leaving: int) -> int:
         node = flow.nodes[index]
         return (leaving & _survivors(node, bit)) | _mask(bit, node.reads)
 
-    # Reversed edges in reversed order: a sweep goes from the end of the text to its start, as
-    # the sets do.
+    # Reversed edges in reversed order: a sweep goes from the end of the text to its
+    # start, as the sets do.
     edges = [(target, source) for source, target in reversed(flow.edges)]
     state = [0] * len(flow.nodes)
     for index in flow.exits:
@@ -230,12 +255,16 @@ def _live_out(flow: ControlFlowGraph, bit: Mapping[str, int], at_exit: int) -> l
 
 
 def _survivors(node: CfgNode, bit: Mapping[str, int]) -> int:
-    """Return the mask of the buffers whose contents a node keeps: all, or all but one."""
+    """Return the mask of the buffers whose contents a node keeps: all, or all but
+    one.
+    """
     return ~bit[node.kills] if node.kills else -1
 
 
 def _solve_dataflow(
-    edges: Sequence[tuple[int, int]], state: list[int], transfer: Callable[[int, int], int]
+    edges: Sequence[tuple[int, int]],
+    state: list[int],
+    transfer: Callable[[int, int], int],
 ) -> list[int]:
     """Propagate bit sets along edges until none changes; `transfer` maps a node's set.
 
@@ -245,7 +274,8 @@ def _solve_dataflow(
     while changed:
         changed = False
         for source, target in edges:
-            # The sets only grow, within finitely many buffers, so the sweeps end: a fixed point.
+            # The sets only grow, within finitely many buffers, so the sweeps end: a
+            # fixed point.
             moved = transfer(source, state[source])
             if moved & ~state[target]:
                 state[target] |= moved
@@ -254,7 +284,9 @@ def _solve_dataflow(
 
 
 class _CfgBuilder:
-    """Builds nodes and edges; `walk` takes a statement's predecessors and returns its exits."""
+    """Builds nodes and edges; `walk` takes a statement's predecessors and returns its
+    exits.
+    """
 
     def __init__(self, functions: Mapping[str, AnyFunction]) -> None:
         self.functions = functions
@@ -285,7 +317,8 @@ class _CfgBuilder:
             case tir.If(cond, then, orelse):
                 head = [self._touching(before, cond)]
                 after_then = self.walk(then, head)
-                # Without an else, the condition itself is the other predecessor of what follows.
+                # Without an else, the condition itself is the other predecessor of what
+                # follows.
                 after_else = self.walk(orelse, head) if orelse else head
                 return after_then + after_else
             case tir.For(_, start, extent, body, _):
@@ -293,8 +326,8 @@ class _CfgBuilder:
                 first = self.time
                 after = self._loop(head_index, body)
                 if not self.loop_depth and self.time > first:
-                    # Overlaps are found in outermost loops only (planning_input.py), and only in
-                    # those that access memory.
+                    # Overlaps are found in outermost loops only (planning_input.py),
+                    # and only in those that access memory.
                     self.loops.append(CfgLoop(stmt, LiveRange(first, self.time)))
                 return after
             case tir.While(cond, body):
@@ -328,37 +361,50 @@ class _CfgBuilder:
         return self.walk(stmt.body, after)
 
     def _loop(self, head: int, body: tir.Stmt) -> list[int]:
-        """Add the body with edges from the head and back to it; the head is the only exit."""
+        """Add the body with edges from the head and back to it; the head is the only
+        exit.
+        """
         self.loop_depth += 1
         self.edges.extend((source, head) for source in self.walk(body, [head]))
         self.loop_depth -= 1
         return [head]
 
-    def _touching(self, before: Sequence[int], *exprs: tir.Expr, stored: str = "") -> int:
-        """Add a node that evaluates expressions and stores to the buffer `stored`, if any."""
+    def _touching(
+        self, before: Sequence[int], *exprs: tir.Expr, stored: str = ""
+    ) -> int:
+        """Add a node that evaluates expressions and stores to the buffer `stored`, if
+        any.
+        """
         reads, writes = self._accesses(exprs)
         if stored in self.roots:
             writes.add(self.roots[stored])
         if not reads and not writes:
             return self.step(before, CfgNode())
-        return self.step(before, CfgNode(self._tick(), frozenset(reads), frozenset(writes)))
+        return self.step(
+            before, CfgNode(self._tick(), frozenset(reads), frozenset(writes))
+        )
 
     def _call(self, before: Sequence[int], call: tir.PrimFuncCall) -> int:
-        """Add the node of a call; the roles of the parameters tell what it reads and writes."""
+        """Add the node of a call; the roles of the parameters tell what it reads and
+        writes.
+        """
         reads, writes = self._accesses(call.args)
         callee = self.functions.get(call.callee)
         if isinstance(callee, tir.PrimFunc):
             for arg, param in zip(call.args, callee.params, strict=True):
-                if not isinstance(arg, tir.AccessPtr) or arg.buffer.name not in self.roots:
+                if (
+                    not isinstance(arg, tir.AccessPtr)
+                    or arg.buffer.name not in self.roots
+                ):
                     continue
                 root = self.roots[arg.buffer.name]
                 if param.role in _READING_ROLES:
                     reads.add(root)
                 if param.role in _WRITING_ROLES:
                     writes.add(root)
-        # Between its start and its wait, an asynchronous call reads and writes whenever it likes:
-        # each of the two counts as a read and a write of all its buffers, so that their lives span
-        # the time in between.
+        # Between its start and its wait, an asynchronous call reads and writes whenever
+        # it likes: each of the two counts as a read and a write of all its buffers, so
+        # that their lives span the time in between.
         #
         #     start(a -> b)    kernel(c -> d)    wait(a -> b)
         #     a, b ------------------------------------->

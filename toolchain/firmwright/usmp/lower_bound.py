@@ -1,6 +1,8 @@
-"""Lower bound of the total size of all pools for any valid plan: the bytes live at the worst time.
+"""Lower bound of the total size of all pools for any valid plan: the bytes live at the
+worst time.
 
-The bound holds for all alignments, pools and in-place constraints; it may be unattainable.
+The bound holds for all alignments, pools and in-place constraints; it may be
+unattainable.
 """
 
 import math
@@ -20,7 +22,9 @@ _Pair: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Joint:
-    """The least bytes that a pair of buffers covers, and the position of the pair among all."""
+    """The least bytes that a pair of buffers covers, and the position of the pair among
+    all.
+    """
 
     size_bytes: int
     position: int
@@ -31,17 +35,19 @@ _JointByPair: TypeAlias = Mapping[_Pair, _Joint]
 
 
 def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> int:
-    """Return a lower bound on the total size of all pools, with unavoidable alignment padding.
+    """Return a lower bound on the total size of all pools, with unavoidable alignment
+    padding.
 
-    It is the larger of the most bytes live at any time, and the sum over pools of the most bytes
-    live among the buffers that permit only that pool.
+    It is the larger of the most bytes live at any time, and the sum over pools of the
+    most bytes live among the buffers that permit only that pool.
     """
     joint = _joint_by_pair(buffers, constraints)
     pinned: dict[str, list[BufferInfo]] = {}
     for buffer in buffers:
         if len(buffer.pools) == 1:
             pinned.setdefault(buffer.pools[0], []).append(buffer)
-    # Pools add up: what can only be in one pool gains nothing from free bytes in another.
+    # Pools add up: what can only be in one pool gains nothing from free bytes in
+    # another.
     bound = _peak_bytes(buffers, joint)
     if len(pinned) > 1:
         bound = max(bound, sum(_peak_bytes(mine, joint) for mine in pinned.values()))
@@ -56,7 +62,9 @@ def _peak_bytes(buffers: Sequence[BufferInfo], joint: _JointByPair) -> int:
     return peak
 
 
-def min_bytes_by_time(buffers: Sequence[BufferInfo], constraints: Constraints) -> list[int]:
+def min_bytes_by_time(
+    buffers: Sequence[BufferInfo], constraints: Constraints
+) -> list[int]:
     """Return the bytes that the live buffers need at least, for each time."""
     joint = _joint_by_pair(buffers, constraints)
     needs: list[int] = []
@@ -67,7 +75,9 @@ def min_bytes_by_time(buffers: Sequence[BufferInfo], constraints: Constraints) -
 
 
 def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
-    """Return the buffers that are live at the first time with most live bytes, largest first."""
+    """Return the buffers that are live at the first time with most live bytes, largest
+    first.
+    """
     peak_bytes = 0
     worst: list[BufferInfo] = []
     for alive in live_sets(buffers):
@@ -78,11 +88,13 @@ def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
     return tuple(sorted(worst, key=lambda buffer: (-buffer.size_bytes, buffer.name)))
 
 
-def _joint_by_pair(buffers: Sequence[BufferInfo], constraints: Constraints) -> _JointByPair:
+def _joint_by_pair(
+    buffers: Sequence[BufferInfo], constraints: Constraints
+) -> _JointByPair:
     """Return the pairs that may overlap, in the order of the constraints.
 
-    A pair with several constraints covers the most bytes that any of these requires; it is absent
-    if one of them requires that the buffers are disjoint.
+    A pair with several constraints covers the most bytes that any of these requires; it
+    is absent if one of them requires that the buffers are disjoint.
     """
     by_name = {buffer.name: buffer for buffer in buffers}
     joint_bytes: dict[_Pair, int] = {}
@@ -90,7 +102,8 @@ def _joint_by_pair(buffers: Sequence[BufferInfo], constraints: Constraints) -> _
     for c in constraints:
         a, b = by_name[c.a], by_name[c.b]
         pair = (min(c.a, c.b), max(c.a, c.b))
-        # The forbidden interval reaches from "b ends where a begins" to "b begins where a ends".
+        # The forbidden interval reaches from "b ends where a begins" to "b begins where
+        # a ends".
         if c.modulus < 2 and c.lo <= -b.size_bytes and c.hi >= a.size_bytes:
             disjoint.add(pair)
         else:
@@ -102,11 +115,14 @@ def _joint_by_pair(buffers: Sequence[BufferInfo], constraints: Constraints) -> _
     return joint
 
 
-def _joint_bytes(a: BufferInfo, b: BufferInfo, constraint: OffsetConstraint[str]) -> int:
-    """Return the least number of bytes that two buffers cover at an allowed difference of offsets.
+def _joint_bytes(
+    a: BufferInfo, b: BufferInfo, constraint: OffsetConstraint[str]
+) -> int:
+    """Return the least number of bytes that two buffers cover at an allowed difference
+    of offsets.
 
-    This is the larger size if one buffer may be inside the other. Otherwise they overlap most at an
-    end of the forbidden interval:
+    This is the larger size if one buffer may be inside the other. Otherwise they
+    overlap most at an end of the forbidden interval:
 
         a               |--------------|
         b at below   |--------|                  together size(a) - below bytes
@@ -128,12 +144,12 @@ def _joint_bytes(a: BufferInfo, b: BufferInfo, constraint: OffsetConstraint[str]
 def _min_bytes(alive: Sequence[BufferInfo], joint: _JointByPair) -> int:
     """Return the bytes that simultaneously live buffers need at least.
 
-    Two buffers that overlap with no third one count as one buffer with the bytes of the pair. Of
-    all other pairs that may overlap, only the larger buffer counts.
+    Two buffers that overlap with no third one count as one buffer with the bytes of the
+    pair. Of all other pairs that may overlap, only the larger buffer counts.
     """
-    # A chain of pairs, a-b-c, must not count as two pairs: b would be in both. Therefore only
-    # isolated pairs are merged; of a chain, dropping the smaller buffer of each pair keeps a set
-    # without pairs, whose bytes are needed in any case.
+    # A chain of pairs, a-b-c, must not count as two pairs: b would be in both.
+    # Therefore only isolated pairs are merged; of a chain, dropping the smaller buffer
+    # of each pair keeps a set without pairs, whose bytes are needed in any case.
     remaining = {buffer.name: buffer for buffer in alive}
     pairs = _pairs_among(remaining, joint)
     pair_counts: Counter[str] = Counter()
@@ -152,7 +168,9 @@ def _min_bytes(alive: Sequence[BufferInfo], joint: _JointByPair) -> int:
 
 
 def _pairs_among(names: Collection[str], joint: _JointByPair) -> list[_Pair]:
-    """Return the pairs of `names` in the order of `joint`, by the shorter of two searches."""
+    """Return the pairs of `names` in the order of `joint`, by the shorter of two
+    searches.
+    """
     if len(names) ** 2 < len(joint):
         pairs = [pair for pair in combinations(sorted(names), 2) if pair in joint]
         return sorted(pairs, key=lambda pair: joint[pair].position)
@@ -169,8 +187,9 @@ def _merge_pair(a: BufferInfo, b: BufferInfo, size_bytes: int) -> BufferInfo:
 def _min_height(alive: Sequence[BufferInfo]) -> int:
     """Return the least total height of disjoint buffers in the pools that they may use.
 
-    Below the topmost buffer of a pool, buffers take whole steps. Each occurring alignment is tried
-    as step for the buffers with at least that alignment; those with most padding are at the top.
+    Below the topmost buffer of a pool, buffers take whole steps. Each occurring
+    alignment is tried as step for the buffers with at least that alignment; those with
+    most padding are at the top.
     """
     height = sum(buffer.size_bytes for buffer in alive)
     for step in {buffer.alignment for buffer in alive}:
@@ -178,8 +197,8 @@ def _min_height(alive: Sequence[BufferInfo]) -> int:
         pools: set[str] = set()
         for buffer in group:
             pools.update(buffer.pools)
-        # Each pool has one topmost buffer, after which no padding is needed. The bound assumes that
-        # these are the buffers with the most padding:
+        # Each pool has one topmost buffer, after which no padding is needed. The bound
+        # assumes that these are the buffers with the most padding:
         #
         #     |aaaaaaa.|bbbbb...|ccc     a and b are padded to the step, c is the topmost one
         padding = sorted((-buffer.size_bytes % step for buffer in group), reverse=True)

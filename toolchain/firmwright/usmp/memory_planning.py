@@ -1,8 +1,9 @@
 """Stage `usmp`: turn a lowered module into a planned module.
 
-In the planned form kernels allocate only registers and constants; their scratch buffers are
-parameters. Each Allocate of the AOT main is a view at an offset of a pool. Each used pool is a byte
-buffer parameter with role `pool` and the alignment of the pool's base address.
+In the planned form kernels allocate only registers and constants; their scratch buffers
+are parameters. Each Allocate of the AOT main is a view at an offset of a pool. Each
+used pool is a byte buffer parameter with role `pool` and the alignment of the pool's
+base address.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ DEFAULT_POOL = PoolInfo("sram")
 
 
 def plan_memory(
-    module: IRModule, planner: str | Planner = DEFAULT_PLANNER, cache: InplaceCache | None = None
+    module: IRModule,
+    planner: str | Planner = DEFAULT_PLANNER,
+    cache: InplaceCache | None = None,
 ) -> IRModule:
     """Plan the module's memory; return modules that have a plan unchanged.
 
@@ -62,7 +65,9 @@ def plan_memory(
     main = module.aot_main
     planning_input = collect_planning_input(module, main, plan_names, cache)
     constraints = build_interference(planning_input.buffers, planning_input.overlaps)
-    buffers = _rank_pools_by_traffic(module, main, planning_input.buffers, constraints, plan_names)
+    buffers = _rank_pools_by_traffic(
+        module, main, planning_input.buffers, constraints, plan_names
+    )
     with planner_call(planner):
         plan = place_buffers(planner_function, buffers, constraints, module.pools)
         check_plan(plan, buffers, constraints, module.pools)
@@ -77,9 +82,12 @@ def place_buffers(
     constraints: Constraints,
     pools: Sequence[PoolInfo],
 ) -> Plan:
-    """Return a plan with first pools only, else with all pools; DoesNotFitError if none fits."""
+    """Return a plan with first pools only, else with all pools; DoesNotFitError if none
+    fits.
+    """
     if can_rank_pools(buffers, pools):
-        # The first pools are the fastest; a planner that may choose minimizes bytes, not cycles.
+        # The first pools are the fastest; a planner that may choose minimizes bytes,
+        # not cycles.
         with suppress(DoesNotFitError):
             plan = planner(first_choice_only(buffers), constraints, pools)
             return replace(plan, buffers=tuple(buffers))
@@ -97,12 +105,16 @@ def _rank_pools_by_traffic(
     if not can_rank_pools(buffers, module.pools):
         return tuple(buffers)
     moved = count_traffic(main, module.functions)
-    by_plan_name = {plan_names.get(name, name): traffic for name, traffic in moved.items()}
+    by_plan_name = {
+        plan_names.get(name, name): traffic for name, traffic in moved.items()
+    }
     return rank_pools(buffers, constraints, module.pools, by_plan_name)
 
 
 def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
-    """Raise UsageError if a used pool has the name of a buffer: both become names in the C."""
+    """Raise UsageError if a used pool has the name of a buffer: both become names in
+    the C.
+    """
     names = local_names(main)
     for name in plan.pool_bytes:
         if name in names:
@@ -113,7 +125,9 @@ def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
 def _replace_allocates_by_views(
     module: IRModule, main: tir.PrimFunc, plan: Plan, plan_names: Mapping[str, str]
 ) -> tir.PrimFunc:
-    """Return the main with a parameter for each used pool, and views at the planned offsets."""
+    """Return the main with a parameter for each used pool, and views at the planned
+    offsets.
+    """
     pools = make_pool_buffers(plan, module.pools)
 
     def rule(part: Node) -> Node | None:
@@ -149,7 +163,9 @@ def make_pool_buffers(plan: Plan, pools: Sequence[PoolInfo]) -> dict[str, tir.Bu
 
 
 def pool_views(main: tir.PrimFunc) -> list[tir.DeclBuffer]:
-    """Return the views by which a planned AOT main accesses its pools, in the order of the text."""
+    """Return the views by which a planned AOT main accesses its pools, in the order of
+    the text.
+    """
     views: list[tir.DeclBuffer] = []
     for node in statements(main.body):
         if isinstance(node, tir.DeclBuffer) and node.source.buffer.scope == "pool":
@@ -169,12 +185,14 @@ def rank_pools(
 ) -> tuple[BufferInfo, ...]:
     """Return the buffers with their pools in order of preference.
 
-    The pool that a buffer is assigned to comes first, then the others, the fastest first. Pools are
-    filled in order of their speed.
+    The pool that a buffer is assigned to comes first, then the others, the fastest
+    first. Pools are filled in order of their speed.
     """
     if not can_rank_pools(buffers, pools):
         return tuple(buffers)
-    ranked = sorted(_candidates(buffers, pools), key=lambda pool: transfer_cycles(_UNIT, pool))
+    ranked = sorted(
+        _candidates(buffers, pools), key=lambda pool: transfer_cycles(_UNIT, pool)
+    )
     pool_of: dict[str, str] = {}
     rest = list(buffers)
     for pool, slower in zip(ranked, [*ranked[1:], None], strict=True):
@@ -199,7 +217,9 @@ def can_rank_pools(buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]) -> 
     return len(candidates) > 1 and all(has_known_speed(pool) for pool in candidates)
 
 
-def _candidates(buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]) -> list[PoolInfo]:
+def _candidates(
+    buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]
+) -> list[PoolInfo]:
     """Return the pools that any of the buffers may use."""
     names: set[str] = set()
     for buffer in buffers:
@@ -219,10 +239,11 @@ def _assign_to_pool(
     slower: PoolInfo | None,
     traffic: Mapping[str, MemoryTraffic],
 ) -> list[BufferInfo]:
-    """Return all buffers if they fit in `pool`, else those that save the most cycles per byte.
+    """Return all buffers if they fit in `pool`, else those that save the most cycles
+    per byte.
 
-    `slower` is the next pool, where the remaining buffers are likely to be; None for the last pool.
-    Buffers that may only be in `pool` come first.
+    `slower` is the next pool, where the remaining buffers are likely to be; None for
+    the last pool. Buffers that may only be in `pool` come first.
     """
     able = [buffer for buffer in buffers if pool.name in buffer.pools]
     if slower is None or _has_room(able, constraints, pool):
@@ -240,7 +261,9 @@ def _assign_to_pool(
     return placed
 
 
-def _has_room(buffers: Sequence[BufferInfo], constraints: Constraints, pool: PoolInfo) -> bool:
+def _has_room(
+    buffers: Sequence[BufferInfo], constraints: Constraints, pool: PoolInfo
+) -> bool:
     """Return whether a quick plan finds room for the buffers in `pool` alone."""
     if pool.size_bytes is None or not buffers:
         return True

@@ -15,8 +15,9 @@ def check_plan(
 ) -> None:
     """Raise InternalError, naming the buffer or pair at fault, unless `plan` is valid.
 
-    Every buffer is in a permitted, writable pool, aligned and within the limit; all constraints
-    hold; live buffers are disjoint unless a constraint relates them; totals match.
+    Every buffer is in a permitted, writable pool, aligned and within the limit; all
+    constraints hold; live buffers are disjoint unless a constraint relates them; totals
+    match.
     """
     pools_by_name = {pool.name: pool for pool in pools}
     defect = next(_defects(plan, buffers, constraints, pools_by_name), None)
@@ -30,7 +31,9 @@ def _defects(
     constraints: Sequence[OffsetConstraint[str]],
     pools: Mapping[str, PoolInfo],
 ) -> Iterator[str]:
-    """Yield the defects; only the first is certain, as later checks rely on earlier ones."""
+    """Yield the defects; only the first is certain, as later checks rely on earlier
+    ones.
+    """
     placed = sorted(plan.placements)
     expected = sorted(buffer.name for buffer in buffers)
     if placed != expected:
@@ -39,10 +42,14 @@ def _defects(
         yield from _misplacements(plan, buffer, pools)
     yield from _wrong_totals(plan, buffers)
     yield from _conflicts(plan, constraints)
-    yield from _live_overlaps(plan, buffers, {frozenset((c.a, c.b)) for c in constraints})
+    yield from _live_overlaps(
+        plan, buffers, {frozenset((c.a, c.b)) for c in constraints}
+    )
 
 
-def _misplacements(plan: Plan, buffer: BufferInfo, pools: Mapping[str, PoolInfo]) -> Iterator[str]:
+def _misplacements(
+    plan: Plan, buffer: BufferInfo, pools: Mapping[str, PoolInfo]
+) -> Iterator[str]:
     place = plan.placements[buffer.name]
     end = place.offset + buffer.size_bytes
     if place.pool not in buffer.pools or place.pool not in pools:
@@ -51,7 +58,10 @@ def _misplacements(plan: Plan, buffer: BufferInfo, pools: Mapping[str, PoolInfo]
     if pools[place.pool].access != "rw":
         yield f"{buffer.name} is in pool {place.pool}, which cannot be written"
     if place.offset < 0 or place.offset % buffer.alignment != 0:
-        yield f"{buffer.name} at offset {place.offset} is not aligned to {buffer.alignment}"
+        yield (
+            f"{buffer.name} at offset {place.offset} is not aligned to "
+            f"{buffer.alignment}"
+        )
     if limit is not None and end > limit:
         yield f"{buffer.name} ends at {end} in pool {place.pool} of {limit} bytes"
 
@@ -70,7 +80,9 @@ def _wrong_totals(plan: Plan, buffers: Sequence[BufferInfo]) -> Iterator[str]:
         yield f"its {total} bytes are below its bound of {plan.lower_bound_bytes}"
 
 
-def _conflicts(plan: Plan, constraints: Sequence[OffsetConstraint[str]]) -> Iterator[str]:
+def _conflicts(
+    plan: Plan, constraints: Sequence[OffsetConstraint[str]]
+) -> Iterator[str]:
     for conflict in constraints:
         a, b = plan.placements[conflict.a], plan.placements[conflict.b]
         difference = b.offset - a.offset
@@ -80,15 +92,17 @@ def _conflicts(plan: Plan, constraints: Sequence[OffsetConstraint[str]]) -> Iter
             is_on_period = (difference - conflict.residue) % conflict.modulus == 0
         if is_inside and not is_on_period:
             yield (
-                f"{conflict.a} at {a.offset} and {conflict.b} at {b.offset} of pool {a.pool} "
-                f"conflict: {difference} is in ({conflict.lo}, {conflict.hi})"
+                f"{conflict.a} at {a.offset} and {conflict.b} at {b.offset} of pool "
+                f"{a.pool} conflict: {difference} is in ({conflict.lo}, {conflict.hi})"
             )
 
 
 def _live_overlaps(
     plan: Plan, buffers: Sequence[BufferInfo], related: Collection[frozenset[str]]
 ) -> Iterator[str]:
-    """Sweep over time: each buffer is compared with those that are alive when it begins."""
+    """Sweep over time: each buffer is compared with those that are alive when it
+    begins.
+    """
     lives: list[tuple[int, int, int]] = []
     for number, buffer in enumerate(buffers):
         for live in buffer.live:

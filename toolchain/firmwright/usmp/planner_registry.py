@@ -1,4 +1,5 @@
-"""Memory planners by name: the built-in ones, then those that packages offer as entry points.
+"""Memory planners by name: the built-in ones, then those that packages offer as entry
+points.
 
 The first line of a planner's docstring is its summary.
 """
@@ -46,7 +47,9 @@ def find_planner(name: str) -> Planner:
     point = _installed().get(name)
     if point is None:
         names = ", ".join(planner_names())
-        raise UsageError(f"there is no memory planner {name!r}.", hint=f"one of {names}.")
+        raise UsageError(
+            f"there is no memory planner {name!r}.", hint=f"one of {names}."
+        )
     planner = load_entry_point(point)
     if not callable(planner):
         what = f"the planner {name} is not a function."
@@ -56,16 +59,22 @@ def find_planner(name: str) -> Planner:
 
 @contextmanager
 def planner_call(planner: str | Planner) -> Iterator[None]:
-    """Convert exceptions, also of the plan's validator, to errors of a planner that is not ours."""
+    """Convert exceptions, also of the plan's validator, to errors of a planner that is
+    not ours.
+    """
     if planner in BUILTIN_PLANNERS or planner in BUILTIN_PLANNERS.values():
         yield
         return
-    name = planner if isinstance(planner, str) else getattr(planner, "__name__", "given")
+    name = (
+        planner if isinstance(planner, str) else getattr(planner, "__name__", "given")
+    )
     with plugin_call(f"the planner {name}"):
         yield
 
 
 def _installed() -> dict[str, EntryPoint]:
-    """Return the planners that packages offer, except under the name of a built-in one."""
+    """Return the planners that packages offer, except under the name of a built-in
+    one.
+    """
     points = entry_points(group=PLANNER_ENTRY_POINTS)
     return {point.name: point for point in points if point.name not in BUILTIN_PLANNERS}

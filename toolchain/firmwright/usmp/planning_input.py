@@ -1,9 +1,9 @@
 """Collects the buffers that a planner must place.
 
-Inputs are live from time 0 (with `preserve_input` to the end), outputs to the end, state and
-constants in RAM always, and scratch during its call. Candidate pools are those that every target
-accessing the buffer may write; the AOT main's attribute `pool_assignments` restricts a buffer to
-one.
+Inputs are live from time 0 (with `preserve_input` to the end), outputs to the end,
+state and constants in RAM always, and scratch during its call. Candidate pools are
+those that every target accessing the buffer may write; the AOT main's attribute
+`pool_assignments` restricts a buffer to one.
 """
 
 from collections import Counter
@@ -26,7 +26,9 @@ from firmwright.usmp import liveness
 from firmwright.usmp.interference import InplaceCache, InplacePair
 from firmwright.usmp.liveness import CfgLoop, ControlFlowGraph
 
-_KINDS = frozenset({"activation", "input", "output", "scratch", "ring", "state", "const"})
+_KINDS = frozenset(
+    {"activation", "input", "output", "scratch", "ring", "state", "const"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,17 @@ class PlanningInput:
 
 
 def collect_planning_input(
-    module: IRModule, main: tir.PrimFunc, plan_names: Mapping[str, str], cache: InplaceCache
+    module: IRModule,
+    main: tir.PrimFunc,
+    plan_names: Mapping[str, str],
+    cache: InplaceCache,
 ) -> PlanningInput:
     """Collect the buffers of `main`; `plan_names` renames some of them in the plan."""
     flow = liveness.build_cfg(main, module.functions)
     kinds = {name: _kind(allocate) for name, allocate in flow.allocates.items()}
-    at_entry = [name for name, kind in kinds.items() if kind in liveness.DEFINED_AT_ENTRY]
+    at_entry = [
+        name for name, kind in kinds.items() if kind in liveness.DEFINED_AT_ENTRY
+    ]
     read_by_caller = {"output", "state", "const"}
     if module.io.preserve_input:
         read_by_caller.add("input")
@@ -59,8 +66,9 @@ def collect_planning_input(
         candidates = _candidates(name, pools, users[name])
         size_bytes = allocate.buffer.span_bytes
         alignment = max(allocate.buffer.alignment, allocate.buffer.dtype.size_bytes)
-        # Another master does not see the cache: its writes are lost if the core writes back a line
-        # that they share, so a buffer that it accesses has its cache lines for itself.
+        # Another master does not see the cache: its writes are lost if the core writes
+        # back a line that they share, so a buffer that it accesses has its cache lines
+        # for itself.
         #
         #     |  line 0  |  line 1  |        a line with two buffers: one is written by the DMA,
         #     |aaaaaaaaaa|aaa. bbbb |        the other by the core
@@ -69,7 +77,9 @@ def collect_planning_input(
             if cache_line:  # no other buffer may be in its cache lines
                 alignment = max(alignment, cache_line)
                 size_bytes = round_up(size_bytes, cache_line)
-        ranges = _extend_to_caller_accesses(live[name], kinds[name], name in at_exit, flow.end_time)
+        ranges = _extend_to_caller_accesses(
+            live[name], kinds[name], name in at_exit, flow.end_time
+        )
         buffers.append(
             BufferInfo(
                 name=plan_names.get(name, name),
@@ -82,7 +92,9 @@ def collect_planning_input(
             )
         )
     pairs = _inplace_pairs(module, flow, live, at_exit, cache)
-    return PlanningInput(tuple(buffers), tuple(pair.with_names(plan_names) for pair in pairs))
+    return PlanningInput(
+        tuple(buffers), tuple(pair.with_names(plan_names) for pair in pairs)
+    )
 
 
 def _inplace_pairs(
@@ -92,9 +104,13 @@ def _inplace_pairs(
     at_exit: Collection[str],
     cache: InplaceCache,
 ) -> list[InplacePair]:
-    """Return the pairs of buffers that may overlap: in calls, in loops and in workspaces."""
+    """Return the pairs of buffers that may overlap: in calls, in loops and in
+    workspaces.
+    """
     pairs: list[InplacePair] = []
-    for node, last in zip(flow.nodes, liveness.find_last_reads(flow, at_exit), strict=True):
+    for node, last in zip(
+        flow.nodes, liveness.find_last_reads(flow, at_exit), strict=True
+    ):
         if node.call is None or node.call.device:
             continue
         kernel = module.functions.get(node.call.callee)
@@ -108,11 +124,15 @@ def _inplace_pairs(
 
 def _kind(allocate: tir.Allocate) -> BufferKind:
     if allocate.kind not in _KINDS:
-        raise InternalError(f"buffer {allocate.buffer.name} is of unknown kind {allocate.kind!r}.")
+        raise InternalError(
+            f"buffer {allocate.buffer.name} is of unknown kind {allocate.kind!r}."
+        )
     return cast(BufferKind, allocate.kind)
 
 
-def _buffers_of_other_masters(flow: ControlFlowGraph, kinds: Mapping[str, BufferKind]) -> set[str]:
+def _buffers_of_other_masters(
+    flow: ControlFlowGraph, kinds: Mapping[str, BufferKind]
+) -> set[str]:
     """Return the buffers that devices, or the application by DMA, may access."""
     shared = {name for name, kind in kinds.items() if kind in ("input", "output")}
     for node in flow.nodes:
@@ -126,8 +146,9 @@ def _extend_to_caller_accesses(
 ) -> tuple[LiveRange, ...]:
     """Return the ranges with the times at which the caller accesses a buffer, joined.
 
-    The caller writes inputs at time 0 and reads the last values at the last time (`to_the_end`);
-    state and constants keep their values between runs, so they are always live.
+    The caller writes inputs at time 0 and reads the last values at the last time
+    (`to_the_end`); state and constants keep their values between runs, so they are
+    always live.
     """
     end = max(end_time, 1)
     moments = list(live)
@@ -166,7 +187,8 @@ def _accessing_targets(
         for name in node.accessed:
             users[name].add(target)
     for name, targets in users.items():
-        # A buffer that is only copied, and not pinned, belongs to the caller: the main's target.
+        # A buffer that is only copied, and not pinned, belongs to the caller: the
+        # main's target.
         if not targets and name not in pins:
             targets.add(target_of_main)
     return users
@@ -175,17 +197,22 @@ def _accessing_targets(
 def _pinned_pools(
     main: tir.PrimFunc, flow: ControlFlowGraph, pools: Sequence[PoolInfo]
 ) -> dict[str, tuple[PoolInfo, ...]]:
-    """Return the pool of each pinned buffer; pinning a view pins its underlying buffer."""
+    """Return the pool of each pinned buffer; pinning a view pins its underlying
+    buffer.
+    """
     pinned_pools: dict[str, tuple[PoolInfo, ...]] = {}
     pins = cast("tuple[tuple[str, str], ...]", main.attrs.get("pool_assignments", ()))
     for name, pool_name in pins:
         root = flow.roots.get(name)
         if root is None:
             raise UsageError(
-                f"buffer {name} cannot be pinned to pool {pool_name}: it has no memory of its own.",
+                f"buffer {name} cannot be pinned to pool {pool_name}: it has no memory "
+                "of its own.",
                 hint="another tensor for --assign-pool.",
             )
-        pinned = tuple(pool for pool in pools if pool.name == pool_name and pool.access == "rw")
+        pinned = tuple(
+            pool for pool in pools if pool.name == pool_name and pool.access == "rw"
+        )
         if not pinned or pinned_pools.get(root, pinned) != pinned:
             raise UsageError(f"buffer {name} cannot be pinned to pool {pool_name}.")
         pinned_pools[root] = pinned
@@ -203,8 +230,12 @@ def _visible_pools(
     return tuple(visible)
 
 
-def _candidates(name: str, pools: Sequence[PoolInfo], targets: set[str]) -> tuple[str, ...]:
-    """Return the names of the pools that buffer `name` may be in; raise UsageError if none."""
+def _candidates(
+    name: str, pools: Sequence[PoolInfo], targets: set[str]
+) -> tuple[str, ...]:
+    """Return the names of the pools that buffer `name` may be in; raise UsageError if
+    none.
+    """
     allowed: list[str] = []
     for pool in pools:
         is_for_targets = not pool.targets or targets <= set(pool.targets)
@@ -227,8 +258,9 @@ def _pairs_in_call(
 ) -> list[InplacePair]:
     """Return the pairs of an input and an output of this call that may overlap.
 
-    The input must be in `last` (read for the last time), and both arguments must be whole buffers
-    that no other argument accesses. The caller excludes calls on other devices.
+    The input must be in `last` (read for the last time), and both arguments must be
+    whole buffers that no other argument accesses. The caller excludes calls on other
+    devices.
     """
     roots: list[str | None] = []
     for arg in call.args:
@@ -264,8 +296,8 @@ def _pairs_in_loop(
 ) -> list[InplacePair]:
     """Return the pairs of a read-only and a written buffer of a loop that may overlap.
 
-    Both are live together only in the loop. Buffers accessed through views and loops with calls on
-    other devices are excluded.
+    Both are live together only in the loop. Buffers accessed through views and loops
+    with calls on other devices are excluded.
     """
     if any(call.device for call in prim_calls(loop.stmt)):
         return []
@@ -282,7 +314,8 @@ def _pairs_in_loop(
             viewed.add(root)
     sources: list[str] = []
     for name in sorted(reads - writes - viewed):
-        # The source is read for the last time in the loop, the result written for the first time:
+        # The source is read for the last time in the loop, the result written for the
+        # first time:
         #
         #     source  ------------|          both are live together only between the start and
         #     result         |------------   the end of the loop
@@ -297,15 +330,21 @@ def _pairs_in_loop(
     for source, result in product(sources, results):
         a = tir.Param(flow.allocates[source].buffer, "in")
         b = tir.Param(flow.allocates[result].buffer, "out")
-        constraints = cache.constraints(tir.PrimFunc("loop", (a, b), loop.stmt), source, result)
+        constraints = cache.constraints(
+            tir.PrimFunc("loop", (a, b), loop.stmt), source, result
+        )
         if constraints is not None:
             pairs.append(InplacePair(loop.live, constraints))
     return pairs
 
 
 def _is_whole_buffer(flow: ControlFlowGraph, arg: tir.Expr) -> bool:
-    """Return whether an argument is the start of a planned buffer with its own shape."""
-    if not isinstance(arg, tir.AccessPtr) or arg.offset != tir.IntImm(0, arg.offset.dtype):
+    """Return whether an argument is the start of a planned buffer with its own
+    shape.
+    """
+    if not isinstance(arg, tir.AccessPtr) or arg.offset != tir.IntImm(
+        0, arg.offset.dtype
+    ):
         return False
     return arg.buffer == flow.allocates[flow.roots[arg.buffer.name]].buffer
 
@@ -320,10 +359,11 @@ def find_overlays(
     live: Mapping[str, tuple[LiveRange, ...]],
     at_exit: Collection[str],
 ) -> Iterator[InplacePair]:
-    """Yield the pairs of buffers that overlap in the workspace of an accelerator's kernel.
+    """Yield the pairs of buffers that overlap in the workspace of an accelerator's
+    kernel.
 
-    The kernel's attribute names the tensors that it needs at an offset of its workspace. A tensor
-    that the planner puts there is not copied:
+    The kernel's attribute names the tensors that it needs at an offset of its
+    workspace. A tensor that the planner puts there is not copied:
 
         workspace   |---------------------------------|
         input           |--------|  last read by this call
@@ -335,7 +375,9 @@ def find_overlays(
             times_by_call.setdefault(without_phase(node.call), []).append(node.time)
     for call, times in times_by_call.items():
         kernel = module.functions.get(call.callee)
-        times_of_one_run = 2 if call.device else 1  # a device call has a start and a wait
+        times_of_one_run = (
+            2 if call.device else 1
+        )  # a device call has a start and a wait
         if (
             isinstance(kernel, tir.PrimFunc)
             and plan.OVERLAYS_ATTR in kernel.attrs
@@ -348,7 +390,9 @@ def find_overlays(
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """The buffer of a pointer argument, its planned buffer, and the role of the parameter."""
+    """The buffer of a pointer argument, its planned buffer, and the role of the
+    parameter.
+    """
 
     buffer: tir.Buffer
     root: str
@@ -376,7 +420,9 @@ class _Overlays:
         unusable = self._accessed_by_others()
         inputs: list[str] = []
         outputs: list[str] = []
-        rows = cast("tuple[tuple[str, str, int], ...]", kernel.attrs[plan.OVERLAYS_ATTR])
+        rows = cast(
+            "tuple[tuple[str, str, int], ...]", kernel.attrs[plan.OVERLAYS_ATTR]
+        )
         for name, workspace, offset in rows:
             argument = args[name]
             if (
@@ -390,9 +436,12 @@ class _Overlays:
             else:
                 outputs.append(argument.root)
             area = args[workspace].buffer
-            # Overlapping the workspace is forbidden except at one difference: the kernel's offset.
+            # Overlapping the workspace is forbidden except at one difference: the
+            # kernel's offset.
             lo, hi = -argument.buffer.span_bytes, area.span_bytes
-            at_offset = OffsetConstraint(area.name, argument.root, lo, hi, _ONE_PLACE, offset)
+            at_offset = OffsetConstraint(
+                area.name, argument.root, lo, hi, _ONE_PLACE, offset
+            )
             yield InplacePair(self.span, (at_offset,))
         # Their places in the workspace are the kernel's own: it knows if they overlap.
         for a, b in product(inputs, outputs):
@@ -409,9 +458,11 @@ class _Overlays:
         return accessed
 
     def _may_be_inside(self, arg: _Argument) -> bool:
-        """Return whether a whole buffer is live, besides this call, only before or only after it.
+        """Return whether a whole buffer is live, besides this call, only before or only
+        after it.
 
-        An input must end with the call and an output begin with it; another role has no condition.
+        An input must end with the call and an output begin with it; another role has no
+        condition.
         """
         if self.flow.allocates[arg.root].buffer != arg.buffer:
             return False

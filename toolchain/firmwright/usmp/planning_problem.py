@@ -1,4 +1,6 @@
-"""The problem that planners solve, and the conversion of their layouts to plans or errors."""
+"""The problem that planners solve, and the conversion of their layouts to plans or
+errors.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +20,18 @@ from firmwright.ir.tir.plan import (
 from firmwright.usmp.lower_bound import lower_bound_bytes, peak_buffers
 
 _LAYOUTS_KEPT = 64
-"""Selection plans the same buffers again and again: for each budget, and to explain a failure."""
+"""Selection plans the same buffers again and again: for each budget, and to explain a
+failure.
+"""
 _PEAK_SHOWN = 4
 """Number of buffers live at the peak that the error message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningProblem:
-    """Numbered buffers, the constraints of each (as b), and pool sizes (None if unlimited)."""
+    """Numbered buffers, the constraints of each (as b), and pool sizes (None if
+    unlimited).
+    """
 
     buffers: tuple[BufferInfo, ...]
     constraints: tuple[tuple[OffsetConstraint[int], ...], ...]
@@ -41,7 +47,8 @@ class PlanningProblem:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The pool ("" if not placed) and offset of each buffer, and the height of each pool.
+    """The pool ("" if not placed) and offset of each buffer, and the height of each
+    pool.
 
     `proven_bytes` is a lower bound that the planner proved; 0 if it proved none.
     """
@@ -67,7 +74,9 @@ Solver: TypeAlias = Callable[[PlanningProblem], Layout]
 def build_problem(
     buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo]
 ) -> PlanningProblem:
-    """Number the buffers; list each constraint that forbids something for both of its buffers."""
+    """Number the buffers; list each constraint that forbids something for both of its
+    buffers.
+    """
     numbers = {buffer.name: index for index, buffer in enumerate(buffers)}
     if len(numbers) != len(buffers):
         raise InternalError("two buffers of a memory plan have the same name.")
@@ -90,8 +99,8 @@ def build_problem(
 def make_planner(name: str) -> Callable[[Solver], Planner]:
     """Return a decorator that turns a solver into the planner `name`.
 
-    The planner raises DoesNotFitError if the buffers do not fit in the pools. It keeps the last
-    layouts; a dict of limits is no key, so it becomes a tuple of pairs.
+    The planner raises DoesNotFitError if the buffers do not fit in the pools. It keeps
+    the last layouts; a dict of limits is no key, so it becomes a tuple of pairs.
     """
 
     def decorate(solve: Solver) -> Planner:
@@ -102,15 +111,21 @@ def make_planner(name: str) -> Callable[[Solver], Planner]:
             limits: tuple[tuple[str, int | None], ...],
             bound_bytes: int,
         ) -> Layout:
-            return solve(PlanningProblem(buffers, constraints, dict(limits), bound_bytes))
+            return solve(
+                PlanningProblem(buffers, constraints, dict(limits), bound_bytes)
+            )
 
         def solve_once(problem: PlanningProblem) -> Layout:
             limits = tuple(problem.limits.items())
-            return solved(problem.buffers, problem.constraints, limits, problem.lower_bound_bytes)
+            return solved(
+                problem.buffers, problem.constraints, limits, problem.lower_bound_bytes
+            )
 
         @wraps(solve)
         def planner(
-            buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo]
+            buffers: Sequence[BufferInfo],
+            constraints: Constraints,
+            pools: Sequence[PoolInfo],
         ) -> Plan:
             problem = build_problem(buffers, constraints, pools)
             layout = None if problem.exceeds_all_pools else solve_once(problem)
@@ -150,7 +165,9 @@ def _pool_bytes(layout: Layout, pools: Sequence[PoolInfo]) -> dict[str, int]:
 
 
 def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layout:
-    """Solve with the last pool of each buffer unlimited; raise an error if one is too small."""
+    """Solve with the last pool of each buffer unlimited; raise an error if one is too
+    small.
+    """
     limits = dict(problem.limits)
     for buffer in problem.buffers:
         limits[buffer.pools[-1]] = None
@@ -168,8 +185,12 @@ def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layo
 def _does_not_fit(
     problem: PlanningProblem, layout: Layout, overflows: Sequence[RegionOverflow]
 ) -> DoesNotFitError:
-    """Return the error that names the pools that are too small and the buffers at the peak."""
-    largest = [(buffer.name, buffer.size_bytes) for buffer in peak_buffers(problem.buffers)]
+    """Return the error that names the pools that are too small and the buffers at the
+    peak.
+    """
+    largest = [
+        (buffer.name, buffer.size_bytes) for buffer in peak_buffers(problem.buffers)
+    ]
     lowest_bytes = sum(layout.tops.values())
     needs: list[str] = []
     for overflow in overflows:
@@ -178,14 +199,16 @@ def _does_not_fit(
             f"pool {overflow.name} needs {overflow.need_bytes:,} bytes and has "
             f"{overflow.have_bytes:,} ({missing_bytes:,} too few)"
         )
-    peak = ", ".join(f"{name} {size_bytes:,}" for name, size_bytes in largest[:_PEAK_SHOWN])
+    peak = ", ".join(
+        f"{name} {size_bytes:,}" for name, size_bytes in largest[:_PEAK_SHOWN]
+    )
     peak += " bytes"
     if len(largest) > _PEAK_SHOWN:
         peak += f" and {len(largest) - _PEAK_SHOWN} more"
     return DoesNotFitError(
         f"the workspace does not fit: {', '.join(needs)}. The best plan found takes "
-        f"{lowest_bytes:,} bytes and none can take less than {problem.lower_bound_bytes:,}; "
-        f"alive at the peak are {peak}.",
+        f"{lowest_bytes:,} bytes and none can take less than "
+        f"{problem.lower_bound_bytes:,}; alive at the peak are {peak}.",
         regions=overflows,
         lowest_bytes=lowest_bytes,
         peak=largest,

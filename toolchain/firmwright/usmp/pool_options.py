@@ -1,7 +1,7 @@
 """Memory pools of a compilation: the board's pools, restricted by the user's options.
 
-Raises UsageError for pools that the board lacks or that are requested for both buffers and
-constants.
+Raises UsageError for pools that the board lacks or that are requested for both buffers
+and constants.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -44,7 +44,9 @@ def resolve_pools(
     reserved = {pool.name for pool in asked.const_pools}
     if asked.optimize == "speed" and board.ramfunc:
         reserved.add(board.ramfunc.pool)
-    buffers = resolve_buffer_pools(board, asked.pools, reserved, asked.ram_bytes, targets)
+    buffers = resolve_buffer_pools(
+        board, asked.pools, reserved, asked.ram_bytes, targets
+    )
     if asked.const_pools and not asked.link_params:
         raise UsageError("--no-link-params leaves no constant for --const-pool.")
     return buffers + resolve_constant_pools(
@@ -52,8 +54,12 @@ def resolve_pools(
     )
 
 
-def with_program_memory_speed(module: IRModule, board: Board, asked: PoolOptions) -> IRModule:
-    """Record the speed of the program memory if it can affect where constants are placed."""
+def with_program_memory_speed(
+    module: IRModule, board: Board, asked: PoolOptions
+) -> IRModule:
+    """Record the speed of the program memory if it can affect where constants are
+    placed.
+    """
     speed = None if board.is_host else board.flash.read_bandwidth
     if speed is None or asked.optimize != "speed" or not asked.link_params:
         return module
@@ -70,10 +76,11 @@ def resolve_buffer_pools(
     ram_bytes: int | None,
     targets: Collection[str] = (),
 ) -> tuple[PoolInfo, ...]:
-    """Return the board's or the requested pools, limited to `ram_bytes` writable bytes in all.
+    """Return the board's or the requested pools, limited to `ram_bytes` writable bytes
+    in all.
 
-    Pools in `reserved` (for constants or functions) are excluded, as are pools of engines without
-    a target in `targets`.
+    Pools in `reserved` (for constants or functions) are excluded, as are pools of
+    engines without a target in `targets`.
     """
     own: dict[str, PoolInfo] = {}
     for pool in board.pools():
@@ -90,17 +97,26 @@ def resolve_buffer_pools(
 
 
 def resolve_constant_pools(
-    board: Board, asked: Sequence[PoolInfo], buffers: Sequence[PoolInfo], stream_input_rows: bool
+    board: Board,
+    asked: Sequence[PoolInfo],
+    buffers: Sequence[PoolInfo],
+    stream_input_rows: bool,
 ) -> tuple[PoolInfo, ...]:
-    """Return the pools requested for constants; if empty, constants are stored with the program."""
+    """Return the pools requested for constants; if empty, constants are stored with the
+    program.
+    """
     names = [pool.name for pool in (*buffers, *asked)]
     for pool in asked:
         if names.count(pool.name) > 1:
-            raise UsageError(f"two pools have the name {pool.name}.", hint="another name.")
+            raise UsageError(
+                f"two pools have the name {pool.name}.", hint="another name."
+            )
     if sum(pool.scope in UNADDRESSABLE_SCOPES for pool in asked) > 1:
         raise UsageError("only one pool of constants can be read by a function.")
     if stream_input_rows and any(pool.scope == "async" for pool in asked):
-        what = "constants cannot be loaded asynchronously while the caller provides rows."
+        what = (
+            "constants cannot be loaded asynchronously while the caller provides rows."
+        )
         raise UsageError(what, hint="--const-pool NAME:port with --stream-input-rows.")
     if board.is_host:
         return tuple(asked)
@@ -115,8 +131,8 @@ def resolve_constant_pools(
 def _set_access_mode(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
     """Return the pool with the scope that the user asked for, such as `external`.
 
-    The bytes of an external pool are a section that the image does not initialize; those of other
-    pools outside the address space have no section.
+    The bytes of an external pool are a section that the image does not initialize;
+    those of other pools outside the address space have no section.
     """
     if scope == "global":
         return pool
@@ -129,8 +145,12 @@ def _set_access_mode(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
     return replace(pool, scope=scope, section=section)
 
 
-def _limit_to_budget(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tuple[PoolInfo, ...]:
-    """Return the pools, of which the writable ones together have at most `ram_bytes`."""
+def _limit_to_budget(
+    pools: tuple[PoolInfo, ...], ram_bytes: int | None
+) -> tuple[PoolInfo, ...]:
+    """Return the pools, of which the writable ones together have at most
+    `ram_bytes`.
+    """
     if ram_bytes is None:
         return pools
     if not any(pool.access == "rw" for pool in pools):
@@ -146,8 +166,12 @@ def _limit_to_budget(pools: tuple[PoolInfo, ...], ram_bytes: int | None) -> tupl
     return tuple(limited)
 
 
-def _restrict_board_pool(board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo) -> PoolInfo:
-    """Return the board's pool with the smaller size, and the speeds that the user gave."""
+def _restrict_board_pool(
+    board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo
+) -> PoolInfo:
+    """Return the board's pool with the smaller size, and the speeds that the user
+    gave.
+    """
     if asked.name not in own:
         kind = "pool" if asked.access == "rw" else "pool for constants"
         what = f"board {board.name} has no {kind} {asked.name}."

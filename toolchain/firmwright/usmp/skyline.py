@@ -1,9 +1,10 @@
 """Beam search for orders in which first fit packs disjoint buffers within a height.
 
-A state is a set of placed buffers and their skyline: the top of the buffers at each time. A step
-places a buffer at an end of one valley, the end at which fewer buffers fit, or wastes that end up
-to the lower rim. Where no remaining buffer fits at an end, the skyline rises at once; a state
-whose waste exceeds the slack of a time is dropped. Work is counted, so results are deterministic.
+A state is a set of placed buffers and their skyline: the top of the buffers at each
+time. A step places a buffer at an end of one valley, the end at which fewer buffers
+fit, or wastes that end up to the lower rim. Where no remaining buffer fits at an end,
+the skyline rises at once; a state whose waste exceeds the slack of a time is dropped.
+Work is counted, so results are deterministic.
 
     height  - - - - - - - - - - - - -      no buffer may end above
             ####
@@ -15,8 +16,9 @@ whose waste exceeds the slack of a time is dropped. Work is counted, so results 
 
     slack of a column = height - bytes of all buffers that are live then - waste so far
 
-A buffer at the bottom of the left end begins where the valley begins, as the rim is in its way; one
-at the right end ends where the valley ends. The search tries all of these, or waste.
+A buffer at the bottom of the left end begins where the valley begins, as the rim is in
+its way; one at the right end ends where the valley ends. The search tries all of these,
+or waste.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ Floats: TypeAlias = NDArray[np.float64]
 class _Rule:
     """What a beam fills first, and how it ranks its states.
 
-    `valley` names the measure of which the valley to fill has the least: `slack`, `width` or
-    `level`. States are ranked by their waste, divided by their placed area to the power `power`.
+    `valley` names the measure of which the valley to fill has the least: `slack`,
+    `width` or `level`. States are ranked by their waste, divided by their placed area
+    to the power `power`.
     """
 
     valley: str
@@ -53,12 +56,16 @@ class _Rule:
 _RULES = (_Rule("slack", 2), _Rule("width", 1), _Rule("level", 0), _Rule("width", 0))
 """The rules to try, those that solve most problems first."""
 _WIDTH_FIRST = 16
-"""Number of states that the first beam keeps after each step; later beams keep twice as many."""
+"""Number of states that the first beam keeps after each step; later beams keep twice as
+many.
+"""
 _WIDTH_MAX = 512
 _WORK_PER_BUFFER = 3_000_000
 """Work limit in columns of states."""
 _WASTE_LEAST = 0.03
-"""Added to the waste, as part of the slack, so that the area also ranks states without waste."""
+"""Added to the waste, as part of the slack, so that the area also ranks states without
+waste.
+"""
 _ENDLESS = 1 << 29
 """A level above all heights, in steps."""
 _HASHES_END = 1 << 62
@@ -66,7 +73,8 @@ _HASHES_END = 1 << 62
 
 
 def lower_skyline(problem: PlanningProblem, start: Layout, scale: int = 1) -> Layout:
-    """Return the lowest layout found, `start` if none is lower; `scale` multiplies the work.
+    """Return the lowest layout found, `start` if none is lower; `scale` multiplies the
+    work.
 
     It applies if there is one pool and the peak of disjoint buffers is the lower bound.
     """
@@ -92,7 +100,9 @@ def _separate(lives: Sequence[LiveRange]) -> list[list[int]]:
     """Return the numbers of the buffers in groups that are never alive at once."""
     groups: list[list[int]] = []
     until = 0
-    for number in sorted(range(len(lives)), key=lambda n: (lives[n].first, lives[n].end)):
+    for number in sorted(
+        range(len(lives)), key=lambda n: (lives[n].first, lives[n].end)
+    ):
         if lives[number].first >= until:
             groups.append([])
         groups[-1].append(number)
@@ -104,8 +114,9 @@ def _separate(lives: Sequence[LiveRange]) -> list[list[int]]:
 class _Beam:
     """States, one a row.
 
-    `top` (minus the height, so at most 0) and `slack` have an element for each column, `remaining`
-    for each buffer of the packing. `area` is the part of the total area that is placed.
+    `top` (minus the height, so at most 0) and `slack` have an element for each column,
+    `remaining` for each buffer of the packing. `area` is the part of the total area
+    that is placed.
     """
 
     top: NDArray[np.int32]
@@ -125,7 +136,8 @@ class _Beam:
 
 @dataclass(frozen=True, slots=True)
 class _Valleys:
-    """Valleys of skylines, one an element: the row of the state and the columns [first, end).
+    """Valleys of skylines, one an element: the row of the state and the columns [first,
+    end).
 
     `depth` is the height of the lower rim above the bottom.
     """
@@ -137,16 +149,18 @@ class _Valleys:
 
     def at(self, chosen: Ints) -> _Valleys:
         """Return the chosen valleys."""
-        return _Valleys(self.row[chosen], self.first[chosen], self.end[chosen], self.depth[chosen])
+        return _Valleys(
+            self.row[chosen], self.first[chosen], self.end[chosen], self.depth[chosen]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
     """For each valley, the buffers that begin or end with it, and whether each fits.
 
-    `left` has the buffers that begin where the valley begins, filled up with the number of the
-    empty buffer; `is_left` tells which of them remain and are narrow enough. `right` and `is_right`
-    are the same for the other end.
+    `left` has the buffers that begin where the valley begins, filled up with the number
+    of the empty buffer; `is_left` tells which of them remain and are narrow enough.
+    `right` and `is_right` are the same for the other end.
     """
 
     left: Ints
@@ -157,9 +171,11 @@ class _Fitting:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Successors of states: row of the parent, placed buffer, and column and depth of waste.
+    """Successors of states: row of the parent, placed buffer, and column and depth of
+    waste.
 
-    The depth is 0 for a real buffer; for the empty buffer, the column is wasted by the depth.
+    The depth is 0 for a real buffer; for the empty buffer, the column is wasted by the
+    depth.
     """
 
     parents: Ints
@@ -178,20 +194,25 @@ class _Steps:
 
 
 class _Packing:
-    """Buffers with sizes in steps of their common divisor, and lives as ranges of columns.
+    """Buffers with sizes in steps of their common divisor, and lives as ranges of
+    columns.
 
-    Columns are the times with maximal sets of live buffers. The last buffer, called the empty one,
-    has neither size nor life and is never among the remaining ones; placing it is waste.
+    Columns are the times with maximal sets of live buffers. The last buffer, called the
+    empty one, has neither size nor life and is never among the remaining ones; placing
+    it is waste.
 
-    Arrays by buffer: `_first`, `_end` (columns), `_areas` (part of the total area) and `_hash`,
-    which is equal for buffers of the same size and life. `_towers[buffer, column]` is the buffer's
-    size where it is live, else 0, and `_load[column]` their sum. `_beginning[column]` and
-    `_ending[column]` list the buffers that begin and that end there, the widest and then the
-    largest first.
+    Arrays by buffer: `_first`, `_end` (columns), `_areas` (part of the total area) and
+    `_hash`, which is equal for buffers of the same size and life. `_towers[buffer,
+    column]` is the buffer's size where it is live, else 0, and `_load[column]` their
+    sum. `_beginning[column]` and `_ending[column]` list the buffers that begin and that
+    end there, the widest and then the largest first.
     """
 
     def __init__(
-        self, problem: PlanningProblem, lives: Sequence[LiveRange], members: Sequence[int]
+        self,
+        problem: PlanningProblem,
+        lives: Sequence[LiveRange],
+        members: Sequence[int],
     ) -> None:
         aligned: list[int] = []
         for number in members:
@@ -216,25 +237,37 @@ class _Packing:
         widest_first = np.lexsort((-sizes, self._first - self._end))[:-1].tolist()
         self._beginning = _by_column(widest_first, self._first, len(times))
         self._ending = _by_column(widest_first, self._end - 1, len(times))
-        # Buffers of the same kind have the same hash, so states that differ only in which of them
-        # they placed are equal. The seed is fixed: results are the same from run to run.
-        kinds = np.unique((self._first, self._end, sizes), axis=1, return_inverse=True)[1]
-        hashes = np.random.default_rng(1).integers(_HASHES_END, size=len(sizes) + len(times))
+        # Buffers of the same kind have the same hash, so states that differ only in
+        # which of them they placed are equal. The seed is fixed: results are the same
+        # from run to run.
+        kinds = np.unique((self._first, self._end, sizes), axis=1, return_inverse=True)[
+            1
+        ]
+        hashes = np.random.default_rng(1).integers(
+            _HASHES_END, size=len(sizes) + len(times)
+        )
         self._hash = hashes[kinds.ravel()]
         self._column_hash = hashes[len(sizes) :]
 
-    def lowest(self, problem: PlanningProblem, start: Layout, most: int) -> Sequence[int]:
-        """Return the order of the lowest layout found, by beams of at most `most` states.
+    def lowest(
+        self, problem: PlanningProblem, start: Layout, most: int
+    ) -> Sequence[int]:
+        """Return the order of the lowest layout found, by beams of at most `most`
+        states.
 
-        The width of the beams doubles. For each width and rule, heights between the lower bound and
-        the lowest layout are bisected, first the lower bound itself.
+        The width of the beams doubles. For each width and rule, heights between the
+        lower bound and the lowest layout are bisected, first the lower bound itself.
         """
         own = set(self.members)
-        best: Sequence[int] = [number for number in order_from_layout(start) if number in own]
+        best: Sequence[int] = [
+            number for number in order_from_layout(start) if number in own
+        ]
         if start.unplaced_bytes:
             upper_bytes = problem.limits[problem.buffers[best[0]].pools[0]] or 0
         else:
-            upper_bytes = max(start.offsets[n] + problem.buffers[n].size_bytes for n in best)
+            upper_bytes = max(
+                start.offsets[n] + problem.buffers[n].size_bytes for n in best
+            )
         lower, upper = problem.lower_bound_bytes // self.step, upper_bytes // self.step
         width = _WIDTH_FIRST
         while width <= most and lower < upper and self.work >= 0:
@@ -251,14 +284,18 @@ class _Packing:
         return best
 
     def _find_order(self, height: int, width: int, rule: _Rule) -> list[int] | None:
-        """Return the buffers in an order whose first fit has the height; None if none is found.
+        """Return the buffers in an order whose first fit has the height; None if none
+        is found.
 
-        Each round extends all states of the beam by one step. Before the successors are computed,
-        the ranking by waste keeps two for each state that the beam may hold. Afterwards, those that
-        are equal or whose waste exceeds the slack are dropped, and the beam keeps the best.
+        Each round extends all states of the beam by one step. Before the successors are
+        computed, the ranking by waste keeps two for each state that the beam may hold.
+        Afterwards, those that are equal or whose waste exceeds the slack are dropped,
+        and the beam keeps the best.
         """
         free = height - self._load
-        weight = 1 / (1.0 + free)  # waste in a column counts more the less is free there
+        weight = 1 / (
+            1.0 + free
+        )  # waste in a column counts more the less is free there
         weight /= weight.sum()
         beam = self._empty_beam(height, free)
         self._rise(beam)
@@ -268,16 +305,17 @@ class _Packing:
             waste_before = ((free - beam.slack) @ weight)[steps.parents]
             waste = waste_before + steps.depths * weight[steps.columns]
             area = beam.area[steps.parents] + self._areas[steps.buffers]
-            # Waste and area of a successor are known before it is computed, so the costly arrays
-            # are only made for those that have a chance.
+            # Waste and area of a successor are known before it is computed, so the
+            # costly arrays are only made for those that have a chance.
             promising = _rank(waste, area, rule.power)[: 2 * width]
             steps = steps.at(promising)
             children = self._successors(beam, steps, area[promising])
             is_possible = self._rise(children)
             ranked = _rank((free - children.slack) @ weight, children.area, rule.power)
             ranked = ranked[is_possible[ranked]]
-            # Two orders of the same placements lead to one state. A weighted sum of its levels and
-            # remaining kinds, with random weights, is equal for these, and hardly for others.
+            # Two orders of the same placements lead to one state. A weighted sum of its
+            # levels and remaining kinds, with random weights, is equal for these, and
+            # hardly for others.
             keys = children.remaining @ self._hash + children.top @ self._column_hash
             first_of_equal = np.unique(keys[ranked], return_index=True)[1]
             kept = ranked[np.sort(first_of_equal)[:width]]
@@ -285,14 +323,19 @@ class _Packing:
                 return None
             beam = children.rows(kept)
             history.append(steps.at(kept))
-        # The loop has ended because a state has no remaining buffer: its order is the result.
+        # The loop has ended because a state has no remaining buffer: its order is the
+        # result.
         complete = int(beam.remaining.any(1).argmin())
         return self._trace(history, complete)
 
     def _empty_beam(self, height: int, free: NDArray[np.int32]) -> _Beam:
-        """Return the only state without a placed buffer; `free` is the slack of each column."""
+        """Return the only state without a placed buffer; `free` is the slack of each
+        column.
+        """
         remaining = np.arange(len(self._first))[None] < self._empty
-        return _Beam(np.full_like(free, -height)[None], free[None], remaining, np.zeros(1))
+        return _Beam(
+            np.full_like(free, -height)[None], free[None], remaining, np.zeros(1)
+        )
 
     def _successors(self, beam: _Beam, steps: _Steps, area: Floats) -> _Beam:
         """Return the states after the steps; `area` is their placed area."""
@@ -305,7 +348,9 @@ class _Packing:
         return children
 
     def _trace(self, history: Sequence[_Steps], row: int) -> list[int]:
-        """Return the numbers of the buffers in the order in which state `row` placed them."""
+        """Return the numbers of the buffers in the order in which state `row` placed
+        them.
+        """
         placed: list[int] = []
         for steps in reversed(history):
             buffer = int(steps.buffers[row])
@@ -318,8 +363,8 @@ class _Packing:
     def _expand(self, beam: _Beam, measure: str) -> _Steps:
         """Return the steps of each state, all at one end of one of its valleys.
 
-        It is the valley with the least of `measure`, at equality the narrowest, and the end at
-        which fewer buffers fit, at equality the left one.
+        It is the valley with the least of `measure`, at equality the narrowest, and the
+        end at which fewer buffers fit, at equality the left one.
         """
         valleys = _valleys(beam.top, beam.slack)
         row, width = valleys.row, valleys.end - valleys.first
@@ -329,13 +374,14 @@ class _Packing:
             rank = width
         else:
             rank = beam.top[row, valleys.first].astype(np.int64)
-        # lexsort sorts by its last key first: by state, then by the measure, then by width. The
-        # first of each state is the valley to fill.
+        # lexsort sorts by its last key first: by state, then by the measure, then by
+        # width. The first of each state is the valley to fill.
         order = np.lexsort((width, rank, row))
         first_of_row = np.unique(row[order], return_index=True)[1]
         chosen = valleys.at(order[first_of_row])
         fitting = self._fitting(beam, chosen)
-        # Fewer choices at an end mean fewer successors, and an earlier end of a hopeless state.
+        # Fewer choices at an end mean fewer successors, and an earlier end of a
+        # hopeless state.
         goes_right = fitting.is_right.sum(1) < fitting.is_left.sum(1)
         column = np.where(goes_right, chosen.end - 1, chosen.first)
         left_row, left_slot = np.nonzero(fitting.is_left & ~goes_right[:, None])
@@ -346,22 +392,28 @@ class _Packing:
         right = fitting.right[right_row, right_slot]
         buffers = np.concatenate((left, right, np.full(len(wasting), self._empty)))
         depths = chosen.depth[parents] * (buffers == self._empty)
-        # There is one chosen valley for each state, in order, so its position is the state's row.
+        # There is one chosen valley for each state, in order, so its position is the
+        # state's row.
         return _Steps(parents, buffers, column[parents], depths)
 
     def _least_slack(self, beam: _Beam, valleys: _Valleys) -> Ints:
         """Return the least slack of the columns of each valley."""
-        # `reduceat` takes the minimum from each index to the next one: at the even positions, from
-        # the first column to the end of a valley. The appended element is the end of the last one.
-        ends = np.stack((valleys.first, valleys.end), 1) + valleys.row[:, None] * len(self._load)
+        # `reduceat` takes the minimum from each index to the next one: at the even
+        # positions, from the first column to the end of a valley. The appended element
+        # is the end of the last one.
+        ends = np.stack((valleys.first, valleys.end), 1) + valleys.row[:, None] * len(
+            self._load
+        )
         slack = np.append(beam.slack, _ENDLESS)
         least: Ints = np.minimum.reduceat(slack, ends.ravel())[::2]
         return least
 
     def _rise(self, beam: _Beam) -> NDArray[np.bool_]:
-        """Raise ends of valleys where no buffer fits; return which states have enough slack.
+        """Raise ends of valleys where no buffer fits; return which states have enough
+        slack.
 
-        This changes `beam`. It repeats until all ends of all valleys have a fitting buffer.
+        This changes `beam`. It repeats until all ends of all valleys have a fitting
+        buffer.
         """
         is_possible = np.ones(len(beam.top), np.bool_)
         rows = np.arange(len(is_possible))
@@ -373,7 +425,9 @@ class _Packing:
             # A valley one column wide has the same column at both ends.
             is_single = valleys.end - valleys.first == 1
             is_left = ~fitting.is_left.any(1)
-            is_right = ~fitting.is_right.any(1) & ~(is_left & is_single)  # both ends: raise once
+            is_right = ~fitting.is_right.any(1) & ~(
+                is_left & is_single
+            )  # both ends: raise once
             row = np.append(valleys.row[is_left], valleys.row[is_right])
             column = np.append(valleys.first[is_left], valleys.end[is_right] - 1)
             rise = np.append(valleys.depth[is_left], valleys.depth[is_right])
@@ -385,7 +439,11 @@ class _Packing:
 
     def _fitting(self, beam: _Beam, valleys: _Valleys) -> _Fitting:
         """Return the buffers that fit at the ends of valleys of the beam's states."""
-        row, first, end = valleys.row[:, None], valleys.first[:, None], valleys.end[:, None]
+        row, first, end = (
+            valleys.row[:, None],
+            valleys.first[:, None],
+            valleys.end[:, None],
+        )
         left, right = self._beginning[valleys.first], self._ending[valleys.end - 1]
         is_left = beam.remaining[row, left] & (self._end[left] <= end)
         is_right = beam.remaining[row, right] & (self._first[right] >= first)
@@ -393,10 +451,11 @@ class _Packing:
 
 
 def _maximal_times(firsts: Ints, ends: Ints) -> Ints:
-    """Return the times with maximal sets of live buffers, given all first times and ends.
+    """Return the times with maximal sets of live buffers, given all first times and
+    ends.
 
-    These are the times at which a life begins, except those after which the next life begins before
-    any ends: then the next set contains this one.
+    These are the times at which a life begins, except those after which the next life
+    begins before any ends: then the next set contains this one.
     """
     beginnings, endings = np.unique(firsts), np.unique(ends)
     next_ending = endings[np.searchsorted(endings, beginnings, "right")]
@@ -406,7 +465,9 @@ def _maximal_times(firsts: Ints, ends: Ints) -> Ints:
 
 
 def _by_column(numbers: Sequence[int], columns: Ints, count: int) -> Ints:
-    """Return the numbers of the buffers of each column, filled up with that of the empty one."""
+    """Return the numbers of the buffers of each column, filled up with that of the
+    empty one.
+    """
     buffers_of_column: list[list[int]] = [[] for _ in range(count)]
     for number in numbers:
         buffers_of_column[columns[number]].append(number)
@@ -418,18 +479,22 @@ def _by_column(numbers: Sequence[int], columns: Ints, count: int) -> Ints:
 
 
 def _rank(waste: Floats, area: Floats, power: int) -> Ints:
-    """Return the positions of states, the best first: little waste for much placed area."""
+    """Return the positions of states, the best first: little waste for much placed
+    area.
+    """
     placed = np.maximum(area, 1e-9)  # no division by zero
     return np.argsort((waste + _WASTE_LEAST) / placed**power, kind="stable")
 
 
 def _valleys(top: NDArray[np.int32], slack: NDArray[np.int32]) -> _Valleys:
-    """Return all valleys of the rows: runs of columns of one level between two higher rims.
+    """Return all valleys of the rows: runs of columns of one level between two higher
+    rims.
 
     Full columns are endlessly high, as are the rims at the ends of a row.
     """
     count, width = top.shape
-    # An endless column after each row separates the rows, so that one pass finds all runs.
+    # An endless column after each row separates the rows, so that one pass finds all
+    # runs.
     levels = np.full((count, width + 1), _ENDLESS, np.int32)
     levels[:, :-1] = np.where(top + slack == 0, _ENDLESS, top)
     flat = levels.ravel()

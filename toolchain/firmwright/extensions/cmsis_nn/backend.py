@@ -1,13 +1,13 @@
 """Backend cmsis-nn: kernels of Arm's library for int8 and int16.
 
-Each operator becomes a C function that calls the library (decision 0041). The context buffer is
-planned workspace of the size that `*_get_buffer_size` returns for the core (`dsp`, `mve` or
-neither). The library rounds like TFLM; layers with other rounding (some with `--numerics litert`)
-stay on the core.
+Each operator becomes a C function that calls the library (decision 0041). The context
+buffer is planned workspace of the size that `*_get_buffer_size` returns for the core
+(`dsp`, `mve` or neither). The library rounds like TFLM; layers with other rounding
+(some with `--numerics litert`) stay on the core.
 
-The user's copy of the library is located by `--cmsis-nn PATH` or CMSIS_NN_PATH; the files of the
-called functions are copied to the project. Source of signatures, buffer sizes and semantics: the
-public header arm_nnfunctions.h.
+The user's copy of the library is located by `--cmsis-nn PATH` or CMSIS_NN_PATH; the
+files of the called functions are copied to the project. Source of signatures, buffer
+sizes and semantics: the public header arm_nnfunctions.h.
 """
 
 import hashlib
@@ -64,7 +64,9 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
     x, y, padding = call.input(0), call.output, attrs.padding
     low, high = quantized_activation_range(attrs.activation, y)
     is_average = call.op == "average_pool2d"
-    size = average_pool_workspace_bytes(call, core_features(kernel)) if is_average else 0
+    size = (
+        average_pool_workspace_bytes(call, core_features(kernel)) if is_average else 0
+    )
     height, width = attrs.size
     params, buffer, more = workspace_context(kernel, size)
     name = f"{'avgpool' if is_average else 'max_pool'}_{dtype_suffix(x.dtype)}"
@@ -83,7 +85,9 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
     )
     kind = activation_pointer_type(x.dtype)
     heads = [f"const {kind}x", f"{kind}y", *params]
-    write_wrapper_function(kernel, heads, text, [kernel.inputs[0], kernel.outputs[0], *more])
+    write_wrapper_function(
+        kernel, heads, text, [kernel.inputs[0], kernel.outputs[0], *more]
+    )
 
 
 def write_softmax(kernel: BackendKernel, call: OpCall) -> None:
@@ -102,37 +106,67 @@ def write_softmax(kernel: BackendKernel, call: OpCall) -> None:
 def _write_softmax_int16(
     kernel: BackendKernel, call: OpCall, rows: int, depth: int, beta: float
 ) -> None:
-    multiplier, shift = softmax.difference_multiplier(per_tensor_quant(call.input(0)).scale, beta)
+    multiplier, shift = softmax.difference_multiplier(
+        per_tensor_quant(call.input(0)).scale, beta
+    )
     powers, inverses = softmax.lookup_tables()
     text = fill_text(
         _C["softmax_int16"], rows=rows, depth=depth, multiplier=multiplier, shift=shift
     )
-    heads = ["const int16_t *x", "int16_t *y", "const int16_t *powers", "const int16_t *inverses"]
-    arguments = [*kernel.inputs, *kernel.outputs, kernel.constant("powers", powers, INT16)]
+    heads = [
+        "const int16_t *x",
+        "int16_t *y",
+        "const int16_t *powers",
+        "const int16_t *inverses",
+    ]
+    arguments = [
+        *kernel.inputs,
+        *kernel.outputs,
+        kernel.constant("powers", powers, INT16),
+    ]
     arguments.append(kernel.constant("inverses", inverses, INT16))
     write_wrapper_function(kernel, heads, text, arguments)
 
 
 def write_add(kernel: BackendKernel, call: OpCall) -> None:
     rescaled = rescaled_sum(call)
-    numbers = [n for t in rescaled.terms for n in (-t.zero_point, t.multiplier, t.shift)]
+    numbers = [
+        n for t in rescaled.terms for n in (-t.zero_point, t.multiplier, t.shift)
+    ]
     step = rescaled.output
-    after = [step.zero_point, step.multipliers[0], step.shifts[0], step.clamp_min, step.clamp_max]
+    after = [
+        step.zero_point,
+        step.multipliers[0],
+        step.shifts[0],
+        step.clamp_min,
+        step.clamp_max,
+    ]
     _elementwise(kernel, call, "add", [*numbers, rescaled.terms[0].left], after)
 
 
 def write_mul(kernel: BackendKernel, call: OpCall) -> None:
     step = elementwise_arithmetic.product_requantization(call)
     before = [-per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
-    after = [step.zero_point, step.multipliers[0], step.shifts[0], step.clamp_min, step.clamp_max]
+    after = [
+        step.zero_point,
+        step.multipliers[0],
+        step.shifts[0],
+        step.clamp_min,
+        step.clamp_max,
+    ]
     _elementwise(kernel, call, "mul", before, after)
 
 
 def _elementwise(
     kernel: BackendKernel, call: OpCall, name: str, before: list[int], after: list[int]
 ) -> None:
-    """Write a call with the numbers `before` the output pointer and the numbers `after` it."""
-    words = ", ".join(map(str, before)), ", ".join(map(str, [*after, call.output.elements]))
+    """Write a call with the numbers `before` the output pointer and the numbers `after`
+    it.
+    """
+    words = (
+        ", ".join(map(str, before)),
+        ", ".join(map(str, [*after, call.output.elements])),
+    )
     kind = activation_pointer_type(call.output.dtype)
     function = f"arm_elementwise_{name}_{dtype_suffix(call.output.dtype)}"
     text = f"(void){function}(a, b, {words[0]}, y, {words[1]});"
@@ -144,12 +178,19 @@ def _elementwise(
 def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
     """Write batch_matmul; a constant second factor is transposed at compile time."""
     x, other, y = call.input(0), call.input(1), call.output
-    step, (columns, depth) = batch_matmul.requantization_of(call), transposed_rhs_shape(call)
+    step, (columns, depth) = (
+        batch_matmul.requantization_of(call),
+        transposed_rhs_shape(call),
+    )
     rhs_constant = call.constant(1)
     factor: tir.Buffer = kernel.inputs[-1]
     if rhs_constant is not None:
         array = rhs_constant.array()
-        straight = array if call.attributes(BatchMatmulAttrs).adj_y else np.swapaxes(array, -1, -2)
+        straight = (
+            array
+            if call.attributes(BatchMatmulAttrs).adj_y
+            else np.swapaxes(array, -1, -2)
+        )
         factor = kernel.constant("factor", np.ascontiguousarray(straight), other.dtype)
     sums = 4 * columns if "mve" in core_features(kernel) and x.dtype == INT8 else 0
     params, buffer, more = workspace_context(kernel, sums)
@@ -177,7 +218,9 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
 def transposed_rhs_shape(call: OpCall) -> tuple[int, int]:
     """Return the rows and columns of the second factor in the library's layout."""
     rows, columns = call.input(1).shape[-2:]
-    return (rows, columns) if call.attributes(BatchMatmulAttrs).adj_y else (columns, rows)
+    return (
+        (rows, columns) if call.attributes(BatchMatmulAttrs).adj_y else (columns, rows)
+    )
 
 
 PATH_VARIABLE = "CMSIS_NN_PATH"
@@ -208,10 +251,14 @@ class CmsisNn(Backend):
     def patterns(self) -> Sequence[PatternEntry]:
         weighted = (wildcard(), constant(), constant(absent=True))
         rows = [
-            PatternEntry(name, op(name, *weighted), _supports_weighted_layer) for name in _WEIGHTED
+            PatternEntry(name, op(name, *weighted), _supports_weighted_layer)
+            for name in _WEIGHTED
         ]
         others = [name for name in _WRITERS if name not in _WEIGHTED]
-        return [*rows, *(PatternEntry(name, op(name), _supports_call) for name in others)]
+        return [
+            *rows,
+            *(PatternEntry(name, op(name), _supports_call) for name in others),
+        ]
 
     def generate(self, kernel: BackendKernel) -> None:
         (call,) = kernel.ops
@@ -228,7 +275,9 @@ def _library() -> Path:
     path = Path(os.environ.get(PATH_VARIABLE, ""))
     if not os.environ.get(PATH_VARIABLE) or not (path / HEADER).is_file():
         where = f"{path}" if os.environ.get(PATH_VARIABLE) else ""
-        what = f"the backend cmsis-nn needs a copy of the library that contains {HEADER}."
+        what = (
+            f"the backend cmsis-nn needs a copy of the library that contains {HEADER}."
+        )
         hint = f"--cmsis-nn PATH or the variable {PATH_VARIABLE}."
         raise UsageError(what, where=where, hint=hint)
     return path
@@ -253,7 +302,9 @@ def _supports_call(match: Match) -> bool:
         case "batch_matmul":
             return _supports_batch_matmul(call)
         case _:
-            return call.attributes(WindowAttrs).dilation == (1, 1) and not _is_unsigned(call)
+            return call.attributes(WindowAttrs).dilation == (1, 1) and not _is_unsigned(
+                call
+            )
 
 
 def _is_unsigned(call: OpCall) -> bool:
@@ -289,7 +340,9 @@ def _supports_weighted_layer(match: Match) -> bool:
 
 
 def _supports_int16_layer(call: OpCall) -> bool:
-    """Return whether the library supports an int16 layer; only conv2d may have a 32-bit bias."""
+    """Return whether the library supports an int16 layer; only conv2d may have a 32-bit
+    bias.
+    """
     if call.op == "transpose_conv":
         return False
     one_scale = call.op != "fully_connected" or len(layers.weight_scales(call)) == 1

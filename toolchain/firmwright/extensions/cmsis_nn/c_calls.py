@@ -1,7 +1,9 @@
-"""C text of CMSIS-NN calls and their workspace sizes: one function per kernel fills the structs.
+"""C text of CMSIS-NN calls and their workspace sizes: one function per kernel fills the
+structs.
 
-Workspace sizes are those of the library's `arm_*_get_buffer_size` compiled by gcc or upstream
-clang. Source of names, members and sizes: the public headers arm_nnfunctions.h and arm_nn_types.h.
+Workspace sizes are those of the library's `arm_*_get_buffer_size` compiled by gcc or
+upstream clang. Source of names, members and sizes: the public headers arm_nnfunctions.h
+and arm_nn_types.h.
 """
 
 import re
@@ -22,7 +24,11 @@ from firmwright.targets.kernel_builder import BackendKernel
 
 def core_features(kernel: BackendKernel) -> frozenset[str]:
     core = kernel.module.targets.get("cpu", Target("c"))
-    return CORE_KINDS["cortex-m"].features(core) if core.kind == "cortex-m" else frozenset()
+    return (
+        CORE_KINDS["cortex-m"].features(core)
+        if core.kind == "cortex-m"
+        else frozenset()
+    )
 
 
 def dtype_suffix(dtype: DType) -> str:
@@ -40,12 +46,17 @@ def c_shape(shape: Sequence[int]) -> str:
 
 
 def c_tile(values: Sequence[int]) -> str:
-    """Return the cmsis_nn_tile initializer, which is (width, height), for (rows, columns)."""
+    """Return the cmsis_nn_tile initializer, which is (width, height), for (rows,
+    columns).
+    """
     return f"{{{values[1]}, {values[0]}}}"
 
 
 def write_wrapper_function(
-    kernel: BackendKernel, params: Sequence[str], statements: str, arguments: Sequence[tir.Buffer]
+    kernel: BackendKernel,
+    params: Sequence[str],
+    statements: str,
+    arguments: Sequence[tir.Buffer],
 ) -> None:
     head = c_function_head(f"void {kernel.symbol}(", params)
     wrap = partial(textwrap.fill, width=LINE_COLUMNS, initial_indent=" " * 4)
@@ -74,9 +85,13 @@ _MVE_CHANNELS = 124
 _FAST_TAPS = 512
 """The fast int16 depthwise function requires fewer taps than this."""
 _REVERSED_CHANNELS = 16
-"""Transposed convolutions of more channels run as convolutions of the reversed kernel."""
+"""Transposed convolutions of more channels run as convolutions of the reversed
+kernel.
+"""
 _ONE_CHANNEL_OUTPUTS = 1
-"""With MVE, a single input channel with more outputs than this is a plain convolution."""
+"""With MVE, a single input channel with more outputs than this is a plain
+convolution.
+"""
 
 
 def conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
@@ -88,12 +103,16 @@ def conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
     return _conv_bytes(call, (outputs, height, width, depth), features)
 
 
-def _conv_bytes(call: OpCall, kernel: tuple[int, int, int, int], features: frozenset[str]) -> int:
+def _conv_bytes(
+    call: OpCall, kernel: tuple[int, int, int, int], features: frozenset[str]
+) -> int:
     attrs = call.attributes(WindowAttrs)
     _, height, width, depth = kernel
     padding, stride = attrs.padding, attrs.stride
     no_dilation = attrs.dilation == (1, 1)
-    is_point = (height, width) == (1, 1) and no_dilation and padding[0] == padding[2] == 0
+    is_point = (
+        (height, width) == (1, 1) and no_dilation and padding[0] == padding[2] == 0
+    )
     if is_point and depth == call.input(0).shape[3]:
         return 0
     columns = height * width * call.input(0).shape[3]
@@ -107,7 +126,9 @@ def _conv_bytes(call: OpCall, kernel: tuple[int, int, int, int], features: froze
 
 
 def _row_bytes(call: OpCall, width: int) -> int:
-    """Return the size for the one-row function, which copies the row ends with padding."""
+    """Return the size for the one-row function, which copies the row ends with
+    padding.
+    """
     attrs = call.attributes(WindowAttrs)
     depth = call.input(0).shape[3]
     left = attrs.padding[2]
@@ -137,7 +158,9 @@ def depthwise_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
 def _depthwise_int16_bytes(call: OpCall, features: frozenset[str]) -> int:
     _, height, width, outputs = call.input(1).shape
     column = height * width * outputs
-    is_fast = outputs == call.input(0).shape[3] and call.attributes(WindowAttrs).dilation == (1, 1)
+    is_fast = outputs == call.input(0).shape[3] and call.attributes(
+        WindowAttrs
+    ).dilation == (1, 1)
     if not is_fast or height * width >= _FAST_TAPS:
         return 0
     if "mve" in features:
@@ -159,14 +182,19 @@ def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> in
 
 
 def reversed_weights_bytes(call: OpCall) -> int:
-    """Return the size of the reversed weights of arm_transpose_conv_wrapper_s8, or 0."""
+    """Return the size of the reversed weights of arm_transpose_conv_wrapper_s8, or
+    0.
+    """
     outputs, height, width, depth = call.input(1).shape
     is_convolution = (
-        max(call.attributes(TransposeConvAttrs).stride) <= 2 and depth > _REVERSED_CHANNELS
+        max(call.attributes(TransposeConvAttrs).stride) <= 2
+        and depth > _REVERSED_CHANNELS
     )
     return outputs * height * width * depth if is_convolution else 0
 
 
 def average_pool_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
     """Return the size for arm_avgpool_s8 or _s16."""
-    return 4 * call.input(0).shape[3] if "dsp" in features and "mve" not in features else 0
+    return (
+        4 * call.input(0).shape[3] if "dsp" in features and "mve" not in features else 0
+    )

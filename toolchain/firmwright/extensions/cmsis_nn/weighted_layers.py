@@ -1,8 +1,9 @@
-"""CMSIS-NN calls for layers with weights: convolutions, fully connected layers, SVDF and LSTM.
+"""CMSIS-NN calls for layers with weights: convolutions, fully connected layers, SVDF
+and LSTM.
 
-Weights, bias, multipliers and shifts are constants. The bias of int16 layers has 64 bits unless the
-call declares 32. Source of signatures and layouts: the public headers arm_nnfunctions.h and
-arm_nn_types.h.
+Weights, bias, multipliers and shifts are constants. The bias of int16 layers has 64
+bits unless the call declares 32. Source of signatures and layouts: the public headers
+arm_nnfunctions.h and arm_nn_types.h.
 """
 
 from collections.abc import Sequence
@@ -54,18 +55,23 @@ def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
     step, wide = _step(call), has_int64_sum(call)
     channels = call.output.shape[-1]
     pairs = np.broadcast_to(
-        np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1), (2, channels)
+        np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1),
+        (2, channels),
     )
     return [
         kernel.constant("weights", call.constant_array(1), INT8),
-        kernel.constant("bias", conv2d.bias_of(call, "int64"), INT64 if wide else INT32),
+        kernel.constant(
+            "bias", conv2d.bias_of(call, "int64"), INT64 if wide else INT32
+        ),
         kernel.constant("multipliers", pairs[0], INT32),
         kernel.constant("shifts", pairs[1], INT32),
     ]
 
 
 def _heads(call: OpCall) -> list[str]:
-    """Return the C parameters for the input, the constants of `_weights` and the output."""
+    """Return the C parameters for the input, the constants of `_weights` and the
+    output.
+    """
     kind = activation_pointer_type(call.input(0).dtype)
     bias = "int64_t" if has_int64_sum(call) else "int32_t"
     tables = ["const int8_t *w", f"const {bias} *bias"]
@@ -74,7 +80,9 @@ def _heads(call: OpCall) -> list[str]:
 
 
 def _layer_values(call: OpCall) -> dict[str, object]:
-    """Return the words that the texts of all layers with per-channel requantization contain."""
+    """Return the words that the texts of all layers with per-channel requantization
+    contain.
+    """
     step, x, w, y = _step(call), call.input(0), call.input(1), call.output
     return {
         "input_offset": -per_tensor_quant(x).zero_point,
@@ -121,7 +129,9 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
 def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
     attrs = call.attributes(TransposeConvAttrs)
     features = core_features(kernel)
-    params, buffer, more = workspace_context(kernel, transpose_conv_workspace_bytes(call, features))
+    params, buffer, more = workspace_context(
+        kernel, transpose_conv_workspace_bytes(call, features)
+    )
     reversed_params, other, filters = workspace_context(
         kernel, reversed_weights_bytes(call), "turned"
     )
@@ -133,8 +143,16 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
         stride=c_tile(attrs.stride),
         padding=c_tile(attrs.before),
     )
-    arguments = [kernel.inputs[0], *_weights(kernel, call), kernel.outputs[0], *more, *filters]
-    write_wrapper_function(kernel, [*_heads(call), *params, *reversed_params], text, arguments)
+    arguments = [
+        kernel.inputs[0],
+        *_weights(kernel, call),
+        kernel.outputs[0],
+        *more,
+        *filters,
+    ]
+    write_wrapper_function(
+        kernel, [*_heads(call), *params, *reversed_params], text, arguments
+    )
 
 
 def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
@@ -206,7 +224,12 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
         state_bytes=2 * batch * filters * steps,
     )
     heads = ["const int8_t *x", "const int16_t *before", "const int8_t *feature"]
-    heads += ["const int16_t *time", "const int32_t *bias", "int8_t *y", "int16_t *after"]
+    heads += [
+        "const int16_t *time",
+        "const int32_t *bias",
+        "int8_t *y",
+        "int16_t *after",
+    ]
     constants = [
         kernel.constant("feature", call.constant_array(1), INT8),
         kernel.constant("time", call.constant_array(2), INT16),
@@ -217,13 +240,17 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
 
 
 _ORDER = (1, 0, 2, 3)
-"""Gate order of the library (forget, input, cell, output) as indices into the operator's order."""
+"""Gate order of the library (forget, input, cell, output) as indices into the
+operator's order.
+"""
 _NAMES = ("input", "forget", "cell", "output")
 _CELL = 2
 
 
 def supports_lstm(call: OpCall) -> bool:
-    """Return whether the layer uses TFLM's rounding and clips cells, as the library requires."""
+    """Return whether the layer uses TFLM's rounding and clips cells, as the library
+    requires.
+    """
     x = call.input(0)
     as_tflm = x.dtype == INT16 or (x.dtype == INT8 and call.numerics == "tflm")
     return as_tflm and lstm_layer.cell_clip(call) > 0
@@ -237,11 +264,19 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
     power = frexp(cells.scale)[1] - 1
     one, new = quantize_multiplier(2.0**-15), quantize_multiplier(2.0 ** -(30 + power))
     numbers = [int(call.attributes(LstmAttrs).time_major), batch, time, inputs, units]
-    numbers += [-per_tensor_quant(x).zero_point, *one, *new, int(lstm_layer.cell_clip(call)), power]
+    numbers += [
+        -per_tensor_quant(x).zero_point,
+        *one,
+        *new,
+        int(lstm_layer.cell_clip(call)),
+        power,
+    ]
     numbers += [*lstm_layer.hidden_factor(call), hidden.zero_point]
     gates = [_gate(kernel, call, gate) for gate in _ORDER]
     kind, size = activation_pointer_type(x.dtype), x.dtype.size_bytes
-    temporary = [kernel.workspace(name, batch * units, INT16) for name in ("first", "second")]
+    temporary = [
+        kernel.workspace(name, batch * units, INT16) for name in ("first", "second")
+    ]
     text = fill_text(
         _C["lstm"],
         numbers=", ".join(map(str, numbers)),
@@ -250,7 +285,12 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
         hidden_bytes=size * batch * units,
         cell_bytes=2 * batch * units,
     )
-    heads = [f"const {kind}x", f"const {kind}hidden", "const int16_t *cells", f"{kind}y"]
+    heads = [
+        f"const {kind}x",
+        f"const {kind}hidden",
+        "const int16_t *cells",
+        f"{kind}y",
+    ]
     heads += [f"{kind}hidden_after", "int16_t *cells_after"]
     heads += [head for _, items, _ in gates for head in items]
     arguments = [*kernel.inputs, *kernel.outputs]

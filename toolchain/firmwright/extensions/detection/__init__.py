@@ -1,4 +1,6 @@
-"""TFLite's post-processing of detections: boxes from anchors, and non-maximum suppression."""
+"""TFLite's post-processing of detections: boxes from anchors, and non-maximum
+suppression.
+"""
 
 from firmwright.base.extensions import Extension
 

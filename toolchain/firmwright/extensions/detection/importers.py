@@ -3,8 +3,15 @@
 from collections.abc import Mapping
 
 from firmwright.base.errors import NotSupportedError
-from firmwright.extensions.detection.attributes import DetectionsAttrs, DetectionsByClassAttrs
-from firmwright.frontends.tflite.node_context import ImportContext, ImportedCall, Importer
+from firmwright.extensions.detection.attributes import (
+    DetectionsAttrs,
+    DetectionsByClassAttrs,
+)
+from firmwright.frontends.tflite.node_context import (
+    ImportContext,
+    ImportedCall,
+    Importer,
+)
 
 _EACH_CLASS = 100
 
@@ -24,7 +31,12 @@ def _detections(context: ImportContext) -> ImportedCall:
         return float(value)
 
     attrs = DetectionsAttrs(
-        scales=(option("y_scale"), option("x_scale"), option("h_scale"), option("w_scale")),
+        scales=(
+            option("y_scale"),
+            option("x_scale"),
+            option("h_scale"),
+            option("w_scale"),
+        ),
         score_threshold=option("nms_score_threshold"),
         iou_threshold=option("nms_iou_threshold"),
         num_classes=int(option("num_classes")),
@@ -49,5 +61,7 @@ def _detections(context: ImportContext) -> ImportedCall:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    "custom:TFLite_Detection_PostProcess": Importer("detections", _detections, takes_uint8=True),
+    "custom:TFLite_Detection_PostProcess": Importer(
+        "detections", _detections, takes_uint8=True
+    ),
 }

@@ -1,17 +1,18 @@
 """detections and detections_by_class: single-shot detector post-processing.
 
-Inputs: encoded boxes [1, boxes, 4] (y, x, h, w relative to anchors), scores [1, boxes, classes], of
-which the last `num_classes` are used, and constant anchors [boxes, 4]; each float32 or quantized.
-`scales` divide the encoded values. Outputs: corners (ymin, xmin, ymax, xmax), classes and scores in
-descending order of score, and the number of boxes; unused entries are 0.
+Inputs: encoded boxes [1, boxes, 4] (y, x, h, w relative to anchors), scores [1, boxes,
+classes], of which the last `num_classes` are used, and constant anchors [boxes, 4];
+each float32 or quantized. `scales` divide the encoded values. Outputs: corners (ymin,
+xmin, ymax, xmax), classes and scores in descending order of score, and the number of
+boxes; unused entries are 0.
 
-Boxes with scores not below `score_threshold` are examined in descending order of score (the first
-of equals first). A box is selected unless it overlaps a selected one by more than `iou_threshold`.
-detections scores a box by its best class. detections_by_class selects up to `detections_per_class`
-boxes of each class and keeps the best of all classes; equal scores are ordered by class, then by
-selection.
-Semantics: TFLite's detection post-processing with fast or regular suppression. In the latter,
-TFLite orders equal scores by a partial sort.
+Boxes with scores not below `score_threshold` are examined in descending order of score
+(the first of equals first). A box is selected unless it overlaps a selected one by more
+than `iou_threshold`. detections scores a box by its best class. detections_by_class
+selects up to `detections_per_class` boxes of each class and keeps the best of all
+classes; equal scores are ordered by class, then by selection. Semantics: TFLite's
+detection post-processing with fast or regular suppression. In the latter, TFLite orders
+equal scores by a partial sort.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,10 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, UINT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.extensions.detection.attributes import DetectionsAttrs, DetectionsByClassAttrs
+from firmwright.extensions.detection.attributes import (
+    DetectionsAttrs,
+    DetectionsByClassAttrs,
+)
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import (
@@ -47,7 +51,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     boxes, scores, anchors = (call.input(index) for index in range(3))
     kinds, results = (boxes, scores, anchors), {kind.dtype for kind in call.outputs}
     if {kind.dtype for kind in kinds} - {FLOAT32, INT8, UINT8} or results != {FLOAT32}:
-        raise NotSupportedError("detections of types other than float32, int8 and uint8")
+        raise NotSupportedError(
+            "detections of types other than float32, int8 and uint8"
+        )
     for kind in kinds:
         if kind.dtype != FLOAT32:
             per_tensor_quant(kind)
@@ -59,7 +65,9 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
         or scores.shape[:2] != (1, count)
         or anchors.shape != (count, 4)
     ):
-        raise NotSupportedError(f"boxes of {list(boxes.shape)}, scores of {list(scores.shape)}")
+        raise NotSupportedError(
+            f"boxes of {list(boxes.shape)}, scores of {list(scores.shape)}"
+        )
     if not 1 <= attrs.num_classes <= scores.shape[2]:
         raise NotSupportedError(f"{attrs.num_classes} of {scores.shape[2]} classes")
     limit = attrs.max_detections
@@ -68,17 +76,23 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _real_value(kind: TensorType, x: Any) -> Any:
-    """Return the value of a stored number, or of an array, of type `kind`, as dequantize does."""
+    """Return the value of a stored number, or of an array, of type `kind`, as
+    dequantize does.
+    """
     if kind.dtype == FLOAT32:
         return x
     quant = per_tensor_quant(kind)
     if isinstance(x, ArithExpr):
         return (x.cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
-    return (x.astype(np.int64) - quant.zero_point).astype(np.float32) * np.float32(quant.scale)
+    return (x.astype(np.int64) - quant.zero_point).astype(np.float32) * np.float32(
+        quant.scale
+    )
 
 
 def _corners_and_scores(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, Array]:
-    boxes, scores, anchors = (_real_value(call.input(k), x) for k, x in enumerate(arrays))
+    boxes, scores, anchors = (
+        _real_value(call.input(k), x) for k, x in enumerate(arrays)
+    )
     encoded = boxes[0] / np.array(call.attributes(DetectionsAttrs).scales, np.float32)
     center = encoded[:, :2] * anchors[:, 2:] + anchors[:, :2]
     half = np.float32(0.5) * np.exp(encoded[:, 2:]) * anchors[:, 2:]
@@ -92,7 +106,9 @@ def intersection_over_union(box: Array, others: Array) -> Array:
     area, areas = ((b[..., 2:] - b[..., :2]).prod(axis=-1) for b in (box, others))
     total = area + areas - shared
     has_area = (area > 0) & (areas > 0)
-    return np.asarray(np.where(has_area, shared / np.where(has_area, total, 1), 0), np.float32)
+    return np.asarray(
+        np.where(has_area, shared / np.where(has_area, total, 1), 0), np.float32
+    )
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -146,15 +162,23 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _real(b: Kernel, index: int, at: Sequence[ArithExpr | int]) -> ArithExpr:
-    return ArithExpr(as_expr(_real_value(b.call.input(index), b.load(b.input(index), at))))
+    return ArithExpr(
+        as_expr(_real_value(b.call.input(index), b.load(b.input(index), at)))
+    )
 
 
 def _place(b: Kernel, box: ArithExpr, kind: ArithExpr) -> list[ArithExpr | int]:
-    return [0, box, kind + b.input(1).shape[2] - b.call.attributes(DetectionsAttrs).num_classes]
+    return [
+        0,
+        box,
+        kind + b.input(1).shape[2] - b.call.attributes(DetectionsAttrs).num_classes,
+    ]
 
 
 def _score_key(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
-    """Emit a score as an int32 of the same order, which negative ones need not have if refused."""
+    """Emit a score as an int32 of the same order, which negative ones need not have if
+    refused.
+    """
     scores, at = b.input(1), _place(b, box, kind)
     if not scores.dtype.is_float:
         return b.load_i32(scores, at)
@@ -166,7 +190,10 @@ def _score_key(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
 
 def _least_key(call: OpCall) -> int:
     """Return the least key of a score that is not below the threshold."""
-    kind, limit = call.input(1), np.float32(call.attributes(DetectionsAttrs).score_threshold)
+    kind, limit = (
+        call.input(1),
+        np.float32(call.attributes(DetectionsAttrs).score_threshold),
+    )
     if kind.dtype.is_float:
         bits = int(limit.view(np.int32))
         return bits if bits >= 0 else INT32.min - bits
@@ -182,7 +209,9 @@ def _lower_corners(b: Kernel, i: ArithExpr) -> list[ArithExpr]:
     )
     for axis in (0, 1):
         size = b.let("size", _real(b, 2, [i, axis + 2]))
-        center = _real(b, 0, [0, i, axis]) / scales[axis] * size + _real(b, 2, [i, axis])
+        center = _real(b, 0, [0, i, axis]) / scales[axis] * size + _real(
+            b, 2, [i, axis]
+        )
         encoded = _real(b, 0, [0, i, axis + 2]) / scales[axis + 2]
         middle = b.let("center", center)
         half = b.let("half", intrinsic("exp_f32", [encoded], FLOAT32) * 0.5 * size)
@@ -198,12 +227,17 @@ def _lower_selection(
     key: Callable[[ArithExpr], ArithExpr],
     take: Callable[[ArithExpr, ArithExpr, ArithExpr], None],
 ) -> ArithExpr:
-    """Move the best boxes without overlap to the rows of `corners`; return their number.
+    """Move the best boxes without overlap to the rows of `corners`; return their
+    number.
 
-    `take` receives the row, the box and its key. Open boxes form a heap, the first one on top: its
-    entries are the key times 2^32, plus the number of boxes after this one.
+    `take` receives the row, the box and its key. Open boxes form a heap, the first one
+    on top: its entries are the key times 2^32, plus the number of boxes after this one.
     """
-    size, (count,), limit = b.register("size", UINT32, 0), entries.shape, corners.shape[0]
+    size, (count,), limit = (
+        b.register("size", UINT32, 0),
+        entries.shape,
+        corners.shape[0],
+    )
 
     def sift(first: ArithExpr | int) -> None:
         heap = b.pointer(entries, 0, count, "rw")
@@ -222,14 +256,18 @@ def _lower_selection(
     with b.while_(logical_and(selected.value < limit, size.value > 0)):
         entry = b.let("entry", b.load(entries, [0]))
         size.set(size.value - 1)
-        b.store(entries, [0], b.load(entries, [minimum(size.value, count - 1).cast(INDEX)]))
+        b.store(
+            entries, [0], b.load(entries, [minimum(size.value, count - 1).cast(INDEX)])
+        )
         sift(0)
         box = b.let("box", maximum((count - 1) - (entry & 0xFFFFFFFF), 0))
         box_corners = _lower_corners(b, box)
         place = b.let("place", minimum(selected.value, limit - 1).cast(INDEX))
         is_free = b.register("is_free", INT32, 1)
         with b.for_("j", place) as j:
-            _lower_overlap(b, box_corners, [b.load(corners, [j, k]) for k in range(4)], is_free)
+            _lower_overlap(
+                b, box_corners, [b.load(corners, [j, k]) for k in range(4)], is_free
+            )
         with b.if_(is_free.value > 0):
             for axis, value in enumerate(box_corners):
                 b.store(corners, [place, axis], value)
@@ -243,10 +281,14 @@ def _lower_overlap(
 ) -> None:
     """Emit code that clears `is_free` if the corners overlap beyond the threshold."""
     area, other_area = (
-        b.let("area", (corner[2] - corner[0]) * (corner[3] - corner[1])) for corner in (box, other)
+        b.let("area", (corner[2] - corner[0]) * (corner[3] - corner[1]))
+        for corner in (box, other)
     )
     extents = [
-        maximum(minimum(box[axis + 2], other[axis + 2]) - maximum(box[axis], other[axis]), 0.0)
+        maximum(
+            minimum(box[axis + 2], other[axis + 2]) - maximum(box[axis], other[axis]),
+            0.0,
+        )
         for axis in (0, 1)
     ]
     intersection = b.let("intersection", extents[0] * extents[1])
@@ -311,15 +353,22 @@ def lower_by_class(call: OpCall, b: Kernel) -> None:
             with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
                 _lower_insertion(b, boxes, (value, c, box), limit)
 
-        selected = _lower_selection(b, entries, corners, lambda box: _score_key(b, box, c), take)
+        selected = _lower_selection(
+            b, entries, corners, lambda box: _score_key(b, box, c), take
+        )
         box_count.set(minimum(selected + box_count.value, limit))
     _lower_results(b, boxes, box_count)
 
 
 def _lower_insertion(
-    b: Kernel, boxes: tir.Buffer, detection: tuple[ArithExpr, ArithExpr, ArithExpr], limit: int
+    b: Kernel,
+    boxes: tir.Buffer,
+    detection: tuple[ArithExpr, ArithExpr, ArithExpr],
+    limit: int,
 ) -> None:
-    """Insert `detection` after entries with an equal score; its score must exceed the last one."""
+    """Insert `detection` after entries with an equal score; its score must exceed the
+    last one.
+    """
     _, kinds, scores, _ = b.outputs
     value, kind, at = detection
     place = b.register("place", INT32, limit - 1)
@@ -343,7 +392,9 @@ def _lower_results(b: Kernel, boxes: tir.Buffer, total: Register) -> None:
     count = b.call.input(0).shape[1]
     with b.for_("d", b.call.attributes(DetectionsAttrs).max_detections) as d:
         with b.if_(d.cast(UINT32) < total.value):
-            box = b.let("box", minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX))
+            box = b.let(
+                "box", minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX)
+            )
             for k, corner in enumerate(_lower_corners(b, box)):
                 b.store(b.outputs[0], [0, d, k], corner)
         with b.else_():

@@ -1,4 +1,6 @@
-"""Arm's NPU Ethos-U55 and U65: backends that Vela programs, and models that Vela has compiled."""
+"""Arm's NPU Ethos-U55 and U65: backends that Vela programs, and models that Vela has
+compiled.
+"""
 
 from firmwright.base.extensions import Extension
 

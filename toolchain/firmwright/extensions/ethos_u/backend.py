@@ -1,9 +1,10 @@
 """Backends ethos-u55-32 to ethos-u65-512: Arm's Ethos-U, programmed by Vela.
 
-A region becomes one command stream. Its arena is a workspace of the memory plan, and the region's
-inputs and outputs are placed in it where that needs no other memory; `ethosu_call.c` copies the
-others. The driver is the user's copy of Arm's, located by `--ethos-u-driver PATH` or
-ETHOS_U_DRIVER_PATH, otherwise the functional model of the NPU in the folder c.
+A region becomes one command stream. Its arena is a workspace of the memory plan, and
+the region's inputs and outputs are placed in it where that needs no other memory;
+`ethosu_call.c` copies the others. The driver is the user's copy of Arm's, located by
+`--ethos-u-driver PATH` or ETHOS_U_DRIVER_PATH, otherwise the functional model of the
+NPU in the folder c.
 """
 
 import os
@@ -41,7 +42,9 @@ _ALIGNMENT = 16
 _COMPILED = "ethos_u"
 _SURVEYS = 8
 _CONFIG = slice(8, 12)
-"""The word of a command stream with the product, and the logarithm of the multiply-adds."""
+"""The word of a command stream with the product, and the logarithm of the
+multiply-adds.
+"""
 _PRODUCTS = {0: "u55", 1: "u65"}
 
 
@@ -57,25 +60,38 @@ class EthosU(Backend):
 
     def __init__(self, product: str, macs: int, system_config: str) -> None:
         self.name = f"ethos-{product}-{macs}"
-        self.doc = f"Arm Ethos-{product.upper()} with {macs} multiply-adds in a cycle, by Vela"
+        self.doc = (
+            f"Arm Ethos-{product.upper()} with {macs} multiply-adds in a cycle, by Vela"
+        )
         self.attrs = {
-            "system-config": TargetAttribute(system_config, "clock and memories, for Vela"),
-            "memory-mode": TargetAttribute("Shared_Sram", "memory of weights and arena, for Vela"),
+            "system-config": TargetAttribute(
+                system_config, "clock and memories, for Vela"
+            ),
+            "memory-mode": TargetAttribute(
+                "Shared_Sram", "memory of weights and arena, for Vela"
+            ),
         }
         self._surveys: dict[Hashable, tuple[Hashable, VelaSurvey]] = {}
 
     def patterns(self) -> Sequence[PatternEntry]:
         compiled = PatternEntry(_COMPILED, op(_COMPILED))
-        return [compiled, *(PatternEntry(name, op(name), self._takes) for name in WRITABLE)]
+        return [
+            compiled,
+            *(PatternEntry(name, op(name), self._takes) for name in WRITABLE),
+        ]
 
     def cost(self, match: Match) -> int | None:
-        """Return Vela's estimate; for a call of an open graph, its share of one stream for all."""
+        """Return Vela's estimate; for a call of an open graph, its share of one stream
+        for all.
+        """
         call, region = match.calls[0], "target" in match.function.attrs
         if call.op == _COMPILED:
             return None
         if len(match.calls) == 1 and not region:
             cycles = self._survey(match.function, match.module, match.target).cycles
-            share = cycles.get(call.outputs[0].name, 0 if call.op == "reshape" else None)
+            share = cycles.get(
+                call.outputs[0].name, 0 if call.op == "reshape" else None
+            )
             if share is not None:
                 return share
         graph = match.function if region else None
@@ -85,7 +101,9 @@ class EthosU(Backend):
         if (compiled := kernel.find(_COMPILED)) is not None:
             write_call(kernel, _read_program(compiled, kernel.target))
         else:
-            program = self._program(kernel.calls, kernel.module, kernel.target, kernel.graph)
+            program = self._program(
+                kernel.calls, kernel.module, kernel.target, kernel.graph
+            )
             write_call(kernel, program)
 
     def c_files(self, target: Target, symbols: frozenset[str]) -> Mapping[str, bytes]:
@@ -103,11 +121,17 @@ class EthosU(Backend):
         )
         return [f"-D{name}" for name in (*names, "ETHOSU_LOG_ENABLE=0", "NDEBUG")]
 
-    def rejections(self, function: Function, module: IRModule, target: Target) -> Mapping[str, str]:
+    def rejections(
+        self, function: Function, module: IRModule, target: Target
+    ) -> Mapping[str, str]:
         return self._survey(function, module, target).reasons
 
-    def _survey(self, function: Function, module: IRModule, target: Target) -> VelaSurvey:
-        """Return the survey of a graph, once for each: matches of all its calls need it."""
+    def _survey(
+        self, function: Function, module: IRModule, target: Target
+    ) -> VelaSurvey:
+        """Return the survey of a graph, once for each: matches of all its calls need
+        it.
+        """
         held = function, module.constants  # so that no other objects have their ids
         key = *map(id, held), module.settings.profile, self._options(target)
         if key not in self._surveys:
@@ -125,7 +149,11 @@ class EthosU(Backend):
         return VelaOptions(self.name, *attrs)
 
     def _program(
-        self, calls: Sequence[Call], module: IRModule, target: Target, graph: Function | None = None
+        self,
+        calls: Sequence[Call],
+        module: IRModule,
+        target: Target,
+        graph: Function | None = None,
     ) -> NpuProgram:
         params, results = (graph.params, graph.results) if graph else boundary(calls)
         model = write_tflite(calls, module, params, results)
@@ -142,14 +170,17 @@ ETHOS_U65_512 = EthosU("u65", 512, _U65_SYSTEM)
 
 
 def _read_program(call: OpCall, target: Target) -> NpuProgram:
-    """Return the program of a model that Vela compiled; raise UsageError for another NPU."""
+    """Return the program of a model that Vela compiled; raise UsageError for another
+    NPU.
+    """
     attrs = call.attributes(EthosUAttrs)
     commands, weights = (constant.data for constant in call.constants[:2] if constant)
     config = int.from_bytes(commands[_CONFIG], "little")
     accelerator = f"ethos-{_PRODUCTS.get(config >> 28)}-{1 << (config & 15)}"
     if accelerator != target.kind:
         raise UsageError(
-            f"Vela compiled the model for {accelerator}.", hint=f"--target {accelerator}."
+            f"Vela compiled the model for {accelerator}.",
+            hint=f"--target {accelerator}.",
         )
     offsets, count = attrs.offsets, len(call.inputs) - 2
     sizes = (attrs.arena_bytes, attrs.fast_bytes)
@@ -157,14 +188,18 @@ def _read_program(call: OpCall, target: Target) -> NpuProgram:
 
 
 def boundary(calls: Sequence[Call]) -> tuple[list[Value], list[Value]]:
-    """Return the values that the calls read and do not define, and those that they only define."""
+    """Return the values that the calls read and do not define, and those that they only
+    define.
+    """
     made = {value.name: value for call in calls for value in call.outputs}
     read = {value.name: value for call in calls for value in call.variables}
     inputs = [value for name, value in read.items() if name not in made]
     return inputs, [value for name, value in made.items() if name not in read]
 
 
-def _survey_graph(function: Function, module: IRModule, options: VelaOptions) -> VelaSurvey:
+def _survey_graph(
+    function: Function, module: IRModule, options: VelaOptions
+) -> VelaSurvey:
     reasons: dict[str, str] = {}
     calls: list[Call] = []
     is_compiled = any(call.op == _COMPILED for call in function.body)
@@ -172,7 +207,9 @@ def _survey_graph(function: Function, module: IRModule, options: VelaOptions) ->
         name = call.outputs[0].name
         try:
             if is_compiled:
-                raise NotSupportedError("the model's operators for the NPU are compiled already")
+                raise NotSupportedError(
+                    "the model's operators for the NPU are compiled already"
+                )
             check_npu_numerics(make_op_call(call, module))
             write_tflite([call], module, *boundary([call]))
             calls.append(call)
@@ -182,8 +219,12 @@ def _survey_graph(function: Function, module: IRModule, options: VelaOptions) ->
     return replace(survey, reasons={**reasons, **survey.reasons})
 
 
-def _survey_calls(calls: Sequence[Call], module: IRModule, options: VelaOptions) -> VelaSurvey:
-    """Return the survey of calls, some of which Vela may leave to the core or fail to read."""
+def _survey_calls(
+    calls: Sequence[Call], module: IRModule, options: VelaOptions
+) -> VelaSurvey:
+    """Return the survey of calls, some of which Vela may leave to the core or fail to
+    read.
+    """
     if not calls:
         return VelaSurvey({}, {})
     outputs = tuple(call.outputs[0].name for call in calls)
@@ -195,12 +236,16 @@ def _survey_calls(calls: Sequence[Call], module: IRModule, options: VelaOptions)
         if len(calls) == 1:
             return VelaSurvey({outputs[0]: str(error).splitlines()[-1]}, {})
     half = len(calls) // 2
-    a, b = (_survey_calls(part, module, options) for part in (calls[:half], calls[half:]))
+    a, b = (
+        _survey_calls(part, module, options) for part in (calls[:half], calls[half:])
+    )
     return VelaSurvey({**a.reasons, **b.reasons}, {**a.cycles, **b.cycles})
 
 
 def write_call(kernel: BackendKernel, program: NpuProgram) -> None:
-    """Write the C function that starts the program, and its constants and workspaces."""
+    """Write the C function that starts the program, and its constants and
+    workspaces.
+    """
     arguments: list[tir.Buffer] = [*kernel.inputs, *kernel.outputs]
     params = [f"const {b.dtype.c_type} *{b.name}" for b in kernel.inputs]
     params += [f"{b.dtype.c_type} *{b.name}" for b in kernel.outputs]
@@ -217,7 +262,10 @@ def write_call(kernel: BackendKernel, program: NpuProgram) -> None:
             params.append(f"uint8_t *{name}")
             values[name] = name
     tensors = []
-    for buffers, offsets in ((kernel.inputs, program.inputs), (kernel.outputs, program.outputs)):
+    for buffers, offsets in (
+        (kernel.inputs, program.inputs),
+        (kernel.outputs, program.outputs),
+    ):
         rows = []
         for buffer, offset in zip(buffers, offsets, strict=True):
             kernel.overlay(buffer, "arena", offset)
@@ -244,7 +292,9 @@ def write_call(kernel: BackendKernel, program: NpuProgram) -> None:
 
 
 def _driver_files() -> Iterable[Path]:
-    """Return the sources of Arm's driver, none if the application has it, or the model's."""
+    """Return the sources of Arm's driver, none if the application has it, or the
+    model's.
+    """
     path = os.environ.get(PATH_VARIABLE, "")
     if not path:
         return _C_FOLDER.glob("*.[ch]")
@@ -252,8 +302,12 @@ def _driver_files() -> Iterable[Path]:
         return ()
     root = Path(path)
     if not (root / "src" / "ethosu_driver.c").is_file():
-        what = "the folder is not a copy of Arm's driver: src/ethosu_driver.c is missing."
+        what = (
+            "the folder is not a copy of Arm's driver: src/ethosu_driver.c is missing."
+        )
         hint = f"--ethos-u-driver PATH or {DRIVER_OF_APPLICATION}, or {PATH_VARIABLE}."
         raise UsageError(what, where=path, hint=hint)
-    sources = [file for file in root.glob("src/*.[ch]") if file.stem != "ethosu_device_u85"]
+    sources = [
+        file for file in root.glob("src/*.[ch]") if file.stem != "ethosu_device_u85"
+    ]
     return (*root.glob("include/*.h"), *sources, *_C_FOLDER.glob("bare_metal/*"))

@@ -1,8 +1,8 @@
 """ethos_u: a command stream that Vela compiled for an Arm Ethos-U.
 
-The first two inputs are the stream and the packed weights. Attributes: `arena_bytes`, `fast_bytes`
-(0 if that memory is the arena), and `offsets`, those of the other inputs and of the outputs in the
-arena. Only the targets ethos-u* execute it.
+The first two inputs are the stream and the packed weights. Attributes: `arena_bytes`,
+`fast_bytes` (0 if that memory is the arena), and `offsets`, those of the other inputs
+and of the outputs in the arena. Only the targets ethos-u* execute it.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,16 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> NoReturn:
     what = "a command stream of Vela has no numpy reference."
-    hint = "verify --reference-model with the model from before Vela, or --expect OUT.npz."
+    hint = (
+        "verify --reference-model with the model from before Vela, or --expect OUT.npz."
+    )
     raise UsageError(what, hint=hint)
 
 
 def lower(call: OpCall, kernel: object) -> NoReturn:
-    raise NotSupportedError("only an NPU executes it: --target ethos-u55-128, for example")
+    raise NotSupportedError(
+        "only an NPU executes it: --target ethos-u55-128, for example"
+    )
 
 
 OPDEF = OpDef(

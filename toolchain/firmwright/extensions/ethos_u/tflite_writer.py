@@ -1,4 +1,6 @@
-"""Write calls as a TFLite file, the input of accelerators' compilers; needs the extra `ethos-u`."""
+"""Write calls as a TFLite file, the input of accelerators' compilers; needs the extra
+`ethos-u`.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +13,11 @@ from firmwright.base.errors import NotSupportedError, ToolMissingError
 from firmwright.base.quant import Quantization
 from firmwright.ir.graph import Call, OpCall, TensorType, Value
 from firmwright.ir.graph.attributes.base import attrs_to_mapping
-from firmwright.ir.graph.attributes.layers import PoolAttrs, TransposeConvAttrs, WindowAttrs
+from firmwright.ir.graph.attributes.layers import (
+    PoolAttrs,
+    TransposeConvAttrs,
+    WindowAttrs,
+)
 from firmwright.ir.graph.attributes.movement import PadAttrs, StridedSliceAttrs
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.module import IRModule
@@ -39,20 +45,29 @@ _SCALARS = {
     "u64": "Uint64",
 }
 _OLD_CODE_MAX = 127
-_PAIRS = {"stride": "stride_{0}", "dilation": "dilation_{0}_factor", "size": "filter_{1}"}
+_PAIRS = {
+    "stride": "stride_{0}",
+    "dilation": "dilation_{0}_factor",
+    "size": "filter_{1}",
+}
 """Attributes of (height, width) with the names of their fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TfliteOperator:
-    """An operator of TFLite; `inputs` adds the inputs that are attributes of the call."""
+    """An operator of TFLite; `inputs` adds the inputs that are attributes of the
+    call.
+    """
 
     name: str
     inputs: Callable[[OpCall, list[Any]], list[Any]] = lambda call, inputs: inputs
 
 
 def _with(*attrs: str) -> Callable[[OpCall, list[Any]], list[Any]]:
-    return lambda call, inputs: [*inputs, *(np.array(getattr(call.attrs, a)) for a in attrs)]
+    return lambda call, inputs: [
+        *inputs,
+        *(np.array(getattr(call.attrs, a)) for a in attrs),
+    ]
 
 
 def _slice_inputs(call: OpCall, inputs: list[Any]) -> list[Any]:
@@ -94,10 +109,13 @@ _OPERATORS = {
     "average_pool2d": _TfliteOperator("AVERAGE_POOL_2D"),
     "max_pool2d": _TfliteOperator("MAX_POOL_2D"),
     "transpose_conv": _TfliteOperator(
-        "TRANSPOSE_CONV", lambda call, x: [np.array(call.output.shape), x[1], x[0], *x[2:]]
+        "TRANSPOSE_CONV",
+        lambda call, x: [np.array(call.output.shape), x[1], x[0], *x[2:]],
     ),
     "fully_connected": _TfliteOperator("CONV_2D"),
-    "reshape": _TfliteOperator("RESHAPE", lambda call, x: [*x, np.array(call.output.shape)]),
+    "reshape": _TfliteOperator(
+        "RESHAPE", lambda call, x: [*x, np.array(call.output.shape)]
+    ),
     "pad": _TfliteOperator("PAD", _pad_inputs),
     "mean": _TfliteOperator("MEAN", _with("axes")),
     "split": _TfliteOperator("SPLIT_V", _with("sizes", "axis")),
@@ -112,7 +130,10 @@ WRITABLE = tuple(_OPERATORS)
 
 
 def write_tflite(
-    calls: Sequence[Call], module: IRModule, params: Iterable[Value], results: Iterable[Value]
+    calls: Sequence[Call],
+    module: IRModule,
+    params: Iterable[Value],
+    results: Iterable[Value],
 ) -> bytes:
     """Return a file of the calls; its tensors have the names of the values.
 
@@ -139,7 +160,11 @@ class _ModelWriter:
         if value is None:
             return -1
         if value.name not in self.numbers:
-            stored = self.module.constants[value.constant].array() if value.constant else None
+            stored = (
+                self.module.constants[value.constant].array()
+                if value.constant
+                else None
+            )
             self.numbers[value.name] = self._add(value.name, value.type, stored)
         return self.numbers[value.name]
 
@@ -150,7 +175,11 @@ class _ModelWriter:
                 "shape": kind.shape,
                 "type": kind.dtype.name,
                 "buffer": 0 if stored is None else len(self.buffers),
-                **({"quantization": _quantization(q)} if (q := kind.quantization) else {}),
+                **(
+                    {"quantization": _quantization(q)}
+                    if (q := kind.quantization)
+                    else {}
+                ),
             }
         )
         if stored is not None:
@@ -174,7 +203,9 @@ class _ModelWriter:
         return [self._operator(row.name, arguments, outputs, values)]
 
     def _matrix_as_convolution(self, call: Call, described: OpCall) -> list[Table]:
-        """Return a convolution of one column, the multiplier of which Vela derives exactly."""
+        """Return a convolution of one column, the multiplier of which Vela derives
+        exactly.
+        """
         weights = described.constant(1)
         if weights is None:
             raise NotSupportedError("weights that are not constant")
@@ -182,11 +213,15 @@ class _ModelWriter:
         rows, name = described.input(0).elements // depth, call.outputs[0].name
 
         def as_image(kind: TensorType, *shape: int, **stored: Array) -> int:
-            return self._add(f"{name}/{len(self.tensors)}", replace(kind, shape=shape), **stored)
+            return self._add(
+                f"{name}/{len(self.tensors)}", replace(kind, shape=shape), **stored
+            )
 
         x, y = self.tensor(call.inputs[0]), self.tensor(call.outputs[0])
         image = as_image(described.input(0), 1, rows, 1, depth)
-        kernel = as_image(described.input(1), outputs, 1, 1, depth, stored=weights.array())
+        kernel = as_image(
+            described.input(1), outputs, 1, 1, depth, stored=weights.array()
+        )
         result = as_image(described.output, 1, rows, 1, outputs)
         arguments = [image, kernel, *(self.tensor(value) for value in call.inputs[2:])]
         return [
@@ -208,7 +243,9 @@ class _ModelWriter:
             self.codes.append(name)
         table = OPTIONS_OF_OPERATOR.get(name, "")
         number = {own: key for key, own in OPTION_TABLES.items()}.get(table, 0)
-        options = {key: value for key, value in values.items() if key in TABLES.get(table, {})}
+        options = {
+            key: value for key, value in values.items() if key in TABLES.get(table, {})
+        }
         return {
             "opcode_index": self.codes.index(name),
             "inputs": inputs,
@@ -230,14 +267,19 @@ class _ModelWriter:
         model = {
             "version": SCHEMA_VERSION,
             "operator_codes": [
-                {"deprecated_builtin_code": min(code, _OLD_CODE_MAX), "builtin_code": code}
+                {
+                    "deprecated_builtin_code": min(code, _OLD_CODE_MAX),
+                    "builtin_code": code,
+                }
                 for code in codes
             ],
             "subgraphs": [subgraph],
             "buffers": self.buffers,
         }
         builder = _flatbuffers().Builder(1024)
-        builder.Finish(_write_table(builder, "Model", model), file_identifier=FILE_IDENTIFIER)
+        builder.Finish(
+            _write_table(builder, "Model", model), file_identifier=FILE_IDENTIFIER
+        )
         return bytes(builder.Output())
 
 
@@ -268,7 +310,9 @@ def _option_values(call: OpCall) -> dict[str, Any]:
     if call.op == "depthwise_conv2d":
         values["depth_multiplier"] = call.output.shape[3] // call.input(0).shape[3]
     if call.op == "transpose_conv":
-        values["padding"] = "SAME" if any(call.attributes(TransposeConvAttrs).before) else "VALID"
+        values["padding"] = (
+            "SAME" if any(call.attributes(TransposeConvAttrs).before) else "VALID"
+        )
     elif isinstance(call.attrs, WindowAttrs) and any(call.attrs.padding):
         if not _is_same(call):
             raise NotSupportedError("explicit padding")
@@ -279,7 +323,9 @@ def _option_values(call: OpCall) -> dict[str, Any]:
 def _is_same(call: OpCall) -> bool:
     attrs = call.attributes(WindowAttrs)
     size = attrs.size if isinstance(attrs, PoolAttrs) else call.input(1).shape[1:3]
-    axes = zip(call.input(0).shape[1:3], size, attrs.stride, attrs.dilation, strict=True)
+    axes = zip(
+        call.input(0).shape[1:3], size, attrs.stride, attrs.dilation, strict=True
+    )
     return attrs.padding == tuple(n for axis in axes for n in same_padding(*axis))
 
 
@@ -287,14 +333,21 @@ def _flatbuffers() -> Any:
     try:
         import flatbuffers
     except ImportError as error:
-        what = "writing TFLite files needs the Python package flatbuffers, which is not installed."
-        raise ToolMissingError(what, hint="pip install 'firmwright[ethos-u]'.") from error
+        what = (
+            "writing TFLite files needs the Python package flatbuffers, which is not "
+            "installed."
+        )
+        raise ToolMissingError(
+            what, hint="pip install 'firmwright[ethos-u]'."
+        ) from error
     return flatbuffers
 
 
 def _write_table(builder: Any, name: str, values: Table) -> Any:
     fields = TABLES[name]
-    written = {key: _write_value(builder, fields[key].type, v) for key, v in values.items()}
+    written = {
+        key: _write_value(builder, fields[key].type, v) for key, v in values.items()
+    }
     builder.StartObject(1 + max((item.slot for item in fields.values()), default=0))
     for key, value in written.items():
         name, slot = fields[key].type, fields[key].slot

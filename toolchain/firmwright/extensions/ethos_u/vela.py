@@ -1,4 +1,5 @@
-"""Vela, Arm's compiler for Ethos-U: it is given TFLite files and returns command streams.
+"""Vela, Arm's compiler for Ethos-U: it is given TFLite files and returns command
+streams.
 
 It runs as a program of this Python environment (the extra `ethos-u`).
 """
@@ -39,7 +40,8 @@ class VelaOptions:
 class NpuProgram:
     """A command stream with its packed weights and memory.
 
-    `inputs` and `outputs` are the offsets of the tensors in the arena. `cycles` is Vela's estimate.
+    `inputs` and `outputs` are the offsets of the tensors in the arena. `cycles` is
+    Vela's estimate.
     """
 
     commands: bytes
@@ -53,7 +55,9 @@ class NpuProgram:
 
 @dataclass(frozen=True, slots=True)
 class VelaSurvey:
-    """Why operators stay on the core, and estimated cycles of the NPU's, by their outputs."""
+    """Why operators stay on the core, and estimated cycles of the NPU's, by their
+    outputs.
+    """
 
     reasons: Mapping[str, str]
     cycles: Mapping[str, int]
@@ -77,7 +81,9 @@ def compile_region(model: bytes, options: VelaOptions) -> NpuProgram:
 
 
 @lru_cache(maxsize=8)
-def survey_operators(model: bytes, options: VelaOptions, outputs: tuple[str, ...]) -> VelaSurvey:
+def survey_operators(
+    model: bytes, options: VelaOptions, outputs: tuple[str, ...]
+) -> VelaSurvey:
     """Compile a TFLite file with these outputs of operators, for the result of each."""
     with tempfile.TemporaryDirectory() as folder:
         text = run_vela(model, options, Path(folder), "tflite")
@@ -88,13 +94,17 @@ def survey_operators(model: bytes, options: VelaOptions, outputs: tuple[str, ...
 
 
 def _cycles_by_output(folder: Path, outputs: frozenset[str]) -> Mapping[str, int]:
-    """Return the estimates by output; steps with other names belong to the next one's operator."""
+    """Return the estimates by output; steps with other names belong to the next one's
+    operator.
+    """
     cycles, earlier = Counter[str](), 0
     for file in folder.glob("*_per-layer.csv"):
         for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
             earlier += int(float(row["Op Cycles"])) if row["Target"] == "NPU" else 0
             name = row["Name"]
-            own = name if name in outputs else name.rpartition("/")[0]  # a part of an operator
+            own = (
+                name if name in outputs else name.rpartition("/")[0]
+            )  # a part of an operator
             if own in outputs:
                 cycles[own] += earlier
                 earlier = 0
@@ -103,19 +113,39 @@ def _cycles_by_output(folder: Path, outputs: frozenset[str]) -> Mapping[str, int
 
 def run_vela(model: bytes, options: VelaOptions, folder: Path, output: str) -> str:
     if find_spec("ethosu") is None or find_spec("ethosu.vela") is None:
-        what = "the target for Ethos-U needs Arm's compiler Vela, which is not installed."
+        what = (
+            "the target for Ethos-U needs Arm's compiler Vela, which is not installed."
+        )
         raise ToolMissingError(what, hint="pip install 'firmwright[ethos-u]'.")
     path = folder / "model.tflite"
     path.write_bytes(model)
     command = [*python_command("ethosu.vela", path)]
     command += ["--accelerator-config", options.accelerator, "--config", _CONFIG]
-    command += ["--system-config", options.system_config, "--memory-mode", options.memory_mode]
-    command += ["--output-format", output, "--output-dir", folder, "--show-cpu-operations"]
+    command += [
+        "--system-config",
+        options.system_config,
+        "--memory-mode",
+        options.memory_mode,
+    ]
+    command += [
+        "--output-format",
+        output,
+        "--output-dir",
+        folder,
+        "--show-cpu-operations",
+    ]
     command += ["--verbose-performance"]  # estimates by operator
-    status, text = run_program(command, "Vela", timeout_s=_TIMEOUT_S, where=options.accelerator)
+    status, text = run_program(
+        command, "Vela", timeout_s=_TIMEOUT_S, where=options.accelerator
+    )
     if wrong_option := _WRONG_OPTION.search(text):
-        hint = "an entry of Vela's configuration: python -m ethosu.vela --list-configs " + _CONFIG
-        raise UsageError(f"Vela: {wrong_option[1]}.", where=options.accelerator, hint=f"{hint}.")
+        hint = (
+            "an entry of Vela's configuration: python -m ethosu.vela --list-configs "
+            + _CONFIG
+        )
+        raise UsageError(
+            f"Vela: {wrong_option[1]}.", where=options.accelerator, hint=f"{hint}."
+        )
     if status:
         what = f"Vela could not compile a region for {options.accelerator}."
         raise ToolFailedError(what, command=command, exit_status=status, output=text)

@@ -1,8 +1,9 @@
 """Operators `ethos-u` of models that Vela has compiled: their memory becomes options.
 
-Such an operator reads a command stream, weights, one or two scratch tensors that nothing writes,
-and its inputs. The metadata OfflineMemoryAllocation has the offsets of tensors in the scratch
-memory: int32 numbers, of which the first three are version, subgraphs and number of tensors.
+Such an operator reads a command stream, weights, one or two scratch tensors that
+nothing writes, and its inputs. The metadata OfflineMemoryAllocation has the offsets of
+tensors in the scratch memory: int32 numbers, of which the first three are version,
+subgraphs and number of tensors.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from firmwright.base.errors import ModelError
-from firmwright.frontends.tflite.decoded_model import RawModel, RawNode, RawSubgraph, RawTensor
+from firmwright.frontends.tflite.decoded_model import (
+    RawModel,
+    RawNode,
+    RawSubgraph,
+    RawTensor,
+)
 from firmwright.frontends.tflite.rewrites import ModelRewrite
 from firmwright.ir.core import Attrs
 
@@ -27,7 +33,9 @@ def describe_npu_memory(model: RawModel) -> RawModel:
         return model
     data = model.metadata.get(_METADATA, b"")
     numbers = [int(n) for n in np.frombuffer(data[: len(data) // 4 * 4], "<i4")]
-    graphs = tuple(_graph(graph, numbers[_HEADER:], model.file) for graph in model.subgraphs)
+    graphs = tuple(
+        _graph(graph, numbers[_HEADER:], model.file) for graph in model.subgraphs
+    )
     return replace(model, subgraphs=graphs)
 
 
@@ -42,13 +50,18 @@ def _graph(graph: RawSubgraph, offsets: Sequence[int], file: str) -> RawSubgraph
 def _node(
     node: RawNode, tensors: Sequence[RawTensor], offsets: Sequence[int], file: str
 ) -> RawNode:
-    scratch = [tensors[index] for index in node.inputs[_SCRATCH] if 0 <= index < len(tensors)]
+    scratch = [
+        tensors[index] for index in node.inputs[_SCRATCH] if 0 <= index < len(tensors)
+    ]
     inputs = (*node.inputs[: _SCRATCH.start], *node.inputs[_SCRATCH.stop :])
     placed = (*inputs[_SCRATCH.start :], *node.outputs)
-    is_known = all(0 <= index < len(offsets) and offsets[index] >= 0 for index in placed)
+    is_known = all(
+        0 <= index < len(offsets) and offsets[index] >= 0 for index in placed
+    )
     if len(scratch) < 2 or not is_known:
         raise ModelError.broken(
-            f"the operator ethos-u lacks scratch tensors, or offsets in {_METADATA}.", where=file
+            f"the operator ethos-u lacks scratch tensors, or offsets in {_METADATA}.",
+            where=file,
         )
     arena, fast = scratch
     is_shared = arena.index == fast.index or offsets[arena.index] == offsets[fast.index]

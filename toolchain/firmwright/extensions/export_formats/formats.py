@@ -1,4 +1,6 @@
-"""The formats that are templates around the model's C, each in a folder of `templates/`."""
+"""The formats that are templates around the model's C, each in a folder of
+`templates/`.
+"""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,6 @@
-"""TVM's Model Library Format, version 7: a reproducible tar archive of sources and metadata."""
+"""TVM's Model Library Format, version 7: a reproducible tar archive of sources and
+metadata.
+"""
 
 import io
 import json
@@ -34,7 +36,9 @@ def tar_tree(tree: SourceTree) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLibraryFormat(ExportFormat):
-    """The archive's contents; metadata.json is in TVM's form, firmwright.json in the project's."""
+    """The archive's contents; metadata.json is in TVM's form, firmwright.json in the
+    project's.
+    """
 
     takes_tests: bool = False
     takes_several_models: bool = False
@@ -72,7 +76,9 @@ def _metadata(name: str, summary: CompilationSummary) -> str:
 
 
 def _functions(summary: CompilationSummary) -> dict[str, object]:
-    """Describe the main with all memory, and operators without any, as they share the plan."""
+    """Describe the main with all memory, and operators without any, as they share the
+    plan.
+    """
     interface = (*summary.io.inputs, *summary.io.outputs)
     main = {
         "device": _DEVICE_CPU,
@@ -90,8 +96,14 @@ def _functions(summary: CompilationSummary) -> dict[str, object]:
 
 
 def _tensor(tensor: TensorSummary) -> dict[str, object]:
-    return {"size": tensor.size_bytes, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+    return {
+        "size": tensor.size_bytes,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+    }
 
 
-_MLF = ModelLibraryFormat(name="mlf", package=__package__, archive=Archive("{name}.tar", tar_tree))
+_MLF = ModelLibraryFormat(
+    name="mlf", package=__package__, archive=Archive("{name}.tar", tar_tree)
+)
 EXPORT_FORMATS: Mapping[str, ExportFormat] = {_MLF.name: _MLF}

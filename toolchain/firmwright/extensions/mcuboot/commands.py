@@ -1,4 +1,6 @@
-"""MCUboot's part in the verbs `export`, which signs images, and `flash`, which sends them."""
+"""MCUboot's part in the verbs `export`, which signs images, and `flash`, which sends
+them.
+"""
 
 import argparse
 import shlex
@@ -32,7 +34,9 @@ def _export_update(args: argparse.Namespace) -> Outcome:
             hint = f"add {name}; firmwright export --help describes it."
             raise UsageError(f"signed images need {name}.", where="export", hint=hint)
     folder = Path(args.models[0])
-    source: Compilation | Bundle | Path = folder if folder.is_dir() else compile_for_export(args)
+    source: Compilation | Bundle | Path = (
+        folder if folder.is_dir() else compile_for_export(args)
+    )
     if isinstance(source, Path):
         board = load_board(read_project_board(source), args.board_dirs)
     else:
@@ -43,8 +47,17 @@ def _export_update(args: argparse.Namespace) -> Outcome:
     signing = ImageSigning(Path(args.key), metadata.version, more)
     output = Path(args.output or f"{folder.stem}-{metadata.version}")
     files = export_update(source, board, output, signing, args.image)
-    data = {"board": board.name, "format": args.format, "output": str(output), "files": list(files)}
-    rows = [("update", str(output)), ("version", metadata.version), *(("image", f) for f in files)]
+    data = {
+        "board": board.name,
+        "format": args.format,
+        "output": str(output),
+        "files": list(files),
+    }
+    rows = [
+        ("update", str(output)),
+        ("version", metadata.version),
+        *(("image", f) for f in files),
+    ]
     return Outcome(data, format_pairs(rows))
 
 
@@ -71,10 +84,16 @@ def _send_update(args: argparse.Namespace) -> Outcome:
     states = sorted({r.state for r in results} & _STATE_NOTES.keys())
     notes = [f"{state}: {_STATE_NOTES[state]}" for state in states]
     table = format_table(["image", "version", "file", "bytes sent", "state"], rows)
-    data = {"runner": args.runner, "place": port, "images": [asdict(r) for r in results]}
+    data = {
+        "runner": args.runner,
+        "place": port,
+        "images": [asdict(r) for r in results],
+    }
     return Outcome(data, "\n".join([table, *notes]))
 
 
 BOOT_LOADERS: Mapping[str, BootLoader] = {
-    "mcuboot": BootLoader(export=_export_update, flash=_send_update, flash_options=("confirm",))
+    "mcuboot": BootLoader(
+        export=_export_update, flash=_send_update, flash_options=("confirm",)
+    )
 }

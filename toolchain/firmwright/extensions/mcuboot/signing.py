@@ -1,7 +1,7 @@
 """Signs the images of an update for MCUboot by imgtool.
 
-An update is a folder of signed images with a manifest.json in the format of nRF Connect's
-packages, which other SMP clients read too.
+An update is a folder of signed images with a manifest.json in the format of nRF
+Connect's packages, which other SMP clients read too.
 """
 
 import importlib.util
@@ -32,7 +32,11 @@ class ImageSigning:
 
 
 def sign_update(
-    payloads: Mapping[int, bytes], name: str, board: Board, metadata: bytes, signing: ImageSigning
+    payloads: Mapping[int, bytes],
+    name: str,
+    board: Board,
+    metadata: bytes,
+    signing: ImageSigning,
 ) -> SourceTree:
     """Return the update with the image of each payload, by image number."""
     if importlib.util.find_spec("imgtool") is None:
@@ -40,7 +44,9 @@ def sign_update(
         raise ToolMissingError(what, hint="pip install 'firmwright[mcuboot]'.")
     if not signing.key.is_file():
         hint = f"create one: imgtool keygen -k {signing.key} -t ecdsa-p256."
-        raise UsageError("there is no such key file.", where=str(signing.key), hint=hint)
+        raise UsageError(
+            "there is no such key file.", where=str(signing.key), hint=hint
+        )
     slots = board.table(McubootSlots)
     assert slots is not None  # the caller selected payloads by its slots
     content: dict[str, str | bytes] = {MARKER: metadata}
@@ -59,7 +65,8 @@ def sign_update(
             "file": file,
         }
         if slots.smp_server == "mcuboot":
-            # With MCUBOOT_SERIAL_DIRECT_IMAGE_UPLOAD, the slots of all images are numbered from 1.
+            # With MCUBOOT_SERIAL_DIRECT_IMAGE_UPLOAD, the slots of all images are
+            # numbered from 1.
             entry["slot_index_primary"] = str(2 * number + 1)
             entry["slot_index_secondary"] = str(2 * number + 2)
         entries.append(entry)
@@ -67,15 +74,24 @@ def sign_update(
     return SourceTree({**content, MANIFEST: json.dumps(manifest, indent=2) + "\n"})
 
 
-def _sign(payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSigning) -> bytes:
-    """Return the payload with MCUboot's header and signature, for a slot of `slot_bytes`."""
+def _sign(
+    payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSigning
+) -> bytes:
+    """Return the payload with MCUboot's header and signature, for a slot of
+    `slot_bytes`.
+    """
     with tempfile.TemporaryDirectory(prefix="firmwright-sign-") as folder:
         source = Path(folder) / "payload.bin"
         target = Path(folder) / "signed.bin"
         source.write_bytes(payload)
         command: list[Word] = [*python_command("imgtool.main", "sign", "--pad-header")]
         command += ["--key", signing.key, "--version", signing.version]
-        command += ["--header-size", hex(slots.header_bytes), "--slot-size", hex(slot_bytes)]
+        command += [
+            "--header-size",
+            hex(slots.header_bytes),
+            "--slot-size",
+            hex(slot_bytes),
+        ]
         command += ["--align", str(slots.align), *signing.more]
         command += [source, target]
         # --imgtool-args may name files relative to the current folder.
@@ -85,6 +101,9 @@ def _sign(payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSi
             timeout_s=SIGN_TIMEOUT_S,
             folder=Path.cwd(),
             failure="imgtool did not sign the image.",
-            hint="check --key, --package-version, --imgtool-args and the board's [mcuboot].",
+            hint=(
+                "check --key, --package-version, --imgtool-args and the board's "
+                "[mcuboot]."
+            ),
         )
         return target.read_bytes()

@@ -16,9 +16,10 @@ ALIGNMENTS: Final = (1, 2, 4, 8, 16, 32)
 class McubootSlots:
     """The primary slots of a flash map.
 
-    `slots` has for image 0, 1, ... the memory region of its payload and the size of its slot. A
-    payload follows a header of `header_bytes`; `align` is the write size of the flash.
-    `smp_server` is the receiver of updates: MCUboot's serial recovery or the application.
+    `slots` has for image 0, 1, ... the memory region of its payload and the size of its
+    slot. A payload follows a header of `header_bytes`; `align` is the write size of the
+    flash. `smp_server` is the receiver of updates: MCUboot's serial recovery or the
+    application.
     """
 
     slots: tuple[tuple[str, int], ...]
@@ -33,17 +34,25 @@ def read_mcuboot(table: TomlTable, memory: Sequence[MemoryRegion]) -> McubootSlo
     slots = tuple((name, rows.integer(name, minimum=1)) for name in rows.values)
     read = read_table(table, McubootSlots, slots=slots)
     if read.align not in ALIGNMENTS:
-        raise table.error("align", f"{read.align} is not one of {', '.join(map(str, ALIGNMENTS))}.")
+        raise table.error(
+            "align", f"{read.align} is not one of {', '.join(map(str, ALIGNMENTS))}."
+        )
     regions = {region.name: region for region in memory}
     program = next(region.name for region in memory if region.kind == "flash")
     if not slots or slots[0][0] != program:
-        raise table.error("slots", f"the first slot must be that of the program, {program}.")
+        raise table.error(
+            "slots", f"the first slot must be that of the program, {program}."
+        )
     for name, slot_bytes in slots:
         if name not in regions:
-            raise rows.error(name, f"no memory region has this name; use {', '.join(regions)}.")
+            raise rows.error(
+                name, f"no memory region has this name; use {', '.join(regions)}."
+            )
         need = read.header_bytes + regions[name].size_bytes
         if need > slot_bytes:
-            raise rows.error(name, f"header and region have {need} bytes, the slot {slot_bytes}.")
+            raise rows.error(
+                name, f"header and region have {need} bytes, the slot {slot_bytes}."
+            )
     return read
 
 

@@ -1,7 +1,8 @@
-"""Sends signed images to an SMP server: MCUboot's serial recovery, or the application's.
+"""Sends signed images to an SMP server: MCUboot's serial recovery, or the
+application's.
 
-smpclient implements SMP. A running image is never confirmed here, but by the application, because
-MCUboot's serial recovery marks the secondary slot for any hash.
+smpclient implements SMP. A running image is never confirmed here, but by the
+application, because MCUboot's serial recovery marks the secondary slot for any hash.
 """
 
 import asyncio
@@ -42,7 +43,9 @@ Outcome = Literal["installed", "test", "permanent", "unconfirmed"]
 
 @dataclass(frozen=True, slots=True)
 class SignedImage:
-    """A signed image of image `number`; uploads name its slots by `primary` and `secondary`."""
+    """A signed image of image `number`; uploads name its slots by `primary` and
+    `secondary`.
+    """
 
     number: int
     file: str
@@ -55,7 +58,9 @@ class SignedImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageOutcome:
-    """The state of an image after an update; `sent_bytes` is 0 if the device already has it."""
+    """The state of an image after an update; `sent_bytes` is 0 if the device already
+    has it.
+    """
 
     image: int
     file: str
@@ -73,14 +78,24 @@ def read_signed_image(
         info = _smpclient("mcuboot").ImageInfo.load_file(str(file))
     except errors.FirmwrightError:
         raise
-    except (OSError, ValueError, struct.error, _smpclient("mcuboot").MCUBootImageError) as error:
-        raise _damaged(file, f"it is not a complete image of MCUboot ({error})") from error
+    except (
+        OSError,
+        ValueError,
+        struct.error,
+        _smpclient("mcuboot").MCUBootImageError,
+    ) as error:
+        raise _damaged(
+            file, f"it is not a complete image of MCUboot ({error})"
+        ) from error
     head, tlvs = info.header, {tlv.header.type: tlv.value for tlv in info.tlvs}
     hashed = head.hdr_size + head.img_size + head.protect_tlv_size
     if hashed + info.tlv_info.tlv_tot > len(data):
         raise _damaged(file, "its end is missing")
     digest = next(((kind, tlvs[kind]) for kind in _HASHES if kind in tlvs), None)
-    if digest is None or hashlib.new(_HASHES[digest[0]], data[:hashed]).digest() != digest[1]:
+    if (
+        digest is None
+        or hashlib.new(_HASHES[digest[0]], data[:hashed]).digest() != digest[1]
+    ):
         raise _damaged(file, "its content does not have the hash that it states")
     if not any(kind in tlvs for kind in _SIGNATURES):
         raise _damaged(file, "it has no signature")
@@ -92,10 +107,11 @@ def read_signed_image(
 def send_update(
     images: Sequence[SignedImage], port: str, *, confirm: bool = False
 ) -> tuple[ImageOutcome, ...]:
-    """Send the images, mark them for a test or with `confirm` as permanent, and restart.
+    """Send the images, mark them for a test or with `confirm` as permanent, and
+    restart.
 
-    Raise DeviceError if the server does not answer or accept an image, and UsageError, before
-    anything is sent, if the device runs a newer version.
+    Raise DeviceError if the server does not answer or accept an image, and UsageError,
+    before anything is sent, if the device runs a newer version.
     """
     logging.getLogger("smpclient").setLevel(logging.CRITICAL)
     smpclient = _smpclient()
@@ -117,7 +133,9 @@ def _smpclient(module: str = "") -> Any:
         return importlib.import_module(f"smpclient.{module}" if module else "smpclient")
     except ImportError as error:
         what = "smpclient, which sends images to MCUboot, is not installed."
-        raise errors.ToolMissingError(what, hint="pip install 'firmwright[mcuboot]'.") from error
+        raise errors.ToolMissingError(
+            what, hint="pip install 'firmwright[mcuboot]'."
+        ) from error
 
 
 def _damaged(file: Path, reason: str) -> errors.UsageError:
@@ -138,8 +156,14 @@ async def _send_update(
             for image in images:
                 _check_version(image, before, port)
             running = {place: state.hash for place, state in before.items()}
-            new = [image for image in images if running.get((image.number, 0)) != image.digest]
-            first = [i for i in new if (i.number, 0) not in before and i.primary is not None]
+            new = [
+                image
+                for image in images
+                if running.get((image.number, 0)) != image.digest
+            ]
+            first = [
+                i for i in new if (i.number, 0) not in before and i.primary is not None
+            ]
             for image in new:
                 await _upload(client, image, port, to_primary=image in first)
             for image in new:
@@ -148,7 +172,9 @@ async def _send_update(
                     marking = group.ImageStatesWrite(hash=image.digest, confirm=confirm)
                     await _states(client, port, marking)
         finally:  # also after an error: the device leaves serial recovery
-            with contextlib.suppress(TimeoutError, smpclient.exceptions.SMPClientException):
+            with contextlib.suppress(
+                TimeoutError, smpclient.exceptions.SMPClientException
+            ):
                 await client.request(os_group.ResetWrite(), _RESET_S)
 
     marked: Outcome = "permanent" if confirm else "test"
@@ -161,12 +187,16 @@ async def _send_update(
         elif image in first:
             state = "installed"
         version = _text(image.version)
-        outcomes.append(ImageOutcome(image.number, image.file, version, state, sent_bytes))
+        outcomes.append(
+            ImageOutcome(image.number, image.file, version, state, sent_bytes)
+        )
     return tuple(outcomes)
 
 
 async def _await_server(port: str) -> None:
-    """Wait for an SMP server; ask Firmwright firmware once to restart into the boot loader."""
+    """Wait for an SMP server; ask Firmwright firmware once to restart into the boot
+    loader.
+    """
     smpclient, os_group = _smpclient(), _smpclient("requests.os_management")
     deadline, has_restarted = time.monotonic() + PATIENCE_S, False
     while time.monotonic() < deadline:
@@ -184,8 +214,10 @@ async def _await_server(port: str) -> None:
     raise errors.DeviceTimeoutError(
         f"no SMP server answered within {PATIENCE_S:g} s.",
         where=port,
-        hint="restart the board during the attempt; MCUboot needs MCUBOOT_SERIAL_WAIT_FOR_DFU, or "
-        "the application an SMP server.",
+        hint=(
+            "restart the board during the attempt; MCUboot needs "
+            "MCUBOOT_SERIAL_WAIT_FOR_DFU, or the application an SMP server."
+        ),
     )
 
 
@@ -197,8 +229,12 @@ def _restart_firmware(port: str) -> None:
                 channel.request(command)
 
 
-async def _states(client: Any, port: str, request: Any = None) -> Mapping[tuple[int, int], Any]:
-    """Return the images of the device by image number and slot; MCUboot lists valid ones only."""
+async def _states(
+    client: Any, port: str, request: Any = None
+) -> Mapping[tuple[int, int], Any]:
+    """Return the images of the device by image number and slot; MCUboot lists valid
+    ones only.
+    """
     group = _smpclient("requests.image_management")
     answer = await client.request(request or group.ImageStatesRead())
     if _smpclient("generics").error(answer):
@@ -209,7 +245,9 @@ async def _states(client: Any, port: str, request: Any = None) -> Mapping[tuple[
     return {(state.image or 0, state.slot): state for state in answer.images}
 
 
-def _check_version(image: SignedImage, before: Mapping[tuple[int, int], Any], port: str) -> None:
+def _check_version(
+    image: SignedImage, before: Mapping[tuple[int, int], Any], port: str
+) -> None:
     running = before.get((image.number, 0))
     if running is None:
         return
@@ -217,17 +255,26 @@ def _check_version(image: SignedImage, before: Mapping[tuple[int, int], Any], po
     if image.version[:3] < have[:3]:
         what = f"the device runs version {running.version} of image {image.number}; "
         what += f"{image.file} is older, {_text(image.version)}."
-        hint = "export it with a higher --package-version; roll-back protection refuses older ones."
+        hint = (
+            "export it with a higher --package-version; roll-back protection refuses "
+            "older ones."
+        )
         raise errors.UsageError(what, where=port, hint=hint)
 
 
-async def _upload(client: Any, image: SignedImage, port: str, *, to_primary: bool) -> None:
-    async for offset in client.upload(image.data, image.primary if to_primary else image.secondary):
+async def _upload(
+    client: Any, image: SignedImage, port: str, *, to_primary: bool
+) -> None:
+    async for offset in client.upload(
+        image.data, image.primary if to_primary else image.secondary
+    ):
         log.info("%s: %d of %d bytes", image.file, offset, len(image.data))
     state = (await _states(client, port)).get((image.number, 0 if to_primary else 1))
     if state is None or state.hash != image.digest:
         what = f"MCUboot does not accept image {image.number}, {image.file}."
-        hint = "sign it by the device's key, with a --security-counter that is not lower."
+        hint = (
+            "sign it by the device's key, with a --security-counter that is not lower."
+        )
         raise errors.DeviceError(what, where=port, hint=hint)
 
 

@@ -1,4 +1,6 @@
-"""Updates for MCUboot: exports signed images of firmware and constants, and sends them."""
+"""Updates for MCUboot: exports signed images of firmware and constants, and sends
+them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +9,13 @@ from pathlib import Path
 from firmwright.artifacts import MARKER
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_text
-from firmwright.base.json_input import JsonObject, as_object, as_objects, as_text, parse_json
+from firmwright.base.json_input import (
+    JsonObject,
+    as_object,
+    as_objects,
+    as_text,
+    parse_json,
+)
 from firmwright.boards import Board
 from firmwright.build import build_project
 from firmwright.extensions.mcuboot.signing import MANIFEST, ImageSigning, sign_update
@@ -36,7 +44,9 @@ def export_update(
     signing: ImageSigning,
     only: int | None = None,
 ) -> tuple[str, ...]:
-    """Write the signed images, or `only` the one with that number; return the file names."""
+    """Write the signed images, or `only` the one with that number; return the file
+    names.
+    """
     slots = board.table(McubootSlots)
     if slots is None:
         what = "the board's file does not describe the slots of an MCUboot."
@@ -54,7 +64,9 @@ def export_update(
 def _project_files(source: Compilation | Bundle | Path) -> Mapping[str, bytes]:
     if isinstance(source, Path):
         paths = [source / MARKER, *source.glob("model/*.bin")]
-        return {path.relative_to(source).as_posix(): path.read_bytes() for path in paths}
+        return {
+            path.relative_to(source).as_posix(): path.read_bytes() for path in paths
+        }
     return source.project().encoded()
 
 
@@ -65,13 +77,19 @@ def _payloads(
     files: Mapping[str, bytes],
     only: int | None,
 ) -> dict[int, bytes]:
-    """Return the firmware and the constants of each region with a slot, by image number."""
+    """Return the firmware and the constants of each region with a slot, by image
+    number.
+    """
     payloads: dict[int, bytes] = {}
     for number, (region, _) in enumerate(slots.slots):
         if only not in (None, number):
             continue
         if region == board.flash.name:
-            image = build_project(source) if isinstance(source, Path) else build_image(source)
+            image = (
+                build_project(source)
+                if isinstance(source, Path)
+                else build_image(source)
+            )
             assert image.bin is not None  # the board has flash
             payloads[number] = image.bin.read_bytes()
         for path, data in files.items():
@@ -80,13 +98,19 @@ def _payloads(
     if only is not None and only not in payloads:
         region = slots.slots[only][0] if only < len(slots.slots) else ""
         what = f"there is nothing for image {only}."
-        hint = f"compile with --const-pool {region}:external." if region else "omit --image."
+        hint = (
+            f"compile with --const-pool {region}:external."
+            if region
+            else "omit --image."
+        )
         raise UsageError(what, where=board.name, hint=hint)
     return payloads
 
 
 def read_update(folder: Path) -> Update:
-    """Read an update folder; raise UsageError for one with damaged or unsigned images."""
+    """Read an update folder; raise UsageError for one with damaged or unsigned
+    images.
+    """
     try:
         manifest = parse_json(read_input_text(folder / MANIFEST))
         files = as_objects(as_object(manifest)["files"])
@@ -107,7 +131,9 @@ def read_update(folder: Path) -> Update:
 
 @dataclass(frozen=True, slots=True)
 class _ManifestEntry:
-    """A file of a manifest with its image number, and its slots if the manifest has them."""
+    """A file of a manifest with its image number, and its slots if the manifest has
+    them.
+    """
 
     file: str
     number: int
@@ -118,4 +144,6 @@ class _ManifestEntry:
 def _read_entry(entry: JsonObject) -> _ManifestEntry:
     """Return an entry; raise KeyError, TypeError or ValueError if it is malformed."""
     slots = [int(str(entry[key])) if key in entry else None for key in _SLOT_KEYS]
-    return _ManifestEntry(Path(str(entry["file"])).name, int(str(entry["image_index"])), *slots)
+    return _ManifestEntry(
+        Path(str(entry["file"])).name, int(str(entry["image_index"])), *slots
+    )

@@ -1,4 +1,6 @@
-"""The benchmark MLPerf Tiny: its firmware, a client of its protocol, and the verb `mlperf`."""
+"""The benchmark MLPerf Tiny: its firmware, a client of its protocol, and the verb
+`mlperf`.
+"""
 
 from firmwright.base.extensions import Extension
 

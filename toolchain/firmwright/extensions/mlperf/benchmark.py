@@ -1,8 +1,8 @@
 """The MLPerf Tiny benchmark: firmware, data set and score (decision 0051).
 
-The folder of the data set has `y_labels.csv` with one line for each file: name, number of classes,
-class and, for files with several windows, window size and stride in bytes. A file's result is the
-mean of its windows.
+The folder of the data set has `y_labels.csv` with one line for each file: name, number
+of classes, class and, for files with several windows, window size and stride in bytes.
+A file's result is the mean of its windows.
 """
 
 import csv
@@ -48,8 +48,9 @@ class LabeledSample:
 class BenchmarkScore:
     """The benchmark results of a firmware.
 
-    `top1` is None without class scores, and `auc` is None if all samples belong to one class.
-    `results` has one row for each file. Times are reported by the firmware, in microseconds.
+    `top1` is None without class scores, and `auc` is None if all samples belong to one
+    class. `results` has one row for each file. Times are reported by the firmware, in
+    microseconds.
     """
 
     task: str
@@ -66,7 +67,9 @@ class BenchmarkScore:
 def with_benchmark_firmware(
     compiled: Compilation, task: str = "", *, energy: bool = False, clock_hz: int = 0
 ) -> Compilation:
-    """Return the compilation with the benchmark's firmware; `clock_hz` is an emulated core's."""
+    """Return the compilation with the benchmark's firmware; `clock_hz` is an emulated
+    core's.
+    """
     if clock_hz and compiled.board.run.kind != "qemu":
         what = "a clock can be set for emulated boards only."
         raise UsageError(what, where=compiled.board.name, hint="no --clock.")
@@ -74,8 +77,12 @@ def with_benchmark_firmware(
     return replace(compiled, firmware_main=replace(main, clock_hz=clock_hz))
 
 
-def benchmark_task(compiled: Compilation, task: str = "", *, energy: bool = False) -> MlperfTask:
-    """Return the task called `task`, by default the model's; raise UsageError if it has none."""
+def benchmark_task(
+    compiled: Compilation, task: str = "", *, energy: bool = False
+) -> MlperfTask:
+    """Return the task called `task`, by default the model's; raise UsageError if it has
+    none.
+    """
     if compiled.module.results.pipelined_runs:
         what = "the benchmark reads the outputs of each input after one run."
         raise UsageError(what, where=compiled.module.name, hint="omit --pipeline-runs.")
@@ -89,7 +96,9 @@ FIRMWARE_MAINS: Mapping[str, FirmwareFactory] = {
 
 
 def task_of(compiled: Compilation) -> MlperfTask | None:
-    """Return the task of a compilation with the benchmark's firmware, None without it."""
+    """Return the task of a compilation with the benchmark's firmware, None without
+    it.
+    """
     main = compiled.firmware_main
     return main if isinstance(main, MlperfTask) else None
 
@@ -116,7 +125,9 @@ def run_benchmark(
             timings.append(session.infer(iterations, warmups))
     task = task_of(compiled) or find_task(compiled.module.io)
     labels = np.array([sample.label for sample in samples])
-    microseconds = statistics.median(timing.microseconds / timing.count for timing in timings)
+    microseconds = statistics.median(
+        timing.microseconds / timing.count for timing in timings
+    )
     return BenchmarkScore(
         task=task.name,
         name=name,
@@ -140,7 +151,9 @@ def _mean_result(session: MlperfSession, sample: LabeledSample) -> Array:
 
 
 def serve_on_pty(compiled: Compilation) -> PtyProcess:
-    """Run the firmware on a pseudo terminal for the benchmark's runner, at the task's clock."""
+    """Run the firmware on a pseudo terminal for the benchmark's runner, at the task's
+    clock.
+    """
     task, run = task_of(compiled), compiled.board.run
     if task is not None and task.clock_hz:
         pace = min(max(round(math.log2(1e9 / task.clock_hz)), 0), PACE_MAX)
@@ -156,7 +169,8 @@ def serve_on_pty(compiled: Compilation) -> PtyProcess:
             pace=task.pace if task else 0,
         )
         return PtyProcess(
-            lambda terminal: replace(command, terminal=terminal).arguments(), drops_output=True
+            lambda terminal: replace(command, terminal=terminal).arguments(),
+            drops_output=True,
         )
     if run.kind == "host":
         return PtyProcess(lambda _: [image.elf])
@@ -168,7 +182,9 @@ def serve_on_pty(compiled: Compilation) -> PtyProcess:
 def read_dataset(
     folder: str | Path, task: MlperfTask, limit: int | None = None
 ) -> tuple[LabeledSample, ...]:
-    """Read at most `limit` samples; raise UsageError for missing files and wrong sizes."""
+    """Read at most `limit` samples; raise UsageError for missing files and wrong
+    sizes.
+    """
     labels = Path(folder) / LABELS
     try:
         rows = read_input_rows(labels)
@@ -176,7 +192,9 @@ def read_dataset(
         what = f"the data set has no {LABELS} that can be read: {error}."
         hint = "use a data set folder of the benchmark's runner, which has that file."
         raise UsageError(what, where=str(folder), hint=hint) from error
-    samples = tuple(_labeled_sample(Path(folder), row, task, labels) for row in rows[:limit])
+    samples = tuple(
+        _labeled_sample(Path(folder), row, task, labels) for row in rows[:limit]
+    )
     if not samples:
         raise UsageError("the data set holds no samples.", where=str(labels))
     return samples
@@ -185,14 +203,18 @@ def read_dataset(
 def _labeled_sample(
     folder: Path, row: Sequence[str], task: MlperfTask, labels: Path
 ) -> LabeledSample:
-    """Read the file of a line of the labels; UsageError if one of them does not fit the task."""
+    """Read the file of a line of the labels; UsageError if one of them does not fit the
+    task.
+    """
     try:
         name, _, label, *window = row
         size, stride = 0, 0
         if window:
             size, stride = map(int, window[:2])
         data = read_input_bytes(folder / name)
-        return LabeledSample(name, _windows(data, size, stride, task.sample_bytes), int(label))
+        return LabeledSample(
+            name, _windows(data, size, stride, task.sample_bytes), int(label)
+        )
     except OSError as error:
         raise UsageError(
             f"{row[0]} cannot be read: {error.strerror}.", where=str(labels)
@@ -203,11 +225,17 @@ def _labeled_sample(
         raise UsageError(what, where=str(labels), hint=hint) from error
 
 
-def _windows(data: bytes, size: int, stride: int, sample_bytes: int) -> tuple[bytes, ...]:
-    """Split a file into windows (size 0: it is one); raise ValueError if they are no samples."""
+def _windows(
+    data: bytes, size: int, stride: int, sample_bytes: int
+) -> tuple[bytes, ...]:
+    """Split a file into windows (size 0: it is one); raise ValueError if they are no
+    samples.
+    """
     if not size:
         size = stride = max(len(data), 1)
     if size != sample_bytes or stride < 1 or len(data) < size:
-        raise ValueError(f"{len(data)} bytes in windows of {size}, samples have {sample_bytes}")
+        raise ValueError(
+            f"{len(data)} bytes in windows of {size}, samples have {sample_bytes}"
+        )
     starts = range(0, len(data) - size + 1, stride)
     return tuple(data[start : start + size] for start in starts)

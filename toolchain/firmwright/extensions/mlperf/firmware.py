@@ -1,6 +1,7 @@
 """Firmware for MLPerf Tiny, with the benchmark's device protocol instead of the link.
 
-Model, plan and glue are unchanged, so the benchmark measures the same code as other firmware.
+Model, plan and glue are unchanged, so the benchmark measures the same code as other
+firmware.
 """
 
 from dataclasses import dataclass
@@ -23,11 +24,13 @@ GLUE: Final = "firmware/fwr_mlperf_task.c"
 
 @dataclass(frozen=True, slots=True)
 class MlperfTask:
-    """One task of the benchmark, which makes a firmware's main program (`FirmwareMain`).
+    """One task of the benchmark, which makes a firmware's main program
+    (`FirmwareMain`).
 
-    With `is_error`, the single result is the difference between output and input. With `streams`,
-    the firmware records detections. With `energy`, it marks times on a pin. `clock_hz` replaces the
-    emulator's clock of 1 GHz, and an instruction takes 2^`pace` nanoseconds of the emulator's time.
+    With `is_error`, the single result is the difference between output and input. With
+    `streams`, the firmware records detections. With `energy`, it marks times on a pin.
+    `clock_hz` replaces the emulator's clock of 1 GHz, and an instruction takes 2^`pace`
+    nanoseconds of the emulator's time.
     """
 
     name: str
@@ -46,7 +49,9 @@ class MlperfTask:
         """Return the size of one sample as the protocol transmits it."""
         return self.elements * (4 if self.sample == "float32" else 1)
 
-    def make_project(self, project: SourceTree, io: IoBinding, board: Board) -> SourceTree:
+    def make_project(
+        self, project: SourceTree, io: IoBinding, board: Board
+    ) -> SourceTree:
         """Return `project` with the benchmark's harness in place of the server loop."""
         folder = Path(__file__).parent / "c"
         harness = {f"runtime/{name}": (folder / name).read_bytes() for name in _HARNESS}
@@ -74,7 +79,9 @@ TASKS: Final = (
 
 
 def find_task(io: IoBinding, name: str = "") -> MlperfTask:
-    """Return the task called `name`, by default the one with the model's input and output sizes."""
+    """Return the task called `name`, by default the one with the model's input and
+    output sizes.
+    """
     if len(io.inputs) != 1 or len(io.outputs) != 1 or io.stream_input_rows:
         counts = f"{len(io.inputs)} and {len(io.outputs)}"
         what = "the benchmark's models have one whole input and one output"
@@ -89,10 +96,12 @@ def find_task(io: IoBinding, name: str = "") -> MlperfTask:
         has_sizes = (task.elements, task.results) == (elements, results)
         if has_sizes and name in ("", task.name):
             return task
-    choices = ", ".join(f"{task.name} {task.elements} to {task.results}" for task in TASKS)
+    choices = ", ".join(
+        f"{task.name} {task.elements} to {task.results}" for task in TASKS
+    )
     called = f" called {name}" if name else ""
     raise UsageError(
-        f"the model takes {elements} values to {results}, which no task of the benchmark"
-        f"{called} does.",
+        f"the model takes {elements} values to {results}, which no task of the "
+        f"benchmark{called} does.",
         hint=f"a model of one: {choices}.",
     )

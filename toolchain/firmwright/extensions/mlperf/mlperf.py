@@ -47,7 +47,9 @@ def _serve(compiled: Compilation) -> Outcome:
     return Outcome({"board": compiled.board.name}, "")
 
 
-def score_to_json(score: benchmark.BenchmarkScore, compiled: Compilation) -> dict[str, object]:
+def score_to_json(
+    score: benchmark.BenchmarkScore, compiled: Compilation
+) -> dict[str, object]:
     return {
         "model": compiled.module.name,
         "board": compiled.board.name,

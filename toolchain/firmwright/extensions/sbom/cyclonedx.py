@@ -1,4 +1,6 @@
-"""The SBOM of a firmware project in CycloneDX 1.6; equal inputs give equal documents."""
+"""The SBOM of a firmware project in CycloneDX 1.6; equal inputs give equal
+documents.
+"""
 
 import hashlib
 import json
@@ -26,9 +28,11 @@ Component: TypeAlias = dict[str, Json]
 
 @dataclass(frozen=True, slots=True)
 class SbomInput:
-    """The contents of a project's folder; `files` maps relative paths to SHA-256 in hex.
+    """The contents of a project's folder; `files` maps relative paths to SHA-256 in
+    hex.
 
-    `image` is the hash of the release image and `built_by` its compiler's version line, or "".
+    `image` is the hash of the release image and `built_by` its compiler's version line,
+    or "".
     """
 
     board: str
@@ -42,7 +46,12 @@ class SbomInput:
 
 def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Json]:
     """Return the document; `epoch_s` is its time stamp in seconds since 1970."""
-    components = [*_models(project), *_folders(project), *_libraries(project), _compiler(project)]
+    components = [
+        *_models(project),
+        *_folders(project),
+        *_libraries(project),
+        _compiler(project),
+    ]
     metadata: dict[str, Json] = {
         "tools": {"components": [_component("application", _TOOL, "tool", VERSION)]},
         "component": _firmware(project),
@@ -92,7 +101,9 @@ def _models(project: SbomInput) -> Iterator[Component]:
 
 
 def _folders(project: SbomInput) -> Iterator[Component]:
-    """Yield the runtime library, the backends, and all files that are in no other component."""
+    """Yield the runtime library, the backends, and all files that are in no other
+    component.
+    """
     runtime = _paths_in(project, "runtime/")
     if runtime:
         component = _component("library", "firmwright-runtime", "runtime", VERSION)

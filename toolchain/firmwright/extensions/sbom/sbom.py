@@ -34,7 +34,9 @@ EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 _FOLDERS: Final = ("backend", "board", "firmware", "model", "runtime")
 _USED_FACTS: Final = ("model", "model_id", "source_sha256", "numerics", "compiler")
 _TOP_LEVEL_FILES: Final = ("SConstruct", MARKER)
-_COMPILERS: Final = re.compile(rb"(GCC: \([^)\0]*\) [\w.]+|(?:\w+ )?clang version [\w.]+)")
+_COMPILERS: Final = re.compile(
+    rb"(GCC: \([^)\0]*\) [\w.]+|(?:\w+ )?clang version [\w.]+)"
+)
 
 
 def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Json]:
@@ -56,7 +58,9 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Json
         models=facts_of_models(facts),
         library_flags=as_texts(about["library_flags"]),
         files={
-            file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+            file.relative_to(folder).as_posix(): hashlib.sha256(
+                file.read_bytes()
+            ).hexdigest()
             for file in files
         },
         image=hashlib.sha256(image).hexdigest() if image else "",
@@ -71,5 +75,7 @@ def _epoch_s(environment: Mapping[str, str]) -> int | None:
         return None
     if not text.isdecimal() or len(text) > 11:  # seconds until the year 5138
         hint = "set it to seconds since 1970, or unset it."
-        raise UsageError(f"{text!r} is not a number of seconds.", where=EPOCH_VARIABLE, hint=hint)
+        raise UsageError(
+            f"{text!r} is not a number of seconds.", where=EPOCH_VARIABLE, hint=hint
+        )
     return int(text)

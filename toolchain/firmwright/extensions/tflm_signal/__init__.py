@@ -1,4 +1,6 @@
-"""The signal library of TFLM: spectra, filter banks, and streams of samples with their state."""
+"""The signal library of TFLM: spectra, filter banks, and streams of samples with their
+state.
+"""
 
 from firmwright.base.extensions import Extension
 

@@ -1,8 +1,9 @@
 """Conversion of early exits of streaming models into conditional execution.
 
-With attribute `cycles` n, TFLM's custom operator CIRCULAR_BUFFER ends all runs except every n-th
-early. The calls after it become a function that an `if` runs in every n-th run, counted by a state.
-In other runs results keep those of the last complete run, initially zero (undefined in TFLM).
+With attribute `cycles` n, TFLM's custom operator CIRCULAR_BUFFER ends all runs except
+every n-th early. The calls after it become a function that an `if` runs in every n-th
+run, counted by a state. In other runs results keep those of the last complete run,
+initially zero (undefined in TFLM).
 """
 
 from collections.abc import Sequence
@@ -64,8 +65,12 @@ def _recompute_results_after_last_exit(function: Function) -> Function:
         for call in function.body
     ]
     span = body[last].span
-    copies = [Call("reshape", (now(value),), (value,), NO_ATTRS, span) for value in early]
-    state = tuple(replace(s, value=now(s.value), next=now(s.next)) for s in function.state)
+    copies = [
+        Call("reshape", (now(value),), (value,), NO_ATTRS, span) for value in early
+    ]
+    state = tuple(
+        replace(s, value=now(s.value), next=now(s.next)) for s in function.state
+    )
     params = tuple(map(now, function.params))
     return replace(function, params=params, body=(*body, *copies), state=state)
 
@@ -76,7 +81,9 @@ def _unique(values: Sequence[Value]) -> list[Value]:
 
 @dataclass
 class _TailOutliner:
-    """Outlines the calls after an early exit; `before` has the values of skipped calls by name."""
+    """Outlines the calls after an early exit; `before` has the values of skipped calls
+    by name.
+    """
 
     session: ImportSession
     before: dict[str, Value]
@@ -92,7 +99,9 @@ class _TailOutliner:
         head = [*body[:place], replace(buffer, attrs=CircularBufferAttrs())]
         defined = {value.name for call in tail for value in call.outputs}
         results = [value for value in live_out if value.name in defined]
-        added = [self._state_between_runs(v) for v in results if v.name not in self.before]
+        added = [
+            self._state_between_runs(v) for v in results if v.name not in self.before
+        ]
         rest, inner = self.outline_tail(tail, results)
         results += [state.next for state in inner]
         self.before |= {state.next.name: state.value for state in inner}
@@ -111,8 +120,13 @@ class _TailOutliner:
         return State(value, following, self.session.constant(initial))
 
     def _emit_run_counter(self, buffer: Call) -> tuple[list[Call], Value, State]:
-        stem, cycles = buffer.outputs[0].name, buffer.attributes(CircularBufferAttrs).cycles
-        count, following = (Value(f"{stem}/{name}", _COUNT) for name in ("runs", "runs/next"))
+        stem, cycles = (
+            buffer.outputs[0].name,
+            buffer.attributes(CircularBufferAttrs).cycles,
+        )
+        count, following = (
+            Value(f"{stem}/{name}", _COUNT) for name in ("runs", "runs/next")
+        )
         is_due = Value(f"{stem}/is_due", TensorType((1,), BOOL))
         advance = ExpressionAttrs(formula=f"(a + 1) % {cycles}")
         is_first = ExpressionAttrs(formula="a == 0")
@@ -123,15 +137,28 @@ class _TailOutliner:
         return calls, is_due, self._state(count, following, 0)
 
     def _emit_branch(
-        self, buffer: Call, rest: Sequence[Call], results: Sequence[Value], is_due: Value
+        self,
+        buffer: Call,
+        rest: Sequence[Call],
+        results: Sequence[Value],
+        is_due: Value,
     ) -> Call:
         previous = [self.before[value.name] for value in results]
         defined = {value.name for call in rest for value in call.outputs}
-        captured = [value for call in rest for value in call.variables if value.name not in defined]
+        captured = [
+            value
+            for call in rest
+            for value in call.variables
+            if value.name not in defined
+        ]
         operands = tuple(_unique([*captured, *previous]))
         copies = [
             Call(
-                "reshape", (old,), (Value(f"{value.name}/kept", value.type),), NO_ATTRS, buffer.span
+                "reshape",
+                (old,),
+                (Value(f"{value.name}/kept", value.type),),
+                NO_ATTRS,
+                buffer.span,
             )
             for old, value in zip(previous, results, strict=True)
         ]

@@ -1,14 +1,16 @@
 """rfft and irfft: real FFT and its inverse along the last axis.
 
-rfft zero-pads to `length` samples and writes length / 2 + 1 bins of (real, imaginary). Integer
-types scale by 1 / length over all steps, which round to nearest in 15 or 31 fraction bits; large
-sums wrap. irfft divides floats once, at the end. The steps of rfft:
+rfft zero-pads to `length` samples and writes length / 2 + 1 bins of (real, imaginary).
+Integer types scale by 1 / length over all steps, which round to nearest in 15 or 31
+fraction bits; large sums wrap. irfft divides floats once, at the end. The steps of
+rfft:
 
-1. Pairs of samples are n = length / 2 complex numbers, transformed by decimation in time: one
-   radix-2 stage if n is not a power of 4, then radix-4 stages. A radix-p stage multiplies its p
-   inputs by (2^bits - 1) // p, all but the first by twiddle factors, and adds.
-2. Bin k and the conjugate of bin n - k are halved. Their sum s, and their difference times a
-   twiddle factor, t, give (s + t) / 2 and conj(s - t) / 2, rounded down.
+1. Pairs of samples are n = length / 2 complex numbers, transformed by decimation in
+   time: one radix-2 stage if n is not a power of 4, then radix-4 stages. A radix-p
+   stage multiplies its p inputs by (2^bits - 1) // p, all but the first by twiddle
+   factors, and adds.
+2. Bin k and the conjugate of bin n - k are halved. Their sum s, and their difference
+   times a twiddle factor, t, give (s + t) / 2 and conj(s - t) / 2, rounded down.
 
 irfft performs step 2 without halving, then step 1 with conjugated twiddle factors.
 Semantics: kissfft's fixed-point transform in TFLM's signal library; measured.
@@ -51,13 +53,17 @@ def _rfft_infer(call: OpCall) -> tuple[TensorType, ...]:
 def _irfft_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, length = call.input(0), _check_length(call)
     if not x.shape or x.shape[-1] != length + 2:
-        raise NotSupportedError(f"{length} samples from a spectrum of shape {list(x.shape)}")
+        raise NotSupportedError(
+            f"{length} samples from a spectrum of shape {list(x.shape)}"
+        )
     return (TensorType((*x.shape[:-1], length), x.dtype),)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fractions:
-    """Arithmetic on fractions of `bits` bits; the last axis holds real and imaginary parts."""
+    """Arithmetic on fractions of `bits` bits; the last axis holds real and imaginary
+    parts.
+    """
 
     bits: int
 
@@ -69,7 +75,9 @@ class _Fractions:
         return np.asarray(x.astype(np.int16 if self.bits == 15 else np.int32), np.int64)
 
     def scaled(self, x: Array, parts: int) -> Array:
-        return self.wrapped((x * (((1 << self.bits) - 1) // parts) + self.half) >> self.bits)
+        return self.wrapped(
+            (x * (((1 << self.bits) - 1) // parts) + self.half) >> self.bits
+        )
 
     def halved(self, x: Array) -> Array:
         return np.asarray(x.astype(np.int32) >> 1, np.int64)
@@ -77,7 +85,9 @@ class _Fractions:
     def turned(self, x: Array, by: Array) -> Array:
         real = x[..., 0] * by[..., 0] - x[..., 1] * by[..., 1]
         imaginary = x[..., 0] * by[..., 1] + x[..., 1] * by[..., 0]
-        return self.wrapped((np.stack([real, imaginary], axis=-1) + self.half) >> self.bits)
+        return self.wrapped(
+            (np.stack([real, imaginary], axis=-1) + self.half) >> self.bits
+        )
 
     def transformed(self, x: Array, *, reverse: bool) -> Array:
         count = x.shape[-2]
@@ -87,22 +97,30 @@ class _Fractions:
             parts = x.reshape(*x.shape[:-2], stage.blocks, stage.radix, stage.size, 2)
             a, *rest = np.moveaxis(self.scaled(parts, stage.radix), -3, 0)
             steps = np.arange(stage.size) * stage.blocks
-            rotated = [self.turned(part, circle[q * steps]) for q, part in enumerate(rest, 1)]
+            rotated = [
+                self.turned(part, circle[q * steps]) for q, part in enumerate(rest, 1)
+            ]
             sums = self._added(a, rotated, reverse=reverse)
             x = np.stack(sums, axis=-3).reshape(x.shape)
         return x
 
-    def _added(self, a: Array, turned: Sequence[Array], *, reverse: bool) -> list[Array]:
+    def _added(
+        self, a: Array, turned: Sequence[Array], *, reverse: bool
+    ) -> list[Array]:
         if len(turned) == 1:
             return [self.wrapped(a + turned[0]), self.wrapped(a - turned[0])]
         b, c, d = turned
         even, odd = self.wrapped(a + c), self.wrapped(a - c)
         outer, across = self.wrapped(b + d), self.wrapped(b - d)
-        quarter = np.stack([across[..., 1], -across[..., 0]], axis=-1) * (-1 if reverse else 1)
+        quarter = np.stack([across[..., 1], -across[..., 0]], axis=-1) * (
+            -1 if reverse else 1
+        )
         sums = (even + outer, odd + quarter, even - outer, odd - quarter)
         return [self.wrapped(value) for value in sums]
 
-    def _pairs(self, x: Array, k: Array, count: int, *, reverse: bool) -> tuple[Array, Array]:
+    def _pairs(
+        self, x: Array, k: Array, count: int, *, reverse: bool
+    ) -> tuple[Array, Array]:
         """Return the sum s and the turned difference t of step 2 for the bins `k`."""
         near = self.scaled(x[..., k, :], 2)
         far = self.scaled(self.wrapped(x[..., count - k, :] * (1, -1)), 2)
@@ -132,20 +150,26 @@ class _Fractions:
         sums = np.stack([ends[0] + ends[1], ends[0] - ends[1]], axis=-1)
         packed[..., 0, :] = self.scaled(self.wrapped(sums), 2)
         packed[..., k, :] = self.wrapped(total + difference)
-        packed[..., count - k, :] = self.wrapped(self.wrapped(total - difference) * (1, -1))
+        packed[..., count - k, :] = self.wrapped(
+            self.wrapped(total - difference) * (1, -1)
+        )
         return self.transformed(packed, reverse=True).reshape(*x.shape[:-1], -1)
 
 
 def _rfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, length = arrays[0], call.attributes(FftAttrs).length
-    padded = np.zeros((*x.shape[:-1], length), np.float64 if x.dtype.kind == "f" else np.int64)
+    padded = np.zeros(
+        (*x.shape[:-1], length), np.float64 if x.dtype.kind == "f" else np.int64
+    )
     padded[..., : x.shape[-1]] = x
     if x.dtype.kind == "f":
         spectrum = np.fft.rfft(padded)
         bins = np.stack([spectrum.real, spectrum.imag], axis=-1).astype(np.float32)
         return (bins.reshape(call.output.shape),)
     return (
-        _Fractions(fft_lowering.fraction_bits(call.output.dtype)).spectrum(padded).astype(x.dtype),
+        _Fractions(fft_lowering.fraction_bits(call.output.dtype))
+        .spectrum(padded)
+        .astype(x.dtype),
     )
 
 
@@ -153,9 +177,13 @@ def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]
     x = arrays[0]
     if x.dtype.kind == "f":
         bins = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
-        samples = np.fft.irfft(bins[..., 0] + 1j * bins[..., 1], call.attributes(FftAttrs).length)
+        samples = np.fft.irfft(
+            bins[..., 0] + 1j * bins[..., 1], call.attributes(FftAttrs).length
+        )
         return (samples.astype(np.float32),)
-    samples = _Fractions(fft_lowering.fraction_bits(call.output.dtype)).samples(x.astype(np.int64))
+    samples = _Fractions(fft_lowering.fraction_bits(call.output.dtype)).samples(
+        x.astype(np.int64)
+    )
     return (samples.astype(x.dtype),)
 
 

@@ -1,8 +1,8 @@
 """Tables and TIR of the FFT that fft.py defines, with the same order of roundings.
 
-Complex numbers are elements [..., 2]. Twiddle factors are fractions of `bits` bits, or floats if
-`bits` is 0. Integer sums use double width and wrap when stored; floats are neither scaled nor
-rounded.
+Complex numbers are elements [..., 2]. Twiddle factors are fractions of `bits` bits, or
+floats if `bits` is 0. Integer sums use double width and wrap when stored; floats are
+neither scaled nor rounded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,14 @@ import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, INT64, Array, DType
 from firmwright.ir import tir
-from firmwright.ir.tir.builder import INDEX, ArithExpr, ExprLike, as_expr, minimum, select
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    ExprLike,
+    as_expr,
+    minimum,
+    select,
+)
 from firmwright.ops.kernel import Kernel
 
 
@@ -46,7 +53,9 @@ def radix_stages(count: int) -> tuple[FftStage, ...]:
 
 @cache
 def digit_reversal(count: int) -> tuple[int, ...]:
-    """Return, for each position of the transform, the index of the number to load there."""
+    """Return, for each position of the transform, the index of the number to load
+    there.
+    """
     order = np.zeros(1, np.int64)
     stride = 1
     for stage in reversed(radix_stages(count)):
@@ -56,8 +65,12 @@ def digit_reversal(count: int) -> tuple[int, ...]:
 
 
 @cache
-def circle_points(divisions: int, first: float, count: int, bits: int, *, reverse: bool) -> Array:
-    """Return `count` unit-circle points at `divisions` per turn, starting at number `first`."""
+def circle_points(
+    divisions: int, first: float, count: int, bits: int, *, reverse: bool
+) -> Array:
+    """Return `count` unit-circle points at `divisions` per turn, starting at number
+    `first`.
+    """
     angle = 2 * np.pi * (np.arange(count) + first) / divisions * (1 if reverse else -1)
     points = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
     if bits == 0:
@@ -71,7 +84,9 @@ def twiddle_factors(count: int, bits: int, *, reverse: bool) -> Array:
 
 
 def real_twiddle_factors(count: int, bits: int, *, reverse: bool) -> Array:
-    """Return the factors that split bins k and n - k of a real transform, for k = 1..count / 2."""
+    """Return the factors that split bins k and n - k of a real transform, for k =
+    1..count / 2.
+    """
     return circle_points(2 * count, 1 + count / 2, count // 2, bits, reverse=reverse)
 
 
@@ -96,9 +111,11 @@ class FftBuilder:
     def wide(self) -> DType:
         return {INT16: INT32, INT32: INT64}.get(self.dtype, self.dtype)
 
-    # ---- parts -----------------------------------------------------------------------------------
+    # ---- parts -----------------------------------------------------------------------
 
-    def load_samples(self, samples: tir.Buffer, frame: ArithExpr, numbers: tir.Buffer) -> None:
+    def load_samples(
+        self, samples: tir.Buffer, frame: ArithExpr, numbers: tir.Buffer
+    ) -> None:
         """Copy the zero-padded sample pairs to `numbers` in digit-reversed order."""
         have = samples.shape[1]
         with self._digit_reversed() as (position, source):
@@ -112,34 +129,52 @@ class FftBuilder:
     def load_permuted(self, source: tir.Buffer, numbers: tir.Buffer) -> None:
         with self._digit_reversed() as (position, index):
             for part in (0, 1):
-                self.b.store(numbers, [position, part], self.b.load(source, [index, part]))
+                self.b.store(
+                    numbers, [position, part], self.b.load(source, [index, part])
+                )
 
     def transform(self, numbers: tir.Buffer) -> None:
         table = twiddle_factors(self.count, self.bits, reverse=self.reverse)
         circle = self.b.constant("turns", table, self.dtype, 4)
         for stage in radix_stages(self.count):
             base = stage.radix * stage.size
-            with self.b.for_("block", stage.blocks) as block, self.b.for_("i", stage.size) as i:
-                positions = [block * base + i + q * stage.size for q in range(stage.radix)]
+            with (
+                self.b.for_("block", stage.blocks) as block,
+                self.b.for_("i", stage.size) as i,
+            ):
+                positions = [
+                    block * base + i + q * stage.size for q in range(stage.radix)
+                ]
                 self._butterfly(numbers, positions, stage, i, circle)
 
-    def unpack_real_bins(self, numbers: tir.Buffer, bins: tir.Buffer, frame: ArithExpr) -> None:
-        """Store the bins of the real samples, given the transform of the sample pairs."""
+    def unpack_real_bins(
+        self, numbers: tir.Buffer, bins: tir.Buffer, frame: ArithExpr
+    ) -> None:
+        """Store the bins of the real samples, given the transform of the sample
+        pairs.
+        """
         b, count = self.b, self.count
         circle = self._real_twiddle_table()
         first = self._bind("first", self._scale(self._load(numbers, 0), 2))
         self._store(bins, [frame, 0], (first[0] + first[1], self._zero))
         self._store(bins, [frame, count], (first[0] - first[1], self._zero))
         with b.for_("k", count // 2) as k:
-            near, far = self._load(numbers, k + 1), self._load(numbers, (k * -1) + (count - 1))
+            near, far = (
+                self._load(numbers, k + 1),
+                self._load(numbers, (k * -1) + (count - 1)),
+            )
             total, difference = self._sum_and_difference(near, far, circle, k)
             sums = total[0] + difference[0], total[1] + difference[1]
             self._store(bins, [frame, k + 1], self._halve(sums))
             sums = total[0] - difference[0], difference[1] - total[1]
             self._store(bins, [frame, (k * -1) + (count - 1)], self._halve(sums))
 
-    def pack_real_bins(self, bins: tir.Buffer, frame: ArithExpr, joined: tir.Buffer) -> None:
-        """Store the transform of the sample pairs, given the bins of the real samples."""
+    def pack_real_bins(
+        self, bins: tir.Buffer, frame: ArithExpr, joined: tir.Buffer
+    ) -> None:
+        """Store the transform of the sample pairs, given the bins of the real
+        samples.
+        """
         b, count = self.b, self.count
         circle = self._real_twiddle_table()
         first = b.load(bins, [frame, 0, 0]).cast(self.wide)
@@ -150,7 +185,9 @@ class FftBuilder:
             near = self._load(bins, k + 1, frame)
             far = self._load(bins, (k * -1) + (count - 1), frame)
             total, difference = self._sum_and_difference(near, far, circle, k)
-            self._store(joined, [k + 1], (total[0] + difference[0], total[1] + difference[1]))
+            self._store(
+                joined, [k + 1], (total[0] + difference[0], total[1] + difference[1])
+            )
             sums = total[0] - difference[0], difference[1] - total[1]
             self._store(joined, [(k * -1) + (count - 1)], sums)
 
@@ -162,7 +199,7 @@ class FftBuilder:
             value = self.b.load(numbers, [k, part])
             self.b.store(numbers, [k, part], value * (0.5 / self.count))
 
-    # ---- a step ----------------------------------------------------------------------------------
+    # ---- a step ----------------------------------------------------------------------
 
     def _butterfly(
         self,
@@ -174,9 +211,13 @@ class FftBuilder:
     ) -> None:
         parts: list[Complex] = []
         for q, position in enumerate(positions):
-            part = self._bind("abcd"[q], self._scale(self._load(numbers, position), stage.radix))
+            part = self._bind(
+                "abcd"[q], self._scale(self._load(numbers, position), stage.radix)
+            )
             if q:
-                turn = self._twiddle(circle, i * (q * stage.blocks), is_unity=stage.size == 1)
+                turn = self._twiddle(
+                    circle, i * (q * stage.blocks), is_unity=stage.size == 1
+                )
                 part = self._bind(f"{'abcd'[q]}_turned", self._multiply(part, turn))
             parts.append(part)
         sums = parts if stage.radix == 2 else self._even_odd_sums(parts)
@@ -191,11 +232,13 @@ class FftBuilder:
             ("outer", b[0] + d[0], b[1] + d[1]),
             ("across", b[0] - d[0], b[1] - d[1]),
         )
-        return [self._bind(name, (self._wrap(re), self._wrap(im))) for name, re, im in rows]
+        return [
+            self._bind(name, (self._wrap(re), self._wrap(im))) for name, re, im in rows
+        ]
 
     def _add(self, sums: Sequence[Complex]) -> list[Complex]:
         if len(sums) == 2:
-            (a, b) = sums
+            a, b = sums
             return [(a[0] + b[0], a[1] + b[1]), (a[0] - b[0], a[1] - b[1])]
         even, odd, outer, across = sums
         sums_of_four = [
@@ -209,7 +252,9 @@ class FftBuilder:
     def _sum_and_difference(
         self, near: Complex, far: Complex, circle: tir.Buffer, k: ArithExpr
     ) -> tuple[Complex, Complex]:
-        """Return half of near + conj(far), and half of near - conj(far) times a twiddle factor."""
+        """Return half of near + conj(far), and half of near - conj(far) times a twiddle
+        factor.
+        """
         a = self._bind("near", self._scale(near, 2))
         over = self._bind("far", (far[0], self._wrap(far[1] * -1)))
         c = self._bind("conjugate", self._scale(over, 2))
@@ -219,7 +264,7 @@ class FftBuilder:
         turn = self._twiddle(circle, k, is_unity=False)
         return total, self._bind("turned", self._multiply(difference, turn))
 
-    # ---- numbers ---------------------------------------------------------------------------------
+    # ---- numbers ---------------------------------------------------------------------
 
     @property
     def _zero(self) -> ArithExpr:
@@ -231,13 +276,21 @@ class FftBuilder:
 
     @contextmanager
     def _digit_reversed(self) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-        """Open loops; yield a transform position and the index of the number to load there."""
+        """Open loops; yield a transform position and the index of the number to load
+        there.
+        """
         with ExitStack() as loops:
-            position, source = ArithExpr(as_expr(0, INDEX)), ArithExpr(as_expr(0, INDEX))
+            position, source = (
+                ArithExpr(as_expr(0, INDEX)),
+                ArithExpr(as_expr(0, INDEX)),
+            )
             stride = 1
             for stage in reversed(radix_stages(self.count)):
                 digit = loops.enter_context(self.b.for_("digit", stage.radix))
-                position, source = position + digit * stage.size, source + digit * stride
+                position, source = (
+                    position + digit * stage.size,
+                    source + digit * stride,
+                )
                 stride *= stage.radix
             yield position, source
 
@@ -247,16 +300,24 @@ class FftBuilder:
         return real, imaginary
 
     def _load(self, source: tir.Buffer, *where: ExprLike) -> Complex:
-        """Load the complex number at index `where[0]`, of frame `where[1]` if it is given."""
+        """Load the complex number at index `where[0]`, of frame `where[1]` if it is
+        given.
+        """
         index = [*where[1:], where[0]]
-        real, imaginary = (self.b.load(source, [*index, part]).cast(self.wide) for part in (0, 1))
+        real, imaginary = (
+            self.b.load(source, [*index, part]).cast(self.wide) for part in (0, 1)
+        )
         return real, imaginary
 
-    def _store(self, target: tir.Buffer, place: Sequence[ExprLike], number: Complex) -> None:
+    def _store(
+        self, target: tir.Buffer, place: Sequence[ExprLike], number: Complex
+    ) -> None:
         for part, value in enumerate(number):
             self.b.store(target, [*place, part], value.cast(self.dtype))
 
-    def _twiddle(self, circle: tir.Buffer, place: ArithExpr, *, is_unity: bool) -> Complex:
+    def _twiddle(
+        self, circle: tir.Buffer, place: ArithExpr, *, is_unity: bool
+    ) -> Complex:
         if is_unity:
             one = (1 << self.bits) - 1 if self.bits else 1
             return ArithExpr(as_expr(one, self.wide)), self._zero

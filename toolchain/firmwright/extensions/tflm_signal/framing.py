@@ -1,20 +1,22 @@
 """Operators on sample streams that keep state between runs.
 
-    framer: frames of `frame_size` samples every `frame_step` samples. With `prefill` the samples
-        before the first run are zeros; otherwise frames are invalid until enough samples have
-        arrived.
-    stacker: concatenates the last left + 1 + right frames, every `step` runs. The first frame
-        fills the left context; output starts once the right context is complete.
+    framer: frames of `frame_size` samples every `frame_step` samples. With `prefill`
+        the samples before the first run are zeros; otherwise frames are invalid until
+        enough samples have arrived.
+    stacker: concatenates the last left + 1 + right frames, every `step` runs. The first
+        frame fills the left context; output starts once the right context is complete.
     delay: delays the samples by `delay_length`; the first ones are zeros.
-    overlap_add: adds overlapping frames and emits `frame_step` sums for each; int16 sums saturate.
-    circular_buffer: the last slots along axis 1; each run drops the first and appends x.
+    overlap_add: adds overlapping frames and emits `frame_step` sums for each; int16
+        sums saturate.
+    circular_buffer: the last slots along axis 1; each run drops the first and appends
+        x.
 
-framer, delay and overlap_add work along the last axis. Invalid outputs, which TFLM does not write,
-hold the samples available so far, then zeros. With attribute `cycles`, TFLM's circular_buffer ends
-runs early, which the importer turns into a branch. Without it, buffers of 5, 13 and 25 slots
-continue in every run and other sizes in every second run, as in TFLM. One shape, for which TFLM
-decides by the number of buffers in the process, is rejected. Semantics: TFLM and its signal
-library.
+framer, delay and overlap_add work along the last axis. Invalid outputs, which TFLM does
+not write, hold the samples available so far, then zeros. With attribute `cycles`,
+TFLM's circular_buffer ends runs early, which the importer turns into a branch. Without
+it, buffers of 5, 13 and 25 slots continue in every run and other sizes in every second
+run, as in TFLM. One shape, for which TFLM decides by the number of buffers in the
+process, is rejected. Semantics: TFLM and its signal library.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +25,11 @@ import numpy as np
 
 from firmwright.base.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.extensions.tflm_signal.attributes import FramerAttrs, OverlapAddAttrs, StackerAttrs
+from firmwright.extensions.tflm_signal.attributes import (
+    FramerAttrs,
+    OverlapAddAttrs,
+    StackerAttrs,
+)
 from firmwright.ir import tir
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import ArithExpr, maximum, minimum, select
@@ -73,11 +79,17 @@ def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
     frames = streams(call.input(0))[1] // attrs.frame_step
     size = attrs.frame_size
     if call.output.shape != (*call.input(0).shape[:-1], frames, size):
-        raise NotSupportedError(f"frames of {size} samples in shape {list(call.output.shape)}")
+        raise NotSupportedError(
+            f"frames of {size} samples in shape {list(call.output.shape)}"
+        )
     valid = TensorType(call.outputs[1].shape, BOOL)
     if valid.elements != 1:
         raise NotSupportedError(f"a flag of shape {list(valid.shape)}")
-    return (TensorType(call.output.shape, INT16), valid, *(kind for kind in call.outputs[2:]))
+    return (
+        TensorType(call.output.shape, INT16),
+        valid,
+        *(kind for kind in call.outputs[2:]),
+    )
 
 
 def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -87,11 +99,19 @@ def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
     x = arrays[0].reshape(rows, count)
     past = arrays[1] if len(arrays) > 1 else np.zeros((rows, 0), np.int16)
     sequence = np.concatenate([past, x], axis=1)
-    frames = np.stack([sequence[:, f * step : f * step + size] for f in range(count // step)], 1)
+    frames = np.stack(
+        [sequence[:, f * step : f * step + size] for f in range(count // step)], 1
+    )
     missing = int(arrays[2][0]) if len(arrays) > 2 else 0
     valid = np.full(call.outputs[1].shape, missing == 0)
-    new_state = [sequence[:, sequence.shape[1] - past.shape[1] :]] if len(arrays) > 1 else []
-    countdown = [np.array([max(missing - count // step, 0)], np.int32)] if len(arrays) > 2 else []
+    new_state = (
+        [sequence[:, sequence.shape[1] - past.shape[1] :]] if len(arrays) > 1 else []
+    )
+    countdown = (
+        [np.array([max(missing - count // step, 0)], np.int32)]
+        if len(arrays) > 2
+        else []
+    )
     return (frames.reshape(call.output.shape), valid, *new_state, *countdown)
 
 
@@ -131,7 +151,9 @@ def _stacker_infer(call: OpCall) -> tuple[TensorType, ...]:
     channels = attrs.num_channels
     frames = attrs.left + 1 + attrs.right
     if call.input(0).elements != channels or call.output.elements != channels * frames:
-        raise NotSupportedError(f"{frames} frames of {channels} from {list(call.input(0).shape)}")
+        raise NotSupportedError(
+            f"{frames} frames of {channels} from {list(call.input(0).shape)}"
+        )
     if call.outputs[1].elements != 1:
         raise NotSupportedError(f"a flag of shape {list(call.outputs[1].shape)}")
     flag = TensorType(call.outputs[1].shape, BOOL)
@@ -148,7 +170,12 @@ def _stacker_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     wait = attrs.step - 1 if state == 0 else state - 1
     new_state = [stacked[len(x) :].reshape(arrays[2].shape)] if len(arrays) > 2 else []
     flag = np.full(call.outputs[1].shape, state == 0)
-    return (stacked.reshape(call.output.shape), flag, np.array([wait], np.int32), *new_state)
+    return (
+        stacked.reshape(call.output.shape),
+        flag,
+        np.array([wait], np.int32),
+        *new_state,
+    )
 
 
 def _stacker_lower(call: OpCall, b: Kernel) -> None:
@@ -206,11 +233,15 @@ def _delay_lower(call: OpCall, b: Kernel) -> None:
 def _overlap_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, step = call.input(0), call.attributes(OverlapAddAttrs).frame_step
     if x.dtype not in (INT16, FLOAT32) or call.output.dtype != x.dtype:
-        raise NotSupportedError(f"overlap_add of {x.dtype.name} giving {call.output.dtype.name}")
+        raise NotSupportedError(
+            f"overlap_add of {x.dtype.name} giving {call.output.dtype.name}"
+        )
     *rows, frames, _ = x.shape
     shape = call.output.shape
     if shape != (*rows, frames * step):
-        raise NotSupportedError(f"{frames} frames of {step} sums in shape {list(shape)}")
+        raise NotSupportedError(
+            f"{frames} frames of {step} sums in shape {list(shape)}"
+        )
     return (TensorType(shape, x.dtype), *call.outputs[1:])
 
 
@@ -221,7 +252,9 @@ def _overlap_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     left = arrays[1] if len(arrays) > 1 else np.zeros((len(pieces), 0), x.dtype.np)
     pieces_of_sums = []
     for frame in range(frames):
-        padded = np.concatenate([left, np.zeros((len(pieces), step), left.dtype)], axis=1)
+        padded = np.concatenate(
+            [left, np.zeros((len(pieces), step), left.dtype)], axis=1
+        )
         if x.dtype == INT16:
             total = padded.astype(np.int32) + pieces[:, frame]
             sums = np.clip(total, INT16.min, INT16.max).astype(np.int16)
@@ -272,7 +305,9 @@ def _overlap_lower(call: OpCall, b: Kernel) -> None:
 def _circular_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if x.dtype != INT8 or y.dtype != INT8 or call.input(1).shape != y.shape:
-        raise NotSupportedError(f"a circular buffer of {x.dtype.name} with {y.dtype.name} output")
+        raise NotSupportedError(
+            f"a circular buffer of {x.dtype.name} with {y.dtype.name} output"
+        )
     if len(y.shape) != 4 or x.shape != (1, 1, *y.shape[2:]):
         raise NotSupportedError(f"slots of {list(x.shape)} in {list(y.shape)}")
     return (TensorType(y.shape, INT8, y.quantization),)

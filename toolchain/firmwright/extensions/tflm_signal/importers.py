@@ -1,4 +1,6 @@
-"""The signal library of TFLM: spectra, filter banks, and streams with state not in the file."""
+"""The signal library of TFLM: spectra, filter banks, and streams with state not in the
+file.
+"""
 
 from collections.abc import Mapping
 
@@ -45,7 +47,8 @@ def _transform_attrs(context: ImportContext) -> FftAttrs:
 
 def _energy_attrs(context: ImportContext) -> SpectrumEnergyAttrs:
     return SpectrumEnergyAttrs(
-        start_index=int_option(context, "start_index"), end_index=int_option(context, "end_index")
+        start_index=int_option(context, "start_index"),
+        end_index=int_option(context, "end_index"),
     )
 
 
@@ -60,7 +63,9 @@ def _spectral_subtraction(context: ImportContext) -> ImportedCall:
     require_tensors(context, 1, outputs=2)
     state = ImplicitState("estimate", context.outputs[1], next_output=1)
     attrs = SpectralSubtractionAttrs(
-        alternate_one_minus_smoothing=int_option(context, "alternate_one_minus_smoothing"),
+        alternate_one_minus_smoothing=int_option(
+            context, "alternate_one_minus_smoothing"
+        ),
         alternate_smoothing=int_option(context, "alternate_smoothing"),
         clamping=1 if int_option(context, "clamping") else 0,
         min_signal_remaining=int_option(context, "min_signal_remaining"),
@@ -98,10 +103,14 @@ def _stacker(context: ImportContext) -> ImportedCall:
     right = int_option(context, "stacker_right_context")
     step = int_option(context, "stacker_step")
     if min(channels, step) < 1 or min(left, right) < 0 or step > left + right + 1:
-        raise NotSupportedError(f"{left} + 1 + {right} frames of {channels} every {step} runs")
+        raise NotSupportedError(
+            f"{left} + 1 + {right} frames of {channels} every {step} runs"
+        )
     memory = [ImplicitState("wait", TensorType((1,), INT32), -1)]
     if left + right:
-        memory.append(ImplicitState("past", TensorType((1, (left + right) * channels), INT16)))
+        memory.append(
+            ImplicitState("past", TensorType((1, (left + right) * channels), INT16))
+        )
     attrs = StackerAttrs(num_channels=channels, left=left, right=right, step=step)
     return ImportedCall("stacker", attrs, (0,), implicit_state=tuple(memory))
 
@@ -111,7 +120,11 @@ def _delay(context: ImportContext) -> ImportedCall:
     x, length = context.inputs[0], int_option(context, "delay_length")
     if x is None or length < 0:
         raise NotSupportedError(f"a delay of {length} samples")
-    state = (ImplicitState("past", TensorType((streams(x)[0], length), INT16)),) if length else ()
+    state = (
+        (ImplicitState("past", TensorType((streams(x)[0], length), INT16)),)
+        if length
+        else ()
+    )
     return ImportedCall("delay", NO_ATTRS, (0,), implicit_state=state)
 
 
@@ -136,7 +149,9 @@ def _circular_buffer(context: ImportContext) -> ImportedCall:
     cycles = _runs_per_execution(context, y.shape)
     zero = y.quantization.zero_points[0] if y.quantization else 0
     state = (ImplicitState("before", y, zero, next_output=0),)
-    return ImportedCall("circular_buffer", CircularBufferAttrs(cycles=cycles), (0,), (), state)
+    return ImportedCall(
+        "circular_buffer", CircularBufferAttrs(cycles=cycles), (0,), (), state
+    )
 
 
 def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:

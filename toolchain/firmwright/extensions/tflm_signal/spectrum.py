@@ -1,12 +1,13 @@
 """window, fft_auto_scale and spectrum_energy: the steps before and after an FFT.
 
     window: y = x * weights >> shift, saturated to int16; weights along the last axis.
-    fft_auto_scale: y = x * 2^s with the greatest s for which all magnitudes fit int16, and s;
-        silence is unchanged.
+    fft_auto_scale: y = x * 2^s with the greatest s for which all magnitudes fit int16,
+        and s; silence is unchanged.
     spectrum_energy: y = re^2 + im^2 of the bins first .. last - 1, 0 elsewhere.
 
-Semantics: TFLM's signal library. It computes magnitudes in 16 bits: that of -32768 wraps and any
-later value replaces it, so results may wrap. It leaves other bins unwritten.
+Semantics: TFLM's signal library. It computes magnitudes in 16 bits: that of -32768
+wraps and any later value replaces it, so results may wrap. It leaves other bins
+unwritten.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,10 @@ import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, UINT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.extensions.tflm_signal.attributes import SpectrumEnergyAttrs, WindowFunctionAttrs
+from firmwright.extensions.tflm_signal.attributes import (
+    SpectrumEnergyAttrs,
+    WindowFunctionAttrs,
+)
 from firmwright.ir.graph import OpCall, TensorType
 from firmwright.ir.tir.builder import call_intrinsic, maximum, minimum, select
 from firmwright.ops.kernel import Kernel
@@ -27,7 +31,9 @@ def _window_infer(call: OpCall) -> tuple[TensorType, ...]:
     if (x.dtype, weights.dtype) != (INT16, INT16):
         raise NotSupportedError(f"a window of {weights.dtype.name} over {x.dtype.name}")
     if len(weights.shape) != 1 or x.shape[-1:] != weights.shape:
-        raise NotSupportedError(f"a window of shape {list(weights.shape)} over {list(x.shape)}")
+        raise NotSupportedError(
+            f"a window of shape {list(weights.shape)} over {list(x.shape)}"
+        )
     return (TensorType(x.shape, INT16, call.output.quantization),)
 
 
@@ -44,7 +50,9 @@ def _window_lower(call: OpCall, b: Kernel) -> None:
     with b.for_("frame", shape[0]) as frame, b.for_("i", size) as i:
         product = b.load_i32(x, [frame, i]) * b.load_i32(b.input(1), [i])
         scaled = product >> call.attributes(WindowFunctionAttrs).shift
-        b.store(y, [frame, i], maximum(minimum(scaled, INT16.max), INT16.min).cast(INT16))
+        b.store(
+            y, [frame, i], maximum(minimum(scaled, INT16.max), INT16.min).cast(INT16)
+        )
 
 
 def _scale_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -86,14 +94,18 @@ def _scale_lower(call: OpCall, b: Kernel) -> None:
     left = b.let("left", select(magnitude > 0, maximum(15 - length, 0), 0), INT32)
     b.store(bits, [0], left)
     with b.for_("k", count) as k:
-        b.store(y, [k], (b.load_i32(x, [k]).cast(UINT32) << left.cast(UINT32)).cast(INT16))
+        b.store(
+            y, [k], (b.load_i32(x, [k]).cast(UINT32) << left.cast(UINT32)).cast(INT16)
+        )
 
 
 def _energy_infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(SpectrumEnergyAttrs)
     x, bins = call.input(0), call.output.elements
     if x.dtype != INT16 or x.elements != 2 * bins:
-        raise NotSupportedError(f"the energy of {bins} bins of {x.dtype.name} {list(x.shape)}")
+        raise NotSupportedError(
+            f"the energy of {bins} bins of {x.dtype.name} {list(x.shape)}"
+        )
     first, last = attrs.start_index, attrs.end_index
     if not 0 <= first <= last <= bins:
         raise NotSupportedError(f"bins {first} to {last} of {bins}")

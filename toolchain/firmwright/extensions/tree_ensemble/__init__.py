@@ -1,4 +1,6 @@
-"""Ensembles of decision trees of ONNX-ML: forests and boosted trees of scikit-learn and others."""
+"""Ensembles of decision trees of ONNX-ML: forests and boosted trees of scikit-learn and
+others.
+"""
 
 from firmwright.base.extensions import Extension
 

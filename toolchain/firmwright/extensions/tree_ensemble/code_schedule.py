@@ -1,7 +1,7 @@
 """Tree ensembles as code: nested branches with thresholds as immediates.
 
-The code takes several times the flash of tables and a third of the time. Feature keys are
-registers, so that passes need not derive ranges from 10,000 comparisons.
+The code takes several times the flash of tables and a third of the time. Feature keys
+are registers, so that passes need not derive ranges from 10,000 comparisons.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,10 @@ def _depth(forest: trees.Forest) -> int:
 
 def _build(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     forest = trees.forest_from_call(call)
-    leaves, feature_grids = trees.build_leaf_table(forest), trees.threshold_grids(forest)
+    leaves, feature_grids = (
+        trees.build_leaf_table(forest),
+        trees.threshold_grids(forest),
+    )
     if feature_grids is None:
         thresholds = trees.ordered_bit_thresholds(forest)
     else:
@@ -67,7 +70,9 @@ def _build(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         sums = b.reg("sum", INT32, classes)
         for k in range(classes):
             b.store(sums, [k], call.attributes(TreeEnsembleAttrs).bases[k])
-        writer = _TreeEmitter(b, forest, thresholds, leaves.rows[leaves.row_indices], keys, sums)
+        writer = _TreeEmitter(
+            b, forest, thresholds, leaves.rows[leaves.row_indices], keys, sums
+        )
         first = 0
         for tree, size in enumerate(forest.sizes.tolist()):
             writer.subtree(first, first + tree, size)
@@ -86,7 +91,10 @@ class _TreeEmitter:
         sums: tir.Buffer,
     ) -> None:
         self.b, self.keys, self.sums = b, keys, sums
-        self.columns, self.left_counts = forest.columns.tolist(), forest.left_counts.tolist()
+        self.columns, self.left_counts = (
+            forest.columns.tolist(),
+            forest.left_counts.tolist(),
+        )
         self.thresholds, self.leaves = thresholds.tolist(), leaves.tolist()
 
     def subtree(self, at: int, leaf: int, size: int) -> None:
@@ -105,6 +113,11 @@ class _TreeEmitter:
 
 SCHEDULES: tuple[Schedule[ScheduleConfig], ...] = (
     Schedule(
-        "scalar.tree_ensemble.code", "tree_ensemble", frozenset(), _configs, _build, goal="speed"
+        "scalar.tree_ensemble.code",
+        "tree_ensemble",
+        frozenset(),
+        _configs,
+        _build,
+        goal="speed",
     ),
 )

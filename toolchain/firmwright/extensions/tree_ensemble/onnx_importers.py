@@ -1,7 +1,8 @@
 """Tree ensembles of ONNX-ML as calls of `tree_ensemble`, with their post-processing.
 
-Every comparison is normalized to x <= threshold for the left side; missing values keep their side.
-Source: ONNX-ML's tree operators; ONNX Runtime for the class of scores with a single class id.
+Every comparison is normalized to x <= threshold for the left side; missing values keep
+their side. Source: ONNX-ML's tree operators; ONNX Runtime for the class of scores with
+a single class id.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,12 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError
 from firmwright.extensions.tree_ensemble.attributes import TreeEnsembleAttrs
 from firmwright.extensions.tree_ensemble.operator import quantize_leaves
-from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, Results
+from firmwright.frontends.onnx.node_context import (
+    Importer,
+    NodeContext,
+    OnnxValue,
+    Results,
+)
 from firmwright.frontends.onnx.operators.classifier_outputs import (
     apply_post_transform,
     float_rows,
@@ -49,7 +55,9 @@ class _TreeNode:
 
 @dataclass(slots=True)
 class _FlattenedTrees:
-    """Trees in the form of `tree_ensemble`: branches in preorder, leaves from left to right."""
+    """Trees in the form of `tree_ensemble`: branches in preorder, leaves from left to
+    right.
+    """
 
     features: list[int] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
@@ -72,7 +80,9 @@ class _FlattenedTrees:
                 self.leaves.append(key)
                 self.trees.append(number)
                 if len(self.leaves) > 1 << 20:
-                    raise NotSupportedError("more than a million leaves, or a circle of nodes")
+                    raise NotSupportedError(
+                        "more than a million leaves, or a circle of nodes"
+                    )
                 continue
             threshold, swapped = _as_less_or_equal(branch)
             self.features.append(branch.feature)
@@ -82,12 +92,16 @@ class _FlattenedTrees:
             waiting += [(right, len(self.left_counts)), (left, None)]
             self.left_counts.append(0)
             if len(self.left_counts) > 1 << 20:
-                raise NotSupportedError("more than a million branches, or a circle of nodes")
+                raise NotSupportedError(
+                    "more than a million branches, or a circle of nodes"
+                )
         self.sizes.append(len(self.left_counts) - before)
 
 
 def _as_less_or_equal(branch: _TreeNode) -> tuple[float, bool]:
-    """Express the branch as x <= t; return t and whether the children must be swapped."""
+    """Express the branch as x <= t; return t and whether the children must be
+    swapped.
+    """
     mode = _SWAPPED.get(branch.mode, branch.mode)
     if mode not in ("BRANCH_LEQ", "BRANCH_LT"):
         raise NotSupportedError(f"branches of kind {branch.mode}")
@@ -123,7 +137,9 @@ def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]
     )
     branches: dict[Key, _TreeNode | None] = {}
     for tree, number, mode, feature, value, true, false, missing in rows:
-        node = _TreeNode(mode, feature, value, (tree, true), (tree, false), bool(missing))
+        node = _TreeNode(
+            mode, feature, value, (tree, true), (tree, false), bool(missing)
+        )
         branches[tree, number] = None if mode == "LEAF" else node
 
     def find(key: Key) -> _TreeNode | None:
@@ -145,7 +161,9 @@ def _weights(
     trees, nodes, targets = (c.attrs[name] for name in names)
     weights = c.attr(f"{prefix}_weights", c.attr(f"{prefix}_weights_as_tensor"))
     values = np.zeros((len(places), outputs))
-    for tree, number, target, weight in zip(trees, nodes, targets, weights, strict=True):
+    for tree, number, target, weight in zip(
+        trees, nodes, targets, weights, strict=True
+    ):
         place = places.get((tree, number))
         if place is None or not 0 <= target < outputs:
             raise NotSupportedError("a leaf value that belongs to no tree")
@@ -171,7 +189,9 @@ def _emit_tree_ensemble(
         ("leaves", leaves, np.int32),
     )
     tables = [c.emit.const(np.asarray(data, kind), name) for name, data, kind in parts]
-    attrs = TreeEnsembleAttrs(exponent=exponent, bases=tuple(int(base) for base in whole))
+    attrs = TreeEnsembleAttrs(
+        exponent=exponent, bases=tuple(int(base) for base in whole)
+    )
     return c.emit.call("tree_ensemble", x, *tables, attrs=attrs)
 
 
@@ -200,7 +220,9 @@ def _classifier(c: NodeContext) -> Results:
     classes = len(c.attr("classlabels_int64s") or c.attr("classlabels_strings") or ())
     values, targets = _weights(c, places, "class", max(classes, 2))
     if classes != 2 or len(targets) > 1:
-        return labels_and_scores(c, _emit_tree_ensemble(c, flattened, values, _bases(c)))
+        return labels_and_scores(
+            c, _emit_tree_ensemble(c, flattened, values, _bases(c))
+        )
     bases = _bases(c)
     score = _emit_tree_ensemble(c, flattened, values[:, list(targets)], bases[-1:])
     return labels_and_scores(c, score, is_positive=bool(np.all(values >= 0)))
@@ -208,17 +230,32 @@ def _classifier(c: NodeContext) -> Results:
 
 def _ensemble(c: NodeContext) -> OnnxValue:
     attrs = c.attrs
-    modes = [_MODE_NAMES[int(mode)] for mode in np.asarray(attrs["nodes_modes"]).reshape(-1)]
+    modes = [
+        _MODE_NAMES[int(mode)] for mode in np.asarray(attrs["nodes_modes"]).reshape(-1)
+    ]
     thresholds = np.asarray(attrs["nodes_splits"]).reshape(-1)
     if thresholds.dtype != np.float32:
         raise NotSupportedError(f"thresholds of {thresholds.dtype}")
     missing = attrs.get("nodes_missing_value_tracks_true") or (0,) * len(modes)
     columns = tuple(
         attrs[f"nodes_{name}"]
-        for name in ("featureids", "truenodeids", "trueleafs", "falsenodeids", "falseleafs")
+        for name in (
+            "featureids",
+            "truenodeids",
+            "trueleafs",
+            "falsenodeids",
+            "falseleafs",
+        )
     )
     branches = [
-        _TreeNode(mode, feature, float(value), (true_leaf, true), (false_leaf, false), bool(nan))
+        _TreeNode(
+            mode,
+            feature,
+            float(value),
+            (true_leaf, true),
+            (false_leaf, false),
+            bool(nan),
+        )
         for mode, value, nan, feature, true, true_leaf, false, false_leaf in zip(
             modes, thresholds, missing, *columns, strict=True
         )

@@ -1,16 +1,18 @@
-"""tree_ensemble: y[n, k] sums the leaves that row n of x reaches in the trees of output k.
+"""tree_ensemble: y[n, k] sums the leaves that row n of x reaches in the trees of output
+k.
 
-Inputs: x (float32, [rows, features]); for all branches, in preorder tree by tree: the feature, the
-threshold, the number of branches on the left, and whether a missing value goes left; the number of
-branches of each tree; the leaves (int32, [leaves, outputs]), from left to right. A branch goes left
-if x <= threshold: to branch i + 1, otherwise past the left branches. Leaves and `bases` are rounded
-to multiples of 2^-`exponent`, with less error than float32 sums (decision 0034).
+Inputs: x (float32, [rows, features]); for all branches, in preorder tree by tree: the
+feature, the threshold, the number of branches on the left, and whether a missing value
+goes left; the number of branches of each tree; the leaves (int32, [leaves, outputs]),
+from left to right. A branch goes left if x <= threshold: to branch i + 1, otherwise
+past the left branches. Leaves and `bases` are rounded to multiples of 2^-`exponent`,
+with less error than float32 sums (decision 0034).
 
-Kernels compare integers. If the thresholds of a feature are multiples of 1/2^s within 16 bits (a
-grid), x <= t means ceil(x * 2^s) <= t * 2^s, which is exact. Otherwise the bits of the floats,
-inverted for negative ones, are compared. A feature with missing values on both sides becomes two
-columns.
-Semantics: ONNX-ML's TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble.
+Kernels compare integers. If the thresholds of a feature are multiples of 1/2^s within
+16 bits (a grid), x <= t means ceil(x * 2^s) <= t * 2^s, which is exact. Otherwise the
+bits of the floats, inverted for negative ones, are compared. A feature with missing
+values on both sides becomes two columns. Semantics: ONNX-ML's TreeEnsembleClassifier,
+TreeEnsembleRegressor, TreeEnsemble.
 """
 
 from collections.abc import Sequence
@@ -46,7 +48,8 @@ class Forest:
     """The branches of all trees in preorder.
 
     `sizes` counts the branches of each tree, `leaves` has a row for each leaf.
-    `features[columns[i]]` is the feature of branch i and whether a missing value goes left there.
+    `features[columns[i]]` is the feature of branch i and whether a missing value goes
+    left there.
     """
 
     columns: Array
@@ -63,7 +66,9 @@ class Forest:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdGrid:
-    """The grid of a column: thresholds k / 2^`shift`, `low` <= k <= `high`, stored as k - `low`."""
+    """The grid of a column: thresholds k / 2^`shift`, `low` <= k <= `high`, stored as k
+    - `low`.
+    """
 
     shift: int
     low: int
@@ -75,8 +80,13 @@ Grids = tuple[ThresholdGrid, ...]
 
 
 def forest_from_call(call: OpCall) -> Forest:
-    features, thresholds, lefts, missing, sizes, leaves = map(call.constant_array, range(1, 7))
-    pairs = [(int(f), bool(m)) for f, m in zip(features.tolist(), missing.tolist(), strict=True)]
+    features, thresholds, lefts, missing, sizes, leaves = map(
+        call.constant_array, range(1, 7)
+    )
+    pairs = [
+        (int(f), bool(m))
+        for f, m in zip(features.tolist(), missing.tolist(), strict=True)
+    ]
     distinct = tuple(sorted(set(pairs)))
     column_index = {pair: index for index, pair in enumerate(distinct)}
     columns = np.array([column_index[pair] for pair in pairs], np.int64)
@@ -108,15 +118,21 @@ def _grid(thresholds: Array) -> ThresholdGrid | None:
 
 
 def grid_thresholds(forest: Forest, column_grids: Grids) -> Array:
-    """Return thresholds as uint16 positions on their columns' grids; the lowest is 0."""
+    """Return thresholds as uint16 positions on their columns' grids; the lowest is
+    0.
+    """
     factors = np.array([2.0**grid.shift for grid in column_grids])
     lows = np.array([grid.low for grid in column_grids], np.int64)
-    scaled = (forest.thresholds.astype(np.float64) * factors[forest.columns]).astype(np.int64)
+    scaled = (forest.thresholds.astype(np.float64) * factors[forest.columns]).astype(
+        np.int64
+    )
     return np.asarray(scaled - lows[forest.columns], np.uint16)
 
 
 def ordered_bit_thresholds(forest: Forest) -> Array:
-    """Return thresholds as int32 in the order of the floats; both zeros map to one value."""
+    """Return thresholds as int32 in the order of the floats; both zeros map to one
+    value.
+    """
     bits = (forest.thresholds + np.float32(0)).view(np.int32)
     return np.asarray(bits ^ ((bits >> 31) & _KEY_MAX), np.int32)
 
@@ -129,15 +145,21 @@ def grid_key(
     high: ArithExpr | float,
     missing: ArithExpr | float,
 ) -> ArithExpr:
-    """Return x * `scale`, clamped to [`low`, `high`] and rounded up; `missing` replaces NaN."""
+    """Return x * `scale`, clamped to [`low`, `high`] and rounded up; `missing` replaces
+    NaN.
+    """
     scaled = select(x.equal(x), x * scale, ArithExpr(as_expr(missing, FLOAT32)))
     limited = b.let("scaled", minimum(maximum(scaled, low), high))
     truncated = b.let("whole", limited.cast(INT32))
     return truncated + (truncated.cast(FLOAT32) < limited).cast(INT32)
 
 
-def ordered_bit_key(x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int) -> ArithExpr:
-    """Return an integer key, made of the `bits` of x, that sorts like x; a NaN's is `missing`."""
+def ordered_bit_key(
+    x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int
+) -> ArithExpr:
+    """Return an integer key, made of the `bits` of x, that sorts like x; a NaN's is
+    `missing`.
+    """
     ordered = binary_expr("xor", bits, binary_expr("and", bits >> 31, _KEY_MAX))
     return select(x.equal(x), ordered, ArithExpr(as_expr(missing, INT32)))
 
@@ -168,11 +190,15 @@ def build_leaf_table(forest: Forest) -> LeafTable:
     return LeafTable(np.asarray(rows, np.int32), row_indices.reshape(-1), total)
 
 
-def quantize_leaves(values: Array, bases: Array, trees: Array) -> tuple[Array, Array, int]:
-    """Return (leaves, bases, exponent): multiples of 2^-exponent with sums that fit in 32 bits.
+def quantize_leaves(
+    values: Array, bases: Array, trees: Array
+) -> tuple[Array, Array, int]:
+    """Return (leaves, bases, exponent): multiples of 2^-exponent with sums that fit in
+    32 bits.
 
-    `trees` holds the tree of each leaf. If the values of every leaf have the same sum up to
-    rounding, the integers have exactly the same sum, and sums over outputs fit in 32 bits too.
+    `trees` holds the tree of each leaf. If the values of every leaf have the same sum
+    up to rounding, the integers have exactly the same sum, and sums over outputs fit in
+    32 bits too.
     """
     values = values.astype(np.float64)
     sums = values.sum(axis=1)
@@ -182,19 +208,25 @@ def quantize_leaves(values: Array, bases: Array, trees: Array) -> tuple[Array, A
         totals = np.stack([np.abs(values[:, :-1]).sum(axis=1), sums], axis=1)
         total_bases = np.array([np.abs(bases[:-1]).sum(), bases.sum()])
         reach = max(reach, _reach(totals, total_bases, trees))
-    exponent = 0 if reach == 0 else int(np.floor(np.log2(((1 << 31) - (1 << 16)) / reach)))
+    exponent = (
+        0 if reach == 0 else int(np.floor(np.log2(((1 << 31) - (1 << 16)) / reach)))
+    )
     exponent = min(max(exponent, -90), 120)
     integers = np.rint(values * 2.0**exponent).astype(np.int64)
     if has_total:
         target = round(float(np.median(sums)) * 2.0**exponent)
         largest_outputs = np.argmax(np.abs(integers), axis=1)
-        integers[np.arange(len(integers)), largest_outputs] += target - integers.sum(axis=1)
+        integers[np.arange(len(integers)), largest_outputs] += target - integers.sum(
+            axis=1
+        )
     whole_bases = np.rint(bases * 2.0**exponent).astype(np.int64)
     return integers.astype(np.int32), whole_bases, exponent
 
 
 def _reach(values: Array, bases: Array, trees: Array) -> float:
-    """Return the largest magnitude that the sum of one column over all trees can have."""
+    """Return the largest magnitude that the sum of one column over all trees can
+    have.
+    """
     largest = np.zeros((int(trees.max()) + 1, values.shape[1]))
     np.maximum.at(largest, trees, np.abs(values))
     return float((largest.sum(axis=0) + np.abs(bases)).max())
@@ -241,7 +273,10 @@ def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
     while np.any(sizes > 0):
         (active,) = np.nonzero(sizes > 0)
         current = branch[active]
-        column, left = forest.columns[current], forest.left_counts[current].astype(np.int64)
+        column, left = (
+            forest.columns[current],
+            forest.left_counts[current].astype(np.int64),
+        )
         x = row[features[column]]
         goes_left = (x <= forest.thresholds[current]) | (np.isnan(x) & missing[column])
         branch[active] += np.where(goes_left, 1, left + 1)
@@ -251,13 +286,17 @@ def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit walks of tables with 4 bytes per branch if all thresholds are on grids, else 6."""
+    """Emit walks of tables with 4 bytes per branch if all thresholds are on grids, else
+    6.
+    """
     forest = forest_from_call(call)
     leaves, column_grids = build_leaf_table(forest), threshold_grids(forest)
     if column_grids is None:
         thresholds = b.constant("thresholds", ordered_bit_thresholds(forest), INT32)
     else:
-        thresholds = b.constant("thresholds", grid_thresholds(forest, column_grids), UINT16)
+        thresholds = b.constant(
+            "thresholds", grid_thresholds(forest, column_grids), UINT16
+        )
     rows = call.input(0).shape[0]
     keys = b.allocate("keys", INT32, (len(forest.features),))
     with b.for_("row", rows) as row:
@@ -284,11 +323,15 @@ def _write_keys(
         with b.for_("column", count) as v:
             feature = b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last))
             value = ordered_bit_key(
-                b.load(x, [row, feature]), b.load(bits, [row, feature]), b.load(missing, [v])
+                b.load(x, [row, feature]),
+                b.load(bits, [row, feature]),
+                b.load(missing, [v]),
             )
             b.store(keys, [v], value)
         return
-    table = np.array([grid_key_params(*p) for p in zip(forest.features, grids, strict=True)])
+    table = np.array(
+        [grid_key_params(*p) for p in zip(forest.features, grids, strict=True)]
+    )
     numbers = b.constant("grid", table, FLOAT32)
     with b.for_("column", count) as v:
         feature = b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last))
@@ -303,7 +346,12 @@ def grid_key_params(
 ) -> tuple[float, float, float, float]:
     """Return the scale, the least and greatest key, and the key of a missing value."""
     high = float(grid.high + 1)
-    return 2.0**grid.shift, float(grid.low), high, float(grid.low) if feature[1] else high
+    return (
+        2.0**grid.shift,
+        float(grid.low),
+        high,
+        float(grid.low) if feature[1] else high,
+    )
 
 
 def _walk(
@@ -314,9 +362,13 @@ def _walk(
     keys: tir.Buffer,
     sums: tir.Buffer,
 ) -> None:
-    words = (forest.left_counts.astype(np.int64) << _column_bits(forest)) | forest.columns
+    words = (
+        forest.left_counts.astype(np.int64) << _column_bits(forest)
+    ) | forest.columns
     branches = b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
-    sizes = b.constant("sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32)
+    sizes = b.constant(
+        "sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32
+    )
     bits = _column_bits(forest)
     first, position, leaf, remaining = (
         b.register(name, UINT32) for name in ("first", "place", "leaf", "remaining")
@@ -328,11 +380,16 @@ def _walk(
         remaining.set(b.load(sizes, [tree]).cast(UINT32))
         first.add(remaining.value)
         with b.while_(remaining.value > 0):
-            index = b.let("at", minimum(position.value, forest.branches - 1).cast(INDEX))
+            index = b.let(
+                "at", minimum(position.value, forest.branches - 1).cast(INDEX)
+            )
             branch = b.let("branch", b.load(branches, [index]).cast(UINT32))
             left = b.let("left", branch >> bits)
             column = b.let(
-                "column", minimum(branch & ((1 << bits) - 1), len(forest.features) - 1).cast(INDEX)
+                "column",
+                minimum(branch & ((1 << bits) - 1), len(forest.features) - 1).cast(
+                    INDEX
+                ),
             )
             is_left = b.load(keys, [column]) <= b.load(thresholds, [index]).cast(INT32)
             with b.if_(is_left):
@@ -373,7 +430,9 @@ def _add_leaf(b: Kernel, leaves: LeafTable, leaf: Register, sums: tir.Buffer) ->
 def store_sums(
     call: OpCall, b: Kernel, leaves: LeafTable, sums: tir.Buffer, row: ArithExpr
 ) -> None:
-    """Store the outputs of a row; with a constant total, derive the last output from the others."""
+    """Store the outputs of a row; with a constant total, derive the last output from
+    the others.
+    """
     attrs = call.attributes(TreeEnsembleAttrs)
     unit = 2.0**-attrs.exponent
     outputs = leaves.rows.shape[1]

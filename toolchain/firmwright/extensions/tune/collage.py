@@ -1,16 +1,17 @@
-"""Collage: find the cheapest partition, given the cost of each candidate region (decision 0061).
+"""Collage: find the cheapest partition, given the cost of each candidate region
+(decision 0061).
 
-The search is a shortest path over sets of covered calls. Each step adds a candidate region with the
-first uncovered call, so that each partition is built in one order only:
+The search is a shortest path over sets of covered calls. Each step adds a candidate
+region with the first uncovered call, so that each partition is built in one order only:
 
     calls           0 1 2 3 4
     covered         x x . x .     the next region starts at call 2: (2), or (2, 4)
 
-The cost of a partial program is the sum of its regions' costs and of the transfers between targets.
-Later transfers depend only on the targets of the calls with an uncovered neighbor, the border. Of
-programs with the same covered calls and border, those remain that are not worse in both cost and
-memory than another one. The memory of a region is its workspace plus the bytes live at its last
-call in file order.
+The cost of a partial program is the sum of its regions' costs and of the transfers
+between targets. Later transfers depend only on the targets of the calls with an
+uncovered neighbor, the border. Of programs with the same covered calls and border,
+those remain that are not worse in both cost and memory than another one. The memory of
+a region is its workspace plus the bytes live at its last call in file order.
 """
 
 from __future__ import annotations
@@ -33,12 +34,16 @@ from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
 TransferCost = Callable[[str, str, int], int]
 """Cost of a transfer, given source, destination and bytes; "" is the core."""
 _BEGINNINGS_MAX = 2048
-"""Limit of partial programs with the same first uncovered call; the cheapest are kept."""
+"""Limit of partial programs with the same first uncovered call; the cheapest are
+kept.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCandidate:
-    """A region that its group's target ("" is the core) could execute, with its cost."""
+    """A region that its group's target ("" is the core) could execute, with its
+    cost.
+    """
 
     group: CallGroup
     cost: RegionCost
@@ -46,7 +51,9 @@ class PartitionCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedProgram:
-    """Regions that cover all calls, in the order of their first calls, with total cost."""
+    """Regions that cover all calls, in the order of their first calls, with total
+    cost.
+    """
 
     parts: tuple[PartitionCandidate, ...]
     count: int
@@ -62,7 +69,9 @@ def describe_regions(
     program: Sequence[PartitionCandidate],
     candidates: Sequence[PartitionCandidate],
 ) -> tuple[PartitionedRegion, ...]:
-    """Return the regions of a program; their alternatives are the candidates with common calls."""
+    """Return the regions of a program; their alternatives are the candidates with
+    common calls.
+    """
     regions: list[PartitionedRegion] = []
     for part in program:
         own = _as_alternative(function, part)
@@ -82,15 +91,21 @@ def describe_regions(
     return tuple(regions)
 
 
-def _as_alternative(function: Function, candidate: PartitionCandidate) -> RegionAlternative:
+def _as_alternative(
+    function: Function, candidate: PartitionCandidate
+) -> RegionAlternative:
     group = candidate.group
     makes = tuple(function.body[index].outputs[0].name for index in group.calls)
     entries = tuple(covered.entry for covered in group.entries)
-    return RegionAlternative(group.target or CORE_TARGET_NAME, makes, entries, candidate.cost)
+    return RegionAlternative(
+        group.target or CORE_TARGET_NAME, makes, entries, candidate.cost
+    )
 
 
 def _is_alternative(other: CallGroup, group: CallGroup) -> bool:
-    """Return whether `other` has calls of `group` but is another region or has another target."""
+    """Return whether `other` has calls of `group` but is another region or has another
+    target.
+    """
     is_same = (other.target, other.calls) == (group.target, group.calls)
     return not is_same and not set(other.calls).isdisjoint(group.calls)
 
@@ -105,8 +120,11 @@ def restrict_to_known_costs(
     unknown = calls_in(c.group for c in candidates if c.cost.status == "unknown")
     fixed = [group for group in eager if not unknown.isdisjoint(group.calls)]
     forced = calls_in(fixed)
-    # A region without alternatives does not affect the comparison, so that it may cost nothing.
-    usable = [PartitionCandidate(group, RegionCost("ok", how="free")) for group in fixed]
+    # A region without alternatives does not affect the comparison, so that it may cost
+    # nothing.
+    usable = [
+        PartitionCandidate(group, RegionCost("ok", how="free")) for group in fixed
+    ]
     for candidate in candidates:
         if candidate.cost.status == "ok" and forced.isdisjoint(candidate.group.calls):
             usable.append(candidate)
@@ -116,13 +134,17 @@ def restrict_to_known_costs(
 def search_partitions(
     function: Function, candidates: Sequence[PartitionCandidate], transfer: TransferCost
 ) -> tuple[PartitionedProgram, ...]:
-    """Return Pareto-optimal programs, cheapest first; UsageError if a call is in no candidate."""
+    """Return Pareto-optimal programs, cheapest first; UsageError if a call is in no
+    candidate.
+    """
     return _PartitionSearch(function, candidates, transfer).programs()
 
 
 @dataclass(frozen=True, slots=True)
 class _PartialProgram:
-    """The beginning of a program, as a chain of its regions from the last to the first."""
+    """The beginning of a program, as a chain of its regions from the last to the
+    first.
+    """
 
     count: int
     peak_bytes: int
@@ -154,10 +176,15 @@ _ProgramsByBorder: TypeAlias = dict[_Border, list[_PartialProgram]]
 
 
 class _PartitionSearch:
-    """The search for the programs of one function, and the facts about it that the search reads."""
+    """The search for the programs of one function, and the facts about it that the
+    search reads.
+    """
 
     def __init__(
-        self, function: Function, candidates: Sequence[PartitionCandidate], transfer: TransferCost
+        self,
+        function: Function,
+        candidates: Sequence[PartitionCandidate],
+        transfer: TransferCost,
     ) -> None:
         self.function = function
         self.transfer = transfer
@@ -179,15 +206,19 @@ class _PartitionSearch:
         for index, call in enumerate(function.body):
             if index not in coverable:
                 raise UsageError(
-                    f"no target can run the operator {call.op}: every region with it failed.",
+                    f"no target can run the operator {call.op}: every region with it "
+                    "failed.",
                     where=str(call.span) if call.span.file else function.name,
                     hint="the reasons are in the result and in the log.",
                 )
 
     def programs(self) -> tuple[PartitionedProgram, ...]:
-        """Return the programs of which none is at least as good as another, cheapest first."""
+        """Return the programs of which none is at least as good as another, cheapest
+        first.
+        """
         total = len(self.function.body)
-        # The partial programs by their first uncovered call; complete ones are the last item.
+        # The partial programs by their first uncovered call; complete ones are the last
+        # item.
         waiting: list[_ProgramsByBorder] = [{} for _ in range(total + 1)]
         waiting[0][_Border(0, ())] = [_PartialProgram(0, 0)]
         for first in range(total):
@@ -201,7 +232,9 @@ class _PartitionSearch:
         if not complete:
             raise UsageError("no regions cover the model.", where=self.function.name)
         complete.sort(key=lambda program: (program.count, program.peak_bytes))
-        return tuple(PartitionedProgram(k.parts(), k.count, k.peak_bytes) for k in complete)
+        return tuple(
+            PartitionedProgram(k.parts(), k.count, k.peak_bytes) for k in complete
+        )
 
     def _extend(
         self,
@@ -210,7 +243,9 @@ class _PartitionSearch:
         candidate: PartitionCandidate,
         waiting: list[_ProgramsByBorder],
     ) -> None:
-        """Add `candidate` to the programs of a border, unless they cover one of its calls."""
+        """Add `candidate` to the programs of a border, unless they cover one of its
+        calls.
+        """
         bits = sum(1 << index for index in candidate.group.calls)
         if border.covered & bits:
             return
@@ -222,16 +257,22 @@ class _PartitionSearch:
         # `~covered & covered + 1` is the lowest bit that is 0 in `covered`.
         first_uncovered = (~covered & covered + 1).bit_length() - 1
         place = waiting[first_uncovered].setdefault(new_border, [])
-        peak = self.live_bytes[candidate.group.calls[-1]] + sum(candidate.cost.scratch.values())
+        peak = self.live_bytes[candidate.group.calls[-1]] + sum(
+            candidate.cost.scratch.values()
+        )
         for program in programs:
             count = program.count + candidate.cost.count + moved
-            new = _PartialProgram(count, max(program.peak_bytes, peak), candidate, program)
+            new = _PartialProgram(
+                count, max(program.peak_bytes, peak), candidate, program
+            )
             _add_unless_dominated(place, new)
 
     def _border_owners(
         self, covered: int, owners: Mapping[int, str]
     ) -> tuple[tuple[int, str], ...]:
-        """Return the calls of `owners` with an uncovered neighbor, with their targets."""
+        """Return the calls of `owners` with an uncovered neighbor, with their
+        targets.
+        """
         border: list[tuple[int, str]] = []
         for index, owner in sorted(owners.items()):
             if any(not covered >> neighbor & 1 for neighbor in self.neighbors[index]):
@@ -239,10 +280,12 @@ class _PartitionSearch:
         return tuple(border)
 
     def _transfer_cost(self, group: CallGroup, owners: Mapping[int, str]) -> int:
-        """Return the cost of the transfers between a group and the calls that have an owner.
+        """Return the cost of the transfers between a group and the calls that have an
+        owner.
 
-        A region may start at an earlier call than its inputs' makers, so that covered calls may be
-        readers of its outputs. The transfers to calls without an owner are counted with those.
+        A region may start at an earlier call than its inputs' makers, so that covered
+        calls may be readers of its outputs. The transfers to calls without an owner are
+        counted with those.
         """
         total = 0
         inside = set(group.calls)
@@ -266,16 +309,24 @@ class _PartitionSearch:
         return total
 
 
-def _add_unless_dominated(programs: list[_PartialProgram], new: _PartialProgram) -> None:
-    """Add `new` if none of `programs` is at least as good, and remove those that are not better."""
+def _add_unless_dominated(
+    programs: list[_PartialProgram], new: _PartialProgram
+) -> None:
+    """Add `new` if none of `programs` is at least as good, and remove those that are
+    not better.
+    """
     if any(program.is_at_least_as_good(new) for program in programs):
         return
-    programs[:] = [program for program in programs if not new.is_at_least_as_good(program)]
+    programs[:] = [
+        program for program in programs if not new.is_at_least_as_good(program)
+    ]
     programs.append(new)
 
 
 def _cheapest_borders(borders: _ProgramsByBorder) -> _ProgramsByBorder:
-    """Return the `_BEGINNINGS_MAX` borders with the cheapest programs; the order is stable."""
+    """Return the `_BEGINNINGS_MAX` borders with the cheapest programs; the order is
+    stable.
+    """
     if len(borders) <= _BEGINNINGS_MAX:
         return borders
 
@@ -287,10 +338,11 @@ def _cheapest_borders(borders: _ProgramsByBorder) -> _ProgramsByBorder:
 
 
 def _live_bytes(function: Function) -> list[int]:
-    """Return for each call the bytes of the tensors that are live while it runs in file order.
+    """Return for each call the bytes of the tensors that are live while it runs in file
+    order.
 
-    A tensor is live from the call that makes it to its last reader; sources are live from the start
-    and sinks to the end.
+    A tensor is live from the call that makes it to its last reader; sources are live
+    from the start and sinks to the end.
     """
     first = {value.name: -1 for value in function.sources}
     size = {value.name: value.type.size_bytes for value in function.sources}

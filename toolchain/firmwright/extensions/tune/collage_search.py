@@ -1,8 +1,8 @@
 """Collage search: find the cheapest partition of a model by measuring its regions.
 
-The search minimizes the sum of the regions' costs. Whole programs may cost more and are measured
-too: the best sum (with less memory if it does not fit), the order of preference (`eager`), and the
-core alone (`none`).
+The search minimizes the sum of the regions' costs. Whole programs may cost more and are
+measured too: the best sum (with less memory if it does not fit), the order of
+preference (`eager`), and the core alone (`none`).
 """
 
 import logging
@@ -29,7 +29,10 @@ from firmwright.extensions.tune.log_writer import RegionCostLog, RegionCostRecor
 from firmwright.extensions.tune.region_costs import RegionCostEstimator
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.flashing import run_flash_command
-from firmwright.flows.measure.instruction_counts import SharedKernelError, measure_instructions
+from firmwright.flows.measure.instruction_counts import (
+    SharedKernelError,
+    measure_instructions,
+)
 from firmwright.flows.model.model import Model
 from firmwright.flows.model.partition_methods import make_portable, prepare_module
 from firmwright.flows.samples.sample_batches import measured_sample
@@ -64,7 +67,9 @@ _TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class _SearchedFunction:
-    """A function with the candidates for its regions, and the programs that were found of them."""
+    """A function with the candidates for its regions, and the programs that were found
+    of them.
+    """
 
     function: Function
     candidates: Sequence[PartitionCandidate]
@@ -93,10 +98,12 @@ def search_collage(
 ) -> CollageResult:
     """Search for a partition of the open calls; raise UsageError without backends.
 
-    The costs are those of whole single runs: runs are not pipelined, and calls are not split over
-    accelerators.
+    The costs are those of whole single runs: runs are not pipelined, and calls are not
+    split over accelerators.
     """
-    devices = tuple(name for name in options.devices if is_core(name) or is_copy_device(name))
+    devices = tuple(
+        name for name in options.devices if is_core(name) or is_copy_device(name)
+    )
     options = replace(options, pipeline_runs=False, devices=devices)
     module = prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
@@ -112,9 +119,13 @@ class _CollageSearch:
     cost_log: RegionCostLog
 
     def run(self) -> CollageResult:
-        """Return the best of the methods collage, eager and none, by the cost of the program."""
+        """Return the best of the methods collage, eager and none, by the cost of the
+        program.
+        """
         strategies = {"eager": greedy_cover, "none": annotated_cover}
-        modules = {how: self._run_partition(choose) for how, choose in strategies.items()}
+        modules = {
+            how: self._run_partition(choose) for how, choose in strategies.items()
+        }
         totals = {how: self._program_cost(module) for how, module in modules.items()}
         searched = self._search_functions()
         parts: tuple[partition_result.PartitionedRegion, ...] = ()
@@ -141,18 +152,24 @@ class _CollageSearch:
             parts=parts,
             totals=totals,
         )
-        return CollageResult(result, make_portable(self.model, modules[best], self.options))
+        return CollageResult(
+            result, make_portable(self.model, modules[best], self.options)
+        )
 
     def _run_partition(self, choose: PartitionStrategy) -> IRModule:
         return run_partition(self.module, PassTimer(), choose)
 
-    # ---- parts ---------------------------------------------------------------------------------
+    # ---- parts -----------------------------------------------------------------------
 
     def _search_functions(self) -> list[_SearchedFunction]:
         """Search the functions that no target has yet."""
         searched: list[_SearchedFunction] = []
         for function in self.module.functions.values():
-            if isinstance(function, Function) and not target_of(function) and function.body:
+            if (
+                isinstance(function, Function)
+                and not target_of(function)
+                and function.body
+            ):
                 searched.append(self._search_function(function))
         return searched
 
@@ -160,20 +177,30 @@ class _CollageSearch:
         active = active_backends(self.module)
         matches = all_matches(function, self.module, active)
         groups = [*matches, *_groups_of_core(function, matches), *_assigned(function)]
-        prices = RegionCostEstimator(self.module, self.options, self.setup, self.at, self.cost_log)
+        prices = RegionCostEstimator(
+            self.module, self.options, self.setup, self.at, self.cost_log
+        )
         costs = prices.estimate(function, groups)
-        candidates = [PartitionCandidate(g, cost) for g, cost in zip(groups, costs, strict=True)]
+        candidates = [
+            PartitionCandidate(g, cost) for g, cost in zip(groups, costs, strict=True)
+        ]
         eager = [*greedy_cover(function, self.module, active), *_assigned(function)]
-        usable = collage.restrict_to_known_costs(candidates, with_unmatched(function, eager))
+        usable = collage.restrict_to_known_costs(
+            candidates, with_unmatched(function, eager)
+        )
         programs = collage.search_partitions(function, usable, self._transfer)
         if self.options.optimize == "ram":
             programs = tuple(sorted(programs, key=lambda p: (p.peak_bytes, p.count)))
         return _SearchedFunction(function, candidates, programs)
 
     def _transfer(self, source: str, to: str, size_bytes: int) -> int:
-        """Return the cycles of a transfer, which each of the two targets may contribute to."""
+        """Return the cycles of a transfer, which each of the two targets may contribute
+        to.
+        """
         device_map = DeviceMap(self.module)
-        return sum(device_map.transfer_cycles(t, size_bytes, self._dma) for t in {source, to})
+        return sum(
+            device_map.transfer_cycles(t, size_bytes, self._dma) for t in {source, to}
+        )
 
     @cached_property
     def _dma(self) -> DmaController | None:
@@ -182,7 +209,9 @@ class _CollageSearch:
     def _programs(
         self, searched: Sequence[_SearchedFunction], choose: PartitionStrategy
     ) -> dict[str, PartitionedProgram]:
-        """Return the regions that a strategy chooses for each function, without total costs."""
+        """Return the regions that a strategy chooses for each function, without total
+        costs.
+        """
         programs_by_name: dict[str, PartitionedProgram] = {}
         active = active_backends(self.module)
         for item in searched:
@@ -198,19 +227,25 @@ class _CollageSearch:
         return programs_by_name
 
     def _parts(
-        self, searched: Sequence[_SearchedFunction], programs: Mapping[str, PartitionedProgram]
+        self,
+        searched: Sequence[_SearchedFunction],
+        programs: Mapping[str, PartitionedProgram],
     ) -> tuple[partition_result.PartitionedRegion, ...]:
-        """Return the regions of the programs of all functions, with their alternatives."""
+        """Return the regions of the programs of all functions, with their
+        alternatives.
+        """
         regions: list[partition_result.PartitionedRegion] = []
         for item in searched:
             parts = programs[item.function.name].parts
             regions += describe_regions(item.function, parts, item.candidates)
         return tuple(regions)
 
-    # ---- whole programs ------------------------------------------------------------------------
+    # ---- whole programs --------------------------------------------------------------
 
     def _ranking_key(self, total: partition_result.ProgramCost) -> tuple[float, ...]:
-        """Return a key that is smaller for better programs; those without a count are worst."""
+        """Return a key that is smaller for better programs; those without a count are
+        worst.
+        """
         if total.count is None:
             return (float("inf"),)
         if self.options.optimize == "ram":
@@ -228,13 +263,17 @@ class _CollageSearch:
         cost = self.cost_log.find(key)
         if cost is None:
             cost = self._run(compiled)
-            self.cost_log.append(RegionCostRecord(key, f"{self.model.name} as a whole", cost))
+            self.cost_log.append(
+                RegionCostRecord(key, f"{self.model.name} as a whole", cost)
+            )
         if cost.status != "ok":
             return partition_result.ProgramCost(None, pools, reason=cost.reason)
         return partition_result.ProgramCost(cost.count, pools, cost.constants_bytes)
 
     def _run(self, compiled: Compilation) -> RegionCost:
-        """Measure the whole program; `constants_bytes` of the result is the image's flash size."""
+        """Measure the whole program; `constants_bytes` of the result is the image's
+        flash size.
+        """
         if self.setup is None:
             return RegionCost("unknown", reason="the board cannot be measured")
         try:
@@ -245,7 +284,9 @@ class _CollageSearch:
         return RegionCost("ok", count_measured, constants_bytes=image.sizes.flash_bytes)
 
     def _measured(self, compiled: Compilation) -> int:
-        """Return the count of a run, by the timer if functions of several operators mix counts."""
+        """Return the count of a run, by the timer if functions of several operators mix
+        counts.
+        """
         assert self.setup is not None
         if self.setup.method != TIMER:
             opener = session_opener(self.setup)
@@ -264,20 +305,30 @@ class _CollageSearch:
     def _unit(self) -> str:
         if self.setup is None:
             return "predicted instructions"
-        return "cycles" if self.setup.port or self.setup.method == CYCLES else "instructions"
+        return (
+            "cycles"
+            if self.setup.port or self.setup.method == CYCLES
+            else "instructions"
+        )
 
 
 _NO_ROOM = "it does not fit:"
 """The beginning of the reason of programs that do not fit the board."""
 
 
-def _groups_of_core(function: Function, matches: Sequence[CallGroup]) -> list[CallGroup]:
-    """Return each open call, and the calls of each match, as groups that the core executes."""
+def _groups_of_core(
+    function: Function, matches: Sequence[CallGroup]
+) -> list[CallGroup]:
+    """Return each open call, and the calls of each match, as groups that the core
+    executes.
+    """
     annotated: set[int] = set()
     for index, call in enumerate(function.body):
         if call.target not in ("", CORE_TARGET_NAME):
             annotated.add(index)
-    singles = [(index,) for index in range(len(function.body)) if index not in annotated]
+    singles = [
+        (index,) for index in range(len(function.body)) if index not in annotated
+    ]
     groups: list[CallGroup] = []
     for calls in dict.fromkeys([*singles, *(match.calls for match in matches)]):
         if annotated.isdisjoint(calls):

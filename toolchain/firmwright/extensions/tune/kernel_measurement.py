@@ -1,7 +1,9 @@
-"""Measurement of kernels: an image with several kernels runs once, and its results are checked.
+"""Measurement of kernels: an image with several kernels runs once, and its results are
+checked.
 
-Method `exact` counts every instruction in QEMU, `cycles` models their cycles, and `timer` reads the
-board's counter around each kernel. Results must equal those of the operator's reference loops.
+Method `exact` counts every instruction in QEMU, `cycles` models their cycles, and
+`timer` reads the board's counter around each kernel. Results must equal those of the
+operator's reference loops.
 """
 
 import logging
@@ -24,8 +26,15 @@ from firmwright.extensions.tune.kernel_comparison import (
 )
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.flashing import run_flash_command
-from firmwright.flows.board.model_session import ModelSession, SessionOpener, open_session
-from firmwright.flows.measure.instruction_counts import SharedKernelError, measure_instructions
+from firmwright.flows.board.model_session import (
+    ModelSession,
+    SessionOpener,
+    open_session,
+)
+from firmwright.flows.measure.instruction_counts import (
+    SharedKernelError,
+    measure_instructions,
+)
 from firmwright.flows.samples.sample_batches import Tensors, generate_samples
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.tuning_records import (
@@ -34,14 +43,22 @@ from firmwright.ops.tuning_records import (
     MeasurementContext,
     Status,
 )
-from firmwright.pipeline import Compilation, Options, compile_model, configure_module, make_lowering
+from firmwright.pipeline import (
+    Compilation,
+    Options,
+    compile_model,
+    configure_module,
+    make_lowering,
+)
 
 log = logging.getLogger(__name__)
 EXACT, CYCLES, TIMER = "exact", "cycles", "timer"
 _RANDOM_SAMPLE = 3
 """Index of the first random sample; earlier samples are constant."""
 _TOOL_TIMEOUT_S = 300.0
-"""Time limit of the compiler's answer to --version, large since machines may be busy."""
+"""Time limit of the compiler's answer to --version, large since machines may be
+busy.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +92,25 @@ class KernelResult:
     unit: str = ""
 
 
-# ---- the way kernels are run ---------------------------------------------------------------------
+# ---- the way kernels are run ---------------------------------------------------------
 
 
 def make_measurement_setup(
     board: Board, port: str, flash: str, timeout_s: float | None = None
 ) -> MeasurementSetup:
-    """Return the setup for measurements on `board`; raise UsageError if none are possible."""
+    """Return the setup for measurements on `board`; raise UsageError if none are
+    possible.
+    """
     if port:
         if not flash:
-            what = "each trial is a separate firmware, and there is no command to flash it."
-            hint = "--flash-command 'COMMAND {bin}', with {elf}, {bin} or {hex} for the image."
+            what = (
+                "each trial is a separate firmware, and there is no command to "
+                "flash it."
+            )
+            hint = (
+                "--flash-command 'COMMAND {bin}', with {elf}, {bin} or {hex} for the "
+                "image."
+            )
             raise errors.UsageError(what, where=board.name, hint=hint)
         return MeasurementSetup(TIMER, port, flash, timeout_s)
     if board.run.kind != "qemu":
@@ -106,7 +131,9 @@ def measurement_context(options: Options, method: str) -> MeasurementContext:
     """Return the conditions that affect counts on this machine."""
     board = load_board(options.board, options.board_dirs)
     words = (compiler_flags.MODEL_OPTIMIZATION, *compiler_flags.compile_flags(board))
-    return MeasurementContext(board.name, method, _compiler(board), " ".join(words), VERSION)
+    return MeasurementContext(
+        board.name, method, _compiler(board), " ".join(words), VERSION
+    )
 
 
 def _compiler(board: Board) -> str:
@@ -119,14 +146,14 @@ def _compiler(board: Board) -> str:
     return printed.partition("\n")[0].strip()
 
 
-# ---- a task --------------------------------------------------------------------------------------
+# ---- a task --------------------------------------------------------------------------
 
 
 def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
     """Return the result of each kernel, in order.
 
-    On an error the task is halved until the faulty kernel is isolated. Errors that no kernel causes
-    are raised.
+    On an error the task is halved until the faulty kernel is isolated. Errors that no
+    kernel causes are raised.
     """
     problem: errors.FirmwrightError
     try:
@@ -135,12 +162,18 @@ def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
         problem = error
     except errors.DeviceError as error:
         if task.setup.port:
-            raise errors.DeviceError(error.what, where=error.where, hint=error.hint) from error
+            raise errors.DeviceError(
+                error.what, where=error.where, hint=error.hint
+            ) from error
         problem = error
     if len(task.kernels) == 1:
         call, choice = task.kernels[0]
         settings = (f"{name}={value}" for name, value in choice.settings)
-        log.warning("a kernel fails: %s: %s", " ".join([call.op, choice.rule, *settings]), problem)
+        log.warning(
+            "a kernel fails: %s: %s",
+            " ".join([call.op, choice.rule, *settings]),
+            problem,
+        )
         return (KernelResult("failed"),)
     middle = len(task.kernels) // 2
     first = run_task(replace(task, kernels=task.kernels[:middle]))
@@ -167,14 +200,22 @@ def _kernel_layer(
     call: OpCall, choices: Sequence[ConfiguredSchedule], board: Board, options: Options
 ) -> KernelComparison:
     """Return the kernels of a layer, lowered for `board`, with the reference loops."""
-    lowering = make_lowering(configure_module(layer_module(call), board, options), options)
+    lowering = make_lowering(
+        configure_module(layer_module(call), board, options), options
+    )
     kernels = tuple(lowering.kernel(0, choice) for choice in choices)
     return KernelComparison(call, lowering.kernel(0, DEFAULT_CHOICE), kernels)
 
 
-def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[KernelResult, ...]:
-    """Return the results of a comparison module, in which each kernel is an operator."""
-    sample = generate_samples(compiled.module.io.inputs, _RANDOM_SAMPLE + 1).samples[_RANDOM_SAMPLE]
+def _measured(
+    compiled: Compilation, setup: MeasurementSetup
+) -> tuple[KernelResult, ...]:
+    """Return the results of a comparison module, in which each kernel is an
+    operator.
+    """
+    sample = generate_samples(compiled.module.io.inputs, _RANDOM_SAMPLE + 1).samples[
+        _RANDOM_SAMPLE
+    ]
     outputs: list[Tensors] = []
 
     def read(session: ModelSession) -> None:
@@ -182,8 +223,12 @@ def _measured(compiled: Compilation, setup: MeasurementSetup) -> tuple[KernelRes
 
     counts, unit = measure_operators(compiled, setup, sample, read)
     results: list[KernelResult] = []
-    for mismatches, count in zip(outputs[0][MISMATCH_COUNT_OUTPUT], counts.values(), strict=True):
-        results.append(KernelResult("wrong") if mismatches else KernelResult("ok", count, unit))
+    for mismatches, count in zip(
+        outputs[0][MISMATCH_COUNT_OUTPUT], counts.values(), strict=True
+    ):
+        results.append(
+            KernelResult("wrong") if mismatches else KernelResult("ok", count, unit)
+        )
     return tuple(results)
 
 
@@ -193,16 +238,21 @@ def measure_operators(
     sample: Tensors,
     after_run: Callable[[ModelSession], None] = lambda session: None,
 ) -> tuple[dict[int, int], str]:
-    """Run `sample`; return the counts of the operators with code (views have none) and the unit.
+    """Run `sample`; return the counts of the operators with code (views have none) and
+    the unit.
 
     `after_run` is called with the open session.
     """
     opener = session_opener(setup)
     if setup.method != TIMER:
-        exact = measure_instructions(compiled, open_with=opener, sample=sample, after_run=after_run)
+        exact = measure_instructions(
+            compiled, open_with=opener, sample=sample, after_run=after_run
+        )
         if setup.method == CYCLES:
             return {op: part.duration for op, part in exact.operators.items()}, "cycles"
-        return {op: part.instructions for op, part in exact.operators.items()}, "instructions"
+        return {
+            op: part.instructions for op, part in exact.operators.items()
+        }, "instructions"
     image = build_image(compiled, "profile")
     run_flash_command(image, setup.flash)
     with opener(compiled, image=image) as session:
@@ -210,7 +260,9 @@ def measure_operators(
         records = session.device.profile()
         after_run(session)
         unit = session.device.info.counter_unit
-    return {op.index: records[op.index].count for op in compiled.summary.operators}, unit
+    return {
+        op.index: records[op.index].count for op in compiled.summary.operators
+    }, unit
 
 
 def session_opener(setup: MeasurementSetup) -> SessionOpener:

@@ -1,7 +1,8 @@
-"""Writers of search logs: one line per measurement, in the order of the search, flushed at once.
+"""Writers of search logs: one line per measurement, in the order of the search, flushed
+at once.
 
-Measurements that arrive before their turn are kept in LOG.ahead. Only one process can write a log
-at a time.
+Measurements that arrive before their turn are kept in LOG.ahead. Only one process can
+write a log at a time.
 """
 
 import contextlib
@@ -15,10 +16,20 @@ from typing import TextIO, TypeAlias, get_args
 from firmwright.base.closeable import Closeable
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import check_regular_file, read_input_text
-from firmwright.base.json_input import JsonObject, as_integer, as_object, as_text, parse_json
+from firmwright.base.json_input import (
+    JsonObject,
+    as_integer,
+    as_object,
+    as_text,
+    parse_json,
+)
 from firmwright.base.platform_compat import lock_file
 from firmwright.flows.model.tuning_log import read_measurements
-from firmwright.ops.tuning_records import Measurement, MeasurementContext, MeasurementKey
+from firmwright.ops.tuning_records import (
+    Measurement,
+    MeasurementContext,
+    MeasurementKey,
+)
 from firmwright.partitioning.partition_result import CostStatus, RegionCost
 
 log = logging.getLogger(__name__)
@@ -53,7 +64,9 @@ class TuningLogWriter(Closeable):
     """Writes an open log; use it as a context manager."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open the log; raise UsageError if it cannot be written or another process writes it."""
+        """Open the log; raise UsageError if it cannot be written or another process
+        writes it.
+        """
         self.path = Path(path)
         self._ahead = self.path.with_name(self.path.name + ".ahead")
         self._file = open_log(self.path)
@@ -76,7 +89,9 @@ class TuningLogWriter(Closeable):
         return self._known.get(key)
 
     def record_early(self, item: Measurement) -> None:
-        """Keep a measurement whose turn has not come, so that an interrupted search has it."""
+        """Keep a measurement whose turn has not come, so that an interrupted search has
+        it.
+        """
         self._known[item.key] = item
         if self._waiting is None:
             self._waiting = _open(self._ahead)
@@ -95,7 +110,9 @@ def open_log(path: Path) -> TextIO:
     if not lock_file(file, wait=False):
         file.close()
         what = "another search is writing this log."
-        raise UsageError(what, where=str(path), hint="another file; logs are merged by cat.")
+        raise UsageError(
+            what, where=str(path), hint="another file; logs are merged by cat."
+        )
     _truncate_incomplete_line(path)
     return file
 
@@ -152,7 +169,9 @@ _STATUSES: dict[str, CostStatus] = {status: status for status in get_args(CostSt
 
 
 def _parsed(data: JsonObject) -> RegionCostRecord:
-    """Return the record of a line; raise KeyError, TypeError or ValueError if it is malformed."""
+    """Return the record of a line; raise KeyError, TypeError or ValueError if it is
+    malformed.
+    """
     if data["schema"] != REGION_COST_SCHEMA:
         raise ValueError("another schema")
     context = MeasurementContext(**{name: str(data[name]) for name in _CONTEXT_FIELDS})

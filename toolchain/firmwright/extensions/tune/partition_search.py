@@ -1,4 +1,6 @@
-"""The partition method `collage`; it uses cost models on boards that cannot be measured."""
+"""The partition method `collage`; it uses cost models on boards that cannot be
+measured.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -30,12 +32,16 @@ log = logging.getLogger(__name__)
 def search_partition(
     model: Model, options: OptionValues, request: PartitionRequest
 ) -> PartitionChoice:
-    """Return the result of a Collage search, with measured costs if the board can be measured."""
+    """Return the result of a Collage search, with measured costs if the board can be
+    measured.
+    """
     compile_options = options_for(model.module, options)
     board = load_board(compile_options.board, compile_options.board_dirs)
     setup: MeasurementSetup | None = None
     if request.port or board.run.kind == "qemu":
-        setup = make_measurement_setup(board, request.port, request.flash, request.timeout_s)
+        setup = make_measurement_setup(
+            board, request.port, request.flash, request.timeout_s
+        )
         if setup.method == EXACT and _has_estimates(compile_options.target):
             setup = replace(setup, method=CYCLES)  # The estimates are in cycles too.
     else:

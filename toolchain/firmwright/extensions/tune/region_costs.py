@@ -1,8 +1,9 @@
-"""Costs of a partition's regions, measured in firmware images that run many regions once.
+"""Costs of a partition's regions, measured in firmware images that run many regions
+once.
 
-Regions that do not compile, build or run are found by halving the set, and their errors recorded.
-If nothing can be measured, the cost model estimates regions of the core. `Backend.cost` takes
-precedence over measurements.
+Regions that do not compile, build or run are found by halving the set, and their errors
+recorded. If nothing can be measured, the cost model estimates regions of the core.
+`Backend.cost` takes precedence over measurements.
 """
 
 import hashlib
@@ -14,15 +15,28 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.errors import FirmwrightError, InternalError, ToolMissingError
 from firmwright.boards import load_board
-from firmwright.extensions.tune.kernel_measurement import MeasurementSetup, measure_operators
-from firmwright.extensions.tune.log_writer import RegionCostKey, RegionCostLog, RegionCostRecord
+from firmwright.extensions.tune.kernel_measurement import (
+    MeasurementSetup,
+    measure_operators,
+)
+from firmwright.extensions.tune.log_writer import (
+    RegionCostKey,
+    RegionCostLog,
+    RegionCostRecord,
+)
 from firmwright.flows.predict.cost_prediction import predict_instructions
 from firmwright.flows.samples.sample_batches import generate_samples
 from firmwright.flows.verify.operator_conformance import budget_bytes
 from firmwright.ir import tir
 from firmwright.ir.core import UNCONSTRAINED, Span
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, TensorType, Value
+from firmwright.ir.graph.nodes import (
+    CONTROL_FLOW_OPS,
+    Call,
+    Function,
+    TensorType,
+    Value,
+)
 from firmwright.ir.module import IRModule
 from firmwright.ir.pass_results import PassResults
 from firmwright.ir.settings import ModelOrigin, Settings
@@ -31,7 +45,11 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.tuning_records import MeasurementContext, layer_digest
 from firmwright.partitioning.byoc import run_partition
 from firmwright.partitioning.partition_result import RegionCost
-from firmwright.partitioning.pattern_matching import ActiveBackend, active_backends, make_match
+from firmwright.partitioning.pattern_matching import (
+    ActiveBackend,
+    active_backends,
+    make_match,
+)
 from firmwright.partitioning.per_target_passes import PassTimer
 from firmwright.partitioning.regions import CallGroup, CoveredCalls
 from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
@@ -52,12 +70,16 @@ _FREE = RegionCost("ok", how="free")
 """The cost of regions without a choice and of views, which have no code."""
 _UNKNOWN = RegionCost("unknown", how="")
 _SAMPLES = 4
-"""Number of samples; the last one is random and is measured, as counts may depend on data."""
+"""Number of samples; the last one is random and is measured, as counts may depend on
+data.
+"""
 
 
 @dataclass(frozen=True)
 class RegionCostEstimator:
-    """Estimates costs of regions on a board; `setup` is None if nothing can be measured."""
+    """Estimates costs of regions on a board; `setup` is None if nothing can be
+    measured.
+    """
 
     module: IRModule
     options: Options
@@ -65,8 +87,11 @@ class RegionCostEstimator:
     at: MeasurementContext
     cost_log: RegionCostLog
 
-    def estimate(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
-        """Return the cost of each group; those without a known cost are measured and logged.
+    def estimate(
+        self, function: Function, groups: Sequence[CallGroup]
+    ) -> list[RegionCost]:
+        """Return the cost of each group; those without a known cost are measured and
+        logged.
 
         Groups with equal keys are measured once.
         """
@@ -80,7 +105,9 @@ class RegionCostEstimator:
         for batch in _batches(list(open_keys.items()), function, budget):
             measured = self._measure_or_split(function, [group for _, group in batch])
             for (key, group), cost in zip(batch, measured, strict=True):
-                self.cost_log.append(RegionCostRecord(key, _describe_region(function, group), cost))
+                self.cost_log.append(
+                    RegionCostRecord(key, _describe_region(function, group), cost)
+                )
         costs: list[RegionCost] = []
         for key, known in zip(keys, known_costs, strict=True):
             costs.append(known or self.cost_log.find(key) or _UNKNOWN)
@@ -89,7 +116,9 @@ class RegionCostEstimator:
     def _known(self, function: Function, group: CallGroup) -> RegionCost | None:
         """Return the cost of a group that need not or cannot be measured, or None."""
         calls = [function.body[index] for index in group.calls]
-        if any(call.op in CONTROL_FLOW_OPS or call.op.startswith("@") for call in calls):
+        if any(
+            call.op in CONTROL_FLOW_OPS or call.op.startswith("@") for call in calls
+        ):
             return _FREE
         if not group.target and all(op_table()[call.op].is_view for call in calls):
             return _FREE
@@ -104,7 +133,9 @@ class RegionCostEstimator:
         return self.cost_log.find(self.key(function, group))
 
     def key(self, function: Function, group: CallGroup) -> RegionCostKey:
-        """Return the log key: structure, target and library, goal, and measurement context."""
+        """Return the log key: structure, target and library, goal, and measurement
+        context.
+        """
         target = self.module.targets[group.target or CORE_TARGET_NAME]
         described = str(target)
         for item in active_backends(self.module):
@@ -116,7 +147,8 @@ class RegionCostEstimator:
     def _digest(self, function: Function, group: CallGroup) -> str:
         """Return a hash of the entries, the layers, and the tensors that connect them.
 
-        Tensors are numbered in the order in which they appear, as their names do not matter.
+        Tensors are numbered in the order in which they appear, as their names do not
+        matter.
         """
         numbers: dict[str, int] = {}
         rows: list[object] = [[covered.entry for covered in group.entries]]
@@ -132,29 +164,39 @@ class RegionCostEstimator:
             rows.append([layer_digest(make_op_call(call, self.module), core), tensors])
         return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:24]
 
-    # ---- measuring -----------------------------------------------------------------------------
+    # ---- measuring -------------------------------------------------------------------
 
     def _measure_or_split(
         self, function: Function, groups: Sequence[CallGroup]
     ) -> list[RegionCost]:
-        """Return the costs of groups; a set that fails is halved until the cause is isolated."""
+        """Return the costs of groups; a set that fails is halved until the cause is
+        isolated.
+        """
         try:
             return self._measured(function, groups)
         except (ToolMissingError, InternalError):
             raise
         except FirmwrightError as error:
             if len(groups) == 1:
-                log.warning("a region fails: %s: %s", _describe_region(function, groups[0]), error)
+                log.warning(
+                    "a region fails: %s: %s",
+                    _describe_region(function, groups[0]),
+                    error,
+                )
                 return [RegionCost("failed", reason=str(error))]
         middle = len(groups) // 2
         first, second = groups[:middle], groups[middle:]
-        return self._measure_or_split(function, first) + self._measure_or_split(function, second)
+        return self._measure_or_split(function, first) + self._measure_or_split(
+            function, second
+        )
 
-    def _measured(self, function: Function, groups: Sequence[CallGroup]) -> list[RegionCost]:
+    def _measured(
+        self, function: Function, groups: Sequence[CallGroup]
+    ) -> list[RegionCost]:
         """Return the costs of groups that one image contains.
 
-        The module of the regions has the group's number as the subgraph of its calls, by which the
-        counts of operators are added to those of regions.
+        The module of the regions has the group's number as the subgraph of its calls,
+        by which the counts of operators are added to those of regions.
         """
         modules: dict[str, IRModule] = {}
         log.info("%d regions in one image", len(groups))
@@ -194,7 +236,9 @@ class RegionCostEstimator:
 
 
 def isolated_region_options(options: Options) -> Options:
-    """Return the options for regions alone, without those that concern the whole program."""
+    """Return the options for regions alone, without those that concern the whole
+    program.
+    """
     goal = "balanced" if options.optimize == "ram" else options.optimize
     return replace(
         options,
@@ -215,8 +259,12 @@ def isolated_region_options(options: Options) -> Options:
 
 
 def run_passes_before_reordering(module: IRModule, options: Options) -> IRModule:
-    """Run the passes before call reordering, and mark it as done: regions do not need it."""
-    module = configure_module(module, load_board(options.board, options.board_dirs), options)
+    """Run the passes before call reordering, and mark it as done: regions do not need
+    it.
+    """
+    module = configure_module(
+        module, load_board(options.board, options.board_dirs), options
+    )
     for step in remaining_passes(module, options):
         if step.name == _ORDER:
             break
@@ -232,14 +280,18 @@ def _describe_region(function: Function, group: CallGroup) -> str:
 def _batches(
     rows: Sequence[tuple[RegionCostKey, CallGroup]], function: Function, budget: int
 ) -> Iterator[list[tuple[RegionCostKey, CallGroup]]]:
-    """Yield the rows in sets whose tensors have at most `budget` bytes, unless it is one row."""
+    """Yield the rows in sets whose tensors have at most `budget` bytes, unless it is
+    one row.
+    """
     batch: list[tuple[RegionCostKey, CallGroup]] = []
     batch_bytes = 0
     for key, group in rows:
         size = 0
         for index in group.calls:
             call = function.body[index]
-            size += sum(value.type.size_bytes for value in (*call.variables, *call.outputs))
+            size += sum(
+                value.type.size_bytes for value in (*call.variables, *call.outputs)
+            )
         if batch and (batch_bytes + size > budget or len(batch) == REGIONS_PER_IMAGE):
             yield batch
             batch = []
@@ -250,13 +302,15 @@ def _batches(
         yield batch
 
 
-# ---- regions side by side -----------------------------------------------------------------------
+# ---- regions side by side ------------------------------------------------------------
 
 
 def build_region_module(
     module: IRModule, function: Function, groups: Sequence[CallGroup]
 ) -> IRModule:
-    """Return a partitioned module of these regions, which share only inputs of equal types."""
+    """Return a partitioned module of these regions, which share only inputs of equal
+    types.
+    """
     builder = _RegionModuleBuilder(function)
     assigned: list[CallGroup] = []
     for number, group in enumerate(groups):
@@ -294,7 +348,9 @@ def build_region_module(
 
 
 class _RegionModuleBuilder:
-    """Builds a function of separate regions; a region's tensors are called part1.0, part1.1, ..."""
+    """Builds a function of separate regions; a region's tensors are called part1.0,
+    part1.1, ...
+    """
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -310,13 +366,17 @@ class _RegionModuleBuilder:
             call = self.function.body[index]
             inputs: list[Value | None] = []
             for operand in call.inputs:
-                inputs.append(None if operand is None else self._input(operand, renamed))
+                inputs.append(
+                    None if operand is None else self._input(operand, renamed)
+                )
             for value in call.outputs:
                 renamed[value.name] = Value(f"part{number}.{len(renamed)}", value.type)
             outputs = tuple(renamed[value.name] for value in call.outputs)
             span = Span("part", number, index, outputs[0].name)
             places[index] = len(self.body)
-            call = replace(call, inputs=tuple(inputs), outputs=outputs, span=span, target="")
+            call = replace(
+                call, inputs=tuple(inputs), outputs=outputs, span=span, target=""
+            )
             self.body.append(call)
         self.results += [renamed[name] for name in self._read_outside(group)]
         return places
@@ -337,7 +397,9 @@ class _RegionModuleBuilder:
         return renamed[value.name]
 
     def _read_outside(self, group: CallGroup) -> list[str]:
-        """Return the outputs that other calls or the caller read, at least the last one."""
+        """Return the outputs that other calls or the caller read, at least the last
+        one.
+        """
         read = {value.name for value in self.function.sinks}
         outputs: list[str] = []
         for index, call in enumerate(self.function.body):
@@ -354,12 +416,17 @@ def _constants(module: IRModule, region_of: Mapping[int, int]) -> Counter[int]:
     for call in prim_calls(module.aot_main.body):
         kernel = module.functions[call.callee]
         if call.op in region_of and isinstance(kernel, tir.PrimFunc):
-            sizes = (module.constants[name].size_bytes for name in used_constants(kernel.body))
+            sizes = (
+                module.constants[name].size_bytes
+                for name in used_constants(kernel.body)
+            )
             bytes_by_region[region_of[call.op]] += sum(sizes)
     return bytes_by_region
 
 
-def _scratch(compiled: Compilation, region_of: Mapping[int, int]) -> dict[int, dict[str, int]]:
+def _scratch(
+    compiled: Compilation, region_of: Mapping[int, int]
+) -> dict[int, dict[str, int]]:
     """Return the maximum of live bytes in each pool while each region runs.
 
     Inputs and outputs are not counted, as the search adds the tensors between regions.

@@ -1,7 +1,7 @@
 """Search for the fastest schedule of every layer of a model, in rounds of measurements.
 
-Proposals depend on the seed and on the search's own measurements, not on the log or the executor,
-so the log's content and order are reproducible.
+Proposals depend on the seed and on the search's own measurements, not on the log or the
+executor, so the log's content and order are reproducible.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ _KERNEL_CODE_BYTES = 6 << 10
 _IMAGE_INSTRUCTIONS = 100_000_000
 """Maximum predicted instructions of one image's run, to keep tasks short."""
 _FAR_OFF = 2
-"""Schedules predicted to be slower by more than this factor are tried only as offered."""
+"""Schedules predicted to be slower by more than this factor are tried only as
+offered.
+"""
 _BAR = 20
 """Number of characters of the progress bar."""
 
@@ -73,9 +75,11 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class LayerSearchResult:
-    """The result of one layer: trials, best choice, and `guess`, the choice without a log.
+    """The result of one layer: trials, best choice, and `guess`, the choice without a
+    log.
 
-    `guess_count` is 0 if that was not measured. `calls` counts the layer's calls in the model.
+    `guess_count` is 0 if that was not measured. `calls` counts the layer's calls in the
+    model.
     """
 
     description: str
@@ -111,14 +115,19 @@ class _LayerSearch:
     lowering: Lowering
     calls: int = 0
     seen: dict[ConfiguredSchedule, int | None] = field(default_factory=dict)
-    """The count of each choice that was tried; None if its kernel is wrong or failed."""
+    """The count of each choice that was tried; None if its kernel is wrong or
+    failed.
+    """
     built: dict[ConfiguredSchedule, LoweringCandidate] = field(default_factory=dict)
     """The kernels that are not offered."""
 
     @cached_property
     def choices(self) -> tuple[ConfiguredSchedule, ...]:
-        """Return the offered choices, and all those of competitive or unoffered schedules."""
-        # The best prediction of a schedule comes first, so that it overwrites the others.
+        """Return the offered choices, and all those of competitive or unoffered
+        schedules.
+        """
+        # The best prediction of a schedule comes first, so that it overwrites the
+        # others.
         costs: dict[str, int] = {}
         for choice, candidate in reversed(self.offered.items()):
             costs[choice.rule] = candidate.instructions
@@ -132,9 +141,14 @@ class _LayerSearch:
 
     @cached_property
     def offered(self) -> dict[ConfiguredSchedule, LoweringCandidate]:
-        """Return the candidates that are offered without a log, best prediction first."""
+        """Return the candidates that are offered without a log, best prediction
+        first.
+        """
         (lowered,) = self.lowering.calls()
-        return {configured_schedule(item.rule, item.config): item for item in lowered.candidates}
+        return {
+            configured_schedule(item.rule, item.config): item
+            for item in lowered.candidates
+        }
 
     def kernel(self, choice: ConfiguredSchedule) -> LoweringCandidate:
         """Return the kernel of a choice, which is built once."""
@@ -151,7 +165,9 @@ class _LayerSearch:
         return self.digest, kernel_digest(self.kernel(choice).function), choice, at
 
     def proposals(self, plan: SearchOptions) -> Sequence[ConfiguredSchedule]:
-        """Return the next choices, the default one first, or none when the search is complete."""
+        """Return the next choices, the default one first, or none when the search is
+        complete.
+        """
         space = SearchSpace(self.choices, self.predicted)
         if len(self.choices) <= plan.trials:
             return space.untried(self.seen)
@@ -205,8 +221,12 @@ def tune(
     )
 
 
-def list_layers(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCall, str]]:
-    """Yield each operator call as lowering receives it, with its module and a description."""
+def list_layers(
+    model: Model, options: Options
+) -> Iterator[tuple[IRModule, OpCall, str]]:
+    """Yield each operator call as lowering receives it, with its module and a
+    description.
+    """
     names = pass_names(model.module, options)
     module = module_after(model, names[names.index(LOWERED_STAGE) - 1], options)
     for call in module.entry_graph.body:
@@ -217,8 +237,8 @@ def list_layers(model: Model, options: Options) -> Iterator[tuple[IRModule, OpCa
 def _layers(model: Model, options: Options) -> tuple[list[_LayerSearch], int]:
     """Return the layers to tune, and the number of calls that are not tuned.
 
-    Layers with equal digests and kernels are one. Views, inexact operators, and those with a single
-    choice are not tuned.
+    Layers with equal digests and kernels are one. Views, inexact operators, and those
+    with a single choice are not tuned.
     """
     board = load_board(options.board, options.board_dirs)
     searches: dict[tuple[str, ...], _LayerSearch] = {}
@@ -238,14 +258,18 @@ def _layers(model: Model, options: Options) -> tuple[list[_LayerSearch], int]:
 
 
 def _is_exact(call: OpCall) -> bool:
-    """Return whether results are exact integers; float kernels may differ in the last bits."""
+    """Return whether results are exact integers; float kernels may differ in the last
+    bits.
+    """
     kinds = [*(kind for kind in call.inputs if kind is not None), *call.outputs]
     return len(call.outputs) == 1 and all(kind.dtype.is_int for kind in kinds)
 
 
 def _layer_result(layer: _LayerSearch) -> LayerSearchResult:
     """Return the best choice of a layer; of equal counts, the one that sorts first."""
-    counts = [(count, choice) for choice, count in layer.seen.items() if count is not None]
+    counts = [
+        (count, choice) for choice, count in layer.seen.items() if count is not None
+    ]
     guess = next(iter(layer.offered))
     best_count, best = min(counts, default=(0, guess))
     return LayerSearchResult(
@@ -261,7 +285,7 @@ def _layer_result(layer: _LayerSearch) -> LayerSearchResult:
     )
 
 
-# ---- rounds --------------------------------------------------------------------------------------
+# ---- rounds --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +318,8 @@ class _SearchRun:
     def round(self, proposals: Sequence[_Proposal]) -> None:
         """Measure the choices that are not in the log, and log all results in order.
 
-        Tasks end in any order. Their measurements are recorded at once, and appended to the log as
-        soon as all earlier ones are there.
+        Tasks end in any order. Their measurements are recorded at once, and appended to
+        the log as soon as all earlier ones are there.
         """
         keys = [proposal.layer.key(proposal.choice, self.at) for proposal in proposals]
         order: dict[MeasurementKey, _Proposal] = {}
@@ -321,7 +345,9 @@ class _SearchRun:
             proposal.layer.seen[proposal.choice] = count
             self.unit = done.unit or self.unit
 
-    def _record(self, key: MeasurementKey, description: str, result: KernelResult) -> None:
+    def _record(
+        self, key: MeasurementKey, description: str, result: KernelResult
+    ) -> None:
         digest, kernel, choice, at = key
         measurement = Measurement(
             layer=digest,
@@ -338,7 +364,9 @@ class _SearchRun:
     def _write(
         self, rest: Iterator[MeasurementKey], upcoming: MeasurementKey | None
     ) -> MeasurementKey | None:
-        """Write the known measurements, `upcoming` first; return the first unknown key."""
+        """Write the known measurements, `upcoming` first; return the first unknown
+        key.
+        """
         while upcoming is not None:
             measurement = self.log_writer.find(upcoming)
             if measurement is None:
@@ -351,7 +379,9 @@ class _SearchRun:
         done = self.measured + self.from_log
         filled = round(_BAR * done / max(self.total, done, 1))
         bar = "█" * filled + "░" * (_BAR - filled)
-        log.info("%s %d of %d kernels, %d from the log", bar, done, self.total, self.from_log)
+        log.info(
+            "%s %d of %d kernels, %d from the log", bar, done, self.total, self.from_log
+        )
 
     def _tasks(self, proposals: Sequence[_Proposal]) -> Iterator[MeasurementTask]:
         """Yield the proposals in order, in tasks as large as one image permits."""
@@ -372,7 +402,9 @@ class _SearchRun:
 
 
 def _fits_one_image(group: Sequence[_Proposal], board: Board) -> bool:
-    """Return whether the kernels and the references of their layers fit in one short run."""
+    """Return whether the kernels and the references of their layers fit in one short
+    run.
+    """
     layers = {id(proposal.layer): proposal.layer for proposal in group}.values()
     references = [layer.kernel(DEFAULT_CHOICE) for layer in layers]
     kernels = [*references, *(proposal.kernel for proposal in group)]
@@ -386,7 +418,9 @@ def _fits_one_image(group: Sequence[_Proposal], board: Board) -> bool:
 
 
 def _tensor_bytes(call: OpCall) -> int:
-    """Return the bytes of a layer's tensors in an image: its inputs, and its result twice."""
+    """Return the bytes of a layer's tensors in an image: its inputs, and its result
+    twice.
+    """
     size = 2 * call.output.size_bytes
     for index, kind in enumerate(call.inputs):
         if kind is not None and call.constant(index) is None:

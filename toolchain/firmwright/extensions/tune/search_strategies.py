@@ -1,4 +1,6 @@
-"""Strategies of a schedule search, which propose the next kernels of a layer to measure."""
+"""Strategies of a schedule search, which propose the next kernels of a layer to
+measure.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ TriedCounts: TypeAlias = Mapping[ConfiguredSchedule, int | None]
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The choices of a layer, most promising first, and a function that predicts their counts."""
+    """The choices of a layer, most promising first, and a function that predicts their
+    counts.
+    """
 
     choices: tuple[ConfiguredSchedule, ...]
     predicted: Callable[[ConfiguredSchedule], int]
@@ -44,7 +48,9 @@ def propose_random(
 def propose_by_cost_model(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
-    """Propose choices by predicted cost, corrected by the measured error of each schedule."""
+    """Propose choices by predicted cost, corrected by the measured error of each
+    schedule.
+    """
     corrections = _corrections(space, seen)
     overall = corrections.get("", 1.0)
 
@@ -55,10 +61,11 @@ def propose_by_cost_model(
 
 
 def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
-    """Return the mean ratio of measured to predicted counts by schedule, and overall under "".
+    """Return the mean ratio of measured to predicted counts by schedule, and overall
+    under "".
 
-    The mean is geometric, since a prediction that is half of the count is as wrong as one that is
-    twice the count.
+    The mean is geometric, since a prediction that is half of the count is as wrong as
+    one that is twice the count.
     """
     logs: dict[str, list[float]] = {}
     for choice, counted in seen.items():
@@ -66,7 +73,9 @@ def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
             ratio = math.log(counted / max(1, space.predicted(choice)))
             logs.setdefault(choice.rule, []).append(ratio)
             logs.setdefault("", []).append(ratio)
-    return {name: math.exp(math.fsum(ratios) / len(ratios)) for name, ratios in logs.items()}
+    return {
+        name: math.exp(math.fsum(ratios) / len(ratios)) for name, ratios in logs.items()
+    }
 
 
 _PARENTS = 4
@@ -95,7 +104,8 @@ def propose_by_mutation(
         if parents:
             parent = parents[int(rng.integers(len(parents)))]
             near = [choice for choice in untried if _is_neighbor(parent, choice)]
-        # The generator is asked only if there are neighbors; results depend on its sequence.
+        # The generator is asked only if there are neighbors; results depend on its
+        # sequence.
         is_random = not near or rng.random() < _RANDOM_SHARE
         candidates = untried if is_random else near
         child = candidates[int(rng.integers(len(candidates)))]
@@ -104,8 +114,12 @@ def propose_by_mutation(
     return proposals
 
 
-def _first_of_each_schedule(choices: Sequence[ConfiguredSchedule]) -> list[ConfiguredSchedule]:
-    """Return the first choice of each schedule; the schedule whose choices end last is last."""
+def _first_of_each_schedule(
+    choices: Sequence[ConfiguredSchedule],
+) -> list[ConfiguredSchedule]:
+    """Return the first choice of each schedule; the schedule whose choices end last is
+    last.
+    """
     by_schedule: dict[str, ConfiguredSchedule] = {}
     for choice in reversed(choices):
         by_schedule[choice.rule] = choice

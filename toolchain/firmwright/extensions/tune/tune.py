@@ -23,7 +23,9 @@ def run(args: argparse.Namespace) -> Outcome:
         what = "the module is partly compiled already."
         raise UsageError(what, where=model.file, hint="tune the model file instead.")
     if args.port and (args.jobs or 1) > 1:
-        raise UsageError("a single board cannot run several jobs.", hint="omit --jobs with --port.")
+        raise UsageError(
+            "a single board cannot run several jobs.", hint="omit --jobs with --port."
+        )
     options = options_for(model.module, arguments.compile_options(args))
     board = load_board(options.board, options.board_dirs)
     rig = make_measurement_setup(board, args.port, args.flash_command, args.timeout)
@@ -66,7 +68,15 @@ def format_schedule(choice: ConfiguredSchedule) -> str:
 
 
 def format_summary(result: TuningResult, path: str) -> str:
-    head = ["layer", "calls", "tried", "of", result.unit, "best kernel", "less than predicted best"]
+    head = [
+        "layer",
+        "calls",
+        "tried",
+        "of",
+        result.unit,
+        "best kernel",
+        "less than predicted best",
+    ]
     rows: list[Sequence[Cell]] = []
     for layer in result.layers:
         tried = (layer.description, layer.calls, layer.tried, layer.space)
@@ -78,11 +88,15 @@ def format_summary(result: TuningResult, path: str) -> str:
     bad = sum(layer.bad for layer in result.layers)
     lines: list[tuple[str, Cell]] = [
         ("board", result.board),
-        ("kernels measured", f"{result.measured:,}, and {result.from_log:,} known from the log"),
+        (
+            "kernels measured",
+            f"{result.measured:,}, and {result.from_log:,} known from the log",
+        ),
         ("wrong or failed", bad),
         ("calls without a choice", result.untuned),
         ("log", path),
     ]
     return (
-        f"{format_pairs(lines)}\n\n{format_table(head, rows)}\n\nTo use it: compile --tuning {path}"
+        f"{format_pairs(lines)}\n\n{format_table(head, rows)}\n\nTo use it: compile "
+        f"--tuning {path}"
     )

@@ -1,1 +1,3 @@
-"""An example accelerator that works concurrently with the core: the backend `vanilla`."""
+"""An example accelerator that works concurrently with the core: the backend
+`vanilla`.
+"""

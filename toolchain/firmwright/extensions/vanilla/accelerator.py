@@ -1,7 +1,7 @@
 """vanilla: an example accelerator that works concurrently with the core.
 
-It executes int8 convolutions and fully connected layers with the default loops, on a board's spare
-core or elsewhere in a C model that executes each call when it starts.
+It executes int8 convolutions and fully connected layers with the default loops, on a
+board's spare core or elsewhere in a C model that executes each call when it starts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,12 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.registry import op_table
 from firmwright.targets.backend import Backend, PatternEntry
 from firmwright.targets.kernel_builder import flatten_calls
-from firmwright.targets.target_kind import Hooks, LoweredFunction, TargetAttribute, TargetKind
+from firmwright.targets.target_kind import (
+    Hooks,
+    LoweredFunction,
+    TargetAttribute,
+    TargetKind,
+)
 
 _OPERATORS = ("conv2d", "fully_connected")
 
@@ -30,12 +35,16 @@ class VanillaAccelerator(Backend):
     device = "vanilla0"
     tiles = 4
     attrs: Mapping[str, TargetAttribute] = {
-        "macs-per-cycle": TargetAttribute(0, "modeled speed; 0: that of the core that executes it")
+        "macs-per-cycle": TargetAttribute(
+            0, "modeled speed; 0: that of the core that executes it"
+        )
     }
 
     def patterns(self) -> Sequence[PatternEntry]:
         weighted = (wildcard(), constant(), constant())
-        return [PatternEntry(name, op(name, *weighted), _is_int8) for name in _OPERATORS]
+        return [
+            PatternEntry(name, op(name, *weighted), _is_int8) for name in _OPERATORS
+        ]
 
     def cost(self, match: Match) -> int | None:
         speed = int(match.target.attr("macs-per-cycle"))
@@ -57,10 +66,14 @@ def _is_int8(match: Match) -> bool:
     return call.input(0).dtype == call.input(1).dtype == INT8
 
 
-def _lower_default_loops(function: Function, module: IRModule, target: Target) -> LoweredFunction:
+def _lower_default_loops(
+    function: Function, module: IRModule, target: Target
+) -> LoweredFunction:
     (call,) = flatten_calls(function, module)
     described, opdef = make_op_call(call, module), op_table()[call.op]
     kernel = Kernel(function.name, described, call.span)
     opdef.lower(described, kernel)
-    prim_func = kernel.build(op=call.op, schedule=target.kind, macs=opdef.macs(described))
+    prim_func = kernel.build(
+        op=call.op, schedule=target.kind, macs=opdef.macs(described)
+    )
     return LoweredFunction(prim_func, dict(kernel.constants))

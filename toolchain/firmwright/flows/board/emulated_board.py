@@ -1,4 +1,6 @@
-"""Firmware of a real board in QEMU: its kernels and memory regions on a machine with its core."""
+"""Firmware of a real board in QEMU: its kernels and memory regions on a machine with
+its core.
+"""
 
 from dataclasses import replace
 
@@ -9,7 +11,9 @@ from firmwright.pipeline import Compilation
 
 
 def emulate(compiled: Compilation) -> Compilation:
-    """Return `compiled` for a machine in QEMU if its board is a real one, with equal kernels."""
+    """Return `compiled` for a machine in QEMU if its board is a real one, with equal
+    kernels.
+    """
     board = compiled.board
     if board.run.kind != "serial":
         return compiled
@@ -19,8 +23,12 @@ def emulate(compiled: Compilation) -> Compilation:
     machines = [m for m in list_boards() if m.core == core and m.run.kind == "qemu"]
     if not machines:
         hint = "use a board with another core."
-        raise UsageError(f"QEMU has no machine with a {core}.", where=board.name, hint=hint)
+        raise UsageError(
+            f"QEMU has no machine with a {core}.", where=board.name, hint=hint
+        )
     machine = max(machines, key=lambda machine: machine.ram_bytes or 0)
     machine = with_memory_of(replace(machine, core=board.core), board)
-    same = {key: getattr(board, key) for key in ("name", "cpu_flags", "compiler", "limits")}
+    same = {
+        key: getattr(board, key) for key in ("name", "cpu_flags", "compiler", "limits")
+    }
     return replace(compiled, board=replace(machine, **same))

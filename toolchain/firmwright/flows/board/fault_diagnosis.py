@@ -1,7 +1,7 @@
 """Explains a firmware fault in terms of the model: operator, source line and stack use.
 
-A profile image reports the operator. In a release image, the kernel at the program counter, which
-several operators may share, indicates it.
+A profile image reports the operator. In a release image, the kernel at the program
+counter, which several operators may share, indicates it.
 """
 
 import logging
@@ -22,7 +22,9 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A source line; an address inside inlined functions has several, innermost first."""
+    """A source line; an address inside inlined functions has several, innermost
+    first.
+    """
 
     function: str
     file: str
@@ -35,7 +37,9 @@ class SourceLocation:
 def find_source_lines(
     elf: Path, addresses: Iterable[int], *, toolchain: str = ""
 ) -> tuple[tuple[SourceLocation, ...], ...]:
-    """Return the locations of each address; `toolchain` is the prefix of the GNU tools."""
+    """Return the locations of each address; `toolchain` is the prefix of the GNU
+    tools.
+    """
     arguments = [f"{address:#x}" for address in addresses]
     tool = f"{toolchain}-addr2line" if toolchain else "addr2line"
     command: list[Word] = [tool, "-a", "-f", "-i", "-e", elf, *arguments]
@@ -60,7 +64,9 @@ def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:
         else:
             file, _, number = line.split(" (discriminator")[0].rpartition(":")
             if number.isdigit() and function != "??" and groups:
-                groups[-1].append(SourceLocation(function, file.removeprefix("./"), int(number)))
+                groups[-1].append(
+                    SourceLocation(function, file.removeprefix("./"), int(number))
+                )
             function = ""
     groups += [[] for _ in range(count - len(groups))]
     return tuple(tuple(group) for group in groups)
@@ -69,7 +75,9 @@ def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:
 def make_fault_explainer(
     compiled: Compilation, image: Image, prefix: str
 ) -> Callable[[Fault], str]:
-    """Return a function that describes a fault; the model's C functions start with `prefix`."""
+    """Return a function that describes a fault; the model's C functions start with
+    `prefix`.
+    """
 
     def explain(fault: Fault) -> str:
         at, caller = _places(compiled, image, fault)
@@ -87,14 +95,18 @@ def make_fault_explainer(
 def _places(
     compiled: Compilation, image: Image, fault: Fault
 ) -> tuple[tuple[SourceLocation, ...], tuple[SourceLocation, ...]]:
-    """Return the source lines of the program counter, and of the caller if they differ."""
+    """Return the source lines of the program counter, and of the caller if they
+    differ.
+    """
     counter = fault.register("pc", "mepc")
     returns = fault.register("lr", "ra")
     if counter is None or returns is None:
         return (), ()
     # Bit 0 of a return address selects the instruction set; the call precedes it.
     addresses = (counter, max((returns & ~1) - 2, 0))
-    at, caller = find_source_lines(image.elf, addresses, toolchain=compiled.board.toolchain)
+    at, caller = find_source_lines(
+        image.elf, addresses, toolchain=compiled.board.toolchain
+    )
     return at, caller if caller != at else ()
 
 
@@ -105,10 +117,14 @@ def _path(places: Iterable[SourceLocation]) -> str:
 def _operator(
     compiled: Compilation, fault: Fault, places: Iterable[SourceLocation], prefix: str
 ) -> str:
-    """Return the sentence that names the operator, or those that share the kernel of `places`."""
+    """Return the sentence that names the operator, or those that share the kernel of
+    `places`.
+    """
     operators = compiled.summary.operators
     if fault.operator is not None:
-        matches = [operator for operator in operators if operator.index == fault.operator]
+        matches = [
+            operator for operator in operators if operator.index == fault.operator
+        ]
     else:
         kernels = {place.function.removeprefix(f"{prefix}_") for place in places}
         matches = [operator for operator in operators if operator.kernel in kernels]
@@ -126,5 +142,9 @@ def _stack(image: Image, fault: Fault) -> str:
     used_bytes = fault.stack_used_bytes
     if not reserve_bytes or not used_bytes:
         return ""
-    full = " It is full, which is the most likely cause." if used_bytes >= reserve_bytes else ""
+    full = (
+        " It is full, which is the most likely cause."
+        if used_bytes >= reserve_bytes
+        else ""
+    )
     return f"{used_bytes:,} of {reserve_bytes:,} bytes of stack were in use.{full}"

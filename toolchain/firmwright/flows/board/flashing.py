@@ -1,4 +1,6 @@
-"""Flashes by a tool, a boot ROM's volume or serial port, or a GDB stub (decision 0049)."""
+"""Flashes by a tool, a boot ROM's volume or serial port, or a GDB stub (decision
+0049).
+"""
 
 import contextlib
 import logging
@@ -12,12 +14,28 @@ from pathlib import Path
 
 from firmwright.artifacts import Image
 from firmwright.base.child_process import find_program, private_folder, run_program
-from firmwright.base.errors import DeviceError, ToolFailedError, ToolMissingError, UsageError
+from firmwright.base.errors import (
+    DeviceError,
+    ToolFailedError,
+    ToolMissingError,
+    UsageError,
+)
 from firmwright.boards import Board
 from firmwright.device.flash_image import FlashImage, read_hex, to_uf2
-from firmwright.device.flash_tools import JLINK_ERASE, TOOLS, FlashJob, FlashTool, ToolCommand
+from firmwright.device.flash_tools import (
+    JLINK_ERASE,
+    TOOLS,
+    FlashJob,
+    FlashTool,
+    ToolCommand,
+)
 from firmwright.device.gdb_client import GdbClient
-from firmwright.device.serial_port import PortChooser, SerialTransport, find_serial_port, usb_ports
+from firmwright.device.serial_port import (
+    PortChooser,
+    SerialTransport,
+    find_serial_port,
+    usb_ports,
+)
 from firmwright.device.stm32_boot_rom import BAUD, PARITY, Stm32BootRom
 
 log = logging.getLogger(__name__)
@@ -42,7 +60,9 @@ class FlashResult:
 
 @dataclass(frozen=True, slots=True)
 class FlashPlan:
-    """A runner and its job; `argument` is the board's setting for the runner or an address."""
+    """A runner and its job; `argument` is the board's setting for the runner or an
+    address.
+    """
 
     board: Board
     runner: str
@@ -56,7 +76,9 @@ class FlashPlan:
         return tool.write_commands(self.job, verify) if tool is not None else ()
 
 
-def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "") -> FlashPlan:
+def plan_flashing(
+    board: Board, image: Image, runner: str = "", address: str = ""
+) -> FlashPlan:
     """Plan flashing with `runner`, by default the board's.
 
     `address` is the HOST:PORT of a GDB stub; pass a serial port or a volume to `flash`.
@@ -65,7 +87,9 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
     """
     if image.hex is None or image.bin is None:
         raise UsageError(
-            "this board has no flash.", where=board.name, hint="use firmwright run instead."
+            "this board has no flash.",
+            where=board.name,
+            hint="use firmwright run instead.",
         )
     chosen = runner or next((name for name, _ in board.flash_tools.tools), "")
     argument = board.flash_tools.argument_for(chosen)
@@ -75,22 +99,35 @@ def plan_flashing(board: Board, image: Image, runner: str = "", address: str = "
         supported = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
         problem = f"the board's file does not configure {chosen!r}; it has {supported}."
         if not chosen:
-            problem = f"no runner was given, and the board's file configures {supported}."
+            problem = (
+                f"no runner was given, and the board's file configures {supported}."
+            )
         hint = "use one of those, or --runner gdb --address HOST:PORT for any GDB stub."
         if not board.flash_tools.tools:
-            hint = "emulated boards need no flashing; else --runner gdb --address HOST:PORT."
+            hint = (
+                "emulated boards need no flashing; else --runner gdb --address "
+                "HOST:PORT."
+            )
         raise UsageError(problem, where=board.name, hint=hint)
     # The tools run in an empty folder.
     hex_file, bin_file = image.hex.absolute(), image.bin.absolute()
     content, uf2 = read_hex(hex_file), bin_file.with_suffix(".uf2")
-    job = FlashJob(argument, hex_file, bin_file, uf2, content.start, bin_file.stat().st_size)
+    job = FlashJob(
+        argument, hex_file, bin_file, uf2, content.start, bin_file.stat().st_size
+    )
     return FlashPlan(board, chosen, argument, job, content)
 
 
 def flash(
-    plan: FlashPlan, *, verify: bool = False, address: str = "", choose: PortChooser | None = None
+    plan: FlashPlan,
+    *,
+    verify: bool = False,
+    address: str = "",
+    choose: PortChooser | None = None,
 ) -> FlashResult:
-    """Flash the board; raise ToolMissingError, ToolFailedError, DeviceError or UsageError."""
+    """Flash the board; raise ToolMissingError, ToolFailedError, DeviceError or
+    UsageError.
+    """
     log.info("flashing %d bytes by %s", plan.image.size_bytes, plan.runner)
     match plan.runner:
         case "gdb":
@@ -101,12 +138,16 @@ def flash(
             place, checked = _by_volume(plan, address, verify=verify), False
         case name:
             place, checked = _by_tool(plan, TOOLS[name], verify=verify), verify
-    return FlashResult(plan.board.name, plan.runner, place, plan.image.size_bytes, checked)
+    return FlashResult(
+        plan.board.name, plan.runner, place, plan.image.size_bytes, checked
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ErasePlan:
-    """A tool and its commands for erasing flash; J-Link reads commands from the file `script`."""
+    """A tool and its commands for erasing flash; J-Link reads commands from the file
+    `script`.
+    """
 
     board: str
     runner: str
@@ -116,20 +157,26 @@ class ErasePlan:
 
 def plan_erase(board: Board, runner: str = "") -> ErasePlan:
     """Choose `runner` or the first of the board's tools that can erase."""
-    erasers = [(name, argument) for name, argument in board.flash_tools.tools if name in TOOLS]
+    erasers = [
+        (name, argument) for name, argument in board.flash_tools.tools if name in TOOLS
+    ]
     choice = next(((n, argument) for n, argument in erasers if runner in ("", n)), None)
     if choice is None:
         supported = ", ".join(name for name, _ in erasers) or "none"
         raise UsageError(
             f"no configured tool erases this board; its file has {supported}.",
             where=board.name,
-            hint=f"use --runner {erasers[0][0]}."
-            if erasers
-            else "flash the board; that erases the pages it needs.",
+            hint=(
+                f"use --runner {erasers[0][0]}."
+                if erasers
+                else "flash the board; that erases the pages it needs."
+            ),
         )
     name, argument = choice
     unused_file = private_folder("erase") / "unused.bin"
-    job = FlashJob(argument, unused_file, unused_file, unused_file, board.flash.start, 0)
+    job = FlashJob(
+        argument, unused_file, unused_file, unused_file, board.flash.start, 0
+    )
     script = job.script if TOOLS[name].script else None
     return ErasePlan(board.name, name, TOOLS[name].erase_commands(job), script)
 
@@ -143,7 +190,9 @@ def erase(plan: ErasePlan) -> None:
 
 
 def run_flash_command(image: Image, template: str) -> None:
-    """Run a command in which {elf}, {bin} and {hex} represent the image's files; "" is none."""
+    """Run a command in which {elf}, {bin} and {hex} represent the image's files; "" is
+    none.
+    """
     if not template:
         return
     files = {"{elf}": image.elf, "{bin}": image.bin, "{hex}": image.hex}
@@ -153,16 +202,25 @@ def run_flash_command(image: Image, template: str) -> None:
     try:
         # The user's own command: it may name files relative to the current folder.
         status, output = run_program(
-            words, words[0], timeout_s=TOOL_TIMEOUT_S, folder=Path.cwd(), has_terminal=True
+            words,
+            words[0],
+            timeout_s=TOOL_TIMEOUT_S,
+            folder=Path.cwd(),
+            has_terminal=True,
         )
     except (ToolMissingError, ToolFailedError) as error:
-        raise UsageError(f"the board cannot be flashed: {error}.", where=template) from error
+        raise UsageError(
+            f"the board cannot be flashed: {error}.", where=template
+        ) from error
     if status:
-        what = f"the board cannot be flashed: {words[0]} ended with {status}. {output.strip()}"
+        what = (
+            f"the board cannot be flashed: {words[0]} ended with {status}. "
+            f"{output.strip()}"
+        )
         raise DeviceError(what, where=template)
 
 
-# ---- runners ------------------------------------------------------------------------------------
+# ---- runners -------------------------------------------------------------------------
 
 
 def _by_tool(plan: FlashPlan, tool: FlashTool, *, verify: bool) -> str:
@@ -187,21 +245,34 @@ def _check_proof(
     commands: Sequence[ToolCommand],
     board: str,
 ) -> None:
-    """Raise ToolFailedError if the output does not contain the tool's own messages of success."""
+    """Raise ToolFailedError if the output does not contain the tool's own messages of
+    success.
+    """
     output = "\n".join(printed)
     lines = [line.strip() for line in output.splitlines()]
-    missing = [proof for proof in proofs if not any(re.fullmatch(proof, line) for line in lines)]
+    missing = [
+        proof
+        for proof in proofs
+        if not any(re.fullmatch(proof, line) for line in lines)
+    ]
     if missing:
-        said = f"{commands[0][0]} ended with 0, but did not print a line like {missing[0]}."
+        said = (
+            f"{commands[0][0]} ended with 0, but did not print a line like "
+            f"{missing[0]}."
+        )
         what = f"{work} is not proved: {said}"
         hint = "check the board; firmwright flash --verify reads the flash back."
-        raise ToolFailedError(what, command=commands[-1], output=output, where=board, hint=hint)
+        raise ToolFailedError(
+            what, command=commands[-1], output=output, where=board, hint=hint
+        )
 
 
 def _compare(job: FlashJob, board: str) -> None:
     if not job.read_back.is_file():
         what = "flashing is not proved: the tool did not read the flash back."
-        raise ToolFailedError(what, where=board, hint="flash again, or use another --runner.")
+        raise ToolFailedError(
+            what, where=board, hint="flash again, or use another --runner."
+        )
     actual, expected = job.read_back.read_bytes(), job.bin.read_bytes()
     if actual[: len(expected)] == expected:
         return
@@ -217,7 +288,9 @@ def _run(command: ToolCommand, tool: FlashTool, board: str) -> str:
         what = f"{command[0]} is not installed."
         raise ToolMissingError(what, where=board, hint=f"{tool.install}.")
     log.info("%s", " ".join(command))
-    status, printed = run_program(command, command[0], timeout_s=TOOL_TIMEOUT_S, where=board)
+    status, printed = run_program(
+        command, command[0], timeout_s=TOOL_TIMEOUT_S, where=board
+    )
     if status != 0:
         raise ToolFailedError(
             f"{command[0]} could not flash the board.",
@@ -225,7 +298,9 @@ def _run(command: ToolCommand, tool: FlashTool, board: str) -> str:
             exit_status=status,
             output=printed,
             where=board,
-            hint="check cable and probe; firmwright flash --dry-run prints the command.",
+            hint=(
+                "check cable and probe; firmwright flash --dry-run prints the command."
+            ),
         )
     return printed
 
@@ -244,7 +319,9 @@ def _by_stub(plan: FlashPlan, verify: bool) -> str:
     return plan.argument
 
 
-def _by_boot_rom(plan: FlashPlan, port: str, choose: PortChooser | None, *, verify: bool) -> str:
+def _by_boot_rom(
+    plan: FlashPlan, port: str, choose: PortChooser | None, *, verify: bool
+) -> str:
     tools = plan.board.flash_tools
     name = port or find_serial_port(plan.board.name, tools.usb, usb_ports(), choose)
     with contextlib.closing(SerialTransport(name, baud=BAUD, parity=PARITY)) as line:
@@ -259,8 +336,14 @@ def _by_boot_rom(plan: FlashPlan, port: str, choose: PortChooser | None, *, veri
 def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
     if verify:
         what = "a boot ROM's volume cannot be read back."
-        raise UsageError(what, where=plan.board.name, hint="use --runner picotool --verify.")
-    volume = Path(folder) if folder else find_volume(plan.argument, MOUNT_FOLDERS, plan.board.name)
+        raise UsageError(
+            what, where=plan.board.name, hint="use --runner picotool --verify."
+        )
+    volume = (
+        Path(folder)
+        if folder
+        else find_volume(plan.argument, MOUNT_FOLDERS, plan.board.name)
+    )
     if not (volume / "INFO_UF2.TXT").is_file():
         what = "this is not the volume of a boot ROM: it has no INFO_UF2.TXT."
         hint = "name the volume that the board mounts: --address DIR."
@@ -276,7 +359,9 @@ def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
 
 
 def _wait_for_restart(volume: Path, board: str) -> None:
-    """Return when the boot ROM, which restarts after a complete image, removes its volume."""
+    """Return when the boot ROM, which restarts after a complete image, removes its
+    volume.
+    """
     deadline = time.monotonic() + RESTART_TIMEOUT_S
     while time.monotonic() < deadline:
         try:
@@ -294,6 +379,11 @@ def find_volume(label: str, roots: Sequence[Path], board: str) -> Path:
     candidates = (*(root / label for root in roots), *by_user)
     folders = [place for place in candidates if place.is_dir()]
     if not folders:
-        hint = "hold BOOTSEL while connecting the board, or name the volume: --address DIR."
-        raise DeviceError(f"no volume called {label} is mounted.", where=board, hint=hint)
+        hint = (
+            "hold BOOTSEL while connecting the board, or name the volume: --address "
+            "DIR."
+        )
+        raise DeviceError(
+            f"no volume called {label} is mounted.", where=board, hint=hint
+        )
     return folders[0]

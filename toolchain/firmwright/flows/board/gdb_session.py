@@ -1,7 +1,7 @@
 """Debugs a running model with GDB, stopped at the start of an operator.
 
-One breakpoint on the profile image's probe serves all operators. For a physical board, only the
-commands of GDB and of the debug probe's server are returned.
+One breakpoint on the profile image's probe serves all operators. For a physical board,
+only the commands of GDB and of the debug probe's server are returned.
 """
 
 import contextlib
@@ -37,14 +37,20 @@ _NO_SCRIPTS: Final = ("-nx", "-iex", "set auto-load off")
 
 @dataclass(frozen=True, slots=True)
 class DebugCommands:
-    """The command that starts GDB, and the command of the debug server, or () if none is needed."""
+    """The command that starts GDB, and the command of the debug server, or () if none
+    is needed.
+    """
 
     server: Command
     gdb: Command
 
 
-def debug_commands(board: Board, elf: Path, address: str, operator: int | None) -> DebugCommands:
-    """Return the commands for `elf` on `board`; `address` is the emulator's GDB stub, if any."""
+def debug_commands(
+    board: Board, elf: Path, address: str, operator: int | None
+) -> DebugCommands:
+    """Return the commands for `elf` on `board`; `address` is the emulator's GDB stub,
+    if any.
+    """
     server: Command = ()
     target = address
     if not address:
@@ -63,7 +69,9 @@ def debug_commands(board: Board, elf: Path, address: str, operator: int | None) 
 
 
 def _server(board: str, flash_tools: FlashTools) -> tuple[Command, str]:
-    """Return the command of the first known debug server, and the address to which GDB connects."""
+    """Return the command of the first known debug server, and the address to which GDB
+    connects.
+    """
     for name, setting in flash_tools.tools:
         match name:
             case "openocd":
@@ -74,11 +82,19 @@ def _server(board: str, flash_tools: FlashTools) -> tuple[Command, str]:
             case "pyocd":
                 return ("pyocd", "gdbserver", "--target", setting), "localhost:3333"
             case "jlink":
-                return ("JLinkGDBServer", "-device", setting, "-if", "SWD"), "localhost:2331"
+                return (
+                    "JLinkGDBServer",
+                    "-device",
+                    setting,
+                    "-if",
+                    "SWD",
+                ), "localhost:2331"
             case "gdb":
                 return (), setting
     what = "the board's file configures no debug probe."
-    raise UsageError(what, where=board, hint="add one to its [flash] table, such as openocd.")
+    raise UsageError(
+        what, where=board, hint="add one to its [flash] table, such as openocd."
+    )
 
 
 def find_debugger(toolchain: str) -> str:
@@ -104,21 +120,29 @@ def check_operator(compiled: Compilation, operator: int | None) -> None:
 
 @contextlib.contextmanager
 def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
-    """Yield the image and the stub's socket of a halted emulator; resumed, it runs sample 0."""
+    """Yield the image and the stub's socket of a halted emulator; resumed, it runs
+    sample 0.
+    """
     board = compiled.board
     if board.run.kind != "qemu":
         hint = "use --board mps2-an386, or another emulated board."
-        raise UsageError("only an emulator can be started halted.", where=board.name, hint=hint)
+        raise UsageError(
+            "only an emulator can be started halted.", where=board.name, hint=hint
+        )
     image = build_image(compiled, "profile")
     with tempfile.TemporaryDirectory(prefix="firmwright-gdb-") as folder:
         path = Path(folder) / "gdb"
         run = board.run
-        command = QemuCommand(run.machine, image.elf, run.program, tuple(run.args), gdb=str(path))
+        command = QemuCommand(
+            run.machine, image.elf, run.program, tuple(run.args), gdb=str(path)
+        )
         transport = start_qemu(command)
         try:
             _wait_for(path)
             samples = generate_samples(compiled.module.io.inputs, 1, 0).samples
-            threading.Thread(target=_drive, args=(transport, samples), daemon=True).start()
+            threading.Thread(
+                target=_drive, args=(transport, samples), daemon=True
+            ).start()
             yield image, str(path)
         finally:
             transport.close()
@@ -129,7 +153,9 @@ def _wait_for(path: Path) -> None:
     while not path.exists():
         if time.monotonic() > until:
             hint = "check that firmwright run works on this board."
-            raise DeviceError("the emulator did not open its GDB stub.", where=str(path), hint=hint)
+            raise DeviceError(
+                "the emulator did not open its GDB stub.", where=str(path), hint=hint
+            )
         time.sleep(0.01)
 
 

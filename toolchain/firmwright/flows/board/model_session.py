@@ -1,4 +1,6 @@
-"""Sessions with running firmware, which are built, started and checked, by the model's tensors."""
+"""Sessions with running firmware, which are built, started and checked, by the model's
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +68,13 @@ class ModelRunner(Protocol):
 
 
 class ModelSession(Closeable):
-    """A running model, a context manager; `image` is None for firmware reached through a port."""
+    """A running model, a context manager; `image` is None for firmware reached through
+    a port.
+    """
 
-    def __init__(self, compiled: Compilation, runner: ModelRunner, image: Image | None) -> None:
+    def __init__(
+        self, compiled: Compilation, runner: ModelRunner, image: Image | None
+    ) -> None:
         self.compiled = compiled
         self.image = image
         self._runner = runner
@@ -83,15 +89,21 @@ class ModelSession(Closeable):
     def device(self) -> Session:
         """Return the session on the link; raise UsageError for a library."""
         if not isinstance(self._runner, Session):
-            raise UsageError("a library in this process has no counters.", hint="omit in_process.")
+            raise UsageError(
+                "a library in this process has no counters.", hint="omit in_process."
+            )
         return self._runner
 
-    def run(self, inputs: Mapping[str, Array] | npt.ArrayLike) -> Array | dict[str, Array]:
-        """Run the model on a mapping by tensor name or `input_K`, or on a single input's array.
+    def run(
+        self, inputs: Mapping[str, Array] | npt.ArrayLike
+    ) -> Array | dict[str, Array]:
+        """Run the model on a mapping by tensor name or `input_K`, or on a single
+        input's array.
 
-        The result is a mapping by tensor name, or for an array and a single output, that output's
-        array. A leading axis for several samples may be added; the outputs then have it too. Floats
-        for a quantized input are quantized; a warning is logged if they do not suit its range.
+        The result is a mapping by tensor name, or for an array and a single output,
+        that output's array. A leading axis for several samples may be added; the
+        outputs then have it too. Floats for a quantized input are quantized; a warning
+        is logged if they do not suit its range.
         """
         io = self.compiled.module.io
         if isinstance(inputs, Mapping):
@@ -99,7 +111,8 @@ class ModelSession(Closeable):
         if len(io.inputs) != 1:
             names = ", ".join(tensor.name for tensor in io.inputs)
             raise UsageError(
-                f"the model has {len(io.inputs)} inputs.", hint=f"pass a mapping by name: {names}."
+                f"the model has {len(io.inputs)} inputs.",
+                hint=f"pass a mapping by name: {names}.",
             )
         outputs = self._run_named({io.inputs[0].name: np.asarray(inputs)})
         return outputs if len(io.outputs) != 1 else outputs[io.outputs[0].name]
@@ -107,7 +120,9 @@ class ModelSession(Closeable):
     def _run_named(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         io = self.compiled.module.io
         rounding = half_rounding(self.compiled.module)
-        batch = sample_batches.make_batch(arrays, io.inputs, self.compiled.module.name, rounding)
+        batch = sample_batches.make_batch(
+            arrays, io.inputs, self.compiled.module.name, rounding
+        )
         for warning in batch.warnings:
             log.warning(warning)
         return sample_batches.stack_outputs(self.run_all(batch.samples), batch)
@@ -119,17 +134,24 @@ class ModelSession(Closeable):
         batch = sample_batches.until_late_outputs(samples, late)
         for number, sample in enumerate(batch):
             if number and number % LOGGED_SAMPLES == 0:
-                log.info("%s: sample %d of %d", self.compiled.board.name, number, len(batch))
+                log.info(
+                    "%s: sample %d of %d", self.compiled.board.name, number, len(batch)
+                )
             outputs.append(self.reshape_outputs(self._runner.run(sample)))
         return tuple(outputs[late:])
 
     def reshape_outputs(self, flat: Tensors) -> dict[str, Array]:
         outputs = self.compiled.module.io.outputs
-        return {tensor.name: flat[tensor.name].reshape(tensor.type.shape) for tensor in outputs}
+        return {
+            tensor.name: flat[tensor.name].reshape(tensor.type.shape)
+            for tensor in outputs
+        }
 
 
 class SessionOpener(Protocol):
-    """`open_session`, or a function that adds the options of a user or a measurement."""
+    """`open_session`, or a function that adds the options of a user or a
+    measurement.
+    """
 
     def __call__(
         self, compiled: Compilation, /, **options: Unpack[SessionOptions]
@@ -151,10 +173,13 @@ def open_session(
     """Start the firmware of `compiled`, building it unless `image` is given.
 
     Args:
-        port: The device or pyserial URL of a board that runs the firmware, or a plug-in's NAME://.
-        in_process: Load the model's C as a library (host only) instead of starting a process.
+        port: The device or pyserial URL of a board that runs the firmware, or a
+            plug-in's NAME://.
+        in_process: Load the model's C as a library (host only) instead of starting a
+            process.
         plugin: The argument of a QEMU plugin.
-        baud: The baud rate to switch to; DeviceError if the board or line does not support it.
+        baud: The baud rate to switch to; DeviceError if the board or line does not
+            support it.
     """
     if in_process and not compiled.board.is_host:
         what = f"board {compiled.board.name} cannot run in this process."
@@ -171,7 +196,9 @@ def open_session(
     timeouts = Timeouts() if timeout_s is None else Timeouts.within(timeout_s)
     elf = image.elf if image is not None else Path()
     loads = () if image is None else constant_memory_files(compiled, image)
-    transport = open_transport(compiled.board, elf, port=port, plugin=plugin, loads=loads)
+    transport = open_transport(
+        compiled.board, elf, port=port, plugin=plugin, loads=loads
+    )
     prefix = compiled.c_prefix
     explain = None if image is None else make_fault_explainer(compiled, image, prefix)
     model_id = bytes.fromhex(compiled.model_id)
@@ -194,16 +221,22 @@ def require_same_tensors(compiled: Compilation, session: Session) -> None:
         expected.append((tensor.name, tensor.type.dtype.name, tensor.type.size_bytes))
     described = [(t.name, t.dtype, t.size_bytes) for t in (*info.inputs, *info.outputs)]
     if described != expected or len(info.inputs) != len(io.inputs):
-        what = f"the firmware describes the tensors {described}; the model has {expected}."
-        raise DeviceError(what, where=info.board, hint="build and flash the firmware again.")
+        what = (
+            f"the firmware describes the tensors {described}; the model has {expected}."
+        )
+        raise DeviceError(
+            what, where=info.board, hint="build and flash the firmware again."
+        )
 
 
 def _prepare(compiled: Compilation, session: Session, baud: int) -> None:
-    """Raise the baud rate, and send the constants that the firmware does not contain."""
+    """Raise the baud rate, and send the constants that the firmware does not
+    contain.
+    """
     if baud and not session.set_baud(baud):
         raise DeviceError(
-            f"the line does not run at {baud} baud: it is not a serial port, the board's clock "
-            "has no divisor for that rate, or no reply arrived at it.",
+            f"the line does not run at {baud} baud: it is not a serial port, the "
+            "board's clock has no divisor for that rate, or no reply arrived at it.",
             where=session.info.board,
             hint="use another --baud (230400, 460800, 921600), or omit it.",
         )
@@ -214,12 +247,18 @@ def _prepare(compiled: Compilation, session: Session, baud: int) -> None:
 
 
 def params_block(compiled: Compilation) -> bytes | None:
-    """Return the constants of a model that does not link them, in the firmware's format."""
+    """Return the constants of a model that does not link them, in the firmware's
+    format.
+    """
     return compiled.tree.encoded().get(f"model/{compiled.c_prefix}.params.bin")
 
 
-def constant_memory_files(compiled: Compilation, image: Image) -> tuple[PreloadedMemory, ...]:
-    """Return the files of constants outside the image, at addresses or in external memory."""
+def constant_memory_files(
+    compiled: Compilation, image: Image
+) -> tuple[PreloadedMemory, ...]:
+    """Return the files of constants outside the image, at addresses or in external
+    memory.
+    """
     symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
     files = []
     for pool in unlinked_pool_images(compiled.module):
@@ -233,7 +272,9 @@ def constant_memory_files(compiled: Compilation, image: Image) -> tuple[Preloade
 
 
 def make_library_model(compiled: Compilation) -> LibraryModel:
-    """Return the facts with which the library of a compilation is called in this process."""
+    """Return the facts with which the library of a compilation is called in this
+    process.
+    """
     module = compiled.module
     name = compiled.c_prefix
     buffers = () if module.plan is None else module.plan.buffers
@@ -242,7 +283,9 @@ def make_library_model(compiled: Compilation) -> LibraryModel:
     devices = {call.device for call in prim_calls(module.aot_main.body) if call.device}
     const_pools: list[LibraryConstants] = []
     for image in unlinked_pool_images(module):
-        const_pools.append(LibraryConstants(image.pool.name, image.pool.scope, image.data))
+        const_pools.append(
+            LibraryConstants(image.pool.name, image.pool.scope, image.data)
+        )
     pool_names = [pool.name for pool in module.pools if pool.name in pool_bytes]
     return LibraryModel(
         name=name,
@@ -264,4 +307,6 @@ def make_library_model(compiled: Compilation) -> LibraryModel:
 
 
 def _library_tensor(tensor: IoTensor) -> LibraryTensor:
-    return LibraryTensor(tensor.name, tensor.buffer, tensor.type.dtype.name, tensor.type.size_bytes)
+    return LibraryTensor(
+        tensor.name, tensor.buffer, tensor.type.dtype.name, tensor.type.size_bytes
+    )

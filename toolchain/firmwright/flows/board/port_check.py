@@ -1,4 +1,6 @@
-"""Compiles and links the start-up code and drivers of a board, with a network of one operator."""
+"""Compiles and links the start-up code and drivers of a board, with a network of one
+operator.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +17,9 @@ from firmwright.ir.module import IRModule
 
 @dataclass(frozen=True, slots=True)
 class PortCheck:
-    """The flash of the firmware without the model in bytes, or the compiler that is missing."""
+    """The flash of the firmware without the model in bytes, or the compiler that is
+    missing.
+    """
 
     flash_bytes: int | None = None
     missing_tool: str = ""
@@ -25,17 +29,25 @@ def check_port(board: Board, board_dirs: Sequence[Path]) -> PortCheck:
     """Build the smallest firmware for the board.
 
     Raises:
-        BoardError: the C of the port does not compile or link with the data of the board file.
+        BoardError: the C of the port does not compile or link with the data of the
+            board file.
         DoesNotFitError: the board's memory is too small for any model.
     """
-    compiled = compile_for(_smallest_network(), board.name, board_dirs=tuple(board_dirs))
+    compiled = compile_for(
+        _smallest_network(), board.name, board_dirs=tuple(board_dirs)
+    )
     try:
         image = build_image(compiled)
     except ToolMissingError as error:
         return PortCheck(missing_tool=error.what)
     except ToolFailedError as error:
-        what = f"the start-up code and drivers do not compile for this board: {error.what}"
-        hint = "correct the keys of [console], [counter], [clock] or cpu_flags that it names."
+        what = (
+            f"the start-up code and drivers do not compile for this board: {error.what}"
+        )
+        hint = (
+            "correct the keys of [console], [counter], [clock] or cpu_flags that it "
+            "names."
+        )
         raise BoardError(what, where=board.name, hint=hint) from error
     return PortCheck(image.sizes.flash_bytes - image.model_flash_bytes)
 

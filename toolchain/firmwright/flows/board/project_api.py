@@ -1,7 +1,9 @@
-"""The project API: generate, build and flash a project, and communicate with its firmware.
+"""The project API: generate, build and flash a project, and communicate with its
+firmware.
 
-Vendors implement `ProjectApi` for their build systems and register it under the entry point group
-`firmwright.projects`. `BuiltinProject` is the implementation for SCons projects.
+Vendors implement `ProjectApi` for their build systems and register it under the entry
+point group `firmwright.projects`. `BuiltinProject` is the implementation for SCons
+projects.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class ProjectApi(Protocol):
     def info(self) -> ProjectInfo:
         """Return the description; this may be called at any time."""
 
-    def generate(self, compiled: Compilation, directory: Path, options: ProjectChoices) -> None:
+    def generate(
+        self, compiled: Compilation, directory: Path, options: ProjectChoices
+    ) -> None:
         """Write the project."""
 
     def build(self, directory: Path, options: ProjectChoices) -> None:
@@ -104,7 +108,9 @@ class ProjectTransport:
 
 
 class BuiltinProject:
-    """SCons projects for all boards, with the options runner, address, port and boards_dir."""
+    """SCons projects for all boards, with the options runner, address, port and
+    boards_dir.
+    """
 
     def __init__(self) -> None:
         self._line: Transport | None = None
@@ -118,9 +124,13 @@ class BuiltinProject:
             "boards_dir": "an additional folder of boards",
         }
         about = "the project that compile writes, built by SCons"
-        return ProjectInfo(BUILTIN, about, tuple(ProjectOption(*pair) for pair in options.items()))
+        return ProjectInfo(
+            BUILTIN, about, tuple(ProjectOption(*pair) for pair in options.items())
+        )
 
-    def generate(self, compiled: Compilation, directory: Path, options: ProjectChoices) -> None:
+    def generate(
+        self, compiled: Compilation, directory: Path, options: ProjectChoices
+    ) -> None:
         self._check(options)
         compiled.save(directory)
 
@@ -170,7 +180,9 @@ class BuiltinProject:
 
     def _open_line(self) -> Transport:
         if self._line is None:
-            raise UsageError("the transport is not open.", hint="call open_transport first.")
+            raise UsageError(
+                "the transport is not open.", hint="call open_transport first."
+            )
         return self._line
 
     def _image(self, directory: Path, options: ProjectChoices) -> Image:
@@ -191,20 +203,27 @@ def _folders(options: ProjectChoices) -> tuple[Path, ...]:
 
 
 def find_project_api(name: str = BUILTIN) -> ProjectApi:
-    """Return the built-in implementation, or the one that an installed package registered."""
+    """Return the built-in implementation, or the one that an installed package
+    registered.
+    """
     if name == BUILTIN:
         return BuiltinProject()
     registered = {point.name: point for point in entry_points(group=GROUP)}
     if name not in registered:
         names = ", ".join([BUILTIN, *sorted(registered)])
-        raise UsageError(f"there is no project API {name!r}.", hint=f"use one of {names}.")
+        raise UsageError(
+            f"there is no project API {name!r}.", hint=f"use one of {names}."
+        )
     factory = cast(Callable[[], ProjectApi], load_entry_point(registered[name]))
     with plugin_call(f"the project API {name}"):
         return factory()
 
 
 def open_project(
-    api: ProjectApi, compiled: Compilation, directory: Path, options: ProjectChoices | None = None
+    api: ProjectApi,
+    compiled: Compilation,
+    directory: Path,
+    options: ProjectChoices | None = None,
 ) -> ModelSession:
     settings = options or {}
     api.generate(compiled, directory, settings)

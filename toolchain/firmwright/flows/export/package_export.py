@@ -1,4 +1,6 @@
-"""Exports models as packages for other build systems, with tests of reference outputs."""
+"""Exports models as packages for other build systems, with tests of reference
+outputs.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +16,17 @@ from firmwright.codegen.model_interface import collect_device_calls
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.export.package_selftest import selftest_sources
 from firmwright.flows.model.model import write_file
-from firmwright.flows.samples.reference_outputs import compute_reference, reference_runtime
+from firmwright.flows.samples.reference_outputs import (
+    compute_reference,
+    reference_runtime,
+)
 from firmwright.flows.samples.sample_batches import Tensors, generate_samples, npz_bytes
 from firmwright.ir.printer import print_module
-from firmwright.package.export_format import export_package, find_export_format, package_path
+from firmwright.package.export_format import (
+    export_package,
+    find_export_format,
+    package_path,
+)
 from firmwright.package.export_input import (
     NO_METADATA,
     ExportInput,
@@ -43,12 +52,16 @@ def export_model(
     measure_stack: bool = False,
     metadata: PackageMetadata = NO_METADATA,
 ) -> tuple[SourceTree, Path]:
-    """Write the package to `output`, by default the usual name; return its files and its path."""
+    """Write the package to `output`, by default the usual name; return its files and
+    its path.
+    """
     exported = _export_input(compiled, metadata)
     if measure_stack:
         parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
         headers = dict(map(_header_with_stack_size, parts))
-        exported = replace(exported, tree=SourceTree({**exported.tree.files, **headers}))
+        exported = replace(
+            exported, tree=SourceTree({**exported.tree.files, **headers})
+        )
     chosen = find_export_format(form)
     option = "--with-tests" if with_tests else f"--format {form}"
     if isinstance(compiled, Bundle) and (with_tests or not chosen.takes_several_models):
@@ -57,7 +70,9 @@ def export_model(
     if with_tests and not chosen.takes_tests:
         what = f"a package in the format {form} cannot contain tests."
         raise UsageError(what, hint="omit --with-tests, or give another --format.")
-    tests = _tests(compiled) if with_tests and isinstance(compiled, Compilation) else None
+    tests = (
+        _tests(compiled) if with_tests and isinstance(compiled, Compilation) else None
+    )
     tree = export_package(exported, chosen, tests)
     path = Path(output or package_path(exported, chosen))
     if chosen.archive is not None:
@@ -67,10 +82,14 @@ def export_model(
     return tree, path
 
 
-def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> ExportInput:
+def _export_input(
+    compiled: Compilation | Bundle, metadata: PackageMetadata
+) -> ExportInput:
     parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
     metadata = replace(metadata, license=parts[0].options.license or DEFAULT_LICENSE)
-    tree = compiled.recorded_tree if isinstance(compiled, Compilation) else compiled.tree
+    tree = (
+        compiled.recorded_tree if isinstance(compiled, Compilation) else compiled.tree
+    )
     for part in parts:
         waits = find_waits(part.module)
         devices: dict[str, str] = {}
@@ -84,7 +103,9 @@ def _export_input(compiled: Compilation | Bundle, metadata: PackageMetadata) -> 
 
 
 def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
-    """Return the path and the text of the model's header with the stack that a run needs."""
+    """Return the path and the text of the model's header with the stack that a run
+    needs.
+    """
     image, name = build_image(compiled), compiled.c_prefix
     if not image.stack_is_known:
         what = "the stack of a run is not known."
@@ -93,17 +114,24 @@ def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
         what = f"the stack of a run is unbounded: {image.stack.unbounded[0]}."
         raise UsageError(what, where=name, hint="omit --measure-stack.")
     path = f"model/{name}.h"
-    head, mark, rest = str(compiled.tree.files[path]).partition("/* Operators that the model")
+    head, mark, rest = str(compiled.tree.files[path]).partition(
+        "/* Operators that the model"
+    )
     if not mark:
         raise InternalError("the header does not describe the operators.", where=path)
-    note = "/* The stack of a run in bytes, with the compiler and flags named above. */\n"
+    note = (
+        "/* The stack of a run in bytes, with the compiler and flags named above. */\n"
+    )
     macro = f"#define {name.upper()}_STACK_BYTES {image.stack.size_bytes}\n\n"
     return path, "".join((head, note, macro, mark, rest))
 
 
 def _tests(compiled: Compilation) -> PackageTests:
     if compiled.source is None:
-        what = "a package's tests include the model file, which is not known for this module."
+        what = (
+            "a package's tests include the model file, which is not known for this "
+            "module."
+        )
         hint = "export the model file, or give --reference-model FILE."
         raise UsageError(what, where=compiled.module.name, hint=hint)
     suffixes = {"onnxruntime": "onnx", "pytorch": "pt2"}
@@ -118,9 +146,20 @@ def _tests(compiled: Compilation) -> PackageTests:
 
 _ALWAYS_REPEATED = ("numerics", "optimize", "planner", "preserve_input")
 _NOT_REPEATED = frozenset(
-    {"board", "license", "name", "tuning", "passes", "ram_bytes", "flash_bytes", "sections"}
+    {
+        "board",
+        "license",
+        "name",
+        "tuning",
+        "passes",
+        "ram_bytes",
+        "flash_bytes",
+        "sections",
+    }
 )
-"""Options that change the model's files alone, which a package's tests take from the package."""
+"""Options that change the model's files alone, which a package's tests take from the
+package.
+"""
 _OPTION_NAMES = {
     "const_pools": "--const-pool",
     "pools": "--pool",
@@ -137,7 +176,10 @@ def _repeated_options(compiled: Compilation) -> tuple[str, ...]:
     """
     hint = "omit --with-tests; the package has a known-answer test in C, too."
     if any(path.startswith("backend/custom/") for path in compiled.tree.files):
-        what = "a package's tests cannot repeat --custom-op: they import the model without it."
+        what = (
+            "a package's tests cannot repeat --custom-op: they import the model "
+            "without it."
+        )
         raise UsageError(what, where=compiled.module.name, hint=hint)
     changed = set(serialize_options(compiled.options)) - _NOT_REPEATED
     names = [*_ALWAYS_REPEATED, *sorted(changed.difference(_ALWAYS_REPEATED))]
@@ -155,12 +197,16 @@ def with_package_sources(compiled: Compilation, folder: Path) -> Compilation:
     for packaged in collect_package_files(compiled.tree):
         file = folder / packaged.name
         is_text = isinstance(packaged.data, str)
-        files[packaged.path] = file.read_text(encoding="utf-8") if is_text else file.read_bytes()
+        files[packaged.path] = (
+            file.read_text(encoding="utf-8") if is_text else file.read_bytes()
+        )
     return replace(compiled, tree=SourceTree({**compiled.tree.files, **files}))
 
 
 def known_answers(compiled: Compilation, count: int) -> bytes:
-    """Return an .npz of samples and reference outputs, with keys `in/TENSOR` and `out/TENSOR`."""
+    """Return an .npz of samples and reference outputs, with keys `in/TENSOR` and
+    `out/TENSOR`.
+    """
     samples = generate_samples(compiled.module.io.inputs, count).samples
     outputs = compute_reference(compiled, samples).outputs
     arrays: dict[str, Array] = {}
@@ -175,7 +221,9 @@ _INPUT, _OUTPUT = "in/", "out/"
 
 
 def read_known_answers(data: bytes) -> list[tuple[Tensors, Tensors]]:
-    """Return the inputs and outputs in data from `known_answers`, one pair for each sample."""
+    """Return the inputs and outputs in data from `known_answers`, one pair for each
+    sample.
+    """
     arrays = read_npz_bytes(data)
     inputs = _with_prefix(arrays, _INPUT)
     outputs = _with_prefix(arrays, _OUTPUT)

@@ -1,4 +1,6 @@
-"""A model's known-answer test in C: pseudo-random inputs, and the references' CRC or values."""
+"""A model's known-answer test in C: pseudo-random inputs, and the references' CRC or
+values.
+"""
 
 import textwrap
 import zlib
@@ -12,7 +14,10 @@ from firmwright.base.rounding import divide_up
 from firmwright.base.templates import render_template
 from firmwright.codegen.c_expr import float_literal
 from firmwright.codegen.emit_options import DEFAULT_LICENSE
-from firmwright.flows.samples.reference_outputs import run_interpreter, run_numpy_reference
+from firmwright.flows.samples.reference_outputs import (
+    run_interpreter,
+    run_numpy_reference,
+)
 from firmwright.flows.samples.sample_batches import Tensors
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor
@@ -23,7 +28,9 @@ from firmwright.pipeline import Compilation
 SAMPLES = 2
 """The number of samples of a test."""
 CANDIDATES = 6
-"""The number of samples of which those are chosen; runs of a model with state follow each other."""
+"""The number of samples of which those are chosen; runs of a model with state follow
+each other.
+"""
 FLOATS_MAX = 32
 """The values of a float output that are compared for each sample."""
 
@@ -48,7 +55,8 @@ def selftest_sources(compiled: Compilation, devices: Mapping[str, str]) -> Sourc
 def _answers(compiled: Compilation) -> dict[str, object]:
     """Return seeds and answers of the samples with the most distinct output values.
 
-    The integers of all outputs of a sample are compared by a CRC-32, floats by their values.
+    The integers of all outputs of a sample are compared by a CRC-32, floats by their
+    values.
     """
     io = compiled.module.io
     module = compiled.imported
@@ -74,12 +82,16 @@ def _answers(compiled: Compilation) -> dict[str, object]:
     return {
         "seeds": [seeds[index] for index in chosen],
         "crcs": crcs,
-        "floats": [_float_answers(io.outputs[at], arrays) for at, arrays in floats.items()],
+        "floats": [
+            _float_answers(io.outputs[at], arrays) for at, arrays in floats.items()
+        ],
     }
 
 
 def _most_distinct(outputs: Sequence[Tensors]) -> list[int]:
-    """Return the indices of the samples with the most distinct output values, in order."""
+    """Return the indices of the samples with the most distinct output values, in
+    order.
+    """
     distinct: list[int] = []
     for row in outputs:
         distinct.append(sum(np.unique(values).size for values in row.values()))
@@ -88,7 +100,9 @@ def _most_distinct(outputs: Sequence[Tensors]) -> list[int]:
 
 
 def pseudo_random_sample(inputs: Sequence[IoTensor], seed: int) -> Tensors:
-    """Return the inputs that the C generates from `seed`, by a linear congruential generator."""
+    """Return the inputs that the C generates from `seed`, by a linear congruential
+    generator.
+    """
     state = seed
     sample: dict[str, Array] = {}
     for tensor in inputs:
@@ -111,11 +125,17 @@ def pseudo_random_sample(inputs: Sequence[IoTensor], seed: int) -> Tensors:
 
 
 def _float_answers(tensor: IoTensor, values: Sequence[Array]) -> dict[str, object]:
-    """Return evenly spaced values of a float output, a row for each sample, with a tolerance."""
+    """Return evenly spaced values of a float output, a row for each sample, with a
+    tolerance.
+    """
     step = divide_up(tensor.type.elements, FLOATS_MAX)
     strided = np.stack([array.reshape(-1)[::step] for array in values])
-    tolerance = WHOLE_MODEL.relative * float(np.abs(values).max()) + WHOLE_MODEL.absolute
-    literals = [float_literal(float(value), FLOAT32).text for value in strided.reshape(-1)]
+    tolerance = (
+        WHOLE_MODEL.relative * float(np.abs(values).max()) + WHOLE_MODEL.absolute
+    )
+    literals = [
+        float_literal(float(value), FLOAT32).text for value in strided.reshape(-1)
+    ]
     return {
         "field": tensor.buffer,
         "count": strided.shape[1],

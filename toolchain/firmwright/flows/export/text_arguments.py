@@ -1,4 +1,6 @@
-"""Texts that the user brings as files: a main program in place of the generated one, a license."""
+"""Texts that the user brings as files: a main program in place of the generated one, a
+license.
+"""
 
 from pathlib import Path
 
@@ -9,13 +11,17 @@ from firmwright.package.project_writer import write_project
 from firmwright.pipeline import Bundle, Compilation
 
 
-def save_with_main(compiled: Compilation | Bundle, main: str | Path, output: str | Path) -> None:
+def save_with_main(
+    compiled: Compilation | Bundle, main: str | Path, output: str | Path
+) -> None:
     text = read_text_argument(main, "main program", "the path of a C file with --main")
     write_project(use_custom_main(compiled.project(), text), Path(output))
 
 
 def read_text_argument(file: str | Path, subject: str, usage: str) -> str:
-    """Return the text of a file that an option names; raise UsageError if it cannot be read."""
+    """Return the text of a file that an option names; raise UsageError if it cannot be
+    read.
+    """
     try:
         return read_input_text(file)
     except (OSError, UnicodeDecodeError) as error:

@@ -43,9 +43,9 @@ def build_report(
 ) -> model.BuildReport:
     """Build and measure `compiled`.
 
-    `count_instructions` means the same as in `profile`. `tradeoffs` adds a search for programs
-    that need less RAM. `partition` is the result of the partition search, if there was one. Raise
-    UsageError for a toolchain that does not report stack use.
+    `count_instructions` means the same as in `profile`. `tradeoffs` adds a search for
+    programs that need less RAM. `partition` is the result of the partition search, if
+    there was one. Raise UsageError for a toolchain that does not report stack use.
     """
     if choose_compiler(compiler, default=compiled.board.compiler) == "zig":
         what = "zig does not report the stack use of functions, which a report needs."
@@ -53,7 +53,10 @@ def build_report(
         raise UsageError(what, where=compiled.board.name, hint=hint)
     image = build_image(compiled, compiler=compiler)
     measured = profile(
-        compiled, open_with=open_with, count_instructions=count_instructions, compiler=compiler
+        compiled,
+        open_with=open_with,
+        count_instructions=count_instructions,
+        compiler=compiler,
     )
     report = replace(
         _report(compiled, image, measured),
@@ -64,7 +67,9 @@ def build_report(
 
 
 def read_report(path: str | Path) -> JsonObject:
-    """Read the JSON of an earlier report from its page or from the output of `report --json`."""
+    """Read the JSON of an earlier report from its page or from the output of `report
+    --json`.
+    """
     hint = "give a page that report -o wrote, or the output of report --json."
     try:
         text = read_input_text(path)
@@ -76,17 +81,25 @@ def read_report(path: str | Path) -> JsonObject:
         facts = parse_json(embedded[1] if embedded else text)
     except ValueError:
         facts = None
-    if not isinstance(facts, Mapping) or not {"operators", "total", "workspace_bytes"} <= set(
-        facts
-    ):
+    if not isinstance(facts, Mapping) or not {
+        "operators",
+        "total",
+        "workspace_bytes",
+    } <= set(facts):
         raise UsageError("this is not a report.", where=str(path), hint=hint)
     return facts
 
 
-def _report(compiled: Compilation, image: Image, measured: Profile) -> model.BuildReport:
+def _report(
+    compiled: Compilation, image: Image, measured: Profile
+) -> model.BuildReport:
     summary, board = compiled.summary, compiled.board
     assert summary.plan is not None  # compiled to the end
-    writable = {name for name, pool in summary.pools.items() if pool.access == "rw" and pool.bytes}
+    writable = {
+        name
+        for name, pool in summary.pools.items()
+        if pool.access == "rw" and pool.bytes
+    }
     stack = model.StackReport(
         model_bytes=image.stack.size_bytes,
         firmware_bytes=image.firmware_stack.size_bytes,
@@ -119,14 +132,20 @@ def _report(compiled: Compilation, image: Image, measured: Profile) -> model.Bui
         buffers=summary.plan.buffers,
         operator_by_time=summary.plan.operator_by_time,
         operators=_operators(compiled, image, measured.operators),
-        sections=tuple(section for section in image.sizes.sections if section.size_bytes),
+        sections=tuple(
+            section for section in image.sizes.sections if section.size_bytes
+        ),
         regions=image.sizes.regions,
         parallel=None if measured.exact is None else measured.exact.parallel,
         estimates=measured.estimates,
-        modeled_cycles="" if measured.exact is None else measured.exact.describe_cycles(),
+        modeled_cycles=""
+        if measured.exact is None
+        else measured.exact.describe_cycles(),
         clock_hz=measured.clock_hz,
         rejections=summary.rejections,
-        library_floats=any(symbol.name in _FLOAT_CALLS for symbol in image.sizes.symbols),
+        library_floats=any(
+            symbol.name in _FLOAT_CALLS for symbol in image.sizes.symbols
+        ),
     )
 
 
@@ -155,7 +174,9 @@ def _operators(
 
 
 def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
-    """Return the code bytes by operator; shared kernels are divided among their operators."""
+    """Return the code bytes by operator; shared kernels are divided among their
+    operators.
+    """
     prefix = f"{compiled.c_prefix}_"
     users = group_pairs(
         (operator.kernel, operator.index) for operator in compiled.summary.operators
@@ -170,7 +191,9 @@ def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
 
 
 def _constant_bytes(compiled: Compilation) -> Counter[int]:
-    """Return the bytes of constants by operator; those of shared kernels are divided."""
+    """Return the bytes of constants by operator; those of shared kernels are
+    divided.
+    """
     users: dict[str, list[int]] = {}
     for call in prim_calls(compiled.module.aot_main.body):
         if call.op >= 0 and call.phase != "wait":
@@ -182,8 +205,12 @@ def _constant_bytes(compiled: Compilation) -> Counter[int]:
     return bytes_by_operator
 
 
-def _divide(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) -> Counter[int]:
-    """Divide a size among the callers of `kernel`, or assign it to the operator in its name."""
+def _divide(
+    size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]
+) -> Counter[int]:
+    """Divide a size among the callers of `kernel`, or assign it to the operator in its
+    name.
+    """
     operators = users.get(kernel, [])
     owner = _OWNER.match(kernel)
     if not operators and owner:
@@ -199,6 +226,9 @@ def _divide(size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]) ->
 
 def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:
     """Return programs that need less RAM; () for a partly compiled module."""
-    if not isinstance(compiled.imported.entry, Function) or compiled.imported.is_started:
+    if (
+        not isinstance(compiled.imported.entry, Function)
+        or compiled.imported.is_started
+    ):
         return ()
     return pareto_rows(compiled.imported, compiled.options)

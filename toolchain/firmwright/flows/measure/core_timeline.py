@@ -1,8 +1,8 @@
 """The timeline of a run on two cores, with counted instructions and a modeled schedule.
 
-An emulator runs one core at a time, so the schedule is modeled from the instruction counts and the
-times of transfers (flows/predict/run_schedule.py), without polling. A cycle counts as an
-instruction.
+An emulator runs one core at a time, so the schedule is modeled from the instruction
+counts and the times of transfers (flows/predict/run_schedule.py), without polling. A
+cycle counts as an instruction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from firmwright.base.errors import UsageError
 from firmwright.codegen.function_printer import without_constant_copies
 from firmwright.device.instruction_counter import FunctionEntry
 from firmwright.flows.predict import run_schedule
-from firmwright.flows.predict.run_schedule import ModeledTimes, RunSchedule, ScheduledCall
+from firmwright.flows.predict.run_schedule import (
+    ModeledTimes,
+    RunSchedule,
+    ScheduledCall,
+)
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IRModule
@@ -35,7 +39,9 @@ _EVENTS = ("", *_CALLS, *_COPIES)
 
 @dataclass(frozen=True, slots=True)
 class CoreTimeline:
-    """The modeled schedule, the counts outside waits, and the `second` core's by operator."""
+    """The modeled schedule, the counts outside waits, and the `second` core's by
+    operator.
+    """
 
     schedule: tuple[ScheduledCall, ...]
     parallel: ParallelRun
@@ -48,13 +54,18 @@ class CoreTimeline:
 
 
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
-    """Return the functions to trace, () for one device; raise UsageError if that is impossible."""
+    """Return the functions to trace, () for one device; raise UsageError if that is
+    impossible.
+    """
     calls = prim_calls(compiled.module.aot_main.body)
     devices = {call.device for call in calls if call.phase != "call"}
     if devices <= emulators(compiled.module).keys():
         return ()
     if engines := find_waits(compiled.module):
-        what = f"the instructions of the model of {', '.join(engines)} cannot be counted apart."
+        what = (
+            f"the instructions of the model of {', '.join(engines)} cannot be counted "
+            "apart."
+        )
         hint = "use profile without --count-instructions, and no --partition collage."
         raise UsageError(what, where=compiled.module.name, hint=hint)
     if compiled.board.cores is None:
@@ -66,31 +77,53 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
         symbol
         for symbol in image.sizes.symbols
         if symbol.kind == "text"
-        and (symbol.name.startswith(model) or symbol.name in (_STARTS, _WAITS, _IDLES, *_COPIES))
+        and (
+            symbol.name.startswith(model)
+            or symbol.name in (_STARTS, _WAITS, _IDLES, *_COPIES)
+        )
     )
 
 
 def emulators(module: IRModule) -> dict[str, str]:
     """Return the C functions that compute the calls of emulated devices, by device."""
     backends = module_backends(module)
-    return {engine_device(module, n): item.emulated_by for n, item in backends if item.emulated_by}
+    return {
+        engine_device(module, n): item.emulated_by
+        for n, item in backends
+        if item.emulated_by
+    }
 
 
 def build_emulated_timeline(
-    compiled: Compilation, counts: Mapping[int, int], between: int, executed: int, unit: str
+    compiled: Compilation,
+    counts: Mapping[int, int],
+    between: int,
+    executed: int,
+    unit: str,
 ) -> CoreTimeline:
-    """Return the timeline of one core, with counts by operator, and devices with modeled times."""
+    """Return the timeline of one core, with counts by operator, and devices with
+    modeled times.
+    """
     times = run_schedule.modeled_times(compiled)
     schedule = run_schedule.schedule_run(compiled.module, counts, times)
     makespan = max((call.end for call in schedule), default=0) + between
-    sequential = sum(counts.values()) + between + sum(time.cycles for time in times.values())
-    return CoreTimeline(schedule, ParallelRun(makespan, sequential, 0, unit), (executed,))
+    sequential = (
+        sum(counts.values()) + between + sum(time.cycles for time in times.values())
+    )
+    return CoreTimeline(
+        schedule, ParallelRun(makespan, sequential, 0, unit), (executed,)
+    )
 
 
 def build_timeline(
-    compiled: Compilation, functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry]
+    compiled: Compilation,
+    functions: Sequence[SymbolSize],
+    steps: Sequence[FunctionEntry],
 ) -> CoreTimeline:
-    spans = [list(_core_intervals(functions, steps, core, compiled.c_prefix)) for core in (0, 1)]
+    spans = [
+        list(_core_intervals(functions, steps, core, compiled.c_prefix))
+        for core in (0, 1)
+    ]
     remote = [span.instructions for span in spans[1] if not span.name]
     path = _executed_path(compiled, functions, spans[0])
     starts = [call for call in path or () if call.phase == "start"]
@@ -98,8 +131,8 @@ def build_timeline(
     if path is None or len(remote) != len(engine_calls):
         local = sum(not span.name for span in spans[0])
         raise UsageError(
-            f"the trace shows {local} calls on the first core and {len(remote)} on the second, "
-            "which no path of the model makes.",
+            f"the trace shows {local} calls on the first core and {len(remote)} on the "
+            "second, which no path of the model makes.",
             where=compiled.module.name,
             hint="use profile without --count-instructions.",
         )
@@ -121,11 +154,16 @@ def build_timeline(
 
 
 def _executed_path(
-    compiled: Compilation, functions: Sequence[SymbolSize], spans: Sequence[_CoreInterval]
+    compiled: Compilation,
+    functions: Sequence[SymbolSize],
+    spans: Sequence[_CoreInterval],
 ) -> tuple[tir.PrimFuncCall, ...] | None:
     prefix = compiled.c_prefix
-    # A compiler's copy of a function has a suffix; of equal functions, only one may remain.
-    addresses = {function.name.partition(".")[0]: function.address for function in functions}
+    # A compiler's copy of a function has a suffix; of equal functions, only one may
+    # remain.
+    addresses = {
+        function.name.partition(".")[0]: function.address for function in functions
+    }
 
     def is_event(call: tir.PrimFuncCall, span: _CoreInterval) -> bool:
         if call.phase != "call":
@@ -135,12 +173,16 @@ def _executed_path(
         return not span.name and addresses.get(name, span.address) == span.address
 
     body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
-    return executed_calls(body, (span for span in spans if span.name in _EVENTS), is_event)
+    return executed_calls(
+        body, (span for span in spans if span.name in _EVENTS), is_event
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _CoreInterval:
-    """An interval of one core; `name` is "" for a kernel call, else the runtime function."""
+    """An interval of one core; `name` is "" for a kernel call, else the runtime
+    function.
+    """
 
     name: str
     address: int
@@ -148,16 +190,23 @@ class _CoreInterval:
 
 
 def _core_intervals(
-    functions: Sequence[SymbolSize], steps: Sequence[FunctionEntry], core: int, prefix: str
+    functions: Sequence[SymbolSize],
+    steps: Sequence[FunctionEntry],
+    core: int,
+    prefix: str,
 ) -> Iterator[_CoreInterval]:
-    """Yield the intervals of a core but the last; the second core's are between sleeps."""
+    """Yield the intervals of a core but the last; the second core's are between
+    sleeps.
+    """
     own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
     own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}
     between = own if core == 0 else {_IDLES}
     begun: tuple[_CoreInterval, int] | None = None
     for step in (step for step in steps if step.cpu == core):
         function, now = functions[step.function], step.executed[core]
-        entered = _CoreInterval(function.name if function.name in between else "", function.address)
+        entered = _CoreInterval(
+            function.name if function.name in between else "", function.address
+        )
         if begun is None or core == 0 or begun[0].name != entered.name:
             if begun is not None:
                 yield replace(begun[0], instructions=now - begun[1])
@@ -171,7 +220,9 @@ def _schedule(
     times: ModeledTimes,
     least_wait: int,
 ) -> RunSchedule:
-    """Return the schedule of the run if all devices work concurrently, in instructions."""
+    """Return the schedule of the run if all devices work concurrently, in
+    instructions.
+    """
     schedule, calls, counts = RunSchedule(times), iter(path), iter(remote)
     for span in spans:
         call = next(calls) if span.name in _EVENTS else None
@@ -193,23 +244,31 @@ _Path = tuple[tir.PrimFuncCall, ...]
 
 
 def executed_calls(
-    body: tir.Stmt, events: Iterable[_Event], is_event: Callable[[tir.PrimFuncCall, _Event], bool]
+    body: tir.Stmt,
+    events: Iterable[_Event],
+    is_event: Callable[[tir.PrimFuncCall, _Event], bool],
 ) -> _Path | None:
-    """Return the calls of the first path that causes these events, or None if none does."""
+    """Return the calls of the first path that causes these events, or None if none
+    does.
+    """
     states: list[tuple[_Path, _Rest]] = [((), (body, None))]
     for event in events:
         following: dict[tuple[int, int], tuple[_Path, _Rest]] = {}
         for path, rest in states:
             for call, after in _next_calls(rest):
                 if call is not None and is_event(call, event):
-                    following.setdefault((id(call), id(after and after[0])), ((*path, call), after))
+                    following.setdefault(
+                        (id(call), id(after and after[0])), ((*path, call), after)
+                    )
         states = list(following.values())
     complete = (path for path, rest in states if (None, None) in _next_calls(rest))
     return next(complete, None)
 
 
 def _next_calls(rest: _Rest) -> Iterator[tuple[tir.PrimFuncCall | None, _Rest]]:
-    """Yield each call that can be next, None for the end, and the nodes that follow it."""
+    """Yield each call that can be next, None for the end, and the nodes that follow
+    it.
+    """
     open_paths, loops = [rest], set[int]()
     while open_paths:
         match rest := open_paths.pop():

@@ -1,7 +1,8 @@
-"""Exact instruction counts of one run, by operator, kind and function, and modeled cycles.
+"""Exact instruction counts of one run, by operator, kind and function, and modeled
+cycles.
 
-A plugin counts every instruction of the release image in QEMU (decision 0013). Cycles are modeled
-by the core's pipeline (targets/cycle_model.py) and the flash of a board.
+A plugin counts every instruction of the release image in QEMU (decision 0013). Cycles
+are modeled by the core's pipeline (targets/cycle_model.py) and the flash of a board.
 """
 
 import bisect
@@ -13,7 +14,12 @@ from pathlib import Path
 
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.cache_folder import cache_root
-from firmwright.base.errors import DeviceError, InternalError, ToolMissingError, UsageError
+from firmwright.base.errors import (
+    DeviceError,
+    InternalError,
+    ToolMissingError,
+    UsageError,
+)
 from firmwright.base.rounding import divide_up
 from firmwright.boards import Board, Compiler
 from firmwright.build.disassembler import disassemble, source_lines
@@ -26,7 +32,11 @@ from firmwright.device.instruction_counter import (
 )
 from firmwright.flows.board.emulated_board import emulate
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.board.model_session import ModelSession, SessionOpener, open_session
+from firmwright.flows.board.model_session import (
+    ModelSession,
+    SessionOpener,
+    open_session,
+)
 from firmwright.flows.measure.core_timeline import (
     CoreTimeline,
     build_emulated_timeline,
@@ -42,7 +52,11 @@ from firmwright.pipeline import Compilation
 from firmwright.report.model import ParallelRun
 from firmwright.targets.core_timing import CoreTiming, core_timings
 from firmwright.targets.cycle_model import Executed, modeled_cycles
-from firmwright.targets.disassembly import INSTRUCTION_KINDS, Instruction, InstructionKind
+from firmwright.targets.disassembly import (
+    INSTRUCTION_KINDS,
+    Instruction,
+    InstructionKind,
+)
 
 _NO_OPERATOR = -1
 """The index of calls that belong to no operator: moved rows within a fused segment."""
@@ -54,7 +68,9 @@ class SharedKernelError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class InstructionShare:
-    """Part of a run's instructions; `cycles` is None for a core without a timing table."""
+    """Part of a run's instructions; `cycles` is None for a core without a timing
+    table.
+    """
 
     instructions: int
     kinds: Mapping[InstructionKind, int]
@@ -69,11 +85,13 @@ class InstructionShare:
 
 @dataclass(frozen=True, slots=True)
 class InstructionCounts:
-    """The counts of one run: in total, by operator index, between operators, and by function.
+    """The counts of one run: in total, by operator index, between operators, and by
+    function.
 
-    `functions` is sorted, largest first. `timer` is the board counter's value for the same run,
-    rounded to `resolution`. `timeline` is set if a second core or an emulated device takes part,
-    which no other count includes. `machine` is the emulated one, `executed` all instructions.
+    `functions` is sorted, largest first. `timer` is the board counter's value for the
+    same run, rounded to `resolution`. `timeline` is set if a second core or an emulated
+    device takes part, which no other count includes. `machine` is the emulated one,
+    `executed` all instructions.
     """
 
     total: InstructionShare
@@ -91,7 +109,11 @@ class InstructionCounts:
     @property
     def silicon_range(self) -> tuple[int, int] | None:
         """Return the cycles that measurements on chips support; None without any."""
-        if self.total.cycles is None or self.timing is None or not any(self.timing.silicon):
+        if (
+            self.total.cycles is None
+            or self.timing is None
+            or not any(self.timing.silicon)
+        ):
             return None
         if self.timing_board.flash.wait_states is None:
             return None
@@ -107,10 +129,14 @@ class InstructionCounts:
         note = "no range, as no measurements on silicon are known"
         if self.silicon_range is not None:
             low, high = self.silicon_range
-            note = f"on silicon {low:,} to {high:,}, {low * ms:.3f} to {high * ms:.3f} ms"
+            note = (
+                f"on silicon {low:,} to {high:,}, {low * ms:.3f} to {high * ms:.3f} ms"
+            )
         elif board.flash.wait_states is None:
             note = f"on silicon more, as the flash of {board.name} is not modeled"
-        return f"{cycles:,} ({cycles * ms:.3f} ms at {board.run_hz / 1e6:g} MHz; {note})"
+        return (
+            f"{cycles:,} ({cycles * ms:.3f} ms at {board.run_hz / 1e6:g} MHz; {note})"
+        )
 
     @property
     def parallel(self) -> ParallelRun | None:
@@ -126,16 +152,25 @@ class InstructionCounts:
 def _check_emulator(board: Board) -> None:
     """Raise UsageError without QEMU, ToolMissingError if it lacks plugins."""
     if board.run.kind != "qemu":
-        hint = "use --board mps2-an386, or another board that firmwright boards lists as emulated."
-        raise UsageError("exact instruction counts need QEMU.", where=board.name, hint=hint)
+        hint = (
+            "use --board mps2-an386, or another board that firmwright boards lists as "
+            "emulated."
+        )
+        raise UsageError(
+            "exact instruction counts need QEMU.", where=board.name, hint=hint
+        )
     check_plugin_support(board.run.program)
 
 
 def _check_timing_board(timed: Board, board: Board) -> None:
-    """Raise UsageError if the board whose flash is modeled has another core than the emulated."""
+    """Raise UsageError if the board whose flash is modeled has another core than the
+    emulated.
+    """
     if timed.core != board.core:
         what = f"{timed.name} has a {timed.core}, but the model runs on a {board.core}."
-        raise UsageError(what, where="--timing-board", hint="name a board with the same core.")
+        raise UsageError(
+            what, where="--timing-board", hint="name a board with the same core."
+        )
 
 
 def measure_instructions(
@@ -148,11 +183,12 @@ def measure_instructions(
     timing_board: Board | None = None,
     after_run: Callable[[ModelSession], None] = lambda session: None,
 ) -> InstructionCounts:
-    """Count the instructions of the second of two runs on the measured sample, like `profile`.
+    """Count the instructions of the second of two runs on the measured sample, like
+    `profile`.
 
-    `sample` replaces it; `after_run` is called with the session after the runs. Cycles are modeled
-    for the flash of `timing_board`, by default of the model's board. Raise ToolMissingError if QEMU
-    lacks plugins or a compiler to build one is missing.
+    `sample` replaces it; `after_run` is called with the session after the runs. Cycles
+    are modeled for the flash of `timing_board`, by default of the model's board. Raise
+    ToolMissingError if QEMU lacks plugins or a compiler to build one is missing.
     """
     timed = timing_board or compiled.board
     compiled = emulate(compiled)
@@ -171,7 +207,9 @@ def measure_instructions(
     region = (board.flash.start, board.flash.size_bytes, *timed.flash.read_model)
     flash = region if timed.flash.wait_states else ()
     skipped = _emulator(compiled, image)
-    with InstructionCounter(plugin, start, root.size_bytes, places, flash, skipped) as counter:
+    with InstructionCounter(
+        plugin, start, root.size_bytes, places, flash, skipped
+    ) as counter:
         try:
             with open_with(compiled, image=image, plugin=counter.argument) as session:
                 timer = session.device.measure(sample)
@@ -181,7 +219,10 @@ def measure_instructions(
             if counter.started:
                 raise
             what = f"{board.run.program} does not load the counting plugin. {error}"
-            hint = "install a QEMU with plugin interface 1 to 5, such as 7.2 or 10.0 (Debian)."
+            hint = (
+                "install a QEMU with plugin interface 1 to 5, such as 7.2 or 10.0 "
+                "(Debian)."
+            )
             raise ToolMissingError(what, where=board.name, hint=hint) from error
         cells, steps = counter.read(), counter.steps()
     tick = divide_up(resolution.numerator, resolution.denominator)
@@ -197,26 +238,42 @@ def measure_instructions(
     )
     if skipped is not None:
         return _with_emulated(compiled, counts)
-    return with_second_core(counts, build_timeline(compiled, traced, steps)) if traced else counts
+    return (
+        with_second_core(counts, build_timeline(compiled, traced, steps))
+        if traced
+        else counts
+    )
 
 
 def _emulator(compiled: Compilation, image: Image) -> int | None:
-    """Return the address of the function that computes the calls of an emulated device."""
+    """Return the address of the function that computes the calls of an emulated
+    device.
+    """
     names = {*emulators(compiled.module).values()}
     symbols = (symbol for symbol in image.sizes.symbols if symbol.kind == "text")
-    return next((_CodeIndex.start(symbol) for symbol in symbols if symbol.name in names), None)
+    return next(
+        (_CodeIndex.start(symbol) for symbol in symbols if symbol.name in names), None
+    )
 
 
-def _with_emulated(compiled: Compilation, counts: InstructionCounts) -> InstructionCounts:
+def _with_emulated(
+    compiled: Compilation, counts: InstructionCounts
+) -> InstructionCounts:
     times = {op: share.duration for op, share in counts.operators.items()}
     executed = counts.total.instructions
     unit = "instructions" if counts.timing is None else "cycles"
-    line = build_emulated_timeline(compiled, times, counts.between.duration, executed, unit)
+    line = build_emulated_timeline(
+        compiled, times, counts.between.duration, executed, unit
+    )
     return replace(counts, timeline=line)
 
 
-def with_second_core(counts: InstructionCounts, line: CoreTimeline) -> InstructionCounts:
-    """Replace the counts of the second core's operators by those measured on that core."""
+def with_second_core(
+    counts: InstructionCounts, line: CoreTimeline
+) -> InstructionCounts:
+    """Replace the counts of the second core's operators by those measured on that
+    core.
+    """
     others = {op: InstructionShare(n, {}, 0, None) for op, n in line.second.items()}
     return replace(counts, operators={**counts.operators, **others}, timeline=line)
 
@@ -236,7 +293,9 @@ class _CodeIndex:
         return symbol.address & ~1
 
     def function(self, name: str) -> SymbolSize:
-        symbol = next((symbol for symbol in self._functions if symbol.name == name), None)
+        symbol = next(
+            (symbol for symbol in self._functions if symbol.name == name), None
+        )
         if symbol is None:
             raise InternalError(f"the image has no function {name}.")
         return symbol
@@ -248,7 +307,10 @@ class _CodeIndex:
 
     def name_at(self, address: int) -> str:
         index = bisect.bisect_right(self._starts, address) - 1
-        if index >= 0 and address - self._starts[index] < self._functions[index].size_bytes:
+        if (
+            index >= 0
+            and address - self._starts[index] < self._functions[index].size_bytes
+        ):
             return self._functions[index].name
         return f"0x{address:08x}"
 
@@ -263,7 +325,8 @@ def _counts(
     timer: int,
     resolution: int,
 ) -> InstructionCounts:
-    """Return the counts of a run, given those of each instruction and site of a call in the main.
+    """Return the counts of a run, given those of each instruction and site of a call in
+    the main.
 
     The instructions of the main itself are between the operators.
     """
@@ -277,7 +340,9 @@ def _counts(
         elif code.at(cell.site).kind == "call":
             sites.setdefault(cell.site, []).append(cell)
     times = {cell.address: cell.count for cell in own}
-    operators = _by_operator(compiled, code, times, sites, _commented(compiled, image, list(sites)))
+    operators = _by_operator(
+        compiled, code, times, sites, _commented(compiled, image, list(sites))
+    )
     own += operators.pop(_NO_OPERATOR, [])
     timing = _timing(timed)
     scale = timed.calibration.scale if timed.calibration else 1.0
@@ -295,7 +360,9 @@ def _counts(
         total=share(everything),
         operators={index: share(group) for index, group in operators.items()},
         between=share(own),
-        functions=tuple(sorted(functions.items(), key=lambda item: (-item[1], item[0]))),
+        functions=tuple(
+            sorted(functions.items(), key=lambda item: (-item[1], item[0]))
+        ),
         timing=timing,
         timing_board=timed,
         timer=timer,
@@ -306,13 +373,17 @@ def _counts(
 
 
 def _timing(board: Board) -> CoreTiming | None:
-    """Return the timing of a board's core, with the range of the board's own measurements."""
+    """Return the timing of a board's core, with the range of the board's own
+    measurements.
+    """
     timing = core_timings().get(board.pipeline or board.core)
     own = board.calibration
     if timing is None or own is None:
         return timing
     source = f"{timing.source}; calibrated on {own.measured}"
-    return replace(timing, source=source, silicon=(own.least / own.scale, own.most / own.scale))
+    return replace(
+        timing, source=source, silicon=(own.least / own.scale, own.most / own.scale)
+    )
 
 
 def _by_operator(
@@ -324,10 +395,10 @@ def _by_operator(
 ) -> dict[int, list[InstructionCount]]:
     """Group the counts by operator; `sites` are in order of their first execution.
 
-    Compilers may duplicate the calls of a kernel. Those that operators share are assigned by
-    `commented`, the operators of source lines, and else in order until each operator has its number
-    of executions (`times`). The code that starts and awaits calls of other devices belongs to no
-    operator.
+    Compilers may duplicate the calls of a kernel. Those that operators share are
+    assigned by `commented`, the operators of source lines, and else in order until each
+    operator has its number of executions (`times`). The code that starts and awaits
+    calls of other devices belongs to no operator.
     """
     main = compiled.module.aot_main
     body = without_constant_copies(compiled.module, main.body)
@@ -351,7 +422,8 @@ def _by_operator(
     members = {name: len(group) for name, group in waiting.items()}
     shared = ""
     for site, cells in sites.items():
-        # A compiler's copy of a function has a suffix; a linker's veneer may precede it.
+        # A compiler's copy of a function has a suffix; a linker's veneer may precede
+        # it.
         names = [code.name_at(cell.address).partition(".")[0] for cell in cells]
         name = next((name for name in names if name in waiting), names[0])
         if (name not in waiting and has_devices) or name in moving:
@@ -368,17 +440,23 @@ def _by_operator(
         cells_by_op[op] += cells
     if is_open and not commented and not shared:
         # It is unknown which of a kernel's operators ran.
-        unclear = (name for name, group in waiting.items() if 0 < len(group) < members[name])
+        unclear = (
+            name for name, group in waiting.items() if 0 < len(group) < members[name]
+        )
         shared = next(unclear, "")
     if shared:
-        what = f"operators share the kernel {shared}, so its calls cannot be attributed."
+        what = (
+            f"operators share the kernel {shared}, so its calls cannot be attributed."
+        )
         hint = "use profile without --count-instructions."
         raise SharedKernelError(what, where=compiled.module.name, hint=hint)
     return dict(sorted(cells_by_op.items()))
 
 
 def _moving_functions(waiting: Mapping[str, Sequence[tuple[int, int]]]) -> set[str]:
-    """Return the functions that only move rows within a fused segment, for no operator."""
+    """Return the functions that only move rows within a fused segment, for no
+    operator.
+    """
     moving: set[str] = set()
     for name, group in waiting.items():
         if all(op == _NO_OPERATOR for op, _ in group):
@@ -386,8 +464,12 @@ def _moving_functions(waiting: Mapping[str, Sequence[tuple[int, int]]]) -> set[s
     return moving
 
 
-def _commented(compiled: Compilation, image: Image, sites: Sequence[int]) -> Mapping[int, int]:
-    """Return the operator of each site: the number in the last comment above its source line."""
+def _commented(
+    compiled: Compilation, image: Image, sites: Sequence[int]
+) -> Mapping[int, int]:
+    """Return the operator of each site: the number in the last comment above its source
+    line.
+    """
     texts = {Path(path).name: str(text) for path, text in compiled.tree.files.items()}
     operators = dict[int, int]()
     places = source_lines(compiled.board, image.elf, sites)
@@ -400,7 +482,9 @@ def _commented(compiled: Compilation, image: Image, sites: Sequence[int]) -> Map
 
 
 def straight_calls(body: tir.Stmt) -> list[int]:
-    """Return the operators of a main without control flow, in order; [] for any other main."""
+    """Return the operators of a main without control flow, in order; [] for any other
+    main.
+    """
     nodes = list(walk(body))
     if any(isinstance(node, tir.For | tir.If | tir.While) for node in nodes):
         return []
@@ -408,11 +492,16 @@ def straight_calls(body: tir.Stmt) -> list[int]:
 
 
 def _share(
-    cells: Iterable[InstructionCount], code: _CodeIndex, timing: CoreTiming | None, scale: float
+    cells: Iterable[InstructionCount],
+    code: _CodeIndex,
+    timing: CoreTiming | None,
+    scale: float,
 ) -> InstructionShare:
-    """Return the sums of instructions, with the cycles of their paths by the core's timing.
+    """Return the sums of instructions, with the cycles of their paths by the core's
+    timing.
 
-    A path is the code that one site calls, since an instruction's cycles depend on those before it.
+    A path is the code that one site calls, since an instruction's cycles depend on
+    those before it.
     """
     kinds: Counter[InstructionKind] = Counter()
     branches_taken = 0
@@ -426,7 +515,9 @@ def _share(
         stalls += cell.unaligned * (timing.unaligned if timing else 0)
         executed = Executed(cell.address, instruction, cell.count, cell.taken)
         # Each instruction of the root is its own site.
-        sites.setdefault(0 if cell.site == cell.address else cell.site, []).append(executed)
+        sites.setdefault(0 if cell.site == cell.address else cell.site, []).append(
+            executed
+        )
     cycles = None
     if timing is not None:
         paths = sum(modeled_cycles(timing, path) for path in sites.values())

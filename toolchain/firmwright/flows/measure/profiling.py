@@ -1,9 +1,10 @@
 """Measures the cost of a run: in total, by operator, and on the stack.
 
-The total is that of the second run on the measured sample in the release image, counted by the
-firmware, without the counter's own cost. The operators' shares come from the profile image;
-`probe_overhead` is the difference of the totals. If counts vary, several runs are measured. Exact
-profiles (QEMU only) count every instruction of the release image.
+The total is that of the second run on the measured sample in the release image, counted
+by the firmware, without the counter's own cost. The operators' shares come from the
+profile image; `probe_overhead` is the difference of the totals. If counts vary, several
+runs are measured. Exact profiles (QEMU only) count every instruction of the release
+image.
 """
 
 import logging
@@ -16,14 +17,21 @@ from statistics import median_low
 from firmwright.base.errors import UsageError
 from firmwright.base.html_views import show_html
 from firmwright.boards import Board, Compiler
-from firmwright.build.compiler_flags import MODEL_OPTIMIZATION, clang_flags, compile_flags
+from firmwright.build.compiler_flags import (
+    MODEL_OPTIMIZATION,
+    clang_flags,
+    compile_flags,
+)
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
 from firmwright.device.session import OperatorCount, Session
 from firmwright.flows.board.emulated_board import emulate
 from firmwright.flows.board.model_session import SessionOpener, open_session
 from firmwright.flows.measure.core_timeline import emulators
-from firmwright.flows.measure.instruction_counts import InstructionCounts, measure_instructions
+from firmwright.flows.measure.instruction_counts import (
+    InstructionCounts,
+    measure_instructions,
+)
 from firmwright.flows.predict import run_schedule
 from firmwright.flows.predict.cost_prediction import predict_instructions
 from firmwright.flows.predict.run_schedule import ModeledTimes, ScheduledCall
@@ -40,11 +48,12 @@ _NOT_COUNTED = "the cycles of another board are modeled for counted instructions
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """The cost of one operator in the profile's unit, rounded to the counter's resolution.
+    """The cost of one operator in the profile's unit, rounded to the counter's
+    resolution.
 
-    `predicted` is the cost model's value in instructions. Exact profiles set `kinds` (instructions
-    by kind) and `modeled_cycles`, which transfers and engines have in any emulator. `least` is the
-    minimum over all runs.
+    `predicted` is the cost model's value in instructions. Exact profiles set `kinds`
+    (instructions by kind) and `modeled_cycles`, which transfers and engines have in any
+    emulator. `least` is the minimum over all runs.
     """
 
     index: int
@@ -64,10 +73,11 @@ class OperatorCost:
 class Profile:
     """The cost of a model on a board; `unit` is instructions, cycles or ns.
 
-    `resolution` is one tick of the counter. `stack_bytes` is the maximum since start-up, including
-    the runtime, or None if not measured, as on the host. `exact` holds instruction counts. `total`
-    is the median of `runs` runs, and `least` the minimum. `clock_hz` is the processor's clock, or 0
-    if unknown. `flags` are the compiler and its flags.
+    `resolution` is one tick of the counter. `stack_bytes` is the maximum since
+    start-up, including the runtime, or None if not measured, as on the host. `exact`
+    holds instruction counts. `total` is the median of `runs` runs, and `least` the
+    minimum. `clock_hz` is the processor's clock, or 0 if unknown. `flags` are the
+    compiler and its flags.
     """
 
     model: str
@@ -93,13 +103,19 @@ class Profile:
 
     @property
     def estimates(self) -> tuple[tuple[str, int, str], ...]:
-        """Return devices with the declared cycles of their calls and the source of these."""
+        """Return devices with the declared cycles of their calls and the source of
+        these.
+        """
         cycles: Counter[tuple[str, str]] = Counter()
         for operator in self.operators:
             backend = BACKENDS.find(operator.schedule)
             if backend is not None and backend.estimated_by:
-                cycles[operator.device, backend.estimated_by] += operator.modeled_cycles or 0
-        return tuple((device, count, source) for (device, source), count in cycles.items())
+                cycles[operator.device, backend.estimated_by] += (
+                    operator.modeled_cycles or 0
+                )
+        return tuple(
+            (device, count, source) for (device, source), count in cycles.items()
+        )
 
     def _repr_html_(self) -> str:
         return show_html(self)
@@ -117,7 +133,8 @@ def profile(
     """Measure `compiled` on its board.
 
     Args:
-        count_instructions: Count each instruction in QEMU, for a real board on an emulated one.
+        count_instructions: Count each instruction in QEMU, for a real board on an
+            emulated one.
         timing_board: The board for modeled cycles, by default the model's; same core.
         runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
     """
@@ -128,9 +145,14 @@ def profile(
             compiled, open_with=open_with, compiler=compiler, timing_board=timed
         )
     elif timing_board is not None:
-        raise UsageError(_NOT_COUNTED, where="--timing-board", hint="add --count-instructions.")
+        raise UsageError(
+            _NOT_COUNTED, where="--timing-board", hint="add --count-instructions."
+        )
     runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
-    predictions, sample = predict_instructions(compiled), measured_sample(compiled.module.io.inputs)
+    predictions, sample = (
+        predict_instructions(compiled),
+        measured_sample(compiled.module.io.inputs),
+    )
     with open_with(compiled, variant="release", compiler=compiler) as session:
         log.info("measuring on %s", compiled.board.name)
         device = session.device
@@ -145,7 +167,9 @@ def profile(
     else:
         with open_with(compiled, variant="profile", compiler=compiler) as session:
             log.info("measuring each operator on %s", compiled.board.name)
-            probed, operators = _probed(compiled, session.device, sample, runs, predictions)
+            probed, operators = _probed(
+                compiled, session.device, sample, runs, predictions
+            )
     times, pools = run_schedule.modeled_times(compiled), compiled.summary.pools.items()
     return Profile(
         model=compiled.module.name,
@@ -162,7 +186,9 @@ def profile(
         least=min(totals),
         clock_hz=timed.clock_hz if info.start_up_text else timed.run_hz,
         flags=_flags(choose_compiler(compiler, default=board.compiler), board),
-        pools=tuple(PoolUsage(name, pool.bytes, pool.limit_bytes) for name, pool in pools),
+        pools=tuple(
+            PoolUsage(name, pool.bytes, pool.limit_bytes) for name, pool in pools
+        ),
         schedule=_schedule(compiled, operators, counts, times),
     )
 
@@ -176,7 +202,9 @@ def _with_modeled(
     operators: Sequence[OperatorCost], times: ModeledTimes
 ) -> tuple[OperatorCost, ...]:
     return tuple(
-        replace(cost, modeled_cycles=times[cost.index].cycles) if cost.index in times else cost
+        replace(cost, modeled_cycles=times[cost.index].cycles)
+        if cost.index in times
+        else cost
         for cost in operators
     )
 
@@ -215,11 +243,21 @@ def _probed(
     return median_low(totals), tuple(costs)
 
 
-def _costs(compiled: Compilation, predictions: Mapping[int, int]) -> Iterator[OperatorCost]:
+def _costs(
+    compiled: Compilation, predictions: Mapping[int, int]
+) -> Iterator[OperatorCost]:
     """Yield the operators with counts of 0."""
     devices = run_schedule.operator_devices(compiled.module)
     for op in compiled.summary.operators:
-        of = op.index, op.name, op.kind, op.macs, 0, op.schedule, predictions.get(op.index, 0)
+        of = (
+            op.index,
+            op.name,
+            op.kind,
+            op.macs,
+            0,
+            op.schedule,
+            predictions.get(op.index, 0),
+        )
         yield OperatorCost(*of, device=devices[op.index])
 
 

@@ -1,7 +1,8 @@
-"""Upper bounds of the instructions and modeled cycles of a run, from the linked firmware.
+"""Upper bounds of the instructions and modeled cycles of a run, from the linked
+firmware.
 
-Interrupts, accesses of other devices to memory, and stalls that the cycle model lacks are not
-included.
+Interrupts, accesses of other devices to memory, and stalls that the cycle model lacks
+are not included.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ from firmwright.targets.path_analysis import PathAnalysis, WorstPath
 
 @dataclass(frozen=True, slots=True)
 class OperatorBound:
-    """The largest cost of one call of the model; `name` is its operator, or the function called."""
+    """The largest cost of one call of the model; `name` is its operator, or the
+    function called.
+    """
 
     index: int | None
     name: str
@@ -33,7 +36,9 @@ class OperatorBound:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """The largest cost of a run; `cycles` is None for a core without a suitable pipeline model."""
+    """The largest cost of a run; `cycles` is None for a core without a suitable
+    pipeline model.
+    """
 
     model: str
     board: str
@@ -45,7 +50,9 @@ class TimeBound:
 
     @property
     def longest(self) -> OperatorBound | None:
-        return max(self.operators, key=lambda operator: operator.instructions, default=None)
+        return max(
+            self.operators, key=lambda operator: operator.instructions, default=None
+        )
 
 
 def bound_time(
@@ -55,17 +62,25 @@ def bound_time(
     compiler: Compiler | None = None,
     timing_board: Board | None = None,
 ) -> TimeBound:
-    """Return bounds for all inputs; raise UnknownPathError if a loop or jump depends on data."""
+    """Return bounds for all inputs; raise UnknownPathError if a loop or jump depends on
+    data.
+    """
     board = compiled.board
     if not board.core.startswith(("cortex-m", "rv32")):
         hint = "name a board with a Cortex-M or RISC-V core."
-        raise UsageError("bounds need the code of a microcontroller.", where=board.name, hint=hint)
+        raise UsageError(
+            "bounds need the code of a microcontroller.", where=board.name, hint=hint
+        )
     image = image or build_image(compiled, compiler=compiler)
-    texts = sorted((s for s in image.sizes.symbols if s.kind == "text"), key=lambda s: s.address)
+    texts = sorted(
+        (s for s in image.sizes.symbols if s.kind == "text"), key=lambda s: s.address
+    )
     functions = tuple((s.address & ~1, s.size_bytes, s.name) for s in texts)
     starts = {name: start for start, _, name in functions}
     is_arm = board.core.startswith("cortex-m")
-    code = MachineCode(is_arm, disassemble(board, image.elf), read_contents(image.elf), functions)
+    code = MachineCode(
+        is_arm, disassemble(board, image.elf), read_contents(image.elf), functions
+    )
     cycles = _cycle_bound(code, timing_board or board, board)
     path = PathAnalysis(cycles).run(starts["run"], starts[f"{compiled.c_prefix}_run"])
     body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
@@ -76,7 +91,9 @@ def bound_time(
         index = indices[i] if len(indices) == len(path.calls) else None
         name = names[index] if index is not None else code.function_at(callee)[2]
         operators.append(
-            OperatorBound(index, name, instructions, round(spent) if cycles.timing else None)
+            OperatorBound(
+                index, name, instructions, round(spent) if cycles.timing else None
+            )
         )
     total = round(path.cycles) if cycles.timing else None
     of = compiled.module.name, board.name, path.instructions, total, tuple(operators)

@@ -27,7 +27,11 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.tuning_records import TuningRecords
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.partitioning.per_target_passes import PassTimer
-from firmwright.partitioning.target_resolution import extend_targets, format_targets, is_backend
+from firmwright.partitioning.target_resolution import (
+    extend_targets,
+    format_targets,
+    is_backend,
+)
 from firmwright.pipeline import (
     Compilation,
     Options,
@@ -53,11 +57,12 @@ def compile_for(
     stopwatch: PassTimer | None = None,
     **given: Unpack[GivenOptions],
 ) -> Compilation:
-    """Compile `model` for `board` (by default the host); `given` are fields of `Options`.
+    """Compile `model` for `board` (by default the host); `given` are fields of
+    `Options`.
 
-    `tuning` may also be a log's path, `passes` functions or names, and `update_of` the path of an
-    earlier project or package. Raise UsageError, UnsupportedError, DoesNotFitError, or
-    MismatchError if new weights do not suit the earlier code.
+    `tuning` may also be a log's path, `passes` functions or names, and `update_of` the
+    path of an earlier project or package. Raise UsageError, UnsupportedError,
+    DoesNotFitError, or MismatchError if new weights do not suit the earlier code.
     """
     if isinstance(model, IRModule):
         model = Model(model)
@@ -76,7 +81,9 @@ def compile_for(
 
 
 def options_for(module: IRModule, given: OptionValues) -> Options:
-    """Return the options that the module records, with those of the user in their place."""
+    """Return the options that the module records, with those of the user in their
+    place.
+    """
     names = {field.name for field in fields(Options)}
     unknown = sorted(set(given) - names)
     if unknown:
@@ -97,9 +104,13 @@ def _options_in_text(module: IRModule, given: OptionValues) -> OptionValues:
     options, recorded_board = _recorded_options(module), module.settings.board
     board = given.get("board", recorded_board)
     is_same = not recorded_board or board == recorded_board
-    targets = [target for target in module.targets.values() if is_same or is_backend(target)]
+    targets = [
+        target for target in module.targets.values() if is_same or is_backend(target)
+    ]
     if module.results.partitioned is not None and given.get("target"):
-        table = {name: target for name, target in module.targets.items() if target in targets}
+        table = {
+            name: target for name, target in module.targets.items() if target in targets
+        }
         targets = list(extend_targets(table, given["target"]).values())
     if targets:
         options["target"] = format_targets(targets)
@@ -107,7 +118,9 @@ def _options_in_text(module: IRModule, given: OptionValues) -> OptionValues:
         return options
     if module.pools and (recorded_board or board in ("", "host")):
         options["pools"] = tuple(pool for pool in module.pools if pool.access == "rw")
-        options["const_pools"] = tuple(pool for pool in module.pools if pool.access == "ro")
+        options["const_pools"] = tuple(
+            pool for pool in module.pools if pool.access == "ro"
+        )
     return options
 
 
@@ -123,7 +136,9 @@ def _recorded_options(module: IRModule) -> OptionValues:
 
 
 def _recorded_settings(settings: Settings) -> OptionValues:
-    """Return the options that made the settings; of a module without a board, those that differ."""
+    """Return the options that made the settings; of a module without a board, those
+    that differ.
+    """
     objective, defaults = settings.objective, Options()
     options: OptionValues = {
         "board": settings.board or defaults.board,
@@ -160,7 +175,8 @@ def _recorded_placements(module: IRModule) -> OptionValues:
                 devices.append((request.tensor, request.device, request.pool))
             case RequestOrigin.POOL_OPTION:
                 pools.append((request.tensor, request.pool))
-    # The options of a partly compiled module are complete: without requests, none can be added.
+    # The options of a partly compiled module are complete: without requests, none can
+    # be added.
     options: OptionValues = {}
     if devices or module.is_started:
         options["device_assignments"] = tuple(devices)
@@ -170,7 +186,9 @@ def _recorded_placements(module: IRModule) -> OptionValues:
 
 
 def _options_of_started_module(module: IRModule, given: OptionValues) -> Options:
-    """Return the options of a partly compiled module; raise UsageError if the user changes one."""
+    """Return the options of a partly compiled module; raise UsageError if the user
+    changes one.
+    """
     recorded = _recorded_options(module)
     recorded_values = dict(recorded.items())
     for name, value in given.items():
@@ -191,19 +209,23 @@ def _options_of_started_module(module: IRModule, given: OptionValues) -> Options
 
 
 def _means_objective(goal: str, recorded: OptionValues, objective: Objective) -> bool:
-    """Whether `--optimize goal` with the recorded budgets means the module's objective."""
+    """Whether `--optimize goal` with the recorded budgets means the module's
+    objective.
+    """
     if goal not in OPTIMIZE_GOALS:
         return False
     return make_options({**recorded, "optimize": goal}).objective == objective
 
 
 def _check_tuning(module: IRModule, given: TuningRecords) -> None:
-    """Check that a partly compiled module is resumed with its tuning log unless it is lowered."""
+    """Check that a partly compiled module is resumed with its tuning log unless it is
+    lowered.
+    """
     if isinstance(module.entry, Function) and module.settings.tuning != given.digest:
         usage = "with" if module.settings.tuning else "without"
         raise UsageError(
-            f"the module was compiled up to {module.results.stage} {usage} a tuning log; "
-            "the log cannot be changed now.",
+            f"the module was compiled up to {module.results.stage} {usage} a tuning "
+            "log; the log cannot be changed now.",
             where=module.name,
             hint="give the same --tuning, or start from the model file.",
         )

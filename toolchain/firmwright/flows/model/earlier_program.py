@@ -1,4 +1,6 @@
-"""Reads the choices of an earlier compilation from its project, package or metadata.json."""
+"""Reads the choices of an earlier compilation from its project, package or
+metadata.json.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ from pathlib import Path
 
 from firmwright.artifacts import MARKER
 from firmwright.base.errors import ModelError, UsageError
-from firmwright.base.input_files import TEXT_BYTES_MAX, check_regular_file, read_input_text
+from firmwright.base.input_files import (
+    TEXT_BYTES_MAX,
+    check_regular_file,
+    read_input_text,
+)
 from firmwright.base.json_input import Json, as_object, as_text, parse_json
 from firmwright.base.resource_limits import scaled_limit
 from firmwright.flows.model.given_options import OptionValues, to_option_values
@@ -20,7 +26,9 @@ from firmwright.pipeline import Options
 
 _CHOICES = "choices"
 _USED_FACTS = (_CHOICES, "model", "board", "tool_version", "options")
-_HINT = "compile the old model again, with the version and options of the firmware in use."
+_HINT = (
+    "compile the old model again, with the version and options of the firmware in use."
+)
 
 
 def read_program(path: str | Path) -> ProgramRecord:
@@ -60,7 +68,10 @@ def program_of(facts: Json, where: Path) -> ProgramRecord:
         what = "it has several models; only a single one can be updated."
         raise UsageError(what, where=str(where), hint="update the code, too.")
     if not isinstance(facts, Mapping) or _CHOICES not in facts:
-        what = "it does not record the choices of its compilation, as older versions did not."
+        what = (
+            "it does not record the choices of its compilation, as older versions did "
+            "not."
+        )
         raise UsageError(what, where=str(where), hint=_HINT)
     check_metadata(facts, str(where), _USED_FACTS)
     try:
@@ -78,6 +89,10 @@ def program_of(facts: Json, where: Path) -> ProgramRecord:
 
 
 def options_of_program(record: ProgramRecord, where: str | Path) -> OptionValues:
-    """Return the options of the earlier compilation, with its board, name and choices."""
-    options = to_option_values(deserialize_options(record.options, Options, Path(where)))
+    """Return the options of the earlier compilation, with its board, name and
+    choices.
+    """
+    options = to_option_values(
+        deserialize_options(record.options, Options, Path(where))
+    )
     return {**options, "board": record.board, "name": record.name, "update_of": record}

@@ -1,6 +1,7 @@
 """The options of a compilation as a user gives them by name, before they are `Options`.
 
-An option that is not given has the value that the model's module records, or else its default.
+An option that is not given has the value that the model's module records, or else its
+default.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class _PlainOptions(TypedDict, total=False):
 
 
 class GivenOptions(_PlainOptions, total=False):
-    """All options but the board; logs and earlier programs may be given by their paths."""
+    """All options but the board; logs and earlier programs may be given by their
+    paths.
+    """
 
     tuning: TuningRecords | str | Path
     passes: Sequence[UserPass]
@@ -71,7 +74,9 @@ class OptionValues(GivenOptions, total=False):
 
 
 def to_option_values(values: Mapping[str, object]) -> OptionValues:
-    """Return the values of a reader that has checked their kinds, such as the command line's."""
+    """Return the values of a reader that has checked their kinds, such as the command
+    line's.
+    """
     return cast(OptionValues, dict(values))
 
 

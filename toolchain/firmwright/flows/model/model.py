@@ -61,7 +61,8 @@ def load_model(
     Args:
         path: The file; `FILE.tflite:KEY` selects a signature.
         name: The model's name; the default is the file's.
-        reference_model: The source of a .fwir, by default searched by its hash in the same folder.
+        reference_model: The source of a .fwir, by default searched by its hash in the
+            same folder.
         overrides: Input shapes and constants for an ONNX model that leaves them open.
         trust: Whether C and lowered functions in a .fwir may become parts of programs.
 
@@ -71,7 +72,9 @@ def load_model(
     data = pipeline.complete_model(_read(file), file, overrides)
     if signature and not name:
         name = to_c_identifier(f"{file.stem}_{signature}")
-    module = pipeline.load_module_bytes(data, file.name, name=name, signature=signature, path=file)
+    module = pipeline.load_module_bytes(
+        data, file.name, name=name, signature=signature, path=file
+    )
     if trust:
         module = replace(module, untrusted=None)
     if reference_model:
@@ -108,14 +111,18 @@ def find_model_files(folder: str, pattern: str = "*") -> tuple[Path, ...]:
     if not paths:
         *others, last = MODEL_SUFFIXES
         what = f"there is no {', '.join(others)} or {last} file."
-        hint = "name a folder with models." if root.is_dir() else "this is not a folder."
+        hint = (
+            "name a folder with models." if root.is_dir() else "this is not a folder."
+        )
         raise UsageError(what, where=folder, hint=hint)
     return tuple(sorted(paths))
 
 
 @contextlib.contextmanager
 def provide_file(path: str | Path, content: bytes | None) -> Iterator[Path]:
-    """Yield `path`, or the path of a temporary file of that name if `content` is given."""
+    """Yield `path`, or the path of a temporary file of that name if `content` is
+    given.
+    """
     if content is None:
         yield Path(path)
         return
@@ -143,12 +150,15 @@ def partition(
 ) -> Model:
     """Assign the operators without a target to the targets, in order of preference.
 
-    The remaining operators run on the core. `offload` maps tensors to the targets (or `cpu`) of
-    their operators; `where` is a condition on other matches. Backends may depend on `numerics`.
+    The remaining operators run on the core. `offload` maps tensors to the targets (or
+    `cpu`) of their operators; `where` is a condition on other matches. Backends may
+    depend on `numerics`.
     """
     if model.module.is_started:
         what = "the module is lowered already, so its target is fixed."
-        raise UsageError(what, where=model.file, hint="partition the model file instead.")
+        raise UsageError(
+            what, where=model.file, hint="partition the model file instead."
+        )
     is_partitioned = model.module.results.partitioned is not None
     before = model.module.targets if is_partitioned else {}
     module = replace(model.module, targets=extend_targets(before, targets))
@@ -163,7 +173,9 @@ def partition(
 
 
 def save_module(module: IRModule, path: str | Path) -> None:
-    """Write the module's text with everything that other verbs need to continue from it."""
+    """Write the module's text with everything that other verbs need to continue from
+    it.
+    """
     write_file(path, print_module(with_backend_records(module)).encode())
 
 
@@ -186,14 +198,18 @@ def _read(file: Path) -> bytes:
 
 
 def _named_source(module: IRModule, file: Path) -> bytes:
-    """Return the bytes of the model file that the user names; UsageError if it is another one.
+    """Return the bytes of the model file that the user names; UsageError if it is
+    another one.
 
-    The source of a model that another compiler has translated, such as Vela, has another hash.
+    The source of a model that another compiler has translated, such as Vela, has
+    another hash.
     """
     data = _read(file)
     digest = module.origin.sha256
     foreign = {op.name for op in op_table().values() if op.is_precompiled}
-    is_precompiled = any(call.op in foreign for graph in module.graphs for call in graph.body)
+    is_precompiled = any(
+        call.op in foreign for graph in module.graphs for call in graph.body
+    )
     if digest not in ("", source_digest(data)) and not is_precompiled:
         what = "this is not the file that the module was made from: its hash differs."
         hint = "give the file with the sha256 in the module's attribute source_sha256."
@@ -202,7 +218,9 @@ def _named_source(module: IRModule, file: Path) -> bytes:
 
 
 def _find_source(module: IRModule, file: Path) -> bytes | None:
-    """Search the folder of `file` for its model file, first among files with the same stem."""
+    """Search the folder of `file` for its model file, first among files with the same
+    stem.
+    """
     digest = module.origin.sha256
     if not digest:
         return None

@@ -1,4 +1,6 @@
-"""Describes a model file: tensors, operators, cost, and unsupported features (no error here)."""
+"""Describes a model file: tensors, operators, cost, and unsupported features (no error
+here).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +14,12 @@ from firmwright.frontends import pytorch
 from firmwright.frontends.onnx import ModelOverrides, is_onnx
 from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx
 from firmwright.frontends.tflite import read_tflite
-from firmwright.frontends.tflite.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
+from firmwright.frontends.tflite.decoded_model import (
+    NO_TENSOR,
+    RawNode,
+    RawSubgraph,
+    RawTensor,
+)
 from firmwright.ir.graph.evaluate import make_op_call
 from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IoTensor, IRModule
@@ -35,7 +42,9 @@ class ModelTensor:
 
 @dataclass(frozen=True, slots=True)
 class ModelOperator:
-    """An operator in the file's terms; `macs` is None if unsupported or defined in the module."""
+    """An operator in the file's terms; `macs` is None if unsupported or defined in the
+    module.
+    """
 
     index: int
     kind: str
@@ -62,7 +71,9 @@ class Inspection:
         return None if None in counts else sum(count or 0 for count in counts)
 
 
-def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()) -> Inspection:
+def inspect_model(
+    path: str | Path, overrides: ModelOverrides = ModelOverrides()
+) -> Inspection:
     """Inspect a model file; raise UsageError or ModelError if it cannot be read."""
     try:
         return inspect_module(load_model(path, overrides=overrides).module)
@@ -75,12 +86,16 @@ def inspect_model(path: str | Path, overrides: ModelOverrides = ModelOverrides()
             model, _ = pytorch.translate_program(program, file.name)
             return _inspect_unsupported_onnx(file, error.items, model)
         if is_onnx(data, file.name):
-            return _inspect_unsupported_onnx(file, error.items, read_onnx(data, file.name))
+            return _inspect_unsupported_onnx(
+                file, error.items, read_onnx(data, file.name)
+            )
         return _inspect_unsupported_tflite(file, error.items, data)
 
 
 def inspect_module(module: IRModule) -> Inspection:
-    """Inspect a module; a lowered one has no operators, but the tensors of its interface."""
+    """Inspect a module; a lowered one has no operators, but the tensors of its
+    interface.
+    """
     entry = module.entry
     stage = "lowered"
     body: Sequence[Call] = ()
@@ -96,8 +111,12 @@ def inspect_module(module: IRModule) -> Inspection:
         stage=module.results.stage or stage,
         inputs=tuple(map(describe_tensor, inputs)),
         outputs=tuple(map(describe_tensor, outputs)),
-        operators=tuple(_operator(index, call, module) for index, call in enumerate(body)),
-        parameters_bytes=sum(constant.size_bytes for constant in module.constants.values()),
+        operators=tuple(
+            _operator(index, call, module) for index, call in enumerate(body)
+        ),
+        parameters_bytes=sum(
+            constant.size_bytes for constant in module.constants.values()
+        ),
     )
 
 
@@ -152,7 +171,9 @@ def _inspect_unsupported_onnx(
 
 
 def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:
-    shape = [size if isinstance(size, int) else UNKNOWN_SIZE for size in tensor.shape or ()]
+    shape = [
+        size if isinstance(size, int) else UNKNOWN_SIZE for size in tensor.shape or ()
+    ]
     return ModelTensor(tensor.name, tensor.dtype, tuple(shape), None)
 
 
@@ -161,7 +182,10 @@ def _raw_operator(index: int, node: RawNode, graph: RawSubgraph) -> ModelOperato
     variables = [tensor for tensor in operands if tensor.buffer is None]
     outputs = [graph.tensors[number] for number in node.outputs]
     return ModelOperator(
-        index, node.op, tuple(map(_raw_tensor, variables)), tuple(map(_raw_tensor, outputs))
+        index,
+        node.op,
+        tuple(map(_raw_tensor, variables)),
+        tuple(map(_raw_tensor, outputs)),
     )
 
 

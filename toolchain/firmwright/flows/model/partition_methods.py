@@ -1,6 +1,8 @@
-"""Partition a model by method: `eager`, `none`, one of an extension, or a file with a result.
+"""Partition a model by method: `eager`, `none`, one of an extension, or a file with a
+result.
 
-`none` assigns the open operators to the core. The methods of extensions search for a partition.
+`none` assigns the open operators to the core. The methods of extensions search for a
+partition.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +43,9 @@ EAGER, NONE = "eager", "none"
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """The method or file (`how`), the log, and the port and flash command of a board."""
+    """The method or file (`how`), the log, and the port and flash command of a
+    board.
+    """
 
     how: str = EAGER
     log: str = ""
@@ -68,12 +72,16 @@ class PartitionMethod(Protocol):
     def __call__(
         self, model: Model, options: OptionValues, request: PartitionRequest
     ) -> PartitionChoice:
-        """Return the model in portable form (`make_portable`), and the result of the search."""
+        """Return the model in portable form (`make_portable`), and the result of the
+        search.
+        """
 
 
 def search_methods() -> Mapping[str, PartitionMethod]:
     """Return the methods of extensions by name."""
-    return merge_tables(None, "PARTITION_METHODS", lambda extension: extension.partition_methods)
+    return merge_tables(
+        None, "PARTITION_METHODS", lambda extension: extension.partition_methods
+    )
 
 
 def partition_model(
@@ -84,7 +92,9 @@ def partition_model(
         case "eager":
             return PartitionChoice(model, options)
         case "none" if options.get("offload"):
-            return PartitionChoice(offload_only(model, options_for(model.module, options)), options)
+            return PartitionChoice(
+                offload_only(model, options_for(model.module, options)), options
+            )
         case "none":
             core = _core_of(options.get("target", ""))
             return PartitionChoice(model, {**options, "target": core})
@@ -92,12 +102,16 @@ def partition_model(
             return method(model, options, request)
         case file:
             parts = read_partition(_read(Path(file)), file)
-            partitioned = apply_partition(model, options_for(model.module, options), parts, file)
+            partitioned = apply_partition(
+                model, options_for(model.module, options), parts, file
+            )
             return PartitionChoice(partitioned, options)
 
 
 def _core_of(target: str) -> str:
-    """Return the core among the targets of the option --target, or "" for the board's core."""
+    """Return the core among the targets of the option --target, or "" for the board's
+    core.
+    """
     core = find_core(parse_targets(target)) if target else None
     return str(core) if core else ""
 
@@ -107,8 +121,14 @@ def _read(file: Path) -> str:
         return read_input_text(file)
     except (OSError, UnicodeDecodeError) as error:
         methods = (EAGER, *search_methods(), NONE)
-        what = f"--partition must be {', '.join(methods)} or a file, and {file} cannot be read"
-        hint = "firmwright partition MODEL --partition collage --save-partition FILE writes one."
+        what = (
+            f"--partition must be {', '.join(methods)} or a file, and {file} cannot be "
+            "read"
+        )
+        hint = (
+            "firmwright partition MODEL --partition collage --save-partition FILE "
+            "writes one."
+        )
         raise UsageError(f"{what}: {error}.", hint=hint) from error
 
 
@@ -124,12 +144,16 @@ def apply_partition(
 
 def offload_only(model: Model, options: Options) -> Model:
     """Assign the operators that the user offloads, and leave the others open."""
-    divided = run_partition(prepare_module(model, options), PassTimer(), annotated_cover)
+    divided = run_partition(
+        prepare_module(model, options), PassTimer(), annotated_cover
+    )
     return make_portable(model, divided, options)
 
 
 def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
-    """Return `model` with the functions of `divided`, but without the facts of one board."""
+    """Return `model` with the functions of `divided`, but without the facts of one
+    board.
+    """
     targets = parse_targets(options.target)
     table = unique_target_names(filter(is_backend, targets))
     core = find_core(targets)
@@ -156,14 +180,20 @@ def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
 
 
 def prepare_module(model: Model, options: Options) -> IRModule:
-    """Return the module before partitioning; UsageError if it is lowered or has no backends."""
+    """Return the module before partitioning; UsageError if it is lowered or has no
+    backends.
+    """
     if model.module.is_started:
         what = "the module is lowered already, so its target is fixed."
-        raise UsageError(what, where=model.file or model.name, hint="the model file itself.")
+        raise UsageError(
+            what, where=model.file or model.name, hint="the model file itself."
+        )
     board = load_board(options.board, options.board_dirs)
     module = configure_module(model.module, board, options)
     active = active_backends(module)
     if not active:
         what = "there is nothing to choose: no backend is among the targets."
-        raise UsageError(what, hint="--target 'npu1, ...'; firmwright backends lists them.")
+        raise UsageError(
+            what, hint="--target 'npu1, ...'; firmwright backends lists them."
+        )
     return run_pre_partition(run_imported(module, options), PassTimer(), active)

@@ -1,7 +1,7 @@
 """Predicts the instruction count of each operator with the cost model.
 
-Selection runs again, because the cost model evaluates kernels before any later pass. Calls in
-row-streaming loops count once per iteration.
+Selection runs again, because the cost model evaluates kernels before any later pass.
+Calls in row-streaming loops count once per iteration.
 """
 
 import operator
@@ -58,7 +58,9 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
 
 
 def predict_lowered(module: IRModule) -> Mapping[int, int]:
-    """Predict the instructions of each operator; -1 is the key of rows moved in segments."""
+    """Predict the instructions of each operator; -1 is the key of rows moved in
+    segments.
+    """
     main = module.aot_main
     intrinsics = collect_intrinsics(module, INTRINSICS)
     costs: dict[str, int] = {}
@@ -74,7 +76,9 @@ def predict_lowered(module: IRModule) -> Mapping[int, int]:
 
 
 def count_kernel_calls(body: tir.Stmt) -> Mapping[tuple[int, str], int]:
-    """Count an AOT main's calls of each kernel; if data decide, both branches and one iteration."""
+    """Count an AOT main's calls of each kernel; if data decide, both branches and one
+    iteration.
+    """
     calls: Counter[tuple[int, str]] = Counter()
 
     def count(node: Node, variables: Mapping[str, int]) -> None:
@@ -123,4 +127,6 @@ def _value(node: tir.Expr, variables: Mapping[str, int]) -> int:
         case tir.Cast(value=value):
             return _value(value, variables)
         case _:
-            raise InternalError(f"control flow of an AOT main depends on a {type(node).__name__}")
+            raise InternalError(
+                f"control flow of an AOT main depends on a {type(node).__name__}"
+            )

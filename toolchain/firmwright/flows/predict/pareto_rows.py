@@ -1,4 +1,6 @@
-"""The programs that less RAM selects, each with its memory and predicted instructions."""
+"""The programs that less RAM selects, each with its memory and predicted
+instructions.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -16,14 +18,18 @@ from firmwright.pipeline.selection_oracle import make_selection_oracle
 
 
 def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
-    """Return the programs that no other beats in memory and instructions, largest first.
+    """Return the programs that no other beats in memory and instructions, largest
+    first.
 
-    The search starts without a limit on memory. Each further program must fit in the memory of the
-    one before, less one byte. If its plan needs less than the limit, selection runs again with that
-    as the limit, since it may find a faster program for it.
+    The search starts without a limit on memory. Each further program must fit in the
+    memory of the one before, less one byte. If its plan needs less than the limit,
+    selection runs again with that as the limit, since it may find a faster program for
+    it.
     """
     if model.is_started:
-        raise UsageError("the module is lowered already.", where=model.name, hint="the model file.")
+        raise UsageError(
+            "the module is lowered already.", where=model.name, hint="the model file."
+        )
     board = load_board(options.board, options.board_dirs)
     steps = passes_for(options)
     names = [step.name for step in steps]

@@ -1,7 +1,8 @@
 """The modeled schedule of a run on several devices: when each call begins and ends.
 
-Each device executes its calls in the order of their starts. The times of emulated transfers come
-from the board file. Transfers in flight share the bandwidth; a start on a busy channel waits.
+Each device executes its calls in the order of their starts. The times of emulated
+transfers come from the board file. Transfers in flight share the bandwidth; a start on
+a busy channel waits.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ ModeledTimes = Mapping[int, ModeledTime]
 
 
 def operator_devices(module: IRModule) -> dict[int, str]:
-    """Return the devices of each operator; targets without a device have their own names."""
+    """Return the devices of each operator; targets without a device have their own
+    names.
+    """
     names: dict[int, dict[str, None]] = {}
     for call in prim_calls(module.aot_main.body):
         if call.op >= 0:
@@ -106,15 +109,19 @@ def check_races(module: IRModule, schedule: Sequence[ScheduledCall]) -> None:
         effect = find_conflict(analysis.effects_of(a.call), analysis.effects_of(b.call))
         if effect is not None:
             raise InternalError(
-                f"in the trace, operator {b.call.op} {'writes' if effect.written else 'reads'} "
-                f"{effect.root} [{effect.first}, {effect.end}) at {b.begin}, but operator "
-                f"{a.call.op} on {a.call.device or 'the main core'} uses it until {a.end}."
+                f"in the trace, operator {b.call.op} "
+                f"{'writes' if effect.written else 'reads'} {effect.root} "
+                f"[{effect.first}, {effect.end}) at {b.begin}, but operator "
+                f"{a.call.op} on {a.call.device or 'the main core'} uses it until "
+                f"{a.end}."
             )
 
 
 @dataclass(slots=True)
 class _Transfer:
-    """A transfer in flight, which moves data from the cycle `ready`; `left` are bus cycles."""
+    """A transfer in flight, which moves data from the cycle `ready`; `left` are bus
+    cycles.
+    """
 
     call: tir.PrimFuncCall
     begin: int
@@ -147,7 +154,9 @@ class RunSchedule:
             self._finish(call.device)
             self._advance(self.now)
             ready = self.now + time.cycles - time.bus
-            self._transfers[call.device] = _Transfer(call, self.now, ready, Fraction(time.bus))
+            self._transfers[call.device] = _Transfer(
+                call, self.now, ready, Fraction(time.bus)
+            )
         elif time.bus and call.phase == "wait":
             self._finish(call.device)
         elif call.phase == "call":
@@ -181,10 +190,13 @@ class RunSchedule:
     def _advance(self, until: int | None, awaited: _Transfer | None = None) -> None:
         """Continue the transfers until a time or the end of one.
 
-        Between two events, n transfers on the bus each proceed at 1/n of its speed. An event is the
-        start of another transfer on the bus, or the end of one. The times are exact fractions.
+        Between two events, n transfers on the bus each proceed at 1/n of its speed. An
+        event is the start of another transfer on the bus, or the end of one. The times
+        are exact fractions.
         """
-        while (awaited is None or awaited.left) and (until is None or self._time < until):
+        while (awaited is None or awaited.left) and (
+            until is None or self._time < until
+        ):
             active = [item for item in self._transfers.values() if item.left]
             on_bus = [item for item in active if item.ready <= self._time]
             events = [Fraction(item.ready) for item in active if item not in on_bus]

@@ -1,8 +1,9 @@
-"""A user's arrays as a model's inputs: real values are quantized, integers taken as they are.
+"""A user's arrays as a model's inputs: real values are quantized, integers taken as
+they are.
 
-Floats for a quantized input are divided by its scale in float32, rounded, shifted by the zero point
-and saturated, as TFLite's QUANTIZE and ONNX's QuantizeLinear do. Integers must fit in the input's
-type. Nothing else is converted.
+Floats for a quantized input are divided by its scale in float32, rounded, shifted by
+the zero point and saturated, as TFLite's QUANTIZE and ONNX's QuantizeLinear do.
+Integers must fit in the input's type. Nothing else is converted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,11 +19,13 @@ from firmwright.ir.graph.evaluate import numerics_of
 from firmwright.ir.module import IoTensor, IRModule
 
 _FEW_LEVELS = {8: 64, 16: 16}
-"""Fewer levels than these are mentioned, by the input's width in bits. Sounds of 16 bits are often
-quiet; but real values that were cast to integers use very few levels.
+"""Fewer levels than these are mentioned, by the input's width in bits. Sounds of 16
+bits are often quiet; but real values that were cast to integers use very few levels.
 """
 _INTERIOR = 16
-"""A zero point with this many levels on either side suggests real values of both signs."""
+"""A zero point with this many levels on either side suggests real values of both
+signs.
+"""
 _MANY_VALUES = 32
 """Fewer values than this may use few levels."""
 
@@ -82,11 +85,15 @@ def convert_values(
 
 
 def _narrowed(values: Array, tensor: IoTensor, where: str) -> Array:
-    """Return floats in the input's type; UsageError if a finite value becomes infinite."""
+    """Return floats in the input's type; UsageError if a finite value becomes
+    infinite.
+    """
     with np.errstate(over="ignore"):
         narrow = values.astype(tensor.type.dtype.np)
     if not np.array_equal(np.isinf(narrow), np.isinf(values)):
-        what = f"{tensor.name} has values that are too large for {tensor.type.dtype.np}."
+        what = (
+            f"{tensor.name} has values that are too large for {tensor.type.dtype.np}."
+        )
         raise UsageError(what, where=where, hint="check the preprocessing.")
     return narrow
 
@@ -100,12 +107,14 @@ def _whole(values: Array, tensor: IoTensor, where: str) -> Array:
     if dtype.is_float or dtype.np.kind == "b":
         fits = not outside.any()
     else:
-        fits = not values.size or (dtype.min <= int(values.min()) <= int(values.max()) <= dtype.max)
+        fits = not values.size or (
+            dtype.min <= int(values.min()) <= int(values.max()) <= dtype.max
+        )
     if fits:
         return converted
     what = (
-        f"{tensor.name} is {values.dtype} with values from {values.min()} to {values.max()}; the "
-        f"model needs {dtype.np}."
+        f"{tensor.name} is {values.dtype} with values from {values.min()} to "
+        f"{values.max()}; the model needs {dtype.np}."
     )
     hint = f"convert the array to {dtype.np}, with its values in that range."
     if tensor.type.quantization is not None:
@@ -114,11 +123,18 @@ def _whole(values: Array, tensor: IoTensor, where: str) -> Array:
 
 
 def _quantized(
-    values: Array, tensor: IoTensor, quantization: Quantization, rounding: HalfRounding, where: str
+    values: Array,
+    tensor: IoTensor,
+    quantization: Quantization,
+    rounding: HalfRounding,
+    where: str,
 ) -> tuple[Array, LevelUse]:
     """Return real values as levels of the input, and their use of its range."""
     if np.isnan(values).any():
-        what = f"{tensor.name} has values that are not numbers (NaN), which cannot be quantized."
+        what = (
+            f"{tensor.name} has values that are not numbers (NaN), which cannot be "
+            "quantized."
+        )
         raise UsageError(what, where=where, hint="check the preprocessing.")
     dtype = tensor.type.dtype
     with np.errstate(over="ignore"):
@@ -132,7 +148,9 @@ def _quantized(
     saturated = int(np.count_nonzero(found != levels))
     reals = (float(values.min()), float(values.max()))
     whole = found.astype(dtype.np)
-    return whole, LevelUse(values.size, saturated, int(found.min()), int(found.max()), reals)
+    return whole, LevelUse(
+        values.size, saturated, int(found.min()), int(found.max()), reals
+    )
 
 
 def _level_use(values: Array) -> LevelUse:
@@ -176,8 +194,12 @@ def _combined(uses: Sequence[LevelUse]) -> LevelUse:
     )
 
 
-def _describe_levels(use: LevelUse, tensor: IoTensor, quantization: Quantization) -> str:
-    """Return a remark if the values, unless they are few or a test, use little of the range."""
+def _describe_levels(
+    use: LevelUse, tensor: IoTensor, quantization: Quantization
+) -> str:
+    """Return a remark if the values, unless they are few or a test, use little of the
+    range.
+    """
     dtype = tensor.type.dtype
     zero = quantization.zero_point
     span = use.high - use.low
@@ -198,14 +220,15 @@ def _describe_levels(use: LevelUse, tensor: IoTensor, quantization: Quantization
     if use.reals is not None:
         low, high = use.reals
         return (
-            f"{tensor.name}: the values, {low:.6g} to {high:.6g}, use {used} of the input's range, "
-            f"{_range(tensor, quantization)}: check the preprocessing."
+            f"{tensor.name}: the values, {low:.6g} to {high:.6g}, use {used} of the "
+            f"input's range, {_range(tensor, quantization)}: check the preprocessing."
         )
     place = f", all {side} the zero point" if is_one_sided else ""
     return (
-        f"{tensor.name}: the values, {use.low} to {use.high}, use {used}{place}. Integers are "
-        f"taken as quantized; pass real values that were cast to {dtype.np} as floats, which are "
-        f"quantized with the scale {quantization.scale:.6g} and the zero point {zero}."
+        f"{tensor.name}: the values, {use.low} to {use.high}, use {used}{place}. "
+        "Integers are taken as quantized; pass real values that were cast to "
+        f"{dtype.np} as floats, which are quantized with the scale "
+        f"{quantization.scale:.6g} and the zero point {zero}."
     )
 
 

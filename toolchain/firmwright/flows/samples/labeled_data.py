@@ -1,8 +1,9 @@
 """Data sets for a model: samples, and labels if there are any.
 
-A data set is a folder with a subfolder for each class, a folder with `labels.csv`, a folder of
-samples without labels, a file with all samples, or a Python generator. Integers of an input's type
-are quantized values, floats real ones; `convert_samples` converts both for each model.
+A data set is a folder with a subfolder for each class, a folder with `labels.csv`, a
+folder of samples without labels, a file with all samples, or a Python generator.
+Integers of an input's type are quantized values, floats real ones; `convert_samples`
+converts both for each model.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from firmwright.ir.module import IoTensor
 LABELS_FILE = "labels.csv"
 LABEL_KEYS = ("labels", "label", "y")
 FORMS_HINT = (
-    "give a folder with a subfolder of .npy, .npz or .bin files for each class, a folder with "
-    f"{LABELS_FILE} (lines FILE,LABEL), or an .npz file with the arrays x and y."
+    "give a folder with a subfolder of .npy, .npz or .bin files for each class, a "
+    f"folder with {LABELS_FILE} (lines FILE,LABEL), or an .npz file with the arrays x "
+    "and y."
 )
 Item = tuple[str, Tensors, Sequence[str]]
 """A file, its arrays, and the words of its label."""
@@ -44,7 +46,8 @@ Item = tuple[str, Tensors, Sequence[str]]
 class Dataset:
     """Samples by input name, as they were stored, with their names.
 
-    `labels` has one row for each sample. `classes` are the names of the classes if they are known.
+    `labels` has one row for each sample. `classes` are the names of the classes if they
+    are known.
     """
 
     where: str
@@ -62,7 +65,9 @@ class Dataset:
 
 
 def evenly_spaced(total: int, count: int) -> slice:
-    """Choose at most `count` of `total` samples; those of a class are often consecutive."""
+    """Choose at most `count` of `total` samples; those of a class are often
+    consecutive.
+    """
     return slice(0, total if count else 0, divide_up(total, max(count, 1)))
 
 
@@ -74,22 +79,28 @@ def read_dataset(
 ) -> Dataset:
     """Read a data set, or take arrays by name, for a model with these inputs.
 
-    `labels` is an .npy file, or a text file with a line LABEL for each sample or, for a folder, a
-    line FILE,LABEL for each file. `classes` are the names of the classes in the model's order. A
-    UsageError names an invalid file.
+    `labels` is an .npy file, or a text file with a line LABEL for each sample or, for a
+    folder, a line FILE,LABEL for each file. `classes` are the names of the classes in
+    the model's order. A UsageError names an invalid file.
     """
     where = "the arrays" if isinstance(data, Mapping) else str(data)
     values: Array | Sequence[Sequence[str]] | None = None
     if isinstance(data, str | Path) and Path(data).is_dir():
-        table = Path(labels) if str(labels).endswith(".csv") else Path(data) / LABELS_FILE
+        table = (
+            Path(labels) if str(labels).endswith(".csv") else Path(data) / LABELS_FILE
+        )
         items: list[Item] = list(_folder_items(Path(data), table, inputs))
         labels = "" if Path(labels) == table else labels
     elif ".py:" in where:
         items = list(_generator_items(where))
     else:
-        arrays = dict(data if isinstance(data, Mapping) else _read_file(Path(data), inputs))
+        arrays = dict(
+            data if isinstance(data, Mapping) else _read_file(Path(data), inputs)
+        )
         names = {tensor.name for tensor in inputs}
-        key = next((key for key in LABEL_KEYS if key in arrays and key not in names), "")
+        key = next(
+            (key for key in LABEL_KEYS if key in arrays and key not in names), ""
+        )
         values = np.asarray(arrays.pop(key)) if key else None
         if len(arrays) == len(inputs) == 1:
             arrays = {inputs[0].name: next(iter(arrays.values()))}
@@ -100,20 +111,34 @@ def read_dataset(
         parts = _split(item, inputs, str(Path(where, name)))
         samples += parts
         is_file = name and len(parts) == 1
-        sample_names += [name] if is_file else [f"{name}[{k}]" for k in range(len(parts))]
+        sample_names += (
+            [name] if is_file else [f"{name}[{k}]" for k in range(len(parts))]
+        )
         words += [label] * len(parts)
     if not samples:
         raise UsageError("there are no samples.", where=where, hint=FORMS_HINT)
     if labels:
-        values = read_npy(labels) if str(labels).endswith(".npy") else _rows(Path(labels))
+        values = (
+            read_npy(labels) if str(labels).endswith(".npy") else _rows(Path(labels))
+        )
     elif any(words):
         values = words
-    dataset = Dataset(where, tuple(samples), tuple(sample_names), classes=tuple(classes))
-    return dataset if values is None else _with_labels(dataset, values, str(labels) or where)
+    dataset = Dataset(
+        where, tuple(samples), tuple(sample_names), classes=tuple(classes)
+    )
+    return (
+        dataset
+        if values is None
+        else _with_labels(dataset, values, str(labels) or where)
+    )
 
 
-def _folder_items(root: Path, table: Path, inputs: Sequence[IoTensor]) -> Iterator[Item]:
-    """Yield the files of `table`, or those of the class folders, or those of the folder."""
+def _folder_items(
+    root: Path, table: Path, inputs: Sequence[IoTensor]
+) -> Iterator[Item]:
+    """Yield the files of `table`, or those of the class folders, or those of the
+    folder.
+    """
     if table.is_file():
         rows = _rows(table)
         if not (root / rows[0][0]).exists():
@@ -127,7 +152,9 @@ def _folder_items(root: Path, table: Path, inputs: Sequence[IoTensor]) -> Iterat
             raise UsageError(what, where=str(root), hint=FORMS_HINT)
         rows = []
         for folder in folders:
-            rows += [[f"{folder.name}/{file.name}", folder.name] for file in _visible(folder)]
+            rows += [
+                [f"{folder.name}/{file.name}", folder.name] for file in _visible(folder)
+            ]
         if not folders:
             rows = [[path.name] for path in inside]
     for name, *label in rows:
@@ -139,7 +166,9 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _generator_items(text: str) -> Iterator[Item]:
-    """Call FUNCTION of FILE.py:FUNCTION, which yields arrays, lists of arrays or mappings."""
+    """Call FUNCTION of FILE.py:FUNCTION, which yields arrays, lists of arrays or
+    mappings.
+    """
     file, _, name = text.rpartition(":")
     try:
         items = list(runpy.run_path(file)[name]())
@@ -154,35 +183,55 @@ def _generator_items(text: str) -> Iterator[Item]:
 
 
 def _split(arrays: Tensors, inputs: Sequence[IoTensor], where: str) -> list[Tensors]:
-    """Return the samples in `arrays`; the axes of samples and of the batch may be missing."""
+    """Return the samples in `arrays`; the axes of samples and of the batch may be
+    missing.
+    """
     by_name = arrays_by_name(arrays, inputs, where)
-    columns = {tensor.name: _samples_of(by_name[tensor.name], tensor, where) for tensor in inputs}
+    columns = {
+        tensor.name: _samples_of(by_name[tensor.name], tensor, where)
+        for tensor in inputs
+    }
     if len({len(column) for column in columns.values()}) != 1:
         counts = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
-        raise UsageError(f"the inputs have different numbers of samples: {counts}.", where=where)
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        raise UsageError(
+            f"the inputs have different numbers of samples: {counts}.", where=where
+        )
+    return [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
 
 
 def _samples_of(array: Array, tensor: IoTensor, where: str) -> list[Array]:
     shape = tensor.type.shape
-    for samples in (array[None], array[None, None], array, array[:, None] if array.ndim else array):
+    for samples in (
+        array[None],
+        array[None, None],
+        array,
+        array[:, None] if array.ndim else array,
+    ):
         if samples.shape[1:] == shape and array.dtype.kind in "iufb" and len(samples):
             return list(samples)
     raise UsageError(
-        f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs {list(shape)}, "
-        f"optionally with a leading axis for samples, as {tensor.type.dtype.name} or as floats.",
+        f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs "
+        f"{list(shape)}, optionally with a leading axis for samples, as "
+        f"{tensor.type.dtype.name} or as floats.",
         where=where,
     )
 
 
 def _read_file(file: Path, inputs: Sequence[IoTensor]) -> Mapping[str, Array]:
-    """Return the arrays of an .npz, .npy or raw file; raw files have the input's own type."""
+    """Return the arrays of an .npz, .npy or raw file; raw files have the input's own
+    type.
+    """
     if file.suffix == ".npz":
         return read_npz(file)
     if len(inputs) != 1:
         names = ", ".join(tensor.name for tensor in inputs)
         what = f"a single array cannot be a sample of {len(inputs)} inputs."
-        raise UsageError(what, where=str(file), hint=f"use an .npz file with the arrays {names}.")
+        raise UsageError(
+            what, where=str(file), hint=f"use an .npz file with the arrays {names}."
+        )
     (tensor,) = inputs
     if file.suffix == ".npy":
         return {tensor.name: read_npy(file)}
@@ -195,22 +244,35 @@ def _read_file(file: Path, inputs: Sequence[IoTensor]) -> Mapping[str, Array]:
         values = np.fromfile(file, tensor.type.dtype.np)
         return {tensor.name: values.reshape(-1, *tensor.type.shape)}
     except (OSError, ValueError) as error:
-        hint = "preprocess the data as for training, and save it with numpy.save(path, array)."
-        raise UsageError(f"this is not a sample: {error}.", where=str(file), hint=hint) from error
+        hint = (
+            "preprocess the data as for training, and save it with numpy.save(path, "
+            "array)."
+        )
+        raise UsageError(
+            f"this is not a sample: {error}.", where=str(file), hint=hint
+        ) from error
 
 
 def _rows(file: Path) -> list[list[str]]:
     try:
         rows = read_input_rows(file)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"the labels cannot be read: {error}.", where=str(file)) from error
+        raise UsageError(
+            f"the labels cannot be read: {error}.", where=str(file)
+        ) from error
     if not rows or len({len(row) for row in rows}) > 1:
-        raise UsageError("the lines have no labels, or different numbers of them.", where=str(file))
+        raise UsageError(
+            "the lines have no labels, or different numbers of them.", where=str(file)
+        )
     return rows
 
 
-def _with_labels(dataset: Dataset, values: Array | Sequence[Sequence[str]], where: str) -> Dataset:
-    """Add labels; words are indices of the class names, by default in alphabetical order."""
+def _with_labels(
+    dataset: Dataset, values: Array | Sequence[Sequence[str]], where: str
+) -> Dataset:
+    """Add labels; words are indices of the class names, by default in alphabetical
+    order.
+    """
     labels = np.atleast_1d(values)
     if len(labels) != len(dataset.samples):
         what = f"there are {len(labels)} labels for {len(dataset.samples)} samples."
@@ -222,7 +284,9 @@ def _with_labels(dataset: Dataset, values: Array | Sequence[Sequence[str]], wher
         if not set(labels.flat) <= set(classes):
             numbers = labels.astype(np.float64)
             whole = np.all(numbers == np.rint(numbers))
-            return replace(dataset, labels=numbers.astype(np.int64) if whole else numbers)
+            return replace(
+                dataset, labels=numbers.astype(np.int64) if whole else numbers
+            )
     except ValueError as error:
         if classes:
             word = next(word for word in labels.flat if word not in classes)
@@ -232,7 +296,9 @@ def _with_labels(dataset: Dataset, values: Array | Sequence[Sequence[str]], wher
         classes = tuple(sorted(map(str, set(labels.flat))))
     indices = {name: index for index, name in enumerate(classes)}
     return replace(
-        dataset, labels=np.array([indices[word] for word in labels.flat]), classes=classes
+        dataset,
+        labels=np.array([indices[word] for word in labels.flat]),
+        classes=classes,
     )
 
 
@@ -243,7 +309,8 @@ def convert_samples(
     where: str,
     rounding: HalfRounding = HalfRounding.AWAY_FROM_ZERO,
 ) -> tuple[tuple[dict[str, Array], ...], tuple[str, ...]]:
-    """Return samples for `inputs` from a data set that was read for the inputs `stored`.
+    """Return samples for `inputs` from a data set that was read for the inputs
+    `stored`.
 
     The second item are warnings about their use of the inputs' ranges.
     """
@@ -271,5 +338,7 @@ def real_values(values: Array, type_: TensorType) -> Array:
     if quantization is None or values.dtype.kind == "f":
         return values
     if values.dtype == np.uint8 and type_.dtype == INT8:
-        values = values.astype(np.int16) - 128  # the original of a tensor stored as int8
+        values = (
+            values.astype(np.int16) - 128
+        )  # the original of a tensor stored as int8
     return (values.astype(np.float64) - quantization.zero_point) * quantization.scale

@@ -21,7 +21,9 @@ METRICS_HINT = f"the metrics are {', '.join(METRICS)}."
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A metric with labels in its form: class indices, or the values of a regression."""
+    """A metric with labels in its form: class indices, or the values of a
+    regression.
+    """
 
     metric: Metric
     labels: Array | None
@@ -34,7 +36,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """The real values of the first input and of one output, with a leading axis of samples."""
+    """The real values of the first input and of one output, with a leading axis of
+    samples.
+    """
 
     what: str
     runtime: str
@@ -42,7 +46,8 @@ class ModelRun:
     outputs: Array
 
     def scores(self, metric: Metric) -> Array:
-        """Return the row of scores of each sample; a binary score gets a column for each class.
+        """Return the row of scores of each sample; a binary score gets a column for
+        each class.
 
         The anomaly score is the mean square difference of output and input.
         """
@@ -50,33 +55,52 @@ class ModelRun:
         if metric == "binary":
             return np.hstack([1 - rows, rows])
         if metric == "anomaly":
-            rows = np.square(rows - self.inputs.reshape(rows.shape)).mean(axis=1, keepdims=True)
+            rows = np.square(rows - self.inputs.reshape(rows.shape)).mean(
+                axis=1, keepdims=True
+            )
         return rows
 
 
-def make_task(data: Dataset, input_shape: Shape, output_shape: Shape, metric: str = "") -> Task:
-    """Return the task with `metric` or the labels' own; raise UsageError if they do not fit."""
+def make_task(
+    data: Dataset, input_shape: Shape, output_shape: Shape, metric: str = ""
+) -> Task:
+    """Return the task with `metric` or the labels' own; raise UsageError if they do not
+    fit.
+    """
     labels = data.labels
     values = math.prod(output_shape)
-    if labels is not None and labels.size == len(labels) and values > 1 and _is_whole(labels):
+    if (
+        labels is not None
+        and labels.size == len(labels)
+        and values > 1
+        and _is_whole(labels)
+    ):
         labels = labels.astype(np.int64)  # Class indices are often stored as floats.
     metric = metric or _suggested_metric(labels, input_shape, output_shape)
     if metric not in METRICS:
         raise UsageError(f"{metric} is not a metric.", hint=METRICS_HINT)
     needed = {"binary": 1, "anomaly": math.prod(input_shape)}.get(metric, values)
     if values != needed:
-        what = f"the metric {metric} needs an output of {needed} values; this one has {values}."
+        what = (
+            f"the metric {metric} needs an output of {needed} values; this one has "
+            f"{values}."
+        )
         raise UsageError(what, hint=METRICS_HINT)
     if metric == "regression":
         return _regression(labels, values, data)
     count = 2 if metric in ("binary", "anomaly") else values
     if data.classes and len(data.classes) != count:
         named = ", ".join(data.classes)
-        what = f"there are {len(data.classes)} classes ({named}), but the output has {count}."
+        what = (
+            f"there are {len(data.classes)} classes ({named}), but the output has "
+            f"{count}."
+        )
         hint = "name all classes in the model's order: --classes NAME,NAME,..."
         raise UsageError(what, where=data.where, hint=hint)
     indices = None if labels is None else _class_indices(labels, count, data.where)
-    return Task(cast(Metric, metric), indices, data.classes or tuple(map(str, range(count))))
+    return Task(
+        cast(Metric, metric), indices, data.classes or tuple(map(str, range(count)))
+    )
 
 
 def _regression(labels: Array | None, values: int, data: Dataset) -> Task:
@@ -84,12 +108,16 @@ def _regression(labels: Array | None, values: int, data: Dataset) -> Task:
     if labels is None:
         return Task("regression", None)
     if labels.size != values * len(data.samples):
-        what = f"the labels are {list(labels.shape)}, but an output has {values} values."
+        what = (
+            f"the labels are {list(labels.shape)}, but an output has {values} values."
+        )
         raise UsageError(what, where=data.where, hint="give a value for each output.")
     return Task("regression", labels.reshape(-1, values))
 
 
-def _suggested_metric(labels: Array | None, input_shape: Shape, output_shape: Shape) -> Metric:
+def _suggested_metric(
+    labels: Array | None, input_shape: Shape, output_shape: Shape
+) -> Metric:
     """Return the metric that labels and shapes suggest."""
     values = math.prod(output_shape)
     if labels is not None and labels.dtype.kind == "f" and not _is_one_hot(labels):
@@ -114,26 +142,45 @@ def _is_one_hot(labels: Array) -> bool:
 
 
 def _class_indices(labels: Array, count: int, where: str) -> Array:
-    """Return the class of each sample; UsageError for labels that are no classes of the output."""
+    """Return the class of each sample; UsageError for labels that are no classes of the
+    output.
+    """
     if _is_one_hot(labels):
         labels = labels.argmax(axis=1)
     if labels.size != len(labels) or labels.dtype.kind not in "iub" or labels.min() < 0:
-        what = f"the labels are {labels.dtype} {list(labels.shape)}, the smallest {labels.min()}."
-        hint = "give one class index for each sample, counted from 0, or --metric regression."
+        what = (
+            f"the labels are {labels.dtype} {list(labels.shape)}, the smallest "
+            f"{labels.min()}."
+        )
+        hint = (
+            "give one class index for each sample, counted from 0, or --metric "
+            "regression."
+        )
         raise UsageError(what, where=where, hint=hint)
     if labels.max() >= count:
-        what = f"a label is {labels.max()}, but the output has {count} classes, 0 to {count - 1}."
-        hint = "count labels from 0." if labels.min() == 1 and labels.max() == count else ""
+        what = (
+            f"a label is {labels.max()}, but the output has {count} classes, 0 to "
+            f"{count - 1}."
+        )
+        hint = (
+            "count labels from 0."
+            if labels.min() == 1 and labels.max() == count
+            else ""
+        )
         raise UsageError(what, where=where, hint=hint)
     return labels.reshape(-1).astype(np.int64)
 
 
 def score_runs(runs: Sequence[ModelRun], task: Task) -> tuple[RunScores, ...]:
-    return tuple(RunScores(run.what, run.runtime, _figures(run, runs[0], task)) for run in runs)
+    return tuple(
+        RunScores(run.what, run.runtime, _figures(run, runs[0], task)) for run in runs
+    )
 
 
 def _figures(run: ModelRun, first: ModelRun, task: Task) -> dict[str, float | None]:
-    """Return the figures of a run that apply to the task, in the order of the tables."""
+    """Return the figures of a run that apply to the task, in the order of the
+    tables.
+    """
     labels = task.labels
     scores = run.scores(task.metric)
     figures: dict[str, float | None] = {}
@@ -154,7 +201,9 @@ def _figures(run: ModelRun, first: ModelRun, task: Task) -> dict[str, float | No
 
 
 def top_k_accuracy(scores: Array, labels: Array, k: int = 1) -> float:
-    """Return the share of labels among the k best classes; of equal scores, the first wins."""
+    """Return the share of labels among the k best classes; of equal scores, the first
+    wins.
+    """
     best = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :k]
     return float(np.mean(np.any(best == labels[:, None], axis=1)))
 
@@ -175,12 +224,15 @@ def area_under_curve(scores: Array, labels: Array) -> float | None:
 
 
 def _curve(values: Array, positive: Array) -> float | None:
-    """Return the share of pairs in which the positive sample is ahead; ties count half."""
+    """Return the share of pairs in which the positive sample is ahead; ties count
+    half.
+    """
     high = values[positive]
     low = np.sort(values[~positive])
     if not len(high) or not len(low):
         return None
-    # Each pair counts twice if its positive sample is ahead, and once if both are equal.
+    # Each pair counts twice if its positive sample is ahead, and once if both are
+    # equal.
     smaller = np.searchsorted(low, high, "left").sum()
     not_greater = np.searchsorted(low, high, "right").sum()
     return float((smaller + not_greater) / (2 * len(high) * len(low)))

@@ -1,7 +1,7 @@
 """The reference outputs of a model.
 
-The reference is the model file's runtime if available, the operators' numpy references for other
-graphs, and the TIR interpreter for lowered modules.
+The reference is the model file's runtime if available, the operators' numpy references
+for other graphs, and the TIR interpreter for lowered modules.
 """
 
 import logging
@@ -18,12 +18,21 @@ from firmwright.flows.samples.sample_batches import Tensors, until_late_outputs
 from firmwright.frontends.onnx import is_onnx
 from firmwright.frontends.pytorch import is_pytorch
 from firmwright.ir import tir
-from firmwright.ir.graph.evaluate import evaluate_graph, initial_state, next_state, numerics_of
+from firmwright.ir.graph.evaluate import (
+    evaluate_graph,
+    initial_state,
+    next_state,
+    numerics_of,
+)
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.ir.tir.interpreter import Interpreter
 from firmwright.ops.registry import op_table
-from firmwright.oracle.reference_runner import RUNTIME_TITLES, RuntimeName, run_reference
+from firmwright.oracle.reference_runner import (
+    RUNTIME_TITLES,
+    RuntimeName,
+    run_reference,
+)
 from firmwright.partitioning.backend_libraries import collect_intrinsics
 from firmwright.pipeline import Compilation
 from firmwright.schedules.registry import INTRINSICS
@@ -35,7 +44,9 @@ INTERPRETER_REFERENCE = "firmwright TIR interpreter"
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOutputs:
-    """Expected outputs by sample, with the values of `layers` that have unique names."""
+    """Expected outputs by sample, with the values of `layers` that have unique
+    names.
+    """
 
     name: str
     outputs: tuple[Tensors, ...]
@@ -46,7 +57,9 @@ class ReferenceOutputs:
 def compute_reference(
     compiled: Compilation, samples: Sequence[Tensors], *, layers: bool = False
 ) -> ReferenceOutputs:
-    """Return the expected outputs of `samples`; raise ToolMissingError or ToolFailedError."""
+    """Return the expected outputs of `samples`; raise ToolMissingError or
+    ToolFailedError.
+    """
     calls = [call.op for graph in compiled.imported.graphs for call in graph.body]
     if compiled.source is not None and "custom" not in calls:
         runtime = reference_runtime(compiled)
@@ -60,7 +73,9 @@ def quantized_values(module: IRModule, samples: Sequence[Tensors]) -> dict[str, 
     """Return the numpy references' integers by name, for PyTorch's sums near ties."""
     names: list[str] = []
     for call in module.entry_graph.body:
-        names += [value.name for value in call.outputs if value.type.quantization is not None]
+        names += [
+            value.name for value in call.outputs if value.type.quantization is not None
+        ]
     if not names:
         return {}
     layers = run_numpy_reference(module, samples).layers
@@ -82,7 +97,8 @@ def run_oracle_reference(
     *,
     layers: bool = False,
 ) -> ReferenceOutputs:
-    """Return the outputs of the model file by its runtime, and of its layers by their names.
+    """Return the outputs of the model file by its runtime, and of its layers by their
+    names.
 
     Layers that share a name are omitted.
     """
@@ -93,17 +109,28 @@ def run_oracle_reference(
     graph = compiled.module if isinstance(compiled, Model) else compiled.imported
     integers = quantized_values(graph, samples) if runtime == "pytorch" else {}
     result = run_reference(
-        compiled.source, samples, runtime, layers=layers, subgraph=subgraph, integers=integers
+        compiled.source,
+        samples,
+        runtime,
+        layers=layers,
+        subgraph=subgraph,
+        integers=integers,
     )
     uses = Counter(result.layer_names.values())
-    unique = {index: name for index, name in result.layer_names.items() if uses[name] == 1}
+    unique = {
+        index: name for index, name in result.layer_names.items() if uses[name] == 1
+    }
     layers_of_samples: list[dict[str, Array]] = []
     for values in result.layers:
-        named = {name: _as_stored(values[index], runtime) for index, name in unique.items()}
+        named = {
+            name: _as_stored(values[index], runtime) for index, name in unique.items()
+        }
         layers_of_samples.append(named)
     return ReferenceOutputs(
         name=f"{result.name} {result.version}",
-        outputs=tuple(_with_module_names(values, compiled.module) for values in result.outputs),
+        outputs=tuple(
+            _with_module_names(values, compiled.module) for values in result.outputs
+        ),
         layers=tuple(layers_of_samples),
         note=_rounding_note(*result.rounding, RUNTIME_TITLES[runtime]),
     )
@@ -113,13 +140,15 @@ def _rounding_note(changed: int, values: int, runtime: str) -> str:
     if not changed:
         return ""
     return (
-        f"{runtime}'s float sums round {changed:,} of {values:,} quantized values to the other "
-        "side of a tie within 1/64 of a step."
+        f"{runtime}'s float sums round {changed:,} of {values:,} quantized values to "
+        "the other side of a tie within 1/64 of a step."
     )
 
 
 def _as_stored(values: Array, runtime: RuntimeName) -> Array:
-    """Return intermediate uint8 values of ONNX Runtime 128 lower, as they are stored."""
+    """Return intermediate uint8 values of ONNX Runtime 128 lower, as they are
+    stored.
+    """
     if runtime != "onnxruntime" or values.dtype != np.uint8:
         return values
     return np.asarray(values ^ np.uint8(128)).view(np.int8)
@@ -138,8 +167,12 @@ def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
     return dict(zip(names, values.values(), strict=True))
 
 
-def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
-    """Evaluate a graph by its operators' numpy references, PrimFuncs by the TIR interpreter."""
+def run_numpy_reference(
+    module: IRModule, samples: Sequence[Tensors]
+) -> ReferenceOutputs:
+    """Evaluate a graph by its operators' numpy references, PrimFuncs by the TIR
+    interpreter.
+    """
     entry = module.entry_graph
     log.info("computing the reference with numpy")
     values, state = [], initial_state(module)
@@ -148,20 +181,26 @@ def run_numpy_reference(module: IRModule, samples: Sequence[Tensors]) -> Referen
         values.append(evaluate_graph(module, sample, op_table(), intrinsics, state))
         state = next_state(module, values[-1])
     results = [value.name for value in entry.results]
-    outputs = tuple({name: sample_values[name] for name in results} for sample_values in values)
+    outputs = tuple(
+        {name: sample_values[name] for name in results} for sample_values in values
+    )
     late = module.results.pipelined_runs
     return ReferenceOutputs(NUMPY_REFERENCE, outputs[late:], tuple(values[late:]))
 
 
 def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
-    """Run a lowered module by the TIR interpreter, in memory as its plan arranges it."""
+    """Run a lowered module by the TIR interpreter, in memory as its plan arranges
+    it.
+    """
     main = module.aot_main
     log.info("interpreting the module")
     functions: dict[str, tir.PrimFunc] = {}
     for name, function in module.functions.items():
         if isinstance(function, tir.PrimFunc):
             functions[name] = function
-    interpreter = Interpreter(functions, collect_intrinsics(module, INTRINSICS), module.constants)
+    interpreter = Interpreter(
+        functions, collect_intrinsics(module, INTRINSICS), module.constants
+    )
     memory = _memory(module)
     arguments = {param.name: memory[param.name] for param in main.params}
     late = module.results.pipelined_runs
@@ -178,9 +217,13 @@ def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOu
 
 
 def _memory(module: IRModule) -> dict[str, Array]:
-    """Return the pools, and the tensors outside of them, by name; states have initial values."""
+    """Return the pools, and the tensors outside of them, by name; states have initial
+    values.
+    """
     pools = module.plan.pool_bytes if module.plan is not None else {}
-    memory: dict[str, Array] = {name: np.zeros(size, np.uint8) for name, size in pools.items()}
+    memory: dict[str, Array] = {
+        name: np.zeros(size, np.uint8) for name, size in pools.items()
+    }
     for tensor in (*module.io.inputs, *module.io.outputs):
         if module.plan is None or tensor.buffer not in module.plan.placements:
             memory[tensor.buffer] = np.zeros(tensor.type.shape, tensor.type.dtype.np)

@@ -1,8 +1,9 @@
 """Samples for a model: generated from a seed, or arrays by tensor name or position.
 
-The keys of arrays are either all tensor names or all `input_K`, counted from 1; names take
-precedence. Either every array has its tensor's shape, or every one has samples along an additional
-leading axis or a first axis of size 1 in the model. Real values are quantized (input_values.py).
+The keys of arrays are either all tensor names or all `input_K`, counted from 1; names
+take precedence. Either every array has its tensor's shape, or every one has samples
+along an additional leading axis or a first axis of size 1 in the model. Real values are
+quantized (input_values.py).
 """
 
 import io
@@ -42,7 +43,8 @@ Tensors = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Samples by tensor name; `stacked` by a leading axis, maybe the model's (`on_batch_axis`).
+    """Samples by tensor name; `stacked` by a leading axis, maybe the model's
+    (`on_batch_axis`).
 
     `warnings` tell how the values use the ranges of quantized inputs.
     """
@@ -59,10 +61,13 @@ def generate_samples(
     seed: int = 0,
     ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
 ) -> SampleBatch:
-    """Return `count` samples of `seed` (oracle/random_samples.py), in the declared `ranges`."""
+    """Return `count` samples of `seed` (oracle/random_samples.py), in the declared
+    `ranges`.
+    """
     if count < 1:
         raise UsageError(
-            f"{count} is not a valid number of samples.", hint="use --samples 1 or more."
+            f"{count} is not a valid number of samples.",
+            hint="use --samples 1 or more.",
         )
     _check_memory(inputs, count)
     specs: list[SampleInput] = []
@@ -70,12 +75,16 @@ def generate_samples(
         kind = tensor.type
         zero_point = kind.quantization.zero_points[0] if kind.quantization else 0
         limits = ranges.get(tensor.name)
-        specs.append(SampleInput(tensor.name, kind.shape, kind.dtype.np, zero_point, limits))
+        specs.append(
+            SampleInput(tensor.name, kind.shape, kind.dtype.np, zero_point, limits)
+        )
     return SampleBatch(tuple(make_samples(specs, count, seed)))
 
 
 def _check_memory(inputs: Sequence[IoTensor], count: int) -> None:
-    """Raise UsageError if the samples, which are kept in memory, need more than a limit."""
+    """Raise UsageError if the samples, which are kept in memory, need more than a
+    limit.
+    """
     needed = count * sum(tensor.type.size_bytes + _ARRAY_BYTES for tensor in inputs)
     if needed > scaled_limit(_SAMPLES_BYTES_MAX):
         what = f"{count:,} samples need {needed:,} bytes of memory."
@@ -84,7 +93,9 @@ def _check_memory(inputs: Sequence[IoTensor], count: int) -> None:
 
 
 def measured_sample(inputs: Sequence[IoTensor]) -> Tensors:
-    """Return the sample of measurements: 0, or 3 for floats, as routines end early at zeros."""
+    """Return the sample of measurements: 0, or 3 for floats, as routines end early at
+    zeros.
+    """
     has_floats = any(tensor.type.dtype.is_float for tensor in inputs)
     return generate_samples(inputs, 4).samples[3 if has_floats else 0]
 
@@ -98,7 +109,8 @@ def make_batch(
     """Split `arrays` into samples for the inputs `tensors`, and quantize real values.
 
     Raises:
-        UsageError: names, shapes or counts are wrong, or values do not fit (input_values.py).
+        UsageError: names, shapes or counts are wrong, or values do not fit
+        (input_values.py).
     """
     found = arrays_by_name(arrays, tensors, where)
     for tensor in tensors:
@@ -112,13 +124,18 @@ def make_batch(
     return replace(_split(converted, tensors, where), warnings=tuple(warnings))
 
 
-def make_expected_batch(arrays: Tensors, tensors: Sequence[IoTensor], where: str) -> SampleBatch:
+def make_expected_batch(
+    arrays: Tensors, tensors: Sequence[IoTensor], where: str
+) -> SampleBatch:
     """Split recorded outputs into samples; raise UsageError also for other types."""
     found = arrays_by_name(arrays, tensors, where, "output")
     for tensor in tensors:
         dtype = tensor.type.dtype.np
         if found[tensor.name].dtype != dtype:
-            what = f"{tensor.name} is {found[tensor.name].dtype}; the model returns {dtype}."
+            what = (
+                f"{tensor.name} is {found[tensor.name].dtype}; the model returns "
+                f"{dtype}."
+            )
             raise UsageError(what, where=where, hint=f"record the outputs as {dtype}.")
     return _split(found, tensors, where)
 
@@ -130,7 +147,9 @@ def _split(by_name: Tensors, tensors: Sequence[IoTensor], where: str) -> SampleB
         counts.setdefault(count, tensor.name)
     if len(counts) > 1:
         listed = ", ".join(f"{name} {count or 'no'}" for count, name in counts.items())
-        raise UsageError(f"the arrays hold different numbers of samples: {listed}.", where=where)
+        raise UsageError(
+            f"the arrays hold different numbers of samples: {listed}.", where=where
+        )
     (count,) = counts
     if count is None:
         return SampleBatch((by_name,), stacked=False)
@@ -139,16 +158,22 @@ def _split(by_name: Tensors, tensors: Sequence[IoTensor], where: str) -> SampleB
     shapes = {tensor.name: tensor.type.shape for tensor in tensors}
     samples: list[Tensors] = []
     for index in range(count):
-        sample = {name: array[index].reshape(shapes[name]) for name, array in by_name.items()}
+        sample = {
+            name: array[index].reshape(shapes[name]) for name, array in by_name.items()
+        }
         samples.append(sample)
-    on_batch_axis = any(array.ndim == len(shapes[name]) for name, array in by_name.items())
+    on_batch_axis = any(
+        array.ndim == len(shapes[name]) for name, array in by_name.items()
+    )
     return SampleBatch(tuple(samples), on_batch_axis=on_batch_axis)
 
 
 def arrays_by_name(
     arrays: Tensors, tensors: Sequence[IoTensor], where: str, kind: str = "input"
 ) -> dict[str, Array]:
-    """Return `arrays` by tensor name; raise UsageError unless all are named, or all numbered."""
+    """Return `arrays` by tensor name; raise UsageError unless all are named, or all
+    numbered.
+    """
     names = [tensor.name for tensor in tensors]
     positions = [f"{kind}_{number}" for number in range(1, len(tensors) + 1)]
     if sorted(arrays) == sorted(names):
@@ -166,7 +191,9 @@ def arrays_by_name(
 
 
 def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
-    """Return the length of the leading sample axis, or None for a single sample without one."""
+    """Return the length of the leading sample axis, or None for a single sample without
+    one.
+    """
     shape = tensor.type.shape
     if array.shape == shape:
         return None
@@ -180,7 +207,8 @@ def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
         several.append(f"[{', '.join(['N', *map(str, sizes)])}]")
     raise UsageError(
         f"{tensor.name} is {array.dtype} {list(array.shape)}; the model needs "
-        f"{tensor.type.dtype.np} {list(shape)}, or {' or '.join(several)} for N samples.",
+        f"{tensor.type.dtype.np} {list(shape)}, or {' or '.join(several)} for N "
+        "samples.",
         where=where,
     )
 
@@ -192,10 +220,14 @@ def until_late_outputs(samples: Iterable[Tensors], late: int) -> tuple[Tensors, 
 
 
 def stack_outputs(outputs: Sequence[Tensors], batch: SampleBatch) -> dict[str, Array]:
-    """Return the outputs by tensor name, with the samples on the same axis as in the inputs."""
+    """Return the outputs by tensor name, with the samples on the same axis as in the
+    inputs.
+    """
     if not batch.stacked:
         return dict(outputs[0])
-    stacked = {name: np.stack([sample[name] for sample in outputs]) for name in outputs[0]}
+    stacked = {
+        name: np.stack([sample[name] for sample in outputs]) for name in outputs[0]
+    }
     if not batch.on_batch_axis:
         return stacked
     for name, array in stacked.items():
@@ -214,7 +246,9 @@ def npz_bytes(arrays: Tensors) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             data = io.BytesIO()
-            np.lib.format.write_array(data, np.asarray(array, order="C"), allow_pickle=False)
+            np.lib.format.write_array(
+                data, np.asarray(array, order="C"), allow_pickle=False
+            )
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data.getvalue())
     return buffer.getvalue()
 
@@ -224,8 +258,12 @@ def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
     inputs = compiled.module.io.inputs
     if Path(path).suffix.lower() != ".wav":
         return make_batch(read_npz(path), inputs, path, half_rounding(compiled.module))
-    if not _has_front_end(compiled) or [tensor.type.dtype for tensor in inputs] != [INT16]:
-        kinds = ", ".join(f"{t.name} {t.type.dtype.name} {list(t.type.shape)}" for t in inputs)
+    if not _has_front_end(compiled) or [tensor.type.dtype for tensor in inputs] != [
+        INT16
+    ]:
+        kinds = ", ".join(
+            f"{t.name} {t.type.dtype.name} {list(t.type.shape)}" for t in inputs
+        )
         what = f"the model has no audio front end: it takes {kinds}."
         raise UsageError(what, where=path, hint="an .npz file of such arrays.")
     (tensor,) = inputs
@@ -246,7 +284,9 @@ def _has_front_end(compiled: Compilation) -> bool:
 
 
 def _read_sound(path: str, size: int) -> Array:
-    """Return the samples of a .wav file; UsageError if there are not the `size` for one run."""
+    """Return the samples of a .wav file; UsageError if there are not the `size` for one
+    run.
+    """
     try:
         check_regular_file(path)
         with wave.open(path, "rb") as file:
@@ -255,7 +295,9 @@ def _read_sound(path: str, size: int) -> Array:
     except (OSError, EOFError, wave.Error) as error:
         raise UsageError(f"the sound cannot be read: {error}.", where=path) from error
     if (channels, bits) != (1, 16) or len(sound) < 2 * size:
-        what = f"the file has {channels} channels of {bits} bits and {len(sound):,} bytes."
+        what = (
+            f"the file has {channels} channels of {bits} bits and {len(sound):,} bytes."
+        )
         hint = f"one channel of 16 bits, with {size} samples for each run."
         raise UsageError(what, where=path, hint=hint)
     return np.frombuffer(sound, "<i2").astype(np.int16)

@@ -1,7 +1,8 @@
 """Runs a compilation on the host and checks every memory access.
 
-Kernels and memory plan are those of the compilation, but buffers do not overlap. InternalError is
-raised at the first read of a byte that the plan has reused, or access outside all buffers.
+Kernels and memory plan are those of the compilation, but buffers do not overlap.
+InternalError is raised at the first read of a byte that the plan has reused, or access
+outside all buffers.
 """
 
 import tempfile
@@ -34,7 +35,9 @@ from firmwright.usmp.redzones import insert_redzones
 
 @dataclass(frozen=True, slots=True)
 class CheckedLibrary:
-    """An instrumented library of `compiled` with buffers relocated so that none overlap."""
+    """An instrumented library of `compiled` with buffers relocated so that none
+    overlap.
+    """
 
     compiled: Compilation
     library: Path
@@ -62,17 +65,31 @@ def open_checked_session(
 
 
 def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary:
-    """Build the instrumented library in `folder`, which must exist until all sessions are open."""
+    """Build the instrumented library in `folder`, which must exist until all sessions
+    are open.
+    """
     if not compiled.board.is_host:
-        what = f"memory accesses are checked on the host only, not on {compiled.board.name}."
-        raise UsageError(what, hint="--board host, with --target for the kernels of another core.")
-    if any(pool.scope in UNADDRESSABLE_SCOPES for pool in constant_pools(compiled.module)):
-        what = "memory that is filled by a function cannot be checked: its writes are not traced."
+        what = (
+            "memory accesses are checked on the host only, not on "
+            f"{compiled.board.name}."
+        )
+        raise UsageError(
+            what, hint="--board host, with --target for the kernels of another core."
+        )
+    if any(
+        pool.scope in UNADDRESSABLE_SCOPES for pool in constant_pools(compiled.module)
+    ):
+        what = (
+            "memory that is filled by a function cannot be checked: its writes are not "
+            "traced."
+        )
         hint = "use --const-pool NAME:external, or leave constants in the image."
         raise UsageError(what, hint=hint)
     if any(map(is_backend_file, compiled.tree.files)):
         what = "memory accesses cannot be checked in C that is not generated."
-        raise UsageError(what, where=compiled.module.name, hint="use a --target without backends.")
+        raise UsageError(
+            what, where=compiled.module.name, hint="use a --target without backends."
+        )
     module, moved = insert_redzones(compiled.module)
     name = compiled.c_prefix
     tree = emit_model(
@@ -90,5 +107,7 @@ def _operator_labels(module: IRModule) -> tuple[str, ...]:
     names: dict[int, str] = {}
     for call in prim_calls(main.body):
         callee = module.functions[call.callee]
-        names[call.op] = ", ".join(filter(None, (str(callee.attrs.get("op")), call.span.tensor)))
+        names[call.op] = ", ".join(
+            filter(None, (str(callee.attrs.get("op")), call.span.tensor))
+        )
     return tuple(names.get(op, "") for op in range(max(names, default=-1) + 1))

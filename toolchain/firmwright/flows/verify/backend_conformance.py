@@ -1,8 +1,10 @@
-"""Compares the code of a backend's patterns with the core's own kernels on conformance cases.
+"""Compares the code of a backend's patterns with the core's own kernels on conformance
+cases.
 
-A chain of operators runs on the cases of the first one, with the others appended. Both firmware
-images run on the same board and samples. The backend's outputs there and in the TIR interpreter
-must equal the core's bit for bit, and guard bytes around the buffers must keep their values.
+A chain of operators runs on the cases of the first one, with the others appended. Both
+firmware images run on the same board and samples. The backend's outputs there and in
+the TIR interpreter must equal the core's bit for bit, and guard bytes around the
+buffers must keep their values.
 """
 
 import logging
@@ -57,7 +59,9 @@ OperatorChain = tuple[OpPattern, ...]
 
 @dataclass(frozen=True, slots=True)
 class CaseDifference:
-    """The first difference found by a check; indices of guard bytes count from the buffer."""
+    """The first difference found by a check; indices of guard bytes count from the
+    buffer.
+    """
 
     check: Literal["output", "numpy meaning", "guard byte"]
     first: Difference
@@ -76,11 +80,17 @@ class PatternResult:
 
     @property
     def matched(self) -> list[str]:
-        return [case for case, differences in self.outcomes.items() if differences is not None]
+        return [
+            case
+            for case, differences in self.outcomes.items()
+            if differences is not None
+        ]
 
     @property
     def rejected(self) -> list[str]:
-        return [case for case, differences in self.outcomes.items() if differences is None]
+        return [
+            case for case, differences in self.outcomes.items() if differences is None
+        ]
 
     @property
     def differing(self) -> list[tuple[str, CaseDifference]]:
@@ -112,15 +122,20 @@ def run_backend_test(
     numerics: NumericsProfile = "litert",
     board_dirs: tuple[Path, ...] = (),
 ) -> BackendTestResult:
-    """Test the backend's table on a board; raise UsageError for an entry that matches no case."""
+    """Test the backend's table on a board; raise UsageError for an entry that matches
+    no case.
+    """
     backend = backend_of(parse_target(target))
     if backend is None:
         raise UsageError(
-            f"{target} is a core, not a backend.", hint="run firmwright backends for the list."
+            f"{target} is a core, not a backend.",
+            hint="run firmwright backends for the list.",
         )
     board = load_board(board_name, board_dirs)
     given: GivenOptions = {"numerics": numerics, "board_dirs": board_dirs}
-    outcomes: dict[str, dict[str, CaseOutcome]] = {entry.name: {} for entry in backend.table}
+    outcomes: dict[str, dict[str, CaseOutcome]] = {
+        entry.name: {} for entry in backend.table
+    }
     for chain, cases in _grid(backend, budget_bytes(board)):
         run = _ChainRun(target, board, chain, sample_count, open_with, given)
         for name, case, outcome in run.outcomes(backend, cases):
@@ -132,16 +147,21 @@ def run_backend_test(
             for chain in operator_chains(entry.pattern):
                 ops.update(part.op for part in chain)
             raise UsageError(
-                f"the pattern {entry.name} matches none of the {len(result.outcomes)} cases of "
-                f"{', '.join(sorted(ops)) or 'its operators'}.",
+                f"the pattern {entry.name} matches none of the {len(result.outcomes)} "
+                f"cases of {', '.join(sorted(ops)) or 'its operators'}.",
                 where=f"backend {backend.name}",
-                hint="relax the pattern or its predicate, or change the target's attributes.",
+                hint=(
+                    "relax the pattern or its predicate, or change the target's "
+                    "attributes."
+                ),
             )
     has_meaning = backend.kind.hooks.relay_to_runtime is None
     return BackendTestResult(target, board.name, sample_count, results, has_meaning)
 
 
-def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[NamedCase]]]:
+def _grid(
+    backend: Backend, budget: int
+) -> Iterator[tuple[OperatorChain, list[NamedCase]]]:
     """Yield each distinct operator chain with groups of its first operator's cases."""
     chains_by_ops: dict[tuple[str, ...], OperatorChain] = {}
     for entry in backend.table:
@@ -155,7 +175,9 @@ def _grid(backend: Backend, budget: int) -> Iterator[tuple[OperatorChain, list[N
 
 
 def operator_chains(pattern: Pattern) -> list[OperatorChain]:
-    """Return the operator chains that a pattern covers, first operator first; [] if it branches."""
+    """Return the operator chains that a pattern covers, first operator first; [] if it
+    branches.
+    """
     match pattern:
         case AlternativesPattern(choices=choices):
             chains: list[OperatorChain] = []
@@ -188,12 +210,16 @@ class _ChainRun:
     def outcomes(
         self, backend: Backend, cases: Sequence[NamedCase]
     ) -> Iterator[tuple[str, str, CaseOutcome]]:
-        """Yield the entry, the case and its outcome, for the entries that may match the chain."""
+        """Yield the entry, the case and its outcome, for the entries that may match the
+        chain.
+        """
         owners = self._matched_entries(cases)
         chosen = sorted(owners)
         differences: dict[int, list[CaseDifference]] = {index: [] for index in chosen}
         if chosen:
-            for number, difference in self._differing([cases[index] for index in chosen]):
+            for number, difference in self._differing(
+                [cases[index] for index in chosen]
+            ):
                 differences[chosen[number]].append(difference)
         ops = "+".join(part.op for part in self.chain)
         for index, item in enumerate(cases):
@@ -201,13 +227,17 @@ class _ChainRun:
             for entry in backend.table:
                 if owners.get(index) == entry.name:
                     yield entry.name, label, tuple(differences[index])
-                elif index not in owners and self.chain in operator_chains(entry.pattern):
+                elif index not in owners and self.chain in operator_chains(
+                    entry.pattern
+                ):
                     yield entry.name, label, None
 
     def _matched_entries(self, cases: Sequence[NamedCase]) -> dict[int, str]:
         """Return the pattern entry that matches each case, by the case's number."""
         numerics = self.options.get("numerics", "litert")
-        module = append_operators(cases_module(cases), self.chain[1:]).with_numerics(numerics)
+        module = append_operators(cases_module(cases), self.chain[1:]).with_numerics(
+            numerics
+        )
         partitioned = partition(Model(module), self.target).module
         entries: dict[int, str] = {}
         for function in partitioned.functions.values():
@@ -217,39 +247,58 @@ class _ChainRun:
                 entries[int(number)] = str(function.attrs["composite"])
         return entries
 
-    def _differing(self, cases: Sequence[NamedCase]) -> Iterator[tuple[int, CaseDifference]]:
-        """Yield the numbers of the cases with differences, and these, by the three checks."""
+    def _differing(
+        self, cases: Sequence[NamedCase]
+    ) -> Iterator[tuple[int, CaseDifference]]:
+        """Yield the numbers of the cases with differences, and these, by the three
+        checks.
+        """
         module = append_operators(cases_module(cases), self.chain[1:])
-        inputs = tuple(make_samples(case_inputs(cases), self.sample_count, case_seed(cases)))
+        inputs = tuple(
+            make_samples(case_inputs(cases), self.sample_count, case_seed(cases))
+        )
         core = self._compiled(module, "")
         compiled = self._compiled(module, self.target)
         guarded = insert_guard_bytes(compiled)
         sent = guarded.with_guards(inputs)
         expected = self._outputs(core, inputs)
         actual = self._outputs(guarded.compiled, sent)
-        for number, first in first_differences(expected, actual, EXACT_TOLERANCE).items():
+        for number, first in first_differences(
+            expected, actual, EXACT_TOLERANCE
+        ).items():
             yield number, CaseDifference("output", first)
         cases_by_buffer = _cases_by_buffer(compiled.module)
         for buffer, first in guarded.changes(sent, actual).items():
             yield cases_by_buffer[buffer], CaseDifference("guard byte", first)
-        if any("extern" in function.attrs for function in compiled.module.functions.values()):
+        if any(
+            "extern" in function.attrs
+            for function in compiled.module.functions.values()
+        ):
             return
         meant = run_interpreter(compiled.module, inputs).outputs
-        for number, first in first_differences(expected, meant, EXACT_TOLERANCE).items():
+        for number, first in first_differences(
+            expected, meant, EXACT_TOLERANCE
+        ).items():
             yield number, CaseDifference("numpy meaning", first)
 
     def _compiled(self, module: IRModule, target: str) -> Compilation:
         given: GivenOptions = {**self.options, "target": target}
         return compile_cases(module, self.board.name, given)
 
-    def _outputs(self, compiled: Compilation, inputs: Sequence[Tensors]) -> Sequence[Tensors]:
-        log.info("%s on %s", compiled.options.target or "the core alone", self.board.name)
+    def _outputs(
+        self, compiled: Compilation, inputs: Sequence[Tensors]
+    ) -> Sequence[Tensors]:
+        log.info(
+            "%s on %s", compiled.options.target or "the core alone", self.board.name
+        )
         with self.open_with(compiled) as session:
             return session.run_all(inputs)
 
 
 def _cases_by_buffer(module: IRModule) -> dict[str, int]:
-    """Return the cases of all buffers, as their tensors begin with the case's number."""
+    """Return the cases of all buffers, as their tensors begin with the case's
+    number.
+    """
     cases: dict[str, int] = {}
     for call in prim_calls(module.aot_main.body):
         if not call.span.tensor:
@@ -262,7 +311,9 @@ def _cases_by_buffer(module: IRModule) -> dict[str, int]:
 
 
 def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
-    """Return the module with the operators of a chain after each call to which they can apply."""
+    """Return the module with the operators of a chain after each call to which they can
+    apply.
+    """
     main = module.entry
     if not following or not isinstance(main, Function):
         return module
@@ -275,18 +326,30 @@ def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
         if more:
             body += more
             results[last.name] = more[-1].outputs[0]
-    return module.with_function(replace(main, body=tuple(body), results=tuple(results.values())))
+    return module.with_function(
+        replace(main, body=tuple(body), results=tuple(results.values()))
+    )
 
 
-def _following_calls(value: Value, following: OperatorChain, module: IRModule) -> list[Call]:
-    """Return calls that apply the operators to `value`; [] if one fails or changes the shape."""
+def _following_calls(
+    value: Value, following: OperatorChain, module: IRModule
+) -> list[Call]:
+    """Return calls that apply the operators to `value`; [] if one fails or changes the
+    shape.
+    """
     calls: list[Call] = []
     for number, part in enumerate(following):
         stem = value.name.split(".")[0]
         result = replace(value, name=f"{stem}.c{number}")
-        attrs = {name: want for name, want in part.attrs.items() if isinstance(want, int | str)}
+        attrs = {
+            name: want
+            for name, want in part.attrs.items()
+            if isinstance(want, int | str)
+        }
         try:
-            call = Call(part.op, (value,), (result,), attrs_from_mapping(part.op, attrs))
+            call = Call(
+                part.op, (value,), (result,), attrs_from_mapping(part.op, attrs)
+            )
             inferred = op_table()[part.op].infer(make_op_call(call, module))
         except (FirmwrightError, NotSupportedError, KeyError, IndexError):
             return []
@@ -302,7 +365,9 @@ _BEFORE, _AFTER = "guard_before_", "guard_after_"
 
 @dataclass(frozen=True, slots=True)
 class GuardedFirmware:
-    """A compilation with guard bytes, and the buffers by pool, at their offsets in the tensors."""
+    """A compilation with guard bytes, and the buffers by pool, at their offsets in the
+    tensors.
+    """
 
     compiled: Compilation
     buffers: Mapping[str, Sequence[RelocatedBuffer]]
@@ -311,7 +376,9 @@ class GuardedFirmware:
         """Return the samples with random bytes for the guards."""
         random = np.random.Generator(np.random.PCG64(0))
         tensors = self.compiled.module.io.inputs[: len(self.buffers)]
-        guards = {t.name: random.integers(0, 256, t.type.shape, np.uint8) for t in tensors}
+        guards = {
+            t.name: random.integers(0, 256, t.type.shape, np.uint8) for t in tensors
+        }
         return [{**guards, **sample} for sample in samples]
 
     def changes(
@@ -329,16 +396,20 @@ class GuardedFirmware:
                     distances = [max(b.offset - at, at - b.end) for b in buffers]
                     near = buffers[distances.index(min(distances))]
                     index = (at - near.offset,)
-                    first = Difference(sample, near.name, index, old[at].item(), new[at].item())
+                    first = Difference(
+                        sample, near.name, index, old[at].item(), new[at].item()
+                    )
                     firsts.setdefault(near.name, first)
         return firsts
 
 
 def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
-    """Return the firmware with guard bytes around its buffers, which are inputs and outputs.
+    """Return the firmware with guard bytes around its buffers, which are inputs and
+    outputs.
 
-    In each pool, constants and states keep their place at the start. The rest of the pool, buffers
-    and guards, is an input with random bytes and an output with the bytes after a run.
+    In each pool, constants and states keep their place at the start. The rest of the
+    pool, buffers and guards, is an input with random bytes and an output with the bytes
+    after a run.
     """
     module, moved = insert_redzones(compiled.module)
     main = module.aot_main
@@ -358,7 +429,9 @@ def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
         start = max((item.end for item in own if item.name in kept), default=0)
         size = pool.size_bytes - start
         buffers[pool.name] = [
-            replace(item, offset=item.offset - start) for item in own if item.name not in kept
+            replace(item, offset=item.offset - start)
+            for item in own
+            if item.name not in kept
         ]
         for prefix, of_kind in tensors.items():
             guard = tir.Buffer(prefix + pool.name, UINT8, (size,))

@@ -1,4 +1,6 @@
-"""Census of a folder: import, compile, verify and profile each model in its own process."""
+"""Census of a folder: import, compile, verify and profile each model in its own
+process.
+"""
 
 import logging
 import pickle
@@ -40,7 +42,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CensusTask:
-    """One model with the options of its compilation; the limit `timeout_s` is for the model.
+    """One model with the options of its compilation; the limit `timeout_s` is for the
+    model.
 
     A task without `content` reads `path` on the machine that runs it.
     """
@@ -55,17 +58,27 @@ class CensusTask:
     content: bytes | None = None
 
 
-def take_census(tasks: Sequence[CensusTask], executor: Executor) -> tuple[CensusEntry, ...]:
+def take_census(
+    tasks: Sequence[CensusTask], executor: Executor
+) -> tuple[CensusEntry, ...]:
     """Return one entry for each task, in their order."""
     entries: dict[int, CensusEntry] = {}
     for index, entry in executor.run(run_in_process, tasks):
         entries[index] = entry
-        log.info("%d of %d models, %s: %s", len(entries), len(tasks), entry.file, entry.status)
+        log.info(
+            "%d of %d models, %s: %s",
+            len(entries),
+            len(tasks),
+            entry.file,
+            entry.status,
+        )
     return tuple(entries[index] for index in range(len(tasks)))
 
 
 def run_in_process(task: CensusTask) -> CensusEntry:
-    """Examine a model in a process of its own, which may crash or be ended after the limit."""
+    """Examine a model in a process of its own, which may crash or be ended after the
+    limit.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="firmwright-census-") as name,
         provide_file(task.path, task.content) as path,
@@ -95,8 +108,12 @@ def run_in_process(task: CensusTask) -> CensusEntry:
         if answer.is_file():
             entry: CensusEntry = pickle.loads(answer.read_bytes())
             return entry
-        lines = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
-        reason = f"the process ended with status {process.returncode}: {''.join(lines[-1:])}"
+        lines = (
+            (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
+        )
+        reason = (
+            f"the process ended with status {process.returncode}: {''.join(lines[-1:])}"
+        )
         return CensusEntry(task.name, task.size_bytes, reason=reason)
 
 
@@ -113,7 +130,11 @@ def examine_model(task: CensusTask) -> CensusEntry:
     return entry
 
 
-_RETRIED_WITH_TFLM = (CensusStatus.UNSUPPORTED, CensusStatus.REFUSED, CensusStatus.FAILED)
+_RETRIED_WITH_TFLM = (
+    CensusStatus.UNSUPPORTED,
+    CensusStatus.REFUSED,
+    CensusStatus.FAILED,
+)
 
 
 def _examine(task: CensusTask) -> CensusEntry:
@@ -132,7 +153,9 @@ def _examine(task: CensusTask) -> CensusEntry:
 
 
 def _reasons(error: UnsupportedError) -> str:
-    """Return the unsupported features of a model, each once, with the number of its places."""
+    """Return the unsupported features of a model, each once, with the number of its
+    places.
+    """
     places = Counter(f"{item.op}: {item.why}" for item in error.items)
     reasons: list[str] = []
     for why, count in places.items():
@@ -154,7 +177,9 @@ def _status_of(error: FirmwrightError) -> CensusStatus:
 
 
 def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
-    """Yield the entry after each step, so that a step that fails leaves the earlier figures."""
+    """Yield the entry after each step, so that a step that fails leaves the earlier
+    figures.
+    """
     model = load_model(task.path)
     inspection = inspect_module(model.module)
     entry = replace(entry, operators=len(inspection.operators), macs=inspection.macs)
@@ -163,19 +188,25 @@ def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
     entry = replace(entry, workspace_bytes=compiled.summary.workspace_bytes)
     yield entry
     result = verify(compiled, samples=task.samples)
-    entry = replace(entry, reference=result.reference, max_abs_error=result.max_abs_error)
+    entry = replace(
+        entry, reference=result.reference, max_abs_error=result.max_abs_error
+    )
     if not result.exact:
         reason = f"{result.mismatches:,} of {result.values:,} values differ"
         yield replace(entry, status=CensusStatus.DIFFERS, reason=reason)
         return
-    entry = replace(entry, status=CensusStatus.TOLERANCE if result.is_float else CensusStatus.EQUAL)
+    entry = replace(
+        entry, status=CensusStatus.TOLERANCE if result.is_float else CensusStatus.EQUAL
+    )
     yield entry
     if task.with_profile:
         yield _profiled(compiled, entry)
 
 
 def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
-    """Return the entry with the costs of a run, and the part of them in default loops."""
+    """Return the entry with the costs of a run, and the part of them in default
+    loops.
+    """
     costs = profile(compiled, runs=1)
     total = sum(operator.count for operator in costs.operators)
     loops = _operators_with_loops(compiled)
@@ -220,7 +251,9 @@ def _one_line(error: FirmwrightError) -> str:
 
 
 def main(request: str, answer: str) -> None:
-    """Write the entry of the pickled task in the file `request` to the file `answer`."""
+    """Write the entry of the pickled task in the file `request` to the file
+    `answer`.
+    """
     task: CensusTask = pickle.loads(Path(request).read_bytes())
     Path(answer).write_bytes(pickle.dumps(examine_model(task)))
 

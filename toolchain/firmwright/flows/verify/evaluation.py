@@ -1,4 +1,6 @@
-"""Measures the accuracy of a model on a data set: in floats, by its runtime, and as firmware."""
+"""Measures the accuracy of a model on a data set: in floats, by its runtime, and as
+firmware.
+"""
 
 from __future__ import annotations
 
@@ -69,26 +71,35 @@ def evaluate(
     compared: int = LAYERS_COMPARED,
     open_with: Callable[[Compilation], ModelSession] = open_session,
 ) -> Evaluation:
-    """Run a data set through the firmware, the model's runtime and the float model `against`.
+    """Run a data set through the firmware, the model's runtime and the float model
+    `against`.
 
     Args:
-        data: A data set, the path of one, or arrays with a leading axis of samples: the inputs and
-            `labels`.
+        data: A data set, the path of one, or arrays with a leading axis of samples: the
+            inputs and `labels`.
         labels: A file with the labels, if the data set has none.
         classes: The names of the classes in the model's order.
         against: The float model; the layers of a quantized model are compared with it.
-        metric: One of `METRICS`; by default it follows from the labels and the shape of the output.
-        output: The output to judge; by default the first, or the scores after a class index.
+        metric: One of `METRICS`; by default it follows from the labels and the shape of
+            the output.
+        output: The output to judge; by default the first, or the scores after a class
+            index.
         samples: The largest number of samples, which are chosen evenly.
         compared: The largest number of samples for the errors of layers.
 
     Raise UsageError for invalid data.
     """
     inputs, outputs = compiled.module.io.inputs, compiled.module.io.outputs
-    dataset = data if isinstance(data, Dataset) else read_dataset(data, inputs, labels, classes)
+    dataset = (
+        data
+        if isinstance(data, Dataset)
+        else read_dataset(data, inputs, labels, classes)
+    )
     dataset = dataset.spread(samples or len(dataset.samples))
     position = judged_output(outputs, output)
-    task = make_task(dataset, inputs[0].type.shape, outputs[position].type.shape, metric)
+    task = make_task(
+        dataset, inputs[0].type.shape, outputs[position].type.shape, metric
+    )
     own, warnings = convert_samples(
         dataset.samples, inputs, inputs, dataset.where, half_rounding(compiled.module)
     )
@@ -124,12 +135,16 @@ def _own_runs(
     position: int,
     open_with: Callable[[Compilation], ModelSession],
 ) -> tuple[list[ModelRun], int]:
-    """Run the model by its runtime and as firmware, and count the values that differ."""
+    """Run the model by its runtime and as firmware, and count the values that
+    differ.
+    """
     io, board = compiled.module.io, compiled.board.name
     size = _batch_size(compiled.imported, len(samples))
     outputs: list[Tensors] = []
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(_batches, lambda p: compute_reference(compiled, p), samples, size)
+        future = pool.submit(
+            _batches, lambda p: compute_reference(compiled, p), samples, size
+        )
         with open_with(compiled) as session:
             for start in range(0, len(samples), BATCH):
                 log.info("%s: sample %d of %d", board, start, len(samples))
@@ -137,7 +152,12 @@ def _own_runs(
         reference = future.result()
     inputs = _stack(samples, io.inputs)
     runs = [
-        ModelRun("model", reference.name, inputs, _stack(reference.outputs, io.outputs, position)),
+        ModelRun(
+            "model",
+            reference.name,
+            inputs,
+            _stack(reference.outputs, io.outputs, position),
+        ),
         ModelRun("firmware", board, inputs, _stack(outputs, io.outputs, position)),
     ]
     return runs, compare_outputs(reference.outputs, outputs).mismatches
@@ -146,7 +166,9 @@ def _own_runs(
 def compare_models(
     models: Mapping[str, Model], data: Dataset, metric: str = ""
 ) -> tuple[RunScores, ...]:
-    """Return the figures of models by their own runtimes; `data` was read for the first one."""
+    """Return the figures of models by their own runtimes; `data` was read for the first
+    one.
+    """
     first = next(iter(models.values()))
     inputs, outputs = model_inputs(first), model_outputs(first)
     position = judged_output(outputs)
@@ -159,7 +181,8 @@ def compare_models(
 
 
 def judged_output(outputs: Sequence[IoTensor], name: str = "") -> int:
-    """Return the position of the output `name`, by default of the first or of class scores.
+    """Return the position of the output `name`, by default of the first or of class
+    scores.
 
     Classifiers of scikit-learn return a class index before the scores.
     """
@@ -170,7 +193,9 @@ def judged_output(outputs: Sequence[IoTensor], name: str = "") -> int:
             raise UsageError(f"the model has no output {name}.", hint=hint)
         return names.index(name)
     first = outputs[0].type
-    is_class_index = not (first.dtype.is_float or first.quantization or first.elements > 1)
+    is_class_index = not (
+        first.dtype.is_float or first.quantization or first.elements > 1
+    )
     if is_class_index:
         for position, tensor in enumerate(outputs):
             if tensor.type.elements > 1:
@@ -178,14 +203,20 @@ def judged_output(outputs: Sequence[IoTensor], name: str = "") -> int:
     return 0
 
 
-def _run_by_runtime(what: str, model: Model, samples: Sequence[Tensors], position: int) -> ModelRun:
+def _run_by_runtime(
+    what: str, model: Model, samples: Sequence[Tensors], position: int
+) -> ModelRun:
     size = _batch_size(model.module, len(samples))
     result = _batches(lambda part: _run(model, part), samples, size)
     inputs, outputs = _stack(samples, model_inputs(model)), model_outputs(model)
-    return ModelRun(what, result.name, inputs, _stack(result.outputs, outputs, position))
+    return ModelRun(
+        what, result.name, inputs, _stack(result.outputs, outputs, position)
+    )
 
 
-def _run(model: Model, samples: Sequence[Tensors], *, layers: bool = False) -> ReferenceOutputs:
+def _run(
+    model: Model, samples: Sequence[Tensors], *, layers: bool = False
+) -> ReferenceOutputs:
     if model.source is None:
         return run_numpy_reference(model.module, samples)
     return run_oracle_reference(model, samples, reference_runtime(model), layers=layers)
@@ -201,7 +232,9 @@ def _batch_size(module: IRModule, count: int) -> int:
 
 
 def _batches(
-    run: Callable[[Sequence[Tensors]], ReferenceOutputs], samples: Sequence[Tensors], size: int
+    run: Callable[[Sequence[Tensors]], ReferenceOutputs],
+    samples: Sequence[Tensors],
+    size: int,
 ) -> ReferenceOutputs:
     """Run the samples in parts, which limits the time and memory of a process."""
     parts: list[ReferenceOutputs] = []
@@ -217,19 +250,28 @@ def _batches(
 def _samples_for(
     model: Model, dataset: Dataset, inputs: Sequence[IoTensor]
 ) -> tuple[dict[str, Array], ...]:
-    """Return the samples for `model`; the data set was read for `inputs`, of the same shapes."""
+    """Return the samples for `model`; the data set was read for `inputs`, of the same
+    shapes.
+    """
     own = model_inputs(model)
     own_shapes = [list(tensor.type.shape) for tensor in own]
     shapes = [list(tensor.type.shape) for tensor in inputs]
     if own_shapes != shapes:
-        what = f"the inputs of this model are {own_shapes}, those of the other one {shapes}."
-        raise UsageError(what, where=model.file, hint="both need inputs of the same shapes.")
+        what = (
+            f"the inputs of this model are {own_shapes}, those of the other one "
+            f"{shapes}."
+        )
+        raise UsageError(
+            what, where=model.file, hint="both need inputs of the same shapes."
+        )
     rounding = half_rounding(model.module)
     samples, _ = convert_samples(dataset.samples, own, inputs, dataset.where, rounding)
     return samples
 
 
-def _stack(samples: Sequence[Tensors], tensors: Sequence[IoTensor], position: int = 0) -> Array:
+def _stack(
+    samples: Sequence[Tensors], tensors: Sequence[IoTensor], position: int = 0
+) -> Array:
     """Return the real values of one of the tensors."""
     tensor = tensors[min(position, len(tensors) - 1)]
     name, kind = tensor.name, tensor.type
@@ -247,14 +289,20 @@ def _confusions(runs: Sequence[ModelRun], task: Task) -> tuple[Confusion, ...]:
     return tuple(confusions)
 
 
-def _changed(runs: Sequence[ModelRun], task: Task, dataset: Dataset) -> tuple[ChangedSample, ...]:
-    """Return the samples to which the first run and the firmware give different classes."""
+def _changed(
+    runs: Sequence[ModelRun], task: Task, dataset: Dataset
+) -> tuple[ChangedSample, ...]:
+    """Return the samples to which the first run and the firmware give different
+    classes.
+    """
     if not task.is_classifying:
         return ()
     first, last = _classes(runs[0], task), _classes(runs[-1], task)
     labels = [None] * len(last) if task.labels is None else task.labels.tolist()
     changed: list[ChangedSample] = []
-    for name, label, before, after in zip(dataset.names, labels, first, last, strict=True):
+    for name, label, before, after in zip(
+        dataset.names, labels, first, last, strict=True
+    ):
         if before != after:
             changed.append(ChangedSample(name, label, before, after))
     return tuple(changed)
@@ -266,7 +314,10 @@ def _classes(run: ModelRun, task: Task) -> list[int]:
 
 
 def _layers(
-    compiled: Compilation, model: Model, own: Sequence[Tensors], floats: Sequence[Tensors]
+    compiled: Compilation,
+    model: Model,
+    own: Sequence[Tensors],
+    floats: Sequence[Tensors],
 ) -> tuple[LayerAccuracy, ...]:
     """Compare the layers that have the same name in both models, the worst first."""
     graph, entry = model.module.entry, compiled.imported.entry

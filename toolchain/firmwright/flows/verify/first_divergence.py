@@ -1,8 +1,8 @@
 """Finds the first operator with a result that differs from the reference.
 
-A profile image computes the CRC-32 of each operator's first output. The host compares them and
-fetches the differing tensor in a second run, paused after the operator. If the model has float
-results or state, all outputs are fetched in one run.
+A profile image computes the CRC-32 of each operator's first output. The host compares
+them and fetches the differing tensor in a second run, paused after the operator. If the
+model has float results or state, all outputs are fetched in one run.
 """
 
 import logging
@@ -34,16 +34,18 @@ log = logging.getLogger(__name__)
 _UNSIGNED_OFFSET = np.uint8(128)
 PROFILE: Variant = "profile"
 PERMUTED_SUFFIX = "_moved"
-"""The name suffix of tensors for which `sink-transposes` made channels the last axis."""
+"""The name suffix of tensors for which `sink-transposes` made channels the last
+axis.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDivergence:
     """The first diverging operator, its location, and a sample for which it diverges.
 
-    Of the `values` elements of the output, `mismatches` are wrong, by at most `max_abs_error`.
-    `values` is 0 if the elements could not be fetched, for instance with a streamed input. `judged`
-    is the board that computed them.
+    Of the `values` elements of the output, `mismatches` are wrong, by at most
+    `max_abs_error`. `values` is 0 if the elements could not be fetched, for instance
+    with a streamed input. `judged` is the board that computed them.
     """
 
     index: int
@@ -64,24 +66,33 @@ def locate_first_divergence(
     reference: ReferenceOutputs,
     open_with: SessionOpener,
 ) -> tuple[FirstDivergence | None, int]:
-    """Return the first diverging operator over all samples, and the number of those compared."""
+    """Return the first diverging operator over all samples, and the number of those
+    compared.
+    """
     if not reference.layers:
         return None, 0
     operators = _comparable_operators(compiled, reference.layers[0])
-    by_values = bool(compiled.module.io.state) or any(operator.is_float for operator in operators)
+    by_values = bool(compiled.module.io.state) or any(
+        operator.is_float for operator in operators
+    )
     find = _by_values if by_values else _by_checksums
     differences: list[FirstDivergence] = []
     devices = operator_devices(compiled.module)
     with open_with(compiled, variant=PROFILE) as session:
         log.info("comparing %d operators on %s", len(operators), compiled.board.name)
-        for number, (sample, layers) in enumerate(zip(samples, reference.layers, strict=True)):
-            # Runs of a pipelined model compute two samples; earlier runs of this one fill it.
+        for number, (sample, layers) in enumerate(
+            zip(samples, reference.layers, strict=True)
+        ):
+            # Runs of a pipelined model compute two samples; earlier runs of this one
+            # fill it.
             for _ in range(compiled.module.results.pipelined_runs):
                 session.device.run(sample)
             difference = find(session.device, operators, sample, layers)
             if difference is not None:
                 judged, device = compiled.board.name, devices[difference.index]
-                differences.append(replace(difference, sample=number, judged=judged, device=device))
+                differences.append(
+                    replace(difference, sample=number, judged=judged, device=device)
+                )
     return min(differences, key=lambda item: item.index, default=None), len(operators)
 
 
@@ -89,9 +100,10 @@ def locate_first_divergence(
 class _ComparableOperator:
     """An operator for which the reference has the first output, under the name `layer`.
 
-    `is_moved` means that the channels are the last axis on the device but the second in the
-    reference. `is_signed` marks int8 values; those of a uint8 reference are 128 higher. `live` are
-    the indices of the last axis that the device computes, or () for all.
+    `is_moved` means that the channels are the last axis on the device but the second in
+    the reference. `is_signed` marks int8 values; those of a uint8 reference are 128
+    higher. `live` are the indices of the last axis that the device computes, or () for
+    all.
     """
 
     summary: OperatorSummary
@@ -117,11 +129,13 @@ class _ComparableOperator:
         return np.ascontiguousarray(values)
 
 
-def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_ComparableOperator]:
+def _comparable_operators(
+    compiled: Compilation, layers: Tensors
+) -> list[_ComparableOperator]:
     """Return the operators whose results are layers of the reference.
 
-    The layer is that of the file's tensor if the buffer has its name, else the one with the
-    buffer's name, if its shape suits.
+    The layer is that of the file's tensor if the buffer has its name, else the one with
+    the buffer's name, if its shape suits.
     """
     types = _buffer_types(compiled.module)
     layers_by_buffer = _layers_by_buffer(layers)
@@ -133,11 +147,23 @@ def _comparable_operators(compiled: Compilation, layers: Tensors) -> list[_Compa
         tensor = summary.tensor
         if name in parts:
             continue  # A partial result of one core is not a tensor of the model.
-        is_own = tensor in layers and bool(re.fullmatch(rf"{to_c_identifier(tensor)}(_\d+)?", name))
-        layer = tensor if is_own else layers_by_buffer.get(name.removesuffix(PERMUTED_SUFFIX), "")
-        is_moved = not is_own and name.endswith(PERMUTED_SUFFIX) and name not in layers_by_buffer
+        is_own = tensor in layers and bool(
+            re.fullmatch(rf"{to_c_identifier(tensor)}(_\d+)?", name)
+        )
+        layer = (
+            tensor
+            if is_own
+            else layers_by_buffer.get(name.removesuffix(PERMUTED_SUFFIX), "")
+        )
+        is_moved = (
+            not is_own
+            and name.endswith(PERMUTED_SUFFIX)
+            and name not in layers_by_buffer
+        )
         shape, dtype = types.get(name, (None, None))
-        if is_own or (layer and _has_layout_of(layers[layer], shape, is_moved=is_moved)):
+        if is_own or (
+            layer and _has_layout_of(layers[layer], shape, is_moved=is_moved)
+        ):
             is_float = layers[layer].dtype.kind == "f"
             operator = _ComparableOperator(
                 summary, layer, is_moved, is_float, dtype == INT8, live.get(tensor, ())
@@ -158,10 +184,18 @@ def _partial_buffers(module: IRModule) -> set[str]:
     return names
 
 
-def _has_layout_of(expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool) -> bool:
-    """Return whether a buffer has the layer's rank and last axis; it may hold only some rows."""
+def _has_layout_of(
+    expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool
+) -> bool:
+    """Return whether a buffer has the layer's rank and last axis; it may hold only some
+    rows.
+    """
     layer_shape = np.moveaxis(expected, 1, -1).shape if is_moved else expected.shape
-    return shape is not None and len(shape) == len(layer_shape) and shape[-1:] == layer_shape[-1:]
+    return (
+        shape is not None
+        and len(shape) == len(layer_shape)
+        and shape[-1:] == layer_shape[-1:]
+    )
 
 
 def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
@@ -181,9 +215,14 @@ def _buffer_types(module: IRModule) -> dict[str, tuple[tuple[int, ...], DType]]:
 
 
 def _by_checksums(
-    device: Session, operators: Sequence[_ComparableOperator], sample: Tensors, layers: Tensors
+    device: Session,
+    operators: Sequence[_ComparableOperator],
+    sample: Tensors,
+    layers: Tensors,
 ) -> FirstDivergence | None:
-    """Return the first operator with a different CRC-32; another run fetches its values."""
+    """Return the first operator with a different CRC-32; another run fetches its
+    values.
+    """
     device.write_inputs(sample)
     device.execute(checksums=True)
     records = device.profile()
@@ -191,7 +230,9 @@ def _by_checksums(
         expected = operator.expected(layers)
         if operator.index >= len(records):
             what = f"the firmware has {len(records)} operators; the model has more."
-            raise DeviceError(what, where=device.info.board, hint="build the firmware again.")
+            raise DeviceError(
+                what, where=device.info.board, hint="build the firmware again."
+            )
         if records[operator.index].checksum != zlib.crc32(expected.tobytes()):
             device.write_inputs(sample)
             data = bytearray()
@@ -203,14 +244,22 @@ def _by_checksums(
 
 
 def _by_values(
-    device: Session, operators: Sequence[_ComparableOperator], sample: Tensors, layers: Tensors
+    device: Session,
+    operators: Sequence[_ComparableOperator],
+    sample: Tensors,
+    layers: Tensors,
 ) -> FirstDivergence | None:
-    """Return the first operator with different values, fetched in one run (floats and state)."""
+    """Return the first operator with different values, fetched in one run (floats and
+    state).
+    """
     device.write_inputs(sample)
     outputs: dict[int, bytes] = {}
-    limits = {operator.index: operator.expected(layers).nbytes for operator in operators}
+    limits = {
+        operator.index: operator.expected(layers).nbytes for operator in operators
+    }
     for index, data in device.taps():
-        # Row streaming delivers an output in pieces. One beyond the limit has another size anyway.
+        # Row streaming delivers an output in pieces. One beyond the limit has another
+        # size anyway.
         known = outputs.get(index, b"")
         if len(known) <= limits.get(index, -1):
             outputs[index] = known + data
@@ -222,15 +271,21 @@ def _by_values(
     return None
 
 
-def _compared(operator: _ComparableOperator, expected: Array, data: bytes) -> Comparison | None:
-    """Compare an output; return None if the received data does not have the expected size."""
+def _compared(
+    operator: _ComparableOperator, expected: Array, data: bytes
+) -> Comparison | None:
+    """Compare an output; return None if the received data does not have the expected
+    size.
+    """
     if len(data) != expected.nbytes:
         return None
     actual = np.frombuffer(data, expected.dtype).reshape(expected.shape)
     return compare_tensor(0, operator.layer, expected, actual)
 
 
-def _difference(operator: _ComparableOperator, comparison: Comparison | None) -> FirstDivergence:
+def _difference(
+    operator: _ComparableOperator, comparison: Comparison | None
+) -> FirstDivergence:
     """Return the divergence; the caller sets the sample, the device and the board."""
     summary = operator.summary
     total = comparison or Comparison(0, 0, 0, None)

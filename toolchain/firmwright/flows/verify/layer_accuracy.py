@@ -1,4 +1,6 @@
-"""The errors of a quantized model's layers against floats, with those of the layers before."""
+"""The errors of a quantized model's layers against floats, with those of the layers
+before.
+"""
 
 import logging
 import math
@@ -15,7 +17,9 @@ log = logging.getLogger(__name__)
 SAMPLES_PER_CHUNK = 8
 """The number of samples compared together, which limits the values held in memory."""
 ROUNDED = "_DequantizeLinear_Output"
-"""The suffix of the dequantized result that ONNX Runtime's quantizer adds after an operator."""
+"""The suffix of the dequantized result that ONNX Runtime's quantizer adds after an
+operator.
+"""
 
 
 @dataclass(slots=True)
@@ -41,12 +45,14 @@ class _ErrorSums:
 
 
 def measure_layers(
-    count: int, run: Callable[[slice], Iterable[tuple[Tensors, Tensors]]], kinds: Mapping[str, str]
+    count: int,
+    run: Callable[[slice], Iterable[tuple[Tensors, Tensors]]],
+    kinds: Mapping[str, str],
 ) -> tuple[LayerAccuracy, ...]:
     """Return the errors of the layers in `kinds` over `count` samples, the worst first.
 
-    `run` computes some of the samples and returns a pair for each: the float values and the real
-    values by layer name. Layers that are missing in one of them are omitted.
+    `run` computes some of the samples and returns a pair for each: the float values and
+    the real values by layer name. Layers that are missing in one of them are omitted.
     """
     sums: dict[str, _ErrorSums] = {}
     for start in range(0, count, SAMPLES_PER_CHUNK):
@@ -54,7 +60,11 @@ def measure_layers(
         for floats, values in run(slice(start, start + SAMPLES_PER_CHUNK)):
             for name in kinds:
                 rounded = values.get(name + ROUNDED, values.get(name))
-                if name in floats and rounded is not None and rounded.shape == floats[name].shape:
+                if (
+                    name in floats
+                    and rounded is not None
+                    and rounded.shape == floats[name].shape
+                ):
                     sums.setdefault(name, _ErrorSums()).add(floats[name], rounded)
     layers = (_layer(name, kinds[name], sums[name]) for name in kinds if name in sums)
     return tuple(sorted(layers, key=lambda layer: layer.sqnr_db))
@@ -66,4 +76,6 @@ def _layer(name: str, kind: str, sums: _ErrorSums) -> LayerAccuracy:
     if sums.noise and sums.signal:
         decibels = 10 * math.log10(sums.signal / sums.noise)
     mean = sums.differences / max(sums.values, 1)
-    return LayerAccuracy(name, kind, sums.values, decibels, mean, sums.worst, sums.largest)
+    return LayerAccuracy(
+        name, kind, sums.values, decibels, mean, sums.worst, sums.largest
+    )

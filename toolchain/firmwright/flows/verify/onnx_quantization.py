@@ -11,7 +11,12 @@ from firmwright.flows.model.model import Model, model_inputs
 from firmwright.flows.samples.labeled_data import evenly_spaced
 from firmwright.flows.samples.sample_batches import Tensors
 from firmwright.flows.verify.layer_accuracy import measure_layers
-from firmwright.frontends.onnx import ModelOverrides, convert_opset, is_onnx, preprocess_model
+from firmwright.frontends.onnx import (
+    ModelOverrides,
+    convert_opset,
+    is_onnx,
+    preprocess_model,
+)
 from firmwright.ir.module import IRModule
 from firmwright.oracle import onnx_quantizer
 from firmwright.oracle.reference_runner import ReferenceResult, run_reference
@@ -52,8 +57,13 @@ class QuantizationResult:
 def float_onnx_source(model: Model) -> bytes:
     """Return the model file; raise UsageError if it is not an ONNX model."""
     if model.source is None or not is_onnx(model.source, model.file):
-        hint = "give a float .onnx file; quantize TFLite models with the converter that makes them."
-        raise UsageError("only float ONNX models can be quantized.", where=model.file, hint=hint)
+        hint = (
+            "give a float .onnx file; quantize TFLite models with the converter that "
+            "makes them."
+        )
+        raise UsageError(
+            "only float ONNX models can be quantized.", where=model.file, hint=hint
+        )
     return model.source
 
 
@@ -63,7 +73,9 @@ def quantize_onnx_model(
     how: onnx_quantizer.QuantizeOptions = DEFAULT_QUANTIZING,
     compared: int = 32,
 ) -> QuantizationResult:
-    """Quantize `model` and compare layers over at most `compared` samples, evenly spaced."""
+    """Quantize `model` and compare layers over at most `compared` samples, evenly
+    spaced.
+    """
     source = float_onnx_source(model)
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
     source = preprocess_model(source, model.file, ModelOverrides(shapes))
@@ -96,7 +108,9 @@ def _in_floats(
     for node in nodes:
         if node.result in names:
             operand = next((name for name in node.inputs if name in names), "")
-            reason = f"its operand {operand} is in floats" if operand else NO_INTEGER_FORM
+            reason = (
+                f"its operand {operand} is in floats" if operand else NO_INTEGER_FORM
+            )
             results.append(FloatResult(node.result, node.op, node.reason or reason))
     return tuple(results)
 
@@ -107,11 +121,19 @@ def _layers(
     """Compare the layers of the quantized model with those of the float model."""
 
     def run(part: slice) -> Iterable[tuple[Tensors, Tensors]]:
-        floats = run_reference(result.prepared, samples[part], "onnxruntime", layers=True)
-        quantized = run_reference(result.model, samples[part], "onnxruntime", layers=True)
+        floats = run_reference(
+            result.prepared, samples[part], "onnxruntime", layers=True
+        )
+        quantized = run_reference(
+            result.model, samples[part], "onnxruntime", layers=True
+        )
         return zip(_by_name(floats), _by_name(quantized), strict=True)
 
-    kinds = {node.result: node.op for node in result.nodes if node.op not in DATA_MOVEMENT_OPS}
+    kinds = {
+        node.result: node.op
+        for node in result.nodes
+        if node.op not in DATA_MOVEMENT_OPS
+    }
     return measure_layers(len(samples), run, kinds)
 
 

@@ -1,4 +1,6 @@
-"""The supported operators: names in other formats, element types, limits and schedules."""
+"""The supported operators: names in other formats, element types, limits and
+schedules.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +17,9 @@ from firmwright.ops.schedule import Schedule, ScheduleConfig
 
 @dataclass(frozen=True, slots=True)
 class SupportedAttribute:
-    """An attribute with its kind, its default (None if it is required) and its meaning."""
+    """An attribute with its kind, its default (None if it is required) and its
+    meaning.
+    """
 
     name: str
     kind: str
@@ -26,7 +30,9 @@ class SupportedAttribute:
 
 @dataclass(frozen=True, slots=True)
 class SupportedOperator:
-    """An operator with the names of its schedules, and the boards on which tests run its cases."""
+    """An operator with the names of its schedules, and the boards on which tests run
+    its cases.
+    """
 
     name: str
     tflite: tuple[str, ...]
@@ -47,7 +53,9 @@ def supported_operators(
     return [_operator(opdef, rules) for opdef in listed_operators(ops)]
 
 
-def _operator(opdef: OpDef, rules: Sequence[Schedule[ScheduleConfig]]) -> SupportedOperator:
+def _operator(
+    opdef: OpDef, rules: Sequence[Schedule[ScheduleConfig]]
+) -> SupportedOperator:
     cases = sum(1 for _ in conformance_cases(opdef.name))
     return SupportedOperator(
         name=opdef.name,
@@ -56,7 +64,9 @@ def _operator(opdef: OpDef, rules: Sequence[Schedule[ScheduleConfig]]) -> Suppor
         attributes=_attributes(opdef.name),
         dtypes=opdef.dtypes,
         numerics=opdef.profiles,
-        schedules=tuple(dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)),
+        schedules=tuple(
+            dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)
+        ),
         limits=opdef.restrictions,
         cases=cases,
         boards=EMULATED_BOARDS if cases else (),

@@ -1,4 +1,6 @@
-"""Runs the operators' conformance cases on a board and compares the results with numpy."""
+"""Runs the operators' conformance cases on a board and compares the results with
+numpy.
+"""
 
 import logging
 import zlib
@@ -13,7 +15,11 @@ from firmwright.base.grouping import group_pairs
 from firmwright.base.quant import Quantization
 from firmwright.base.text_sections import read_sections
 from firmwright.boards import Board, load_board
-from firmwright.conformance.case_tables import CaseTensor, ConformanceCase, conformance_cases
+from firmwright.conformance.case_tables import (
+    CaseTensor,
+    ConformanceCase,
+    conformance_cases,
+)
 from firmwright.flows.board.model_session import SessionOpener, open_session
 from firmwright.flows.model.compilation import compile_for
 from firmwright.flows.model.given_options import GivenOptions
@@ -43,12 +49,16 @@ INT32_RANGE = (-(1 << 20), 1 << 20)
 HOST_BYTES = 4 << 20
 CASES_PER_IMAGE = 64
 FIRST_SAMPLES = (3, 1, 2, 0)
-"""The sample numbers used first, so that even two samples include a random and an extreme one."""
+"""The sample numbers used first, so that even two samples include a random and an
+extreme one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """A case, its first difference, TFLite name (`builtin`) and tested element type (`dtype`)."""
+    """A case, its first difference, TFLite name (`builtin`) and tested element type
+    (`dtype`).
+    """
 
     op: str
     case: str
@@ -63,7 +73,9 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTestResult:
-    """The results of cases in `images` firmware images; `skipped` are too large for the board."""
+    """The results of cases in `images` firmware images; `skipped` are too large for the
+    board.
+    """
 
     board: str
     numerics: str
@@ -94,7 +106,9 @@ def run_operator_test(
     open_with: SessionOpener = open_session,
     **given: Unpack[GivenOptions],
 ) -> OperatorTestResult:
-    """Run the cases of `ops` (or all) on a board, or `one_each`; `given` are compile options."""
+    """Run the cases of `ops` (or all) on a board, or `one_each`; `given` are compile
+    options.
+    """
     board = load_board(board_name, given.get("board_dirs", ()))
     unknown = sorted(set(ops) - set(op_table()))
     if unknown:
@@ -114,7 +128,9 @@ def run_operator_test(
         samples=sample_count,
         images=len(groups),
         results=tuple(results),
-        skipped=tuple((i.op, i.case.name) for i in cases if _tensor_bytes(i.case) > budget),
+        skipped=tuple(
+            (i.op, i.case.name) for i in cases if _tensor_bytes(i.case) > budget
+        ),
     )
 
 
@@ -128,7 +144,9 @@ def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[Name
 
 
 def budget_bytes(board: Board) -> int:
-    """Return the bytes of tensors for one firmware; all inputs and outputs are live together."""
+    """Return the bytes of tensors for one firmware; all inputs and outputs are live
+    together.
+    """
     if board.is_host:
         return HOST_BYTES
     pool = max((p.size_bytes or 0 for p in board.pools()), default=0)
@@ -137,7 +155,9 @@ def budget_bytes(board: Board) -> int:
 
 
 def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]]:
-    """Yield groups of consecutive cases with tensors that fit into the budget together."""
+    """Yield groups of consecutive cases with tensors that fit into the budget
+    together.
+    """
     group: list[NamedCase] = []
     group_bytes = 0
     for item in cases:
@@ -154,7 +174,9 @@ def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]
 def _tensor_bytes(case: ConformanceCase) -> int:
     tensors = [tensor for tensor in (*case.inputs, *case.outputs) if tensor is not None]
     return sum(
-        int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize if t.data is None else t.data.nbytes
+        int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize
+        if t.data is None
+        else t.data.nbytes
         for t in tensors
     )
 
@@ -167,14 +189,20 @@ def _run(
     options: GivenOptions,
 ) -> list[CaseResult]:
     numbers = [*FIRST_SAMPLES, *range(len(FIRST_SAMPLES), sample_count)][:sample_count]
-    inputs = [make_sample(case_inputs(group), number, case_seed(group)) for number in numbers]
+    inputs = [
+        make_sample(case_inputs(group), number, case_seed(group)) for number in numbers
+    ]
     compiled = compile_cases(cases_module(group), board, options)
     expected = run_numpy_reference(compiled.imported, inputs).outputs
     with open_with(compiled) as session:
         differences = first_differences(expected, session.run_all(inputs))
     return [
         CaseResult(
-            item.op, item.case.name, differences.get(index), item.case.builtin, dtype_of(item.case)
+            item.op,
+            item.case.name,
+            differences.get(index),
+            item.case.builtin,
+            dtype_of(item.case),
         )
         for index, item in enumerate(group)
     ]
@@ -187,9 +215,13 @@ def compile_cases(module: IRModule, board: str, options: GivenOptions) -> Compil
 
 
 def first_differences(
-    expected: Sequence[Tensors], actual: Sequence[Tensors], tolerance: Tolerance = WHOLE_MODEL
+    expected: Sequence[Tensors],
+    actual: Sequence[Tensors],
+    tolerance: Tolerance = WHOLE_MODEL,
 ) -> dict[int, Difference]:
-    """Return the first difference of each case with a wrong output, by the case's index."""
+    """Return the first difference of each case with a wrong output, by the case's
+    index.
+    """
     differences: dict[int, Difference] = {}
     for number, (reference, outputs) in enumerate(zip(expected, actual, strict=True)):
         for name, values in reference.items():
@@ -200,8 +232,14 @@ def first_differences(
 
 
 def dtype_of(case: ConformanceCase) -> str:
-    """Return the element type that a case tests, which is the type of data, not of indices."""
-    kinds = [tensor.dtype for tensor in case.inputs if tensor is not None and tensor.has_samples]
+    """Return the element type that a case tests, which is the type of data, not of
+    indices.
+    """
+    kinds = [
+        tensor.dtype
+        for tensor in case.inputs
+        if tensor is not None and tensor.has_samples
+    ]
     data = [kind for kind in kinds if kind not in ("bool", "int32")]
     own = case.outputs[0].dtype
     if own in ("bool", "int32", "int64") and kinds:
@@ -210,14 +248,18 @@ def dtype_of(case: ConformanceCase) -> str:
 
 
 def case_seed(group: Sequence[NamedCase]) -> int:
-    return zlib.crc32(" ".join(f"{item.op} {item.case.name}" for item in group).encode())
+    return zlib.crc32(
+        " ".join(f"{item.op} {item.case.name}" for item in group).encode()
+    )
 
 
 def cases_module(group: Sequence[NamedCase]) -> IRModule:
     """Return a module that runs every case of `group` without shared tensors."""
     tensors: list[RawTensor] = []
     nodes = [_node(index, item.case, tensors) for index, item in enumerate(group)]
-    given = (t for t in tensors if ".x" in t.name and t.buffer is None and not t.is_variable)
+    given = (
+        t for t in tensors if ".x" in t.name and t.buffer is None and not t.is_variable
+    )
     inputs = tuple(tensor.index for tensor in given)
     outputs = tuple(tensor.index for tensor in tensors if ".y" in tensor.name)
     graph = RawSubgraph("cases", tuple(tensors), inputs, outputs, tuple(nodes))
@@ -233,10 +275,14 @@ def _node(index: int, case: ConformanceCase, tensors: list[RawTensor]) -> RawNod
         return len(tensors) - 1
 
     inputs = tuple(add(f"{index}.x{k}", tensor) for k, tensor in enumerate(case.inputs))
-    outputs = tuple(add(f"{index}.y{k}", tensor) for k, tensor in enumerate(case.outputs))
+    outputs = tuple(
+        add(f"{index}.y{k}", tensor) for k, tensor in enumerate(case.outputs)
+    )
     span = Span(case.name, 0, index, f"{index}.y0")
     fields = TABLES.get(OPTIONS_OF_OPERATOR.get(case.builtin, ""), {})
-    options = {name: field.default_value for name, field in fields.items()} | dict(case.options)
+    options = {name: field.default_value for name, field in fields.items()} | dict(
+        case.options
+    )
     return RawNode(case.builtin, 1, inputs, outputs, options, span)
 
 
@@ -248,7 +294,9 @@ def _tensor(index: int, name: str, tensor: CaseTensor) -> RawTensor:
         scales = tuple(float(np.float32(scale)) for scale in tensor.scales)
         quantization = Quantization(scales, tensor.zero_points, axis)
     data = None if tensor.data is None else tensor.data.tobytes()
-    return RawTensor(index, name, tensor.shape, tensor.dtype, quantization, data, tensor.is_state)
+    return RawTensor(
+        index, name, tensor.shape, tensor.dtype, quantization, data, tensor.is_state
+    )
 
 
 def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
@@ -256,10 +304,17 @@ def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
     for index, item in enumerate(group):
         for position, tensor in enumerate(item.case.inputs):
             if tensor is not None and tensor.has_samples:
-                name, zero_point = f"{index}.x{position}", (tensor.zero_points or (0,))[0]
-                limits = tensor.value_range or (INT32_RANGE if tensor.dtype == "int32" else None)
+                name, zero_point = (
+                    f"{index}.x{position}",
+                    (tensor.zero_points or (0,))[0],
+                )
+                limits = tensor.value_range or (
+                    INT32_RANGE if tensor.dtype == "int32" else None
+                )
                 dtype = np.dtype(tensor.dtype)
-                inputs.append(SampleInput(name, tensor.shape, dtype, zero_point, limits))
+                inputs.append(
+                    SampleInput(name, tensor.shape, dtype, zero_point, limits)
+                )
     return inputs
 
 
@@ -269,7 +324,9 @@ Status = Literal["passed", "failed", "untested", "unsupported"]
 
 @dataclass(frozen=True, slots=True)
 class ConformanceCell:
-    """One operator with one element type; `untested` means supported but without a case."""
+    """One operator with one element type; `untested` means supported but without a
+    case.
+    """
 
     operator: str
     dtype: str
@@ -292,7 +349,9 @@ def _tflm_types() -> Mapping[str, frozenset[str]]:
 
 def build_matrix(test: OperatorTestResult) -> list[ConformanceCell]:
     """Count the cases that ran and passed for each operator and element type."""
-    counts = group_pairs(((case.builtin, case.dtype), case.passed) for case in test.results)
+    counts = group_pairs(
+        ((case.builtin, case.dtype), case.passed) for case in test.results
+    )
     accepted, ops = _tflm_types(), op_table()
     cells = []
     for name, op in imported_operators().items():

@@ -1,7 +1,8 @@
-"""Compares the firmware's outputs with the reference: bit for bit, or within the float tolerance.
+"""Compares the firmware's outputs with the reference: bit for bit, or within the float
+tolerance.
 
-Differing values are a result, not an error. With `expected`, recorded outputs are the reference; if
-they differ, the runtime that produces them is named.
+Differing values are a result, not an error. With `expected`, recorded outputs are the
+reference; if they differ, the runtime that produces them is named.
 """
 
 from __future__ import annotations
@@ -26,8 +27,15 @@ from firmwright.flows.samples.reference_outputs import (
     reference_runtime,
     run_oracle_reference,
 )
-from firmwright.flows.samples.sample_batches import SampleBatch, Tensors, generate_samples
-from firmwright.flows.verify.first_divergence import FirstDivergence, locate_first_divergence
+from firmwright.flows.samples.sample_batches import (
+    SampleBatch,
+    Tensors,
+    generate_samples,
+)
+from firmwright.flows.verify.first_divergence import (
+    FirstDivergence,
+    locate_first_divergence,
+)
 from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs
 from firmwright.ir.graph.attributes.values import ExpressionAttrs, ReductionAttrs
 from firmwright.ir.graph.devices import is_copy_device
@@ -45,8 +53,12 @@ EXACT_TOLERANCE = Tolerance(0.0, 0.0)
 NUMERICS_HINTS: Mapping[RuntimeName, str] = {
     "litert": "use --numerics litert.",
     "tflm": "use --numerics tflm.",
-    "litert-xnnpack": "its kernels may differ from the reference ones by 1 in every layer.",
-    "litert-optimized": "its kernels may differ from the reference ones by 1 in every layer.",
+    "litert-xnnpack": (
+        "its kernels may differ from the reference ones by 1 in every layer."
+    ),
+    "litert-optimized": (
+        "its kernels may differ from the reference ones by 1 in every layer."
+    ),
 }
 
 
@@ -54,10 +66,10 @@ NUMERICS_HINTS: Mapping[RuntimeName, str] = {
 class Verification:
     """The comparison of the outputs over all samples.
 
-    Of the `values` compared, `mismatches` differ or exceed the float tolerance. `layer` is the
-    first diverging operator, if requested and found. `explanation` names the runtime that made a
-    recording, or relates the reference to the model's own runtime. `devices` counts the operators
-    on each device. `outputs` are the board's.
+    Of the `values` compared, `mismatches` differ or exceed the float tolerance. `layer`
+    is the first diverging operator, if requested and found. `explanation` names the
+    runtime that made a recording, or relates the reference to the model's own runtime.
+    `devices` counts the operators on each device. `outputs` are the board's.
     """
 
     model: str
@@ -96,9 +108,13 @@ def verify(
 ) -> Verification:
     """Run `samples` samples of `seed` (or `batch`) and compare with the reference."""
     if batch is None:
-        batch = generate_samples(compiled.module.io.inputs, samples, seed, index_ranges(compiled))
+        batch = generate_samples(
+            compiled.module.io.inputs, samples, seed, index_ranges(compiled)
+        )
     with ThreadPoolExecutor(1) as pool:
-        reference_future = pool.submit(_reference, compiled, batch, expected, find_first_divergence)
+        reference_future = pool.submit(
+            _reference, compiled, batch, expected, find_first_divergence
+        )
         with open_with(compiled) as session:
             actual = session.run_all(batch.samples)
         reference = reference_future.result()
@@ -137,7 +153,9 @@ def verify_in_parts(
     expected: Sequence[Tensors] | None = None,
     open_with: SessionOpener = open_session,
 ) -> Verification:
-    """Verify parts of the samples as tasks; the samples of a model with state are one part."""
+    """Verify parts of the samples as tasks; the samples of a model with state are one
+    part.
+    """
     check_recording(batch, expected)
     size = len(batch.samples) if compiled.module.io.state else SAMPLES_PER_TASK
     calls: list[Callable[[], Verification]] = []
@@ -145,14 +163,20 @@ def verify_in_parts(
         part = slice(start, start + size)
         samples = replace(batch, samples=batch.samples[part])
         recorded = None if expected is None else expected[part]
-        call = partial(verify, compiled, batch=samples, expected=recorded, open_with=open_with)
+        call = partial(
+            verify, compiled, batch=samples, expected=recorded, open_with=open_with
+        )
         calls.append(call)
     return _merge(run_calls(executor, calls), size)
 
 
 def _merge(parts: Sequence[Verification], size: int) -> Verification:
-    """Return the result of all parts, each of `size` samples; parts must agree on explanations."""
-    explanations = {part.explanation for part in parts if part.first} or {parts[0].explanation}
+    """Return the result of all parts, each of `size` samples; parts must agree on
+    explanations.
+    """
+    explanations = {part.explanation for part in parts if part.first} or {
+        parts[0].explanation
+    }
     outputs: list[Tensors] = []
     for part in parts:
         outputs += part.outputs
@@ -169,7 +193,9 @@ def _merge(parts: Sequence[Verification], size: int) -> Verification:
 
 
 def _first_difference(parts: Sequence[Verification], size: int) -> Difference | None:
-    """Return the first difference of the parts, with its sample counted from the first part."""
+    """Return the first difference of the parts, with its sample counted from the first
+    part.
+    """
     for index, part in enumerate(parts):
         if part.first:
             return replace(part.first, sample=part.first.sample + index * size)
@@ -179,18 +205,26 @@ def _first_difference(parts: Sequence[Verification], size: int) -> Difference | 
 def check_recording(batch: SampleBatch, expected: Sequence[Tensors] | None) -> None:
     """Raise UsageError if the numbers of recorded outputs and of samples differ."""
     if expected is not None and len(expected) != len(batch.samples):
-        what = f"the recording has {len(expected)} samples, but {len(batch.samples)} are run."
+        what = (
+            f"the recording has {len(expected)} samples, but {len(batch.samples)} are "
+            "run."
+        )
         hint = f"use --samples {len(expected)}, or --input with the recorded inputs."
         raise UsageError(what, hint=hint)
 
 
 def _reference(
-    compiled: Compilation, batch: SampleBatch, expected: Sequence[Tensors] | None, layers: bool
+    compiled: Compilation,
+    batch: SampleBatch,
+    expected: Sequence[Tensors] | None,
+    layers: bool,
 ) -> ReferenceOutputs:
     if expected is None:
         return compute_reference(compiled, batch.samples, layers=layers)
     check_recording(batch, expected)
-    layer_values = compute_reference(compiled, batch.samples, layers=True).layers if layers else ()
+    layer_values = (
+        compute_reference(compiled, batch.samples, layers=True).layers if layers else ()
+    )
     return ReferenceOutputs(RECORDED_OUTPUTS, tuple(expected), layer_values)
 
 
@@ -206,8 +240,14 @@ def identify_recording_runtime(
         except (ToolMissingError, ToolFailedError) as error:
             log.info("%s is not available: %s", runtime, error)
             continue
-        if compare_outputs(reference.outputs, expected, EXACT_TOLERANCE).mismatches == 0:
-            return f"the recording equals {reference.name} exactly; {NUMERICS_HINTS[runtime]}"
+        if (
+            compare_outputs(reference.outputs, expected, EXACT_TOLERANCE).mismatches
+            == 0
+        ):
+            return (
+                f"the recording equals {reference.name} exactly; "
+                f"{NUMERICS_HINTS[runtime]}"
+            )
     return ""
 
 
@@ -226,12 +266,16 @@ _MOVING = (
 
 
 def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
-    """Return the ranges of inputs that are indices, which ONNX Runtime and PyTorch check.
+    """Return the ranges of inputs that are indices, which ONNX Runtime and PyTorch
+    check.
 
     Indices may be moved, and computed by products with constants and by sums.
     """
     entry = compiled.imported.entry
-    if not isinstance(entry, Function) or reference_runtime(compiled) not in _CHECKING_RUNTIMES:
+    if (
+        not isinstance(entry, Function)
+        or reference_runtime(compiled) not in _CHECKING_RUNTIMES
+    ):
         return {}
     limits: dict[str, int] = {}
     for call in reversed(entry.body):
@@ -242,11 +286,17 @@ def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
         for source in sources:
             if source is not None:
                 limits[source.name] = min(limit, limits.get(source.name, limit))
-    return {param.name: (0, limits[param.name]) for param in entry.params if param.name in limits}
+    return {
+        param.name: (0, limits[param.name])
+        for param in entry.params
+        if param.name in limits
+    }
 
 
 def _limit(call: Call, limits: Mapping[str, int], module: IRModule) -> int | None:
-    """Return the largest value of a call's operands that are indices; None if none is one."""
+    """Return the largest value of a call's operands that are indices; None if none is
+    one.
+    """
     if call.op in _INDEXING:
         data, indices = call.inputs[:2]
         assert data is not None
@@ -256,14 +306,22 @@ def _limit(call: Call, limits: Mapping[str, int], module: IRModule) -> int | Non
             if attrs.mode in ("along", "elements") and attrs.axis is not None:
                 return data.type.shape[attrs.axis] - 1
             first = attrs.batch_dims or 0
-        return min(data.type.shape[first : first + indices.type.shape[-1]], default=0) - 1
-    limit = next((limits[value.name] for value in call.outputs if value.name in limits), None)
+        return (
+            min(data.type.shape[first : first + indices.type.shape[-1]], default=0) - 1
+        )
+    limit = next(
+        (limits[value.name] for value in call.outputs if value.name in limits), None
+    )
     if limit is None or call.op in _MOVING:
         return limit
     x = call.inputs[0]
     is_sum = isinstance(call.attrs, ReductionAttrs) and call.attrs.step == "add"
     if is_sum and x is not None:
-        return limit * math.prod(call.outputs[0].type.shape) // max(1, math.prod(x.type.shape))
+        return (
+            limit
+            * math.prod(call.outputs[0].type.shape)
+            // max(1, math.prod(x.type.shape))
+        )
     return _limit_of_formula(call, limit, module) if call.op == "expression" else None
 
 
@@ -272,8 +330,13 @@ def _limit_of_formula(call: Call, limit: int, module: IRModule) -> int | None:
     formula = call.attributes(ExpressionAttrs).formula
     if _CAST.fullmatch(formula):
         return limit
-    names = [value.constant for value in call.inputs if value is not None and value.constant]
-    most = max((int(module.constants[name].array().max(initial=0)) for name in names), default=0)
+    names = [
+        value.constant for value in call.inputs if value is not None and value.constant
+    ]
+    most = max(
+        (int(module.constants[name].array().max(initial=0)) for name in names),
+        default=0,
+    )
     match formula:
         case "a * b" if names:
             return limit // max(1, most)

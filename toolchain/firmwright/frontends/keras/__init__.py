@@ -11,14 +11,19 @@ from pathlib import Path
 from typing import Final
 
 from firmwright.base.child_process import python_command, run_program
-from firmwright.base.errors import FirmwrightError, ModelError, ToolFailedError, ToolMissingError
+from firmwright.base.errors import (
+    FirmwrightError,
+    ModelError,
+    ToolFailedError,
+    ToolMissingError,
+)
 from firmwright.base.resource_limits import check_count, scaled_limit
 from firmwright.frontends.keras.config_check import find_foreign_classes
 
 log = logging.getLogger(__name__)
 KERAS_HINT = (
-    "pip install tensorflow, or convert the model where TensorFlow is, by TFLiteConverter as in "
-    "docs/keras.md."
+    "pip install tensorflow, or convert the model where TensorFlow is, by "
+    "TFLiteConverter as in docs/keras.md."
 )
 _HDF5_MARK = b"\x89HDF\r\n\x1a\n"
 _TIMEOUT_S = 900.0
@@ -38,14 +43,16 @@ _ZIP_DAMAGE: Final = (
 
 
 def is_keras(data: bytes) -> bool:
-    return data[:8] == _HDF5_MARK or (data[:4] == b"PK\x03\x04" and b"model.weights.h5" in data)
+    return data[:8] == _HDF5_MARK or (
+        data[:4] == b"PK\x03\x04" and b"model.weights.h5" in data
+    )
 
 
 def convert_keras(data: bytes, file: str) -> bytes:
     """Return a .tflite file; an open batch is 1.
 
-    Raise ModelError if the model names classes that are not Keras's, ToolMissingError without
-    TensorFlow.
+    Raise ModelError if the model names classes that are not Keras's, ToolMissingError
+    without TensorFlow.
     """
     suffix = ".h5" if data[:8] == _HDF5_MARK else ".keras"
     if suffix == ".keras":
@@ -59,7 +66,9 @@ def convert_keras(data: bytes, file: str) -> bytes:
         )
         source.write_bytes(data)
         memory = str(scaled_limit(_MEMORY_BYTES_MAX))
-        command = python_command("firmwright.frontends.keras.child", folder, source, memory)
+        command = python_command(
+            "firmwright.frontends.keras.child", folder, source, memory
+        )
         log.info("converting %s by TensorFlow", file)
         status, printed = run_program(
             command,
@@ -76,7 +85,10 @@ def convert_keras(data: bytes, file: str) -> bytes:
             raise _error(result, file)
         batch = ", with batch size 1 for None" if result["open_batch"] else ""
         log.warning(
-            "%s: converted to floats%s; see docs/keras.md.", file, batch, extra={"once": True}
+            "%s: converted to floats%s; see docs/keras.md.",
+            file,
+            batch,
+            extra={"once": True},
         )
         return target.read_bytes()
 
@@ -89,7 +101,9 @@ def _check_archive(data: bytes, file: str) -> None:
             check_count(unpacked, limit, "its files unpack to {} bytes", file)
             foreign = find_foreign_classes(archive.read("config.json").decode("utf-8"))
     except _ZIP_DAMAGE as error:
-        raise ModelError.broken(f"it is not a Keras archive ({error!s:.80}).", file) from error
+        raise ModelError.broken(
+            f"it is not a Keras archive ({error!s:.80}).", file
+        ) from error
     if foreign:
         raise _error({"status": "foreign", "what": foreign}, file)
 
@@ -99,31 +113,47 @@ def _error(answer: Mapping[str, object], file: str) -> FirmwrightError:
     match answer["status"]:
         case "missing":
             return ToolMissingError(
-                f"{file} is a Keras model, but TensorFlow is not installed.", hint=KERAS_HINT
+                f"{file} is a Keras model, but TensorFlow is not installed.",
+                hint=KERAS_HINT,
             )
         case "old":
-            old = f"Keras {answer['version']} may execute code of a model file while it loads it."
-            return ToolMissingError(old, where=file, hint="pip install 'keras>=3.11.3'.")
+            old = (
+                f"Keras {answer['version']} may execute code of a model file while it "
+                "loads it."
+            )
+            return ToolMissingError(
+                old, where=file, hint="pip install 'keras>=3.11.3'."
+            )
         case "foreign":
             hint = (
-                "if you trust the file, convert it where it was made, by TFLiteConverter as in "
-                "docs/keras.md; or replace these layers by layers of Keras."
+                "if you trust the file, convert it where it was made, by "
+                "TFLiteConverter as in docs/keras.md; or replace these layers by "
+                "layers of Keras."
             )
-            named = f"the model names classes whose code firmwright does not execute: {what}."
+            named = (
+                "the model names classes whose code firmwright does not execute: "
+                f"{what}."
+            )
             return ModelError(named, where=file, hint=hint)
         case "outside":
             return ModelError(f"{what!r} of the model is in another file.", where=file)
         case "weights":
             hint = "save the whole model: model.save('model.keras')."
-            return ModelError("the file has weights without a model.", where=file, hint=hint)
+            return ModelError(
+                "the file has weights without a model.", where=file, hint=hint
+            )
         case "broken":
             return ModelError.broken(f"{what}.", file)
     if str(answer.get("saved_by", "")).startswith(("1.", "2.")):
         hint = (
-            "convert it where Keras 2 is (TensorFlow 2.15 or older, or the package tf_keras): "
-            "tf.lite.TFLiteConverter.from_keras_model(model).convert(), and use the .tflite file."
+            "convert it where Keras 2 is (TensorFlow 2.15 or older, or the package "
+            "tf_keras): tf.lite.TFLiteConverter.from_keras_model(model).convert(), and "
+            "use the .tflite file."
         )
         last = what.strip().splitlines()[-1:] or [""]
-        old = f"the model was saved by Keras 2, and Keras 3 cannot load it: {last[0].rstrip('.')}."
+        old = (
+            "the model was saved by Keras 2, and Keras 3 cannot load it: "
+            f"{last[0].rstrip('.')}."
+        )
         return ModelError(old, where=file, hint=hint)
     return ToolFailedError(f"TensorFlow cannot convert {file}.", output=what)

@@ -1,7 +1,8 @@
-"""The child of a conversion: `python -m firmwright.frontends.keras.child FOLDER MODEL BYTES`.
+"""The child of a conversion: `python -m firmwright.frontends.keras.child FOLDER MODEL
+BYTES`.
 
-It writes FOLDER/model.tflite and FOLDER/answer.json: the `status` ("converted", or why not), and
-what belongs to it.
+It writes FOLDER/model.tflite and FOLDER/answer.json: the `status` ("converted", or why
+not), and what belongs to it.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ OLDEST_KERAS = (3, 11, 3)
 
 
 def convert(folder: Path, source: Path, memory_bytes: int) -> dict[str, object]:
-    """Convert a model in limited memory, with batch size 1 if open; return the answer."""
+    """Convert a model in limited memory, with batch size 1 if open; return the
+    answer.
+    """
     with contextlib.suppress(ImportError):  # Windows
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     try:
-        refusal = _check_hdf5(source) if source.suffix == ".h5" else _check_weights(source)
+        refusal = (
+            _check_hdf5(source) if source.suffix == ".h5" else _check_weights(source)
+        )
     except ImportError:
         return {"status": "missing"}
     if refusal:
@@ -50,7 +55,9 @@ def convert(folder: Path, source: Path, memory_bytes: int) -> dict[str, object]:
         model.inputs if len(model.inputs) == 1 else [model.input],
     )
     with tempfile.TemporaryDirectory() as saved:
-        model.export(saved, format="tf_saved_model", input_signature=signature, verbose=False)
+        model.export(
+            saved, format="tf_saved_model", input_signature=signature, verbose=False
+        )
         converted = tf.lite.TFLiteConverter.from_saved_model(saved).convert()
     (folder / "model.tflite").write_bytes(converted)
     is_open = any(x.shape[0] is None for x in model.inputs)
@@ -128,7 +135,9 @@ def main(folder: str, source: str, memory_bytes: str) -> None:
     except Exception as error:  # noqa: BLE001 - any error of TensorFlow
         what = f"{type(error).__name__}: {str(error) or 'memory'}"
         answer = {"status": "failed", "what": what, "saved_by": _saved_by(Path(source))}
-    (Path(folder) / "answer.json").write_text(json.dumps(answer), encoding="utf-8", newline="\n")
+    (Path(folder) / "answer.json").write_text(
+        json.dumps(answer), encoding="utf-8", newline="\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Which classes the architecture of a Keras model names, before Keras creates them.
 
-Keras resolves `module`, `class_name` and `registered_name` of any nested object of the JSON. Only
-names of its own classes that execute nothing from the file are accepted (classes.txt).
+Keras resolves `module`, `class_name` and `registered_name` of any nested object of the
+JSON. Only names of its own classes that execute nothing from the file are accepted
+(classes.txt).
 """
 
 import functools
@@ -47,9 +48,16 @@ def _foreign_name(item: JsonObject) -> str:
     """Return the name of the object's class, "" if it is one of Keras's own."""
     name, module = item.get("class_name"), item.get("module")
     registered = item.get("registered_name")
-    is_module_own = module is None or (isinstance(module, str) and _OWN_MODULE.fullmatch(module))
+    is_module_own = module is None or (
+        isinstance(module, str) and _OWN_MODULE.fullmatch(module)
+    )
     is_name_own = registered in (None, name)
-    if is_module_own and is_name_own and isinstance(name, str) and name in _own_classes():
+    if (
+        is_module_own
+        and is_name_own
+        and isinstance(name, str)
+        and name in _own_classes()
+    ):
         return ""
     place = "" if is_module_own else f"{module!s:.60}."
     alias = "" if is_name_own else f" registered as {registered!s:.60}"

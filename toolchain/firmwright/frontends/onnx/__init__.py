@@ -1,4 +1,6 @@
-"""The ONNX frontend: `preprocess_model` completes a file, `import_onnx` converts it to a module."""
+"""The ONNX frontend: `preprocess_model` completes a file, `import_onnx` converts it to
+a module.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,9 +8,13 @@ from firmwright.base.package_modules import export_on_use
 
 if TYPE_CHECKING:
     from firmwright.frontends.onnx.importer import import_onnx as import_onnx
-    from firmwright.frontends.onnx.opset_conversion import convert_opset as convert_opset
+    from firmwright.frontends.onnx.opset_conversion import (
+        convert_opset as convert_opset,
+    )
     from firmwright.frontends.onnx.preprocess import ModelOverrides as ModelOverrides
-    from firmwright.frontends.onnx.preprocess import preprocess_model as preprocess_model
+    from firmwright.frontends.onnx.preprocess import (
+        preprocess_model as preprocess_model,
+    )
     from firmwright.frontends.onnx.reader import is_onnx as is_onnx
 
 __getattr__ = export_on_use(

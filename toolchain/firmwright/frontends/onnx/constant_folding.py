@@ -1,4 +1,6 @@
-"""Evaluation of constant nodes by ONNX's reference, within limits on the inferred sizes."""
+"""Evaluation of constant nodes by ONNX's reference, within limits on the inferred
+sizes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,10 +29,21 @@ _RANDOM: Final = (
     "RandomUniform",
     "RandomUniformLike",
 )
-"""Results differ from run to run; the importer of Dropout accepts it outside of training."""
-_NEVER_FOLDED: Final = ("DequantizeLinear", "If", "Loop", "Scan", "SequenceMap", *_RANDOM)
+"""Results differ from run to run; the importer of Dropout accepts it outside of
+training.
+"""
+_NEVER_FOLDED: Final = (
+    "DequantizeLinear",
+    "If",
+    "Loop",
+    "Scan",
+    "SequenceMap",
+    *_RANDOM,
+)
 _SHAPE_ELEMENTS_MAX: Final = 4096
-"""Shape inference reads the values of inputs up to this size: shapes, sizes and counts."""
+"""Shape inference reads the values of inputs up to this size: shapes, sizes and
+counts.
+"""
 
 
 @dataclass(slots=True)
@@ -39,8 +52,12 @@ class ConstantFolder:
 
     elements: int = 0
 
-    def fold(self, node: Message, opset: int, operands: QdqOperands) -> list[OnnxValue] | None:
-        """Return the results, or None to import the node; NotSupportedError above the limit."""
+    def fold(
+        self, node: Message, opset: int, operands: QdqOperands
+    ) -> list[OnnxValue] | None:
+        """Return the results, or None to import the node; NotSupportedError above the
+        limit.
+        """
         inputs: dict[str, Array] = {}
         for name, operand in zip(node.input, operands, strict=True):
             if isinstance(operand, ConstantValue):
@@ -57,27 +74,36 @@ class ConstantFolder:
     ) -> list[Array] | None:
         if isinstance(node, SyntheticNode) or node.op_type in _NEVER_FOLDED:
             return None
-        # Operators on text include regular expressions, which may take time without bound.
-        if node.domain not in ("", "ai.onnx") or any(x.dtype == object for x in inputs.values()):
+        # Operators on text include regular expressions, which may take time without
+        # bound.
+        if node.domain not in ("", "ai.onnx") or any(
+            x.dtype == object for x in inputs.values()
+        ):
             return None
         sizes = _result_elements(node, opset, inputs)
         limit = scaled_limit(CONSTANT_ELEMENTS_MAX)
         if sum(sizes) + self.elements > limit:
             raise NotSupportedError(
-                f"its constant result has {sum(sizes):,} elements; with those before it, the model "
-                f"exceeds the limit of {limit:,} ({RAISED_BY})"
+                f"its constant result has {sum(sizes):,} elements; with those before "
+                f"it, the model exceeds the limit of {limit:,} ({RAISED_BY})"
             )
         if max(sizes, default=0) > FOLDED_ELEMENTS_MAX:
             return None
         results = _evaluate(node, opset, inputs)
-        if results is None or any(array.size > FOLDED_ELEMENTS_MAX for array in results):
+        if results is None or any(
+            array.size > FOLDED_ELEMENTS_MAX for array in results
+        ):
             return None
         self.elements += sum(array.size for array in results)
         return results
 
 
-def _result_elements(node: Message, opset: int, inputs: Mapping[str, Array]) -> list[int]:
-    """Return the element counts of the results as far as shape inference determines them."""
+def _result_elements(
+    node: Message, opset: int, inputs: Mapping[str, Array]
+) -> list[int]:
+    """Return the element counts of the results as far as shape inference determines
+    them.
+    """
     onnx = onnx_package()
     known = {name: x for name, x in inputs.items() if x.size <= _SHAPE_ELEMENTS_MAX}
     others = [
@@ -91,13 +117,23 @@ def _result_elements(node: Message, opset: int, inputs: Mapping[str, Array]) -> 
     try:
         model = _model(node, opset, others, tensors)
         outputs = onnx.shape_inference.infer_shapes(model).graph.output
-    except (RuntimeError, ValueError, TypeError, KeyError, onnx.shape_inference.InferenceError):
+    except (
+        RuntimeError,
+        ValueError,
+        TypeError,
+        KeyError,
+        onnx.shape_inference.InferenceError,
+    ):
         return []
-    shapes = [[dim.dim_value for dim in out.type.tensor_type.shape.dim] for out in outputs]
+    shapes = [
+        [dim.dim_value for dim in out.type.tensor_type.shape.dim] for out in outputs
+    ]
     return [prod(shape) for shape in shapes]
 
 
-def _evaluate(node: Message, opset: int, inputs: Mapping[str, Array]) -> list[Array] | None:
+def _evaluate(
+    node: Message, opset: int, inputs: Mapping[str, Array]
+) -> list[Array] | None:
     """Evaluate a node with ONNX's reference; return None if unsupported."""
     onnx = onnx_package()
     untyped = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in inputs]
@@ -106,7 +142,14 @@ def _evaluate(node: Message, opset: int, inputs: Mapping[str, Array]) -> list[Ar
         with np.errstate(all="ignore"):
             results = evaluator.run(None, dict(inputs))
     # The reference raises these for unsupported operators and inputs.
-    except (NotImplementedError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):
+    except (
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+    ):
         return None
     if any(not isinstance(item, np.ndarray | np.generic) for item in results):
         return None
@@ -114,10 +157,19 @@ def _evaluate(node: Message, opset: int, inputs: Mapping[str, Array]) -> list[Ar
 
 
 def _model(
-    node: Message, opset: int, inputs: list[Message], initializers: list[Message] | None = None
+    node: Message,
+    opset: int,
+    inputs: list[Message],
+    initializers: list[Message] | None = None,
 ) -> Message:
     onnx = onnx_package()
-    outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
-    graph = onnx.helper.make_graph([node], "folded", inputs, outputs, initializers or [])
+    outputs = [
+        onnx.helper.make_value_info(name, onnx.TypeProto())
+        for name in node.output
+        if name
+    ]
+    graph = onnx.helper.make_graph(
+        [node], "folded", inputs, outputs, initializers or []
+    )
     opsets = [onnx.helper.make_opsetid(node.domain, opset)]
     return onnx.helper.make_model(graph, opset_imports=opsets)

@@ -1,7 +1,8 @@
 """Expansion of ONNX Runtime's own operators (com.microsoft) into standard nodes.
 
-Integer operators become DequantizeLinear, the float operator and QuantizeLinear, so the fusion
-rules alone define their results. Semantics: ONNX Runtime's documentation of contrib operators.
+Integer operators become DequantizeLinear, the float operator and QuantizeLinear, so the
+fusion rules alone define their results. Semantics: ONNX Runtime's documentation of
+contrib operators.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,14 +42,21 @@ class _Expansion:
         return str(self.node.output[index]) if index < len(self.node.output) else ""
 
     def emit(
-        self, op: str, *inputs: str, result: str = "", keep: Sequence[str] = (), **attrs: Any
+        self,
+        op: str,
+        *inputs: str,
+        result: str = "",
+        keep: Sequence[str] = (),
+        **attrs: Any,
     ) -> str:
         name = result or f"{self.output()}/{op}{len(self.nodes)}"
         attrs |= {key: self.attrs[key] for key in keep if key in self.attrs}
         operands = list(inputs)
         while operands and not operands[-1]:
             operands.pop()
-        self.nodes.append(protobuf.onnx_package().helper.make_node(op, operands, [name], **attrs))
+        self.nodes.append(
+            protobuf.onnx_package().helper.make_node(op, operands, [name], **attrs)
+        )
         return name
 
     def number(self, value: float) -> str:
@@ -56,7 +64,9 @@ class _Expansion:
 
     def dequantize(self, first: int, **attrs: Any) -> str:
         """Dequantize the inputs (values, scale, zero point) from index `first`."""
-        return self.emit("DequantizeLinear", *self.inputs(first, first + 1, first + 2), **attrs)
+        return self.emit(
+            "DequantizeLinear", *self.inputs(first, first + 1, first + 2), **attrs
+        )
 
     def quantize(self, x: str, first: int, result: str) -> str:
         """Quantize x by the inputs (scale, zero point) from index `first`."""
@@ -67,19 +77,25 @@ class _Expansion:
         return self.emit("QuantizeLinear", x, scale, zero, result=result)
 
     def channels_first(self, compute: Callable[[str, str], str]) -> None:
-        """Define the output by `compute(input 0, result's name)`, for data with channels first."""
+        """Define the output by `compute(input 0, result's name)`, for data with
+        channels first.
+        """
         (x,) = self.inputs(0)
         if not self.attrs.get("channels_last", 0):
             compute(x, self.output())
             return
         rank = len(self.attrs.get("kernel_shape", (0, 0))) + 2
-        y = compute(self.emit("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)]), "")
+        y = compute(
+            self.emit("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)]), ""
+        )
         self.emit("Transpose", y, perm=[0, *range(2, rank), 1], result=self.output())
 
     def activate(self, x: str) -> None:
         op = self.attrs.get("activation") or "Identity"
         letters = [self.attrs.get(f"activation_{name}") for name in ("alpha", "beta")]
-        values = self.attrs.get("activation_params") or [v for v in letters if v is not None]
+        values = self.attrs.get("activation_params") or [
+            v for v in letters if v is not None
+        ]
         limits = map(self.number, values if op == "Clip" else ())
         names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(op, ())
         attrs = dict(zip(names, values, strict=False))
@@ -88,11 +104,15 @@ class _Expansion:
 
 _Rule: TypeAlias = Callable[[_Expansion], object]
 
-# ---- integers ------------------------------------------------------------------------------------
+# ---- integers ------------------------------------------------------------------------
 
 
-def _qlinear(op: str, operands: Sequence[int], e: _Expansion, keep: Sequence[str] = ()) -> None:
-    """Compute floats from the quantized `operands`, which scale and zero point follow."""
+def _qlinear(
+    op: str, operands: Sequence[int], e: _Expansion, keep: Sequence[str] = ()
+) -> None:
+    """Compute floats from the quantized `operands`, which scale and zero point
+    follow.
+    """
     y = e.emit(op, *map(e.dequantize, operands), keep=keep)
     e.quantize(y, operands[-1] + 3, e.output())
 
@@ -117,7 +137,9 @@ def _qlinear_pool(op: str, e: _Expansion) -> None:
 
 def _qlinear_conv(e: _Expansion) -> None:
     operands = e.inputs(*range(1, 9))
-    e.channels_first(lambda x, y: e.emit("QLinearConv", x, *operands, result=y, keep=_WINDOW))
+    e.channels_first(
+        lambda x, y: e.emit("QLinearConv", x, *operands, result=y, keep=_WINDOW)
+    )
 
 
 def _nhwc_max_pool(e: _Expansion) -> None:
@@ -137,7 +159,10 @@ def _qlinear_softmax(e: _Expansion) -> None:
 
 
 def _qgemm(e: _Expansion) -> None:
-    operands = [e.dequantize(0), e.dequantize(3, axis=0 if e.attrs.get("transB", 0) else 1)]
+    operands = [
+        e.dequantize(0),
+        e.dequantize(3, axis=0 if e.attrs.get("transB", 0) else 1),
+    ]
     if all(e.inputs(6)):
         scale = e.emit("Mul", *e.inputs(1, 4))
         if e.attrs.get("alpha", 1.0) != 1:
@@ -167,7 +192,9 @@ def _renamed(e: _Expansion, op: str, inputs: Sequence[str]) -> Message:
 def _integer_matmul(
     e: _Expansion, operands: Sequence[str], scales: Sequence[str], bias: str
 ) -> None:
-    """Multiply integers (a, b, zero points of a and b), then by the scales; add the bias."""
+    """Multiply integers (a, b, zero points of a and b), then by the scales; add the
+    bias.
+    """
     total = e.emit("MatMulInteger", *operands)
     total = e.emit("Cast", total, to=protobuf.dtype_code("float32"))
     y = e.emit("Mul", total, e.emit("Mul", *scales), result="" if bias else e.output())
@@ -176,14 +203,18 @@ def _integer_matmul(
 
 
 def _dynamic_quantize_matmul(e: _Expansion) -> None:
-    a, scale, zero = (f"{e.output()}/{part}" for part in ("a", "a_scale", "a_zero_point"))
+    a, scale, zero = (
+        f"{e.output()}/{part}" for part in ("a", "a_scale", "a_zero_point")
+    )
     helper = protobuf.onnx_package().helper
-    e.nodes.append(helper.make_node("DynamicQuantizeLinear", e.inputs(0), [a, scale, zero]))
+    e.nodes.append(
+        helper.make_node("DynamicQuantizeLinear", e.inputs(0), [a, scale, zero])
+    )
     b, b_scale, b_zero, bias = e.inputs(1, 2, 3, 4)
     _integer_matmul(e, [a, b, zero, b_zero], [scale, b_scale], bias)
 
 
-# ---- floats --------------------------------------------------------------------------------------
+# ---- floats --------------------------------------------------------------------------
 
 
 def _gelu(e: _Expansion, **attrs: Any) -> None:
@@ -209,21 +240,34 @@ def _skip_normalization(op: str, bias: int, e: _Expansion) -> None:
     if biases:
         total = e.emit("Add", total, *biases, result=e.output(3))
     shift = e.inputs(3) if op == "LayerNormalization" else []
-    e.emit(op, total, scale, *shift, result=e.output(), epsilon=e.attrs.get("epsilon", 1e-12))
+    e.emit(
+        op,
+        total,
+        scale,
+        *shift,
+        result=e.output(),
+        epsilon=e.attrs.get("epsilon", 1e-12),
+    )
 
 
 def _embed_layer_normalization(e: _Expansion) -> None:
-    ids, segments, words, places, kinds, scale, shift, mask, indices = e.inputs(*range(9))
+    ids, segments, words, places, kinds, scale, shift, mask, indices = e.inputs(
+        *range(9)
+    )
     if not indices:
         axis, step = (e.emit("Constant", value_int=value) for value in (1, 1))
         length = e.emit("Gather", e.emit("Shape", ids), axis)
         indices = e.emit("Range", e.emit("Constant", value_int=0), length, step)
-    total = e.emit("Add", e.emit("Gather", words, ids), e.emit("Gather", places, indices))
+    total = e.emit(
+        "Add", e.emit("Gather", words, ids), e.emit("Gather", places, indices)
+    )
     if segments:
         total = e.emit("Add", total, e.emit("Gather", kinds, segments))
     total = e.emit("Identity", total, result=e.output(2))
     epsilon = e.attrs.get("epsilon", 1e-12)
-    e.emit("LayerNormalization", total, scale, shift, result=e.output(), epsilon=epsilon)
+    e.emit(
+        "LayerNormalization", total, scale, shift, result=e.output(), epsilon=epsilon
+    )
     if e.output(1):
         counted = mask or e.emit("Mul", ids, e.emit("Sub", ids, ids))
         axes = e.emit("Constant", value_ints=[1])
@@ -250,7 +294,9 @@ def _group_query_attention(e: _Expansion) -> None:
         parts = [f"{e.output()}/{name}" for name in ("query", "key", "value")]
         packed = split(x, heads + 2 * shared)
         e.nodes.append(
-            protobuf.onnx_package().helper.make_node("Split", [packed, sizes], parts, axis=1)
+            protobuf.onnx_package().helper.make_node(
+                "Split", [packed, sizes], parts, axis=1
+            )
         )
     if e.attrs.get("do_rotary", 0):
         zero, step = (e.emit("Constant", value_int=n) for n in (0, 1))
@@ -263,12 +309,16 @@ def _group_query_attention(e: _Expansion) -> None:
     for k, cache in enumerate(caches, 1):
         row = parts[k]
         if cache:
-            parts[k] = e.emit("TensorScatter", cache, row, first, result=e.output(k), axis=2)
+            parts[k] = e.emit(
+                "TensorScatter", cache, row, first, result=e.output(k), axis=2
+            )
         else:
             parts[k] = e.emit("Identity", row, result=e.output(k))
     y = e.emit("Attention", *parts, "", "", "", total, keep=("scale",), is_causal=1)
     shape = e.emit("Constant", value_ints=[0, 0, -1])
-    e.emit("Reshape", e.emit("Transpose", y, perm=[0, 2, 1, 3]), shape, result=e.output())
+    e.emit(
+        "Reshape", e.emit("Transpose", y, perm=[0, 2, 1, 3]), shape, result=e.output()
+    )
 
 
 _RULES: Mapping[str, _Rule] = {
@@ -300,7 +350,9 @@ _RULES: Mapping[str, _Rule] = {
         "Swish", *e.inputs(0), result=e.output(), alpha=e.attrs.get("alpha", 1.702)
     ),
     "SkipLayerNormalization": partial(_skip_normalization, "LayerNormalization", 4),
-    "SkipSimplifiedLayerNormalization": partial(_skip_normalization, "RMSNormalization", 3),
+    "SkipSimplifiedLayerNormalization": partial(
+        _skip_normalization, "RMSNormalization", 3
+    ),
 }
 EXPANDED_OPERATORS = tuple(f"com.microsoft:{name}" for name in _RULES)
 _STATISTICS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
@@ -324,12 +376,25 @@ def expand_contrib_operators(
 
 
 def _is_expandable(node: Message) -> bool:
-    if isinstance(node, SyntheticNode) or node.domain != "com.microsoft" or not node.output:
+    if (
+        isinstance(node, SyntheticNode)
+        or node.domain != "com.microsoft"
+        or not node.output
+    ):
         return False
     if node.op_type in _STATISTICS and any(node.output[1:3]):
         return False  # mean and deviation, which inference does not use
     if node.op_type == "GroupQueryAttention":
-        limits = ("local_window_size", "softcap", "smooth_softmax", "kv_cache_bit_width")
-        settings = {item.name: protobuf.attribute_value(item) for item in node.attribute}
-        return not any(node.input[9:]) and all(settings.get(k, 0) in (0, -1) for k in limits)
+        limits = (
+            "local_window_size",
+            "softcap",
+            "smooth_softmax",
+            "kv_cache_bit_width",
+        )
+        settings = {
+            item.name: protobuf.attribute_value(item) for item in node.attribute
+        }
+        return not any(node.input[9:]) and all(
+            settings.get(k, 0) in (0, -1) for k in limits
+        )
     return node.op_type in _RULES

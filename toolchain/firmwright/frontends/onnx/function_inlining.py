@@ -1,4 +1,6 @@
-"""Inlining of operators that are defined as functions, by the ONNX standard or the model."""
+"""Inlining of operators that are defined as functions, by the ONNX standard or the
+model.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +14,18 @@ from firmwright.frontends.onnx.opset_conversion import OPSET_MIN
 from firmwright.frontends.onnx.protobuf import Message, SyntheticNode
 
 _WIDENED_FROM = 11
-"""Since this opset, operators except those in _REDEFINED have only gained element types."""
-_REDEFINED = ("Hardmax", "LogSoftmax", "ReduceSum", "Softmax", "Split", "Squeeze", "Unsqueeze")
+"""Since this opset, operators except those in _REDEFINED have only gained element
+types.
+"""
+_REDEFINED = (
+    "Hardmax",
+    "LogSoftmax",
+    "ReduceSum",
+    "Softmax",
+    "Split",
+    "Squeeze",
+    "Unsqueeze",
+)
 _SAME_SINCE = 9
 _WIDENED_OPERATORS = frozenset(
     {
@@ -44,20 +56,24 @@ _WIDENED_OPERATORS = frozenset(
 
 @dataclass(slots=True)
 class InliningBudget:
-    """Limits functions, branches and loops: a small file can expand to any number of operators."""
+    """Limits functions, branches and loops: a small file can expand to any number of
+    operators.
+    """
 
     nodes: int = 0
     levels: int = 0
 
     @contextmanager
     def level(self, nodes: int) -> Iterator[None]:
-        """Enter a body with this number of nodes; raise NotSupportedError above a limit."""
+        """Enter a body with this number of nodes; raise NotSupportedError above a
+        limit.
+        """
         self.nodes += nodes
         nodes_max, levels_max = resource_limits.expansion_limits()
         if self.nodes > nodes_max or self.levels >= levels_max:
             raise NotSupportedError(
-                f"functions, branches and loops that expand to more than {nodes_max:,} operators "
-                f"or {levels_max} levels ({resource_limits.RAISED_BY})"
+                f"functions, branches and loops that expand to more than {nodes_max:,} "
+                f"operators or {levels_max} levels ({resource_limits.RAISED_BY})"
             )
         self.levels += 1
         try:
@@ -66,15 +82,22 @@ class InliningBudget:
             self.levels -= 1
 
 
-def has_function_definition(node: Message, opset: int, local: Sequence[Message]) -> bool:
+def has_function_definition(
+    node: Message, opset: int, local: Sequence[Message]
+) -> bool:
     if _local_function(node, local) is not None:
         return True
     schema = _schema(node, opset)
-    return schema is not None and (schema.has_function or _function_opsets(schema, opset) != [])
+    return schema is not None and (
+        schema.has_function or _function_opsets(schema, opset) != []
+    )
 
 
 def function_definition(
-    node: Message, opset: int, inputs: Sequence[OnnxValue | None], local: Sequence[Message]
+    node: Message,
+    opset: int,
+    inputs: Sequence[OnnxValue | None],
+    local: Sequence[Message],
 ) -> Message:
     own_definition = _local_function(node, local)
     if own_definition is not None:
@@ -108,8 +131,12 @@ def has_changed_semantics(node: Message, opset: int) -> bool:
     return bool(own.since_version != ours.since_version)
 
 
-def check_element_types(node: Message, opset: int, inputs: Sequence[OnnxValue | None]) -> None:
-    """Raise NotSupportedError for types that ONNX does not define for a standard operator."""
+def check_element_types(
+    node: Message, opset: int, inputs: Sequence[OnnxValue | None]
+) -> None:
+    """Raise NotSupportedError for types that ONNX does not define for a standard
+    operator.
+    """
     is_standard = node.domain in ("", "ai.onnx") and not isinstance(node, SyntheticNode)
     schema = _schema(node, max(opset, OPSET_MIN)) if is_standard else None
     formals = list(schema.inputs) if schema is not None else []
@@ -120,7 +147,11 @@ def check_element_types(node: Message, opset: int, inputs: Sequence[OnnxValue | 
         formal = formals[min(place, len(formals) - 1)]
         if item is None or not formal.is_homogeneous:
             continue
-        own = item.array.dtype.name if isinstance(item, ConstantValue) else item.type.dtype.name
+        own = (
+            item.array.dtype.name
+            if isinstance(item, ConstantValue)
+            else item.type.dtype.name
+        )
         first = types.setdefault(formal.type_str, own)
         if own != first:
             raise NotSupportedError(f"{first} with {own}, which ONNX does not define")
@@ -159,8 +190,12 @@ def _type(tensor: OnnxValue | None) -> bytes:
     return bytes(kind.SerializeToString())
 
 
-def inline_function(node: Message, function: Message, opset: int) -> tuple[int, list[Message]]:
-    """Return the function's opset and its nodes with the tensor names and attributes of `node`."""
+def inline_function(
+    node: Message, function: Message, opset: int
+) -> tuple[int, list[Message]]:
+    """Return the function's opset and its nodes with the tensor names and attributes of
+    `node`.
+    """
     stem = next(iter(node.output), "") or node.op_type
     names = dict(zip(function.input, node.input, strict=False))
     # An output that the caller omits has a local name.
@@ -172,7 +207,9 @@ def inline_function(node: Message, function: Message, opset: int) -> tuple[int, 
     sources = (*function.attribute_proto, *_defaults(node, opset), *node.attribute)
     attributes = {item.name: item for item in sources}
     instance = _Instance(stem, names, attributes, set(function.input))
-    return int(versions.get("", opset)), [instance.node(inner) for inner in function.node]
+    return int(versions.get("", opset)), [
+        instance.node(inner) for inner in function.node
+    ]
 
 
 def _defaults(node: Message, opset: int) -> list[Message]:
@@ -181,12 +218,18 @@ def _defaults(node: Message, opset: int) -> list[Message]:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
         return []
-    return [item.default_value for item in schema.attributes.values() if item.default_value.name]
+    return [
+        item.default_value
+        for item in schema.attributes.values()
+        if item.default_value.name
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """A function call: renames inner tensors and substitutes the call's attribute values."""
+    """A function call: renames inner tensors and substitutes the call's attribute
+    values.
+    """
 
     stem: str
     names: dict[str, str]
@@ -200,7 +243,9 @@ class _Instance:
         node.output[:] = map(self._renamed, inner.output)
         del node.attribute[:]
         for item in inner.attribute:
-            source = self.attributes.get(item.ref_attr_name) if item.ref_attr_name else item
+            source = (
+                self.attributes.get(item.ref_attr_name) if item.ref_attr_name else item
+            )
             if source is None:
                 continue
             filled = node.attribute.add()

@@ -20,12 +20,20 @@ from firmwright.ir.graph.attributes.layers import Activation
 from firmwright.ir.graph.nodes import Value
 from firmwright.ops.requantize import quantized_activation_range
 
-_ACTIVATIONS: tuple[Activation, ...] = ("none", "relu", "relu6", "relu_n1_to_1", "relu_0_to_1")
+_ACTIVATIONS: tuple[Activation, ...] = (
+    "none",
+    "relu",
+    "relu6",
+    "relu_n1_to_1",
+    "relu_0_to_1",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """A node and the next QuantizeLinear; `bounds` are those of a Relu or Clip, or infinite."""
+    """A node and the next QuantizeLinear; `bounds` are those of a Relu or Clip, or
+    infinite.
+    """
 
     c: NodeContext
     operands: QdqOperands
@@ -47,15 +55,24 @@ class Fusion:
 
     @property
     def uses_integer_kernel(self) -> bool:
-        """Return whether ONNX Runtime has an integer kernel for these types and limits."""
-        types = {x.integer_type if isinstance(x, DequantizedValue) else "" for x in self.operands}
+        """Return whether ONNX Runtime has an integer kernel for these types and
+        limits.
+        """
+        types = {
+            x.integer_type if isinstance(x, DequantizedValue) else ""
+            for x in self.operands
+        }
         same = types == {self.target.integer_type} and not self.target.by_reciprocal
         return same and self.activation == "none"
 
     @property
     def uses_scalar_integer_kernel(self) -> bool:
-        """Return whether there is an integer kernel that takes only scalar scales (Add, Mul)."""
-        scalar = all(isinstance(x, DequantizedValue) and x.is_scalar for x in self.operands)
+        """Return whether there is an integer kernel that takes only scalar scales (Add,
+        Mul).
+        """
+        scalar = all(
+            isinstance(x, DequantizedValue) and x.is_scalar for x in self.operands
+        )
         return scalar and self.target.is_scalar and self.uses_integer_kernel
 
     @property
@@ -74,19 +91,25 @@ FusionRule: TypeAlias = Callable[[Fusion], OnnxValue | None]
 
 
 def quantized_input(operand: QdqValue | None) -> Value | None:
-    if isinstance(operand, DequantizedValue) and isinstance(operand.source, QuantizedValue):
+    if isinstance(operand, DequantizedValue) and isinstance(
+        operand.source, QuantizedValue
+    ):
         return operand.source.value
     return None
 
 
 def dequantized_constant(operand: QdqValue | None) -> ConstantValue | None:
-    if isinstance(operand, DequantizedValue) and isinstance(operand.source, ConstantValue):
+    if isinstance(operand, DequantizedValue) and isinstance(
+        operand.source, ConstantValue
+    ):
         return operand.source
     return None
 
 
 def check_gemm_bias(c: NodeContext, operands: QdqOperands) -> None:
-    """Refuse a bias that ONNX Runtime's QGemm takes as it is, whatever its scale or zero point."""
+    """Refuse a bias that ONNX Runtime's QGemm takes as it is, whatever its scale or
+    zero point.
+    """
     x, w, bias = (*operands, None, None)[:3]
     constant = dequantized_constant(bias)
     if constant is None or constant.array.dtype != np.int32:
@@ -95,15 +118,23 @@ def check_gemm_bias(c: NodeContext, operands: QdqOperands) -> None:
         return  # computed in floats
     steps = np.ones(1, np.float32)
     for item in (x, w):
-        if not isinstance(item, DequantizedValue) or item.integer_type not in ("int8", "uint8"):
+        if not isinstance(item, DequantizedValue) or item.integer_type not in (
+            "int8",
+            "uint8",
+        ):
             return
-        source = item.source.value if isinstance(item.source, QuantizedValue) else item.source
+        source = (
+            item.source.value
+            if isinstance(item.source, QuantizedValue)
+            else item.source
+        )
         steps = steps * np.array(quantization_of(source).scales, np.float32)
     own = quantization_of(constant)
     if not np.allclose(own.scales, steps, rtol=1e-5, atol=0) or any(own.zero_points):
         raise NotSupportedError(
-            "a bias in other steps than input scale times weight scale, or with a zero point, "
-            "which ONNX Runtime ignores; quantize the bias with that scale, or keep it in floats"
+            "a bias in other steps than input scale times weight scale, or with a zero "
+            "point, which ONNX Runtime ignores; quantize the bias with that scale, or "
+            "keep it in floats"
         )
 
 

@@ -1,7 +1,8 @@
 """Conversion of an `OnnxModel` into an `IRModule`.
 
-Nodes with constant inputs are folded, functions are inlined, and operators between DequantizeLinear
-and QuantizeLinear are fused where possible. All unsupported items are reported at once.
+Nodes with constant inputs are folded, functions are inlined, and operators between
+DequantizeLinear and QuantizeLinear are fused where possible. All unsupported items are
+reported at once.
 """
 
 import hashlib
@@ -28,21 +29,49 @@ from firmwright.frontends.onnx.node_context import (
     OnnxValue,
     Results,
 )
-from firmwright.frontends.onnx.operators.registry import onnx_importers, unsupported_reason
-from firmwright.frontends.onnx.protobuf import Message, attribute_value, quoted_name, tensor_array
-from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QdqValue, QuantizedValue
-from firmwright.frontends.onnx.qdq_data_movement import DATA_MOVEMENT_OPERATORS, fuse_data_movement
+from firmwright.frontends.onnx.operators.registry import (
+    onnx_importers,
+    unsupported_reason,
+)
+from firmwright.frontends.onnx.protobuf import (
+    Message,
+    attribute_value,
+    quoted_name,
+    tensor_array,
+)
+from firmwright.frontends.onnx.qdq import (
+    DequantizedValue,
+    QdqOperands,
+    QdqValue,
+    QuantizedValue,
+)
+from firmwright.frontends.onnx.qdq_data_movement import (
+    DATA_MOVEMENT_OPERATORS,
+    fuse_data_movement,
+)
 from firmwright.frontends.onnx.qdq_lookup_tables import (
     ELEMENTWISE_OPERATORS,
     lower_to_lut,
     requantize_by_lut,
 )
 from firmwright.frontends.onnx.qlinear import QLINEAR_OPERATORS, fuse_qlinear
-from firmwright.frontends.onnx.reader import OnnxModel, OnnxValueInfo, read_onnx, unneeded_results
+from firmwright.frontends.onnx.reader import (
+    OnnxModel,
+    OnnxValueInfo,
+    read_onnx,
+    unneeded_results,
+)
 from firmwright.ir.core import Span
 from firmwright.ir.graph.attributes.control import CustomAttrs
 from firmwright.ir.graph.attributes.movement import TransposeAttrs
-from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value, unique_name
+from firmwright.ir.graph.nodes import (
+    Call,
+    Function,
+    State,
+    TensorType,
+    Value,
+    unique_name,
+)
 from firmwright.ir.graph.op_call import CustomOpPredicate, accept_no_custom_op
 from firmwright.ir.module import IRModule
 from firmwright.ir.settings import ModelOrigin
@@ -58,7 +87,9 @@ def import_onnx(
     ops: OpTable,
     is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
-    """Return the module of a preprocessed model; raise UnsupportedError for unsupported items."""
+    """Return the module of a preprocessed model; raise UnsupportedError for unsupported
+    items.
+    """
     model, digest = read_onnx(data, file), hashlib.sha256(data).hexdigest()
     module = import_onnx_model(model, digest, name, ops, is_claimed=is_claimed)
     return module.with_numerics("onnx")
@@ -73,11 +104,17 @@ def import_onnx_model(
     hint: str = "",
     is_claimed: CustomOpPredicate = accept_no_custom_op,
 ) -> IRModule:
-    """Return the module of a decoded model; report its unsupported items with `items`."""
-    importer = _OnnxImporter(model, CallEmitter(ops), cache(is_claimed), hint, list(items))
+    """Return the module of a decoded model; report its unsupported items with
+    `items`.
+    """
+    importer = _OnnxImporter(
+        model, CallEmitter(ops), cache(is_claimed), hint, list(items)
+    )
     functions = {"main": importer.run()}
     constants = importer.emitter.constants
-    return IRModule(name, functions, constants, entry_name="main", origin=ModelOrigin(digest))
+    return IRModule(
+        name, functions, constants, entry_name="main", origin=ModelOrigin(digest)
+    )
 
 
 @dataclass(slots=True)
@@ -139,9 +176,13 @@ class _OnnxImporter:
             return None
         if 0 in shape:
             # An input without elements carries only its type.
-            self.tensors[item.name] = ConstantValue(np.zeros(shape, dtype.np), item.name)
+            self.tensors[item.name] = ConstantValue(
+                np.zeros(shape, dtype.np), item.name
+            )
             return None
-        value = Value(unique_name(item.name, self.emitter.names), TensorType(shape, dtype))
+        value = Value(
+            unique_name(item.name, self.emitter.names), TensorType(shape, dtype)
+        )
         self.tensors[item.name] = value
         return value
 
@@ -159,7 +200,11 @@ class _OnnxImporter:
         self.emitter.stem = name
         value = qdq.materialize_value(self.emitter, definition)
         makers = (call.op for call in self.emitter.calls if value in call.outputs)
-        if isinstance(value, Value) and next(makers, "reshape") != "reshape" and value not in taken:
+        if (
+            isinstance(value, Value)
+            and next(makers, "reshape") != "reshape"
+            and value not in taken
+        ):
             return value
         # A copy, because the value is an input, a constant, another state or a view.
         return self.emitter.copy(value)
@@ -169,13 +214,16 @@ class _OnnxImporter:
             why = f"no shape; add --input-shape {item.name}=SIZE,SIZE,..."
             self._refuse("DYNAMIC_SHAPE", where, why)
             return None
-        open_axes = [axis for axis, size in enumerate(item.shape) if not isinstance(size, int)]
+        open_axes = [
+            axis for axis, size in enumerate(item.shape) if not isinstance(size, int)
+        ]
         # An open batch size becomes 1.
         if open_axes == [0]:
             sizes = ",".join(map(str, (1, *item.fixed_sizes)))
             symbol = f" {item.shape[0]}" if str(item.shape[0]).isidentifier() else ""
             log.warning(
-                "%s: the batch size%s of input %s is taken as 1; --input-shape %s=%s states it.",
+                "%s: the batch size%s of input %s is taken as 1; --input-shape %s=%s "
+                "states it.",
                 self.model.file,
                 symbol,
                 item.name,
@@ -187,7 +235,10 @@ class _OnnxImporter:
         if open_axes:
             names = ", ".join(f"{axis} ({item.shape[axis]})" for axis in open_axes)
             sizes = ",".join(map(str, item.shape))
-            why = f"the size of axis {names} is open; set it by --input-shape {item.name}={sizes}"
+            why = (
+                f"the size of axis {names} is open; set it by --input-shape "
+                f"{item.name}={sizes}"
+            )
             self._refuse("DYNAMIC_SHAPE", where, why)
             return None
         return item.fixed_sizes
@@ -204,7 +255,9 @@ class _OnnxImporter:
             return None
         computed = {value.name for call in self.emitter.calls for value in call.outputs}
         output_names = set(self.new_names.values())
-        if isinstance(definition, DequantizedValue | QuantizedValue) and isinstance(tensor, Value):
+        if isinstance(definition, DequantizedValue | QuantizedValue) and isinstance(
+            tensor, Value
+        ):
             self._name(tensor, item.name)
         is_own = isinstance(tensor, Value) and tensor.name in computed
         if not is_own or self.new_names.get(tensor.name) != item.name:
@@ -219,7 +272,9 @@ class _OnnxImporter:
         return tensor
 
     def _name(self, value: Value, name: str) -> None:
-        """Name a value as in the model, unless it has a name already or the name is in use."""
+        """Name a value as in the model, unless it has a name already or the name is in
+        use.
+        """
         if value.name not in self.new_names and name not in self.emitter.names:
             self.new_names[value.name] = unique_name(name, self.emitter.names)
 
@@ -243,12 +298,16 @@ class _OnnxImporter:
 
     def _define(self, name: str, definition: QdqValue) -> None:
         self.tensors[name] = definition
-        tensor = definition.value if isinstance(definition, QuantizedValue) else definition
+        tensor = (
+            definition.value if isinstance(definition, QuantizedValue) else definition
+        )
         if not isinstance(tensor, Value) or tensor.constant is not None:
             return
         # A value keeps its first name; inputs keep their own.
         calls = reversed(self.emitter.calls)
-        maker = next((call for call in calls if any(v is tensor for v in call.outputs)), None)
+        maker = next(
+            (call for call in calls if any(v is tensor for v in call.outputs)), None
+        )
         if maker is None:
             return
         self._name(tensor, name)
@@ -260,13 +319,21 @@ class _OnnxImporter:
             # Usually only the operator's own result, with channels last, remains.
             self._name(source, f"{name}/moved")
 
-    def _import_node(self, node: Message, opset: int, span: Span) -> Sequence[QdqValue] | None:
+    def _import_node(
+        self, node: Message, opset: int, span: Span
+    ) -> Sequence[QdqValue] | None:
         inputs = [self.tensors.get(name) if name else None for name in node.input]
-        blocked = any(name and x is None for name, x in zip(node.input, inputs, strict=True))
+        blocked = any(
+            name and x is None for name, x in zip(node.input, inputs, strict=True)
+        )
         standard = node.domain in ("", "ai.onnx")
         full_name = node.op_type if standard else f"{node.domain}:{node.op_type}"
         importer = onnx_importers().get(full_name)
-        if importer is None and not standard and self.is_claimed(node.domain, node.op_type):
+        if (
+            importer is None
+            and not standard
+            and self.is_claimed(node.domain, node.op_type)
+        ):
             importer = self._emit_custom
         constants = None if blocked else self.folder.fold(node, opset, inputs)
         if constants is not None:
@@ -276,14 +343,21 @@ class _OnnxImporter:
         ):
             raise NotSupportedError(unsupported_reason(node.op_type))
         if function_inlining.has_changed_semantics(node, opset):
-            raise NotSupportedError(f"as it was in opset {opset}; convert the model to a newer one")
+            raise NotSupportedError(
+                f"as it was in opset {opset}; convert the model to a newer one"
+            )
         if blocked:
             return None
-        self.emitter.span, self.emitter.stem = span, next(iter(node.output), "") or node.op_type
+        self.emitter.span, self.emitter.stem = (
+            span,
+            next(iter(node.output), "") or node.op_type,
+        )
         if importer is None:
             return self._inline_definition(node, opset, inputs)
         attrs = {item.name: attribute_value(item) for item in node.attribute}
-        context = NodeContext(node, attrs, (), opset, self.emitter, self._import_subgraph)
+        context = NodeContext(
+            node, attrs, (), opset, self.emitter, self._import_subgraph
+        )
         fused = self._fuse_integer_operator(context, importer, inputs)
         if fused is not None:
             return fused
@@ -294,9 +368,14 @@ class _OnnxImporter:
         return found or self._inline_definition(node, opset, inputs)
 
     def _emit_custom(self, c: NodeContext) -> Results:
-        """Emit a call of `custom`; its type rule or the file determines the result types."""
+        """Emit a call of `custom`; its type rule or the file determines the result
+        types.
+        """
         value_infos = {item.name: item for item in self.model.values}
-        declared = [value_infos[y].declared_type if y in value_infos else None for y in c.outputs]
+        declared = [
+            value_infos[y].declared_type if y in value_infos else None
+            for y in c.outputs
+        ]
         attrs = CustomAttrs(
             domain=c.node.domain,
             name=c.node.op_type,
@@ -309,7 +388,9 @@ class _OnnxImporter:
             attrs=attrs,
         )
         if len(results) != len(c.outputs):
-            raise NotSupportedError("neither the file nor a type rule determines its result types")
+            raise NotSupportedError(
+                "neither the file nor a type rule determines its result types"
+            )
         return results
 
     def _materialize_all(self, inputs: QdqOperands) -> list[OnnxValue | None]:
@@ -319,15 +400,21 @@ class _OnnxImporter:
                 tensors.append(value)
                 continue
             if id(value) not in self.materialized:
-                # The key's object is stored too, because ids are unique among living objects only.
-                self.materialized[id(value)] = (value, qdq.materialize_value(self.emitter, value))
+                # The key's object is stored too, because ids are unique among living
+                # objects only.
+                self.materialized[id(value)] = (
+                    value,
+                    qdq.materialize_value(self.emitter, value),
+                )
             tensors.append(self.materialized[id(value)][1])
         return tensors
 
     def _fuse_integer_operator(
         self, c: NodeContext, importer: Importer, inputs: QdqOperands
     ) -> Sequence[QdqValue] | None:
-        """Return integer results, [] if already defined, or None if floats are needed."""
+        """Return integer results, [] if already defined, or None if floats are
+        needed.
+        """
         op = c.node.op_type
         if op == "DequantizeLinear":
             return self._import_dequantize(c, inputs)
@@ -354,7 +441,9 @@ class _OnnxImporter:
             fused = qdq_fusion.try_fuse(fusion)
         if fused is None:
             return None
-        self._define(names[-1], QuantizedValue(self.emitter.value(fused), target.is_unsigned))
+        self._define(
+            names[-1], QuantizedValue(self.emitter.value(fused), target.is_unsigned)
+        )
         self.fused_outputs.update(names)
         return []
 
@@ -364,7 +453,9 @@ class _OnnxImporter:
         reader, *others = self.readers.get(node.output[0], [None])
         return None if others else reader
 
-    def _import_dequantize(self, c: NodeContext, inputs: QdqOperands) -> Sequence[QdqValue] | None:
+    def _import_dequantize(
+        self, c: NodeContext, inputs: QdqOperands
+    ) -> Sequence[QdqValue] | None:
         x, scale, point, *_ = (*inputs, None)
         if isinstance(x, ConstantValue):
             weights = qdq.attach_quantization(x, scale, point, int(c.attr("axis", 1)))
@@ -384,7 +475,9 @@ class _OnnxImporter:
             return [DequantizedValue(x, scaling.integer_type, scaling.is_scalar)]
         return None
 
-    def _import_quantize(self, c: NodeContext, inputs: QdqOperands) -> Sequence[QdqValue] | None:
+    def _import_quantize(
+        self, c: NodeContext, inputs: QdqOperands
+    ) -> Sequence[QdqValue] | None:
         x, scale, point, *_ = (*inputs, None)
         scaling = qdq.qdq_parameters(scale, point, qdq.BY_RECIPROCAL in c.attrs)
         if scaling is None or set(c.attrs) - qdq.QUANTIZE_ATTRIBUTES:
@@ -400,7 +493,9 @@ class _OnnxImporter:
             return None
         return [qdq.emit_quantize(self.emitter, reals, scaling)]
 
-    def _inline_definition(self, node: Message, opset: int, inputs: QdqOperands) -> Results | None:
+    def _inline_definition(
+        self, node: Message, opset: int, inputs: QdqOperands
+    ) -> Results | None:
         operands = self._materialize_all(inputs)
         definition = function_inlining.function_definition(
             node, opset, operands, self.model.functions
@@ -414,14 +509,22 @@ class _OnnxImporter:
                     raise NotSupportedError(self.items.pop().why)
         return []  # importing the inner nodes has defined the outputs
 
-    def _enter(self, nodes: Sequence[Message], outputs: Iterable[Message | OnnxValueInfo]) -> None:
+    def _enter(
+        self, nodes: Sequence[Message], outputs: Iterable[Message | OnnxValueInfo]
+    ) -> None:
         """Start a graph, in which only its own nodes read its values."""
-        self.readers = group_pairs((name, node) for node in nodes for name in node.input)
+        self.readers = group_pairs(
+            (name, node) for node in nodes for name in node.input
+        )
         self.fused_outputs, self.outputs = set(), {x.name for x in outputs}
 
-    def _import_subgraph(self, graph: Message, bound: Mapping[str, OnnxValue]) -> list[OnnxValue]:
+    def _import_subgraph(
+        self, graph: Message, bound: Mapping[str, OnnxValue]
+    ) -> list[OnnxValue]:
         outer = self.tensors, self.readers, self.fused_outputs, self.outputs
-        constants = {x.name: ConstantValue(tensor_array(x), x.name) for x in graph.initializer}
+        constants = {
+            x.name: ConstantValue(tensor_array(x), x.name) for x in graph.initializer
+        }
         self.tensors = {**self.tensors, **bound, **constants}
         self._enter(graph.node, graph.output)
         with self.inlining.level(len(graph.node)):
@@ -434,8 +537,12 @@ class _OnnxImporter:
         return [item for item in self._materialize_all(results) if item is not None]
 
     def _rename_call(self, call: Call) -> Call:
-        inputs = tuple(None if v is None else self._rename_value(v) for v in call.inputs)
-        return replace(call, inputs=inputs, outputs=tuple(map(self._rename_value, call.outputs)))
+        inputs = tuple(
+            None if v is None else self._rename_value(v) for v in call.inputs
+        )
+        return replace(
+            call, inputs=inputs, outputs=tuple(map(self._rename_value, call.outputs))
+        )
 
     def _rename_value(self, value: Value) -> Value:
         return replace(value, name=self.new_names.get(value.name, value.name))

@@ -1,9 +1,10 @@
 """The logistic function and tanh as ONNX Runtime computes them, bit for bit.
 
-Its library MLAS approximates both by a quotient of polynomials in float32, evaluated by fused
-multiply-adds: odd(x) / even(x), with x limited to a range beyond which the result is constant. The
-error is up to 2^-24, so a table of quantized results may differ by a step from a table of exact
-ones. Semantics: MLAS of ONNX Runtime, `MlasComputeLogistic` and `MlasComputeTanh`.
+Its library MLAS approximates both by a quotient of polynomials in float32, evaluated by
+fused multiply-adds: odd(x) / even(x), with x limited to a range beyond which the result
+is constant. The error is up to 2^-24, so a table of quantized results may differ by a
+step from a table of exact ones. Semantics: MLAS of ONNX Runtime, `MlasComputeLogistic`
+and `MlasComputeTanh`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +77,9 @@ def _odd_by_even(
 
 
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
-    """Evaluate a polynomial whose coefficients start with the highest power, by Horner's rule."""
+    """Evaluate a polynomial whose coefficients start with the highest power, by
+    Horner's rule.
+    """
     total = np.full_like(x, coefficients[0])
     for coefficient in coefficients[1:]:
         total = fused_multiply_add(total, x, np.full_like(x, coefficient))
@@ -86,10 +89,10 @@ def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
 def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c of float32 arrays, rounded once.
 
-    The product of two float32 is exact in float64, the sum is not. Rounding the sum to float64 and
-    then to float32 would round twice, and wrongly where the first result is half-way between two
-    float32. Therefore an inexact sum is rounded to odd: of its two neighbours in float64, the one
-    with an odd last bit is never half-way.
+    The product of two float32 is exact in float64, the sum is not. Rounding the sum to
+    float64 and then to float32 would round twice, and wrongly where the first result is
+    half-way between two float32. Therefore an inexact sum is rounded to odd: of its two
+    neighbours in float64, the one with an odd last bit is never half-way.
     """
     product = a.astype(np.float64) * b.astype(np.float64)
     addend = c.astype(np.float64)

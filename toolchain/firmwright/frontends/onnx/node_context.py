@@ -1,4 +1,6 @@
-"""The interface of operator importers: a node, and calls, evaluated if all inputs are constant."""
+"""The interface of operator importers: a node, and calls, evaluated if all inputs are
+constant.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,14 +25,20 @@ from firmwright.ir.graph.attributes.movement import (
     StridedSliceAttrs,
     TransposeAttrs,
 )
-from firmwright.ir.graph.attributes.values import ExpressionAttrs, ReductionAttrs, ReductionStep
+from firmwright.ir.graph.attributes.values import (
+    ExpressionAttrs,
+    ReductionAttrs,
+    ReductionStep,
+)
 from firmwright.ops.expression_language import INPUT_NAMES, substitute_names
 from firmwright.ops.opdef import OpTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantValue:
-    """A value known at compile time; `name` becomes the name of its constant in the module."""
+    """A value known at compile time; `name` becomes the name of its constant in the
+    module.
+    """
 
     array: Array
     name: str
@@ -42,14 +50,18 @@ class ConstantValue:
 
     @property
     def type(self) -> TensorType:
-        return TensorType(self.shape, supported_dtype(self.array.dtype.name), self.quantization)
+        return TensorType(
+            self.shape, supported_dtype(self.array.dtype.name), self.quantization
+        )
 
 
 OnnxValue: TypeAlias = Value | ConstantValue
 
 
 def supported_dtype(name: str) -> DType:
-    """Return the element type called `name`; raise NotSupportedError if there is none."""
+    """Return the element type called `name`; raise NotSupportedError if there is
+    none.
+    """
     dtype = find_dtype(name)
     if dtype is None:
         raise NotSupportedError(f"element type {name}")
@@ -57,10 +69,11 @@ def supported_dtype(name: str) -> DType:
 
 
 def _truncation(dtype: DType) -> str:
-    """Return the formula of a float as an integer, as x86 and thus ONNX Runtime compute it.
+    """Return the formula of a float as an integer, as x86 and thus ONNX Runtime compute
+    it.
 
-    The low bits of a signed word of 32 or 64 bits are kept. Floats that do not fit the word, and
-    NaN, give its least integer.
+    The low bits of a signed word of 32 or 64 bits are kept. Floats that do not fit the
+    word, and NaN, give its least integer.
     """
     bits = 64 if dtype.bits == 64 or dtype == UINT32 else 32
     end = 2.0 ** (bits - 1)
@@ -74,7 +87,9 @@ def vector_shape(count: int, axis: int, rank: int) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class CallEmitter:
-    """Collects calls and constants; `span` and `stem` belong to the node being imported."""
+    """Collects calls and constants; `span` and `stem` belong to the node being
+    imported.
+    """
 
     ops: OpTable
     calls: list[Call] = field(default_factory=list)
@@ -88,7 +103,9 @@ class CallEmitter:
         return ConstantValue(np.asarray(array), f"{self.stem}/{part}")
 
     def value(self, tensor: OnnxValue) -> Value:
-        """Return the value as a call operand; add a constant to the constant table once."""
+        """Return the value as a call operand; add a constant to the constant table
+        once.
+        """
         if isinstance(tensor, Value):
             return tensor
         if id(tensor) not in self._known:
@@ -97,7 +114,8 @@ class CallEmitter:
                 raise NotSupportedError(f"a tensor without elements, {tensor.name}")
             name = unique_name(tensor.name, self.names)
             self.constants[name] = Constant.from_array(name, tensor.array, kind.dtype)
-            # The constant is stored too, because ids are unique among living objects only.
+            # The constant is stored too, because ids are unique among living objects
+            # only.
             self._known[id(tensor)] = (tensor, Value(name, kind, name))
         return self._known[id(tensor)][1]
 
@@ -111,11 +129,13 @@ class CallEmitter:
     ) -> OnnxValue:
         """Emit a call of `op` with one result.
 
-        `result` is the result's dtype, or a type for the properties that are not inferred; the
-        default is that of the first input.
+        `result` is the result's dtype, or a type for the properties that are not
+        inferred; the default is that of the first input.
         """
         if result is None:
-            result = replace(next(item for item in inputs if item is not None).type, shape=())
+            result = replace(
+                next(item for item in inputs if item is not None).type, shape=()
+            )
         elif isinstance(result, DType):
             result = TensorType((), result)
         return self.multi_call(op, *inputs, declared=(result,), attrs=attrs)[0]
@@ -128,7 +148,9 @@ class CallEmitter:
         declared: Sequence[TensorType],
         attrs: OpAttrs = NO_ATTRS,
     ) -> tuple[OnnxValue, ...]:
-        """Emit a call and return all results; `declared` holds types that are not inferred."""
+        """Emit a call and return all results; `declared` holds types that are not
+        inferred.
+        """
         check_attrs(op, attrs)
         constants = tuple(self._constant(item) for item in inputs)
         types = tuple(None if item is None else item.type for item in inputs)
@@ -140,17 +162,25 @@ class CallEmitter:
             return self._evaluate(replace(described, outputs=inferred), inputs)
         operands = tuple(None if item is None else self.value(item) for item in inputs)
         outputs = tuple(
-            Value(unique_name(f"{self.stem}/{op}", self.names), kind) for kind in inferred
+            Value(unique_name(f"{self.stem}/{op}", self.names), kind)
+            for kind in inferred
         )
         self.calls.append(Call(op, operands, outputs, attrs, self.span))
         return outputs
 
-    def _evaluate(self, call: OpCall, inputs: Sequence[OnnxValue | None]) -> tuple[OnnxValue, ...]:
-        arrays = [item.array if isinstance(item, ConstantValue) else np.zeros(0) for item in inputs]
+    def _evaluate(
+        self, call: OpCall, inputs: Sequence[OnnxValue | None]
+    ) -> tuple[OnnxValue, ...]:
+        arrays = [
+            item.array if isinstance(item, ConstantValue) else np.zeros(0)
+            for item in inputs
+        ]
         with np.errstate(all="ignore"):  # infinity and NaN are valid results
             results = self.ops[call.op].reference(call, arrays)
         return tuple(
-            ConstantValue(np.asarray(array), f"{self.stem}/{call.op}", kind.quantization)
+            ConstantValue(
+                np.asarray(array), f"{self.stem}/{call.op}", kind.quantization
+            )
             for array, kind in zip(results, call.outputs, strict=True)
         )
 
@@ -160,7 +190,9 @@ class CallEmitter:
         return self.constants[tensor.constant] if tensor and tensor.constant else None
 
     def expression(self, formula: str, *inputs: OnnxValue) -> OnnxValue:
-        """Emit an expression over inputs a, b, c...; one-element constants become literals."""
+        """Emit an expression over inputs a, b, c...; one-element constants become
+        literals.
+        """
         operands: list[OnnxValue] = []
         names: dict[str, str] = {}
         for name, tensor in zip(INPUT_NAMES, inputs, strict=False):
@@ -168,13 +200,17 @@ class CallEmitter:
             if literal is not None:
                 names[name] = literal
             else:
-                position = next((k for k, t in enumerate(operands) if t is tensor), len(operands))
+                position = next(
+                    (k for k, t in enumerate(operands) if t is tensor), len(operands)
+                )
                 if position == len(operands):
                     operands.append(tensor)
                 names[name] = INPUT_NAMES[position]
         text = substitute_names(formula, names)
         attrs = ExpressionAttrs(formula=text)
-        return self.call("expression", *operands, attrs=attrs, result=operands[0].type.dtype)
+        return self.call(
+            "expression", *operands, attrs=attrs, result=operands[0].type.dtype
+        )
 
     def _literal(self, tensor: OnnxValue, inputs: Sequence[OnnxValue]) -> str | None:
         if not isinstance(tensor, ConstantValue) or tensor.array.size != 1:
@@ -193,7 +229,9 @@ class CallEmitter:
         keep: bool = True,
     ) -> OnnxValue:
         """Emit a reduction by `step` of an expression over the inputs a, b, ..."""
-        attrs = ReductionAttrs(formula=formula, step=step, axes=_ints(axes), keep_dims=keep)
+        attrs = ReductionAttrs(
+            formula=formula, step=step, axes=_ints(axes), keep_dims=keep
+        )
         return self.call("reduction", *inputs, attrs=attrs)
 
     def gather(self, x: OnnxValue, axis: int, indices: Array) -> OnnxValue:
@@ -223,7 +261,9 @@ class CallEmitter:
         if x.type.dtype == dtype:
             return x
         is_truncation = x.type.dtype.is_float and dtype.is_int
-        return self.expression(_truncation(dtype) if is_truncation else f"{dtype.name}(a)", x)
+        return self.expression(
+            _truncation(dtype) if is_truncation else f"{dtype.name}(a)", x
+        )
 
     def broadcast(self, x: OnnxValue, shape: Sequence[int]) -> OnnxValue:
         if x.shape == tuple(shape):
@@ -231,7 +271,11 @@ class CallEmitter:
         return self.call("broadcast_to", x, attrs=BroadcastAttrs(shape=_ints(shape)))
 
     def slice(
-        self, x: OnnxValue, begin: Sequence[int], counts: Sequence[int], steps: Sequence[int] = ()
+        self,
+        x: OnnxValue,
+        begin: Sequence[int],
+        counts: Sequence[int],
+        steps: Sequence[int] = (),
     ) -> OnnxValue:
         strides = tuple(steps) or (1,) * len(begin)
         if tuple(counts) == x.shape and all(step == 1 for step in strides):
@@ -242,14 +286,20 @@ class CallEmitter:
         return self.call("strided_slice", x, attrs=attrs)
 
     def split(
-        self, x: OnnxValue, axis: int, sizes: Sequence[int], declared: Sequence[TensorType]
+        self,
+        x: OnnxValue,
+        axis: int,
+        sizes: Sequence[int],
+        declared: Sequence[TensorType],
     ) -> tuple[OnnxValue, ...]:
         """Emit a split along `axis`; `declared` are the types of the parts."""
         attrs = SplitAttrs(axis=axis, sizes=_ints(sizes))
         return self.multi_call("split", x, declared=declared, attrs=attrs)
 
     def gather_along(self, x: OnnxValue, axis: int, places: OnnxValue) -> OnnxValue:
-        """Emit a gather of the elements along `axis` at places that are computed at run time."""
+        """Emit a gather of the elements along `axis` at places that are computed at run
+        time.
+        """
         attrs = DynamicGatherAttrs(mode="along", axis=axis)
         return self.call("dynamic_gather", x, places, attrs=attrs)
 
@@ -259,7 +309,9 @@ class CallEmitter:
         return self.slice(x, begin, counts)
 
     def index_axis(self, x: OnnxValue, axis: int, index: int) -> OnnxValue:
-        """Emit the element at `index` along `axis`; the result does not have this axis."""
+        """Emit the element at `index` along `axis`; the result does not have this
+        axis.
+        """
         shape = x.shape
         part = self.slice_axis(x, axis, index, 1)
         return self.reshape(part, (*shape[:axis], *shape[axis + 1 :]))
@@ -287,7 +339,9 @@ Importer: TypeAlias = Callable[["NodeContext"], "Results | OnnxValue"]
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """A node with attributes, inputs (or None), opset and emitter; `body` imports a subgraph."""
+    """A node with attributes, inputs (or None), opset and emitter; `body` imports a
+    subgraph.
+    """
 
     node: Message
     attrs: Mapping[str, Any]
@@ -330,7 +384,9 @@ class NodeContext:
         return self.input(index).type.dtype
 
     def array(self, index: int, what: str) -> Array:
-        """Return a constant input; a NotSupportedError for other inputs calls it `what`."""
+        """Return a constant input; a NotSupportedError for other inputs calls it
+        `what`.
+        """
         value = self.input(index)
         if not isinstance(value, ConstantValue):
             raise NotSupportedError(f"{what} that are not constant")
@@ -343,6 +399,8 @@ class NodeContext:
         return tuple(int(n) for n in self.array(index, what).reshape(-1))
 
     def axis(self, default: int | None = None, rank: int | None = None) -> int:
-        """Return the attribute `axis`, counted from 0; `rank` defaults to that of input 0."""
+        """Return the attribute `axis`, counted from 0; `rank` defaults to that of input
+        0.
+        """
         axis, size = self.attr("axis", default), self.rank if rank is None else rank
         return normalize_axis(axis, size)

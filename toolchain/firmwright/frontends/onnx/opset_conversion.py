@@ -4,10 +4,10 @@ The package onnx converts, except where it changes the meaning:
 
 - Hardmax before opset 13 takes the maximum of each block of all axes from `axis` on.
 - Scan before opset 9 has an axis of samples; models with it remain as they are.
-- Upsample (to opset 9) and the Resize of opset 10 have no attributes for coordinates: output i is
-  at i / scale. The converter omits those that say so in later opsets, where the default is another
-  one. Nearest neighbor is the input before, but ONNX Runtime takes the one after along an axis of a
-  Resize that shrinks.
+- Upsample (to opset 9) and the Resize of opset 10 have no attributes for coordinates:
+  output i is at i / scale. The converter omits those that say so in later opsets, where
+  the default is another one. Nearest neighbor is the input before, but ONNX Runtime
+  takes the one after along an axis of a Resize that shrinks.
 
 The oracle runs the file itself, never the converted model.
 """
@@ -25,18 +25,25 @@ _CONVERTED_FROM = 7
 
 
 def convert_opset(data: bytes, file: str) -> bytes:
-    """Return the bytes of a model in an opset that the importer reads; the same if it is one."""
+    """Return the bytes of a model in an opset that the importer reads; the same if it
+    is one.
+    """
     model = onnx_package().ModelProto.FromString(data)
     newer = with_current_opset(model, file)
-    return data if newer is model else bytes(newer.SerializeToString(deterministic=True))
+    return (
+        data if newer is model else bytes(newer.SerializeToString(deterministic=True))
+    )
 
 
 def with_current_opset(model: Message, file: str) -> Message:
-    """Return the model in opset OPSET_MIN if it is older and can be converted, else `model`.
+    """Return the model in opset OPSET_MIN if it is older and can be converted, else
+    `model`.
 
     Raises UnsupportedError for opsets without a reference.
     """
-    versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
+    versions = [
+        item.version for item in model.opset_import if item.domain in ("", "ai.onnx")
+    ]
     if not versions or versions[0] >= OPSET_MIN:
         return model
     # The converter knows only the standard operators.
@@ -46,12 +53,15 @@ def with_current_opset(model: Message, file: str) -> Message:
         why = f"ONNX Runtime implements no operators older than opset {_CONVERTED_FROM}"
         hint = f"export the model for opset {OPSET_MIN} or newer."
         raise UnsupportedError(
-            [UnsupportedItem("OPSET", f"opset {versions[0]}", why)], where=file, hint=hint
+            [UnsupportedItem("OPSET", f"opset {versions[0]}", why)],
+            where=file,
+            hint=hint,
         )
     converter, shapes = onnx_package().version_converter, onnx_package().shape_inference
     try:
         newer = converter.convert_version(model, OPSET_MIN)
-    # The converter is C++: without an adapter it raises RuntimeError or an error of its own.
+    # The converter is C++: without an adapter it raises RuntimeError or an error of its
+    # own.
     except (
         RuntimeError,
         ValueError,
@@ -62,8 +72,12 @@ def with_current_opset(model: Message, file: str) -> Message:
     ):
         return model
     graphs = list(_graphs(newer.graph))
-    if versions[0] < 9 and any(node.op_type == "Scan" for g in graphs for node in g.node):
-        return model  # the converter removes the axis of samples from the model's inputs
+    if versions[0] < 9 and any(
+        node.op_type == "Scan" for g in graphs for node in g.node
+    ):
+        return (
+            model  # the converter removes the axis of samples from the model's inputs
+        )
     if versions[0] < 11 and not _complete_resizes(newer, versions[0]):
         return model
     for graph in graphs:
@@ -72,13 +86,17 @@ def with_current_opset(model: Message, file: str) -> Message:
 
 
 def _flatten_hardmaxes(graph: Message) -> None:
-    """Replace each Hardmax of an older opset by that of a matrix with the axes from `axis` on."""
+    """Replace each Hardmax of an older opset by that of a matrix with the axes from
+    `axis` on.
+    """
     make_node, nodes = onnx_package().helper.make_node, []
     for node in graph.node:
         if node.op_type == "Hardmax" and node.domain in ("", "ai.onnx"):
             axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
             (x,), (y,) = node.input, node.output
-            shape, matrix, ones = (f"{y}/{part}" for part in ("shape", "matrix", "ones"))
+            shape, matrix, ones = (
+                f"{y}/{part}" for part in ("shape", "matrix", "ones")
+            )
             nodes += [
                 make_node("Shape", [x], [shape]),
                 make_node("Flatten", [x], [matrix], axis=axis),
@@ -94,16 +112,21 @@ def _flatten_hardmaxes(graph: Message) -> None:
 def _complete_resizes(model: Message, version: int) -> bool:
     """Complete the Resize nodes of a model that was of opset `version`, 10 or older.
 
-    Return False if a node has no equivalent: nearest neighbor with axes that grow and others that
-    shrink, or with scales that are not constant.
+    Return False if a node has no equivalent: nearest neighbor with axes that grow and
+    others that shrink, or with scales that are not constant.
     """
     graphs = list(_graphs(model.graph))
     constants = {name: array for graph in graphs for name, array in _constants(graph)}
-    for node in (node for graph in graphs for node in graph.node if node.op_type == "Resize"):
+    for node in (
+        node for graph in graphs for node in graph.node if node.op_type == "Resize"
+    ):
         nearest = _nearest_mode(node, constants) if version == 10 else "floor"
         if nearest is None:
             return False
-        attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
+        attrs = {
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": nearest,
+        }
         for name, value in attrs.items():
             node.attribute.append(onnx_package().helper.make_attribute(name, value))
     return True

@@ -1,4 +1,6 @@
-"""Completion of an ONNX file: shapes, fixed inputs, data in its folder, class labels."""
+"""Completion of an ONNX file: shapes, fixed inputs, data in its folder, class
+labels.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +16,19 @@ from firmwright.frontends.onnx.reader import parse_model
 
 @dataclass(frozen=True, slots=True)
 class ModelOverrides:
-    """The user's shapes of inputs, and their constants (`bindings`: arrays or flat tuples)."""
+    """The user's shapes of inputs, and their constants (`bindings`: arrays or flat
+    tuples).
+    """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     bindings: Mapping[str, Array | tuple[float, ...]] = field(default_factory=dict)
 
 
 def preprocess_model(
-    data: bytes, file: str, overrides: ModelOverrides = ModelOverrides(), folder: Path | None = None
+    data: bytes,
+    file: str,
+    overrides: ModelOverrides = ModelOverrides(),
+    folder: Path | None = None,
 ) -> bytes:
     """Return the bytes of the complete model, unchanged if complete already."""
     model = parse_model(data, file)
@@ -57,8 +64,8 @@ def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
         if len(declared) != len(shape) or any(n not in (None, m) for n, m in pairs):
             shown = ",".join("?" if n is None else str(n) for n in declared)
             raise UsageError(
-                f"--input-shape {info.name}={','.join(map(str, shape))} contradicts the model, "
-                f"where it is {shown}.",
+                f"--input-shape {info.name}={','.join(map(str, shape))} contradicts the"
+                f" model, where it is {shown}.",
                 where=file,
             )
     tensor.shape.Clear()
@@ -68,29 +75,43 @@ def _set_shape(info: Message, shape: tuple[int, ...], file: str) -> None:
         tensor.shape.SetInParent()
 
 
-def _fix_input(model: Message, info: Message, values: Array | tuple[float, ...], file: str) -> None:
+def _fix_input(
+    model: Message, info: Message, values: Array | tuple[float, ...], file: str
+) -> None:
     tensor = info.type.tensor_type
     kind = np.dtype(dtype_name(tensor.elem_type))
     if isinstance(values, tuple):
         sizes = [dim.dim_value for dim in tensor.shape.dim]
         try:
-            array = np.array(values).astype(kind).reshape(sizes if 0 not in sizes else -1)
+            array = (
+                np.array(values).astype(kind).reshape(sizes if 0 not in sizes else -1)
+            )
         except ValueError as error:
-            what = f"{len(values)} values are bound to {info.name!r}, which has the shape {sizes}."
+            what = (
+                f"{len(values)} values are bound to {info.name!r}, which has the shape "
+                f"{sizes}."
+            )
             raise UsageError(what, where=file) from error
     else:
         array = np.asarray(values)
         if array.dtype != kind:
-            what = f"the constant for {info.name!r} is {array.dtype}, but the input is {kind}."
+            what = (
+                f"the constant for {info.name!r} is {array.dtype}, but the input is "
+                f"{kind}."
+            )
             raise UsageError(what, where=file)
-    model.graph.initializer.append(onnx_package().numpy_helper.from_array(array, info.name))
+    model.graph.initializer.append(
+        onnx_package().numpy_helper.from_array(array, info.name)
+    )
     # Before version 4 of the format, an initializer is an input, too.
     if model.ir_version >= 4:
         model.graph.input.remove(info)
 
 
 def _external_tensors(message: Message) -> Iterator[Message]:
-    """Yield the tensors with data in other files: initializers, attributes, also of subgraphs."""
+    """Yield the tensors with data in other files: initializers, attributes, also of
+    subgraphs.
+    """
     if message.DESCRIPTOR.name == "TensorProto":
         if message.data_location == onnx_package().TensorProto.EXTERNAL:
             yield message
@@ -102,9 +123,15 @@ def _external_tensors(message: Message) -> Iterator[Message]:
 
 
 def _is_file_in(folder: Path, location: str) -> bool:
-    """Check for a regular file of the folder itself: no link that leaves it, no pipe or device."""
+    """Check for a regular file of the folder itself: no link that leaves it, no pipe or
+    device.
+    """
     path = (folder / location).resolve()
-    return Path(location).name == location and path.parent == folder.resolve() and path.is_file()
+    return (
+        Path(location).name == location
+        and path.parent == folder.resolve()
+        and path.is_file()
+    )
 
 
 def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None:
@@ -114,13 +141,18 @@ def _read_external_data(tensor: Message, file: str, folder: Path | None) -> None
         raise UsageError(
             f"the data of {tensor.name!r} are not in the model's folder: {location!r}.",
             where=file,
-            hint="keep them in the model's own folder, or save the model with its data inside: "
-            "onnx.save(onnx.load(FILE), FILE, save_as_external_data=False).",
+            hint=(
+                "keep them in the model's own folder, or save the model with its data "
+                "inside: onnx.save(onnx.load(FILE), FILE, "
+                "save_as_external_data=False)."
+            ),
         )
     try:
         with (folder / location).open("rb") as stream:
             stream.seek(int(entries.get("offset", "0")))
-            tensor.raw_data = stream.read(int(entries["length"]) if "length" in entries else -1)
+            tensor.raw_data = stream.read(
+                int(entries["length"]) if "length" in entries else -1
+            )
     except (OSError, ValueError) as error:
         what = f"the data of {tensor.name!r} cannot be read: {error}."
         hint = "keep the file in the model's folder."
@@ -148,7 +180,9 @@ def _strip_class_labels(model: Message) -> None:
         _replace_output(graph, node.output[0], node.input[0])
     for node in graph.node:
         for item in [item for item in node.attribute if item.name == _NAMES]:
-            name = "classlabels_int64s" if "Tree" in node.op_type else "classlabels_ints"
+            name = (
+                "classlabels_int64s" if "Tree" in node.op_type else "classlabels_ints"
+            )
             places = onnx.helper.make_attribute(name, list(range(len(item.strings))))
             node.attribute.remove(item)
             node.attribute.append(places)
@@ -161,7 +195,9 @@ def _replace_output(graph: Message, name: str, source: str) -> None:
     onnx = onnx_package()
     for output in graph.output:
         if output.name == name:
-            output.CopyFrom(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+            output.CopyFrom(
+                onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+            )
     for node in graph.node:
         node.output[:] = [name if item == source else item for item in node.output]
         node.input[:] = [name if item == source else item for item in node.input]

@@ -1,4 +1,6 @@
-"""The optional package `onnx`, loaded on first use; types are named as in base/dtypes.py."""
+"""The optional package `onnx`, loaded on first use; types are named as in
+base/dtypes.py.
+"""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -9,7 +11,9 @@ from firmwright.base.dtypes import Array
 from firmwright.base.errors import NotSupportedError, ToolMissingError, UsageError
 
 Message: TypeAlias = Any
-"""A protobuf message; message classes are built at run time, so their fields have no types."""
+"""A protobuf message; message classes are built at run time, so their fields have no
+types.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,9 @@ class SyntheticAttribute:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticNode:
-    """A node that another frontend made, without the package; in place of a NodeProto."""
+    """A node that another frontend made, without the package; in place of a
+    NodeProto.
+    """
 
     op_type: str
     input: tuple[str, ...]
@@ -42,7 +48,9 @@ def onnx_package() -> Any:
 
         import onnx
     except ImportError as error:
-        what = "reading ONNX models needs the Python package onnx, which is not installed."
+        what = (
+            "reading ONNX models needs the Python package onnx, which is not installed."
+        )
         raise ToolMissingError(what, hint="pip install 'firmwright[onnx]'.") from error
     return onnx
 
@@ -63,7 +71,9 @@ def dtype_code(name: str) -> int:
 
 
 def tensor_array(tensor: Message) -> Array:
-    """Return a TensorProto's values, strings as bytes; raise UsageError for external data."""
+    """Return a TensorProto's values, strings as bytes; raise UsageError for external
+    data.
+    """
     if tensor.data_location == onnx_package().TensorProto.EXTERNAL:
         what = f"the data of {tensor.name!r} are in another file."
         raise UsageError(what, hint="load the model by its path.")
@@ -71,7 +81,9 @@ def tensor_array(tensor: Message) -> Array:
 
 
 def attribute_value(message: Message) -> Any:
-    """Return an attribute's value: a number, str, tuple, array, or an unchanged GraphProto."""
+    """Return an attribute's value: a number, str, tuple, array, or an unchanged
+    GraphProto.
+    """
     if isinstance(message, SyntheticAttribute):
         return message.value
     kinds = onnx_package().AttributeProto
@@ -87,7 +99,9 @@ def attribute_value(message: Message) -> Any:
         case kinds.INTS:
             return tuple(int(value) for value in message.ints)
         case kinds.STRINGS:
-            return tuple(value.decode("utf-8", "backslashreplace") for value in message.strings)
+            return tuple(
+                value.decode("utf-8", "backslashreplace") for value in message.strings
+            )
         case kinds.TENSOR:
             return tensor_array(message.t)
         case kinds.GRAPH:

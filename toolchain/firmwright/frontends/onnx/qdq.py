@@ -1,4 +1,6 @@
-"""Quantized and dequantized values of ONNX models with QuantizeLinear and DequantizeLinear."""
+"""Quantized and dequantized values of ONNX models with QuantizeLinear and
+DequantizeLinear.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +24,9 @@ QUANTIZE_ATTRIBUTES = frozenset({"axis", "saturate", BY_RECIPROCAL})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedValue:
-    """A quantized int8 value; if `is_unsigned`, the model's is uint8, stored minus 128."""
+    """A quantized int8 value; if `is_unsigned`, the model's is uint8, stored minus
+    128.
+    """
 
     value: Value
     is_unsigned: bool
@@ -36,10 +40,12 @@ class QuantizedValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DequantizedValue:
-    """The float value of quantized integers, computed only if an importer requires floats.
+    """The float value of quantized integers, computed only if an importer requires
+    floats.
 
-    `integer_type` is the file's element type, "" if ONNX Runtime moved the values as floats and so
-    uses no integer kernel. `is_scalar`: the file's scale and zero point are not vectors of one.
+    `integer_type` is the file's element type, "" if ONNX Runtime moved the values as
+    floats and so uses no integer kernel. `is_scalar`: the file's scale and zero point
+    are not vectors of one.
     """
 
     source: QuantizedValue | ConstantValue
@@ -53,7 +59,8 @@ QdqOperands: TypeAlias = Sequence[QdqValue | None]
 
 @dataclass(frozen=True, slots=True)
 class QdqParameters:
-    """A QuantizeLinear's parameters; `by_reciprocal` multiplies by 1 / scale, as PyTorch does.
+    """A QuantizeLinear's parameters; `by_reciprocal` multiplies by 1 / scale, as
+    PyTorch does.
 
     `is_scalar`: the file's scale and zero point are not vectors of one element.
     """
@@ -105,7 +112,9 @@ class QdqParameters:
 def qdq_parameters(
     scale: QdqValue | None, zero_point: QdqValue | None, by_reciprocal: bool = False
 ) -> QdqParameters | None:
-    if not isinstance(scale, ConstantValue) or not isinstance(zero_point, ConstantValue | None):
+    if not isinstance(scale, ConstantValue) or not isinstance(
+        zero_point, ConstantValue | None
+    ):
         return None
     if scale.array.size != 1 or scale.array.dtype != np.float32:
         return None
@@ -117,12 +126,18 @@ def qdq_parameters(
     value = float(scale.array.item())
     if by_reciprocal and not value:
         raise NotSupportedError("a scale of 0")
-    return QdqParameters(value, point, unsigned, by_reciprocal, are_scalars(scale, zero_point))
+    return QdqParameters(
+        value, point, unsigned, by_reciprocal, are_scalars(scale, zero_point)
+    )
 
 
 def are_scalars(scale: QdqValue | None, zero_point: QdqValue | None) -> bool:
-    """Return whether neither parameter is a vector; only then Add and Mul have integer kernels."""
-    return not any(isinstance(x, ConstantValue) and x.array.ndim for x in (scale, zero_point))
+    """Return whether neither parameter is a vector; only then Add and Mul have integer
+    kernels.
+    """
+    return not any(
+        isinstance(x, ConstantValue) and x.array.ndim for x in (scale, zero_point)
+    )
 
 
 def following_quantize(
@@ -130,14 +145,18 @@ def following_quantize(
     only_reader: Callable[[Message], Message | None],
     tensors: Mapping[str, QdqValue | None],
 ) -> tuple[tuple[float, float], QdqParameters, list[str]] | None:
-    """Return (bounds by Relu or Clip, parameters, outputs) of the next QuantizeLinear, or None."""
+    """Return (bounds by Relu or Clip, parameters, outputs) of the next QuantizeLinear,
+    or None.
+    """
     following, names, bounds = only_reader(node), [], (-np.inf, np.inf)
     if following is not None and following.op_type in ("Relu", "Clip"):
         limits = [tensors.get(name) for name in (*following.input[1:], "", "")][:2]
         named = [bool(name) for name in following.input[1:]]
         if sum(named) != sum(isinstance(item, ConstantValue) for item in limits):
             return None
-        low, high = (x.array.item() if isinstance(x, ConstantValue) else None for x in limits)
+        low, high = (
+            x.array.item() if isinstance(x, ConstantValue) else None for x in limits
+        )
         low = 0.0 if following.op_type == "Relu" else low
         bounds = -np.inf if low is None else low, np.inf if high is None else high
         names.append(following.output[0])
@@ -155,24 +174,37 @@ def following_quantize(
 def attach_quantization(
     x: ConstantValue, scale: QdqValue | None, zero_point: QdqValue | None, axis: int
 ) -> ConstantValue | None:
-    """Return a constant with the quantization from DequantizeLinear's operands, or None."""
-    if not isinstance(scale, ConstantValue) or not isinstance(zero_point, ConstantValue | None):
+    """Return a constant with the quantization from DequantizeLinear's operands, or
+    None.
+    """
+    if not isinstance(scale, ConstantValue) or not isinstance(
+        zero_point, ConstantValue | None
+    ):
         return None
     array = x.array
     if array.dtype.name in ("int4", "uint4", "int2", "uint2"):
         array = array.astype(np.int8)
-    if array.dtype not in (np.int8, np.uint8, np.int32) or scale.array.dtype != np.float32:
+    if (
+        array.dtype not in (np.int8, np.uint8, np.int32)
+        or scale.array.dtype != np.float32
+    ):
         return None
     if scale.array.ndim > 1:
         return None
-    points = np.zeros((), np.int64) if zero_point is None else zero_point.array.astype(np.int64)
+    points = (
+        np.zeros((), np.int64)
+        if zero_point is None
+        else zero_point.array.astype(np.int64)
+    )
     if points.size not in (1, scale.array.size):
         return None
     if array.dtype == np.uint8:
         array = (array.astype(np.int64) - UNSIGNED_OFFSET).astype(np.int8)
         points = points - UNSIGNED_OFFSET
     scales = tuple(float(n) for n in scale.array.reshape(-1))
-    whole = tuple(int(n) for n in np.broadcast_to(points, scale.array.shape).reshape(-1))
+    whole = tuple(
+        int(n) for n in np.broadcast_to(points, scale.array.shape).reshape(-1)
+    )
     if len(scales) > 1 and array.shape[axis % array.ndim] != len(scales):
         return None
     quant = Quantization(scales, whole, None if len(scales) == 1 else axis % array.ndim)
@@ -192,7 +224,9 @@ def dequantize_constant(constant: ConstantValue) -> ConstantValue:
 
 
 def materialize_value(emit: CallEmitter, value: QdqValue) -> OnnxValue:
-    """Return the tensor as in the model: dequantized values as float32, integers in their type."""
+    """Return the tensor as in the model: dequantized values as float32, integers in
+    their type.
+    """
     if isinstance(value, DequantizedValue):
         source = value.source
         if isinstance(source, ConstantValue):
@@ -205,7 +239,9 @@ def materialize_value(emit: CallEmitter, value: QdqValue) -> OnnxValue:
     return value.value
 
 
-def as_quantized(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> QuantizedValue:
+def as_quantized(
+    emit: CallEmitter, x: OnnxValue, scaling: QdqParameters
+) -> QuantizedValue:
     if scaling.is_unsigned:
         formula = f"int8(int32(a) - {UNSIGNED_OFFSET})"
         result = emit.call(
@@ -220,14 +256,18 @@ _NAN_MAKERS = ("/", "fmod", "log", "pow", "sqrt")
 """Operations of formulas that make NaN of finite values."""
 
 
-def emit_quantize(emit: CallEmitter, x: OnnxValue, scaling: QdqParameters) -> QuantizedValue:
+def emit_quantize(
+    emit: CallEmitter, x: OnnxValue, scaling: QdqParameters
+) -> QuantizedValue:
     """Quantize floats: round half to even and saturate; NaN is the lowest value."""
     lowest, highest = float(INT8.min), float(INT8.max)
     limited = (
         f"min(max(rint({scaling.step_formula}) + {float(scaling.zero_point)!r}, "
         f"{lowest!r}), {highest!r})"
     )
-    makers = (call for call in reversed(emit.calls) if any(v is x for v in call.outputs))
+    makers = (
+        call for call in reversed(emit.calls) if any(v is x for v in call.outputs)
+    )
     maker = next((call.attrs for call in makers), None)
     made_by = maker.formula if isinstance(maker, ExpressionAttrs) else ""
     if any(operation in made_by for operation in _NAN_MAKERS):

@@ -1,9 +1,16 @@
-"""Operators between DequantizeLinear and QuantizeLinear that copy elements: they move integers."""
+"""Operators between DequantizeLinear and QuantizeLinear that copy elements: they move
+integers.
+"""
 
 from dataclasses import replace
 
 from firmwright.frontends.onnx.fusion import quantized_input
-from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+)
 from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QuantizedValue
 from firmwright.ir.graph.nodes import Value
 
@@ -41,7 +48,9 @@ _PROPAGATING_OPERATORS = frozenset(
         "Unsqueeze",
     }
 )
-"""Operators that ONNX Runtime computes on integers even if no QuantizeLinear follows."""
+"""Operators that ONNX Runtime computes on integers even if no QuantizeLinear
+follows.
+"""
 
 
 def fuse_data_movement(
@@ -60,13 +69,19 @@ def fuse_data_movement(
     for item in operands:
         if isinstance(item, QuantizedValue):
             return None
-        tensors.append(quantized_input(item) if isinstance(item, DequantizedValue) else item)
+        tensors.append(
+            quantized_input(item) if isinstance(item, DequantizedValue) else item
+        )
     if c.node.op_type == "Pad":
         tensors = tensors[:2] if len(tensors) < 4 else [*tensors[:2], None, tensors[3]]
     moved = importer(replace(c, inputs=tuple(tensors)))
-    results: list[OnnxValue] = [moved] if isinstance(moved, Value | ConstantValue) else list(moved)
+    results: list[OnnxValue] = (
+        [moved] if isinstance(moved, Value | ConstantValue) else list(moved)
+    )
     kind = reals[0].integer_type if c.node.op_type in _PROPAGATING_OPERATORS else ""
-    stored = (QuantizedValue(c.emit.value(item), sources[0].is_unsigned) for item in results)
+    stored = (
+        QuantizedValue(c.emit.value(item), sources[0].is_unsigned) for item in results
+    )
     return [DequantizedValue(value, kind, reals[0].is_scalar) for value in stored]
 
 
@@ -77,7 +92,9 @@ def _only_copies_elements(c: NodeContext, operands: QdqOperands) -> bool:
             return bool(c.attr("mode", "nearest") == "nearest" and not crops)
         case "Pad":
             value = operands[2] if len(operands) > 2 else None
-            zero = value is None or (isinstance(value, ConstantValue) and not value.array.any())
+            zero = value is None or (
+                isinstance(value, ConstantValue) and not value.array.any()
+            )
             return zero and c.attr("mode", "constant") == "constant"
         case "MaxPool" | "Dropout":
             return len([n for n in c.outputs if n]) == 1

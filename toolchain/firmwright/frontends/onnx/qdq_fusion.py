@@ -1,4 +1,6 @@
-"""Fusion of operators between DequantizeLinear and QuantizeLinear into integer operators."""
+"""Fusion of operators between DequantizeLinear and QuantizeLinear into integer
+operators.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +23,12 @@ from firmwright.frontends.onnx.operators import conv, pooling
 from firmwright.frontends.onnx.operators.conv import ConstantFilters
 from firmwright.frontends.onnx.operators.reductions import axis_last, reduction_axes
 from firmwright.frontends.onnx.operators.resize import emit_linear_sum
-from firmwright.frontends.onnx.qdq import UNSIGNED_OFFSET, DequantizedValue, QdqValue, emit_quantize
+from firmwright.frontends.onnx.qdq import (
+    UNSIGNED_OFFSET,
+    DequantizedValue,
+    QdqValue,
+    emit_quantize,
+)
 from firmwright.frontends.onnx.qdq_arithmetic import (
     BinaryOperands,
     IntegerKernelError,
@@ -48,16 +55,24 @@ _BIAS_ERROR_MAX = 1 / 128
 
 
 def _int8_weights(operand: QdqValue | None, axis: int) -> ConstantValue | None:
-    """Return weights with one zero point and scales per tensor or along `axis`, else None."""
+    """Return weights with one zero point and scales per tensor or along `axis`, else
+    None.
+    """
     weights = dequantized_constant(operand)
     if weights is None or weights.array.dtype != np.int8:
         return None
     quant = quantization_of(weights)
-    return weights if len({*quant.zero_points}) == 1 and quant.axis in (None, axis) else None
+    return (
+        weights
+        if len({*quant.zero_points}) == 1 and quant.axis in (None, axis)
+        else None
+    )
 
 
 def _fuse_conv(axis: int, f: Fusion) -> OnnxValue | None:
-    """Emit a convolution; the output channels are on `axis` of the weights, 1 if transposed."""
+    """Emit a convolution; the output channels are on `axis` of the weights, 1 if
+    transposed.
+    """
     x, w = f.x, _int8_weights(f.operands[1], axis)
     if x is None or w is None or len(x.type.shape) != w.array.ndim:
         return None
@@ -88,7 +103,9 @@ def _fuse_conv_nd(
         replace(bias, quantization=None),
     )
     steps = np.array(quant.scales, np.float32) * np.float32(quantization_of(x).scale)
-    factors = emit.const((steps / np.float32(target.scale)).reshape(-1, *(1,) * len(window.size)))
+    factors = emit.const(
+        (steps / np.float32(target.scale)).reshape(-1, *(1,) * len(window.size))
+    )
     low, high = f.limits
     rounded = f"rint(float32(a) * b) + {float(target.zero_point)!r}"
     formula = f"int8(min(max({rounded}, {float(low)!r}), {float(high)!r}))"
@@ -96,29 +113,43 @@ def _fuse_conv_nd(
     return emit.call("expression", total, factors, attrs=attrs, result=target.type)
 
 
-def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> ConstantValue | None:
+def _int32_bias(
+    f: Fusion, x: Value, w: ConstantValue, axis: int = 0
+) -> ConstantValue | None:
     """Return the bias (operand 2) as int32 in units of input scale times weight scale.
 
-    The channels are on `axis` of the weights. Return None if rounding a PyTorch program's float
-    bias changes results by more than `_BIAS_ERROR_MAX`.
+    The channels are on `axis` of the weights. Return None if rounding a PyTorch
+    program's float bias changes results by more than `_BIAS_ERROR_MAX`.
     """
     operand = f.operands[2] if len(f.operands) > 2 else None
     channels = w.shape[axis]
-    steps = np.array(quantization_of(w).scales, np.float32) * np.float32(quantization_of(x).scale)
+    steps = np.array(quantization_of(w).scales, np.float32) * np.float32(
+        quantization_of(x).scale
+    )
     scales = tuple(float(step) for step in steps)
-    quantization = Quantization(scales, (0,) * len(scales), None if len(scales) == 1 else 0)
+    quantization = Quantization(
+        scales, (0,) * len(scales), None if len(scales) == 1 else 0
+    )
     if operand is None:
-        return ConstantValue(np.zeros(channels, np.int32), f"{w.name}/bias", quantization)
+        return ConstantValue(
+            np.zeros(channels, np.int32), f"{w.name}/bias", quantization
+        )
     constant = dequantized_constant(operand)
     if constant is not None:
         quant = quantization_of(constant)
         is_same = constant.array.dtype == np.int32 and np.allclose(
-            np.broadcast_to(quant.scales, channels), np.broadcast_to(steps, channels), rtol=1e-5
+            np.broadcast_to(quant.scales, channels),
+            np.broadcast_to(steps, channels),
+            rtol=1e-5,
         )
         if is_same and not any(quant.zero_points):
-            return ConstantValue(constant.array.reshape(-1), constant.name, quantization)
+            return ConstantValue(
+                constant.array.reshape(-1), constant.name, quantization
+            )
     first = f.operands[0]
-    if isinstance(first, DequantizedValue) and not (first.integer_type or f.target.by_reciprocal):
+    if isinstance(first, DequantizedValue) and not (
+        first.integer_type or f.target.by_reciprocal
+    ):
         return None  # ONNX Runtime rounds no float bias of a layer that it computes in floats
     if isinstance(operand, ConstantValue) and operand.array.size == channels:
         exact = operand.array.reshape(-1) / steps
@@ -127,9 +158,9 @@ def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> Constan
         is_near = error <= _BIAS_ERROR_MAX or not f.target.by_reciprocal
         if np.abs(whole).max(initial=0) >= 1 << 31 and not f.target.by_reciprocal:
             raise IntegerKernelError(
-                "a bias beyond 32 bits in steps of input scale times weight scale, which ONNX "
-                "Runtime saturates; calibrate with data that give this input a larger scale, or "
-                "leave the layer in floats"
+                "a bias beyond 32 bits in steps of input scale times weight scale, "
+                "which ONNX Runtime saturates; calibrate with data that give this "
+                "input a larger scale, or leave the layer in floats"
             )
         if np.abs(whole).max(initial=0) < 1 << 30 and is_near:
             return ConstantValue(whole.astype(np.int32), operand.name, quantization)
@@ -139,7 +170,11 @@ def _int32_bias(f: Fusion, x: Value, w: ConstantValue, axis: int = 0) -> Constan
 def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
     transposed = f.c.node.op_type == "Gemm" and bool(f.c.attr("transB", 0))
     x, w = f.x, _int8_weights(f.operands[1], 0 if transposed else 1)
-    scaled = f.c.attr("alpha", 1.0) != 1 or f.c.attr("beta", 1.0) != 1 or f.c.attr("transA", 0)
+    scaled = (
+        f.c.attr("alpha", 1.0) != 1
+        or f.c.attr("beta", 1.0) != 1
+        or f.c.attr("transA", 0)
+    )
     if x is None or len(x.type.shape) < 2 or scaled:
         return None
     if w is None or w.array.ndim != 2:
@@ -152,11 +187,15 @@ def _fuse_fully_connected(f: Fusion) -> OnnxValue | None:
     if bias is None:
         return None
     attrs = FullyConnectedAttrs(activation=f.activation or "none", keep_dims=True)
-    return f.c.emit.call("fully_connected", x, weights, bias, attrs=attrs, result=f.target.type)
+    return f.c.emit.call(
+        "fully_connected", x, weights, bias, attrs=attrs, result=f.target.type
+    )
 
 
 def _fuse_variable_product(f: Fusion, x: Value, transposed: bool) -> OnnxValue | None:
-    y: OnnxValue | None = quantized_input(f.operands[1]) or _int8_weights(f.operands[1], -1)
+    y: OnnxValue | None = quantized_input(f.operands[1]) or _int8_weights(
+        f.operands[1], -1
+    )
     if y is None or len(y.shape) < 2 or len(f.operands) > 2:
         return None
     attrs = BatchMatmulAttrs(adj_x=False, adj_y=transposed)
@@ -170,17 +209,28 @@ def _fuse_binary(f: Fusion) -> OnnxValue | None:
         if value is not None:
             operands.append(value)
         elif constant is not None:
-            if constant.array.dtype != np.int8 or quantization_of(constant).axis is not None:
+            if (
+                constant.array.dtype != np.int8
+                or quantization_of(constant).axis is not None
+            ):
                 return None
             operands.append(constant)
     if len(operands) != 2:
         return None
     a, b = operands
     pair = BinaryOperands(
-        quantization_of(a), quantization_of(b), f.target, *f.limits, is_repeated(a.shape, b.shape)
+        quantization_of(a),
+        quantization_of(b),
+        f.target,
+        *f.limits,
+        is_repeated(a.shape, b.shape),
     )
     fitted = _fit_binary(f, pair, a, b)
-    if fitted is not None or f.c.node.op_type == "Sub" or not f.uses_scalar_integer_kernel:
+    if (
+        fitted is not None
+        or f.c.node.op_type == "Sub"
+        or not f.uses_scalar_integer_kernel
+    ):
         return fitted
     is_product = f.c.node.op_type == "Mul"
     formula = product_formula(pair) if is_product else sum_formula(pair, sums(pair))
@@ -193,10 +243,16 @@ def _fuse_binary(f: Fusion) -> OnnxValue | None:
 def _fit_binary(
     f: Fusion, pair: BinaryOperands, a: Value | ConstantValue, b: Value | ConstantValue
 ) -> OnnxValue | None:
-    """Emit a call of integer arithmetic with ONNX Runtime's results; None if there is none."""
+    """Emit a call of integer arithmetic with ONNX Runtime's results; None if there is
+    none.
+    """
     op, result = f.c.node.op_type, f.target.type
     if op == "Mul":
-        results = products(pair) if f.uses_scalar_integer_kernel else in_floats(pair, np.multiply)
+        results = (
+            products(pair)
+            if f.uses_scalar_integer_kernel
+            else in_floats(pair, np.multiply)
+        )
         product = fit_product(pair, results)
         if product is None:
             return None
@@ -223,18 +279,26 @@ def _fuse_mean(f: Fusion) -> OnnxValue | None:
 
 def _fuse_reduction(op: str, f: Fusion) -> OnnxValue | None:
     x, constants = f.x, f.constant_operands()
-    axes = x and constants is not None and reduction_axes(replace(f.c, inputs=(x, *constants)))
+    axes = (
+        x
+        and constants is not None
+        and reduction_axes(replace(f.c, inputs=(x, *constants)))
+    )
     if x is None or not axes:
         return None
     order = () if f.target.by_reciprocal else tuple(range(len(x.type.shape)))
-    attrs = AxesAttrs(axes=axes, keep_dims=bool(f.c.attr("keepdims", 1)), float_order=order)
+    attrs = AxesAttrs(
+        axes=axes, keep_dims=bool(f.c.attr("keepdims", 1)), float_order=order
+    )
     return f.c.emit.call(op, x, attrs=attrs, result=f.target.type)
 
 
 def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
-    """Pool as QLinearAveragePool does: a window over the whole input is a mean of integers.
+    """Pool as QLinearAveragePool does: a window over the whole input is a mean of
+    integers.
 
-    Others add float32, whose order decides ties, and add the zero point before rounding.
+    Others add float32, whose order decides ties, and add the zero point before
+    rounding.
     """
     x, target = f.x, f.target
     if x is None or not f.uses_integer_kernel:
@@ -251,8 +315,11 @@ def _fuse_average_pool(f: Fusion) -> OnnxValue | None:
         window,
         target.type,
         term=f"float32(int32(a) - {quant.zero_point}) * {quant.scale!r}",
-        final=f"int8(min(max(rint(a / {target.scale!r} + {float(target.zero_point + offset)!r}) - "
-        f"{float(offset)!r}, {float(INT8.min)!r}), {float(INT8.max)!r}))",
+        final=(
+            f"int8(min(max(rint(a / {target.scale!r} + "
+            f"{float(target.zero_point + offset)!r}) - {float(offset)!r}, "
+            f"{float(INT8.min)!r}), {float(INT8.max)!r}))"
+        ),
     )
 
 
@@ -267,12 +334,16 @@ def _fuse_resize(f: Fusion) -> OnnxValue | None:
 
 
 def _fuse_concat(f: Fusion) -> OnnxValue | None:
-    values = [value for item in f.operands if (value := quantized_input(item)) is not None]
+    values = [
+        value for item in f.operands if (value := quantized_input(item)) is not None
+    ]
     if len(values) != len(f.operands):
         return None
     axis = int(f.c.attr("axis")) % len(values[0].type.shape)
     same = [requantize_by_lut(f.c, value, f.target) for value in values]
-    return f.c.emit.call("concatenation", *same, attrs=AxisAttrs(axis=axis), result=f.target.type)
+    return f.c.emit.call(
+        "concatenation", *same, attrs=AxisAttrs(axis=axis), result=f.target.type
+    )
 
 
 def _fuse_softmax(f: Fusion) -> OnnxValue | None:
@@ -324,7 +395,9 @@ _LAYERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
 def try_fuse(f: Fusion) -> OnnxValue | None:
-    """Apply the node's fusion rule; return None if the integer operator does not support it."""
+    """Apply the node's fusion rule; return None if the integer operator does not
+    support it.
+    """
     before, op = len(f.c.emit.calls), f.c.node.op_type
     try:
         result = FUSION_RULES[op](f)

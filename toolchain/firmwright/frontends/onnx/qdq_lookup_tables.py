@@ -1,4 +1,6 @@
-"""Elementwise operators between DequantizeLinear and QuantizeLinear: a table of 256 results."""
+"""Elementwise operators between DequantizeLinear and QuantizeLinear: a table of 256
+results.
+"""
 
 from dataclasses import replace
 
@@ -7,7 +9,12 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.frontends.onnx.fusion import Fusion, quantization_of, quantized_input
 from firmwright.frontends.onnx.mlas_functions import MLAS_FUNCTIONS
-from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+)
 from firmwright.frontends.onnx.qdq import QdqParameters
 from firmwright.ir.graph.nodes import Value
 
@@ -56,7 +63,9 @@ ELEMENTWISE_OPERATORS = frozenset(
 
 
 def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
-    """Emit a table lookup of the results for all 256 input values; return None if impossible."""
+    """Emit a table lookup of the results for all 256 input values; return None if
+    impossible.
+    """
     sources = [x for x in map(quantized_input, f.operands) if x is not None]
     if len(sources) != 1:
         return None
@@ -85,10 +94,14 @@ def lower_to_lut(importer: Importer, f: Fusion) -> OnnxValue | None:
 def every_value(x: Value) -> Array:
     """Return the real values of all 256 integers of an 8-bit tensor."""
     quant = quantization_of(x)
-    return QdqParameters(quant.scales[0], quant.zero_points[0], False).dequantized_range()
+    return QdqParameters(
+        quant.scales[0], quant.zero_points[0], False
+    ).dequantized_range()
 
 
-def _emit_lut(c: NodeContext, x: Value, results: Array, target: QdqParameters) -> OnnxValue:
+def _emit_lut(
+    c: NodeContext, x: Value, results: Array, target: QdqParameters
+) -> OnnxValue:
     table = c.emit.const(target.quantize(results), "table")
     return c.emit.call("byte_table", x, table, result=target.type)
 

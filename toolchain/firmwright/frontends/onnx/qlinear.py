@@ -1,4 +1,6 @@
-"""Fusion of QLinearConv and QLinearMatMul, as if DequantizeLinear and QuantizeLinear were nodes."""
+"""Fusion of QLinearConv and QLinearMatMul, as if DequantizeLinear and QuantizeLinear
+were nodes.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,12 +11,19 @@ import numpy as np
 from firmwright.frontends.onnx import qdq, qdq_fusion
 from firmwright.frontends.onnx.fusion import Fusion
 from firmwright.frontends.onnx.node_context import ConstantValue, NodeContext
-from firmwright.frontends.onnx.qdq import DequantizedValue, QdqOperands, QdqValue, QuantizedValue
+from firmwright.frontends.onnx.qdq import (
+    DequantizedValue,
+    QdqOperands,
+    QdqValue,
+    QuantizedValue,
+)
 
 QLINEAR_OPERATORS = {"QLinearConv": 0, "QLinearMatMul": 1}
 """The axis of the weights that holds the output channels."""
 
-ImportDequantize: TypeAlias = Callable[[NodeContext, QdqOperands], Sequence[QdqValue] | None]
+ImportDequantize: TypeAlias = Callable[
+    [NodeContext, QdqOperands], Sequence[QdqValue] | None
+]
 
 
 def fuse_qlinear(
@@ -24,16 +33,33 @@ def fuse_qlinear(
     bias = inputs[8] if len(inputs) > 8 else None
     target = qdq.qdq_parameters(inputs[6], inputs[7])
     x = dequantize(replace(c, attrs={}), inputs[:3])
-    w = dequantize(replace(c, attrs={"axis": QLINEAR_OPERATORS[c.node.op_type]}), inputs[3:6])
-    if target is None or x is None or w is None or not isinstance(bias, ConstantValue | None):
+    w = dequantize(
+        replace(c, attrs={"axis": QLINEAR_OPERATORS[c.node.op_type]}), inputs[3:6]
+    )
+    if (
+        target is None
+        or x is None
+        or w is None
+        or not isinstance(bias, ConstantValue | None)
+    ):
         return None
     operands = [x[0], w[0]]
     if bias is not None:
-        scales = [item.array for item in (inputs[1], inputs[4]) if isinstance(item, ConstantValue)]
-        steps = ConstantValue(np.asarray(np.prod(np.broadcast_arrays(*scales), axis=0)), "scales")
+        scales = [
+            item.array
+            for item in (inputs[1], inputs[4])
+            if isinstance(item, ConstantValue)
+        ]
+        steps = ConstantValue(
+            np.asarray(np.prod(np.broadcast_arrays(*scales), axis=0)), "scales"
+        )
         constant = qdq.attach_quantization(bias, steps, None, 0)
         if constant is None:
             return None
         operands.append(DequantizedValue(constant, "int32", is_scalar=False))
     fused = qdq_fusion.try_fuse(Fusion(c, operands, target, (-np.inf, np.inf)))
-    return None if fused is None else [QuantizedValue(c.emit.value(fused), target.is_unsigned)]
+    return (
+        None
+        if fused is None
+        else [QuantizedValue(c.emit.value(fused), target.is_unsigned)]
+    )

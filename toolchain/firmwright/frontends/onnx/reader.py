@@ -1,4 +1,6 @@
-"""Reader of the ONNX container; it checks graph, opset, and definitions of names before uses."""
+"""Reader of the ONNX container; it checks graph, opset, and definitions of names before
+uses.
+"""
 
 import contextlib
 import graphlib
@@ -22,13 +24,17 @@ from firmwright.frontends.onnx.protobuf import (
 from firmwright.ir.graph.nodes import TensorType
 
 STATE_KEY = "firmwright.state."
-"""Metadata that declare state: this prefix and an input, with the output that follows it."""
+"""Metadata that declare state: this prefix and an input, with the output that follows
+it.
+"""
 Dimension = int | str
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxValueInfo:
-    """An input or output of the graph; an unknown dimension is represented by its name or "?"."""
+    """An input or output of the graph; an unknown dimension is represented by its name
+    or "?".
+    """
 
     name: str
     dtype: str
@@ -42,7 +48,11 @@ class OnnxValueInfo:
     def declared_type(self) -> TensorType | None:
         """The type, or None if a dimension or the element type is unknown."""
         dtype = find_dtype(self.dtype)
-        if self.shape is None or dtype is None or len(self.fixed_sizes) < len(self.shape):
+        if (
+            self.shape is None
+            or dtype is None
+            or len(self.fixed_sizes) < len(self.shape)
+        ):
             return None
         return TensorType(self.fixed_sizes, dtype)
 
@@ -51,9 +61,10 @@ class OnnxValueInfo:
 class OnnxModel:
     """A decoded file.
 
-    `nodes` are NodeProto messages, or `SyntheticNode`s, in executable order; `values` are the
-    tensors with declared types. `titles` maps results to the operators of another format that
-    define them, and `updates` maps initializers that are state to their values after a run.
+    `nodes` are NodeProto messages, or `SyntheticNode`s, in executable order; `values`
+    are the tensors with declared types. `titles` maps results to the operators of
+    another format that define them, and `updates` maps initializers that are state to
+    their values after a run.
     """
 
     file: str
@@ -76,7 +87,8 @@ def is_onnx(data: bytes, file: str) -> bool:
     """Detect an ONNX model by its file name or first bytes."""
     if file.lower().endswith(".onnx"):
         return True
-    # A ModelProto begins with its field 1, the version; a flatbuffer has its identifier at byte 4.
+    # A ModelProto begins with its field 1, the version; a flatbuffer has its identifier
+    # at byte 4.
     return data[:1] == b"\x08" and data[4:8] != b"TFL3"
 
 
@@ -98,7 +110,9 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
     graph = model.graph
     initializers = {item.name: _array(item, file) for item in graph.initializer}
     if graph.sparse_initializer:
-        item = UnsupportedItem("SPARSE", graph.sparse_initializer[0].values.name, "sparse tensors")
+        item = UnsupportedItem(
+            "SPARSE", graph.sparse_initializer[0].values.name, "sparse tensors"
+        )
         raise UnsupportedError([item], where=file)
     ordered = _ordered_nodes(graph)
     _check_names(graph, ordered, file)
@@ -109,9 +123,13 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
         if item.name in updates and item.name not in initializers
     }
     initializers |= initial
-    inputs = tuple(_tensor(item) for item in graph.input if item.name not in initializers)
+    inputs = tuple(
+        _tensor(item) for item in graph.input if item.name not in initializers
+    )
     following = set(updates.values())
-    outputs = tuple(_tensor(item) for item in graph.output if item.name not in following)
+    outputs = tuple(
+        _tensor(item) for item in graph.output if item.name not in following
+    )
     expanded, titles = expand_contrib_operators(ordered)
     nodes = fuse_dynamic_products(expanded, initializers)
     return OnnxModel(
@@ -129,16 +147,23 @@ def read_onnx(data: bytes, file: str) -> OnnxModel:
 
 
 def declared_state(model: Message, file: str) -> dict[str, str]:
-    """Return the inputs that are state, and the outputs with their values after a run."""
+    """Return the inputs that are state, and the outputs with their values after a
+    run.
+    """
     pairs = {
         item.key.removeprefix(STATE_KEY): item.value
         for item in model.metadata_props
         if item.key.startswith(STATE_KEY)
     }
-    inputs, outputs = ({item.name for item in x} for x in (model.graph.input, model.graph.output))
+    inputs, outputs = (
+        {item.name for item in x} for x in (model.graph.input, model.graph.output)
+    )
     for name, following in pairs.items():
         if name not in inputs or following not in outputs:
-            what = f"the state {name!r} = {following!r} is not an input and an output of the model."
+            what = (
+                f"the state {name!r} = {following!r} is not an input and an output of "
+                "the model."
+            )
             raise ModelError.broken(what, file)
     return pairs
 
@@ -155,7 +180,11 @@ def _opsets(model: Message, file: str) -> dict[str, int]:
     newest = int(onnx_package().defs.onnx_opset_version())
     opsets[""] = opsets.get("", opsets.get("ai.onnx", newest))
     if not 1 <= opsets[""] <= newest:
-        what = [UnsupportedItem("OPSET", f"opset {opsets['']}", f"the newest known is {newest}")]
+        what = [
+            UnsupportedItem(
+                "OPSET", f"opset {opsets['']}", f"the newest known is {newest}"
+            )
+        ]
         hint = "a newer package onnx, or export the model for an older opset."
         raise UnsupportedError(what, where=file, hint=hint)
     return opsets
@@ -169,9 +198,11 @@ def _tensor(info: Message) -> OnnxValueInfo:
     shape: tuple[Dimension, ...] | None = None
     if tensor.HasField("shape"):
         shape = tuple(
-            int(dim.dim_value)
-            if dim.HasField("dim_value") and dim.dim_value >= 0
-            else dim.dim_param or "?"
+            (
+                int(dim.dim_value)
+                if dim.HasField("dim_value") and dim.dim_value >= 0
+                else dim.dim_param or "?"
+            )
             for dim in tensor.shape.dim
         )
     return OnnxValueInfo(info.name, dtype_name(tensor.elem_type), shape)
@@ -186,7 +217,9 @@ def _array(tensor: Message, file: str) -> Array:
 
 
 def _ordered_nodes(graph: Message) -> list[Message]:
-    """Return the nodes, each after those that compute its inputs, as ONNX Runtime orders them."""
+    """Return the nodes, each after those that compute its inputs, as ONNX Runtime
+    orders them.
+    """
     makers: dict[str, int] = {}
     for index, node in enumerate(graph.node):
         makers |= dict.fromkeys(node.output, index)
@@ -208,12 +241,16 @@ def _names_read(node: Message) -> Iterator[str]:
 
 
 def _check_names(graph: Message, nodes: Sequence[Message], file: str) -> None:
-    defined = {item.name for item in graph.input} | {item.name for item in graph.initializer}
+    defined = {item.name for item in graph.input} | {
+        item.name for item in graph.initializer
+    }
     for index, node in enumerate(nodes):
         where = f"{file}: node {index} ({node.op_type})"
         for name in node.input:
             if name and name not in defined:
-                raise ModelError.broken(f"{name!r} is read before anything has written it.", where)
+                raise ModelError.broken(
+                    f"{name!r} is read before anything has written it.", where
+                )
         for name in node.output:
             if name and name in defined:
                 raise ModelError.broken(f"{name!r} is defined a second time.", where)
@@ -226,7 +263,9 @@ def _check_names(graph: Message, nodes: Sequence[Message], file: str) -> None:
 def fuse_dynamic_products(
     nodes: Sequence[Message], constants: Mapping[str, Array]
 ) -> tuple[Message, ...]:
-    """Return the nodes with recognized products; their integer parts remain, perhaps unused."""
+    """Return the nodes with recognized products; their integer parts remain, perhaps
+    unused.
+    """
     makers = {name: node for node in nodes for name in node.output}
     return tuple(_fused(node, makers, constants) or node for node in nodes)
 
@@ -258,8 +297,12 @@ def _fused(
     return None
 
 
-def _is_plain(product: Message, quantized: Message, constants: Mapping[str, Array]) -> bool:
-    """Return whether the product uses the zero point of its input and int8 weights without one."""
+def _is_plain(
+    product: Message, quantized: Message, constants: Mapping[str, Array]
+) -> bool:
+    """Return whether the product uses the zero point of its input and int8 weights
+    without one.
+    """
     weights = constants.get(product.input[1])
     zeros = constants.get(product.input[3]) if len(product.input) > 3 else np.zeros(1)
     return (
@@ -285,7 +328,9 @@ def unneeded_results(model: OnnxModel) -> set[str]:
 
 
 def _read_names(node: Message) -> Iterator[str]:
-    """Yield the names that a node and its bodies read, also those that the bodies define."""
+    """Yield the names that a node and its bodies read, also those that the bodies
+    define.
+    """
     yield from node.input
     for item in () if isinstance(node, SyntheticNode) else node.attribute:
         for graph in (item.g, *item.graphs):

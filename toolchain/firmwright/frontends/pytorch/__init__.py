@@ -1,4 +1,6 @@
-"""The PyTorch frontend: `import_pytorch` converts a program saved by torch.export to a module."""
+"""The PyTorch frontend: `import_pytorch` converts a program saved by torch.export to a
+module.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +9,9 @@ from firmwright.base.package_modules import export_on_use
 if TYPE_CHECKING:
     from firmwright.frontends.pytorch.archive import is_pytorch as is_pytorch
     from firmwright.frontends.pytorch.importer import import_pytorch as import_pytorch
-    from firmwright.frontends.pytorch.importer import translate_program as translate_program
+    from firmwright.frontends.pytorch.importer import (
+        translate_program as translate_program,
+    )
     from firmwright.frontends.pytorch.program import read_program as read_program
 
 __getattr__ = export_on_use(

@@ -1,4 +1,6 @@
-"""The container of torch.export, a zip archive, read within limits and without torch and pickle."""
+"""The container of torch.export, a zip archive, read within limits and without torch
+and pickle.
+"""
 
 import io
 import math
@@ -11,7 +13,13 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import ModelError, NotSupportedError
-from firmwright.base.json_input import JsonObject, as_integer, as_object, as_objects, parse_json
+from firmwright.base.json_input import (
+    JsonObject,
+    as_integer,
+    as_object,
+    as_objects,
+    parse_json,
+)
 from firmwright.base.resource_limits import TENSOR_BYTES_MAX, constant_budget
 from firmwright.frontends.keras import KERAS_HINT
 from firmwright.frontends.pytorch.trust import check_members, check_program
@@ -19,7 +27,9 @@ from firmwright.frontends.pytorch.trust import check_members, check_program
 SUFFIX = ".pt2"
 _ZIP_MARK = b"PK\x03\x04"
 _EXPANSION_MAX = 64
-"""The largest ratio of a member's size to the archive's size; torch stores without compression."""
+"""The largest ratio of a member's size to the archive's size; torch stores without
+compression.
+"""
 DTYPES: Mapping[int, str] = {
     1: "uint8",
     2: "int8",
@@ -36,8 +46,8 @@ DTYPES: Mapping[int, str] = {
 }
 """The element types by their number in the archive."""
 _SAVE_HINT = (
-    "save it again: torch.export.save(torch.export.export(model.eval(), inputs), 'model.pt2') "
-    "with PyTorch 2.8 or later."
+    "save it again: torch.export.save(torch.export.export(model.eval(), inputs), "
+    "'model.pt2') with PyTorch 2.8 or later."
 )
 
 
@@ -57,7 +67,9 @@ class ProgramArchive:
 
 
 def read_archive(data: bytes, file: str) -> ProgramArchive:
-    """Read the program of an archive; raise ModelError if it is damaged or of another kind."""
+    """Read the program of an archive; raise ModelError if it is damaged or of another
+    kind.
+    """
     try:
         return _Archive(data, file).read()
     except NotSupportedError as error:
@@ -78,7 +90,9 @@ def read_archive(data: bytes, file: str) -> ProgramArchive:
         AttributeError,
     ) as error:
         text = str(error) or type(error).__name__
-        raise ModelError.broken(f"it is not a readable archive ({text[:80]}).", file) from error
+        raise ModelError.broken(
+            f"it is not a readable archive ({text[:80]}).", file
+        ) from error
 
 
 class _Archive:
@@ -94,7 +108,9 @@ class _Archive:
         self.expanded = constant_budget()
 
     def read(self) -> ProgramArchive:
-        programs = [n for n in self.members if n.startswith("models/") and n.endswith(".json")]
+        programs = [
+            n for n in self.members if n.startswith("models/") and n.endswith(".json")
+        ]
         if len(programs) != 1:
             raise _no_program(self.members, programs, self.file)
         check_members(self.names, self.file)
@@ -102,14 +118,18 @@ class _Archive:
         check_program(root, self.file)
         name = programs[0].removeprefix("models/").removesuffix(".json")
         if self.bytes("byteorder", b"little") != b"little":
-            raise ModelError("the tensors of the model are big-endian.", where=self.file)
+            raise ModelError(
+                "the tensors of the model are big-endian.", where=self.file
+            )
         tensors: dict[str, Array] = {}
         for kind, folder in (("weights", "weights"), ("constants", "constants")):
             config = f"data/{folder}/{name}_{kind}_config.json"
             rows = self.json(config)["config"] if config in self.members else {}
             for key, value in as_object(rows).items():
                 row = as_object(value)
-                tensors[key] = self.tensor(key, f"data/{folder}/{row['path_name']}", row)
+                tensors[key] = self.tensor(
+                    key, f"data/{folder}/{row['path_name']}", row
+                )
         return ProgramArchive(root, tensors)
 
     def bytes(self, name: str, default: bytes | None = None) -> bytes:
@@ -121,7 +141,8 @@ class _Archive:
         self.used += info.file_size
         if self.used > self.limit:
             raise ModelError.broken(
-                f"its files unpack to more than {_EXPANSION_MAX} times its size.", self.file
+                f"its files unpack to more than {_EXPANSION_MAX} times its size.",
+                self.file,
             )
         with self.zip.open(info) as stream:
             return stream.read(info.file_size)
@@ -136,7 +157,9 @@ class _Archive:
         where = f"{self.file}: tensor {key!r}"
         if row.get("use_pickle") or not row.get("tensor_meta"):
             what = "its data are a Python object, which only torch can read."
-            hint = "call torchao.utils.unwrap_tensor_subclass(model) before torch.export."
+            hint = (
+                "call torchao.utils.unwrap_tensor_subclass(model) before torch.export."
+            )
             raise ModelError(what, where=where, hint=hint)
         meta = as_object(row["tensor_meta"])
         dtype = DTYPES.get(as_integer(meta["dtype"]))
@@ -160,7 +183,9 @@ def _size(item: JsonObject) -> int:
 def _strided(
     storage: Array, sizes: list[int], strides: list[int], offset: int, where: str
 ) -> Array:
-    """Return a view in the order of the tensor's axes; a storage may be shared or transposed."""
+    """Return a view in the order of the tensor's axes; a storage may be shared or
+    transposed.
+    """
     if len(sizes) != len(strides) or min([0, offset, *sizes, *strides]) < 0:
         raise ModelError.broken("its sizes and strides contradict each other.", where)
     if math.prod(sizes) * storage.itemsize > TENSOR_BYTES_MAX:
@@ -171,7 +196,9 @@ def _strided(
     if last >= storage.size:
         raise ModelError.broken("its data are shorter than its sizes.", where)
     steps = [step * storage.itemsize for step in strides]
-    return np.lib.stride_tricks.as_strided(storage[offset:], sizes, steps, writeable=False)
+    return np.lib.stride_tricks.as_strided(
+        storage[offset:], sizes, steps, writeable=False
+    )
 
 
 def _no_program(
@@ -188,11 +215,18 @@ def _no_program(
         what = "the program has the format of an old PyTorch."
         return ModelError(what, where=file, hint=_SAVE_HINT)
     if members and all(name.endswith(".npy") for name in members):
-        what, hint = "it contains arrays, not a model.", "give samples to run or verify by --input."
+        what, hint = (
+            "it contains arrays, not a model.",
+            "give samples to run or verify by --input.",
+        )
         raise ModelError(what, where=file, hint=hint)
     kinds = {
         "constants.pkl": "it is a TorchScript file",
         "data.pkl": "it contains weights without a program",
     }
-    kind = next((text for name, text in kinds.items() if name in members), "it has no program")
-    return ModelError(f"{kind}, not a program of torch.export.", where=file, hint=_SAVE_HINT)
+    kind = next(
+        (text for name, text in kinds.items() if name in members), "it has no program"
+    )
+    return ModelError(
+        f"{kind}, not a program of torch.export.", where=file, hint=_SAVE_HINT
+    )

@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from functools import cache
 
 import firmwright.frontends.pytorch.operators as package
-from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, NotSupportedError, UnsupportedItem
+from firmwright.base.errors import (
+    OPERATOR_IS_UNSUPPORTED,
+    NotSupportedError,
+    UnsupportedItem,
+)
 from firmwright.base.extensions import merge_tables
 from firmwright.frontends.onnx.importer import import_onnx_model
 from firmwright.frontends.onnx.protobuf import SyntheticNode
@@ -30,7 +34,8 @@ from firmwright.ops.opdef import OpTable
 ONNX_OPSET = 21
 """The opset of the nodes that the translators make."""
 _HINT = (
-    "`program.run_decompositions()` before torch.export.save replaces many operators by basic ones."
+    "`program.run_decompositions()` before torch.export.save replaces many operators by"
+    " basic ones."
 )
 _VIEWS = frozenset(
     {
@@ -69,7 +74,9 @@ def import_pytorch(data: bytes, file: str, name: str, ops: OpTable) -> IRModule:
     """Return the module of a program; raise ModelError or UnsupportedError."""
     program = read_program(data, file)
     model, items = translate_program(program, file)
-    module = import_onnx_model(model, hashlib.sha256(data).hexdigest(), name, ops, items, _HINT)
+    module = import_onnx_model(
+        model, hashlib.sha256(data).hexdigest(), name, ops, items, _HINT
+    )
     return module.with_numerics("onnx")
 
 
@@ -124,10 +131,16 @@ class _ProgramTranslator:
         return OnnxValueInfo(own or name, kind.dtype, kind.shape)
 
     def output(self, name: str) -> OnnxValueInfo:
-        """Return a result, which gets an own name if it is an input, a constant or used twice."""
+        """Return a result, which gets an own name if it is an input, a constant or used
+        twice.
+        """
         source = self.writer.names[name]
         own = name
-        if source != name or name in self.program.inputs or name in self.program.constants:
+        if (
+            source != name
+            or name in self.program.inputs
+            or name in self.program.constants
+        ):
             own = unique_name(f"{name}/result", self.writer.taken)
             self.writer.nodes.append(SyntheticNode("Identity", (source,), (own,)))
         return self.info(name, own)
@@ -145,7 +158,9 @@ class _ProgramTranslator:
         except (NotSupportedError, TypeError, ValueError, ArithmeticError) as error:
             known = isinstance(error, NotSupportedError)
             reason = str(error) if known else f"invalid arguments ({error!s:.60})"
-            self.items.append(UnsupportedItem(node.target, f"{self.file}: {stem}", reason))
+            self.items.append(
+                UnsupportedItem(node.target, f"{self.file}: {stem}", reason)
+            )
             del writer.nodes[first:]
             results = [name or "" for name in node.outputs]
         values = [results] if isinstance(results, str) else list(results)
@@ -177,7 +192,9 @@ class _ProgramTranslator:
         if not is_in_place(node):
             return
         group = {root, *(name for name, base in self.roots.items() if base == root)}
-        is_shared = any(self.last_reads.get(name, -1) > index for name in group - {first.name})
+        is_shared = any(
+            self.last_reads.get(name, -1) > index for name in group - {first.name}
+        )
         if is_shared or (first.name != root and root in self.program.constants):
             raise NotSupportedError("a change in place of a part of a tensor")
         self.roots.update(dict.fromkeys(filter(None, node.outputs), first.name))
@@ -196,12 +213,18 @@ def is_in_place(node: ProgramNode) -> bool:
 @cache
 def translators() -> Translators:
     """Return the translators by target; names without a namespace are those of ATen."""
-    table = merge_tables(package, "TRANSLATORS", lambda extension: extension.pytorch_translators)
-    return {name if "." in name else f"aten.{name}": item for name, item in table.items()}
+    table = merge_tables(
+        package, "TRANSLATORS", lambda extension: extension.pytorch_translators
+    )
+    return {
+        name if "." in name else f"aten.{name}": item for name, item in table.items()
+    }
 
 
 def find_translator(target: str) -> Translator | None:
-    """Return the translator of "aten.conv2d.default", of an in-place form too, or None."""
+    """Return the translator of "aten.conv2d.default", of an in-place form too, or
+    None.
+    """
     parts = target.split(".")
     base = ".".join(parts[:2])
     if not base.endswith("__"):

@@ -1,4 +1,6 @@
-"""The exported program: nodes of ATen operators; values are defined once, before their uses."""
+"""The exported program: nodes of ATen operators; values are defined once, before their
+uses.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,12 +39,16 @@ class Unreadable:
     kind: str
 
 
-Argument: TypeAlias = "Ref | Unreadable | int | float | bool | str | list[Argument] | None"
+Argument: TypeAlias = (
+    "Ref | Unreadable | int | float | bool | str | list[Argument] | None"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramType:
-    """The element type and shape of a tensor; a dynamic size is the text of its expression."""
+    """The element type and shape of a tensor; a dynamic size is the text of its
+    expression.
+    """
 
     dtype: str
     shape: tuple[int | str, ...]
@@ -50,7 +56,9 @@ class ProgramType:
 
 @dataclass(frozen=True, slots=True)
 class ProgramNode:
-    """A call of an operator, for example "aten.conv2d.default"; None marks unused results."""
+    """A call of an operator, for example "aten.conv2d.default"; None marks unused
+    results.
+    """
 
     target: str
     args: Mapping[str, Argument]
@@ -59,7 +67,9 @@ class ProgramNode:
 
 @dataclass(frozen=True, slots=True)
 class ExportedProgram:
-    """A decoded program; `updates` maps buffers to the values that replace them after a run."""
+    """A decoded program; `updates` maps buffers to the values that replace them after a
+    run.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -75,13 +85,25 @@ def read_program(data: bytes, file: str) -> ExportedProgram:
     version = archive.root.get("schema_version")
     major = version.get("major") if isinstance(version, dict) else None
     if major != SCHEMA_MAJOR:
-        what = f"the program has version {major} of PyTorch's format, not {SCHEMA_MAJOR}."
+        what = (
+            f"the program has version {major} of PyTorch's format, not {SCHEMA_MAJOR}."
+        )
         hint = "save it with PyTorch 2.8 or later; if it is newer, update firmwright."
         raise ModelError(what, where=file, hint=hint)
     try:
         program = _decode(archive, file)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        what = f"the program does not follow its schema ({type(error).__name__} {error!s:.60})."
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+    ) as error:
+        what = (
+            f"the program does not follow its schema ({type(error).__name__} "
+            f"{error!s:.60})."
+        )
         raise ModelError.broken(what, file) from error
     _check_names(program, file)
     return program
@@ -114,7 +136,9 @@ def _decode(archive: ProgramArchive, file: str) -> ExportedProgram:
             case "constant_input":
                 pass  # a number or text of the call, which the graph contains
             case _:
-                raise ModelError(f"the program has an input of the kind {kind}.", where=file)
+                raise ModelError(
+                    f"the program has an input of the kind {kind}.", where=file
+                )
     for spec in as_objects(signature["output_specs"]):
         ((kind, value),) = spec.items()
         row = as_object(value)
@@ -125,9 +149,13 @@ def _decode(archive: ProgramArchive, file: str) -> ExportedProgram:
                 updates[buffers[as_text(row["buffer_name"])]] = _name(row["arg"])
             case _:
                 what = f"the program has a result of the kind {kind}."
-                raise ModelError(what, where=file, hint="return tensors and update buffers only.")
+                raise ModelError(
+                    what, where=file, hint="return tensors and update buffers only."
+                )
     nodes = tuple(map(_node, as_objects(graph["nodes"])))
-    return ExportedProgram(tuple(inputs), tuple(outputs), constants, nodes, types, updates)
+    return ExportedProgram(
+        tuple(inputs), tuple(outputs), constants, nodes, types, updates
+    )
 
 
 def _name(value: Json) -> str:
@@ -156,7 +184,9 @@ def _input_name(arg: JsonObject, file: str) -> str:
     value = _argument(arg)
     if not isinstance(value, Ref):
         what = "the program has an input that is not a tensor."
-        raise ModelError(what, where=file, hint="give such values when the model is constructed.")
+        raise ModelError(
+            what, where=file, hint="give such values when the model is constructed."
+        )
     return value.name
 
 
@@ -239,7 +269,9 @@ def _check_names(program: ExportedProgram, file: str) -> None:
         for value in node.args.values():
             for name in refs_in(value):
                 if name not in defined:
-                    raise ModelError.broken(f"{name!r} is read before it is defined.", where)
+                    raise ModelError.broken(
+                        f"{name!r} is read before it is defined.", where
+                    )
         for output in node.outputs:
             if output in defined:
                 raise ModelError.broken(f"{output!r} is defined a second time.", where)

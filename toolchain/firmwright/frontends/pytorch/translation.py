@@ -1,7 +1,7 @@
 """Translation of a program's nodes to ONNX nodes: the writer, and the view of one node.
 
-The ONNX importer, with its fusion of quantized operators, does the rest. Shapes and element types
-of results are those of the program.
+The ONNX importer, with its fusion of quantized operators, does the rest. Shapes and
+element types of results are those of the program.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +30,11 @@ Operand: TypeAlias = "str | Array | np.generic | None"
 
 @dataclass(slots=True)
 class NodeWriter:
-    """The nodes and constants made so far; `names` maps values of the program to ONNX values.
+    """The nodes and constants made so far; `names` maps values of the program to ONNX
+    values.
 
-    `transposed` maps transposed matrices to their sources, `read` holds the values that are read.
+    `transposed` maps transposed matrices to their sources, `read` holds the values that
+    are read.
     """
 
     program: ExportedProgram
@@ -61,20 +63,24 @@ class NodeTranslation:
     writer: NodeWriter
     stem: str
 
-    # ---- arguments -------------------------------------------------------------------------------
+    # ---- arguments -------------------------------------------------------------------
 
     def has(self, name: str) -> bool:
         return self.node.args.get(name) is not None
 
     def arg(self, name: str, default: Any = None) -> Any:
-        """Return a number, text or list; raise NotSupportedError for values of the run."""
+        """Return a number, text or list; raise NotSupportedError for values of the
+        run.
+        """
         value = self.node.args.get(name)
         if value is None:
             return default
         if isinstance(value, Unreadable):
             raise NotSupportedError(f"an argument {name!r} of the kind {value.kind}")
         if _is_variable(value):
-            raise NotSupportedError(f"an argument {name!r} that is computed in the program")
+            raise NotSupportedError(
+                f"an argument {name!r} that is computed in the program"
+            )
         return value
 
     def ints(self, name: str, count: int = 0, default: Sequence[int] = ()) -> list[int]:
@@ -86,7 +92,9 @@ class NodeTranslation:
         return values * count if len(values) == 1 and count else values
 
     def tensor(self, name: str) -> str:
-        """Return the ONNX value of an argument; a number becomes a constant of the result type."""
+        """Return the ONNX value of an argument; a number becomes a constant of the
+        result type.
+        """
         return self.operand(self.node.args.get(name), name)
 
     def operand(self, value: Argument, name: str = "operand") -> str:
@@ -107,7 +115,7 @@ class NodeTranslation:
             raise NotSupportedError(f"without the list {name!r}")
         return [self.operand(item, name) for item in value]
 
-    # ---- types -----------------------------------------------------------------------------------
+    # ---- types -----------------------------------------------------------------------
 
     def type_of(self, name: str) -> ProgramType:
         value = self.node.args.get(name)
@@ -138,7 +146,7 @@ class NodeTranslation:
     def reserve(self, size_bytes: int) -> None:
         self.writer.computed.spend(size_bytes)
 
-    # ---- nodes -----------------------------------------------------------------------------------
+    # ---- nodes -----------------------------------------------------------------------
 
     def constant(self, array: Array, part: str = "constant") -> str:
         self.reserve(array.nbytes)
@@ -149,14 +157,28 @@ class NodeTranslation:
     def emit(self, op: str, *inputs: Operand, **attrs: Any) -> str:
         return self.emit_all(op, 1, *inputs, **attrs)[0]
 
-    def emit_all(self, op: str, count: int, *inputs: Operand, **attrs: Any) -> tuple[str, ...]:
-        """Add an ONNX node with `count` results; arrays among the inputs become constants."""
+    def emit_all(
+        self, op: str, count: int, *inputs: Operand, **attrs: Any
+    ) -> tuple[str, ...]:
+        """Add an ONNX node with `count` results; arrays among the inputs become
+        constants.
+        """
         names = tuple(
-            "" if x is None else x if isinstance(x, str) else self.constant(np.asarray(x))
+            (
+                ""
+                if x is None
+                else x
+                if isinstance(x, str)
+                else self.constant(np.asarray(x))
+            )
             for x in inputs
         )
-        outputs = tuple(unique_name(f"{self.stem}/{op}", self.writer.taken) for _ in range(count))
-        items = tuple(SyntheticAttribute(k, v) for k, v in attrs.items() if v is not None)
+        outputs = tuple(
+            unique_name(f"{self.stem}/{op}", self.writer.taken) for _ in range(count)
+        )
+        items = tuple(
+            SyntheticAttribute(k, v) for k, v in attrs.items() if v is not None
+        )
         self.writer.nodes.append(SyntheticNode(op, names, outputs, items))
         return outputs
 
@@ -167,7 +189,9 @@ class NodeTranslation:
         return self.emit("CastLike", x, np.zeros((), np.dtype(dtype)))
 
     def as_dtype(self, name: str, dtype: str) -> str:
-        """Return a tensor or number argument converted to `dtype` as arithmetic promotes it."""
+        """Return a tensor or number argument converted to `dtype` as arithmetic
+        promotes it.
+        """
         value = self.node.args.get(name)
         if isinstance(value, bool | int | float):
             return self.constant(np.array(value, dtype))
@@ -178,7 +202,9 @@ class NodeTranslation:
         """Return the common element type of arguments that are compared or combined."""
         values = [self.node.args.get(name) for name in names]
         tensors = [
-            self.type_of(n) for n, v in zip(names, values, strict=True) if isinstance(v, Ref)
+            self.type_of(n)
+            for n, v in zip(names, values, strict=True)
+            if isinstance(v, Ref)
         ]
         own = [t.dtype for t in tensors if t.shape] or [t.dtype for t in tensors]
         common = np.result_type(*own).name if own else "float32"
@@ -191,7 +217,9 @@ class NodeTranslation:
 
 
 def _is_variable(value: Argument) -> bool:
-    return isinstance(value, Ref) or (isinstance(value, list) and any(map(_is_variable, value)))
+    return isinstance(value, Ref) or (
+        isinstance(value, list) and any(map(_is_variable, value))
+    )
 
 
 def fixed_shape(kind: ProgramType) -> tuple[int, ...]:

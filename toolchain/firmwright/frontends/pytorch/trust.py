@@ -1,8 +1,9 @@
-"""What a PyTorch program must not contain, because `torch.export.load` would execute it.
+"""What a PyTorch program must not contain, because `torch.export.load` would execute
+it.
 
-This reader executes nothing, but the oracle hands the same file to PyTorch. PyTorch resolves an
-operator's name by attributes of its modules, evaluates expressions of sizes as Python, and
-unpickles some members. It looks members up without regard to case.
+This reader executes nothing, but the oracle hands the same file to PyTorch. PyTorch
+resolves an operator's name by attributes of its modules, evaluates expressions of sizes
+as Python, and unpickles some members. It looks members up without regard to case.
 """
 
 import re
@@ -23,24 +24,35 @@ _TARGET: Final = re.compile(
     r"_operator\.(?!call$|\w*getter$|methodcaller$)[a-z_]+|(?!torch|math|_operator|#).*"
 )
 _EXPRESSION: Final = re.compile(r"([su]\d+|[A-Z][A-Za-z]*|\d+|[-+*/%(), <>=])*")
-"""Arithmetic of symbols, and calls of the functions that sizes use, such as Max(1, s0)."""
+"""Arithmetic of symbols, and calls of the functions that sizes use, such as Max(1,
+s0).
+"""
 
 
 def check_members(names: Iterable[str], file: str) -> None:
-    """Raise ModelError for members that PyTorch would unpickle or find instead of ours."""
+    """Raise ModelError for members that PyTorch would unpickle or find instead of
+    ours.
+    """
     seen = set()
     for name in names:
         if name.lower() in seen:
             raise ModelError.broken(f"it has two files {name!r}.", file)
         seen.add(name.lower())
         if not _MEMBERS.fullmatch(name):
-            what = f"the archive has a file of an unknown kind, {name!r}, which may hold code."
-            hint = "save the program again by torch.export.save, without further content."
+            what = (
+                f"the archive has a file of an unknown kind, {name!r}, which may hold "
+                "code."
+            )
+            hint = (
+                "save the program again by torch.export.save, without further content."
+            )
             raise ModelError(what, where=file, hint=hint)
 
 
 def check_program(root: Json, file: str) -> None:
-    """Raise ModelError for names and expressions that are more than operators and arithmetic."""
+    """Raise ModelError for names and expressions that are more than operators and
+    arithmetic.
+    """
     waiting: list[Json] = [root]
     while waiting:
         item = waiting.pop()
@@ -52,6 +64,9 @@ def check_program(root: Json, file: str) -> None:
         for key, pattern in (("target", _TARGET), ("expr_str", _EXPRESSION)):
             text = item.get(key, "")
             if isinstance(text, str) and not pattern.fullmatch(text):
-                what = f"the program names {text[:60]!r}, which is not an operator or a size."
+                what = (
+                    f"the program names {text[:60]!r}, which is not an operator or a "
+                    "size."
+                )
                 hint = "save the program again by torch.export.save."
                 raise ModelError(what, where=file, hint=hint)

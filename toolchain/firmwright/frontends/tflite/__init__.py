@@ -1,7 +1,9 @@
-"""The TFLite container: `read_tflite` turns the bytes of a .tflite file into a `RawModel`.
+"""The TFLite container: `read_tflite` turns the bytes of a .tflite file into a
+`RawModel`.
 
-`read_c_array` finds such a file in C source text, `preprocess_tflite` completes it. Names are
-imported when they are first used, since those of the operators alone need no reader.
+`read_c_array` finds such a file in C source text, `preprocess_tflite` completes it.
+Names are imported when they are first used, since those of the operators alone need no
+reader.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +13,9 @@ from firmwright.base.package_modules import export_on_use
 if TYPE_CHECKING:
     from firmwright.frontends.tflite.c_array import is_c_source as is_c_source
     from firmwright.frontends.tflite.c_array import read_c_array as read_c_array
-    from firmwright.frontends.tflite.preprocess import preprocess_tflite as preprocess_tflite
+    from firmwright.frontends.tflite.preprocess import (
+        preprocess_tflite as preprocess_tflite,
+    )
     from firmwright.frontends.tflite.reader import read_tflite as read_tflite
 
 __getattr__ = export_on_use(

@@ -1,7 +1,9 @@
-"""Extraction of a model from C source text, where Arduino and TFLM projects keep it as an array.
+"""Extraction of a model from C source text, where Arduino and TFLM projects keep it as
+an array.
 
-Nothing is compiled. Initializers are lists of integers (decimal, octal, hexadecimal or characters,
-of 1 to 8 bytes each) or string literals; anything else in the text is skipped.
+Nothing is compiled. Initializers are lists of integers (decimal, octal, hexadecimal or
+characters, of 1 to 8 bytes each) or string literals; anything else in the text is
+skipped.
 """
 
 import re
@@ -28,7 +30,9 @@ def is_c_source(file: str) -> bool:
 
 
 def read_c_array(data: bytes, file: str) -> bytes:
-    """Return the largest array that begins as a .tflite file; raise ModelError if there is none."""
+    """Return the largest array that begins as a .tflite file; raise ModelError if there
+    is none.
+    """
     strings: list[bytes] = []
 
     def simplify(match: re.Match[str]) -> str:
@@ -46,13 +50,23 @@ def read_c_array(data: bytes, file: str) -> bytes:
     models = [
         model
         for match in _INITIALIZER.finditer(plain)
-        if (model := _list_bytes(match[1]) if match[2] is None else _joined(match[2], strings))
+        if (
+            model := (
+                _list_bytes(match[1])
+                if match[2] is None
+                else _joined(match[2], strings)
+            )
+        )
     ]
     if not models:
         raise ModelError(
-            f"no array in it begins as a TFLite model, with {FILE_IDENTIFIER.decode()} at byte 4.",
+            f"no array in it begins as a TFLite model, with {FILE_IDENTIFIER.decode()} "
+            "at byte 4.",
             where=file,
-            hint="the source file that defines the array, not a header that only declares it.",
+            hint=(
+                "the source file that defines the array, not a header that only "
+                "declares it."
+            ),
         )
     return max(models, key=len)
 
@@ -63,7 +77,9 @@ def _joined(indices: str, strings: list[bytes]) -> bytes | None:
 
 
 def _list_bytes(text: str) -> bytes | None:
-    """Return the elements' bytes if they are a model in little-endian elements of some width."""
+    """Return the elements' bytes if they are a model in little-endian elements of some
+    width.
+    """
     head = list(map(_integer, text[:400].split(",")[:8]))
     width = next((w for w in (1, 2, 4, 8) if _begins_model(head, w)), 0)
     if not width:
@@ -76,7 +92,9 @@ def _list_bytes(text: str) -> bytes | None:
         return None
     values = [known[item] for item in items]
     mask = (1 << 8 * width) - 1
-    return np.array([value & mask for value in values if value is not None], f"<u{width}").tobytes()
+    return np.array(
+        [value & mask for value in values if value is not None], f"<u{width}"
+    ).tobytes()
 
 
 def _begins_model(head: list[int | None], width: int) -> bool:

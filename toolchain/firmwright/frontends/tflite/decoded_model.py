@@ -1,8 +1,8 @@
 """The decoded form of a model file that frontends pass to the operator importers.
 
-A frontend guarantees that tensor indices are in range, nodes are in an executable order, tensors
-are defined once, and constants and quantizations fit their tensors. Importers must validate
-operator names, options, types and shapes.
+A frontend guarantees that tensor indices are in range, nodes are in an executable
+order, tensors are defined once, and constants and quantizations fit their tensors.
+Importers must validate operator names, options, types and shapes.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ INTEGER_RANGES = {
 class RawTensor:
     """A tensor of a subgraph.
 
-    `dtype` may be unknown to `base/dtypes.py`. `buffer` holds the little-endian bytes of a
-    constant. `shape_signature` is empty, or has -1 for sizes known only at run time; `shape` then
-    has the exporter's assumptions, or -1 where it has none.
+    `dtype` may be unknown to `base/dtypes.py`. `buffer` holds the little-endian bytes
+    of a constant. `shape_signature` is empty, or has -1 for sizes known only at run
+    time; `shape` then has the exporter's assumptions, or -1 where it has none.
     """
 
     index: int
@@ -47,11 +47,15 @@ class RawTensor:
         if self.quantization is None or self.dtype not in INTEGER_RANGES:
             return ()
         low, high = INTEGER_RANGES[self.dtype]
-        return tuple(point for point in self.quantization.zero_points if not low <= point <= high)
+        return tuple(
+            point for point in self.quantization.zero_points if not low <= point <= high
+        )
 
     @property
     def dynamic_axes(self) -> tuple[int, ...]:
-        """The axes of unknown size, except a batch axis that the exporter fixed at 1."""
+        """The axes of unknown size, except a batch axis that the exporter fixed at
+        1.
+        """
         marked = self.shape_signature or self.shape
         return tuple(
             axis
@@ -62,10 +66,11 @@ class RawTensor:
 
 @dataclass(frozen=True, slots=True)
 class RawNode:
-    """An operator call; `op` is the name in the source format (`CONV_2D`, `custom:NAME`).
+    """An operator call; `op` is the name in the source format (`CONV_2D`,
+    `custom:NAME`).
 
-    Inputs and outputs are tensor indices; NO_TENSOR marks an omitted input. `options` holds every
-    option, if absent with the format's default; enumerations are names.
+    Inputs and outputs are tensor indices; NO_TENSOR marks an omitted input. `options`
+    holds every option, if absent with the format's default; enumerations are names.
     """
 
     op: str
@@ -91,7 +96,9 @@ class RawSubgraph:
 
 @dataclass(frozen=True, slots=True)
 class RawSignature:
-    """A named entry point of a subgraph: (name, tensor index) pairs for its inputs and outputs."""
+    """A named entry point of a subgraph: (name, tensor index) pairs for its inputs and
+    outputs.
+    """
 
     key: str
     subgraph: int

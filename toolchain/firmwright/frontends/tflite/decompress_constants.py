@@ -1,8 +1,8 @@
 """Decompression of constants as defined by TFLM's custom operator TFLM_DECODE.
 
-The ancillary tensor has a header of 16 bytes: byte 0 the kind, byte 1 the version (1), byte 4 the
-version of the kind's data (1), and the bytes listed below. A table follows. Bits are read from the
-most significant end of each byte.
+The ancillary tensor has a header of 16 bytes: byte 0 the kind, byte 1 the version (1),
+byte 4 the version of the kind's data (1), and the bytes listed below. A table follows.
+Bits are read from the most significant end of each byte.
 
     0 look-up  byte 5 & 7: bits per index; byte 6: entries of a channel's table. The encoded
                tensor has one index per element.
@@ -11,7 +11,8 @@ most significant end of each byte.
     2 pruning  The encoded tensor has one bit per element: 1 for the table's next value, 0 for
                the zero point.
 
-Source of the format: TFLM's documentation of its compression and its operator's reference.
+Source of the format: TFLM's documentation of its compression and its operator's
+reference.
 """
 
 import numpy as np
@@ -25,14 +26,20 @@ _HEADER_BYTES = 16
 
 
 def decompress_constant(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
-    """Return the tensor of type `kind`; raise NotSupportedError for a format violation."""
+    """Return the tensor of type `kind`; raise NotSupportedError for a format
+    violation.
+    """
     if len(ancillary) < _HEADER_BYTES:
-        raise NotSupportedError(f"ancillary data of {len(ancillary)} bytes, which needs 16")
+        raise NotSupportedError(
+            f"ancillary data of {len(ancillary)} bytes, which needs 16"
+        )
     decoder = _DECODERS.get(ancillary[0])
     if decoder is None:
         raise NotSupportedError(f"a compression of kind {ancillary[0]}")
     if (ancillary[1], ancillary[4]) != (1, 1):
-        raise NotSupportedError(f"a compression of version {ancillary[1]}.{ancillary[4]}")
+        raise NotSupportedError(
+            f"a compression of version {ancillary[1]}.{ancillary[4]}"
+        )
     return decoder(encoded, ancillary, kind).astype(kind.dtype.np).reshape(kind.shape)
 
 
@@ -45,7 +52,9 @@ def _decode_lut(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
     table = _table(ancillary, kind.dtype.np)
     places = _channels(kind) * stride + indices
     if places.max() >= table.size:
-        raise NotSupportedError(f"an index of {places.max()} into a table of {table.size} values")
+        raise NotSupportedError(
+            f"an index of {places.max()} into a table of {table.size} values"
+        )
     values: Array = table[places]
     return values
 
@@ -62,13 +71,17 @@ def _decode_pruned(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
 
 
 def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array:
-    """Decode by nested tables: an entry is a symbol, or the width and offset of the next lookup.
+    """Decode by nested tables: an entry is a symbol, or the width and offset of the
+    next lookup.
 
-    A symbol's entry has the number of the last bits that it uses; others are read again.
+    A symbol's entry has the number of the last bits that it uses; others are read
+    again.
     """
     is_wide = bool(ancillary[5] & 1)
     if kind.dtype.name != "int8" and not (is_wide and kind.dtype.name == "int16"):
-        raise NotSupportedError(f"code words of {'32' if is_wide else '16'} bits for {kind}")
+        raise NotSupportedError(
+            f"code words of {'32' if is_wide else '16'} bits for {kind}"
+        )
     table = _table(ancillary, np.dtype("<u4" if is_wide else "<u2")).tolist()
     symbol_bit, shift = (31, 27) if is_wide else (15, 11)
     first, stream = (ancillary[5] >> 4) + 1, _BitReader(encoded)
@@ -83,7 +96,9 @@ def _decode_huffman(encoded: bytes, ancillary: bytes, kind: TensorType) -> Array
         stream.place -= max(0, width - (entry >> shift & 0xF))
         symbols.append(entry & 0xFFFF)
     bits = np.array(symbols, "<u2")
-    return bits.view("<i2") if kind.dtype.name == "int16" else bits.astype("u1").view("i1")
+    return (
+        bits.view("<i2") if kind.dtype.name == "int16" else bits.astype("u1").view("i1")
+    )
 
 
 def _entry(table: list[int], place: int) -> int:
@@ -103,7 +118,9 @@ class _BitReader:
         """Return the next `count` bits; bits past the end are zero."""
         first, last = self.place >> 3, (self.place + count + 7) >> 3
         if first > len(self.data):
-            raise NotSupportedError(f"code words beyond the {len(self.data)} bytes of the tensor")
+            raise NotSupportedError(
+                f"code words beyond the {len(self.data)} bytes of the tensor"
+            )
         window = int.from_bytes(self.data[first:last].ljust(last - first, b"\0"), "big")
         self.place += count
         return window >> (last * 8 - self.place) & (1 << count) - 1
@@ -121,7 +138,9 @@ def _table(ancillary: bytes, dtype: np.dtype[np.generic]) -> Array:
 
 
 def _channels(kind: TensorType) -> Array:
-    """Return the channel of each element, along the first axis or the quantized last one."""
+    """Return the channel of each element, along the first axis or the quantized last
+    one.
+    """
     quantization = kind.quantization
     count = len(quantization.scales) if quantization else 1
     places = np.arange(kind.elements)

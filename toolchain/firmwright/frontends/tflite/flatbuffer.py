@@ -1,9 +1,10 @@
 """A flatbuffer reader for untrusted files that checks every read.
 
-Rules (the flatbuffers binary format): offsets point forward and inside the file, tables and vectors
-are aligned to 4 bytes, vtables to 2, scalars to their own size; a field is inside its table;
-strings end in a zero byte; enumerators are known. Every visit reduces a budget, which limits work
-and memory. A ModelError has the path of the field (`subgraphs[0].tensors[3]`). See decision 0003.
+Rules (the flatbuffers binary format): offsets point forward and inside the file, tables
+and vectors are aligned to 4 bytes, vtables to 2, scalars to their own size; a field is
+inside its table; strings end in a zero byte; enumerators are known. Every visit reduces
+a budget, which limits work and memory. A ModelError has the path of the field
+(`subgraphs[0].tensors[3]`). See decision 0003.
 """
 
 from __future__ import annotations
@@ -52,14 +53,19 @@ class Flatbuffer:
     def spend(self, cost: int, path: str) -> None:
         self.budget -= cost
         if self.budget < 0:
-            self.fail(path, "shared parts would make it unfold far beyond the size of the file.")
+            self.fail(
+                path,
+                "shared parts would make it unfold far beyond the size of the file.",
+            )
 
     def scalar(self, kind: str, position: int, path: str) -> int | float:
         form = _SCALARS[kind]
         if position < 0 or position + form.size > len(self.data):
             self.fail(path, f"it reads at byte {position} of {len(self.data)}.")
         if position % form.size:
-            self.fail(path, f"a value of {form.size} bytes is misaligned at byte {position}.")
+            self.fail(
+                path, f"a value of {form.size} bytes is misaligned at byte {position}."
+            )
         value: int | float = form.unpack_from(self.data, position)[0]
         return value
 
@@ -67,9 +73,14 @@ class Flatbuffer:
         offset = int(self.scalar("u32", position, path))
         target = position + offset
         if offset == 0 or target > len(self.data) - 4:
-            self.fail(path, f"an offset leads from byte {position} to {target}, outside the file.")
+            self.fail(
+                path,
+                f"an offset leads from byte {position} to {target}, outside the file.",
+            )
         if target % 4:
-            self.fail(path, f"an offset leads to byte {target}, which is not a multiple of 4.")
+            self.fail(
+                path, f"an offset leads to byte {target}, which is not a multiple of 4."
+            )
         return target
 
     def root(self, table: str) -> FlatbufferTable:
@@ -79,21 +90,26 @@ class Flatbuffer:
         self.spend(_TABLE_COST, path)
         vtable = position - int(self.scalar("i32", position, path))
         if vtable < 0 or vtable + 4 > len(self.data):
-            self.fail(path, f"its vtable would be at byte {vtable} of {len(self.data)}.")
+            self.fail(
+                path, f"its vtable would be at byte {vtable} of {len(self.data)}."
+            )
         vtable_size = int(self.scalar("u16", vtable, path))
         table_size = int(self.scalar("u16", vtable + 2, path))
         if vtable_size < 4 or vtable_size % 2 or vtable + vtable_size > len(self.data):
             self.fail(path, f"its vtable has the impossible size {vtable_size}.")
         if table_size < 4 or position + table_size > len(self.data):
             self.fail(path, f"its table has the impossible size {table_size}.")
-        return FlatbufferTable(self, name, path, position, table_size, vtable, vtable_size)
+        return FlatbufferTable(
+            self, name, path, position, table_size, vtable, vtable_size
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FlatbufferTable:
     """A checked view of one table; the accessors take field names of the schema.
 
-    Absent scalars have their defaults, absent vectors are empty tuples or bytes, absent strings "".
+    Absent scalars have their defaults, absent vectors are empty tuples or bytes, absent
+    strings "".
     """
 
     buffer: Flatbuffer
@@ -146,7 +162,9 @@ class FlatbufferTable:
         if place is None:
             return None
         path = self.join(name)
-        return self.buffer.table(kind or field.type, self.buffer.follow(place, path), path)
+        return self.buffer.table(
+            kind or field.type, self.buffer.follow(place, path), path
+        )
 
     def tables(self, name: str) -> list[FlatbufferTable]:
         field = self._field(name)
@@ -162,7 +180,9 @@ class FlatbufferTable:
         return tables
 
     def scalar_place(self, name: str) -> int | None:
-        """Return the byte at which a stored scalar field begins, None if it is absent."""
+        """Return the byte at which a stored scalar field begins, None if it is
+        absent.
+        """
         field = self._field(name)
         return self._place(field, _SCALARS[field.type].size)
 
@@ -174,7 +194,9 @@ class FlatbufferTable:
         return 0 if place is None else self._vector(place, size, path)[0]
 
     def attributes(self) -> dict[str, Attr]:
-        return {name: self._attribute(field) for name, field in TABLES[self.name].items()}
+        return {
+            name: self._attribute(field) for name, field in TABLES[self.name].items()
+        }
 
     def join(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
@@ -190,11 +212,15 @@ class FlatbufferTable:
             return self.text(field.name)
         if field.type == "bool":
             return bool(self._scalar(field))
-        if field.type == "Activation" and not 0 <= self._scalar(field) < len(_ACTIVATIONS):
+        if field.type == "Activation" and not 0 <= self._scalar(field) < len(
+            _ACTIVATIONS
+        ):
             return _ACTIVATIONS[0]  # as the reference runtimes read it
         if field.type in ENUMERATIONS:
             return self.enumerator(field.name)
-        return self._numbers(field) if field.type.startswith("[") else self._scalar(field)
+        return (
+            self._numbers(field) if field.type.startswith("[") else self._scalar(field)
+        )
 
     def _scalar(self, field: SchemaField) -> int | float:
         kind = "i8" if field.type in ENUMERATIONS else field.type
@@ -216,11 +242,15 @@ class FlatbufferTable:
         entry = 4 + 2 * field.slot
         if entry + 2 > self.vtable_size:
             return None
-        offset = int(self.buffer.scalar("u16", self.vtable + entry, self.join(field.name)))
+        offset = int(
+            self.buffer.scalar("u16", self.vtable + entry, self.join(field.name))
+        )
         if offset == 0:
             return None
         if offset < 4 or offset + size > self.size:
-            self.fail(field.name, f"the field is at byte {offset} of a table of {self.size}.")
+            self.fail(
+                field.name, f"the field is at byte {offset} of a table of {self.size}."
+            )
         return self.position + offset
 
     def _vector(self, place: int, element_size: int, path: str) -> tuple[int, int]:
@@ -228,7 +258,10 @@ class FlatbufferTable:
         count = int(self.buffer.scalar("u32", head, path))
         start = head + 4
         if start + count * element_size > len(self.buffer.data):
-            what = f"{count} elements of {element_size} bytes reach past the end of the file."
+            what = (
+                f"{count} elements of {element_size} bytes reach past the end of the "
+                "file."
+            )
             self.buffer.fail(path, what)
         self.buffer.spend(4 + count * element_size, path)
         return start, count

@@ -1,7 +1,8 @@
-"""A reader of FlexBuffers maps, the usual options of custom operators, for untrusted bytes.
+"""A reader of FlexBuffers maps, the usual options of custom operators, for untrusted
+bytes.
 
-Source of the format: the published description of FlexBuffers. A value is located backwards from
-its end: the last byte is the root's width, the one before it its type.
+Source of the format: the published description of FlexBuffers. A value is located
+backwards from its end: the last byte is the root's width, the one before it its type.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class _BrokenError(Exception):
 
 
 def read_flexbuffer_map(data: bytes) -> dict[str, Attr] | None:
-    """Return the numbers, flags and strings (no other kinds) of a map by key; None for others."""
+    """Return the numbers, flags and strings (no other kinds) of a map by key; None for
+    others.
+    """
     try:
         return _FlexbufferReader(data).root()
     except (_BrokenError, UnicodeDecodeError):
@@ -52,7 +55,9 @@ class _FlexbufferReader:
         packed, width = self.data[-2], self.data[-1]
         if packed >> 2 != FlexType.MAP:
             raise _BrokenError
-        return self._map(self._target(len(self.data) - 2 - width, width), 1 << (packed & 3))
+        return self._map(
+            self._target(len(self.data) - 2 - width, width), 1 << (packed & 3)
+        )
 
     def _bytes(self, place: int, size: int) -> bytes:
         if place < 0 or place + size > len(self.data):
@@ -68,7 +73,9 @@ class _FlexbufferReader:
         return place - self._unsigned(place, width)
 
     def _map(self, place: int, width: int) -> dict[str, Attr]:
-        """Read a map: size and keys precede `place`, values start at it, their types follow."""
+        """Read a map: size and keys precede `place`, values start at it, their types
+        follow.
+        """
         size = self._unsigned(place - width, width)
         key_width = self._unsigned(place - 2 * width, width)
         keys = self._target(place - 3 * width, width)
@@ -97,10 +104,14 @@ class _FlexbufferReader:
             case FlexType.UINT:
                 return self._unsigned(place, width)
             case FlexType.FLOAT if width in _FLOATS:
-                return float(struct.unpack(_FLOATS[width], self._bytes(place, width))[0])
+                return float(
+                    struct.unpack(_FLOATS[width], self._bytes(place, width))[0]
+                )
             case FlexType.STRING:
                 text = self._target(place, width)
-                return self._bytes(text, self._unsigned(text - own_width, own_width)).decode()
+                return self._bytes(
+                    text, self._unsigned(text - own_width, own_width)
+                ).decode()
             case FlexType.BOOL:
                 return bool(self._unsigned(place, width))
         return None

@@ -1,7 +1,7 @@
 """Updates of one element of a list, as in a Keras loop over time.
 
-TensorFlow's converter writes them as a concatenation of the elements before, the new one, and the
-elements after; they become a DYNAMIC_UPDATE_SLICE.
+TensorFlow's converter writes them as a concatenation of the elements before, the new
+one, and the elements after; they become a DYNAMIC_UPDATE_SLICE.
 """
 
 from dataclasses import dataclass, replace
@@ -12,19 +12,27 @@ from firmwright.frontends.tflite.decoded_model import RawNode, RawSubgraph
 
 
 def merge_list_updates(graph: RawSubgraph) -> RawSubgraph:
-    merger = _Merger(graph, {index: node for node in graph.nodes for index in node.outputs})
+    merger = _Merger(
+        graph, {index: node for node in graph.nodes for index in node.outputs}
+    )
     for node in graph.nodes:
         if node.op == "CONCATENATION" and len(node.inputs) == 3:
             merger.merge(node)
-    nodes = [merger.nodes[node.outputs[0]] if node.outputs else node for node in graph.nodes]
+    nodes = [
+        merger.nodes[node.outputs[0]] if node.outputs else node for node in graph.nodes
+    ]
     used = {index for node in nodes for index in node.inputs} | {*graph.outputs}
-    kept = (node for node in nodes if node.op != "SLICE" or used.issuperset(node.outputs))
+    kept = (
+        node for node in nodes if node.op != "SLICE" or used.issuperset(node.outputs)
+    )
     return replace(graph, nodes=tuple(kept))
 
 
 @dataclass(frozen=True, slots=True)
 class _Merger:
-    """`nodes` maps tensors to the nodes that compute them; `merge` replaces its elements."""
+    """`nodes` maps tensors to the nodes that compute them; `merge` replaces its
+    elements.
+    """
 
     graph: RawSubgraph
     nodes: dict[int, RawNode]
@@ -36,15 +44,23 @@ class _Merger:
             return
         sizes = self._inputs(before[2], "CONCATENATION")
         begins = self._inputs(after[1], "CONCATENATION")
-        if len(sizes) != 2 or len(begins) != 2 or not self._is_next(sizes[0], begins[0]):
+        if (
+            len(sizes) != 2
+            or len(begins) != 2
+            or not self._is_next(sizes[0], begins[0])
+        ):
             return
         constants = ((before[1], 0), (begins[1], 0), (sizes[1], -1), (after[2], -1))
         uses = sum(other.inputs.count(before[2]) for other in self.graph.nodes)
-        if uses == 1 and all(self._is_filled(index, value) for index, value in constants):
+        if uses == 1 and all(
+            self._is_filled(index, value) for index, value in constants
+        ):
             start = replace(self.nodes[before[2]], inputs=(sizes[0], begins[1]))
             self.nodes[before[2]] = start
             operands = (before[0], item, before[2])
-            update = replace(node, op="DYNAMIC_UPDATE_SLICE", inputs=operands, options={})
+            update = replace(
+                node, op="DYNAMIC_UPDATE_SLICE", inputs=operands, options={}
+            )
             self.nodes[node.outputs[0]] = update
 
     def _inputs(self, index: int, *ops: str) -> tuple[int, ...]:

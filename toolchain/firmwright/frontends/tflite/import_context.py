@@ -1,9 +1,15 @@
-"""State shared by the import of a model's subgraphs, and advice for unsupported tensor types."""
+"""State shared by the import of a model's subgraphs, and advice for unsupported tensor
+types.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from firmwright.base.errors import OPERATOR_IS_UNSUPPORTED, NotSupportedError, UnsupportedItem
+from firmwright.base.errors import (
+    OPERATOR_IS_UNSUPPORTED,
+    NotSupportedError,
+    UnsupportedItem,
+)
 from firmwright.base.resource_limits import WorkBudget, constant_budget
 from firmwright.frontends.tflite.decoded_model import RawModel, RawTensor
 from firmwright.frontends.tflite.node_context import Importer, plain_importer
@@ -22,8 +28,8 @@ _FLEX = "custom:Flex"
 class ImportSession:
     """Tables, constants and functions of the import, and the model's unsupported items.
 
-    `reached` are the indices of the imported subgraphs; `branches` has the variables and the
-    function of each subgraph that another one runs.
+    `reached` are the indices of the imported subgraphs; `branches` has the variables
+    and the function of each subgraph that another one runs.
     """
 
     raw: RawModel
@@ -58,14 +64,16 @@ class ImportSession:
         return name
 
     def ordered_items(self) -> list[UnsupportedItem]:
-        """Return the unsupported items, with TensorFlow's own operators as one item in front."""
+        """Return the unsupported items, with TensorFlow's own operators as one item in
+        front.
+        """
         flex = [item for item in self.items if item.op.startswith(_FLEX)]
         if not flex:
             return self.items
         names = ", ".join(sorted({item.op.removeprefix("custom:") for item in flex}))
         why = (
-            f"{names} are operators of TensorFlow itself: convert the model without SELECT_TF_OPS, "
-            "with operators that TFLite has"
+            f"{names} are operators of TensorFlow itself: convert the model without "
+            "SELECT_TF_OPS, with operators that TFLite has"
         )
         rest = [item for item in self.items if item not in flex]
         return [UnsupportedItem("FLEX", self.raw.file, why), *rest]
@@ -74,7 +82,9 @@ class ImportSession:
         """Refuse further entry points, unless the user has `chosen` one."""
         if chosen or self.items:
             return
-        keys = {item.key for item in raw.signatures if item.subgraph not in self.reached}
+        keys = {
+            item.key for item in raw.signatures if item.subgraph not in self.reached
+        }
         if keys:
             names = ", ".join(item.key for item in raw.signatures)
             why = f"more entry points ({names}): select one, as {raw.file}:{min(keys)}"
@@ -82,19 +92,24 @@ class ImportSession:
 
 
 _HYBRID = (
-    "floats with int8 weights (dynamic-range quantization): give the converter a representative "
-    "dataset, so that activations are int8 too, or disable its optimizations"
+    "floats with int8 weights (dynamic-range quantization): give the converter a "
+    "representative dataset, so that activations are int8 too, or disable its "
+    "optimizations"
 )
 _HALF = "float16 activations: convert the model to float32, or quantize it to int8"
 
 
 def dtype_advice(inputs: Sequence[RawTensor], outputs: Sequence[RawTensor]) -> str:
-    """Return the reason and a remedy for unsupported tensor types, "" for supported types."""
+    """Return the reason and a remedy for unsupported tensor types, "" for supported
+    types.
+    """
     data = [tensor for tensor in inputs if tensor.buffer is None]
     weights = [tensor for tensor in inputs if tensor.buffer is not None]
     if any(t.dtype in ("float16", "bfloat16") for t in (*data, *outputs)):
         return _HALF
     has_floats = any(tensor.dtype == "float32" for tensor in data)
-    if has_floats and any(t.dtype == "int8" and t.quantization is not None for t in weights):
+    if has_floats and any(
+        t.dtype == "int8" and t.quantization is not None for t in weights
+    ):
         return _HYBRID
     return ""

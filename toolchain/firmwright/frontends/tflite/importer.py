@@ -1,7 +1,7 @@
 """Conversion of a `RawModel` into an `IRModule`.
 
-The modules of `operators/` import single nodes. Calls with constant operands are folded, and
-variables become state. All unsupported items are reported at once.
+The modules of `operators/` import single nodes. Calls with constant operands are
+folded, and variables become state. All unsupported items are reported at once.
 """
 
 import hashlib
@@ -24,12 +24,20 @@ from firmwright.frontends.tflite.decoded_model import (
 )
 from firmwright.frontends.tflite.fold_list_updates import merge_list_updates
 from firmwright.frontends.tflite.import_context import ImportSession, dtype_advice
-from firmwright.frontends.tflite.node_context import ImportContext, ImportedCall, Importer
+from firmwright.frontends.tflite.node_context import (
+    ImportContext,
+    ImportedCall,
+    Importer,
+)
 from firmwright.frontends.tflite.operators.registry import imported_operators
 from firmwright.frontends.tflite.result_shapes import result_shape
 from firmwright.frontends.tflite.rewrites import function_rewrites
 from firmwright.frontends.tflite.signed_tensors import make_signed
-from firmwright.frontends.tflite.variables import Variable, VariableTable, shared_variable_key
+from firmwright.frontends.tflite.variables import (
+    Variable,
+    VariableTable,
+    shared_variable_key,
+)
 from firmwright.frontends.tflite.widen_constants import widen_constants
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes.base import OpAttrs, check_attrs
@@ -60,7 +68,9 @@ def import_model(
     `is_claimed` selects operators imported as `custom`, `data` is the file. Raises
     UnsupportedError with every unsupported item, UsageError for an unknown signature.
     """
-    graphs = (merge_list_updates(make_signed(widen_constants(g))) for g in raw.subgraphs)
+    graphs = (
+        merge_list_updates(make_signed(widen_constants(g))) for g in raw.subgraphs
+    )
     raw = replace(raw, subgraphs=tuple(graphs))
     session = ImportSession(raw, ops, is_claimed)
     first = _entry(raw, signature)
@@ -72,7 +82,9 @@ def import_model(
         raise UnsupportedError(session.ordered_items(), where=raw.file)
     origin = ModelOrigin(hashlib.sha256(data).hexdigest(), first)
     functions = {"main": function, **session.functions}
-    return IRModule(name, functions, session.constants, entry_name="main", origin=origin)
+    return IRModule(
+        name, functions, session.constants, entry_name="main", origin=origin
+    )
 
 
 def _entry(raw: RawModel, signature: str) -> int:
@@ -80,8 +92,14 @@ def _entry(raw: RawModel, signature: str) -> int:
         return 0
     signatures = {item.key: item.subgraph for item in raw.signatures}
     if signature not in signatures:
-        hint = f"one of {', '.join(signatures)}." if signatures else "the file's name alone."
-        raise UsageError(f"the model has no signature {signature!r}.", where=raw.file, hint=hint)
+        hint = (
+            f"one of {', '.join(signatures)}."
+            if signatures
+            else "the file's name alone."
+        )
+        raise UsageError(
+            f"the model has no signature {signature!r}.", where=raw.file, hint=hint
+        )
     return signatures[signature]
 
 
@@ -98,7 +116,9 @@ class _SubgraphImporter:
     variables: VariableTable = field(init=False)
 
     def __post_init__(self) -> None:
-        self.variables = VariableTable(partial(unique_name, taken=self.names), self.calls.append)
+        self.variables = VariableTable(
+            partial(unique_name, taken=self.names), self.calls.append
+        )
 
     @property
     def graph(self) -> RawSubgraph:
@@ -106,7 +126,9 @@ class _SubgraphImporter:
 
     @cached_property
     def written(self) -> frozenset[int]:
-        """Return inputs and outputs of nodes; a variable among them is an ordinary tensor."""
+        """Return inputs and outputs of nodes; a variable among them is an ordinary
+        tensor.
+        """
         results = (index for node in self.graph.nodes for index in node.outputs)
         return frozenset((*self.graph.inputs, *results))
 
@@ -121,13 +143,19 @@ class _SubgraphImporter:
         bad = self._unusable_tensors()
         for node in self.graph.nodes:
             self._import_node(node, bad)
-        params = tuple(self._value(index) for index in self.graph.inputs if index not in bad)
-        values = [self._value(index) for index in self.graph.outputs if index not in bad]
+        params = tuple(
+            self._value(index) for index in self.graph.inputs if index not in bad
+        )
+        values = [
+            self._value(index) for index in self.graph.outputs if index not in bad
+        ]
         results = tuple(map(self.variables.result, values))
         return Function(name, params, tuple(self.calls), results)
 
     def _separate_results(self, function: Function) -> tuple[Value, ...]:
-        """Copy results that are inputs, constants or earlier results to values of their own."""
+        """Copy results that are inputs, constants or earlier results to values of their
+        own.
+        """
         taken = {value.name for value in function.params}
         results = []
         for value in function.results:
@@ -140,14 +168,19 @@ class _SubgraphImporter:
         return tuple(results)
 
     def _unusable_tensors(self) -> set[int]:
-        """Return the tensors without a fixed shape or known type; refuse unsupported tensors."""
+        """Return the tensors without a fixed shape or known type; refuse unsupported
+        tensors.
+        """
         unusable = set()
         for tensor in self.graph.tensors:
             location = f"tensor {tensor.index} ({tensor.name})"
             if tensor.is_sparse:
                 self.session.refuse("SPARSE", location, "sparse tensors")
             elif outside := tensor.zero_points_out_of_range:
-                why = f"the zero point {outside[0]}, outside of the range of {tensor.dtype}"
+                why = (
+                    f"the zero point {outside[0]}, outside of the range of "
+                    f"{tensor.dtype}"
+                )
                 self.session.refuse("QUANTIZATION", location, why)
             if find_dtype(tensor.dtype) is None:
                 unusable.add(tensor.index)
@@ -156,8 +189,12 @@ class _SubgraphImporter:
     def _type(self, tensor: RawTensor) -> TensorType:
         dtype = find_dtype(tensor.dtype)
         if dtype is None:
-            raise NotSupportedError(f"element type {tensor.dtype} of tensor {tensor.name}")
-        return TensorType(self.shapes.get(tensor.index, tensor.shape), dtype, tensor.quantization)
+            raise NotSupportedError(
+                f"element type {tensor.dtype} of tensor {tensor.name}"
+            )
+        return TensorType(
+            self.shapes.get(tensor.index, tensor.shape), dtype, tensor.quantization
+        )
 
     def _value(self, index: int) -> Value:
         tensor = self.graph.tensors[index]
@@ -184,7 +221,10 @@ class _SubgraphImporter:
         try:
             match node.op:
                 case "VAR_HANDLE":
-                    names = (node.options.get(key, "") for key in ("container", "shared_name"))
+                    names = (
+                        node.options.get(key, "")
+                        for key in ("container", "shared_name")
+                    )
                     container, shared_name = map(str, names)
                     self.handles[node.outputs[0]] = (container, shared_name)
                 case "READ_VARIABLE":
@@ -209,13 +249,17 @@ class _SubgraphImporter:
     def _advice(self, node: RawNode) -> str:
         if node.op not in imported_operators():
             return ""
-        return dtype_advice(self._tensors_at(node.inputs), self._tensors_at(node.outputs))
+        return dtype_advice(
+            self._tensors_at(node.inputs), self._tensors_at(node.outputs)
+        )
 
     def _tensors_at(self, places: Sequence[int]) -> list[RawTensor]:
         return [self.graph.tensors[index] for index in places if index != NO_TENSOR]
 
     def _import_operator(self, node: RawNode, bad: set[int]) -> None:
-        operands = [index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR]
+        operands = [
+            index for index in (*node.inputs, *node.outputs) if index != NO_TENSOR
+        ]
         importer = self.session.importer(node.op)
         if bad.intersection(operands):
             dtypes = {self.graph.tensors[i].dtype for i in operands}
@@ -229,14 +273,17 @@ class _SubgraphImporter:
 
     def _import_call(self, importer: Importer, node: RawNode) -> Call:
         tensors = self.graph.tensors
-        kinds = tuple(None if i == NO_TENSOR else self._type(tensors[i]) for i in node.inputs)
+        kinds = tuple(
+            None if i == NO_TENSOR else self._type(tensors[i]) for i in node.inputs
+        )
         arrays = tuple(None if i == NO_TENSOR else self._array(i) for i in node.inputs)
         shape = result_shape(node, kinds[0].shape if kinds and kinds[0] else (), arrays)
         if shape is not None and node.outputs:
             self.shapes[node.outputs[0]] = shape
         elif node.op == "RESHAPE" and tensors[node.outputs[0]].dynamic_axes:
             raise NotSupportedError(
-                "a shape that is computed at run time; convert the model with static shapes"
+                "a shape that is computed at run time; convert the model with static "
+                "shapes"
             )
         results = tuple(self._type(tensors[i]) for i in node.outputs)
         imported = importer.run(ImportContext(node, kinds, results, arrays))
@@ -246,14 +293,23 @@ class _SubgraphImporter:
         if not imported.updated_inputs and not imported.implicit_state:
             self._infer_shapes(node, imported, inputs)
         outputs = tuple(self._value(i) for i in node.outputs)
-        updated = [tensors[node.inputs[position]] for position in imported.updated_inputs]
+        updated = [
+            tensors[node.inputs[position]] for position in imported.updated_inputs
+        ]
         place = self._value(node.outputs[0]).name if node.outputs else node.op
         memory = [(f"{place}/{item.name}", item) for item in imported.implicit_state]
-        inputs += tuple(self.variables.read(n, n, item.type, item.fill) for n, item in memory)
+        inputs += tuple(
+            self.variables.read(n, n, item.type, item.fill) for n, item in memory
+        )
         becoming: list[tuple[int | str, str, TensorType]]
         becoming = [(t.index, t.name, self._type(t)) for t in updated]
-        becoming += [(name, name, item.type) for name, item in memory if item.next_output is None]
-        nexts = [Value(unique_name(f"{name}/next", self.names), kind) for _, name, kind in becoming]
+        becoming += [
+            (name, name, item.type) for name, item in memory if item.next_output is None
+        ]
+        nexts = [
+            Value(unique_name(f"{name}/next", self.names), kind)
+            for _, name, kind in becoming
+        ]
         call = Call(imported.op, inputs, (*outputs, *nexts), imported.attrs, node.span)
         self._check_result_types(call)
         for (key, name, _), value in zip(becoming, nexts, strict=True):
@@ -266,8 +322,12 @@ class _SubgraphImporter:
     def _infer_shapes(
         self, node: RawNode, imported: ImportedCall, inputs: tuple[Value | None, ...]
     ) -> None:
-        """Replace the file's shapes of the node's outputs by those that the operator computes."""
-        outputs = tuple(Value("", self._type(self.graph.tensors[index])) for index in node.outputs)
+        """Replace the file's shapes of the node's outputs by those that the operator
+        computes.
+        """
+        outputs = tuple(
+            Value("", self._type(self.graph.tensors[index])) for index in node.outputs
+        )
         call = Call(imported.op, inputs, outputs, imported.attrs, node.span)
         inferred = self.session.ops[call.op].infer(self._describe(call))
         for index, kind in zip(node.outputs, inferred, strict=False):
@@ -281,15 +341,23 @@ class _SubgraphImporter:
             for v in call.inputs
         )
         types = tuple(None if v is None else v.type for v in call.inputs)
-        return OpCall(call.op, types, tuple(v.type for v in call.outputs), call.attrs, constants)
+        return OpCall(
+            call.op, types, tuple(v.type for v in call.outputs), call.attrs, constants
+        )
 
     def _fold_call(self, call: Call, places: Sequence[int]) -> bool:
-        """Fold a call with constant operands; return whether its outputs are constants now.
+        """Fold a call with constant operands; return whether its outputs are constants
+        now.
 
-        Outputs of the model and huge results stay calls, but later operators use their values.
+        Outputs of the model and huge results stay calls, but later operators use their
+        values.
         """
         opdef = self.session.ops[call.op]
-        if call.variables or opdef.numerics == "each" or len(call.outputs) != len(places):
+        if (
+            call.variables
+            or opdef.numerics == "each"
+            or len(call.outputs) != len(places)
+        ):
             return False
         described = self._describe(call)
         input_bytes = sum(c.size_bytes for c in described.constants if c is not None)
@@ -298,9 +366,13 @@ class _SubgraphImporter:
             return False
         self.session.computed.spend(output_bytes)
         with np.errstate(all="ignore"):  # infinity and NaN are valid results
-            results = opdef.reference(described, [c.array() for c in described.constants if c])
+            results = opdef.reference(
+                described, [c.array() for c in described.constants if c]
+            )
         self.known_arrays.update(zip(places, results, strict=True))
-        if output_bytes > max(_FOLDED_BYTES, input_bytes) or set(places) & set(self.graph.outputs):
+        if output_bytes > max(_FOLDED_BYTES, input_bytes) or set(places) & set(
+            self.graph.outputs
+        ):
             return False
         for index, value, result in zip(places, call.outputs, results, strict=True):
             self._bind_constant(index, value, result)
@@ -315,7 +387,9 @@ class _SubgraphImporter:
                 raise NotSupportedError("compressed data that is not constant")
             value = self._value(index)
             self.session.computed.spend(value.type.size_bytes)
-            array = decompress_constants.decompress_constant(parts[0], parts[1], value.type)
+            array = decompress_constants.decompress_constant(
+                parts[0], parts[1], value.type
+            )
             self.known_arrays[index] = array
             self._bind_constant(index, value, array)
 
@@ -333,23 +407,33 @@ class _SubgraphImporter:
             if (value.type.shape, value.type.dtype) != (kind.shape, kind.dtype):
                 raise NotSupportedError(
                     f"its output {value.name} is declared {value.type.dtype.name} "
-                    f"{list(value.type.shape)} but is {kind.dtype.name} {list(kind.shape)}"
+                    f"{list(value.type.shape)} but is {kind.dtype.name} "
+                    f"{list(kind.shape)}"
                 )
 
-    def _import_control_flow(self, op: str, node: RawNode, parts: Sequence[str]) -> None:
-        """Append a call that runs other subgraphs; their variables become operands and results."""
-        indices = {attr: int(str(node.options[f"{attr}_subgraph_index"])) for attr in parts}
+    def _import_control_flow(
+        self, op: str, node: RawNode, parts: Sequence[str]
+    ) -> None:
+        """Append a call that runs other subgraphs; their variables become operands and
+        results.
+        """
+        indices = {
+            attr: int(str(node.options[f"{attr}_subgraph_index"])) for attr in parts
+        }
         operands = node.inputs[1:] if op == "if" else node.inputs
         shapes = [self._type(self.graph.tensors[index]).shape for index in operands]
         variables, changed = self._shared_variables(indices, shapes)
         _, branch = self.session.branches[indices[parts[-1]]]
         self.shapes.update(
-            (index, value.shape) for index, value in zip(node.outputs, branch.results, strict=False)
+            (index, value.shape)
+            for index, value in zip(node.outputs, branch.results, strict=False)
         )
         if op == "while":  # a loop passes its operands on to the next iteration
             changed = list(variables)
         runs = {
-            attr: self._branch_function(attr, index, variables, [] if attr == "cond" else changed)
+            attr: self._branch_function(
+                attr, index, variables, [] if attr == "cond" else changed
+            )
             for attr, index in indices.items()
         }
         before = [
@@ -359,7 +443,9 @@ class _SubgraphImporter:
         inputs = (*(self._value(i) for i in node.inputs), *before)
         names = {key: variables[key].value.name for key in changed}
         after = {
-            key: Value(unique_name(f"{name}/next", self.names), variables[key].value.type)
+            key: Value(
+                unique_name(f"{name}/next", self.names), variables[key].value.type
+            )
             for key, name in names.items()
         }
         outputs = (*(self._value(i) for i in node.outputs), *after.values())
@@ -375,7 +461,9 @@ class _SubgraphImporter:
     def _shared_variables(
         self, indices: Mapping[str, int], shapes: Sequence[tuple[int, ...]]
     ) -> tuple[dict[Hashable, Variable], list[Hashable]]:
-        """Return the subgraphs' variables by their key in this graph, and the assigned keys."""
+        """Return the subgraphs' variables by their key in this graph, and the assigned
+        keys.
+        """
         shared: dict[Hashable, Variable] = {}
         changed: dict[Hashable, None] = {}
         for attr, index in indices.items():
@@ -387,7 +475,9 @@ class _SubgraphImporter:
                 self.session.branches[index] = graph.variables, function
             variables, _ = self.session.branches[index]
             if variables.initial_values:
-                raise NotSupportedError("variables that are initialized inside a branch or loop")
+                raise NotSupportedError(
+                    "variables that are initialized inside a branch or loop"
+                )
             for own, variable in variables.known.items():
                 key = shared_variable_key(index, own)
                 shared.setdefault(key, variable)
@@ -405,7 +495,9 @@ class _SubgraphImporter:
         assigned: Sequence[Hashable],
     ) -> str:
         table, function = self.session.branches[index]
-        name = f"{attr}_{index}" + (f"_{len(self.session.functions)}" if variables else "")
+        name = f"{attr}_{index}" + (
+            f"_{len(self.session.functions)}" if variables else ""
+        )
         if name not in self.session.functions:
             function = table.with_operands(function, index, variables, assigned)
             self.session.functions[name] = replace(function, name=name)
@@ -418,7 +510,9 @@ class _SubgraphImporter:
 
     def _handle(self, node: RawNode) -> tuple[str, str]:
         if not node.inputs or node.inputs[0] not in self.handles:
-            raise NotSupportedError("a variable whose handle comes from another subgraph")
+            raise NotSupportedError(
+                "a variable whose handle comes from another subgraph"
+            )
         return self.handles[node.inputs[0]]
 
     def _run_initialization(self, node: RawNode) -> None:

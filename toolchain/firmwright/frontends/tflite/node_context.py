@@ -1,4 +1,5 @@
-"""The interface of operator importers: a node, checked access to it, and plain importers.
+"""The interface of operator importers: a node, checked access to it, and plain
+importers.
 
 The reader guarantees neither inputs of operators nor options of custom operators.
 """
@@ -29,8 +30,8 @@ class ImportContext:
 class ImplicitState:
     """A state tensor that a call needs but the model file does not declare.
 
-    Every element is `fill` before the first run. `next_output` is the node's output that becomes
-    the next value; None stands for an additional output of the call.
+    Every element is `fill` before the first run. `next_output` is the node's output
+    that becomes the next value; None stands for an additional output of the call.
     """
 
     name: str
@@ -41,11 +42,12 @@ class ImplicitState:
 
 @dataclass(frozen=True, slots=True)
 class ImportedCall:
-    """The result of an importer: operator, attributes and the positions of the inputs to keep.
+    """The result of an importer: operator, attributes and the positions of the inputs
+    to keep.
 
-    `updated_inputs` are positions of variable tensors that the call updates; their new values
-    follow the node's outputs. Each `implicit_state` adds one input after the others and, unless an
-    existing output becomes its next value, one output.
+    `updated_inputs` are positions of variable tensors that the call updates; their new
+    values follow the node's outputs. Each `implicit_state` adds one input after the
+    others and, unless an existing output becomes its next value, one output.
     """
 
     op: str
@@ -59,10 +61,10 @@ class ImportedCall:
 class Importer:
     """The importer of an operator of TFLite.
 
-    `op` is our operator of the usual call; by the types of its tensors, `run` may choose another.
-    With `takes_uint8`, quantized uint8 tensors may stay as they are or become int8: a model's uint8
-    tensors are converted to int8, and those of other custom operators are not, as their meaning is
-    unknown.
+    `op` is our operator of the usual call; by the types of its tensors, `run` may
+    choose another. With `takes_uint8`, quantized uint8 tensors may stay as they are or
+    become int8: a model's uint8 tensors are converted to int8, and those of other
+    custom operators are not, as their meaning is unknown.
     """
 
     op: str
@@ -70,11 +72,14 @@ class Importer:
     takes_uint8: bool = False
 
 
-# ---- checked access ----------------------------------------------------------------------------
+# ---- checked access ------------------------------------------------------------------
 
 
-def require_tensors(context: ImportContext, inputs: int, *, outputs: int | None = 1) -> None:
-    """Raise NotSupportedError unless the node has `inputs` inputs and exactly `outputs` outputs.
+def require_tensors(
+    context: ImportContext, inputs: int, *, outputs: int | None = 1
+) -> None:
+    """Raise NotSupportedError unless the node has `inputs` inputs and exactly `outputs`
+    outputs.
 
     With `outputs` None, any number but 0 is accepted.
     """
@@ -103,7 +108,8 @@ def check_bias_type(context: ImportContext, x: TensorType, index: int) -> None:
     is_short = x.dtype == INT16 and bias is not None and bias.dtype == INT32
     if is_short and context.node.options["quantized_bias_type"] != "int32":
         raise NotSupportedError(
-            "int16 with a 32-bit bias, but without quantized_bias_type=INT32 in its options"
+            "int16 with a 32-bit bias, but without quantized_bias_type=INT32 in its "
+            "options"
         )
 
 
@@ -145,7 +151,9 @@ def float_option(context: ImportContext, name: str) -> float:
 
 
 def is_unsigned(context: ImportContext) -> bool:
-    """Return whether the node has uint8 operands in the model; see signed_tensors.py."""
+    """Return whether the node has uint8 operands in the model; see
+    signed_tensors.py.
+    """
     return bool(context.node.options.get("unsigned"))
 
 
@@ -183,7 +191,7 @@ def fused_activation(context: ImportContext) -> Activation:
     return import_activation(context.node.options["fused_activation_function"])
 
 
-# ---- plain importers ---------------------------------------------------------------------------
+# ---- plain importers -----------------------------------------------------------------
 
 
 def _no_attrs(context: ImportContext) -> OpAttrs:
@@ -198,15 +206,23 @@ def plain_importer(
     *,
     outputs: int | None = 1,
 ) -> Importer:
-    """Return an importer of `op` that keeps the inputs `keep`, by default all required ones."""
+    """Return an importer of `op` that keeps the inputs `keep`, by default all required
+    ones.
+    """
 
     def run(context: ImportContext) -> ImportedCall:
         require_tensors(context, inputs, outputs=outputs)
-        return ImportedCall(op, attrs(context), tuple(range(inputs)) if keep is None else keep)
+        return ImportedCall(
+            op, attrs(context), tuple(range(inputs)) if keep is None else keep
+        )
 
     return Importer(op, run)
 
 
-def copy_importer(op: str, inputs: int, attrs: Callable[[ImportContext], OpAttrs]) -> Importer:
-    """Return an importer of a data movement: `attrs` replaces all inputs but the first."""
+def copy_importer(
+    op: str, inputs: int, attrs: Callable[[ImportContext], OpAttrs]
+) -> Importer:
+    """Return an importer of a data movement: `attrs` replaces all inputs but the
+    first.
+    """
     return plain_importer(op, inputs, attrs, (0,), outputs=None)

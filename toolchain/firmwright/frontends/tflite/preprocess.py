@@ -1,8 +1,9 @@
-"""Completion of a .tflite file, so that compiler and reference runtimes read the same model.
+"""Completion of a .tflite file, so that compiler and reference runtimes read the same
+model.
 
-Sizes that the exporter left open become 1, given input shapes replace those of the file, and a
-quantized dimension that its tensor lacks, which TFLM ignores and LiteRT refuses, becomes 0. All
-changes are in place: the file keeps its length.
+Sizes that the exporter left open become 1, given input shapes replace those of the
+file, and a quantized dimension that its tensor lacks, which TFLM ignores and LiteRT
+refuses, becomes 0. All changes are in place: the file keeps its length.
 """
 
 import logging
@@ -43,11 +44,15 @@ def _completion(tensor: FlatbufferTable) -> Iterator[tuple[int, int]]:
     shape, quantization = tensor.integers("shape"), tensor.table("quantization")
     if -1 in shape:
         first = tensor.vector_place("shape")
-        yield from ((first + 4 * axis, 1) for axis, size in enumerate(shape) if size == -1)
+        yield from (
+            (first + 4 * axis, 1) for axis, size in enumerate(shape) if size == -1
+        )
     if quantization is None:
         return
     place = quantization.scalar_place("quantized_dimension")
-    if place is not None and not 0 <= quantization.integer("quantized_dimension") < len(shape):
+    if place is not None and not 0 <= quantization.integer("quantized_dimension") < len(
+        shape
+    ):
         yield place, 0
 
 
@@ -75,7 +80,10 @@ def _warn_of_open_axes(graph: FlatbufferTable, shapes: Mapping[str, Shape]) -> N
         sizes = _open_shape(tensor)
         if name not in shapes and -1 in sizes[1:]:
             taken = [abs(size) for size in tensor.integers("shape")]
-            message = "input %s: the open shape %s is taken as %s; --input-shape sets another."
+            message = (
+                "input %s: the open shape %s is taken as %s; --input-shape sets "
+                "another."
+            )
             log.warning(message, name, _format_shape(sizes), _format_shape(taken))
 
 
@@ -89,7 +97,9 @@ def _given_shapes(
             raise UsageError(f"the model has no input {name!r}.", where=file, hint=hint)
         sizes = _open_shape(inputs[name])
         pairs = zip(sizes, shape, strict=False)
-        if len(sizes) != len(shape) or any(mark not in (-1, size) for mark, size in pairs):
+        if len(sizes) != len(shape) or any(
+            mark not in (-1, size) for mark, size in pairs
+        ):
             raise UsageError(
                 f"--input-shape {name}={_format_shape(shape)} contradicts the model, "
                 f"where it is {_format_shape(sizes)}.",

@@ -1,7 +1,7 @@
 """Reader of .tflite files, which converts untrusted bytes to a verified `RawModel`.
 
-Source of the semantics: the TFLite schema and the checks of LiteRT's loader. A file is broken only
-if the reference runtimes refuse it.
+Source of the semantics: the TFLite schema and the checks of LiteRT's loader. A file is
+broken only if the reference runtimes refuse it.
 """
 
 import itertools
@@ -40,12 +40,17 @@ def read_tflite(data: bytes, file: str) -> RawModel:
             f"not a TFLite model: its {len(data)} bytes lack the identifier "
             f"{schema.FILE_IDENTIFIER.decode()} at byte 4.",
             where=file,
-            hint="a file of the TensorFlow Lite converter, or .onnx, .pt2, .keras or .fwir.",
+            hint=(
+                "a file of the TensorFlow Lite converter, or .onnx, .pt2, .keras or "
+                ".fwir."
+            ),
         )
     root = Flatbuffer(data, file).root("Model")
     version = root.integer("version")
     if version != schema.SCHEMA_VERSION:
-        root.fail("version", f"schema version {version} is not {schema.SCHEMA_VERSION}.")
+        root.fail(
+            "version", f"schema version {version} is not {schema.SCHEMA_VERSION}."
+        )
     buffers = list(map(_buffer, root.tables("buffers")))
     opcodes = list(map(_opcode, root.tables("operator_codes")))
     model = RawModel(
@@ -78,19 +83,25 @@ def _is_valid_signature(model: RawModel, signature: RawSignature) -> bool:
 
 
 def _buffer(table: FlatbufferTable) -> bytes:
-    """Return a buffer's bytes; files beyond 2 GiB store an offset from the start of the file."""
+    """Return a buffer's bytes; files beyond 2 GiB store an offset from the start of the
+    file.
+    """
     offset, size = table.integer("offset"), table.integer("size")
     if offset <= 1:
         return table.blob("data")
     data = table.buffer.data
     if offset + size > len(data):
-        table.fail("offset", f"{size} bytes at {offset} reach past the end of the file.")
+        table.fail(
+            "offset", f"{size} bytes at {offset} reach past the end of the file."
+        )
     table.buffer.spend(size, table.path)
     return data[offset : offset + size]
 
 
 def _opcode(table: FlatbufferTable) -> tuple[str, int]:
-    """Return (name, version) of an operator code; unknown codes are named BUILTIN_<number>."""
+    """Return (name, version) of an operator code; unknown codes are named
+    BUILTIN_<number>.
+    """
     # Codes above 126 do not fit the first field; the larger of the two fields is valid.
     code = max(table.integer("deprecated_builtin_code"), table.integer("builtin_code"))
     if code < 0:
@@ -110,30 +121,48 @@ def _signature(table: FlatbufferTable) -> RawSignature:
     )
 
 
-def _signature_tensors(table: FlatbufferTable, side: str) -> tuple[tuple[str, int], ...]:
-    """Return the names of a signature for its inputs or outputs, each with the tensor's index."""
-    return tuple((t.text("name"), t.integer("tensor_index")) for t in table.tables(side))
+def _signature_tensors(
+    table: FlatbufferTable, side: str
+) -> tuple[tuple[str, int], ...]:
+    """Return the names of a signature for its inputs or outputs, each with the tensor's
+    index.
+    """
+    return tuple(
+        (t.text("name"), t.integer("tensor_index")) for t in table.tables(side)
+    )
 
 
 def _subgraph(
-    table: FlatbufferTable, index: int, buffers: Sequence[bytes], opcodes: Sequence[tuple[str, int]]
+    table: FlatbufferTable,
+    index: int,
+    buffers: Sequence[bytes],
+    opcodes: Sequence[tuple[str, int]],
 ) -> RawSubgraph:
     operators = table.tables("operators")
     inputs, outputs = table.integers("inputs"), table.integers("outputs")
     results = [operator.integers("outputs") for operator in operators]
-    # An empty buffer is a constant only if the tensor has no elements and is never written.
+    # An empty buffer is a constant only if the tensor has no elements and is never
+    # written.
     written = {*inputs, *itertools.chain(*results)}
-    used = {*written, *outputs, *itertools.chain(*(o.integers("inputs") for o in operators))}
+    used = {
+        *written,
+        *outputs,
+        *itertools.chain(*(o.integers("inputs") for o in operators)),
+    }
     used.update(itertools.chain(*(o.integers("intermediates") for o in operators)))
     tensors = tuple(
-        _tensor(t, k, buffers, may_be_empty_constant=k not in written)
-        if k in used
-        else RawTensor(k, t.text("name"), (), "unused")
+        (
+            _tensor(t, k, buffers, may_be_empty_constant=k not in written)
+            if k in used
+            else RawTensor(k, t.text("name"), (), "unused")
+        )
         for k, t in enumerate(table.tables("tensors"))
     )
     # The same input may be listed again, and a constant among the inputs cannot be set.
     inputs = tuple(
-        k for k in dict.fromkeys(inputs) if not 0 <= k < len(tensors) or tensors[k].buffer is None
+        k
+        for k in dict.fromkeys(inputs)
+        if not 0 <= k < len(tensors) or tensors[k].buffer is None
     )
     nodes = []
     for k, (operator, written_here) in enumerate(zip(operators, results, strict=True)):
@@ -175,7 +204,11 @@ def _defaults(table: str) -> Attrs:
 
 
 def _tensor(
-    table: FlatbufferTable, index: int, buffers: Sequence[bytes], *, may_be_empty_constant: bool
+    table: FlatbufferTable,
+    index: int,
+    buffers: Sequence[bytes],
+    *,
+    may_be_empty_constant: bool,
 ) -> RawTensor:
     shape, dtype = table.integers("shape"), table.enumerator("type")
     sparse = table.table("sparsity") is not None
@@ -207,11 +240,15 @@ def _elements(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> int:
         table.fail("shape", f"it has rank {len(shape)}, beyond 8.")
     elements = math.prod(max(size, 1) for size in shape)
     if elements * schema.ELEMENT_BITS.get(dtype, 8) > 8 * TENSOR_BYTES_MAX:
-        table.fail("shape", f"{list(shape)} of {dtype} is more than {TENSOR_BYTES_MAX} bytes.")
+        table.fail(
+            "shape", f"{list(shape)} of {dtype} is more than {TENSOR_BYTES_MAX} bytes."
+        )
     return -1 if -1 in shape else math.prod(shape)
 
 
-def _check_constant(table: FlatbufferTable, shape: Sequence[int], dtype: str, size: int) -> None:
+def _check_constant(
+    table: FlatbufferTable, shape: Sequence[int], dtype: str, size: int
+) -> None:
     bits = schema.ELEMENT_BITS.get(dtype)
     if bits is None:
         return
@@ -223,11 +260,13 @@ def _check_constant(table: FlatbufferTable, shape: Sequence[int], dtype: str, si
         table.fail("buffer", what)
 
 
-def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Quantization | None:
+def _quantization(
+    table: FlatbufferTable, shape: Sequence[int], dtype: str
+) -> Quantization | None:
     """Return the tensor's quantization, or None.
 
-    A tensor without scales, or with only zero scales, is unquantized. The quantization of a float
-    tensor and an invalid one of a bias are ignored.
+    A tensor without scales, or with only zero scales, is unquantized. The quantization
+    of a float tensor and an invalid one of a bias are ignored.
     """
     details = table.table("quantization")
     if details is None or dtype not in decoded_model.INTEGER_RANGES:
@@ -235,10 +274,14 @@ def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Q
     scales, zero_points = details.floats("scale"), details.integers("zero_point")
     if not any(scales):
         return None
-    if dtype in _BIAS_DTYPES and not _is_valid_bias_quantization(scales, zero_points, shape, dtype):
+    if dtype in _BIAS_DTYPES and not _is_valid_bias_quantization(
+        scales, zero_points, shape, dtype
+    ):
         return None
     if len(scales) != len(zero_points):
-        details.fail("zero_point", f"{len(zero_points)} zero points for {len(scales)} scales.")
+        details.fail(
+            "zero_point", f"{len(zero_points)} zero points for {len(scales)} scales."
+        )
     for scale in scales:
         if not (math.isfinite(scale) and scale >= 0.0):
             details.fail("scale", f"{scale!r} is not a positive finite number.")
@@ -254,7 +297,10 @@ def _quantization(table: FlatbufferTable, shape: Sequence[int], dtype: str) -> Q
 
 
 def _is_valid_bias_quantization(
-    scales: Sequence[float], zero_points: Sequence[int], shape: Sequence[int], dtype: str
+    scales: Sequence[float],
+    zero_points: Sequence[int],
+    shape: Sequence[int],
+    dtype: str,
 ) -> bool:
     low, high = decoded_model.INTEGER_RANGES[dtype]
     return (

@@ -1,7 +1,7 @@
 """Result shapes of operators whose calls take the shape from the result's type.
 
-The reference runtimes compute every shape from the inputs. The file has those of the exporter, with
-1 for open sizes, which differ after an input has got another shape.
+The reference runtimes compute every shape from the inputs. The file has those of the
+exporter, with 1 for open sizes, which differ after an input has got another shape.
 """
 
 import math
@@ -13,10 +13,14 @@ from firmwright.frontends.tflite.decoded_model import RawNode
 Shape = tuple[int, ...]
 
 
-def result_shape(node: RawNode, x: Shape, constants: Sequence[Array | None]) -> Shape | None:
-    """Return the shape of the first result; None if it is not known or follows from the call.
+def result_shape(
+    node: RawNode, x: Shape, constants: Sequence[Array | None]
+) -> Shape | None:
+    """Return the shape of the first result; None if it is not known or follows from the
+    call.
 
-    `x` is the shape of the first input, `constants` has the inputs known at compile time.
+    `x` is the shape of the first input, `constants` has the inputs known at compile
+    time.
     """
     values = [_ints(array) for array in (*constants, None, None)[:2]]
     match node.op:
@@ -33,9 +37,13 @@ def result_shape(node: RawNode, x: Shape, constants: Sequence[Array | None]) -> 
             return (*x[:axis], 1, *x[axis:])
         case "SQUEEZE":
             dims = node.options["squeeze_dims"]
-            chosen = {int(str(axis)) % max(1, len(x)) for axis in dims} if dims else None  # type: ignore[union-attr]
+            chosen = (
+                {int(str(axis)) % max(1, len(x)) for axis in dims} if dims else None
+            )  # type: ignore[union-attr]
             kept = (
-                k for k, n in enumerate(x) if n != 1 or (chosen is not None and k not in chosen)
+                k
+                for k, n in enumerate(x)
+                if n != 1 or (chosen is not None and k not in chosen)
             )
             return tuple(x[k] for k in kept)
     return None
@@ -49,6 +57,11 @@ def _ints(array: Array | None) -> Shape | None:
 
 def _stretched(target: Shape, elements: int) -> Shape | None:
     known = math.prod(size for size in target if size != -1)
-    if target.count(-1) > 1 or known <= 0 or min(target, default=1) < -1 or elements % known:
+    if (
+        target.count(-1) > 1
+        or known <= 0
+        or min(target, default=1) < -1
+        or elements % known
+    ):
         return None
     return tuple(elements // known if size == -1 else size for size in target)

@@ -1,10 +1,10 @@
 """Conversion of uint8 tensors, the older asymmetric quantization, to int8.
 
-Values and zero points become 128 lower, which is exact. The model's inputs and outputs and
-operators that read stored numbers keep uint8; QUANTIZE nodes convert between both types. A node
-with other results for uint8 gets the option `unsigned` (convolutions, fully connected layers,
-average pools) or is replaced (CONCATENATION, RESIZE_BILINEAR). Semantics: TFLite's
-reference kernels of uint8.
+Values and zero points become 128 lower, which is exact. The model's inputs and outputs
+and operators that read stored numbers keep uint8; QUANTIZE nodes convert between both
+types. A node with other results for uint8 gets the option `unsigned` (convolutions,
+fully connected layers, average pools) or is replaced (CONCATENATION, RESIZE_BILINEAR).
+Semantics: TFLite's reference kernels of uint8.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +14,18 @@ import numpy as np
 
 from firmwright.base.dtypes import Array
 from firmwright.base.quant import Quantization
-from firmwright.frontends.tflite.decoded_model import NO_TENSOR, RawNode, RawSubgraph, RawTensor
+from firmwright.frontends.tflite.decoded_model import (
+    NO_TENSOR,
+    RawNode,
+    RawSubgraph,
+    RawTensor,
+)
 from firmwright.frontends.tflite.operators.registry import tflite_importers
 
 BYTE_TABLE = "byte_table"
-"""Name of inserted nodes: an operator of this compiler, as TFLite has no lookup operator."""
+"""Name of inserted nodes: an operator of this compiler, as TFLite has no lookup
+operator.
+"""
 _OFFSET = 128
 _STORED_NUMBERS = frozenset(
     (
@@ -53,26 +60,44 @@ def make_signed(graph: RawSubgraph) -> RawSubgraph:
         if _is_unsigned(tensor) and tensor.index not in kept:
             rewrite.tensors[tensor.index] = _as_signed(tensor)
     for node in graph.nodes:
-        rewrite.add(node, [_is_unsigned(graph.tensors[i]) for i in node.inputs if i != NO_TENSOR])
+        rewrite.add(
+            node,
+            [_is_unsigned(graph.tensors[i]) for i in node.inputs if i != NO_TENSOR],
+        )
     return replace(graph, tensors=tuple(rewrite.tensors), nodes=tuple(rewrite.nodes))
 
 
 def _is_unsigned(tensor: RawTensor) -> bool:
-    return tensor.dtype == "uint8" and tensor.quantization is not None and not tensor.is_variable
+    return (
+        tensor.dtype == "uint8"
+        and tensor.quantization is not None
+        and not tensor.is_variable
+    )
 
 
 def _with_hybrid_weights(graph: RawSubgraph) -> RawSubgraph:
     """Convert uint8 weights of float layers, which hold two's complement, to int8."""
     tensors = list(graph.tensors)
     for node in graph.nodes:
-        x, *weights = [index for index in node.inputs if index != NO_TENSOR] or [NO_TENSOR]
-        if node.op.startswith("custom:") or not weights or tensors[x].dtype != "float32":
+        x, *weights = [index for index in node.inputs if index != NO_TENSOR] or [
+            NO_TENSOR
+        ]
+        if (
+            node.op.startswith("custom:")
+            or not weights
+            or tensors[x].dtype != "float32"
+        ):
             continue
         for index in weights:
-            quant, is_constant = tensors[index].quantization, tensors[index].buffer is not None
+            quant, is_constant = (
+                tensors[index].quantization,
+                tensors[index].buffer is not None,
+            )
             if _is_unsigned(tensors[index]) and is_constant and quant is not None:
                 quant = replace(quant, zero_points=(0,) * len(quant.scales))
-                tensors[index] = replace(tensors[index], dtype="int8", quantization=quant)
+                tensors[index] = replace(
+                    tensors[index], dtype="int8", quantization=quant
+                )
     return replace(graph, tensors=tuple(tensors))
 
 
@@ -93,13 +118,18 @@ def _as_signed(tensor: RawTensor) -> RawTensor:
     if data is not None:
         data = (np.frombuffer(data, np.uint8) ^ _OFFSET).tobytes()
     return replace(
-        tensor, dtype="int8", quantization=replace(quant, zero_points=points), buffer=data
+        tensor,
+        dtype="int8",
+        quantization=replace(quant, zero_points=points),
+        buffer=data,
     )
 
 
 @dataclass
 class _Rewrite:
-    """The tensors and nodes of the new graph; tensors in `kept` get an int8 twin if needed."""
+    """The tensors and nodes of the new graph; tensors in `kept` get an int8 twin if
+    needed.
+    """
 
     tensors: list[RawTensor]
     kept: set[int]
@@ -116,15 +146,23 @@ class _Rewrite:
             node = special(self, node)
         outputs = tuple(map(self._written, node.outputs))
         inputs = tuple(self.signed(index, node) for index in node.inputs)
-        options = {**node.options, "unsigned": True} if any(are_unsigned) else node.options
-        self.nodes.append(replace(node, inputs=inputs, outputs=outputs, options=options))
+        options = (
+            {**node.options, "unsigned": True} if any(are_unsigned) else node.options
+        )
+        self.nodes.append(
+            replace(node, inputs=inputs, outputs=outputs, options=options)
+        )
         for index, twin in zip(node.outputs, outputs, strict=True):
             if index != twin:
                 self.insert("QUANTIZE", (twin,), index, node)
 
     def signed(self, index: int, node: RawNode) -> int:
         """Return the int8 form of tensor `index`, which `node` reads."""
-        if index == NO_TENSOR or index not in self.kept or not _is_unsigned(self.tensors[index]):
+        if (
+            index == NO_TENSOR
+            or index not in self.kept
+            or not _is_unsigned(self.tensors[index])
+        ):
             return index
         if index not in self.twins:
             twin = self._twin(index)
@@ -138,7 +176,12 @@ class _Rewrite:
         return index
 
     def insert(
-        self, op: str, inputs: tuple[int, ...], output: int, node: RawNode, **options: int | str
+        self,
+        op: str,
+        inputs: tuple[int, ...],
+        output: int,
+        node: RawNode,
+        **options: int | str,
     ) -> None:
         self.nodes.append(RawNode(op, 1, inputs, (output,), options, node.span))
 
@@ -153,7 +196,9 @@ class _Rewrite:
         scalar = replace(like, shape=(), shape_signature=(), buffer=data)
         term = self.new_tensor(scalar, "term")
         result = self.new_tensor(like, "sum")
-        self.insert("ADD", (index, term), result, node, fused_activation_function="NONE")
+        self.insert(
+            "ADD", (index, term), result, node, fused_activation_function="NONE"
+        )
         return result
 
     def _twin(self, index: int) -> int:
@@ -166,7 +211,9 @@ class _Rewrite:
 
 
 def _concatenation(rewrite: _Rewrite, node: RawNode) -> RawNode:
-    """Rescale, by table lookup, the inputs that differ from the output in quantization."""
+    """Rescale, by table lookup, the inputs that differ from the output in
+    quantization.
+    """
     result = rewrite.tensors[node.outputs[0]]
     y = (_as_signed(result) if _is_unsigned(result) else result).quantization
     if y is not None and y.per_channel:
@@ -176,22 +223,36 @@ def _concatenation(rewrite: _Rewrite, node: RawNode) -> RawNode:
         signed = rewrite.signed(index, node)
         x = rewrite.tensors[signed]
         quant = x.quantization
-        if quant is None or y is None or quant == y or x.dtype != "int8" or len(quant.scales) > 1:
+        if (
+            quant is None
+            or y is None
+            or quant == y
+            or x.dtype != "int8"
+            or len(quant.scales) > 1
+        ):
             inputs.append(signed)
             continue
         data = _rescaled(quant, y).tobytes()
-        table = rewrite.new_tensor(RawTensor(0, x.name, (256,), "int8", None, data), "table")
-        inputs.append(rewrite.new_tensor(replace(x, quantization=y, buffer=None), "rescaled"))
+        table = rewrite.new_tensor(
+            RawTensor(0, x.name, (256,), "int8", None, data), "table"
+        )
+        inputs.append(
+            rewrite.new_tensor(replace(x, quantization=y, buffer=None), "rescaled")
+        )
         rewrite.insert(BYTE_TABLE, (signed, table), inputs[-1], node)
     return replace(node, inputs=tuple(inputs))
 
 
 def _rescaled(x: Quantization, y: Quantization) -> Array:
-    """Return the results for all values of x, in the float32 arithmetic of the reference."""
+    """Return the results for all values of x, in the float32 arithmetic of the
+    reference.
+    """
     with np.errstate(all="ignore"):  # the reference is undefined beyond 32 bits
         scale = np.float32(x.scale) * (np.float32(1) / np.float32(y.scale))
         bias = np.float32(-(x.zero_point + _OFFSET)) * scale
-        steps = np.nan_to_num(np.arange(256, dtype=np.float32) * scale + bias).astype(np.float64)
+        steps = np.nan_to_num(np.arange(256, dtype=np.float32) * scale + bias).astype(
+            np.float64
+        )
     whole = np.copysign(np.floor(np.abs(steps) + 0.5), steps) + y.zero_point
     return np.asarray(np.clip(whole, -_OFFSET, _OFFSET - 1), np.int8)
 
@@ -203,7 +264,9 @@ def _resize(rewrite: _Rewrite, node: RawNode) -> RawNode:
     reals = rewrite.add_number(rewrite.cast(x, "float32", node), _OFFSET, node)
     floats = replace(y, dtype="float32", quantization=None, buffer=None)
     resized = rewrite.new_tensor(floats, "resized")
-    rewrite.nodes.append(replace(node, inputs=(reals, *node.inputs[1:]), outputs=(resized,)))
+    rewrite.nodes.append(
+        replace(node, inputs=(reals, *node.inputs[1:]), outputs=(resized,))
+    )
     halves = rewrite.add_number(resized, 0.5, node)
     whole = rewrite.new_tensor(rewrite.tensors[halves], "whole")
     rewrite.insert("FLOOR", (halves,), whole, node)

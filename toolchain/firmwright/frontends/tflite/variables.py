@@ -12,20 +12,26 @@ from firmwright.ir.graph.nodes import Call, Function, State, TensorType, Value
 
 
 def initial_value(kind: TensorType) -> int:
-    """Return the initial value in LiteRT and TFLM: the zero point for int8, else zero."""
+    """Return the initial value in LiteRT and TFLM: the zero point for int8, else
+    zero.
+    """
     if kind.quantization is None or kind.dtype != INT8:
         return 0
     return kind.quantization.zero_points[0]
 
 
 def shared_variable_key(index: int, key: Hashable) -> Hashable:
-    """Return a key that is unique in the model; named variables are shared by all subgraphs."""
+    """Return a key that is unique in the model; named variables are shared by all
+    subgraphs.
+    """
     return key if isinstance(key, tuple) else (index, key)
 
 
 @dataclass
 class Variable:
-    """A variable: `value` at the start of a run, `current` after the calls imported so far."""
+    """A variable: `value` at the start of a run, `current` after the calls imported so
+    far.
+    """
 
     value: Value
     current: Value
@@ -34,7 +40,9 @@ class Variable:
 
 @dataclass
 class VariableTable:
-    """A graph's variables by key; `name` makes names unique, `emit` appends a call to the body."""
+    """A graph's variables by key; `name` makes names unique, `emit` appends a call to
+    the body.
+    """
 
     name: Callable[[str], str]
     emit: Callable[[Call], None]
@@ -43,18 +51,30 @@ class VariableTable:
 
     def set_initial(self, key: Hashable, initial: Array) -> None:
         if key in self.known:
-            raise NotSupportedError("a variable that is initialized after its first use")
+            raise NotSupportedError(
+                "a variable that is initialized after its first use"
+            )
         self.initial_values[key] = initial
 
-    def read(self, key: Hashable, name: str, kind: TensorType, fill: float | None = None) -> Value:
-        """Return the current value as type `kind`; `fill` overrides the default initial value."""
+    def read(
+        self, key: Hashable, name: str, kind: TensorType, fill: float | None = None
+    ) -> Value:
+        """Return the current value as type `kind`; `fill` overrides the default initial
+        value.
+        """
         fill = initial_value(kind) if fill is None else fill
         current = self._variable(key, name, kind, fill).current
-        return current if current.type == kind else self._copy(current, f"{name}/value", kind)
+        return (
+            current
+            if current.type == kind
+            else self._copy(current, f"{name}/value", kind)
+        )
 
     def assign(self, key: Hashable, name: str, value: Value) -> None:
         variable = self._variable(key, name, value.type, initial_value(value.type))
-        if value != variable.value and any(value == v.value for v in self.known.values()):
+        if value != variable.value and any(
+            value == v.value for v in self.known.values()
+        ):
             value = self._copy(value, f"{name}/value", value.type)
         variable.current = value
 
@@ -65,7 +85,9 @@ class VariableTable:
         return value
 
     def state(self, constant: Callable[[Constant], str]) -> tuple[State, ...]:
-        """Return the graph's state; `constant` registers an initial value and returns its name."""
+        """Return the graph's state; `constant` registers an initial value and returns
+        its name.
+        """
         states = []
         for variable in self.known.values():
             name, kind = f"{variable.value.name}/initial", variable.value.type
@@ -80,28 +102,38 @@ class VariableTable:
         variables: Mapping[Hashable, Variable],
         assigned: Sequence[Hashable],
     ) -> Function:
-        """Return a function with `variables` as more operands and `assigned` as more results."""
+        """Return a function with `variables` as more operands and `assigned` as more
+        results.
+        """
         own = {shared_variable_key(index, key): v for key, v in self.known.items()}
         params: dict[Hashable, Value] = {}
         for key, variable in variables.items():
             name, kind = variable.value.name, variable.value.type
             params[key] = own[key].value if key in own else Value(self.name(name), kind)
-        state_results = (own[key].current if key in own else params[key] for key in assigned)
+        state_results = (
+            own[key].current if key in own else params[key] for key in assigned
+        )
         operands = (*function.params, *params.values())
-        return replace(function, params=operands, results=(*function.results, *state_results))
+        return replace(
+            function, params=operands, results=(*function.results, *state_results)
+        )
 
-    def _variable(self, key: Hashable, name: str, kind: TensorType, fill: float) -> Variable:
+    def _variable(
+        self, key: Hashable, name: str, kind: TensorType, fill: float
+    ) -> Variable:
         if key not in self.known:
             first = self.initial_values.get(key)
-            initial = np.full(kind.shape, fill, kind.dtype.np) if first is None else first
+            initial = (
+                np.full(kind.shape, fill, kind.dtype.np) if first is None else first
+            )
             value = Value(self.name(name), kind)
             self.known[key] = Variable(value, value, initial)
         variable = self.known[key]
         has = (variable.initial.shape, variable.initial.dtype)
         if has != (kind.shape, kind.dtype.np):
             raise NotSupportedError(
-                f"the variable {name} as {kind.dtype.name} {list(kind.shape)}, which is "
-                f"{variable.initial.dtype} {list(variable.initial.shape)} elsewhere"
+                f"the variable {name} as {kind.dtype.name} {list(kind.shape)}, which is"
+                f" {variable.initial.dtype} {list(variable.initial.shape)} elsewhere"
             )
         return variable
 

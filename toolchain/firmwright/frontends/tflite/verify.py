@@ -1,11 +1,13 @@
-"""Verification of a decoded model: rules about indices, order and definitions across tables.
+"""Verification of a decoded model: rules about indices, order and definitions across
+tables.
 
-1. Subgraphs exist; references to them are in range, not recursive, and expand to a limited
-   number of operators.
+1. Subgraphs exist; references to them are in range, not recursive, and expand to a
+   limited number of operators.
 2. Tensor indices are in range; only inputs of operators may be omitted (-1).
-3. A tensor is defined at most once: as a graph input, a constant, a variable or an output. A
-   variable tensor that is an output counts as an output.
-4. Operators read only tensors defined before them; graph outputs are defined at the end.
+3. A tensor is defined at most once: as a graph input, a constant, a variable or an
+   output. A variable tensor that is an output counts as an output.
+4. Operators read only tensors defined before them; graph outputs are defined at the
+  end.
 """
 
 from collections.abc import Iterable
@@ -13,7 +15,12 @@ from typing import NoReturn
 
 from firmwright.base.errors import ModelError
 from firmwright.base.resource_limits import OPERANDS_MAX, check_count, check_expansion
-from firmwright.frontends.tflite.decoded_model import NO_TENSOR, RawModel, RawNode, RawSubgraph
+from firmwright.frontends.tflite.decoded_model import (
+    NO_TENSOR,
+    RawModel,
+    RawNode,
+    RawSubgraph,
+)
 
 
 def verify_raw_model(model: RawModel) -> None:
@@ -49,7 +56,9 @@ class _SubgraphVerifier:
         op = node.op if node.op.isprintable() else ascii(node.op)
         where = f"{self.where}, node {node.span.op_index} ({op})"
         operands = len(node.inputs) + len(node.outputs)
-        check_count(operands, OPERANDS_MAX, "the operator has {} inputs and outputs", where)
+        check_count(
+            operands, OPERANDS_MAX, "the operator has {} inputs and outputs", where
+        )
         for index in node.inputs:
             if index != NO_TENSOR:
                 self.read(index, where)
@@ -64,7 +73,9 @@ class _SubgraphVerifier:
     def read(self, index: int, where: str) -> None:
         self.check_index(index, where)
         if index not in self.defined:
-            _fail(where, f"{self.describe(index)} is read before anything has written it.")
+            _fail(
+                where, f"{self.describe(index)} is read before anything has written it."
+            )
 
     def define(self, index: int, where: str) -> None:
         self.check_index(index, where)
@@ -91,7 +102,9 @@ def _callees(model: RawModel, subgraph: RawSubgraph) -> Iterable[str]:
             if name != "subgraph" and not name.endswith("subgraph_index"):
                 continue
             if not isinstance(value, int) or not 0 <= value < len(model.subgraphs):
-                _fail(str(node.span), f"it calls subgraph {value}, which does not exist.")
+                _fail(
+                    str(node.span), f"it calls subgraph {value}, which does not exist."
+                )
             yield f"subgraph {value}"
 
 

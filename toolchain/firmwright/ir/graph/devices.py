@@ -1,7 +1,8 @@
 """Names of devices and the assignment of values and calls to them.
 
-A device name is a type and a number: `cpu0` runs the AOT main, `cpu1` is the second core, `npu0` an
-accelerator. A call runs on the device of its first output, by default on the main core.
+A device name is a type and a number: `cpu0` runs the AOT main, `cpu1` is the second
+core, `npu0` an accelerator. A call runs on the device of its first output, by default
+on the main core.
 """
 
 import re
@@ -17,9 +18,13 @@ MAIN_DEVICE = "cpu0"
 COPY_OP = "device_copy"
 """The operator that copies a tensor from one memory to another."""
 CYCLES_ATTR = "modeled_cycles"
-"""Kernel attribute with the cycles of a call, if its backend declares them (`Backend.cost`)."""
+"""Kernel attribute with the cycles of a call, if its backend declares them
+(`Backend.cost`).
+"""
 CONSTANTS_POOL_ATTR = "constants_pool"
-"""Kernel attribute that names the pool to which its constants are copied before the first run."""
+"""Kernel attribute that names the pool to which its constants are copied before the
+first run.
+"""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
 
 
@@ -43,18 +48,23 @@ def with_device(value: Value, device: str) -> Value:
     at = parse_device(device)
     old = value.virtual_device
     return replace(
-        value, virtual_device=replace(old, device_type=at.device_type, device_id=at.device_id)
+        value,
+        virtual_device=replace(old, device_type=at.device_type, device_id=at.device_id),
     )
 
 
 def with_memory_scope(value: Value, scope: str) -> Value:
-    return replace(value, virtual_device=replace(value.virtual_device, memory_scope=scope))
+    return replace(
+        value, virtual_device=replace(value.virtual_device, memory_scope=scope)
+    )
 
 
 def is_placed(value: Value) -> bool:
-    """Return whether a device or pool is assigned to `value`; passes keep it until it is lowered.
+    """Return whether a device or pool is assigned to `value`; passes keep it until it
+    is lowered.
 
-    Before devices are planned, these are the tensors and constants that the user placed.
+    Before devices are planned, these are the tensors and constants that the user
+    placed.
     """
     return value.virtual_device != UNCONSTRAINED
 
@@ -66,7 +76,9 @@ def executing_device(call: Call) -> str:
 
 
 def module_devices(module: IRModule) -> tuple[str, ...]:
-    """Return the devices available to `module`; empty if the main core is the only one."""
+    """Return the devices available to `module`; empty if the main core is the only
+    one.
+    """
     return module.settings.devices.names
 
 
@@ -89,7 +101,9 @@ def copy_device(module: IRModule, *, outward: bool) -> str:
 def private_pools(module: IRModule) -> frozenset[str]:
     """Return the pools that the main core cannot access."""
     default = next(iter(module.targets), "")
-    return frozenset(p.name for p in module.pools if p.targets and default not in p.targets)
+    return frozenset(
+        p.name for p in module.pools if p.targets and default not in p.targets
+    )
 
 
 def is_core(device: str) -> bool:
@@ -98,4 +112,6 @@ def is_core(device: str) -> bool:
 
 def module_cores(module: IRModule) -> tuple[str, ...]:
     """Return the devices that run kernels of the main target."""
-    return tuple(name for name in module_devices(module) if is_core(name)) or (MAIN_DEVICE,)
+    return tuple(name for name in module_devices(module) if is_core(name)) or (
+        MAIN_DEVICE,
+    )

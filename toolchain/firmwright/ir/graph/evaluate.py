@@ -1,6 +1,7 @@
 """Evaluation of graph functions on the host with the numpy reference of each operator.
 
-This is a second reference besides LiteRT, and the only one for graphs that call PrimFuncs.
+This is a second reference besides LiteRT, and the only one for graphs that call
+PrimFuncs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,8 +31,8 @@ def evaluate_graph(
 ) -> dict[str, Array]:
     """Return every value of the entry function by name, inputs included.
 
-    `state` is the state by value name, as returned by `initial_state` or `next_state`. Raises
-    ModelError if an input is missing.
+    `state` is the state by value name, as returned by `initial_state` or `next_state`.
+    Raises ModelError if an input is missing.
     """
     entry = module.entry_graph
     values: dict[str, Array] = dict(initial_state(module) if state is None else state)
@@ -70,7 +71,9 @@ class _Evaluator:
             elif call.op in CONTROL_FLOW_OPS:
                 results = self.run_control(call, arrays)
             else:
-                results = self.ops[call.op].reference(make_op_call(call, self.module), arrays)
+                results = self.ops[call.op].reference(
+                    make_op_call(call, self.module), arrays
+                )
             values.update(zip((v.name for v in call.outputs), results, strict=True))
 
     def run_graph(self, function: Function, args: Sequence[Array]) -> tuple[Array, ...]:
@@ -85,14 +88,20 @@ class _Evaluator:
             return self.run_graph(function, args)
 
         if isinstance(call.attrs, IfAttrs):
-            return run(call.attrs.then if arrays[0].item() else call.attrs.else_, arrays[1:])
+            return run(
+                call.attrs.then if arrays[0].item() else call.attrs.else_, arrays[1:]
+            )
         loop, carried = call.attributes(WhileAttrs), tuple(arrays)
         while run(loop.cond, carried)[0].item():
             carried = run(loop.body, carried)
         return carried
 
     def run_prim(self, call: Call, arrays: list[Array]) -> tuple[Array, ...]:
-        functions = {n: f for n, f in self.module.functions.items() if isinstance(f, tir.PrimFunc)}
+        functions = {
+            n: f
+            for n, f in self.module.functions.items()
+            if isinstance(f, tir.PrimFunc)
+        }
         func = functions.get(call.op[1:])
         if func is None:
             raise ModelError(f"{call.op} is not a PrimFunc.", where=str(call.span))
@@ -119,7 +128,9 @@ def numerics_of(module: IRModule) -> NumericsProfile:
 
 def make_op_call(call: Call, module: IRModule) -> OpCall:
     constants = tuple(
-        module.constants.get(value.constant) if value is not None and value.constant else None
+        module.constants.get(value.constant)
+        if value is not None and value.constant
+        else None
         for value in call.inputs
     )
     values = (*call.inputs, *call.outputs)

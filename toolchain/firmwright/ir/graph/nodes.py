@@ -1,8 +1,9 @@
 """Frozen nodes of the graph level.
 
-Invariants, checked by `graph/verify.py`: shapes are static; every value is defined once, by a
-parameter, state, constant or call, before its use; names are unique in a function; a call's
-operator is in the operator table or, with a leading `@`, names a function of the module.
+Invariants, checked by `graph/verify.py`: shapes are static; every value is defined
+once, by a parameter, state, constant or call, before its use; names are unique in a
+function; a call's operator is in the operator table or, with a leading `@`, names a
+function of the module.
 """
 
 import itertools
@@ -18,7 +19,9 @@ from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 
 
 def unique_name(name: str, taken: set[str]) -> str:
-    """Add `name`, if necessary with a suffix `:1`, `:2`, ..., to `taken`, and return it."""
+    """Add `name`, if necessary with a suffix `:1`, `:2`, ..., to `taken`, and return
+    it.
+    """
     numbered = (f"{name}:{count}" if count else name for count in itertools.count())
     free = next(candidate for candidate in numbered if candidate not in taken)
     taken.add(free)
@@ -44,7 +47,9 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor of the graph. `constant` names an entry of the module's constant table."""
+    """A tensor of the graph. `constant` names an entry of the module's constant
+    table.
+    """
 
     name: str
     type: TensorType
@@ -60,7 +65,8 @@ class Value:
 class Call:
     """An operator applied to values; a `None` input is an omitted optional input.
 
-    `target` names the entry of `IRModule.targets` for which the call is lowered ("" = first).
+    `target` names the entry of `IRModule.targets` for which the call is lowered ("" =
+    first).
     """
 
     op: str
@@ -71,7 +77,9 @@ class Call:
     target: str = ""
 
     def attributes(self, kind: type[AttrsT]) -> AttrsT:
-        """Return the attributes, which are of class `kind`; raise InternalError otherwise."""
+        """Return the attributes, which are of class `kind`; raise InternalError
+        otherwise.
+        """
         return typed_attrs(self.op, self.attrs, kind)
 
     @property
@@ -90,7 +98,9 @@ CONTROL_FLOW_OPS = frozenset({"if", "while"})
 
 
 def called_functions(call: Call) -> tuple[str, ...]:
-    """Return the functions that `call` runs: `then` and `else`, or `cond` and `body`."""
+    """Return the functions that `call` runs: `then` and `else`, or `cond` and
+    `body`.
+    """
     if call.op.startswith("@"):
         return (call.op[1:],)
     match call.attrs:
@@ -101,7 +111,8 @@ def called_functions(call: Call) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A tensor that persists between runs: `value` at the start of a run, `next` at its end.
+    """A tensor that persists between runs: `value` at the start of a run, `next` at its
+    end.
 
     `initial` names the constant that resets it.
     """
@@ -129,7 +140,9 @@ class Function:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """All values: sources, and the inputs and outputs of calls, with repetitions."""
+        """All values: sources, and the inputs and outputs of calls, with
+        repetitions.
+        """
         return (*self.sources, *(value for call in self.body for value in call.values))
 
     @property
@@ -139,7 +152,9 @@ class Function:
 
     @property
     def makers(self) -> dict[str, int]:
-        """The index in `body` of the call that computes each value, by the value's name."""
+        """The index in `body` of the call that computes each value, by the value's
+        name.
+        """
         indices: dict[str, int] = {}
         for index, call in enumerate(self.body):
             for value in call.outputs:

@@ -1,4 +1,6 @@
-"""A call of an operator with all that determines its result, and what the IR needs of operators."""
+"""A call of an operator with all that determines its result, and what the IR needs of
+operators.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.settings import NumericsProfile
 
 CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
-"""Returns whether a backend or plug-in implements the foreign operator (domain, name)."""
+"""Returns whether a backend or plug-in implements the foreign operator (domain,
+name).
+"""
 
 
 def accept_no_custom_op(domain: str, name: str) -> bool:
@@ -23,12 +27,13 @@ def accept_no_custom_op(domain: str, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpCall:
-    """One call: input types (None if absent), output types, attributes, constants and profile.
+    """One call: input types (None if absent), output types, attributes, constants and
+    profile.
 
-    `constants[i]` is set if input i is a constant. `scopes` are the pools of the inputs, then of
-    the outputs; "" leaves the choice to the planner, and () leaves all choices to it. With
-    `any_weights` the code must suit all values of the weights, with `all_channels` it computes even
-    channels that are constant.
+    `constants[i]` is set if input i is a constant. `scopes` are the pools of the
+    inputs, then of the outputs; "" leaves the choice to the planner, and () leaves all
+    choices to it. With `any_weights` the code must suit all values of the weights, with
+    `all_channels` it computes even channels that are constant.
     """
 
     op: str
@@ -42,7 +47,9 @@ class OpCall:
     all_channels: bool = False
 
     def attributes(self, kind: type[AttrsT]) -> AttrsT:
-        """Return the attributes, which are of class `kind`; raise InternalError otherwise."""
+        """Return the attributes, which are of class `kind`; raise InternalError
+        otherwise.
+        """
         return typed_attrs(self.op, self.attrs, kind)
 
     def input_scope(self, index: int) -> str:
@@ -67,7 +74,9 @@ class OpCall:
         return self.constants[index] if index < len(self.constants) else None
 
     def constant_array(self, index: int) -> Array:
-        """Return the value of an input that `infer` or a pattern requires to be constant."""
+        """Return the value of an input that `infer` or a pattern requires to be
+        constant.
+        """
         constant = self.constant(index)
         if constant is None:
             raise InternalError(f"{self.op}: input {index} is not constant")
@@ -75,7 +84,9 @@ class OpCall:
 
 
 class OperatorMeaning(Protocol):
-    """The part of an operator's definition (`ops.opdef.OpDef`) that the IR itself needs."""
+    """The part of an operator's definition (`ops.opdef.OpDef`) that the IR itself
+    needs.
+    """
 
     @property
     def infer(self) -> Callable[[OpCall], tuple[TensorType, ...]]: ...

@@ -1,6 +1,7 @@
 """Parser of graph function text; `graph/printer.py` describes the language.
 
-`parse(print(f)) == f`. Using an undefined name is a ModelError unless the use is written in full.
+`parse(print(f)) == f`. Using an undefined name is a ModelError unless the use is
+written in full.
 """
 
 from firmwright.base.errors import ModelError
@@ -23,7 +24,9 @@ class GraphParser(SyntaxParser):
         params = tuple(self.items("(", ")", self._make))
         self.tokens.expect("->")
         results = self.items("(", ")", self._result)
-        states = self.items("(", ")", self._state) if self.tokens.accept("state") else []
+        states = (
+            self.items("(", ")", self._state) if self.tokens.accept("state") else []
+        )
         attrs = self.function_attrs()
         self.tokens.expect("{")
         body: list[Call] = []
@@ -31,7 +34,9 @@ class GraphParser(SyntaxParser):
             call = self._line()
             if call is not None:
                 body.append(call)
-        state = tuple(State(value, self._resolved(r), initial) for value, initial, r in states)
+        state = tuple(
+            State(value, self._resolved(r), initial) for value, initial, r in states
+        )
         resolved = tuple(map(self._resolved, results))
         return Function(name, params, tuple(body), resolved, attrs, state)
 
@@ -44,7 +49,8 @@ class GraphParser(SyntaxParser):
         return value, initial, self._result()
 
     def _result(self) -> tuple[str, Value | None, str]:
-        """Parse a result: its name, its full value if given, and its position in the text.
+        """Parse a result: its name, its full value if given, and its position in the
+        text.
 
         Results precede their definitions and are resolved later.
         """
@@ -56,7 +62,9 @@ class GraphParser(SyntaxParser):
         name, value, where = result
         definition = value or self._made.get(name)
         if definition is None:
-            error = self.tokens.error(f"the result %{name} is not defined in this function.")
+            error = self.tokens.error(
+                f"the result %{name} is not defined in this function."
+            )
             error.where = where
             raise error
         return definition
@@ -112,7 +120,9 @@ class GraphParser(SyntaxParser):
         value = self._made.get(name)
         if value is None:
             hint = " (a call cannot read its own output)" if name in made_here else ""
-            raise self.tokens.error(f"%{name} is used before its definition{hint}.", token)
+            raise self.tokens.error(
+                f"%{name} is used before its definition{hint}.", token
+            )
         return value
 
     def _make(self, name: str | None = None) -> Value:

@@ -1,12 +1,13 @@
-"""Patterns over graph functions with which a backend declares the calls that it supports.
+"""Patterns over graph functions with which a backend declares the calls that it
+supports.
 
     x = wildcard()
     conv = op("conv2d", x, constant(), constant(), stride=(1, 1))
     either = conv.optional(lambda inner: op("relu", inner)) | op("relu6", conv)
     swish = op("mul", x, op("sigmoid", x))      # one pattern object is one value
 
-A pattern is matched from its last call upwards. Only outputs of that call may be used outside the
-match.
+A pattern is matched from its last call upwards. Only outputs of that call may be used
+outside the match.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class ValuePattern(Pattern):
-    """Any value or, if `is_constant`, a constant; with `absent` also an omitted optional input."""
+    """Any value or, if `is_constant`, a constant; with `absent` also an omitted
+    optional input.
+    """
 
     is_constant: bool
     absent: bool
@@ -56,14 +59,18 @@ class ValuePattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class OpPattern(Pattern):
-    """A call of `op`. `inputs` None accepts any inputs; unlisted inputs must be absent."""
+    """A call of `op`. `inputs` None accepts any inputs; unlisted inputs must be
+    absent.
+    """
 
     op: str
     inputs: tuple[Pattern, ...] | None
     attrs: Mapping[str, AttrConstraint] = field(default_factory=dict)
 
     def accepts(self, attrs: OpAttrs) -> bool:
-        """Return whether each attribute that is constrained is there and satisfies its test."""
+        """Return whether each attribute that is constrained is there and satisfies its
+        test.
+        """
         specs = attribute_specs(type(attrs))
         return all(
             name in specs and _attr_matches(getattr(attrs, specs[name].field), test)
@@ -126,7 +133,9 @@ class PatternGraph:
 
     @cached_property
     def readers(self) -> Mapping[str, frozenset[int]]:
-        """The indices of the calls that use each value; -1 represents uses outside the body."""
+        """The indices of the calls that use each value; -1 represents uses outside the
+        body.
+        """
         users: dict[str, set[int]] = {value.name: {-1} for value in self.function.sinks}
         for index, call in enumerate(self.function.body):
             for value in call.inputs:
@@ -139,8 +148,9 @@ class PatternGraph:
 class Match:
     """The calls covered by a pattern, as passed to predicates.
 
-    `calls` are in function order; the last one ends the pattern. `target` is the target instance
-    that would execute them, `version` the version of its backend, `function` has the calls.
+    `calls` are in function order; the last one ends the pattern. `target` is the target
+    instance that would execute them, `version` the version of its backend, `function`
+    has the calls.
     """
 
     calls: tuple[Call, ...]
@@ -165,14 +175,22 @@ class _PartialMatch:
     calls: frozenset[int] = frozenset()
     bound: Mapping[int, Value | None] = field(default_factory=dict)
 
-    def binding(self, pattern: Pattern, value: Value | None, *calls: int) -> _PartialMatch:
+    def binding(
+        self, pattern: Pattern, value: Value | None, *calls: int
+    ) -> _PartialMatch:
         return replace(
-            self, calls=self.calls.union(calls), bound={**self.bound, id(pattern): value}
+            self,
+            calls=self.calls.union(calls),
+            bound={**self.bound, id(pattern): value},
         )
 
 
-def match_pattern(pattern: Pattern, index: int, graph: PatternGraph) -> tuple[int, ...] | None:
-    """Return the indices of the calls that `pattern` covers if it ends in call `index`, or None."""
+def match_pattern(
+    pattern: Pattern, index: int, graph: PatternGraph
+) -> tuple[int, ...] | None:
+    """Return the indices of the calls that `pattern` covers if it ends in call `index`,
+    or None.
+    """
     for state in _match_ending_at(pattern, index, graph, _PartialMatch()):
         if _is_closed(state.calls, index, graph):
             return tuple(sorted(state.calls))
@@ -195,7 +213,9 @@ def _is_closed(calls: Collection[int], last: int, graph: PatternGraph) -> bool:
     inner = [v for i in calls if i != last for v in graph.function.body[i].outputs]
     if any(map(is_placed, inner)):
         return False  # the user placed it
-    return all(graph.readers.get(value.name, frozenset()) <= set(calls) for value in inner)
+    return all(
+        graph.readers.get(value.name, frozenset()) <= set(calls) for value in inner
+    )
 
 
 def _match_value(
@@ -215,7 +235,9 @@ def _match_value(
         case OpPattern() if value is not None:
             maker = graph.makers.get(value.name)
             if maker is not None and maker in graph.free:
-                yield from _match_call(pattern, maker, graph, state.binding(pattern, value))
+                yield from _match_call(
+                    pattern, maker, graph, state.binding(pattern, value)
+                )
 
 
 def _match_call(
@@ -253,7 +275,9 @@ def format_pattern(pattern: Pattern) -> str:
             return " | ".join(map(format_pattern, choices))
         case OpPattern(op=name, inputs=inputs, attrs=attrs):
             words = ["..."] if inputs is None else list(map(format_pattern, inputs))
-            words += [f"{key}={_format_constraint(test)}" for key, test in attrs.items()]
+            words += [
+                f"{key}={_format_constraint(test)}" for key, test in attrs.items()
+            ]
             return f"{name}({', '.join(words)})"
         case ValuePattern(is_constant=is_constant, absent=absent):
             return ("constant" if is_constant else "any") + ("?" if absent else "")

@@ -6,11 +6,12 @@
           activation="relu"}
     }
 
-State follows the results, with initial constant and next value: `state(%kept: i8[4] = @zeros ->
-%next)`.
+State follows the results, with initial constant and next value: `state(%kept: i8[4] =
+@zeros -> %next)`.
 
-A value is written in full where it is defined (parameter, `const` line, call output) or a use
-differs, which the verifier rejects, and by name elsewhere. `none` is an omitted optional input.
+A value is written in full where it is defined (parameter, `const` line, call output) or
+a use differs, which the verifier rejects, and by name elsewhere. `none` is an omitted
+optional input.
 """
 
 import re
@@ -35,14 +36,19 @@ def print_graph(func: Function, page: syntax.IRWriter) -> None:
     for value in func.sinks:
         lines += _new_constants([value], defined)
         uses.append(_format_use(value, defined))
-    names, next_values = ",\n".join(uses[: len(func.results)]), uses[len(func.results) :]
+    names, next_values = (
+        ",\n".join(uses[: len(func.results)]),
+        uses[len(func.results) :],
+    )
     states_text = [
         f"{full} =\n{format_global(state.initial)} ->\n{use}"
         for state, full, use in zip(func.state, states, next_values, strict=True)
     ]
     state = "\nstate(" + ",\n".join(states_text) + ")" if states_text else ""
     attrs = f"\nattrs {syntax.format_attrs(func.attrs)}" if func.attrs else ""
-    page.put(f"graph {format_global(func.name)}({params})\n-> ({names}){state}{attrs} {{")
+    page.put(
+        f"graph {format_global(func.name)}({params})\n-> ({names}){state}{attrs} {{"
+    )
     with page.indent():
         for line in lines:
             page.put(line)
@@ -51,7 +57,9 @@ def print_graph(func: Function, page: syntax.IRWriter) -> None:
 
 def _format_call(call: Call, made: dict[str, Value]) -> list[str]:
     constants = _new_constants(call.inputs, made)
-    inputs = ",\n".join("none" if v is None else _format_use(v, made) for v in call.inputs)
+    inputs = ",\n".join(
+        "none" if v is None else _format_use(v, made) for v in call.inputs
+    )
     outputs = ",\n".join(_format_definition(value, made) for value in call.outputs)
     text = f"{outputs} =\n" if outputs else ""
     text += f"{_format_op(call.op)}({inputs})"
@@ -94,8 +102,16 @@ def _format_definition(value: Value, made: dict[str, Value]) -> str:
 
 def _format_value(value: Value) -> str:
     text = f"{format_local(value.name)}: {_format_placed_type(value)}"
-    return text if value.constant is None else f"{text}\nconst {format_global(value.constant)}"
+    return (
+        text
+        if value.constant is None
+        else f"{text}\nconst {format_global(value.constant)}"
+    )
 
 
 def _format_use(value: Value, made: dict[str, Value]) -> str:
-    return format_local(value.name) if made.get(value.name) == value else _format_value(value)
+    return (
+        format_local(value.name)
+        if made.get(value.name) == value
+        else _format_value(value)
+    )

@@ -1,11 +1,13 @@
 """Verifier of graph functions, run on the output of frontends and graph passes.
 
-* Names: the invariants of `nodes.py`; every use equals the definition; results are defined.
-* Types: shapes are static with positive extents. A quantization axis exists and has one scale per
-  index, or one for all.
+* Names: the invariants of `nodes.py`; every use equals the definition; results are
+  defined.
+* Types: shapes are static with positive extents. A quantization axis exists and has one
+  scale per index, or one for all.
 * Constants are in the module's table, with the dtype and shape of the value.
-* Calls: the operator is in the operator table or, with a leading `@`, a function of the module with
-  matching parameters and results. The operator's shape rule gives the output types.
+* Calls: the operator is in the operator table or, with a leading `@`, a function of the
+  module with matching parameters and results. The operator's shape rule gives the
+  output types.
 * Targets of calls and virtual devices are in the module's target table.
 """
 
@@ -20,7 +22,14 @@ from firmwright.ir.graph.attributes import attributes_class
 from firmwright.ir.graph.attributes.base import FreeAttrs, OpAttrs
 from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, State, TensorType, Value
+from firmwright.ir.graph.nodes import (
+    CONTROL_FLOW_OPS,
+    Call,
+    Function,
+    State,
+    TensorType,
+    Value,
+)
 from firmwright.ir.graph.op_call import MeaningTable, OperatorMeaning
 from firmwright.ir.module import IRModule
 from firmwright.ir.syntax import format_shape
@@ -33,7 +42,9 @@ def verify_graph(function: Function, module: IRModule, ops: MeaningTable) -> Non
         raise ModelError("\n".join(diagnostics), where=module.name)
 
 
-def diagnose_graph(function: Function, module: IRModule, ops: MeaningTable) -> list[str]:
+def diagnose_graph(
+    function: Function, module: IRModule, ops: MeaningTable
+) -> list[str]:
     checker = _GraphVerifier(function, module, ops)
     checker.verify()
     return [f"@{function.name}: {message}" for message in checker.diagnostics]
@@ -89,13 +100,16 @@ class _GraphVerifier:
             self.report(f"{location}{value.name} is used before its definition")
         elif definition != value:
             self.report(
-                f"{location}{value.name} is used as a value that differs from its definition"
+                f"{location}{value.name} is used as a value that differs from its "
+                "definition"
             )
 
     def _type(self, value: Value, location: str) -> None:
         kind, quantization = value.type, value.type.quantization
         if any(n < 1 for n in kind.shape):
-            self.report(f"{location}{value.name} has the shape {kind.shape}, not all positive")
+            self.report(
+                f"{location}{value.name} has the shape {kind.shape}, not all positive"
+            )
         target = value.virtual_device.target
         if target and target not in self.module.targets:
             self.report(f"{location}{value.name} has the unknown target {target!r}")
@@ -103,16 +117,22 @@ class _GraphVerifier:
             return
         axis, count = quantization.axis, len(quantization.scales)
         if axis >= len(kind.shape):
-            self.report(f"{location}{value.name} is quantized along axis {axis} of {kind.shape}")
+            self.report(
+                f"{location}{value.name} is quantized along axis {axis} of {kind.shape}"
+            )
         elif count not in (1, kind.shape[axis]):
             self.report(
-                f"{location}{value.name} has {count} scales for {kind.shape[axis]} channels"
+                f"{location}{value.name} has {count} scales for {kind.shape[axis]} "
+                "channels"
             )
 
     def _constant(self, value: Value, location: str) -> None:
         constant = self.module.constants.get(value.constant or "")
         if constant is None:
-            self.report(f"{location}{value.name} refers to the unknown constant {value.constant!r}")
+            self.report(
+                f"{location}{value.name} refers to the unknown constant "
+                f"{value.constant!r}"
+            )
         elif (constant.dtype, constant.shape) != (value.type.dtype, value.type.shape):
             self.report(
                 f"{location}{value.name} is {_format_type(value.type)}, its constant "
@@ -126,9 +146,13 @@ class _GraphVerifier:
         if state.value.constant is not None:
             self.report(f"the state {name} is a constant")
         if constant is None:
-            self.report(f"the state {name} has the unknown initial constant {state.initial!r}")
+            self.report(
+                f"the state {name} has the unknown initial constant {state.initial!r}"
+            )
         elif (begins := format_shape(constant.dtype, constant.shape)) != shape:
-            self.report(f"the state {name} is {shape}, its initial constant is {begins}")
+            self.report(
+                f"the state {name} is {shape}, its initial constant is {begins}"
+            )
         if next_shape != shape:
             self.report(f"the state {name} is {shape}, its next value is {next_shape}")
 
@@ -155,13 +179,20 @@ class _GraphVerifier:
             self.report(f"{location}{error}")
         except (KeyError, IndexError) as error:  # the call is incomplete
             self.report(f"{location}an input or attribute is missing ({error!r})")
-        except (TypeError, ValueError, ArithmeticError) as error:  # an attribute has the wrong type
+        except (
+            TypeError,
+            ValueError,
+            ArithmeticError,
+        ) as error:  # an attribute has the wrong type
             self.report(f"{location}an input or attribute is invalid ({error})")
 
-    def _outputs(self, call: Call, inferred: Sequence[TensorType], location: str) -> None:
+    def _outputs(
+        self, call: Call, inferred: Sequence[TensorType], location: str
+    ) -> None:
         if len(inferred) != len(call.outputs):
             self.report(
-                f"{location}{call.op} has {len(call.outputs)} outputs, expected {len(inferred)}"
+                f"{location}{call.op} has {len(call.outputs)} outputs, expected "
+                f"{len(inferred)}"
             )
             return
         for value, kind in zip(call.outputs, inferred, strict=True):
@@ -177,8 +208,15 @@ class _GraphVerifier:
         outputs = list(call.outputs)
         if isinstance(call.attrs, IfAttrs):
             branch = (inputs[1:], outputs)
-            signatures = {"then": (call.attrs.then, branch), "else": (call.attrs.else_, branch)}
-            if not inputs or inputs[0].type.dtype != BOOL or inputs[0].type.elements != 1:
+            signatures = {
+                "then": (call.attrs.then, branch),
+                "else": (call.attrs.else_, branch),
+            }
+            if (
+                not inputs
+                or inputs[0].type.dtype != BOOL
+                or inputs[0].type.elements != 1
+            ):
                 self.report(f"{location}the first input is not a boolean")
         else:
             loop = call.attributes(WhileAttrs)
@@ -189,9 +227,15 @@ class _GraphVerifier:
         for attr, (name, signature) in signatures.items():
             callee = self.module.functions.get(name)
             if not isinstance(callee, Function) or callee.state:
-                self.report(f"{location}{attr} is {name!r}, not a graph function without state")
-            elif list(map(_types, (callee.params, callee.results))) != list(map(_types, signature)):
-                self.report(f"{location}inputs and outputs do not match those of @{name}")
+                self.report(
+                    f"{location}{attr} is {name!r}, not a graph function without state"
+                )
+            elif list(map(_types, (callee.params, callee.results))) != list(
+                map(_types, signature)
+            ):
+                self.report(
+                    f"{location}inputs and outputs do not match those of @{name}"
+                )
 
     def _function_call(self, call: Call, location: str) -> None:
         callee = self.module.functions.get(call.op[1:])
@@ -203,7 +247,9 @@ class _GraphVerifier:
             return
         if isinstance(callee, tir.PrimFunc):
             types = [p.value for p in callee.params if p.role in ("in", "out", "inout")]
-            want = [(b.dtype.name, b.elements) for b in types if isinstance(b, tir.Buffer)]
+            want = [
+                (b.dtype.name, b.elements) for b in types if isinstance(b, tir.Buffer)
+            ]
         else:
             want = _types((*callee.params, *callee.results))
         if _types(call.values) != want:
@@ -215,7 +261,9 @@ def _wrong_attributes(call: Call, expected: type[OpAttrs]) -> str:
     if isinstance(call.attrs, FreeAttrs):
         names = ", ".join(name for name, _ in call.attrs.pairs)
         return f"{call.op} has no attributes, found {names}"
-    return f"the attributes are {type(call.attrs).__name__}, expected {expected.__name__}"
+    return (
+        f"the attributes are {type(call.attrs).__name__}, expected {expected.__name__}"
+    )
 
 
 def _types(values: Sequence[Value]) -> list[tuple[str, int]]:

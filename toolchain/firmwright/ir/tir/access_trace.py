@@ -1,9 +1,10 @@
 """Tracing of a kernel's accesses to one input and one output parameter.
 
-All iterations of a statement are computed at once; times follow program order. Data-dependent
-accesses are assumed to happen; with a data-dependent address or trip count the result is unknown.
-Stores to the input count as writes; reads of the output are ignored. Loops with linear addresses
-are reduced to their first and last iterations (decision 0017).
+All iterations of a statement are computed at once; times follow program order.
+Data-dependent accesses are assumed to happen; with a data-dependent address or trip
+count the result is unknown. Stores to the input count as writes; reads of the output
+are ignored. Loops with linear addresses are reduced to their first and last iterations
+(decision 0017).
 """
 
 from __future__ import annotations
@@ -37,12 +38,16 @@ _TIME_MAX = 1 << 62
 
 
 class UnknownAccessError(Exception):
-    """An access cannot be located, or there are too many; assume that all bytes are accessed."""
+    """An access cannot be located, or there are too many; assume that all bytes are
+    accessed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class AccessLog:
-    """Accesses as arrays of times, first bytes, end bytes (exclusive) and write flags."""
+    """Accesses as arrays of times, first bytes, end bytes (exclusive) and write
+    flags.
+    """
 
     time: Ints
     start: Ints
@@ -50,12 +55,16 @@ class AccessLog:
     write: Bools
 
     def select(self, index: Ints) -> AccessLog:
-        return AccessLog(self.time[index], self.start[index], self.end[index], self.write[index])
+        return AccessLog(
+            self.time[index], self.start[index], self.end[index], self.write[index]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _ProgramPoint:
-    """The time, the variables of each lane, and the byte offsets of views of the two parameters."""
+    """The time, the variables of each lane, and the byte offsets of views of the two
+    parameters.
+    """
 
     lanes: int
     time: Ints
@@ -70,7 +79,9 @@ class _ProgramPoint:
                 if name in names
             }
 
-        return _ProgramPoint(len(index), self.time[index], pick(self.values), pick(self.places))
+        return _ProgramPoint(
+            len(index), self.time[index], pick(self.values), pick(self.places)
+        )
 
     def after(self, slots: int) -> _ProgramPoint:
         return _ProgramPoint(self.lanes, self.time + slots, self.values, self.places)
@@ -94,23 +105,42 @@ class AccessTracer:
     def __post_init__(self) -> None:
         self._is_output = {self.source: False, self.result: True}
         for part in statements(self.body):
-            if isinstance(part, tir.DeclBuffer) and part.source.buffer.name in self._is_output:
-                self._is_output[part.buffer.name] = self._is_output[part.source.buffer.name]
+            if (
+                isinstance(part, tir.DeclBuffer)
+                and part.source.buffer.name in self._is_output
+            ):
+                self._is_output[part.buffer.name] = self._is_output[
+                    part.source.buffer.name
+                ]
 
     def _fixed_registers(self) -> dict[str, LaneValue]:
-        """Return the number of each register that is stored once and is no operand of a block."""
+        """Return the number of each register that is stored once and is no operand of a
+        block.
+        """
         parts = list(statements(self.body))
-        operands = (arg for p in parts if isinstance(p, tir.Evaluate) for arg in p.call.args)
-        stores = [p for p in parts if isinstance(p, tir.BufferStore) and p.buffer.scope == "reg"]
-        uses = Counter(p.buffer.name for p in (*stores, *operands) if isinstance(p, _MemoryNode))
+        operands = (
+            arg for p in parts if isinstance(p, tir.Evaluate) for arg in p.call.args
+        )
+        stores = [
+            p
+            for p in parts
+            if isinstance(p, tir.BufferStore) and p.buffer.scope == "reg"
+        ]
+        uses = Counter(
+            p.buffer.name for p in (*stores, *operands) if isinstance(p, _MemoryNode)
+        )
         values = {store.buffer.name: store.value for store in stores}
-        return {n: v.value for n, v in values.items() if uses[n] == 1 and isinstance(v, tir.IntImm)}
+        return {
+            n: v.value
+            for n, v in values.items()
+            if uses[n] == 1 and isinstance(v, tir.IntImm)
+        }
 
     def run(self, modulus: int = 1) -> AccessLog:
         """Return all accesses; raise UnknownAccessError if they cannot be determined.
 
-        Only loops that advance every address by a multiple of `modulus` bytes are reduced; none if
-        it is 0.
+        Only loops that advance every address by a multiple of `modulus` bytes are
+        reduced; none if it is 0.
         """
         self._events, self._count, self._modulus = [], 0, modulus
         if not self._slots:
@@ -126,11 +156,15 @@ class AccessTracer:
         return AccessLog(*map(np.concatenate, zip(*parts, strict=True)))
 
     def max_events(self) -> int:
-        """Return an upper bound on the accesses that `run` enumerates if no loop is shortened."""
+        """Return an upper bound on the accesses that `run` enumerates if no loop is
+        shortened.
+        """
         return self._max_events(self.body, Bounds())
 
     def _kinds_below(self, node: tir.Stmt) -> frozenset[str]:
-        """Return the kinds of accesses in `node`: "r" reads the input, "w" writes a parameter."""
+        """Return the kinds of accesses in `node`: "r" reads the input, "w" writes a
+        parameter.
+        """
         kinds = self._kinds.get(id(node))
         if kinds is None:
             nested = map(self._kinds_below, child_statements(node))
@@ -148,11 +182,18 @@ class AccessTracer:
                 return "".join(
                     "w" if self._is_output[arg.buffer.name] else "r"
                     for arg in args
-                    if isinstance(arg, tir.AccessPtr) and arg.buffer.name in self._is_output
+                    if isinstance(arg, tir.AccessPtr)
+                    and arg.buffer.name in self._is_output
                 )
             case tir.Evaluate(call):
-                registers = (arg for arg in call.args if isinstance(arg, tir.BufferLoad))
-                return "w" if any(self._is_output.get(r.buffer.name) for r in registers) else ""
+                registers = (
+                    arg for arg in call.args if isinstance(arg, tir.BufferLoad)
+                )
+                return (
+                    "w"
+                    if any(self._is_output.get(r.buffer.name) for r in registers)
+                    else ""
+                )
             case _:
                 return ""
 
@@ -173,7 +214,11 @@ class AccessTracer:
             case tir.For(var, start, extent, body):
                 trips = bounds.tight_interval_of(extent)
                 inner = bounds.with_loop(var, start, extent)
-                return EVENTS_MAX + 1 if trips is None else trips[1] * self._max_events(body, inner)
+                return (
+                    EVENTS_MAX + 1
+                    if trips is None
+                    else trips[1] * self._max_events(body, inner)
+                )
             case tir.Let(var, value, body):
                 inner = bounds.with_let(var, value)
                 return self._max_events(value, bounds) + self._max_events(body, inner)
@@ -204,7 +249,9 @@ class AccessTracer:
         return total
 
     def _stmt(self, node: tir.Stmt, point: _ProgramPoint) -> None:
-        """Record the accesses of `node`, which takes two time slots before its children."""
+        """Record the accesses of `node`, which takes two time slots before its
+        children.
+        """
         if not point.lanes or not self._kinds_below(node):
             return
         match node:
@@ -234,7 +281,10 @@ class AccessTracer:
                 self._reads(point, *indices, value)
                 if buffer.name in self._is_output:
                     self._record(node, point.after(1), write=True)
-            case tir.Evaluate(call=tir.IntrinsicCall(args=args)) | tir.PrimFuncCall(args=args):
+            case (
+                tir.Evaluate(call=tir.IntrinsicCall(args=args))
+                | tir.PrimFuncCall(args=args)
+            ):
                 # The callee's writes may precede its reads.
                 self._reads(point.after(1), *args)
                 self._accesses(point, args, write=True)
@@ -254,10 +304,14 @@ class AccessTracer:
             later = later.after(self._slots[id(body)])
 
     def _loop(self, node: tir.For, point: _ProgramPoint) -> None:
-        first, trips = (evaluate_lanes(part, point.values) for part in (node.start, node.extent))
+        first, trips = (
+            evaluate_lanes(part, point.values) for part in (node.start, node.extent)
+        )
         if first is None or trips is None:
             raise UnknownAccessError
-        counts = np.maximum(np.broadcast_to(np.asarray(trips, np.int64), (point.lanes,)), 0)
+        counts = np.maximum(
+            np.broadcast_to(np.asarray(trips, np.int64), (point.lanes,)), 0
+        )
         ends = self._needed_ends(node) if self._modulus else 0
         steps_taken = np.minimum(counts, 2 * ends) if ends else counts
         total = int(steps_taken.sum())
@@ -276,10 +330,14 @@ class AccessTracer:
     def _reads(self, point: _ProgramPoint, *nodes: tir.Expr) -> None:
         self._accesses(point, nodes, write=False)
 
-    def _accesses(self, point: _ProgramPoint, nodes: Iterable[tir.Expr], *, write: bool) -> None:
+    def _accesses(
+        self, point: _ProgramPoint, nodes: Iterable[tir.Expr], *, write: bool
+    ) -> None:
         for part in (part for node in nodes for part in walk(node)):
             match part:
-                case tir.BufferLoad(b) | tir.AccessPtr(b) if self._is_output.get(b.name) is write:
+                case tir.BufferLoad(b) | tir.AccessPtr(b) if (
+                    self._is_output.get(b.name) is write
+                ):
                     self._record(part, point, write=write)
 
     def _record(self, node: _MemoryNode, point: _ProgramPoint, *, write: bool) -> None:
@@ -291,9 +349,12 @@ class AccessTracer:
         self._events.append((point.time, place, size, write))
 
     def _needed_ends(self, loop: tir.For) -> int:
-        """Return how many iterations at each end of the loop determine the hull; 0 if all do."""
-        # The distance from a write to a later read is linear in the iterations of the two. Its
-        # extremes are at equal, adjacent or extreme iterations, the first and last of each.
+        """Return how many iterations at each end of the loop determine the hull; 0 if
+        all do.
+        """
+        # The distance from a write to a later read is linear in the iterations of the
+        # two. Its extremes are at equal, adjacent or extreme iterations, the first and
+        # last of each.
         if not self._is_linear_in(loop.body, {loop.var.name}):
             return 0
         return len(self._kinds_below(loop.body)) or 1
@@ -313,7 +374,9 @@ class AccessTracer:
             case tir.DeclBuffer(_, source):
                 is_linear = self._is_linear_access(source, varying)
             case tir.BufferStore() | tir.Evaluate() | tir.PrimFuncCall():
-                is_linear = all(self._is_linear_access(part, varying) for part in walk(node))
+                is_linear = all(
+                    self._is_linear_access(part, varying) for part in walk(node)
+                )
         return is_linear and all(
             self._is_linear_in(part, varying) for part in child_statements(node)
         )
@@ -335,8 +398,12 @@ def _own_expressions(node: tir.Stmt) -> Iterator[Node]:
         yield from walk(part)
 
 
-def _is_linear_expr(node: tir.Expr, varying: set[str], scale: int = 1, modulus: int = 1) -> bool:
-    """Return whether `node` times `scale` changes linearly, by multiples of `modulus`."""
+def _is_linear_expr(
+    node: tir.Expr, varying: set[str], scale: int = 1, modulus: int = 1
+) -> bool:
+    """Return whether `node` times `scale` changes linearly, by multiples of
+    `modulus`.
+    """
     return all(
         (isinstance(atom, tir.Var) and coefficient * scale % modulus == 0)
         or free_vars(atom).isdisjoint(varying)
@@ -345,7 +412,9 @@ def _is_linear_expr(node: tir.Expr, varying: set[str], scale: int = 1, modulus: 
 
 
 def _strided_indices(node: _MemoryNode) -> Iterable[tuple[tir.Expr, int]]:
-    """Return the indices of the first accessed element, each with its stride in elements."""
+    """Return the indices of the first accessed element, each with its stride in
+    elements.
+    """
     if isinstance(node, tir.AccessPtr):
         return [(node.offset, 1)]
     return zip(node.indices, node.buffer.element_strides, strict=True)
@@ -355,5 +424,9 @@ def _address(node: _MemoryNode, point: _ProgramPoint) -> LaneValue:
     place, size = point.places[node.buffer.name], node.buffer.dtype.size_bytes
     for index, stride in _strided_indices(node):
         offset = evaluate_lanes(index, point.values)
-        place = None if place is None or offset is None else place + offset * (stride * size)
+        place = (
+            None
+            if place is None or offset is None
+            else place + offset * (stride * size)
+        )
     return place

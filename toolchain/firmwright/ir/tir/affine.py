@@ -1,9 +1,9 @@
 """Affine forms and intervals of index expressions, used to prove bounds.
 
-Intervals are inclusive and sound without overflow (the TIR rule); None means unknown. Elements of
-bool are bytes of any value, since memory may be shared or uninitialized. Correlated terms cancel
-because intervals are computed from the linear form: `y*2 + ky - 1` under the condition
-`y*2 + ky >= 1` is at least 0.
+Intervals are inclusive and sound without overflow (the TIR rule); None means unknown.
+Elements of bool are bytes of any value, since memory may be shared or uninitialized.
+Correlated terms cancel because intervals are computed from the linear form: `y*2 + ky -
+1` under the condition `y*2 + ky >= 1` is at least 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _FACTS_MAX = 12  # only the innermost assumptions are kept, to limit the search
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """sum(coefficient * atom) + constant; non-affine subexpressions such as loads are atoms too.
+    """sum(coefficient * atom) + constant; non-affine subexpressions such as loads are
+    atoms too.
 
     Coefficients are never zero. `terms` must not be modified.
     """
@@ -73,7 +74,9 @@ def _collect(expr: tir.Expr, scale: int, terms: _Terms) -> int:
             return _collect(a, scale, terms) + _collect(b, scale, terms)
         case tir.Binary("sub", a, b):
             return _collect(a, scale, terms) + _collect(b, -scale, terms)
-        case tir.Binary("mul", a, tir.IntImm(value)) | tir.Binary("mul", tir.IntImm(value), a):
+        case tir.Binary("mul", a, tir.IntImm(value)) | tir.Binary(
+            "mul", tir.IntImm(value), a
+        ):
             return _collect(a, scale * value, terms)
         case tir.Binary("shl", a, tir.IntImm(value)) if 0 <= value < 64:
             return _collect(a, scale << value, terms)
@@ -85,7 +88,9 @@ def _collect(expr: tir.Expr, scale: int, terms: _Terms) -> int:
 
 
 def _join_div_mod(terms: _Terms) -> int:
-    """Combine c*d*(a / d) + c*(a % d) into c*a; return the constant part of these terms."""
+    """Combine c*d*(a / d) + c*(a % d) into c*a; return the constant part of these
+    terms.
+    """
     constant = 0
     for atom, scale in list(terms.items()):
         match atom:
@@ -106,9 +111,10 @@ def is_widening(source: DType, target: DType) -> bool:
 class Bounds:
     """Known bounds at a program point; refined copies are made for nested statements.
 
-    `ranges` bounds Vars by name. `facts` bounds linear forms: each entry is a form without its
-    constant and the interval of its value. `lets` holds the definitions of Let-bound Vars. `dead`
-    marks contradictory assumptions: the point is unreachable, so every bound holds.
+    `ranges` bounds Vars by name. `facts` bounds linear forms: each entry is a form
+    without its constant and the interval of its value. `lets` holds the definitions of
+    Let-bound Vars. `dead` marks contradictory assumptions: the point is unreachable, so
+    every bound holds.
     """
 
     ranges: Mapping[str, Interval] = field(default_factory=dict)
@@ -124,7 +130,9 @@ class Bounds:
         return self._form(linearize(expr))
 
     def tight_interval_of(self, expr: tir.Expr) -> Interval | None:
-        """Return a tighter range than `interval_of`, using facts and let definitions; slower."""
+        """Return a tighter range than `interval_of`, using facts and let definitions;
+        slower.
+        """
         return self._tight_interval(linearize(expr))
 
     def _tight_interval(self, form: Affine) -> Interval | None:
@@ -146,7 +154,7 @@ class Bounds:
             limits = self.tight_interval_of(expr)
         return limits is not None and low <= limits[0] and limits[1] <= high
 
-    # ---- assumptions -------------------------------------------------------------------------
+    # ---- assumptions -----------------------------------------------------------------
 
     def with_range(self, name: str, low: int, high: int) -> Bounds:
         dead = self.dead or low > high
@@ -166,10 +174,14 @@ class Bounds:
         first, count = self.tight_interval_of(start), self.tight_interval_of(extent)
         if first is None or count is None:
             return self
-        inner = self.with_range(var.name, first[0], max(first[0], first[1] + count[1] - 1))
+        inner = self.with_range(
+            var.name, first[0], max(first[0], first[1] + count[1] - 1)
+        )
         if isinstance(start, tir.IntImm) and isinstance(extent, tir.IntImm):
             return inner
-        if has_load(start) or has_load(extent):  # the body may overwrite the loaded elements
+        if has_load(start) or has_load(
+            extent
+        ):  # the body may overwrite the loaded elements
             return inner
         return inner._at_most(start, var, 0)._below(var, start, extent)
 
@@ -195,13 +207,17 @@ class Bounds:
         return bounds
 
     def _below(self, var: tir.Var, start: tir.Expr, extent: tir.Expr) -> Bounds:
-        """Assume var < start + extent, where the extent may be a min() of several bounds."""
+        """Assume var < start + extent, where the extent may be a min() of several
+        bounds.
+        """
         if isinstance(extent, tir.Binary) and extent.op == "min":
             return self._below(var, start, extent.a)._below(var, start, extent.b)
         return self._at_most(var, tir.Binary("add", start, extent), -1)
 
     def _at_most(self, a: tir.Expr, b: tir.Expr, slack: int) -> Bounds:
-        """Assume a <= b + slack; a min on the right or a max on the left gives two facts."""
+        """Assume a <= b + slack; a min on the right or a max on the left gives two
+        facts.
+        """
         if isinstance(b, tir.Binary) and b.op == "min":
             return self._at_most(a, b.a, slack)._at_most(a, b.b, slack)
         if isinstance(a, tir.Binary) and a.op == "max":
@@ -219,7 +235,11 @@ class Bounds:
         if len(form.terms) == 1:
             return self._with_atom(*next(iter(form.terms.items())), limit)
         bound = self._form(key)
-        return self if bound is None else self._remember(key, bound[0], min(limit, bound[1]))
+        return (
+            self
+            if bound is None
+            else self._remember(key, bound[0], min(limit, bound[1]))
+        )
 
     def _remember(self, form: Affine, low: int, high: int) -> Bounds:
         facts = (*self.facts, (form, (low, high)))[-_FACTS_MAX:]
@@ -266,7 +286,9 @@ class Bounds:
         for atom in list(form.terms):
             if isinstance(atom, tir.Var) and atom.name in self.lets:
                 times = form.coefficient(atom)
-                form = form.plus(Affine({atom: 1}, 0), -times).plus(self.lets[atom.name], times)
+                form = form.plus(Affine({atom: 1}, 0), -times).plus(
+                    self.lets[atom.name], times
+                )
         return form
 
     def _atom(self, atom: tir.Expr) -> Interval | None:
@@ -329,4 +351,6 @@ def _cancelling_factors(form: Affine, fact: Affine) -> list[int]:
 
 
 def has_load(expr: tir.Expr) -> bool:
-    return any(isinstance(part, tir.BufferLoad | tir.IntrinsicCall) for part in walk(expr))
+    return any(
+        isinstance(part, tir.BufferLoad | tir.IntrinsicCall) for part in walk(expr)
+    )

@@ -1,16 +1,17 @@
-"""Builder of PrimFuncs: expressions from functions and operators, statements from context managers.
+"""Builder of PrimFuncs: expressions from functions and operators, statements from
+context managers.
 
     b = Builder("relu_0")
-    x, y = b.buffer_param("x", INT8, (64,), "in"), b.buffer_param("y", INT8, (64,), "out")
+    x, y = b.buffer_param("x", INT8, (64,), "in"), b.buffer_param("y", INT8, (64,),
+        "out")
     with b.for_("i", 64) as i:
-        value = b.let("value", b.load(x, [i]))
-        b.store(y, [i], maximum(value, 0))
+        value = b.let("value", b.load(x, [i])) b.store(y, [i], maximum(value, 0))
     func = b.build(op="relu")
 
-Variables, views and memory exist until the end of their block. Names are made unique by a suffix.
-Python numbers become immediates of the other operand's dtype. Index variables are 64-bit and
-narrowed by a later pass. `constants` collects the constants for the module's table, named with the
-function's name as prefix.
+Variables, views and memory exist until the end of their block. Names are made unique by
+a suffix. Python numbers become immediates of the other operand's dtype. Index variables
+are 64-bit and narrowed by a later pass. `constants` collects the constants for the
+module's table, named with the function's name as prefix.
 """
 
 from __future__ import annotations
@@ -22,7 +23,16 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT16, INT32, INT64, Array, DType
+from firmwright.base.dtypes import (
+    BOOL,
+    FLOAT32,
+    HANDLE,
+    INT16,
+    INT32,
+    INT64,
+    Array,
+    DType,
+)
 from firmwright.base.errors import InternalError
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Span
@@ -72,7 +82,9 @@ class ArithExpr:
     equal = _operator("eq")
 
     def cast(self, dtype: DType) -> ArithExpr:
-        return self if self.expr.dtype == dtype else ArithExpr(tir.Cast(dtype, self.expr))
+        return (
+            self if self.expr.dtype == dtype else ArithExpr(tir.Cast(dtype, self.expr))
+        )
 
 
 def immediate(value: float, dtype: DType) -> tir.Expr:
@@ -82,7 +94,9 @@ def immediate(value: float, dtype: DType) -> tir.Expr:
 
 
 def as_expr(value: ExprLike, like: DType = INDEX) -> tir.Expr:
-    """Convert `value` to a node; a Python number becomes an immediate of dtype `like`."""
+    """Convert `value` to a node; a Python number becomes an immediate of dtype
+    `like`.
+    """
     if isinstance(value, ArithExpr):
         return value.expr
     if isinstance(value, int | float):
@@ -112,9 +126,17 @@ def _fold(op: tir.BinaryOp, a: tir.Expr, b: tir.Expr) -> tir.Expr:
     match op, a, b:
         case "add" | "sub" | "mul", tir.IntImm(x), tir.IntImm(y):
             return tir.IntImm(SCALAR_FUNCTIONS[op](x, y), a.dtype)
-        case ("add" | "sub" | "shl" | "shr", _, tir.IntImm(0)) | ("mul" | "div", _, tir.IntImm(1)):
+        case ("add" | "sub" | "shl" | "shr", _, tir.IntImm(0)) | (
+            "mul" | "div",
+            _,
+            tir.IntImm(1),
+        ):
             return a
-        case ("add", tir.IntImm(0), _) | ("mul", tir.IntImm(1), _) | ("mul", _, tir.IntImm(0)):
+        case (
+            ("add", tir.IntImm(0), _)
+            | ("mul", tir.IntImm(1), _)
+            | ("mul", _, tir.IntImm(0))
+        ):
             return b
         case "mul", tir.IntImm(0), _:
             return a
@@ -143,14 +165,18 @@ def logical_not(term: ExprLike) -> ArithExpr:
 
 def select(cond: ExprLike, a: ExprLike, b: ExprLike) -> ArithExpr:
     dtype = _dtype_of(a, b)
-    return ArithExpr(tir.Select(as_expr(cond, BOOL), as_expr(a, dtype), as_expr(b, dtype)))
+    return ArithExpr(
+        tir.Select(as_expr(cond, BOOL), as_expr(a, dtype), as_expr(b, dtype))
+    )
 
 
 def call_intrinsic(
     name: str, args: Sequence[ExprLike], dtype: DType, like: DType = INT32
 ) -> ArithExpr:
     """Build an intrinsic value; numbers in `args` become immediates of dtype `like`."""
-    return ArithExpr(tir.IntrinsicCall(name, tuple(as_expr(arg, like) for arg in args), dtype))
+    return ArithExpr(
+        tir.IntrinsicCall(name, tuple(as_expr(arg, like) for arg in args), dtype)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +225,12 @@ class Builder:
         self._block = [*outer, wrap(self._seq())]
 
     def buffer_param(
-        self, name: str, dtype: DType, shape: Sequence[int], role: tir.ParamRole, alignment: int = 1
+        self,
+        name: str,
+        dtype: DType,
+        shape: Sequence[int],
+        role: tir.ParamRole,
+        alignment: int = 1,
     ) -> tir.Buffer:
         buffer = tir.Buffer(self.unique(name), dtype, tuple(shape), alignment=alignment)
         self.params.append(tir.Param(buffer, role))
@@ -223,20 +254,30 @@ class Builder:
         return buffer
 
     def reg(self, name: str, dtype: DType, count: int = 1) -> tir.Buffer:
-        """Declare `count` registers for the rest of the block; indices must be constants."""
-        buffer = tir.Buffer(self.unique(name), dtype, (count,), scope="reg", alignment=1)
+        """Declare `count` registers for the rest of the block; indices must be
+        constants.
+        """
+        buffer = tir.Buffer(
+            self.unique(name), dtype, (count,), scope="reg", alignment=1
+        )
         self._block.append(lambda body: tir.Allocate(buffer, body, "reg"))
         return buffer
 
-    def register(self, name: str, dtype: DType, start: ExprLike | None = None) -> Register:
-        """Declare a register for the rest of the block, with the value `start` if given."""
+    def register(
+        self, name: str, dtype: DType, start: ExprLike | None = None
+    ) -> Register:
+        """Declare a register for the rest of the block, with the value `start` if
+        given.
+        """
         register = Register(self, self.reg(name, dtype))
         if start is not None:
             register.set(start)
         return register
 
     def variable(self, name: str, value: int, dtype: DType = INT16) -> ArithExpr:
-        """Return `value` from a register: no simplification uses it, and shared code takes any."""
+        """Return `value` from a register: no simplification uses it, and shared code
+        takes any.
+        """
         return self.register(name, dtype, value).value.cast(INDEX)
 
     def extent(self, name: str, count: int, is_variable: bool) -> ArithExpr | int:
@@ -245,7 +286,9 @@ class Builder:
     def allocate(
         self, name: str, dtype: DType, shape: Sequence[int], alignment: int = 4
     ) -> tir.Buffer:
-        """Allocate planned scratch memory for the rest of the block, with undefined contents."""
+        """Allocate planned scratch memory for the rest of the block, with undefined
+        contents.
+        """
         buffer = tir.Buffer(self.unique(name), dtype, tuple(shape), alignment=alignment)
         self._block.append(lambda body: tir.Allocate(buffer, body, "scratch"))
         return buffer
@@ -266,33 +309,53 @@ class Builder:
         kind = dtype or source.dtype
         steps = tuple(strides) if strides is not None else None
         scope = "const" if source.scope == "const" else "global"
-        buffer = tir.Buffer(self.unique(name), kind, tuple(shape), steps, scope, alignment)
+        buffer = tir.Buffer(
+            self.unique(name), kind, tuple(shape), steps, scope, alignment
+        )
         extent = -(-buffer.span_elements * kind.size_bytes // source.dtype.size_bytes)
         pointer = tir.AccessPtr(source, as_expr(offset), extent, access)
         self._block.append(lambda body: tir.DeclBuffer(buffer, pointer, body))
         return buffer
 
     def for_(
-        self, name: str, extent: ExprLike, start: ExprLike = 0, kind: tir.ForKind = "serial"
+        self,
+        name: str,
+        extent: ExprLike,
+        start: ExprLike = 0,
+        kind: tir.ForKind = "serial",
     ) -> AbstractContextManager[ArithExpr]:
-        var, first, count = tir.Var(self.unique(name), INDEX), as_expr(start), as_expr(extent)
-        return self._nested(ArithExpr(var), lambda body: tir.For(var, first, count, body, kind))
+        var, first, count = (
+            tir.Var(self.unique(name), INDEX),
+            as_expr(start),
+            as_expr(extent),
+        )
+        return self._nested(
+            ArithExpr(var), lambda body: tir.For(var, first, count, body, kind)
+        )
 
     @contextmanager
     def loops(self, names: str, extents: Sequence[int]) -> Iterator[list[ArithExpr]]:
-        """Open nested loops with the variables `names`; a single name is numbered from 0."""
+        """Open nested loops with the variables `names`; a single name is numbered from
+        0.
+        """
         numbered = [f"{names}{k}" for k in range(len(extents))]
         each = names.split() if " " in names else numbered
         with ExitStack() as stack:
             yield [
-                stack.enter_context(self.for_(*loop)) for loop in zip(each, extents, strict=True)
+                stack.enter_context(self.for_(*loop))
+                for loop in zip(each, extents, strict=True)
             ]
 
     @contextmanager
     def unrolled(self, name: str, extent: int, *factors: int) -> Iterator[ArithExpr]:
-        """Open a loop that is unrolled by the first of `factors` that divides `extent`, if any."""
+        """Open a loop that is unrolled by the first of `factors` that divides `extent`,
+        if any.
+        """
         step = next((factor for factor in factors if extent % factor == 0), 1)
-        with self.for_(name, extent // step) as i, self.for_("u", step, kind="unrolled") as u:
+        with (
+            self.for_(name, extent // step) as i,
+            self.for_("u", step, kind="unrolled") as u,
+        ):
             yield i * step + u
 
     def if_(self, cond: ExprLike) -> AbstractContextManager[None]:
@@ -315,12 +378,18 @@ class Builder:
         self._block.append(lambda body: tir.Let(var, bound, body))
         return ArithExpr(var)
 
-    def store(self, buffer: tir.Buffer, indices: Sequence[ExprLike], value: ExprLike) -> None:
+    def store(
+        self, buffer: tir.Buffer, indices: Sequence[ExprLike], value: ExprLike
+    ) -> None:
         """Store `value`, which must have the buffer's dtype or be a Python number."""
         node = as_expr(value, buffer.dtype)
         if node.dtype != buffer.dtype:
-            raise InternalError(f"store of {node.dtype.name} to {buffer.name}:{buffer.dtype.name}")
-        self._block.append(tir.BufferStore(buffer, tuple(as_expr(i) for i in indices), node))
+            raise InternalError(
+                f"store of {node.dtype.name} to {buffer.name}:{buffer.dtype.name}"
+            )
+        self._block.append(
+            tir.BufferStore(buffer, tuple(as_expr(i) for i in indices), node)
+        )
 
     def load(self, buffer: tir.Buffer, indices: Sequence[ExprLike]) -> ArithExpr:
         return ArithExpr(tir.BufferLoad(buffer, tuple(as_expr(i) for i in indices)))
@@ -329,7 +398,11 @@ class Builder:
         return self.load(buffer, indices).cast(INT32)
 
     def pointer(
-        self, buffer: tir.Buffer, offset: ExprLike, extent: int, access: tir.AccessMode = "r"
+        self,
+        buffer: tir.Buffer,
+        offset: ExprLike,
+        extent: int,
+        access: tir.AccessMode = "r",
     ) -> tir.AccessPtr:
         return tir.AccessPtr(buffer, as_expr(offset), extent, access)
 
@@ -352,7 +425,9 @@ class Builder:
         return func if self.transform is None else self.transform(func)
 
     def _seq(self) -> tir.Stmt:
-        """Return the current block, in which the statements after a declaration form its scope."""
+        """Return the current block, in which the statements after a declaration form
+        its scope.
+        """
         stmts: list[tir.Stmt] = []
         for item in reversed(self._block):
             if callable(item):

@@ -1,7 +1,7 @@
 """Cost model of PrimFuncs: predicted instructions, cycles and code bytes of one call.
 
-Instructions and cycles are weighted sums over the executed operations; code bytes are a weighted
-sum over the operations in the code.
+Instructions and cycles are weighted sums over the executed operations; code bytes are a
+weighted sum over the operations in the code.
 
 The weights are fitted to compiled images (`targets/cost_weights.py`).
 """
@@ -21,10 +21,10 @@ _CODE_BYTES = 4.0
 class CostWeights:
     """The cost of one unit of each operation kind counted by `count_operations`.
 
-    A kind without an instruction weight costs one instruction. `cycles` is empty if the core has no
-    timing table. An intrinsic costs the instructions in its table times `intrinsic`, unless it has
-    its own weight, under its name or under `NAME.fixed` if all arguments after the first are
-    constant.
+    A kind without an instruction weight costs one instruction. `cycles` is empty if the
+    core has no timing table. An intrinsic costs the instructions in its table times
+    `intrinsic`, unless it has its own weight, under its name or under `NAME.fixed` if
+    all arguments after the first are constant.
     """
 
     name: str
@@ -44,7 +44,9 @@ GENERIC_WEIGHTS = CostWeights(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Predicted cost of one call, without callees. `cycles` is None without a timing table."""
+    """Predicted cost of one call, without callees. `cycles` is None without a timing
+    table.
+    """
 
     instructions: int
     cycles: int | None
@@ -62,14 +64,22 @@ def estimate_cost(
     weights: CostWeights = GENERIC_WEIGHTS,
     arguments: Mapping[str, int] = NO_ARGUMENTS,
 ) -> Cost:
-    """Predict the cost of `func`; `arguments` gives the values of its scalar parameters."""
-    counts = count_operations(func, intrinsics, weights.instructions, weights.registers, arguments)
+    """Predict the cost of `func`; `arguments` gives the values of its scalar
+    parameters.
+    """
+    counts = count_operations(
+        func, intrinsics, weights.instructions, weights.registers, arguments
+    )
     return Cost(
         round(_weighted_sum(counts.done, weights.instructions, 1.0)),
-        round(_weighted_sum(counts.done, weights.cycles, 1.0)) if weights.cycles else None,
+        round(_weighted_sum(counts.done, weights.cycles, 1.0))
+        if weights.cycles
+        else None,
         round(_weighted_sum(counts.written, weights.code_bytes, _CODE_BYTES)),
     )
 
 
-def _weighted_sum(counts: Mapping[str, float], prices: Mapping[str, float], other: float) -> float:
+def _weighted_sum(
+    counts: Mapping[str, float], prices: Mapping[str, float], other: float
+) -> float:
     return sum(prices.get(kind, other) * count for kind, count in counts.items())

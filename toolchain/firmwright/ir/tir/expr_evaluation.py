@@ -36,7 +36,8 @@ ARRAY_FUNCTIONS: Mapping[str, BinaryFunction] = {
 
 
 def evaluate_lanes(node: tir.Expr, values: Mapping[str, LaneValue]) -> LaneValue:
-    """Evaluate `node` in every lane, bools as 0 and 1; return None if it depends on memory.
+    """Evaluate `node` in every lane, bools as 0 and 1; return None if it depends on
+    memory.
 
     Unsigned arithmetic wraps by definition; where it would wrap, the result is unknown.
     """
@@ -54,12 +55,18 @@ def evaluate_lanes(node: tir.Expr, values: Mapping[str, LaneValue]) -> LaneValue
             result = _apply(op, x, y)
             dtype = node.dtype
             if dtype.is_int and not dtype.signed:
-                return None if dtype.bits == 64 else _in_range(result, dtype.min, dtype.max)
+                return (
+                    None
+                    if dtype.bits == 64
+                    else _in_range(result, dtype.min, dtype.max)
+                )
             return result
         case tir.Not(a):
             x = evaluate_lanes(a, values)
             return None if x is None else 1 - x
-        case tir.Cast(dtype, value) if dtype.is_int and (value.dtype.is_int or value.dtype == BOOL):
+        case tir.Cast(dtype, value) if dtype.is_int and (
+            value.dtype.is_int or value.dtype == BOOL
+        ):
             return _in_range(evaluate_lanes(value, values), dtype.min, dtype.max)
         case tir.Select(cond, a, b):
             holds, x, y = (evaluate_lanes(part, values) for part in (cond, a, b))

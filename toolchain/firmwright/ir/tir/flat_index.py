@@ -21,17 +21,23 @@ def flat_index(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> tir.Expr:
             )
         return total
     for stride, index in zip(buffer.element_strides, indices, strict=True):
-        total = fold_index("add", total, fold_index("mul", index, tir.IntImm(stride, index.dtype)))
+        total = fold_index(
+            "add", total, fold_index("mul", index, tir.IntImm(stride, index.dtype))
+        )
     return total
 
 
 def fold_index(op: Literal["add", "mul"], a: tir.Expr, b: tir.Expr) -> tir.Expr:
-    """Build `a + b` or `a * b`, with products expanded and constants combined at the end."""
+    """Build `a + b` or `a * b`, with products expanded and constants combined at the
+    end.
+    """
     if isinstance(a, tir.IntImm):
         a, b = b, a
     if isinstance(a, tir.Binary) and a.op == "add" and isinstance(a.b, tir.IntImm):
         if op == "mul" and isinstance(b, tir.IntImm):
-            return fold_index("add", fold_index("mul", a.a, b), fold_index("mul", a.b, b))
+            return fold_index(
+                "add", fold_index("mul", a.a, b), fold_index("mul", a.b, b)
+            )
         if op == "add" and isinstance(b, tir.IntImm):
             return fold_index("add", a.a, tir.IntImm(a.b.value + b.value, a.b.dtype))
         if op == "add":
@@ -39,11 +45,18 @@ def fold_index(op: Literal["add", "mul"], a: tir.Expr, b: tir.Expr) -> tir.Expr:
     if not isinstance(b, tir.IntImm):
         return tir.Binary(op, a, b)
     if isinstance(a, tir.IntImm):
-        return tir.IntImm(a.value + b.value if op == "add" else a.value * b.value, a.dtype)
+        return tir.IntImm(
+            a.value + b.value if op == "add" else a.value * b.value, a.dtype
+        )
     if op == "mul" and b.value == 0:
         return b
     if b.value == (0 if op == "add" else 1):
         return a
-    if op == "mul" and isinstance(a, tir.Binary) and a.op == "mul" and isinstance(a.b, tir.IntImm):
+    if (
+        op == "mul"
+        and isinstance(a, tir.Binary)
+        and a.op == "mul"
+        and isinstance(a.b, tir.IntImm)
+    ):
         return fold_index("mul", a.a, tir.IntImm(a.b.value * b.value, b.dtype))
     return tir.Binary(op, a, b)

@@ -1,7 +1,9 @@
-"""In-place analysis: the offset differences at which a kernel's output must not overlap its input.
+"""In-place analysis: the offset differences at which a kernel's output must not overlap
+its input.
 
 A write before a read excludes the differences from read.start - write.end to read.end -
-write.start. The constraint is the hull of all such pairs in the access trace (decision 0011).
+write.start. The constraint is the hull of all such pairs in the access trace (decision
+0011).
 """
 
 from dataclasses import replace
@@ -11,23 +13,34 @@ from itertools import pairwise
 import numpy as np
 
 from firmwright.ir import tir
-from firmwright.ir.tir.access_trace import EVENTS_MAX, AccessLog, AccessTracer, UnknownAccessError
+from firmwright.ir.tir.access_trace import (
+    EVENTS_MAX,
+    AccessLog,
+    AccessTracer,
+    UnknownAccessError,
+)
 from firmwright.ir.tir.expr_evaluation import Ints
 from firmwright.ir.tir.plan import OffsetConstraint
 
 _FAR = 1 << 60
 _ANALYSES_KEPT = 512
-"""Analyses of kernels for later compilations of the same model, such as those for an advice."""
+"""Analyses of kernels for later compilations of the same model, such as those for an
+advice.
+"""
 _CLOSE_FRACTION = 4
-"""A hull is not refined if an end is nearer to 0 than the buffer size divided by this."""
+"""A hull is not refined if an end is nearer to 0 than the buffer size divided by
+this.
+"""
 
 
 def find_offset_constraints(
     func: tir.PrimFunc, source: str, result: str
 ) -> tuple[OffsetConstraint[str], ...] | None:
-    """Return constraints on offset(`result`) - offset(`source`); None if they must be disjoint.
+    """Return constraints on offset(`result`) - offset(`source`); None if they must be
+    disjoint.
 
-    A kernel of one intrinsic has the excluded distances in its attribute `inplace_distances`.
+    A kernel of one intrinsic has the excluded distances in its attribute
+    `inplace_distances`.
     """
     match func.attrs.get("inplace_distances"):
         case (int(lo), int(hi)):
@@ -56,13 +69,18 @@ def _constraints_of(
         return None
 
 
-def excluded_distances(reads: tuple[Ints, Ints], writes: tuple[Ints, Ints]) -> tuple[int, int]:
-    """Return the excluded distances of a kernel that reads a range in each step, then writes one.
+def excluded_distances(
+    reads: tuple[Ints, Ints], writes: tuple[Ints, Ints]
+) -> tuple[int, int]:
+    """Return the excluded distances of a kernel that reads a range in each step, then
+    writes one.
 
     `reads` and `writes` are the first and end byte of each step.
     """
     count = len(reads[0])
-    starts, ends = (np.stack(pair, axis=1).reshape(-1) for pair in zip(reads, writes, strict=True))
+    starts, ends = (
+        np.stack(pair, axis=1).reshape(-1) for pair in zip(reads, writes, strict=True)
+    )
     log = AccessLog(np.arange(2 * count), starts, ends, np.arange(2 * count) % 2 == 1)
     return _hull(log, log.time) or (0, 0)
 
@@ -72,13 +90,16 @@ def _per_channel_constraints(
 ) -> tuple[OffsetConstraint[str], ...] | None:
     """Refine the constraint of a kernel that processes one channel at a time.
 
-    At a difference of whole pixels, only bytes of the same channel coincide. Returns None if that
-    does not help.
+    At a difference of whole pixels, only bytes of the same channel coincide. Returns
+    None if that does not help.
     """
     pixel = y.shape[-1] * y.dtype.size_bytes if y.shape else 0
     if pixel < 2 or not x.shape or x.shape[-1] * x.dtype.size_bytes != pixel:
         return None
-    if whole.lo > -y.size_bytes // _CLOSE_FRACTION or whole.hi < x.size_bytes // _CLOSE_FRACTION:
+    if (
+        whole.lo > -y.size_bytes // _CLOSE_FRACTION
+        or whole.hi < x.size_bytes // _CLOSE_FRACTION
+    ):
         return None
     if trace.max_events() > EVENTS_MAX:
         return None
@@ -92,7 +113,9 @@ def _per_channel_constraints(
 
 
 def _hull(log: AccessLog, order: Ints) -> tuple[int, int] | None:
-    """Return the hull of the accesses at the indices `order`, which are sorted by time."""
+    """Return the hull of the accesses at the indices `order`, which are sorted by
+    time.
+    """
     log = log.select(order)
     highest = np.maximum.accumulate(np.where(log.write, log.end, -_FAR))
     lowest = np.minimum.accumulate(np.where(log.write, log.start, _FAR))
@@ -105,7 +128,9 @@ def _hull(log: AccessLog, order: Ints) -> tuple[int, int] | None:
 
 
 def _hull_by_residue(log: AccessLog, pixel: int) -> tuple[int, int] | None:
-    """Return the hull of the pairs of single-byte accesses with equal position modulo `pixel`."""
+    """Return the hull of the pairs of single-byte accesses with equal position modulo
+    `pixel`.
+    """
     split = _single_bytes(log)
     residue = split.start % pixel
     order = np.lexsort((split.time, residue))

@@ -1,11 +1,13 @@
-"""Numpy interpreter of PrimFuncs, the reference for schedules and generated C (decision 0004).
+"""Numpy interpreter of PrimFuncs, the reference for schedules and generated C (decision
+0004).
 
-Accesses are bounds-checked, integer overflow is an error, and undefined memory is poisoned.
-Independent iterations run as lanes of numpy arrays, in chunks that bound memory.
+Accesses are bounds-checked, integer overflow is an error, and undefined memory is
+poisoned. Independent iterations run as lanes of numpy arrays, in chunks that bound
+memory.
 
-An intrinsic's numpy meaning receives pointers as arrays [elements, lanes]. For statements it
-returns the new contents of `out` and `inout` registers and of writable pointers, in operand order;
-`out` registers are not arguments.
+An intrinsic's numpy meaning receives pointers as arrays [elements, lanes]. For
+statements it returns the new contents of `out` and `inout` registers and of writable
+pointers, in operand order; `out` registers are not arguments.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +26,15 @@ from firmwright.ir.core import Constant
 from firmwright.ir.tir import interpreter_runtime as runtime
 from firmwright.ir.tir.affine import Affine
 from firmwright.ir.tir.interpreter_exprs import ExprCompiler
-from firmwright.ir.tir.interpreter_runtime import Array, CallFrame, Eval, Pointer, Run, Value, View
+from firmwright.ir.tir.interpreter_runtime import (
+    Array,
+    CallFrame,
+    Eval,
+    Pointer,
+    Run,
+    Value,
+    View,
+)
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.loop_vectorizability import LoopScope, is_parallel, private_bytes
 from firmwright.ir.tir.traversal import used_buffers
@@ -46,13 +56,16 @@ def interpret(
     *,
     check_overflow: bool = True,
 ) -> None:
-    """Run `func` on `args`, which has a value per parameter name, and write outputs in place.
+    """Run `func` on `args`, which has a value per parameter name, and write outputs in
+    place.
 
-    `functions` are the possible callees, `constants` the module's table. Without `check_overflow`
-    integers wrap in two's complement.
+    `functions` are the possible callees, `constants` the module's table. Without
+    `check_overflow` integers wrap in two's complement.
     """
     table = {**(functions or {}), func.name: func}
-    machine = Interpreter(table, intrinsics, constants or {}, check_overflow=check_overflow)
+    machine = Interpreter(
+        table, intrinsics, constants or {}, check_overflow=check_overflow
+    )
     machine.run(func.name, args)
 
 
@@ -60,9 +73,9 @@ def interpret(
 class Interpreter:
     """Interpreter of the functions of one module, compiled once for many runs.
 
-    `lanes_max` 1 runs all loops sequentially, which checks the choice of parallel loops. Calls on
-    other devices run when started or, with `deferred`, when waited for; both must give the same
-    result.
+    `lanes_max` 1 runs all loops sequentially, which checks the choice of parallel
+    loops. Calls on other devices run when started or, with `deferred`, when waited for;
+    both must give the same result.
     """
 
     functions: Mapping[str, tir.PrimFunc]
@@ -72,16 +85,21 @@ class Interpreter:
     check_overflow: bool = True
     lanes_max: int = LANES_MAX
     deferred: bool = False
-    _compiled: dict[tuple[str, _RootOffsets], Run] = field(default_factory=dict, init=False)
+    _compiled: dict[tuple[str, _RootOffsets], Run] = field(
+        default_factory=dict, init=False
+    )
 
     def run(self, name: str, args: Mapping[str, Argument]) -> None:
         func = self.functions[name]
         names = {param.name for param in func.params}
         if names != set(args):
             raise InternalError(
-                f"parameters are {sorted(names)}, arguments {sorted(args)}", where=f"@{name}"
+                f"parameters are {sorted(names)}, arguments {sorted(args)}",
+                where=f"@{name}",
             )
-        values = [_make_argument(func, param, args[param.name]) for param in func.params]
+        values = [
+            _make_argument(func, param, args[param.name]) for param in func.params
+        ]
         with np.errstate(all="ignore"):
             self.call(name, values)
 
@@ -91,7 +109,9 @@ class Interpreter:
         if func is None:
             raise InternalError(f"the function {name} is not in the module")
         if len(args) != len(func.params):
-            raise InternalError(f"{len(func.params)} arguments expected", where=f"@{name}")
+            raise InternalError(
+                f"{len(func.params)} arguments expected", where=f"@{name}"
+            )
         frame = CallFrame()
         pointers: list[tuple[tir.Param, Pointer]] = []
         for param, value in zip(func.params, args, strict=True):
@@ -102,7 +122,9 @@ class Interpreter:
                 frame.variables[param.name] = value
         places = _root_offsets(pointers)
         if (name, places) not in self._compiled:
-            self._compiled[name, places] = _StatementCompiler(self, func).function(places)
+            self._compiled[name, places] = _StatementCompiler(self, func).function(
+                places
+            )
         self._compiled[name, places](frame)
 
 
@@ -124,7 +146,9 @@ def _parameter_view(func: tir.PrimFunc, param: tir.Param, pointer: Pointer) -> V
     assert isinstance(buffer, tir.Buffer)
     need = buffer.span_elements * buffer.dtype.size_bytes
     if pointer.extent_bytes < need:
-        raise InternalError(f"needs {need} bytes, gets {pointer.extent_bytes}", where=where)
+        raise InternalError(
+            f"needs {need} bytes, gets {pointer.extent_bytes}", where=where
+        )
     writes = param.role not in ("in", "const")
     if writes and not pointer.writable:
         raise InternalError("is written, but the argument is read-only", where=where)
@@ -133,7 +157,8 @@ def _parameter_view(func: tir.PrimFunc, param: tir.Param, pointer: Pointer) -> V
 
 def _root_offsets(pointers: list[tuple[tir.Param, Pointer]]) -> _RootOffsets:
     spans = sorted(
-        (pointer.address, pointer.extent_bytes, param.name) for param, pointer in pointers
+        (pointer.address, pointer.extent_bytes, param.name)
+        for param, pointer in pointers
     )
     places: list[tuple[str, str, int]] = []
     root, start, end = "", 0, -1
@@ -149,7 +174,9 @@ class _StatementCompiler:
     def __init__(self, program: Interpreter, func: tir.PrimFunc) -> None:
         self.program = program
         self.func = func
-        self.exprs = ExprCompiler(func.name, func.span, program.intrinsics, program.check_overflow)
+        self.exprs = ExprCompiler(
+            func.name, func.span, program.intrinsics, program.check_overflow
+        )
 
         self.scratch: dict[str, tir.Buffer] = {}
 
@@ -157,10 +184,18 @@ class _StatementCompiler:
         roots = [root for _, root, _ in places]
         for param in self.func.params:
             # Scratch that overlaps another argument is not private.
-            alone = roots.count(param.name) == 1 and (param.name, param.name, 0) in places
-            if param.role == "scratch" and alone and isinstance(param.value, tir.Buffer):
+            alone = (
+                roots.count(param.name) == 1 and (param.name, param.name, 0) in places
+            )
+            if (
+                param.role == "scratch"
+                and alone
+                and isinstance(param.value, tir.Buffer)
+            ):
                 self.scratch[param.name] = param.value
-        scope = LoopScope({name: (root, Affine({}, offset)) for name, root, offset in places})
+        scope = LoopScope(
+            {name: (root, Affine({}, offset)) for name, root, offset in places}
+        )
         return self.compile(self.func.body, scope)
 
     def compile(self, node: tir.Stmt, scope: LoopScope) -> Run:
@@ -184,7 +219,9 @@ class _StatementCompiler:
             case tir.Allocate(buffer, body, _):
                 return self._allocate(buffer, self.compile(body, scope.inside(node)))
             case tir.AllocateConst(buffer, constant, body):
-                return self._constant(buffer, constant, self.compile(body, scope.inside(node)))
+                return self._constant(
+                    buffer, constant, self.compile(body, scope.inside(node))
+                )
             case tir.DeclBuffer():
                 return self._window(node, scope)
             case tir.Evaluate(call):
@@ -200,9 +237,17 @@ class _StatementCompiler:
         table, own_bytes = self.program.intrinsics, private_bytes(node.body)
         if is_parallel(node, scope, table):
             return loop.run_in_lanes(self.program.lanes_max, own_bytes)
-        roots = {scope.places[name][0] for name in used_buffers(node.body) if name in scope.places}
-        private = tuple(buffer for name, buffer in self.scratch.items() if name in roots)
-        if private and is_parallel(node, scope, table, frozenset(b.name for b in private)):
+        roots = {
+            scope.places[name][0]
+            for name in used_buffers(node.body)
+            if name in scope.places
+        }
+        private = tuple(
+            buffer for name, buffer in self.scratch.items() if name in roots
+        )
+        if private and is_parallel(
+            node, scope, table, frozenset(b.name for b in private)
+        ):
             return loop.run_speculatively(self.program.lanes_max, own_bytes, private)
         return loop.run_serially
 
@@ -239,11 +284,15 @@ class _StatementCompiler:
                 if isinstance(holds, np.ndarray):
                     frame.mask = runtime.combine_masks(frame.mask, holds)
                 body(frame)
-            raise self.exprs.error(f"a while loop has not ended after {WHILE_STEPS_MAX} steps")
+            raise self.exprs.error(
+                f"a while loop has not ended after {WHILE_STEPS_MAX} steps"
+            )
 
         return run
 
-    def _store(self, buffer: tir.Buffer, indices: tuple[Value, ...], scope: LoopScope) -> Store:
+    def _store(
+        self, buffer: tir.Buffer, indices: tuple[Value, ...], scope: LoopScope
+    ) -> Store:
         name = buffer.name
         if buffer.scope == "reg":
             number = self.exprs.register(buffer, indices, scope.bounds)
@@ -269,10 +318,14 @@ class _StatementCompiler:
 
     def _allocate(self, buffer: tir.Buffer, body: Run) -> Run:
         if buffer.scope == "reg":
-            return _bind("registers", buffer.name, lambda frame: [None] * buffer.elements, body)
+            return _bind(
+                "registers", buffer.name, lambda frame: [None] * buffer.elements, body
+            )
 
         def allocate(frame: CallFrame) -> View:
-            return View(buffer, runtime.allocate_undefined(buffer, frame.lanes, frame.shape))
+            return View(
+                buffer, runtime.allocate_undefined(buffer, frame.lanes, frame.shape)
+            )
 
         return _bind("views", buffer.name, allocate, body)
 
@@ -293,11 +346,16 @@ class _StatementCompiler:
         need = buffer.span_elements * buffer.dtype.size_bytes
         have = node.source.extent * node.source.buffer.dtype.size_bytes
         if need > have:
-            raise self.exprs.error(f"the view {buffer.name} needs {need} bytes of {have}")
+            raise self.exprs.error(
+                f"the view {buffer.name} needs {need} bytes of {have}"
+            )
         source = self.exprs.pointer(node.source, scope.bounds)
         body = self.compile(node.body, scope.inside(node))
         return _bind(
-            "views", buffer.name, lambda frame: runtime.make_view(buffer, source(frame)), body
+            "views",
+            buffer.name,
+            lambda frame: runtime.make_view(buffer, source(frame)),
+            body,
         )
 
     def _evaluate(self, call: tir.IntrinsicCall, scope: LoopScope) -> Run:
@@ -357,12 +415,16 @@ class _StatementCompiler:
 def _store_elements(
     pointer: Eval, dtype: DType, where: str, frame: CallFrame, value: Value
 ) -> None:
-    """Store a result in the shape of the elements, or in another one that has their number."""
+    """Store a result in the shape of the elements, or in another one that has their
+    number.
+    """
     view, indices = runtime.elements_at(pointer(frame), dtype, len(frame.shape))
     values = np.asarray(value, dtype.np)
     if not frame.shape and values.size > 1:
         if values.size != indices.size:
-            what = f"the numpy meaning returns {values.size} elements of {indices.size}."
+            what = (
+                f"the numpy meaning returns {values.size} elements of {indices.size}."
+            )
             raise PluginError(what, where=where)
         values = values.reshape(indices.shape)
     view.scatter(indices, values, frame.mask)

@@ -1,7 +1,8 @@
 """Expression compiler of the interpreter; `nodes.py` defines the semantics.
 
-Each expression becomes a function from frame to value (see `interpreter_runtime.py`). Masked-off
-lanes may compute arbitrary values but never fail; an error in an active lane is an InternalError.
+Each expression becomes a function from frame to value (see `interpreter_runtime.py`).
+Masked-off lanes may compute arbitrary values but never fail; an error in an active lane
+is an InternalError.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,14 @@ from firmwright.ir.core import Span
 from firmwright.ir.tir import interpreter_runtime as runtime
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.expr_evaluation import ARRAY_FUNCTIONS, SCALAR_FUNCTIONS
-from firmwright.ir.tir.interpreter_runtime import Array, CallFrame, Eval, Mask, Pointer, Value
+from firmwright.ir.tir.interpreter_runtime import (
+    Array,
+    CallFrame,
+    Eval,
+    Mask,
+    Pointer,
+    Value,
+)
 from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicTable
 
 
@@ -30,7 +38,9 @@ class ExprCompiler:
 
     def error(self, what: str) -> InternalError:
         place = f"@{self.func}"
-        return InternalError(what, where=f"{place} ({self.span})" if self.span.file else place)
+        return InternalError(
+            what, where=f"{place} ({self.span})" if self.span.file else place
+        )
 
     def compile(self, node: tir.Expr, bounds: Bounds) -> Eval:
         match node:
@@ -192,7 +202,8 @@ class ExprCompiler:
 
         def run(frame: CallFrame) -> Value:
             x = np.trunc(np.asarray(inner(frame), np.float64))
-            # Written so that a NaN is out of range; the next float beyond INT32 is exact in f64.
+            # Written so that a NaN is out of range; the next float beyond INT32 is
+            # exact in f64.
             bad = ~((x > low) & (x < high))
             if runtime.is_any_active(bad if bad.ndim else bool(bad), frame.mask):
                 raise self.error(f"a float does not fit {dtype.name}")
@@ -201,9 +212,13 @@ class ExprCompiler:
 
         return run
 
-    def position(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
+    def position(
+        self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds
+    ) -> Eval:
         if len(indices) != len(buffer.shape):
-            raise self.error(f"{buffer.name} has {len(buffer.shape)} dimensions: {indices}")
+            raise self.error(
+                f"{buffer.name} has {len(buffer.shape)} dimensions: {indices}"
+            )
         terms: list[tuple[Eval, int]] = []
         constant = 0
         steps = zip(indices, buffer.shape, buffer.element_strides, strict=True)
@@ -230,7 +245,9 @@ class ExprCompiler:
                 return value
             if runtime.is_any_active(bad, frame.mask):
                 reached = bad if frame.mask is None else bad & frame.mask
-                raise self._outside(buffer, axis, np.broadcast_to(value, reached.shape)[reached][0])
+                raise self._outside(
+                    buffer, axis, np.broadcast_to(value, reached.shape)[reached][0]
+                )
             return np.where(bad, 0, value)
 
         return run
@@ -241,19 +258,25 @@ class ExprCompiler:
             f"which has {buffer.shape[axis]} elements."
         )
 
-    def register(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
+    def register(
+        self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds
+    ) -> Eval:
         """Compile the register number, which must be equal in all lanes."""
         where = self.position(buffer, indices, bounds)
 
         def run(frame: CallFrame) -> Value:
             number = where(frame)
             if isinstance(number, np.ndarray):
-                raise self.error(f"the index of register {buffer.name} differs between lanes")
+                raise self.error(
+                    f"the index of register {buffer.name} differs between lanes"
+                )
             return number
 
         return run
 
-    def _load(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds) -> Eval:
+    def _load(
+        self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], bounds: Bounds
+    ) -> Eval:
         name = buffer.name
         if buffer.scope != "reg":
             where = self.position(buffer, indices, bounds)
@@ -298,10 +321,14 @@ class ExprCompiler:
         if entry is None:
             raise self.error(f"the intrinsic {name} is not in the table")
         if len(entry.operands) != len(args):
-            raise self.error(f"{name} takes {len(entry.operands)} operands, not {len(args)}")
+            raise self.error(
+                f"{name} takes {len(entry.operands)} operands, not {len(args)}"
+            )
         return entry
 
-    def _call(self, name: str, args: tuple[tir.Expr, ...], dtype: DType, bounds: Bounds) -> Eval:
+    def _call(
+        self, name: str, args: tuple[tir.Expr, ...], dtype: DType, bounds: Bounds
+    ) -> Eval:
         intrinsic = self.intrinsic(name, args)
         operands = [
             self.operand(operand.kind, operand.dtype, self.compile(arg, bounds))
@@ -336,7 +363,9 @@ class ExprCompiler:
         """Convert a result to `dtype`; a value equal in all lanes becomes a scalar."""
         if value.dtype != dtype.np:
             narrow = value.astype(dtype.np)
-            if dtype.is_int and runtime.is_any_active(np.atleast_1d(narrow != value), frame.mask):
+            if dtype.is_int and runtime.is_any_active(
+                np.atleast_1d(narrow != value), frame.mask
+            ):
                 raise self.error(f"the result of {name} does not fit {dtype.name}")
             value = narrow
         if value.size == 1:
@@ -365,7 +394,9 @@ def _extreme(op: str, a: Eval, b: Eval) -> Eval:
     def run(frame: CallFrame) -> Value:
         x, y = a(frame), b(frame)
         return (
-            lanes(x, y) if isinstance(x, np.ndarray) or isinstance(y, np.ndarray) else scalar(x, y)
+            lanes(x, y)
+            if isinstance(x, np.ndarray) or isinstance(y, np.ndarray)
+            else scalar(x, y)
         )
 
     return run

@@ -1,13 +1,13 @@
 """Run-time state of the interpreter: memory, frames and the execution of loops.
 
-Memory consists of byte arrays with typed, strided, bounds-checked views. The base of a view is a
-byte offset: one number, or one per lane for lane-private memory. Callers of `gather` and `scatter`
-check bounds. A `Value` is an int, bool or `np.float32` if it is equal in all lanes, else an array
-of at least one axis.
+Memory consists of byte arrays with typed, strided, bounds-checked views. The base of a
+view is a byte offset: one number, or one per lane for lane-private memory. Callers of
+`gather` and `scatter` check bounds. A `Value` is an int, bool or `np.float32` if it is
+equal in all lanes, else an array of at least one axis.
 
-A loop runs serially, or with all iterations at once as lanes. A loop that shares only scratch
-memory is tried with a private copy per lane; if a lane reads bytes that it did not write, memory is
-restored and the loop runs serially.
+A loop runs serially, or with all iterations at once as lanes. A loop that shares only
+scratch memory is tried with a private copy per lane; if a lane reads bytes that it did
+not write, memory is restored and the loop runs serially.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,16 @@ class Pointer:
 class View:
     """A typed view of a buffer at run time."""
 
-    __slots__ = ("base", "buffer", "misaligned", "scale", "shadow", "storage", "typed", "writable")
+    __slots__ = (
+        "base",
+        "buffer",
+        "misaligned",
+        "scale",
+        "shadow",
+        "storage",
+        "typed",
+        "writable",
+    )
 
     def __init__(self, buffer: tir.Buffer, pointer: Pointer) -> None:
         size = buffer.dtype.size_bytes
@@ -85,15 +94,23 @@ class View:
 
     def gather(self, position: Value) -> Value:
         if self.misaligned:
-            where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(self.scale)
+            where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(
+                self.scale
+            )
             elements = self.storage.take(where).view(self.buffer.dtype.np)[..., 0]
             return elements if elements.ndim else to_scalar(elements[()])
         where = position + self.base
-        return to_scalar(self.typed[where]) if type(where) is int else self.typed.take(where)
+        return (
+            to_scalar(self.typed[where])
+            if type(where) is int
+            else self.typed.take(where)
+        )
 
     def scatter(self, position: Value, value: Value, mask: Mask) -> None:
         if self.misaligned:
-            where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(self.scale)
+            where = np.expand_dims(position * self.scale + self.base, -1) + np.arange(
+                self.scale
+            )
             new = np.ascontiguousarray(value, dtype=self.buffer.dtype.np)
             value = np.expand_dims(new, -1).view(np.uint8)
             mask = None if mask is None else np.expand_dims(mask, -1)
@@ -113,7 +130,9 @@ class UndefinedReadError(Exception):
 
 
 class TrackedView(View):
-    """A view that marks written bytes in its shadow and rejects reads of other bytes."""
+    """A view that marks written bytes in its shadow and rejects reads of other
+    bytes.
+    """
 
     __slots__ = ("_marks", "_pattern")
 
@@ -141,14 +160,20 @@ class TrackedView(View):
 
 
 def make_view(buffer: tir.Buffer, pointer: Pointer) -> View:
-    return View(buffer, pointer) if pointer.shadow is None else TrackedView(buffer, pointer)
+    return (
+        View(buffer, pointer)
+        if pointer.shadow is None
+        else TrackedView(buffer, pointer)
+    )
 
 
 def to_scalar(scalar: Any) -> Value:
     return scalar if isinstance(scalar, np.floating) else scalar.item()
 
 
-def allocate_undefined(buffer: tir.Buffer, lanes: int, shape: tuple[int, ...]) -> Pointer:
+def allocate_undefined(
+    buffer: tir.Buffer, lanes: int, shape: tuple[int, ...]
+) -> Pointer:
     """Allocate poisoned memory for `buffer`, one copy per lane in `lanes`."""
     size = round_up(buffer.size_bytes, LANE_ALIGNMENT)
     storage = np.full(lanes * size, POISON, dtype=np.uint8)
@@ -159,9 +184,13 @@ def allocate_undefined(buffer: tir.Buffer, lanes: int, shape: tuple[int, ...]) -
 
 
 def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> Pointer:
-    """Wrap the caller's array, which must be contiguous and have the parameter's dtype."""
+    """Wrap the caller's array, which must be contiguous and have the parameter's
+    dtype.
+    """
     if array.dtype != dtype.np:
-        raise InternalError(f"the argument is {array.dtype}, not {dtype.name}", where=where)
+        raise InternalError(
+            f"the argument is {array.dtype}, not {dtype.name}", where=where
+        )
     if not array.flags.c_contiguous:
         raise InternalError("the argument is not contiguous", where=where)
     if writable and not array.flags.writeable:
@@ -170,9 +199,11 @@ def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> P
 
 
 def elements_at(pointer: Pointer, dtype: DType, depth: int) -> tuple[View, Array]:
-    """Return a view of the elements of `pointer` as `dtype`, and the indices of all elements.
+    """Return a view of the elements of `pointer` as `dtype`, and the indices of all
+    elements.
 
-    The first axis of the indices is the elements, followed by `depth` lane axes (at least one).
+    The first axis of the indices is the elements, followed by `depth` lane axes (at
+    least one).
     """
     count = pointer.extent_bytes // dtype.size_bytes
     view = make_view(tir.Buffer("", dtype, (count,)), pointer)
@@ -182,8 +213,8 @@ def elements_at(pointer: Pointer, dtype: DType, depth: int) -> tuple[View, Array
 class CallFrame:
     """One activation of a function.
 
-    `shape` lists the extents of the lanes, innermost loop first. A parallel loop adds an axis at
-    the front.
+    `shape` lists the extents of the lanes, innermost loop first. A parallel loop adds
+    an axis at the front.
     """
 
     __slots__ = ("lanes", "mask", "registers", "shape", "variables", "views")
@@ -210,7 +241,9 @@ def is_any_active(bad: Value, mask: Mask) -> bool:
 
 
 def run_masked(frame: CallFrame, cond: Value, body: Run) -> None:
-    if cond is True or (isinstance(cond, np.ndarray) and frame.mask is None and cond.all()):
+    if cond is True or (
+        isinstance(cond, np.ndarray) and frame.mask is None and cond.all()
+    ):
         body(frame)
         return
     mask = frame.mask
@@ -256,8 +289,8 @@ class CompiledLoop:
     ) -> Run:
         """Return a function that runs the iterations as lanes, in chunks.
 
-        Each lane has a copy of the `private` buffers. `own_bytes` is the memory that one iteration
-        allocates.
+        Each lane has a copy of the `private` buffers. `own_bytes` is the memory that
+        one iteration allocates.
         """
         copies = sum(buffer.size_bytes for buffer in private)
         lane_bytes = max(own_bytes + 2 * copies, 1)
@@ -269,7 +302,12 @@ class CompiledLoop:
             if most < 2 or room < 2:
                 self.run_serially(frame)
                 return
-            first, mask, shape, lanes = self.start(frame), frame.mask, frame.shape, frame.lanes
+            first, mask, shape, lanes = (
+                self.start(frame),
+                frame.mask,
+                frame.shape,
+                frame.lanes,
+            )
             try:
                 for low in range(0, most, room):
                     steps = np.arange(low, min(low + room, most), dtype=self.dtype.np)
@@ -287,7 +325,9 @@ class CompiledLoop:
     def run_speculatively(
         self, lanes_max: int, own_bytes: int, private: tuple[tir.Buffer, ...]
     ) -> Run:
-        """Return a function that tries private copies per lane, and runs serially if they fail."""
+        """Return a function that tries private copies per lane, and runs serially if
+        they fail.
+        """
         lanes = self.run_in_lanes(lanes_max, own_bytes, private)
         refuted = False
 
@@ -316,7 +356,9 @@ def _run_with_private_copies(
         body()
         return
     views = dict(frame.views)
-    copies = [(views[buffer.name], _privatize(frame, views, buffer)) for buffer in private]
+    copies = [
+        (views[buffer.name], _privatize(frame, views, buffer)) for buffer in private
+    ]
     try:
         body()
     finally:
@@ -331,11 +373,16 @@ def _privatize(frame: CallFrame, views: dict[str, View], buffer: tir.Buffer) -> 
     shared = views[buffer.name]
     plain = allocate_undefined(buffer, frame.lanes, frame.shape)
     copy = Pointer(
-        plain.storage, plain.base, plain.extent_bytes, True, np.zeros_like(plain.storage)
+        plain.storage,
+        plain.base,
+        plain.extent_bytes,
+        True,
+        np.zeros_like(plain.storage),
     )
     start, end = int(shared.base_bytes), int(shared.base_bytes) + plain.extent_bytes
     for name, view in views.items():
-        # Views left over from lanes that have ended have many bases; nothing reads them again.
+        # Views left over from lanes that have ended have many bases; nothing reads them
+        # again.
         if view.storage is not shared.storage or isinstance(view.base, np.ndarray):
             continue
         if start <= view.base_bytes < end:

@@ -17,11 +17,15 @@ def binary_interval(op: str, x: Interval, y: Interval) -> Interval | None:
         case "mul":
             return hull_of([p * q for p in x for q in y])
         case "div" if y[0] > 0:  # truncated, as in C
-            return hull_of([p // q if p >= 0 else divide_up(p, q) for p in x for q in y])
+            return hull_of(
+                [p // q if p >= 0 else divide_up(p, q) for p in x for q in y]
+            )
         case "mod" if y[0] > 0:  # the sign follows the dividend, as in C
             if -y[0] < x[0] and x[1] < y[0]:
                 return x
-            return max(x[0], 1 - y[1]) if x[0] < 0 else 0, min(x[1], y[1] - 1) if x[1] > 0 else 0
+            return max(x[0], 1 - y[1]) if x[0] < 0 else 0, min(x[1], y[1] - 1) if x[
+                1
+            ] > 0 else 0
         case "shr" if y[0] >= 0 and y[1] < 64:
             return hull_of([p >> q for p in x for q in y])
         case "shl" if y[0] >= 0 and y[1] < 64:

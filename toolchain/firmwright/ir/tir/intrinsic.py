@@ -1,8 +1,9 @@
-"""The intrinsic record: an operation with a numpy meaning, portable C and target-specific text.
+"""The intrinsic record: an operation with a numpy meaning, portable C and
+target-specific text.
 
-In C an intrinsic is a `static inline` function. Its body is `portable`, or `text` if the target has
-the feature `requires` and inline assembly is enabled. The numpy meaning must work on arrays of
-lanes.
+In C an intrinsic is a `static inline` function. Its body is `portable`, or `text` if
+the target has the feature `requires` and inline assembly is enabled. The numpy meaning
+must work on arrays of lanes.
 """
 
 import re
@@ -21,10 +22,11 @@ OperandKind: TypeAlias = Literal["in", "out", "inout", "ptr", "imm"]
 class Operand:
     """A register, an immediate, or a pointer with the region that it accesses.
 
-    For `ptr`: `dtype` is the element type, `extent` the number of elements accessed, starting at
-    the pointer, `stride` the distance between accessed rows (0 = contiguous), and `post_increment`
-    the number of elements by which the pointer advances. With `times`, the name of an integer
-    operand, `extent` elements are accessed that many times, one after the other.
+    For `ptr`: `dtype` is the element type, `extent` the number of elements accessed,
+    starting at the pointer, `stride` the distance between accessed rows (0 =
+    contiguous), and `post_increment` the number of elements by which the pointer
+    advances. With `times`, the name of an integer operand, `extent` elements are
+    accessed that many times, one after the other.
     """
 
     name: str
@@ -37,9 +39,13 @@ class Operand:
     times: str = ""
 
 
-def pointers(dtype: DType, access: tir.AccessMode = "r", /, **extents: int) -> tuple[Operand, ...]:
+def pointers(
+    dtype: DType, access: tir.AccessMode = "r", /, **extents: int
+) -> tuple[Operand, ...]:
     """Return pointer operands, each with the number of elements that it accesses."""
-    return tuple(Operand(name, "ptr", dtype, access, extent) for name, extent in extents.items())
+    return tuple(
+        Operand(name, "ptr", dtype, access, extent) for name, extent in extents.items()
+    )
 
 
 def inputs(dtype: DType, /, *names: str) -> tuple[Operand, ...]:
@@ -51,21 +57,23 @@ def immediates(*names: str) -> tuple[Operand, ...]:
 
 
 Meaning: TypeAlias = Callable[..., Any]
-"""What an intrinsic computes, in numpy: a function of its operands, pointers as arrays."""
+"""What an intrinsic computes, in numpy: a function of its operands, pointers as
+arrays.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
     """An intrinsic; `result` is None for statements.
 
-    `portable` and `text` are C statements over the operand names, ending in `return` if there is a
-    result; `text` maps a compiler family (`gnu` covers gcc and clang) to a body. `rare` continues
-    `portable`, if that does not return, out of line; if `portable` is empty, it is the function.
-    `definitions` are preprocessor macros that `text` uses, printed once per file. `instructions`
-    feeds the cost model; `count` computes the executed ones from the arguments: extents of
-    pointers, and 0 for unknown values.
-    An intrinsic with a `symbol` is an external C function, declared in `header` ("": the header of
-    its operands).
+    `portable` and `text` are C statements over the operand names, ending in `return` if
+    there is a result; `text` maps a compiler family (`gnu` covers gcc and clang) to a
+    body. `rare` continues `portable`, if that does not return, out of line; if
+    `portable` is empty, it is the function. `definitions` are preprocessor macros that
+    `text` uses, printed once per file. `instructions` feeds the cost model; `count`
+    computes the executed ones from the arguments: extents of pointers, and 0 for
+    unknown values. An intrinsic with a `symbol` is an external C function, declared in
+    `header` ("": the header of its operands).
     """
 
     name: str
@@ -97,11 +105,13 @@ class IntrinsicFamilies(NamedTuple):
 
 
 class IntrinsicsOnUse(IntrinsicTable):
-    """A table of intrinsics in parts, which are read in their order until a name is found.
+    """A table of intrinsics in parts, which are read in their order until a name is
+    found.
 
-    A part is a function that returns its intrinsics. Those with a maker are made when they are
-    first used. A program uses a few of the many sizes of a micro-kernel, and to write the assembly
-    of them all would take about as long as to compile a small model.
+    A part is a function that returns its intrinsics. Those with a maker are made when
+    they are first used. A program uses a few of the many sizes of a micro-kernel, and
+    to write the assembly of them all would take about as long as to compile a small
+    model.
     """
 
     def __init__(self, *parts: Callable[[], IntrinsicFamilies]) -> None:
@@ -150,10 +160,11 @@ _FUNCTION = re.compile(
 def read_intrinsics(
     module: str, meanings: Mapping[str, Callable[..., Any]], requires: str = ""
 ) -> dict[str, Intrinsic]:
-    """Return the intrinsics that are C functions in the `.c.in` file of a module (`__file__`).
+    """Return the intrinsics that are C functions in the `.c.in` file of a module
+    (`__file__`).
 
-    A comment has the doc and the number of instructions. A section `NAME_FEATURE` is the body of
-    function NAME for targets with this feature.
+    A comment has the doc and the number of instructions. A section `NAME_FEATURE` is
+    the body of function NAME for targets with this feature.
     """
     sections, intrinsics = read_sections(module), {}
     for name, meaning in meanings.items():

@@ -1,8 +1,9 @@
 """Finds loops with independent iterations, which may run as numpy lanes.
 
-For every memory that the body writes and that is not private to an iteration, all accesses of
-iteration v must be in `step*v + invariant + [low, high)`, possibly modulo M, with disjoint ranges
-for different v. Registers that outlive an iteration make a loop serial.
+For every memory that the body writes and that is not private to an iteration, all
+accesses of iteration v must be in `step*v + invariant + [low, high)`, possibly modulo
+M, with disjoint ranges for different v. Registers that outlive an iteration make a loop
+serial.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from firmwright.ir.tir.traversal import Node
 class LoopScope:
     """The memories, registers and variables known at a program point.
 
-    `places` maps each buffer in memory to its root and byte offset; `registers` names the `reg`
-    buffers.
+    `places` maps each buffer in memory to its root and byte offset; `registers` names
+    the `reg` buffers.
     """
 
     places: Mapping[str, tuple[str, Affine]]
@@ -56,12 +57,16 @@ class LoopScope:
     def address_of(self, pointer: tir.AccessPtr) -> tuple[str, Affine]:
         """Return the root and the byte offset of a pointer."""
         root, base = self.places[pointer.buffer.name]
-        return root, base.plus(self.linear(pointer.offset), pointer.buffer.dtype.size_bytes)
+        return root, base.plus(
+            self.linear(pointer.offset), pointer.buffer.dtype.size_bytes
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
-    """An access to bytes [offset, offset + width) of a root, with the bounds at its location."""
+    """An access to bytes [offset, offset + width) of a root, with the bounds at its
+    location.
+    """
 
     root: str
     offset: Affine
@@ -87,13 +92,17 @@ def is_parallel(
     intrinsics: IntrinsicTable,
     private: frozenset[str] = frozenset(),
 ) -> bool:
-    """Return whether iterations of `loop` are independent, with memories `private` in each."""
+    """Return whether iterations of `loop` are independent, with memories `private` in
+    each.
+    """
     try:
         collector = _AccessCollector(scope, intrinsics)
         accesses = list(collector.statement(loop.body, scope.inside(loop)))
     except _SerialError:
         return False
-    shared = {root for root, _ in scope.places.values()} & {a.root for a in accesses if a.write}
+    shared = {root for root, _ in scope.places.values()} & {
+        a.root for a in accesses if a.write
+    }
     for root in sorted(shared - private):
         of_root = [access for access in accesses if access.root == root]
         if not _are_disjoint(of_root, loop, scope):
@@ -125,14 +134,18 @@ class _AccessCollector:
             case tir.DeclBuffer(source=source):  # a view accesses nothing
                 yield from self.reads(scope, source.offset)
             case _:
-                own = traversal.children(node)[: -len(traversal.child_statements(node)) or None]
+                own = traversal.children(node)[
+                    : -len(traversal.child_statements(node)) or None
+                ]
                 yield from self.reads(scope, *own)
         if isinstance(node, tir.BufferStore):
             yield from self.element(node.buffer, node.indices, True, scope)
         for part in traversal.child_statements(node):
             yield from self.statement(part, scope.inside(node))
 
-    def _effects(self, call: tir.IntrinsicCall, scope: LoopScope) -> Iterator[MemoryAccess]:
+    def _effects(
+        self, call: tir.IntrinsicCall, scope: LoopScope
+    ) -> Iterator[MemoryAccess]:
         yield from self.reads(scope, *call.args)
         intrinsic = self.intrinsics.get(call.name)
         if intrinsic is None:
@@ -151,7 +164,11 @@ class _AccessCollector:
                 yield MemoryAccess(*scope.address_of(part), width, writes, scope.bounds)
 
     def element(
-        self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], write: bool, scope: LoopScope
+        self,
+        buffer: tir.Buffer,
+        indices: tuple[tir.Expr, ...],
+        write: bool,
+        scope: LoopScope,
     ) -> Iterator[MemoryAccess]:
         if buffer.scope == "reg":
             # Registers are numbered, so their number must be the same in all lanes.
@@ -166,7 +183,9 @@ class _AccessCollector:
         yield MemoryAccess(root, offset, size, write, scope.bounds)
 
 
-def _are_disjoint(accesses: list[MemoryAccess], loop: tir.For, outer: LoopScope) -> bool:
+def _are_disjoint(
+    accesses: list[MemoryAccess], loop: tir.For, outer: LoopScope
+) -> bool:
     own_names = traversal.bound_vars(loop)
     splits = [_split_offset(access, loop, own_names) for access in accesses]
     windows = [window for _, _, window in splits if window is not None]
@@ -177,7 +196,9 @@ def _are_disjoint(accesses: list[MemoryAccess], loop: tir.For, outer: LoopScope)
         return False
     iterations = outer.bounds.interval_of(loop.extent)
     reach = abs(step) * iterations[1] if iterations else 0
-    return any(_fits(windows, abs(step), reach, modulus) for modulus in _moduli(windows, reach))
+    return any(
+        _fits(windows, abs(step), reach, modulus) for modulus in _moduli(windows, reach)
+    )
 
 
 def _split_offset(
@@ -201,7 +222,9 @@ def _split_offset(
 
 
 def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
-    """Return moduli to compare offsets: 0 (none), and strides at least as long as the loop."""
+    """Return moduli to compare offsets: 0 (none), and strides at least as long as the
+    loop.
+    """
     strides = {abs(factor) for window in windows for factor, _ in window.inner}
     strides |= {abs(window.constant - windows[0].constant) for window in windows}
     rows = sorted(stride for stride in strides if stride >= reach > 0)
@@ -209,7 +232,9 @@ def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
 
 
 def _fits(windows: list[_OffsetRange], step: int, reach: int, modulus: int) -> bool:
-    """Return whether all ranges, reduced by `modulus`, are within one step of each other."""
+    """Return whether all ranges, reduced by `modulus`, are within one step of each
+    other.
+    """
     low, high = 0, 0
     for window in windows:
         start = window.constant - windows[0].constant

@@ -1,7 +1,8 @@
 """Memory effects of AOT main statements: the bytes that each reads and writes.
 
-A view (DeclBuffer) at a constant offset covers exactly its bytes, any other view all bytes of its
-source. The role of a kernel parameter determines whether an argument is read or written.
+A view (DeclBuffer) at a constant offset covers exactly its bytes, any other view all
+bytes of its source. The role of a kernel parameter determines whether an argument is
+read or written.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _WRITTEN_ROLES = frozenset({"out", "inout", "scratch"})
 
 @dataclass(frozen=True, slots=True)
 class MemoryEffect:
-    """An access to bytes `[first, end)` of the memory `root`: a write if `written`, else a read."""
+    """An access to bytes `[first, end)` of the memory `root`: a write if `written`,
+    else a read.
+    """
 
     root: str
     first: int
@@ -27,7 +30,11 @@ class MemoryEffect:
     written: bool
 
     def conflicts_with(self, other: MemoryEffect) -> bool:
-        apart = self.root != other.root or self.end <= other.first or other.end <= self.first
+        apart = (
+            self.root != other.root
+            or self.end <= other.first
+            or other.end <= self.first
+        )
         return not apart and (self.written or other.written)
 
 
@@ -35,14 +42,18 @@ MemoryEffects = tuple[MemoryEffect, ...]
 
 
 def find_conflict(a: MemoryEffects, b: MemoryEffects) -> MemoryEffect | None:
-    """Return an effect of `b` that must not happen while `a` is in progress, or None."""
+    """Return an effect of `b` that must not happen while `a` is in progress, or
+    None.
+    """
     return next((y for y in b if any(x.conflicts_with(y) for x in a)), None)
 
 
 class MemoryEffectAnalysis:
     """Memory effects of the statements of one function."""
 
-    def __init__(self, main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> None:
+    def __init__(
+        self, main: tir.PrimFunc, functions: Mapping[str, AnyFunction]
+    ) -> None:
         self._functions = functions
         self._places: dict[str, tuple[str, int, int]] = {}
         for param in main.params:

@@ -1,7 +1,7 @@
 """Memory traffic of a program by buffer, and the cycles that it takes.
 
-A loop with an unknown trip count is counted as eight iterations, and both branches of an If are
-counted. Accesses through pointers are counted as four-byte words.
+A loop with an unknown trip count is counted as eight iterations, and both branches of
+an If are counted. Accesses through pointers are counted as four-byte words.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ NO_TRAFFIC = MemoryTraffic()
 def count_traffic(
     func: tir.PrimFunc, functions: Mapping[str, AnyFunction]
 ) -> dict[str, MemoryTraffic]:
-    """Return the traffic by buffer; an access through a view counts for its underlying buffer."""
+    """Return the traffic by buffer; an access through a view counts for its underlying
+    buffer.
+    """
     return _traffic_of(func, functions, {})
 
 
@@ -58,10 +60,14 @@ def _traffic_of(
 
 
 class _TrafficCounter:
-    """Counts the traffic of one function; `memo` holds the traffic of its callees by name."""
+    """Counts the traffic of one function; `memo` holds the traffic of its callees by
+    name.
+    """
 
     def __init__(
-        self, functions: Mapping[str, AnyFunction], memo: dict[str, dict[str, MemoryTraffic]]
+        self,
+        functions: Mapping[str, AnyFunction],
+        memo: dict[str, dict[str, MemoryTraffic]],
     ) -> None:
         self.functions, self.memo = functions, memo
         self.moved: dict[str, MemoryTraffic] = {}
@@ -81,15 +87,25 @@ class _TrafficCounter:
                 self.visit(node.body, trips)
                 return
             case tir.For(extent=extent):
-                inside *= extent.value if isinstance(extent, tir.IntImm) else _UNKNOWN_TRIPS
+                inside *= (
+                    extent.value if isinstance(extent, tir.IntImm) else _UNKNOWN_TRIPS
+                )
             case tir.While():
                 inside *= _UNKNOWN_TRIPS
             case tir.BufferLoad(buffer) if buffer.scope != "reg":
-                self._add(buffer, MemoryTraffic(buffer.dtype.size_bytes, 0, 1, 0), trips)
+                self._add(
+                    buffer, MemoryTraffic(buffer.dtype.size_bytes, 0, 1, 0), trips
+                )
             case tir.BufferStore(buffer) if buffer.scope != "reg":
-                self._add(buffer, MemoryTraffic(0, buffer.dtype.size_bytes, 0, 1), trips)
+                self._add(
+                    buffer, MemoryTraffic(0, buffer.dtype.size_bytes, 0, 1), trips
+                )
             case tir.AccessPtr(buffer, _, extent, access) if buffer.scope != "reg":
-                self._add(buffer, _pointer_traffic(extent * buffer.dtype.size_bytes, access), trips)
+                self._add(
+                    buffer,
+                    _pointer_traffic(extent * buffer.dtype.size_bytes, access),
+                    trips,
+                )
         for child in children(node):
             self.visit(child, inside)
 
@@ -111,7 +127,9 @@ class _TrafficCounter:
 def _pointer_traffic(size_bytes: int, access: str) -> MemoryTraffic:
     words = max(1, size_bytes // _WORD_BYTES)
     read, written = "r" in access, "w" in access
-    return MemoryTraffic(size_bytes * read, size_bytes * written, words * read, words * written)
+    return MemoryTraffic(
+        size_bytes * read, size_bytes * written, words * read, words * written
+    )
 
 
 def has_known_speed(pool: PoolInfo) -> bool:

@@ -1,18 +1,20 @@
 """TIR nodes: a closed union of frozen, slotted dataclasses.
 
-Arithmetic: integers use two's complement and must not overflow (sanitizer builds check). `div` and
-`mod` truncate as in C. `shr` is arithmetic for signed dtypes. Ranges are half-open. Both operands
-of a `Binary` have the same dtype, shifts included; comparisons return `bool`.
+Arithmetic: integers use two's complement and must not overflow (sanitizer builds
+check). `div` and `mod` truncate as in C. `shr` is arithmetic for signed dtypes. Ranges
+are half-open. Both operands of a `Binary` have the same dtype, shifts included;
+comparisons return `bool`.
 
-Memory: a `Buffer` is a typed, strided view with a name unique in the PrimFunc. Scopes are `global`
-(planned memory), `const`, `reg` (constant indices only, printed as C scalars) and `pool` (a byte
-array of the memory plan). `DeclBuffer` declares a typed view of another buffer: a hoisted address,
-reinterpreted words or a planned offset. `AccessPtr` is a pointer with the number of elements that
-may be accessed through it.
+Memory: a `Buffer` is a typed, strided view with a name unique in the PrimFunc. Scopes
+are `global` (planned memory), `const`, `reg` (constant indices only, printed as C
+scalars) and `pool` (a byte array of the memory plan). `DeclBuffer` declares a typed
+view of another buffer: a hoisted address, reinterpreted words or a planned offset.
+`AccessPtr` is a pointer with the number of elements that may be accessed through it.
 
-Calls: `IntrinsicCall` names an intrinsic (`intrinsic.py`). As a value it is pure. In `Evaluate` it
-is a statement; register operands are then `BufferLoad`s of `reg` buffers, pointer operands
-`AccessPtr`s. `PrimFuncCall` calls a PrimFunc of the module and occurs only in the AOT main.
+Calls: `IntrinsicCall` names an intrinsic (`intrinsic.py`). As a value it is pure. In
+`Evaluate` it is a statement; register operands are then `BufferLoad`s of `reg` buffers,
+pointer operands `AccessPtr`s. `PrimFuncCall` calls a PrimFunc of the module and occurs
+only in the AOT main.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ BinaryOp: TypeAlias = Literal[
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 ForKind: TypeAlias = Literal["serial", "unrolled", "vectorized"]
 AccessMode: TypeAlias = Literal["r", "w", "rw"]
-ParamRole: TypeAlias = Literal["in", "out", "inout", "scratch", "const", "pool", "scalar"]
+ParamRole: TypeAlias = Literal[
+    "in", "out", "inout", "scratch", "const", "pool", "scalar"
+]
 CallPhase: TypeAlias = Literal["call", "start", "wait"]
 
 
@@ -82,7 +86,9 @@ class Buffer:
 
     @property
     def span_elements(self) -> int:
-        """The number of elements from the first to the last, including gaps between strides."""
+        """The number of elements from the first to the last, including gaps between
+        strides.
+        """
         if 0 in self.shape:
             return 0
         steps = zip(self.shape, self.element_strides, strict=True)
@@ -93,7 +99,7 @@ class Buffer:
         return self.span_elements * self.dtype.size_bytes
 
 
-# ---- expressions -----------------------------------------------------------------------------
+# ---- expressions ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,9 @@ class FloatImm:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A scalar bound by a `For`, `Let` or scalar parameter; its name is unique in the PrimFunc."""
+    """A scalar bound by a `For`, `Let` or scalar parameter; its name is unique in the
+    PrimFunc.
+    """
 
     name: str
     dtype: DType
@@ -146,7 +154,9 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A value conversion. To a narrower integer it keeps the low bits; from float it truncates."""
+    """A value conversion. To a narrower integer it keeps the low bits; from float it
+    truncates.
+    """
 
     dtype: DType
     value: Expr
@@ -154,7 +164,9 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """`a` if `cond` else `b`; both sides may be evaluated, so both must be in bounds."""
+    """`a` if `cond` else `b`; both sides may be evaluated, so both must be in
+    bounds.
+    """
 
     cond: Expr
     a: Expr
@@ -201,10 +213,19 @@ class IntrinsicCall:
 
 
 Expr: TypeAlias = (
-    IntImm | FloatImm | Var | Binary | Not | Cast | Select | BufferLoad | AccessPtr | IntrinsicCall
+    IntImm
+    | FloatImm
+    | Var
+    | Binary
+    | Not
+    | Cast
+    | Select
+    | BufferLoad
+    | AccessPtr
+    | IntrinsicCall
 )
 
-# ---- statements ------------------------------------------------------------------------------
+# ---- statements ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +283,9 @@ class Seq:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Memory for `buffer` during `body`, initially undefined; `kind` is a `BufferKind` or `reg`."""
+    """Memory for `buffer` during `body`, initially undefined; `kind` is a `BufferKind`
+    or `reg`.
+    """
 
     buffer: Buffer
     body: Stmt
@@ -298,10 +321,10 @@ class Evaluate:
 class PrimFuncCall:
     """A call of a PrimFunc of the module, with one argument per parameter.
 
-    `op` is the operator's index in the AOT main, as reported by probes (-1 elsewhere). `device`
-    executes the call ("": the main core). A call on another device may be split: `start` queues it
-    and `wait`, equal except for the phase, completes it; its memory is reserved in between
-    (`verify_async_calls.py`).
+    `op` is the operator's index in the AOT main, as reported by probes (-1 elsewhere).
+    `device` executes the call ("": the main core). A call on another device may be
+    split: `start` queues it and `wait`, equal except for the phase, completes it; its
+    memory is reserved in between (`verify_async_calls.py`).
     """
 
     callee: str
@@ -329,7 +352,9 @@ Stmt: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter: a buffer (a plain pointer in C) or, with role `scalar`, a variable."""
+    """A parameter: a buffer (a plain pointer in C) or, with role `scalar`, a
+    variable.
+    """
 
     value: Buffer | Var
     role: ParamRole
@@ -343,10 +368,10 @@ class Param:
 class PrimFunc:
     """A kernel or, with attribute `aot_main`, the program that calls the kernels.
 
-    Known attributes: `op` (operator name), `schedule` (the schedule that built it), `comment` (for
-    the C source), `macs`, `target` (name in `IRModule.targets`), `disable_scheduling` (see
-    `schedule.py`), `aot_main`, `code` (C function that implements it; see
-    `passes/tir/outline_common_kernels.py`).
+    Known attributes: `op` (operator name), `schedule` (the schedule that built it),
+    `comment` (for the C source), `macs`, `target` (name in `IRModule.targets`),
+    `disable_scheduling` (see `schedule.py`), `aot_main`, `code` (C function that
+    implements it; see `passes/tir/outline_common_kernels.py`).
     """
 
     name: str

@@ -1,8 +1,9 @@
-"""Operation counts of a PrimFunc by kind: loads, multiply-adds, loop iterations and so on.
+"""Operation counts of a PrimFunc by kind: loads, multiply-adds, loop iterations and so
+on.
 
-Conditions and loops are evaluated on a fixed sample of the iteration space; a data-dependent
-condition is true half of the time. Common compiler optimizations are modeled: hoisting, common
-subexpressions, free induction variables and register moves.
+Conditions and loops are evaluated on a fixed sample of the iteration space; a
+data-dependent condition is true half of the time. Common compiler optimizations are
+modeled: hoisting, common subexpressions, free induction variables and register moves.
 """
 
 import math
@@ -42,12 +43,19 @@ REGISTERS = 11
 """Number of values that a loop can keep in the registers of a core with sixteen."""
 SHORT_LOOP_MAX = 2
 """Loops with at most this many iterations may be unrolled by the compiler."""
-_ON_INDICES = {"alu": "index", "shift": "index", "shift_by": "index", "multiply": "index"}
+_ON_INDICES = {
+    "alu": "index",
+    "shift": "index",
+    "shift_by": "index",
+    "multiply": "index",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class OperationCounts:
-    """Operations by kind: executed in one call (`done`) and occurring in the code (`written`)."""
+    """Operations by kind: executed in one call (`done`) and occurring in the code
+    (`written`).
+    """
 
     done: Mapping[str, float]
     written: Mapping[str, float]
@@ -62,9 +70,9 @@ def count_operations(
 ) -> OperationCounts:
     """Count the operations of `func`, without callees.
 
-    `arguments` gives the values of scalar parameters. The intrinsics in `priced` count under their
-    own name (`NAME.fixed` if every argument after the first is a constant). Loops that keep more
-    values than `registers` spill the rest.
+    `arguments` gives the values of scalar parameters. The intrinsics in `priced` count
+    under their own name (`NAME.fixed` if every argument after the first is a constant).
+    Loops that keep more values than `registers` spill the rest.
     """
     counter = _OperationCounter(intrinsics, priced or {}, registers, arguments)
     counter.charge("call", 1.0)
@@ -81,7 +89,9 @@ class _OpenLoop:
 
 @dataclass
 class _OperationCounter:
-    """One traversal of a body. `self.weight` is the execution count of each sample point."""
+    """One traversal of a body. `self.weight` is the execution count of each sample
+    point.
+    """
 
     intrinsics: IntrinsicTable
     priced: Mapping[str, float]
@@ -154,7 +164,9 @@ class _OperationCounter:
                 self.charge("alu", len(args) + 1)
 
     def count_condition(self, cond: tir.Expr) -> None:
-        """Charge a branch, and comparisons that are neither known nor made before in this loop."""
+        """Charge a branch, and comparisons that are neither known nor made before in
+        this loop.
+        """
         seen = self.levels[-1].seen
         tests = [test for test in _conjuncts(cond) if not self.always_true(test)]
         self.charge("branch", any(("test", test) not in seen for test in tests))
@@ -168,10 +180,14 @@ class _OperationCounter:
         return value is not None and bool(np.all(value))
 
     def count_store(self, node: tir.BufferStore) -> None:
-        """Charge a store; a store to a register costs a move only if the value already exists."""
+        """Charge a store; a store to a register costs a move only if the value already
+        exists.
+        """
         self.count_expr(node.value)
         self.charge_address_arguments(node.indices)
-        if node.buffer.dtype == INT16 and node.buffer.scope == "reg":  # the number of a shape
+        if (
+            node.buffer.dtype == INT16 and node.buffer.scope == "reg"
+        ):  # the number of a shape
             self.values[node.buffer.name] = evaluate_lanes(node.value, self.values)
         if node.buffer.scope != "reg":
             self.charge("float_store" if node.buffer.dtype.is_float else "store", 1)
@@ -179,7 +195,9 @@ class _OperationCounter:
             self.charge("move", 1)
 
     def count_loop(self, node: tir.For) -> None:
-        start, extent = (evaluate_lanes(part, self.values) for part in (node.start, node.extent))
+        start, extent = (
+            evaluate_lanes(part, self.values) for part in (node.start, node.extent)
+        )
         self.count_expr(node.extent)
         trips = np.maximum(_UNKNOWN_TRIPS if extent is None else extent, 0)
         position = np.floor(_sample_range(len(self.levels)) * trips).astype(np.int64)
@@ -199,7 +217,9 @@ class _OperationCounter:
             self.levels.pop()
 
     def live_values(self, loop: tir.For) -> int:
-        """Return the values and addresses that a loop keeps; 0 for outer loops and assembly."""
+        """Return the values and addresses that a loop keeps; 0 for outer loops and
+        assembly.
+        """
         values: set[str] = set()
         places: dict[str, int] = {}
         for part in walk(loop.body):
@@ -211,12 +231,16 @@ class _OperationCounter:
                 case tir.Var(name=name) if name in self.data:
                     values.add(name)
                 case tir.BufferLoad(buffer=buffer) | tir.BufferStore(buffer=buffer):
-                    places[buffer.name] = buffer.elements if buffer.scope == "reg" else 1
+                    places[buffer.name] = (
+                        buffer.elements if buffer.scope == "reg" else 1
+                    )
         return len(values) + sum(places.values()) + 1
 
     def charge_asm_block(self, call: tir.IntrinsicCall) -> None:
         pointers = [arg for arg in call.args if isinstance(arg, tir.AccessPtr)]
-        accessed_bytes = sum(arg.extent * arg.buffer.dtype.size_bytes for arg in pointers)
+        accessed_bytes = sum(
+            arg.extent * arg.buffer.dtype.size_bytes for arg in pointers
+        )
         self.charge("block", 1)
         self.charge("accessed", accessed_bytes / 4)
 
@@ -256,11 +280,15 @@ class _OperationCounter:
                 self.count_call(name, args)
 
     def count_load(self, node: tir.BufferLoad) -> None:
-        """Charge a load; registers are free, and linked constants cost one more, hoisted load."""
+        """Charge a load; registers are free, and linked constants cost one more,
+        hoisted load.
+        """
         self.charge_address_arguments(node.indices)
         kind = "float_load" if node.buffer.dtype.is_float else "load"
         if node.buffer.scope == "const":
-            self.charge_once(node, kind, max(map(self.loop_level, node.indices), default=0))
+            self.charge_once(
+                node, kind, max(map(self.loop_level, node.indices), default=0)
+            )
             if any(map(self.is_data, node.indices)):
                 self.charge("lookup", 1)
         elif node.buffer.scope != "reg":
@@ -286,7 +314,11 @@ class _OperationCounter:
 
     def count_binary(self, node: tir.Binary) -> None:
         kind, a, b = _ARITHMETIC.get(node.op, "compare"), node.a, node.b
-        if kind == "clamp" and isinstance(a, tir.Binary) and (limits := _clamp_limits(node, a)):
+        if (
+            kind == "clamp"
+            and isinstance(a, tir.Binary)
+            and (limits := _clamp_limits(node, a))
+        ):
             low, high = limits
             is_saturation = high > 0 and not high & (high + 1) and low in (0, -high - 1)
             kind, a = "saturate" if is_saturation else "clip", a.a
@@ -301,7 +333,12 @@ class _OperationCounter:
         self.count_expr(a)
         if node.op == "and" and _is_range(a, b):
             return  # the range check is one unsigned comparison, charged with `a`
-        if node.op == "add" and isinstance(b, tir.Binary) and b.op == "mul" and self.is_data(b):
+        if (
+            node.op == "add"
+            and isinstance(b, tir.Binary)
+            and b.op == "mul"
+            and self.is_data(b)
+        ):
             kind = "multiply_add"
             self.count_expr(b.a)
             self.count_expr(b.b)
@@ -310,7 +347,9 @@ class _OperationCounter:
         self.charge_arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
 
     def charge_arithmetic(self, node: tir.Expr, kind: str) -> None:
-        """Charge arithmetic; that of indices once, outside of the loops that do not change it."""
+        """Charge arithmetic; that of indices once, outside of the loops that do not
+        change it.
+        """
         if self.is_data(node):
             self.charge(kind, 1)
         else:
@@ -326,7 +365,9 @@ class _OperationCounter:
                 return False
         known = self.is_data_by_id.get(id(node))
         if known is None:
-            known = self.is_data_by_id[id(node)] = any(map(self.is_data, children(node)))
+            known = self.is_data_by_id[id(node)] = any(
+                map(self.is_data, children(node))
+            )
         return known
 
     def charge_once(self, node: object, kind: str, depth: int) -> None:
@@ -346,7 +387,9 @@ class _OperationCounter:
         kind, executed = name, 1
         if name not in self.priced:
             kind, executed = "intrinsic", intrinsic.instructions
-        elif f"{name}.fixed" in self.priced and all(isinstance(a, tir.IntImm) for a in args[1:]):
+        elif f"{name}.fixed" in self.priced and all(
+            isinstance(a, tir.IntImm) for a in args[1:]
+        ):
             kind = f"{name}.fixed"
         if intrinsic.count is not None:
             executed = intrinsic.count([self._argument(arg) for arg in args])
@@ -377,14 +420,18 @@ class _OperationCounter:
 
     def condition_fraction(self, cond: tir.Expr) -> Samples | float:
         match cond:
-            case tir.Binary("gt", tir.Binary("and", tir.Var(), tir.IntImm(1)), tir.IntImm(0)):
+            case tir.Binary(
+                "gt", tir.Binary("and", tir.Var(), tir.IntImm(1)), tir.IntImm(0)
+            ):
                 return _RARE
         value = evaluate_lanes(cond, self.values)
         return 0.5 if value is None else np.asarray(value != 0, float)
 
 
 def _sample_range(depth: int) -> Samples:
-    """Return points in [0, 1); those of different depths jointly cover the unit cube."""
+    """Return points in [0, 1); those of different depths jointly cover the unit
+    cube.
+    """
     step = math.sqrt((2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[depth % 12])
     samples: Samples = ((np.arange(_SAMPLE_COUNT) + 0.5) * step) % 1.0
     return samples
@@ -401,7 +448,11 @@ def _clamp_limits(node: tir.Binary, inner: tir.Binary) -> tuple[int, int] | None
         return None
     if not (isinstance(node.b, tir.IntImm) and isinstance(inner.b, tir.IntImm)):
         return None
-    return (inner.b.value, node.b.value) if node.op == "min" else (node.b.value, inner.b.value)
+    return (
+        (inner.b.value, node.b.value)
+        if node.op == "min"
+        else (node.b.value, inner.b.value)
+    )
 
 
 def _conjuncts(cond: tir.Expr) -> tuple[tir.Expr, ...]:

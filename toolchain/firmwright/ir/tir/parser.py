@@ -1,7 +1,8 @@
-"""Parser of TIR function text; `tir/printer.py` describes the language and its dtype rules.
+"""Parser of TIR function text; `tir/printer.py` describes the language and its dtype
+rules.
 
-`parse(print(f)) == f`. Any text yields a function or a ModelError with the position. Nesting is
-limited.
+`parse(print(f)) == f`. Any text yields a function or a ModelError with the position.
+Nesting is limited.
 """
 
 from dataclasses import replace
@@ -93,7 +94,9 @@ class PrimFuncParser(ExprParser):
             else:
                 self._depth += 1
                 if self._depth > SCOPE_DEPTH_MAX:
-                    raise self.tokens.error(f"more than {SCOPE_DEPTH_MAX} nested scopes.")
+                    raise self.tokens.error(
+                        f"more than {SCOPE_DEPTH_MAX} nested scopes."
+                    )
                 self._declare(scope)
                 open_scopes.append((scope, stmts))
                 stmts = []
@@ -104,7 +107,9 @@ class PrimFuncParser(ExprParser):
         return stmts
 
     def _scope(self) -> ScopedStmt | None:
-        """Parse the head of a scoped statement, which gets an empty body, if there is one."""
+        """Parse the head of a scoped statement, which gets an empty body, if there is
+        one.
+        """
         tokens = self.tokens
         if tokens.accept("let"):
             name = self._new_name()
@@ -112,7 +117,9 @@ class PrimFuncParser(ExprParser):
             tokens.expect("=")
             read = self._binary(0)
             kind = dtype or read.dtype or self._index
-            return tir.Let(tir.Var(name, kind), resolve_literals(read, kind), EMPTY_STMT)
+            return tir.Let(
+                tir.Var(name, kind), resolve_literals(read, kind), EMPTY_STMT
+            )
         keyword = next(filter(tokens.accept, ("allocate", "alloc_const", "decl")), None)
         if keyword is None:
             return None
@@ -180,7 +187,9 @@ class PrimFuncParser(ExprParser):
                 return first, end
             if isinstance(end, tir.IntImm):
                 return first, tir.IntImm(end.value - first.value, end.dtype)
-        raise self.tokens.error("a range from here needs a count: write `first..+count`.", token)
+        raise self.tokens.error(
+            "a range from here needs a count: write `first..+count`.", token
+        )
 
     def _if(self) -> tir.If:
         arms = [(self._expr(BOOL), self._block())]

@@ -62,7 +62,9 @@ class ExprParser(SyntaxParser):
             if level == _COMPARING:
                 following = _INFIX.get(self.tokens.peek.text)
                 if following is not None and following[1] == _COMPARING:
-                    raise self.tokens.error("comparisons do not chain: use parentheses.")
+                    raise self.tokens.error(
+                        "comparisons do not chain: use parentheses."
+                    )
 
     def _joined(
         self, op: tir.BinaryOp, left: _ParsedExpr, right: _ParsedExpr, token: Token
@@ -126,11 +128,15 @@ class ExprParser(SyntaxParser):
             self.items("[", "]", lambda: reads.append(self._binary(0)))
             indices = tuple(resolve_literals(read, self._index) for read in reads)
             return _ParsedExpr(
-                tir.BufferLoad(buffer, indices), buffer.dtype, self._checked_depth(token, *reads)
+                tir.BufferLoad(buffer, indices),
+                buffer.dtype,
+                self._checked_depth(token, *reads),
             )
         var = self._vars.get(str(token.value))
         if var is None:
-            raise self.tokens.error(f"no variable {str(token.value)!r} is declared here.", token)
+            raise self.tokens.error(
+                f"no variable {str(token.value)!r} is declared here.", token
+            )
         return _ParsedExpr(var, var.dtype)
 
     def _builtin(self, token: Token) -> _ParsedExpr:
@@ -147,7 +153,9 @@ class ExprParser(SyntaxParser):
             case "ptr":
                 return _ParsedExpr(self._pointer(), HANDLE)
             case _:
-                raise self.tokens.error(f"found {token.text!r}, expected an expression.", token)
+                raise self.tokens.error(
+                    f"found {token.text!r}, expected an expression.", token
+                )
 
     def _operands(self, count: int, token: Token) -> list[_ParsedExpr]:
         reads = self.items("(", ")", lambda: self._binary(0))
@@ -175,7 +183,9 @@ class ExprParser(SyntaxParser):
         left, right = a.expr, b.expr
         if dtype is not None:
             left, right = resolve_literals(a, dtype), resolve_literals(b, dtype)
-        return _ParsedExpr(tir.Select(resolve_literals(cond, BOOL), left, right), dtype, depth)
+        return _ParsedExpr(
+            tir.Select(resolve_literals(cond, BOOL), left, right), dtype, depth
+        )
 
     def _value_call(self, token: Token) -> _ParsedExpr:
         reads = self.items("(", ")", lambda: self._binary(0))
@@ -209,12 +219,16 @@ class ExprParser(SyntaxParser):
     def _known_buffer(self, token: Token) -> tir.Buffer:
         buffer = self._buffers.get(str(token.value))
         if buffer is None:
-            raise self.tokens.error(f"no buffer {str(token.value)!r} is declared here.", token)
+            raise self.tokens.error(
+                f"no buffer {str(token.value)!r} is declared here.", token
+            )
         return buffer
 
 
 def resolve_literals(read: _ParsedExpr, want: DType | None) -> tir.Expr:
-    """Return the expression; its unresolved literals get dtype `want` (None: i32 or f32)."""
+    """Return the expression; its unresolved literals get dtype `want` (None: i32 or
+    f32).
+    """
     return read.expr if read.dtype is not None else _set_literal_dtypes(read.expr, want)
 
 
@@ -225,8 +239,12 @@ def _set_literal_dtypes(expr: tir.Expr, want: DType | None) -> tir.Expr:
         case tir.FloatImm(value, dtype) if dtype is _UNRESOLVED:
             return tir.FloatImm(value, want or FLOAT32)
         case tir.Binary(op, a, b):
-            return tir.Binary(op, _set_literal_dtypes(a, want), _set_literal_dtypes(b, want))
+            return tir.Binary(
+                op, _set_literal_dtypes(a, want), _set_literal_dtypes(b, want)
+            )
         case tir.Select(cond, a, b):
-            return tir.Select(cond, _set_literal_dtypes(a, want), _set_literal_dtypes(b, want))
+            return tir.Select(
+                cond, _set_literal_dtypes(a, want), _set_literal_dtypes(b, want)
+            )
         case _:
             return expr

@@ -1,8 +1,9 @@
 """Input and output of memory planners: buffers, offset constraints and the plan.
 
-Times are positions in the structured order of the AOT main. Offsets and sizes are bytes. Two
-buffers that are live at the same time are related by `OffsetConstraint`s on the difference
-d = offset(b) - offset(a). Forbidden differences (x) and allowed ones (o):
+Times are positions in the structured order of the AOT main. Offsets and sizes are
+bytes. Two buffers that are live at the same time are related by `OffsetConstraint`s on
+the difference d = offset(b) - offset(a). Forbidden differences (x) and allowed ones
+(o):
 
     d =        -size(b)         0         size(a)
                    |            |            |
@@ -21,7 +22,9 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from firmwright.ir.core import PoolInfo
 
 OVERLAYS_ATTR = "overlays"
-"""Kernel attribute: (parameter, workspace, offset) of tensors that need no copy at that place."""
+"""Kernel attribute: (parameter, workspace, offset) of tensors that need no copy at that
+place.
+"""
 BufferKind: TypeAlias = Literal[
     "activation", "input", "output", "scratch", "ring", "state", "const"
 ]
@@ -29,7 +32,9 @@ BufferKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class LiveRange:
-    """Half-open interval of time in which a buffer holds a value that is still needed."""
+    """Half-open interval of time in which a buffer holds a value that is still
+    needed.
+    """
 
     first: int
     end: int
@@ -61,9 +66,9 @@ BufferKey = TypeVar("BufferKey", str, int)
 class OffsetConstraint(Generic[BufferKey]):
     """offset(b) - offset(a) must not be in the open interval (lo, hi).
 
-    With `modulus` m > 1, differences inside the interval that equal `residue` mod m are allowed: a
-    kernel that processes one channel at a time may shift its output by whole pixels. An empty
-    interval (hi - lo < 2) allows every difference.
+    With `modulus` m > 1, differences inside the interval that equal `residue` mod m are
+    allowed: a kernel that processes one channel at a time may shift its output by whole
+    pixels. An empty interval (hi - lo < 2) allows every difference.
     """
 
     a: BufferKey
@@ -86,7 +91,9 @@ class OffsetConstraint(Generic[BufferKey]):
         if buffer == self.b:
             return self
         residue = -self.residue % self.modulus if self.modulus > 1 else 0
-        return OffsetConstraint(self.b, self.a, -self.hi, -self.lo, self.modulus, residue)
+        return OffsetConstraint(
+            self.b, self.a, -self.hi, -self.lo, self.modulus, residue
+        )
 
     def least_allowed(self, difference: int) -> int:
         """Return the smallest allowed difference that is at least `difference`."""
@@ -122,7 +129,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A placement for every buffer; `lower_bound_bytes` is a proven minimum of its size."""
+    """A placement for every buffer; `lower_bound_bytes` is a proven minimum of its
+    size.
+    """
 
     planner: str
     placements: Mapping[str, Placement]
@@ -143,7 +152,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RelocatedBuffer:
-    """A buffer at `offset` of an instrumented build, and at `planned` in the memory plan."""
+    """A buffer at `offset` of an instrumented build, and at `planned` in the memory
+    plan.
+    """
 
     name: str
     pool: str
@@ -156,4 +167,6 @@ class RelocatedBuffer:
         return self.offset + self.size_bytes
 
 
-Planner: TypeAlias = Callable[[Sequence[BufferInfo], Constraints, Sequence[PoolInfo]], Plan]
+Planner: TypeAlias = Callable[
+    [Sequence[BufferInfo], Constraints, Sequence[PoolInfo]], Plan
+]

@@ -6,12 +6,14 @@
       }
     }
 
-Dtypes: a literal takes the dtype of the other operand or, without one, of its context (index: the
-function's index type; stored value: the buffer's; loop bounds: the variable's); arguments and other
-contexts use i32 or f32. A literal of any other dtype carries a suffix: `0:u8`. The index type is
-i64 unless the head has `index(i32)`. Intrinsic values carry their dtype: `smlad(a, b, c):i32`.
+Dtypes: a literal takes the dtype of the other operand or, without one, of its context
+(index: the function's index type; stored value: the buffer's; loop bounds: the
+variable's); arguments and other contexts use i32 or f32. A literal of any other dtype
+carries a suffix: `0:u8`. The index type is i64 unless the head has `index(i32)`.
+Intrinsic values carry their dtype: `smlad(a, b, c):i32`.
 
-`allocate`, `alloc_const`, `decl` and `let` extend to the end of their block, or have a block.
+`allocate`, `alloc_const`, `decl` and `let` extend to the end of their block, or have a
+block.
 """
 
 import re
@@ -22,7 +24,13 @@ from firmwright.base.dtypes import BOOL, FLOAT32, HANDLE, INT32, INT64, DType
 from firmwright.base.tokenizer import format_float, format_global, format_local, quote
 from firmwright.ir import tir
 from firmwright.ir.core import Span
-from firmwright.ir.syntax import IRWriter, format_attrs, format_shape, format_span, format_word
+from firmwright.ir.syntax import (
+    IRWriter,
+    format_attrs,
+    format_shape,
+    format_span,
+    format_word,
+)
 from firmwright.ir.tir.traversal import walk
 
 OPERATORS: dict[str, tuple[str, int]] = {
@@ -61,9 +69,11 @@ ScopedStmt = tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
 def print_prim(func: tir.PrimFunc, page: IRWriter, *, spans: bool = True) -> None:
     printer = TIRPrinter(index_dtype(func), spans=spans)
     params = ",\n".join(
-        f"{p.role} {printer.declared(p.value)}"
-        if isinstance(p.value, tir.Buffer)
-        else f"{p.role} {format_name(p.value.name)}: {p.value.dtype.short}"
+        (
+            f"{p.role} {printer.declared(p.value)}"
+            if isinstance(p.value, tir.Buffer)
+            else f"{p.role} {format_name(p.value.name)}: {p.value.dtype.short}"
+        )
         for p in func.params
     )
     head = f"func {format_global(func.name)}({params})"
@@ -87,7 +97,9 @@ def format_name(name: str) -> str:
 
 
 def index_dtype(func: tir.PrimFunc) -> DType:
-    """Return the dtype (i64 or i32) of most loop variables and literal indices of `func`."""
+    """Return the dtype (i64 or i32) of most loop variables and literal indices of
+    `func`.
+    """
     votes = {INT64: 0, INT32: 0}
     for node in walk(func.body):
         places: tuple[tir.Expr, ...] = ()
@@ -105,14 +117,18 @@ def index_dtype(func: tir.PrimFunc) -> DType:
 
 
 def evident_dtype(expr: tir.Expr) -> DType | None:
-    """Return the dtype of `expr` if it does not depend on untyped literals, else None."""
+    """Return the dtype of `expr` if it does not depend on untyped literals, else
+    None.
+    """
     match expr:
         case tir.IntImm(value, dtype):
             return BOOL if dtype == BOOL and value in (0, 1) else None
         case tir.FloatImm():
             return None
         case tir.Binary(op, a, b):
-            return BOOL if op in tir.COMPARISONS else evident_dtype(a) or evident_dtype(b)
+            return (
+                BOOL if op in tir.COMPARISONS else evident_dtype(a) or evident_dtype(b)
+            )
         case tir.Select(_, a, b):
             return evident_dtype(a) or evident_dtype(b)
         case _:
@@ -129,7 +145,9 @@ class TIRPrinter:
         self.spans = spans
 
     def expr(self, expr: tir.Expr, want: DType | None, above: int = 0) -> str:
-        """Format `expr`; literals default to `want`; `above` is the parent's precedence."""
+        """Format `expr`; literals default to `want`; `above` is the parent's
+        precedence.
+        """
         match expr:
             case tir.IntImm() | tir.FloatImm():
                 return _format_literal(expr, want)
@@ -173,7 +191,9 @@ class TIRPrinter:
 
     def call(self, call: tir.IntrinsicCall) -> str:
         bare = _BARE_CALL.match(call.name) and call.name not in KEYWORDS
-        return f"{call.name if bare else format_global(call.name)}({self.args(call.args)})"
+        return (
+            f"{call.name if bare else format_global(call.name)}({self.args(call.args)})"
+        )
 
     def args(self, args: Sequence[tir.Expr]) -> str:
         return ",\n".join(self.expr(arg, None) for arg in args)
@@ -251,16 +271,24 @@ class TIRPrinter:
     def _for_head(self, stmt: tir.For) -> str:
         kind = "" if stmt.kind == "serial" else f"{stmt.kind} "
         dtype = stmt.var.dtype
-        name = format_name(stmt.var.name) + (f": {dtype.short}" if dtype != self.index else "")
+        name = format_name(stmt.var.name) + (
+            f": {dtype.short}" if dtype != self.index else ""
+        )
         return f"{kind}for {name} in {self._range(stmt.start, stmt.extent, dtype)}"
 
     def _range(self, start: tir.Expr, extent: tir.Expr, dtype: DType) -> str:
-        """Format as `first..end` for literals or a start of 0, else as `first..+count`."""
+        """Format as `first..end` for literals or a start of 0, else as
+        `first..+count`.
+        """
         first = self.expr(start, dtype, UNARY)
         if "%" in first:  # the dots would be read as part of a name such as %min
             first = f"({first})"
         plain_start = isinstance(start, tir.IntImm) and start.dtype == dtype
-        if isinstance(start, tir.IntImm) and plain_start and isinstance(extent, tir.IntImm):
+        if (
+            isinstance(start, tir.IntImm)
+            and plain_start
+            and isinstance(extent, tir.IntImm)
+        ):
             if extent.dtype == dtype and start.value + extent.value >= 0:
                 return f"{first}..{start.value + extent.value}"
         elif plain_start and first == "0":
@@ -273,20 +301,27 @@ class TIRPrinter:
                 role = "" if kind == "scratch" else f" as {format_word(kind)}"
                 return f"allocate {self.declared(buffer)}{role}"
             case tir.AllocateConst(buffer, constant):
-                return f"alloc_const {self.declared(buffer)} =\n{format_global(constant)}"
+                return (
+                    f"alloc_const {self.declared(buffer)} =\n{format_global(constant)}"
+                )
             case tir.DeclBuffer(buffer, source):
                 return f"decl {self.declared(buffer)} =\n{self.expr(source, None)}"
             case tir.Let(var, value):
                 plain = (evident_dtype(value) or self.index) == var.dtype
                 kind = "" if plain else f": {var.dtype.short}"
-                return f"let {format_name(var.name)}{kind} =\n{self.expr(value, var.dtype)}"
+                return (
+                    f"let {format_name(var.name)}{kind} "
+                    f"=\n{self.expr(value, var.dtype)}"
+                )
             case _:
                 assert_never(stmt)
 
     def _call_prim(self, stmt: tir.PrimFuncCall) -> str:
         phase = "" if stmt.phase == "call" else f"{stmt.phase} "
         place = f"on {quote(stmt.device)} " if stmt.device else ""
-        text = f"call {phase}{place}{format_global(stmt.callee)}({self.args(stmt.args)})"
+        text = (
+            f"call {phase}{place}{format_global(stmt.callee)}({self.args(stmt.args)})"
+        )
         if stmt.op != -1:
             text += f" op {stmt.op}"
         has_span = self.spans and stmt.span != Span("")

@@ -1,8 +1,8 @@
 """Traversal, queries and bottom-up rewriting of TIR trees.
 
-A rule `rule(node) -> node | None` receives a node whose children are already rewritten; None keeps
-the node. Unchanged trees are returned as the identical object. To drop a statement, replace it by
-`EMPTY_STMT`, which enclosing `Seq`s omit.
+A rule `rule(node) -> node | None` receives a node whose children are already rewritten;
+None keeps the node. Unchanged trees are returned as the identical object. To drop a
+statement, replace it by `EMPTY_STMT`, which enclosing `Seq`s omit.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -46,7 +46,9 @@ _BODIES: Mapping[type, Callable[[Any], tuple[tir.Stmt, ...]]] = {
         (tir.For, tir.Let, tir.While, tir.Allocate, tir.AllocateConst, tir.DeclBuffer),
         lambda node: (node.body,),
     ),
-    tir.If: lambda node: (node.then,) if node.orelse is None else (node.then, node.orelse),
+    tir.If: lambda node: (
+        (node.then,) if node.orelse is None else (node.then, node.orelse)
+    ),
     tir.Seq: lambda node: node.stmts,
 }
 """Direct child statements per statement type."""
@@ -67,7 +69,9 @@ _REBUILD: Mapping[type, Callable[[Any, tuple[Any, ...]], Node]] = {
     tir.While: lambda node, new: tir.While(*new),
     tir.Seq: lambda node, new: tir.Seq(new),
     tir.Allocate: lambda node, new: tir.Allocate(node.buffer, new[0], node.kind),
-    tir.AllocateConst: lambda node, new: tir.AllocateConst(node.buffer, node.constant, *new),
+    tir.AllocateConst: lambda node, new: tir.AllocateConst(
+        node.buffer, node.constant, *new
+    ),
     tir.DeclBuffer: lambda node, new: tir.DeclBuffer(node.buffer, *new),
     tir.Evaluate: lambda node, new: tir.Evaluate(*new),
     tir.PrimFuncCall: lambda node, new: replace(node, args=new),
@@ -80,7 +84,9 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def with_children(node: N, new: tuple[Node, ...]) -> N:
-    """Return `node` with its direct children replaced; `node` itself if all are identical."""
+    """Return `node` with its direct children replaced; `node` itself if all are
+    identical.
+    """
     for before, after in zip(_CHILDREN[type(node)](node), new, strict=True):
         if before is not after:
             return cast(N, _REBUILD[type(node)](node, new))
@@ -143,13 +149,23 @@ def declared_buffers(node: tir.Stmt) -> dict[str, tir.Buffer]:
 
 
 def used_constants(node: tir.Stmt) -> list[str]:
-    """Return the names of the module constants that `node` links, without duplicates, in order."""
-    names = (part.constant for part in statements(node) if isinstance(part, tir.AllocateConst))
+    """Return the names of the module constants that `node` links, without duplicates,
+    in order.
+    """
+    names = (
+        part.constant
+        for part in statements(node)
+        if isinstance(part, tir.AllocateConst)
+    )
     return list(dict.fromkeys(names))
 
 
 def bound_vars(node: tir.Stmt) -> set[str]:
-    return {part.var.name for part in statements(node) if isinstance(part, tir.For | tir.Let)}
+    return {
+        part.var.name
+        for part in statements(node)
+        if isinstance(part, tir.For | tir.Let)
+    }
 
 
 def free_vars(node: tir.Expr) -> set[str]:
@@ -192,9 +208,12 @@ def rewrite_stmt(node: tir.Stmt, rule: RewriteRule) -> tir.Stmt:
             match rebuilt:
                 case tir.Seq(stmts):
                     rebuilt = make_sequence(list(stmts))
-                case tir.DeclBuffer(buffer, source) if not isinstance(source, tir.AccessPtr):
+                case tir.DeclBuffer(buffer, source) if not isinstance(
+                    source, tir.AccessPtr
+                ):
                     raise InternalError(
-                        f"a rule replaced the source of {buffer.name} by another kind of node"
+                        f"a rule replaced the source of {buffer.name} by another kind "
+                        "of node"
                     )
         result = rule(rebuilt)
         rebuilt = rebuilt if result is None else result
@@ -226,7 +245,9 @@ def substitute(
     variables: Mapping[str, tir.Expr],
     buffers: Mapping[str, tir.Buffer] | None = None,
 ) -> tir.Stmt:
-    """Replace variables by expressions, and buffers in uses and declarations by other buffers."""
+    """Replace variables by expressions, and buffers in uses and declarations by other
+    buffers.
+    """
     moved = buffers or {}
 
     def rule(part: Node) -> Node | None:

@@ -1,25 +1,30 @@
-"""Verifier of TIR functions and whole modules, run on the output of lowering and passes.
+"""Verifier of TIR functions and whole modules, run on the output of lowering and
+passes.
 
-* Names: buffers and variables have unique names in a function, are declared before use, and uses
-  equal the declaration. Table entries are stored under their own name.
-* Types: operands of an operator have one dtype; comparisons and conditions are bool; stores, lets,
-  loop ranges and arguments have the dtype of their destination; literals fit their dtype.
-* Bounds: each index is within its axis, each pointer extent within its buffer, each view within its
-  source, as proven by intervals of linear forms under loops, lets, conditions, min and max.
-  Data-dependent indices must be guarded.
+* Names: buffers and variables have unique names in a function, are declared before use,
+  and uses equal the declaration. Table entries are stored under their own name.
+* Types: operands of an operator have one dtype; comparisons and conditions are bool;
+  stores, lets, loop ranges and arguments have the dtype of their destination; literals
+  fit their dtype.
+* Bounds: each index is within its axis, each pointer extent within its buffer, each
+  view within its source, as proven by intervals of linear forms under loops, lets,
+  conditions, min and max. Data-dependent indices must be guarded.
 * Registers: `reg` buffers are indexed by constants, and no pointers refer to them.
-* Access: `in` and `const` parameters, linked constants and read-only views are not written.
-* Alignment of views and parameters follows from the alignment of the source and the offset.
-* Intrinsics are in the table; arguments match operands in kind, dtype, access and extent, and a
-  post-increment stays within the extent.
+* Access: `in` and `const` parameters, linked constants and read-only views are not
+  written.
+* Alignment of views and parameters follows from the alignment of the source and the
+  offset.
+* Intrinsics are in the table; arguments match operands in kind, dtype, access and
+  extent, and a post-increment stays within the extent.
 * Scalar parameters with the same value at every call are checked with that value.
-* Calls occur only in the AOT main; callees are kernels of the module; arguments match parameters in
-  number, dtype, size and access.
-* Asynchronous calls satisfy the invariants in `verify_async_calls.py`, and arguments are in pools
-  that the device can access (`verify_plan.py`).
-* Plan: every planned buffer is in one of its pools, aligned and in range, and satisfies its
-  conflicts; buffers live at the same time without a conflict are disjoint; pools respect their
-  limits and are not larger than their contents; views of the AOT main match the plan.
+* Calls occur only in the AOT main; callees are kernels of the module; arguments match
+  parameters in number, dtype, size and access.
+* Asynchronous calls satisfy the invariants in `verify_async_calls.py`, and arguments
+  are in pools that the device can access (`verify_plan.py`).
+* Plan: every planned buffer is in one of its pools, aligned and in range, and satisfies
+  its conflicts; buffers live at the same time without a conflict are disjoint; pools
+  respect their limits and are not larger than their contents; views of the AOT main
+  match the plan.
 * Requests for the place of a tensor are kept (`ir/verify_requests.py`).
 * I/O: inputs and outputs name buffers of the AOT main.
 """
@@ -50,8 +55,12 @@ REGISTERS_MAX = 1 << 12
 _READ_ONLY_ROLES = ("in", "const")
 
 
-def verify_module(module: IRModule, ops: MeaningTable, intrinsics: IntrinsicTable) -> None:
-    """Raise ModelError with the diagnostics if a function, a table or the plan is invalid."""
+def verify_module(
+    module: IRModule, ops: MeaningTable, intrinsics: IntrinsicTable
+) -> None:
+    """Raise ModelError with the diagnostics if a function, a table or the plan is
+    invalid.
+    """
     graphs = [f for f in module.functions.values() if isinstance(f, Function)]
     names = {graph.name for graph in graphs}
     sizes_and_callees: dict[str, tuple[int, list[str]]] = {}
@@ -91,7 +100,9 @@ def diagnose_prim_func(
 
 
 class _PrimFuncVerifier(ExprVerifier):
-    def __init__(self, func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable) -> None:
+    def __init__(
+        self, func: tir.PrimFunc, module: IRModule, intrinsics: IntrinsicTable
+    ) -> None:
         super().__init__(intrinsics)
         self.func = func
         self.module = module
@@ -109,15 +120,23 @@ class _PrimFuncVerifier(ExprVerifier):
             self.diagnostics += diagnose_devices(self.func, self.module)
 
     def _body_for_all_calls(self) -> tir.Stmt:
-        """Return the body with scalar parameters replaced by the value that all calls pass."""
-        scalars = {p.name: n for n, p in enumerate(self.func.params) if p.role == "scalar"}
+        """Return the body with scalar parameters replaced by the value that all calls
+        pass.
+        """
+        scalars = {
+            p.name: n for n, p in enumerate(self.func.params) if p.role == "scalar"
+        }
         main = self.module.find_entry()
         if not scalars or not isinstance(main, tir.PrimFunc):
             return self.func.body
-        calls = [call.args for call in prim_calls(main.body) if call.callee == self.func.name]
+        calls = [
+            call.args for call in prim_calls(main.body) if call.callee == self.func.name
+        ]
         constants: dict[str, tir.Expr] = {}
         for name, place in scalars.items():
-            match list(dict.fromkeys(args[place] for args in calls if place < len(args))):
+            match list(
+                dict.fromkeys(args[place] for args in calls if place < len(args))
+            ):
                 case [tir.IntImm() as value]:
                     constants[name] = value
         return substitute(self.func.body, constants) if constants else self.func.body
@@ -126,13 +145,17 @@ class _PrimFuncVerifier(ExprVerifier):
         value = param.value
         if isinstance(value, tir.Var):
             if param.role != "scalar":
-                self.report(f"parameter {value.name} is a variable of role {param.role}")
+                self.report(
+                    f"parameter {value.name} is a variable of role {param.role}"
+                )
             self._bind(value)
             return
         if param.role == "scalar":
             self.report(f"parameter {value.name} is a buffer of role scalar")
         read_only = f"the {param.role} parameter {value.name}"
-        self._declare(value, read_only if param.role in _READ_ONLY_ROLES else "", value.name)
+        self._declare(
+            value, read_only if param.role in _READ_ONLY_ROLES else "", value.name
+        )
 
     def _unique(self, name: str) -> None:
         if name in self.names:
@@ -161,11 +184,17 @@ class _PrimFuncVerifier(ExprVerifier):
         self.buffers[buffer.name] = VisibleBuffer(buffer, read_only, root)
 
     def _stmt(self, stmt: tir.Stmt, bounds: Bounds) -> None:
-        """Verify one statement; nested scopes are verified in a loop, without recursion."""
+        """Verify one statement; nested scopes are verified in a loop, without
+        recursion.
+        """
         outer, self.bounds = self.bounds, bounds
         declared: list[str] = []
-        while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
-            declared.append(stmt.var.name if isinstance(stmt, tir.Let) else stmt.buffer.name)
+        while isinstance(
+            stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
+        ):
+            declared.append(
+                stmt.var.name if isinstance(stmt, tir.Let) else stmt.buffer.name
+            )
             self._scope(stmt)
             stmt = stmt.body
         match stmt:
@@ -193,7 +222,9 @@ class _PrimFuncVerifier(ExprVerifier):
             self.vars.pop(name, None)
         self.bounds = outer
 
-    def _scope(self, stmt: tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let) -> None:
+    def _scope(
+        self, stmt: tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
+    ) -> None:
         match stmt:
             case tir.Let(var, value):
                 self.typed(value, var.dtype, f"the value of {var.name},")
@@ -202,9 +233,14 @@ class _PrimFuncVerifier(ExprVerifier):
                     self.bounds = self.bounds.with_let(var, value)
             case tir.Allocate(buffer, _, kind):
                 if (kind == "reg") != (buffer.scope == "reg"):
-                    self.report(f"{buffer.name} has scope {buffer.scope}, its allocate has {kind}")
+                    self.report(
+                        f"{buffer.name} has scope {buffer.scope}, its allocate has "
+                        f"{kind}"
+                    )
                 elif buffer.scope in ("const", "pool"):
-                    self.report(f"{buffer.name} of scope {buffer.scope} cannot be allocated")
+                    self.report(
+                        f"{buffer.name} of scope {buffer.scope} cannot be allocated"
+                    )
                 self._declare(buffer, "", buffer.name)
             case tir.AllocateConst(buffer, constant):
                 self._constant(buffer, constant)
@@ -214,14 +250,18 @@ class _PrimFuncVerifier(ExprVerifier):
     def _constant(self, buffer: tir.Buffer, name: str) -> None:
         constant = self.module.constants.get(name)
         if constant is None:
-            self.report(f"{buffer.name} refers to the constant {name}, which does not exist")
+            self.report(
+                f"{buffer.name} refers to the constant {name}, which does not exist"
+            )
         elif constant.dtype != buffer.dtype or constant.size_bytes != buffer.size_bytes:
             self.report(
                 f"{buffer.name} has {buffer.size_bytes} bytes of {buffer.dtype.short}, "
                 f"its constant {name} {constant.size_bytes} of {constant.dtype.short}"
             )
         if buffer.scope != "const":
-            self.report(f"{buffer.name} has scope {buffer.scope}, a linked constant has const")
+            self.report(
+                f"{buffer.name} has scope {buffer.scope}, a linked constant has const"
+            )
         self._declare(buffer, f"the constant {buffer.name}", buffer.name)
 
     def _window(self, stmt: tir.DeclBuffer) -> None:
@@ -231,7 +271,8 @@ class _PrimFuncVerifier(ExprVerifier):
         need = buffer.span_elements * buffer.dtype.size_bytes
         if need > have:
             self.report(
-                f"view {buffer.name} spans {need} bytes, its source {format_expr(source)} {have}"
+                f"view {buffer.name} spans {need} bytes, its source "
+                f"{format_expr(source)} {have}"
             )
         self.aligned(source, buffer.alignment, f"view {buffer.name}")
         read_only = "" if home is None else home.read_only
@@ -254,21 +295,40 @@ class _PrimFuncVerifier(ExprVerifier):
             good = self.integer(part, f"the {subject} of loop {name},") and good
             self.typed(part, stmt.var.dtype, f"the {subject} of loop {name},")
         self._bind(stmt.var)
-        inner = self.bounds.with_loop(stmt.var, stmt.start, stmt.extent) if good else self.bounds
+        inner = (
+            self.bounds.with_loop(stmt.var, stmt.start, stmt.extent)
+            if good
+            else self.bounds
+        )
         self._stmt(stmt.body, inner)
         self.vars.pop(name, None)
 
-    def _guarded(self, cond: tir.Expr, holds: bool, body: tir.Stmt, bounds: Bounds) -> Bounds:
-        """Return the bounds in a branch, ignoring conditions on memory that the branch writes."""
-        if isinstance(cond, tir.Binary) and cond.op == "and" and holds and cond.dtype == BOOL:
-            return self._guarded(cond.b, True, body, self._guarded(cond.a, True, body, bounds))
-        read = {self._root(n.buffer) for n in walk(cond) if isinstance(n, tir.BufferLoad)}
+    def _guarded(
+        self, cond: tir.Expr, holds: bool, body: tir.Stmt, bounds: Bounds
+    ) -> Bounds:
+        """Return the bounds in a branch, ignoring conditions on memory that the branch
+        writes.
+        """
+        if (
+            isinstance(cond, tir.Binary)
+            and cond.op == "and"
+            and holds
+            and cond.dtype == BOOL
+        ):
+            return self._guarded(
+                cond.b, True, body, self._guarded(cond.a, True, body, bounds)
+            )
+        read = {
+            self._root(n.buffer) for n in walk(cond) if isinstance(n, tir.BufferLoad)
+        }
         if read and read & self._written_roots(body):
             return bounds
         return bounds.assume(cond, holds)
 
     def _written_roots(self, body: tir.Stmt) -> set[str]:
-        """Return the root buffers that `body` may write by stores, pointers or intrinsics."""
+        """Return the root buffers that `body` may write by stores, pointers or
+        intrinsics.
+        """
         roots: set[str] = set()
         for node in walk(body):
             match node:
@@ -278,7 +338,11 @@ class _PrimFuncVerifier(ExprVerifier):
                     roots.add(self._root(buffer))
                 case tir.Evaluate(call):
                     args = call.args
-                    roots |= {self._root(a.buffer) for a in args if isinstance(a, tir.BufferLoad)}
+                    roots |= {
+                        self._root(a.buffer)
+                        for a in args
+                        if isinstance(a, tir.BufferLoad)
+                    }
         return roots
 
     def _root(self, buffer: tir.Buffer) -> str:
@@ -293,7 +357,9 @@ class _PrimFuncVerifier(ExprVerifier):
             self.report(f"@{call.callee} is called but is not a PrimFunc of the module")
             return
         if callee.attrs.get("aot_main"):
-            self.report(f"@{call.callee} is called but is an AOT main: recursion is not allowed")
+            self.report(
+                f"@{call.callee} is called but is an AOT main: recursion is not allowed"
+            )
         if len(call.args) != len(callee.params):
             self.report(
                 f"@{call.callee} is called with {len(call.args)} arguments, "
@@ -313,12 +379,15 @@ class _PrimFuncVerifier(ExprVerifier):
         self.pointer(arg)
         shown, source, buffer = format_expr(arg), arg.buffer, param.value
         if source.dtype != buffer.dtype and source.scope != "pool":
-            self.report(f"{subject}: {shown} is to {source.dtype.short}, not {buffer.dtype.short}")
+            self.report(
+                f"{subject}: {shown} is to {source.dtype.short}, not "
+                f"{buffer.dtype.short}"
+            )
         need = buffer.span_elements * buffer.dtype.size_bytes
         if arg.extent * source.dtype.size_bytes < need:
             self.report(
-                f"{subject}: {shown} covers {arg.extent * source.dtype.size_bytes} bytes, "
-                f"{need} are needed"
+                f"{subject}: {shown} covers {arg.extent * source.dtype.size_bytes} "
+                f"bytes, {need} are needed"
             )
         needed = {"in": "r", "const": "r", "out": "w"}.get(param.role, "rw")
         if not set(needed) <= set(arg.access):
@@ -329,14 +398,19 @@ class _PrimFuncVerifier(ExprVerifier):
 def _diagnose_tables(module: IRModule) -> list[str]:
     diagnostics = [
         f"{subject} {entry.name!r} is stored under the name {name!r}"
-        for subject, table in (("function", module.functions), ("constant", module.constants))
+        for subject, table in (
+            ("function", module.functions),
+            ("constant", module.constants),
+        )
         for name, entry in table.items()
         if entry.name != name
     ]
     for constant in module.constants.values():
         elements = tir.Buffer(constant.name, constant.dtype, constant.shape).elements
         if elements * constant.dtype.size_bytes != constant.size_bytes:
-            diagnostics.append(f"constant {constant.name} has {constant.size_bytes} bytes")
+            diagnostics.append(
+                f"constant {constant.name} has {constant.size_bytes} bytes"
+            )
     entry = module.entry_name
     if entry and entry not in module.functions:
         diagnostics.append(f"the entry {entry!r} is not a function of the module")
@@ -354,13 +428,17 @@ def _diagnose_io(module: IRModule) -> list[str]:
         return []
     names, io = local_names(main), module.io
     diagnostics = [
-        f"the model's {tensor.name} is in {tensor.buffer}, which @{main.name} does not declare"
+        f"the model's {tensor.name} is in {tensor.buffer}, which @{main.name} does not "
+        "declare"
         for tensor in (*io.inputs, *io.outputs, *io.state)
         if tensor.buffer not in names
     ]
     for state in io.state:
         constant = module.constants.get(state.initial)
         if constant is None or constant.size_bytes != state.type.size_bytes:
-            problem = f"the model's {state.name} begins as {state.initial}, which is no constant"
+            problem = (
+                f"the model's {state.name} begins as {state.initial}, which is no "
+                "constant"
+            )
             diagnostics.append(f"{problem} of {state.type.size_bytes} bytes")
     return diagnostics

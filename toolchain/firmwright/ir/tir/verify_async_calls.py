@@ -2,11 +2,12 @@
 
 A device executes its calls in the order of their starts. Invariants:
 
-* Each start has on every path exactly one later wait, which differs only in the phase. Each wait
-  has an earlier start.
-* Both branches of an `If`, and each iteration of a loop, leave the same calls in flight.
-* While a call is in flight, other devices neither write memory that it accesses nor read memory
-  that it writes. Calls on the same device may, since they run in order.
+* Each start has on every path exactly one later wait, which differs only in the phase.
+  Each wait has an earlier start.
+* Both branches of an `If`, and each iteration of a loop, leave the same calls in
+  flight.
+* While a call is in flight, other devices neither write memory that it accesses nor
+  read memory that it writes. Calls on the same device may, since they run in order.
 """
 
 from collections.abc import Mapping
@@ -14,14 +15,20 @@ from dataclasses import dataclass, field, replace
 
 from firmwright.ir import tir
 from firmwright.ir.module import AnyFunction
-from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, MemoryEffects, find_conflict
+from firmwright.ir.tir.memory_effects import (
+    MemoryEffectAnalysis,
+    MemoryEffects,
+    find_conflict,
+)
 from firmwright.ir.tir.traversal import children, prim_calls
 
 CallsInFlight = tuple[tir.PrimFuncCall, ...]
 """Started calls that are not yet complete, in start order, without their phase."""
 
 
-def diagnose_async_calls(main: tir.PrimFunc, functions: Mapping[str, AnyFunction]) -> list[str]:
+def diagnose_async_calls(
+    main: tir.PrimFunc, functions: Mapping[str, AnyFunction]
+) -> list[str]:
     if all(call.phase == "call" for call in prim_calls(main.body)):
         return []
     verifier = _AsyncCallVerifier(MemoryEffectAnalysis(main, functions))
@@ -58,9 +65,13 @@ class _AsyncCallVerifier:
             case tir.PrimFuncCall():
                 return self._call(stmt, in_flight)
             case tir.If(_, then, orelse):
-                self._check_conflicts(self.analysis.own_effects_of(stmt), in_flight, "a condition")
+                self._check_conflicts(
+                    self.analysis.own_effects_of(stmt), in_flight, "a condition"
+                )
                 after = self.walk(then, in_flight)
-                other = self.walk(orelse, in_flight) if orelse is not None else in_flight
+                other = (
+                    self.walk(orelse, in_flight) if orelse is not None else in_flight
+                )
                 self._check_same(after, other, "in only one branch")
                 return tuple(call for call in after if call in other)
             case tir.For() | tir.While():
@@ -68,14 +79,20 @@ class _AsyncCallVerifier:
                     self.analysis.own_effects_of(stmt), in_flight, "a loop's head"
                 )
                 self._check_same(
-                    self.walk(stmt.body, in_flight), in_flight, "by only one loop iteration"
+                    self.walk(stmt.body, in_flight),
+                    in_flight,
+                    "by only one loop iteration",
                 )
                 return in_flight
             case _:
-                self._check_conflicts(self.analysis.own_effects_of(stmt), in_flight, "a statement")
+                self._check_conflicts(
+                    self.analysis.own_effects_of(stmt), in_flight, "a statement"
+                )
                 for inner in children(stmt):
                     in_flight = (
-                        self.walk(inner, in_flight) if isinstance(inner, tir.Stmt) else in_flight
+                        self.walk(inner, in_flight)
+                        if isinstance(inner, tir.Stmt)
+                        else in_flight
                     )
                 return in_flight
 
@@ -85,8 +102,12 @@ class _AsyncCallVerifier:
             if own not in in_flight:
                 self.report(f"{_format_call(call)} is awaited but not in flight")
             return tuple(other for other in in_flight if other != own)
-        other_devices = tuple(c for c in in_flight if not call.device or c.device != call.device)
-        self._check_conflicts(self.analysis.effects_of(call), other_devices, _format_call(call))
+        other_devices = tuple(
+            c for c in in_flight if not call.device or c.device != call.device
+        )
+        self._check_conflicts(
+            self.analysis.effects_of(call), other_devices, _format_call(call)
+        )
         if call.phase == "call":
             return in_flight
         if not call.device:

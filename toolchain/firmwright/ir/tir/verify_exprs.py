@@ -1,4 +1,6 @@
-"""Verification of TIR expressions: types, names and access bounds (see `tir/verify.py`)."""
+"""Verification of TIR expressions: types, names and access bounds (see
+`tir/verify.py`).
+"""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +19,9 @@ _DEPTH_MAX = 100  # limit for expressions whose bounds are checked
 
 @dataclass(frozen=True, slots=True)
 class VisibleBuffer:
-    """A buffer in scope: its root buffer, and the reason why it is read-only ("" if writable)."""
+    """A buffer in scope: its root buffer, and the reason why it is read-only ("" if
+    writable).
+    """
 
     buffer: tir.Buffer
     read_only: str
@@ -25,7 +29,9 @@ class VisibleBuffer:
 
 
 class ExprVerifier:
-    """Verifier of the expressions of one function, with the names and bounds in scope."""
+    """Verifier of the expressions of one function, with the names and bounds in
+    scope.
+    """
 
     def __init__(self, intrinsics: IntrinsicTable) -> None:
         self.intrinsics = intrinsics
@@ -42,17 +48,26 @@ class ExprVerifier:
         self.check(expr)
         if expr.dtype != want:
             self.report(
-                f"{subject} {format_expr(expr)} is {expr.dtype.short}, expected {want.short}"
+                f"{subject} {format_expr(expr)} is {expr.dtype.short}, expected "
+                f"{want.short}"
             )
 
     def integer(self, expr: tir.Expr, subject: str) -> bool:
         """Check that `expr` is a valid integer of bounded depth."""
         self.check(expr)
         if not expr.dtype.is_int:
-            self.report(f"{subject} {format_expr(expr)} is {expr.dtype.short}, expected an integer")
+            self.report(
+                f"{subject} {format_expr(expr)} is {expr.dtype.short}, expected an "
+                "integer"
+            )
             return False
-        if not isinstance(expr, tir.IntImm | tir.Var) and depth_exceeds(expr, _DEPTH_MAX):
-            self.report(f"{subject} is deeper than {_DEPTH_MAX} operators: bind parts of it by let")
+        if not isinstance(expr, tir.IntImm | tir.Var) and depth_exceeds(
+            expr, _DEPTH_MAX
+        ):
+            self.report(
+                f"{subject} is deeper than {_DEPTH_MAX} operators: bind parts of it "
+                "by let"
+            )
             return False
         return True
 
@@ -62,7 +77,9 @@ class ExprVerifier:
                 self._immediate(expr)
             case tir.Var(name):
                 if self.vars.get(name) != expr:
-                    self.report(f"variable {name}: {expr.dtype.short} is not declared here")
+                    self.report(
+                        f"variable {name}: {expr.dtype.short} is not declared here"
+                    )
             case tir.Binary(op, a, b):
                 self.check(a)
                 self.check(b)
@@ -102,7 +119,10 @@ class ExprVerifier:
             good = a.is_int or (a.is_float and op not in _INTEGER_ONLY)
             good = good or (a == BOOL and op in tir.COMPARISONS)
         if a == b and not good:
-            self.report(f"{format_expr(expr)} has operands of {a.short}, which {op} does not take")
+            self.report(
+                f"{format_expr(expr)} has operands of {a.short}, which {op} does not "
+                "take"
+            )
 
     def known(self, buffer: tir.Buffer) -> VisibleBuffer | None:
         home = self.buffers.get(buffer.name)
@@ -112,14 +132,23 @@ class ExprVerifier:
         return home
 
     def access(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> None:
-        """Verify a load or store: rank, index types, bounds; registers need constant indices."""
+        """Verify a load or store: rank, index types, bounds; registers need constant
+        indices.
+        """
         self.known(buffer)
         if len(indices) != len(buffer.shape):
             shown = _format_access(buffer, indices)
-            self.report(f"{shown} has {len(indices)} indices, the buffer {len(buffer.shape)} axes")
+            self.report(
+                f"{shown} has {len(indices)} indices, the buffer {len(buffer.shape)} "
+                "axes"
+            )
             return
         for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
-            if isinstance(index, tir.IntImm) and index.dtype.is_int and 0 <= index.value < extent:
+            if (
+                isinstance(index, tir.IntImm)
+                and index.dtype.is_int
+                and 0 <= index.value < extent
+            ):
                 self._immediate(index)
             elif buffer.scope == "reg" and not isinstance(index, tir.IntImm):
                 shown = _format_access(buffer, indices)
@@ -127,7 +156,9 @@ class ExprVerifier:
             else:
                 self._index(buffer, indices, axis)
 
-    def _index(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], axis: int) -> None:
+    def _index(
+        self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...], axis: int
+    ) -> None:
         index, last = indices[axis], buffer.shape[axis] - 1
         if not self.integer(index, f"index {axis} of {buffer.name},"):
             return
@@ -136,7 +167,9 @@ class ExprVerifier:
             self.report(f"{shown}: index {axis} is in {there}, outside of 0..{last}")
 
     def pointer(self, pointer: tir.AccessPtr) -> VisibleBuffer | None:
-        """Check that a pointer stays within its buffer and does not write read-only memory."""
+        """Check that a pointer stays within its buffer and does not write read-only
+        memory.
+        """
         buffer = pointer.buffer
         home = self.known(buffer)
         if buffer.scope == "reg":
@@ -164,7 +197,10 @@ class ExprVerifier:
         if not pointer.buffer.dtype.bits:
             return
         form = self.bounds.expand(linearize(pointer.offset))
-        step = math.gcd(form.constant, *form.terms.values()) * pointer.buffer.dtype.size_bytes
+        step = (
+            math.gcd(form.constant, *form.terms.values())
+            * pointer.buffer.dtype.size_bytes
+        )
         proved = math.gcd(step, pointer.buffer.alignment)
         if proved % alignment:
             self.report(
@@ -180,12 +216,16 @@ class ExprVerifier:
             self.report(f"intrinsic {call.name} returns no value")
         elif intrinsic.result != call.dtype:
             self.report(
-                f"intrinsic {call.name} gives {intrinsic.result.short}, not {call.dtype.short}"
+                f"intrinsic {call.name} gives {intrinsic.result.short}, not "
+                f"{call.dtype.short}"
             )
         for operand in intrinsic.operands:
             writes_memory = operand.kind == "ptr" and operand.access != "r"
             if operand.kind in ("out", "inout") or writes_memory:
-                self.report(f"intrinsic {call.name} writes to {operand.name}, so it is not a value")
+                self.report(
+                    f"intrinsic {call.name} writes to {operand.name}, so it is not a "
+                    "value"
+                )
 
     def statement_call(self, call: tir.IntrinsicCall) -> None:
         intrinsic = self._intrinsic(call)
@@ -203,14 +243,19 @@ class ExprVerifier:
                 f"expected {len(intrinsic.operands)}"
             )
             return None
-        by_name = dict(zip((each.name for each in intrinsic.operands), call.args, strict=True))
+        by_name = dict(
+            zip((each.name for each in intrinsic.operands), call.args, strict=True)
+        )
         for operand, arg in zip(intrinsic.operands, call.args, strict=True):
             self._operand(f"{operand.name} of {call.name}", operand, arg)
             times = by_name.get(operand.times)
             if times is None or not isinstance(arg, tir.AccessPtr):
                 continue
             if not self.bounds.proves_within(times, 0, arg.extent // operand.extent):
-                shown = f"{operand.name} of {call.name}: {format_expr(arg)} covers {arg.extent}"
+                shown = (
+                    f"{operand.name} of {call.name}: {format_expr(arg)} covers "
+                    f"{arg.extent}"
+                )
                 needed = f"{format_expr(times)} times {operand.extent} are needed"
                 self.report(f"{shown} elements, {needed}")
         return intrinsic
@@ -237,12 +282,17 @@ class ExprVerifier:
         shown, needed = format_expr(arg), max(operand.extent, operand.post_increment)
         if arg.buffer.dtype != operand.dtype:
             self.report(
-                f"{subject}: {shown} is to {arg.buffer.dtype.short}, expected {operand.dtype.short}"
+                f"{subject}: {shown} is to {arg.buffer.dtype.short}, expected "
+                f"{operand.dtype.short}"
             )
         if not set(operand.access) <= set(arg.access):
-            self.report(f"{subject}: {shown} allows {arg.access}, {operand.access} is needed")
+            self.report(
+                f"{subject}: {shown} allows {arg.access}, {operand.access} is needed"
+            )
         if arg.extent < needed:
-            self.report(f"{subject}: {shown} covers {arg.extent} elements, {needed} are needed")
+            self.report(
+                f"{subject}: {shown} covers {arg.extent} elements, {needed} are needed"
+            )
 
 
 def depth_exceeds(expr: tir.Expr, limit: int) -> bool:

@@ -1,8 +1,8 @@
 """Verification of the memory plan stored in a module, which may come from text.
 
-`usmp/plan_validator.py` also checks a planner's result against the problem that it solves.
-Every call must have access to its arguments; copies by the main core or a copy device may use all
-pools.
+`usmp/plan_validator.py` also checks a planner's result against the problem that it
+solves. Every call must have access to its arguments; copies by the main core or a copy
+device may use all pools.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,12 +29,16 @@ def _diagnose_pools(plan: Plan, module: IRModule) -> Iterator[str]:
     size, bound = plan.workspace_bytes, plan.lower_bound_bytes
     if plan.buffers and size < bound:
         yield f"the workspace of {size} bytes is below the lower bound of {bound}"
-    limits: Mapping[str, int | None] = {pool.name: pool.size_bytes for pool in module.pools}
+    limits: Mapping[str, int | None] = {
+        pool.name: pool.size_bytes for pool in module.pools
+    }
     tops: dict[str, int] = {}
     for buffer in plan.buffers:
         place = plan.placements.get(buffer.name)
         if place is not None:
-            tops[place.pool] = max(tops.get(place.pool, 0), place.offset + buffer.size_bytes)
+            tops[place.pool] = max(
+                tops.get(place.pool, 0), place.offset + buffer.size_bytes
+            )
     for pool, size in plan.pool_bytes.items():
         limit = limits.get(pool)
         if limits and pool not in limits:
@@ -61,7 +65,10 @@ def _diagnose_placements(plan: Plan) -> Iterator[str]:
     for conflict in plan.conflicts:
         a, b = plan.placements.get(conflict.a), plan.placements.get(conflict.b)
         if a is None or b is None:
-            yield f"a conflict refers to {conflict.a} and {conflict.b}, which are not both placed"
+            yield (
+                f"a conflict refers to {conflict.a} and {conflict.b}, which are not "
+                "both placed"
+            )
         elif a.pool == b.pool and not conflict.allows(a.offset, b.offset):
             yield f"{conflict.a} and {conflict.b} overlap"
 
@@ -71,7 +78,9 @@ def _diagnose_unrelated_pairs(plan: Plan) -> Iterator[str]:
     begins = ((live.first, live.end, b) for b in plan.buffers for live in b.live)
     alive: list[tuple[int, BufferInfo]] = []
     found: dict[frozenset[str], None] = {}
-    for first, end, buffer in sorted(begins, key=lambda item: (item[0], item[1], item[2].name)):
+    for first, end, buffer in sorted(
+        begins, key=lambda item: (item[0], item[1], item[2].name)
+    ):
         alive = [(until, other) for until, other in alive if until > first]
         for _, other in alive:
             names = frozenset((buffer.name, other.name))
@@ -79,7 +88,9 @@ def _diagnose_unrelated_pairs(plan: Plan) -> Iterator[str]:
                 found[names] = None
         alive.append((end, buffer))
     for names in found:
-        yield f"{' and '.join(sorted(names))} overlap without a conflict that permits it"
+        yield (
+            f"{' and '.join(sorted(names))} overlap without a conflict that permits it"
+        )
 
 
 def _overlaps_in_memory(plan: Plan, a: BufferInfo, b: BufferInfo) -> bool:
@@ -105,7 +116,9 @@ def _diagnose_views(plan: Plan, module: IRModule) -> Iterator[str]:
         if not isinstance(offset, tir.IntImm):
             continue  # a window of rows that moves within its pool
         planned = plan.placements.get(part.buffer.name)
-        if Placement(pool, offset.value) not in (scratch if planned is None else {planned}):
+        if Placement(pool, offset.value) not in (
+            scratch if planned is None else {planned}
+        ):
             yield f"{part.buffer.name} is at {pool} + {offset.value} in @{main.name}"
 
 
@@ -117,13 +130,18 @@ def diagnose_devices(main: tir.PrimFunc, module: IRModule) -> Iterator[str]:
             pools[node.buffer.name] = pools[node.source.buffer.name]
         if not isinstance(node, tir.PrimFuncCall):
             continue
-        attrs, device = module.functions[node.callee].attrs, node.device or devices.MAIN_DEVICE
+        attrs, device = (
+            module.functions[node.callee].attrs,
+            node.device or devices.MAIN_DEVICE,
+        )
         is_copy = bool(attrs.get("keeps")) or attrs.get("op") == devices.COPY_OP
         if is_copy and (devices.is_core(device) or devices.is_copy_device(device)):
             continue
         place = devices.MAIN_DEVICE if devices.is_core(device) else device
         targets = (
-            {attrs.get("target"), ""} if devices.is_core(device) else {row.target for row in rows}
+            {attrs.get("target"), ""}
+            if devices.is_core(device)
+            else {row.target for row in rows}
         )
         visible = {
             pool
@@ -134,6 +152,6 @@ def diagnose_devices(main: tir.PrimFunc, module: IRModule) -> Iterator[str]:
         for name in sorted({name for arg in node.args for name in used_buffers(arg)}):
             if pools.get(name, "") not in {"", *visible}:
                 yield (
-                    f"{node.callee} on {device} uses {name}, which is in {pools[name]}; "
-                    f"this device can access {', '.join(sorted(visible)) or 'no pool'}"
+                    f"{node.callee} on {device} uses {name}, which is in {pools[name]};"
+                    f" this device can access {', '.join(sorted(visible)) or 'no pool'}"
                 )

@@ -1,7 +1,7 @@
 """Assignment of tensors to memory pools as requested by the user.
 
-Every use of the tensor gets the pool as memory scope. The equivalent in module text is `%a: i8[16]
-on(scope="dtcm") = relu(%x)`.
+Every use of the tensor gets the pool as memory scope. The equivalent in module text is
+`%a: i8[16] on(scope="dtcm") = relu(%x)`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,9 @@ PoolAssignments = Sequence[tuple[str, str]]
 
 
 def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
-    """Return the module with the tensors assigned; raise UsageError if a request is invalid."""
+    """Return the module with the tensors assigned; raise UsageError if a request is
+    invalid.
+    """
     if not pins:
         return module
     if not module.graphs:
@@ -29,7 +31,9 @@ def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
     module = with_unique_names(module)
     origin = RequestOrigin.POOL_OPTION
     pools = _checked(module, pins)
-    requests = [PlacementRequest(name, pool=pool, origin=origin) for name, pool in pools.items()]
+    requests = [
+        PlacementRequest(name, pool=pool, origin=origin) for name, pool in pools.items()
+    ]
     return record_requests(module, requests)
 
 
@@ -47,9 +51,15 @@ def _checked(module: IRModule, pins: PoolAssignments) -> Mapping[str, str]:
         if tensor in constants:
             problem = "it is a constant, which is part of the program"
         elif tensor not in tensors:
-            problem, hint = "no planned tensor has this name", f"{suggest_name(tensor, tensors)}."
+            problem, hint = (
+                "no planned tensor has this name",
+                f"{suggest_name(tensor, tensors)}.",
+            )
         elif pool not in pools:
-            problem, hint = "no writable pool has this name", f"{suggest_name(pool, pools)}."
+            problem, hint = (
+                "no writable pool has this name",
+                f"{suggest_name(pool, pools)}.",
+            )
         elif assigned.get(tensor, pool) != pool:
             problem = f"it is already assigned to {assigned[tensor]}"
         if problem:

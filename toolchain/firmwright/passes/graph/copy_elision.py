@@ -1,9 +1,10 @@
-"""Copy elision: marks splits and concatenations if their parts can be views of the whole.
+"""Copy elision: marks splits and concatenations if their parts can be views of the
+whole.
 
-Runs last before lowering. Marked calls get the attributes `subviews_of` ("input": the outputs are
-views of the first input; "output": the inputs are views of the output) and `offsets` (per part, in
-elements). A part belongs to one whole, is computed by a call, is neither visible to the caller nor
-state, and is aligned as kernels require.
+Runs last before lowering. Marked calls get the attributes `subviews_of` ("input": the
+outputs are views of the first input; "output": the inputs are views of the output) and
+`offsets` (per part, in elements). A part belongs to one whole, is computed by a call,
+is neither visible to the caller nor state, and is aligned as kernels require.
 """
 
 from collections.abc import Sequence
@@ -31,8 +32,8 @@ def mark_copies_as_views(module: IRModule, ops: OpTable) -> IRModule:
 class _CopyElision:
     """Marks the calls of one graph, in order.
 
-    `sinks` leave the graph, `external` are passed to functions, and `placed` are parts of marked
-    calls. The device that computes a tensor in `requested` is requested.
+    `sinks` leave the graph, `external` are passed to functions, and `placed` are parts
+    of marked calls. The device that computes a tensor in `requested` is requested.
     """
 
     def __init__(self, module: IRModule, graph: Function, ops: OpTable) -> None:
@@ -48,7 +49,9 @@ class _CopyElision:
             if called_functions(call):
                 self.external.update(value.name for value in call.values)
         self.placed: set[str] = set()
-        self.requested = {request.tensor for request in module.requests if request.device}
+        self.requested = {
+            request.tensor for request in module.requests if request.device
+        }
 
     def body(self) -> tuple[Call, ...]:
         return tuple(self._marked(call) for call in self.graph.body)
@@ -69,7 +72,10 @@ class _CopyElision:
         if len({value.virtual_device.memory_scope for value in values}) > 1:
             return call  # parts in different memories must be copied
         is_requested = any(value.name in self.requested for value in call.outputs)
-        if is_requested and len({device_name(value.virtual_device) for value in values}) > 1:
+        if (
+            is_requested
+            and len({device_name(value.virtual_device) for value in values}) > 1
+        ):
             return call  # the requested device must compute the whole
         self.placed |= {part.name for part in parts}
         if any(part.name in self.external for part in parts):
@@ -99,7 +105,9 @@ class _CopyElision:
         return all(self._is_made_for(name) for name in names)
 
     def _is_made_for(self, name: str) -> bool:
-        """Return whether the value may be computed in a part of another value's memory."""
+        """Return whether the value may be computed in a part of another value's
+        memory.
+        """
         maker = self.makers.get(name)
         if maker is None or name in self.placed or name in self.sinks:
             return False
@@ -107,7 +115,9 @@ class _CopyElision:
             return not self.module.graphs_of(maker)
         return not self.ops[maker.op].is_view
 
-    def _is_aligned(self, call: Call, parts: Sequence[Value], windows: Subviews) -> bool:
+    def _is_aligned(
+        self, call: Call, parts: Sequence[Value], windows: Subviews
+    ) -> bool:
         """Return whether all parts are aligned, nested parts included."""
         reads_parts = any(value.name in self.placed for value in call.variables)
         element_bytes = call.outputs[0].type.dtype.size_bytes

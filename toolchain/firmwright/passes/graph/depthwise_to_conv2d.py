@@ -1,7 +1,7 @@
 """Conversion of depthwise convolutions with one input channel to convolutions.
 
-Both add the same products in the same order, but schedules of conv2d read each tap once for several
-filters. Floats in small windows have faster schedules as they are.
+Both add the same products in the same order, but schedules of conv2d read each tap once
+for several filters. Floats in small windows have faster schedules as they are.
 """
 
 from dataclasses import replace
@@ -20,14 +20,18 @@ _SMALL_WINDOW = 12
 
 def run(module: IRModule) -> IRModule:
     constants = dict(module.constants)
-    converted = map_graph_functions(module, lambda function: _converted(function, constants))
+    converted = map_graph_functions(
+        module, lambda function: _converted(function, constants)
+    )
     return module if converted is module else replace(converted, constants=constants)
 
 
 def _converted(function: Function, constants: dict[str, Constant]) -> Function:
     if not any(map(_is_convertible, function.body)):
         return function
-    body = (_as_conv2d(c, constants) if _is_convertible(c) else c for c in function.body)
+    body = (
+        _as_conv2d(c, constants) if _is_convertible(c) else c for c in function.body
+    )
     return replace(function, body=tuple(body))
 
 
@@ -45,7 +49,10 @@ def _is_convertible(call: Call) -> bool:
 def _as_conv2d(call: Call, constants: dict[str, Constant]) -> Call:
     weights = call.inputs[1]
     assert weights is not None
-    array, kind = constants[str(weights.constant)].array().transpose(3, 1, 2, 0), weights.type
+    array, kind = (
+        constants[str(weights.constant)].array().transpose(3, 1, 2, 0),
+        weights.type,
+    )
     name, quantization = f"{weights.name}/by_filter", kind.quantization
     if quantization is not None and quantization.per_channel:
         quantization = replace(quantization, axis=0)

@@ -1,11 +1,13 @@
-"""Removal of channels that are constant: their consumers take the constants into their biases.
+"""Removal of channels that are constant: their consumers take the constants into their
+biases.
 
-Trained networks contain channels whose output no input changes: the scale is so small, or the bias
-so large, that the activation always clamps. Interval arithmetic finds them, from the weights and
-the bounds of the input channels. A channel is removed from the layer that computes it and from all
-calls that work channel by channel, if every layer that reads it can add a constant to its bias
-instead. Where a layer pads its input, this requires the zero point, so that all windows add the
-same. The results are equal bit for bit.
+Trained networks contain channels whose output no input changes: the scale is so small,
+or the bias so large, that the activation always clamps. Interval arithmetic finds them,
+from the weights and the bounds of the input channels. A channel is removed from the
+layer that computes it and from all calls that work channel by channel, if every layer
+that reads it can add a constant to its bias instead. Where a layer pads its input, this
+requires the zero point, so that all windows add the same. The results are equal bit for
+bit.
 """
 
 from dataclasses import dataclass, field, replace
@@ -36,7 +38,8 @@ _POOLS = ("max_pool2d", "average_pool2d")
 class _Bounds:
     """The least and the greatest value of each channel.
 
-    The channel of an element is its flat index modulo their number, also after a reshape.
+    The channel of an element is its flat index modulo their number, also after a
+    reshape.
     """
 
     low: Array
@@ -87,15 +90,19 @@ class _Folding:
                     self._restrict(index, live)
         if not self.live:
             return self.function
-        return replace(self.function, body=tuple(self._renewed(call) for call in self._body))
+        return replace(
+            self.function, body=tuple(self._renewed(call) for call in self._body)
+        )
 
     def _op_call(self, call: Call) -> OpCall:
         return make_op_call(call, replace(self.module, constants=self.constants))
 
-    # ---- analysis ----------------------------------------------------------------------------
+    # ---- analysis --------------------------------------------------------------------
 
     def _bounds_of(self, call: Call) -> _Bounds:
-        """Return the bounds of the result of a layer or a call that works channel by channel."""
+        """Return the bounds of the result of a layer or a call that works channel by
+        channel.
+        """
         source, y = call.variables[0], call.outputs[0]
         x = self._bounds.get(source.name) or _unknown(source.shape[-1])
         if call.op == "reshape":
@@ -103,7 +110,9 @@ class _Folding:
         if not _is_layer(call):
             activation = activation_of(call.attrs)
             least, greatest = requantize.quantized_activation_range(activation, y.type)
-            return _Bounds(np.clip(x.low, least, greatest), np.clip(x.high, least, greatest))
+            return _Bounds(
+                np.clip(x.low, least, greatest), np.clip(x.high, least, greatest)
+            )
         layer = self._op_call(call)
         offsets = self._input_offsets(call, layer, x)
         if call.op == "fully_connected":
@@ -116,10 +125,11 @@ class _Folding:
         return _Bounds(*requantize.output_bounds(step, sums.low, sums.high))
 
     def _input_offsets(self, call: Call, layer: OpCall, x: _Bounds) -> _Bounds:
-        """Return the bounds of the input less its zero point, for each channel of the weights.
+        """Return the bounds of the input less its zero point, for each channel of the
+        weights.
 
-        If the weights have several times the channels of the bounds, as after a flatten, these
-        repeat. Padding is zero.
+        If the weights have several times the channels of the bounds, as after a
+        flatten, these repeat. Padding is zero.
         """
         source = call.variables[0]
         channels = source.shape[-1]
@@ -128,7 +138,8 @@ class _Folding:
         periods, rest = divmod(channels, len(x.low))
         if rest:
             x, periods = _unknown(channels), 1
-        # Offsets are added with weights, so the zero point is taken off first: padding is then 0.
+        # Offsets are added with weights, so the zero point is taken off first: padding
+        # is then 0.
         low = np.tile(x.low, periods) - _zero_point(source)
         high = np.tile(x.high, periods) - _zero_point(source)
         if _is_padded(call):
@@ -155,9 +166,10 @@ class _Folding:
         bounds = self._bounds[value.name]
         if weights.shape[-1] % channels:
             return np.zeros(channels, bool)
-        # A channel c of x adds sum(w[.., c]) * x[c] to each output. If x[c] is constant, that is a
-        # constant, too, unless part of the window is padding, where x is the zero point instead:
-        # then it must be the zero point everywhere, which adds nothing.
+        # A channel c of x adds sum(w[.., c]) * x[c] to each output. If x[c] is
+        # constant, that is a constant, too, unless part of the window is padding, where
+        # x is the zero point instead: then it must be the zero point everywhere, which
+        # adds nothing.
         is_constant = bounds.low == bounds.high
         if _is_padded(call):
             is_constant &= bounds.low == _zero_point(value)
@@ -165,22 +177,25 @@ class _Folding:
         is_unread = ~weights.reshape(-1, channels).any(axis=0)
         return np.asarray(is_constant | is_unread)
 
-    # ---- change ------------------------------------------------------------------------------
+    # ---- change ----------------------------------------------------------------------
 
     def _restrict(self, index: int, live: tuple[int, ...]) -> None:
-        """Compute only the live channels of the layer at `index`, and so on for its readers.
+        """Compute only the live channels of the layer at `index`, and so on for its
+        readers.
 
         `changed` grows by the readers that work channel by channel.
         """
         channels = self._body[index].outputs[0].shape[-1]
         changed = [index]
-        # The list grows while it is walked: the readers that are appended are visited, too.
+        # The list grows while it is walked: the readers that are appended are visited,
+        # too.
         for at in changed:
             call = self._body[at]
             if call.op in _OUTPUT_CHANNELS:
                 self._body[at] = self._with_outputs(call, live)
             value = call.outputs[0]
-            # After a flatten, the last axis has each channel several times: c, c + channels, ...
+            # After a flatten, the last axis has each channel several times: c, c +
+            # channels, ...
             elements = np.arange(value.shape[-1]).reshape(-1, channels)
             self.live[value.name] = tuple(elements[:, live].ravel().tolist())
             for reader in self._readers[value.name]:
@@ -188,7 +203,9 @@ class _Folding:
                     changed.append(reader)
                 else:
                     call = self._body[reader]
-                    self._body[reader] = self._without_inputs(call, value, live, channels)
+                    self._body[reader] = self._without_inputs(
+                        call, value, live, channels
+                    )
 
     def _with_outputs(self, call: Call, live: tuple[int, ...]) -> Call:
         """Return the layer with the weights and biases of the live channels."""
@@ -198,18 +215,26 @@ class _Folding:
         axis = _OUTPUT_CHANNELS[call.op]
         inputs = [x, self._sliced(weights, f"{stem}/weights", axis, live)]
         for bias in biases:
-            inputs.append(None if bias is None else self._sliced(bias, f"{stem}/bias", 0, live))
+            inputs.append(
+                None if bias is None else self._sliced(bias, f"{stem}/bias", 0, live)
+            )
         return replace(call, inputs=tuple(inputs))
 
-    def _sliced(self, value: Value, name: str, axis: int, live: tuple[int, ...]) -> Value:
-        """Return a new constant with the live entries along an axis, and their quantization."""
+    def _sliced(
+        self, value: Value, name: str, axis: int, live: tuple[int, ...]
+    ) -> Value:
+        """Return a new constant with the live entries along an axis, and their
+        quantization.
+        """
         array = self.constants[str(value.constant)].array()
         quantization = value.type.quantization
         if quantization is not None and len(quantization.scales) > 1:
             scales = tuple(quantization.scales[channel] for channel in live)
             zero_points = tuple(quantization.zero_points[channel] for channel in live)
             quantization = replace(quantization, scales=scales, zero_points=zero_points)
-        return self._constant(name, array.take(live, axis), value.type.dtype, quantization)
+        return self._constant(
+            name, array.take(live, axis), value.type.dtype, quantization
+        )
 
     def _without_inputs(
         self, call: Call, value: Value, live: tuple[int, ...], channels: int
@@ -221,7 +246,8 @@ class _Folding:
         offsets = conv2d.weight_offsets(layer).astype(np.int64)
         sums = offsets.reshape(len(offsets), -1, channels).sum(axis=1)
         constants = self._bounds[value.name].low - _zero_point(value)
-        # The live channels remain inputs of the layer; only the others become part of the bias.
+        # The live channels remain inputs of the layer; only the others become part of
+        # the bias.
         constants[list(live)] = 0
         added = sums @ constants
         if added.any():
@@ -249,7 +275,9 @@ class _Folding:
             live = self.live.get(value.name)
             if live is None:
                 return value
-            return replace(value, type=replace(value.type, shape=(*value.shape[:-1], len(live))))
+            return replace(
+                value, type=replace(value.type, shape=(*value.shape[:-1], len(live)))
+            )
 
         inputs = tuple(v and renewed(v) for v in call.inputs)
         return replace(call, inputs=inputs, outputs=tuple(map(renewed, call.outputs)))
@@ -258,8 +286,8 @@ class _Folding:
 def _sum_bounds(layer: OpCall, offsets: _Bounds) -> _Bounds:
     """Return the least and the greatest sums of each output channel.
 
-    A sum is least if positive weights meet the least input offsets and negative ones the greatest.
-    Weights of a window that meet the same channel are added first.
+    A sum is least if positive weights meet the least input offsets and negative ones
+    the greatest. Weights of a window that meet the same channel are added first.
     """
     weights = conv2d.weight_offsets(layer).astype(np.int64)
     positive, negative = np.maximum(weights, 0), np.minimum(weights, 0)
@@ -281,18 +309,24 @@ def _sum_bounds(layer: OpCall, offsets: _Bounds) -> _Bounds:
 
 
 def _is_layer(call: Call) -> bool:
-    """Whether `call` is an int8 layer with constant weights and bias that may be replaced."""
+    """Whether `call` is an int8 layer with constant weights and bias that may be
+    replaced.
+    """
     if call.op not in _OUTPUT_CHANNELS:
         return False
     x, weights, *biases = call.inputs
     if weights is None or not _is_int8(x, call.outputs[0]):
         return False
     operands = [weights, *(bias for bias in biases if bias is not None)]
-    return all(value.constant is not None and not is_placed(value) for value in operands)
+    return all(
+        value.constant is not None and not is_placed(value) for value in operands
+    )
 
 
 def _is_channelwise(call: Call) -> bool:
-    """Whether each channel of the int8 result depends on the same channel of the input alone."""
+    """Whether each channel of the int8 result depends on the same channel of the input
+    alone.
+    """
     is_depthwise = call.op == "depthwise_conv2d" and _is_layer(call)
     if not (call.op == "reshape" or call.op in _POOLS or is_depthwise):
         return False
@@ -314,7 +348,8 @@ def _is_int8(x: Value | None, y: Value) -> bool:
 
 
 def _live_channels(removable: Array) -> tuple[int, ...]:
-    """Return the channels to keep: those that are needed, and others up to a full multiple.
+    """Return the channels to keep: those that are needed, and others up to a full
+    multiple.
 
     At least one multiple remains, as a layer has at least one channel.
     """

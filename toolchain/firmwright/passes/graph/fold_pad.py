@@ -21,7 +21,9 @@ def fold_pads(func: Function, constants: Mapping[str, Constant]) -> Function:
     pads = {
         call.outputs[0].name: call
         for call in func.body
-        if call.op == "pad" and not is_placed(call.outputs[0]) and _pads_zeros(call, constants)
+        if call.op == "pad"
+        and not is_placed(call.outputs[0])
+        and _pads_zeros(call, constants)
     }
     body = tuple(_folded(call, pads) for call in func.body)
     return func if body == func.body else replace(func, body=body)
@@ -34,13 +36,19 @@ def _folded(call: Call, pads: dict[str, Call]) -> Call:
     if pad is None or added is None:
         return call
     attrs = call.attributes(Conv2DAttrs)
-    top, bottom, left, right = (a + b for a, b in zip(attrs.padding, added, strict=True))
+    top, bottom, left, right = (
+        a + b for a, b in zip(attrs.padding, added, strict=True)
+    )
     inputs = (pad.inputs[0], *call.inputs[1:])
-    return replace(call, inputs=inputs, attrs=replace(attrs, padding=(top, bottom, left, right)))
+    return replace(
+        call, inputs=inputs, attrs=replace(attrs, padding=(top, bottom, left, right))
+    )
 
 
 def _pads_zeros(pad: Call, constants: Mapping[str, Constant]) -> bool:
-    """Return whether the margin has the stored value of zero, as that of a convolution."""
+    """Return whether the margin has the stored value of zero, as that of a
+    convolution.
+    """
     margin = pad.inputs[1] if len(pad.inputs) > 1 else None
     if margin is None:
         return True  # the value is that of zero, by definition
@@ -51,7 +59,9 @@ def _pads_zeros(pad: Call, constants: Mapping[str, Constant]) -> bool:
 
 
 def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
-    """Return (top, bottom, left, right) of a spatial NHWC pad, or None for other pads."""
+    """Return (top, bottom, left, right) of a spatial NHWC pad, or None for other
+    pads.
+    """
     x = pad.inputs[0]
     paddings = pad.attributes(PadAttrs).paddings
     if x is None or len(x.type.shape) != 4 or len(paddings) != 8:
@@ -64,7 +74,9 @@ def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
 
 
 def run(module: IRModule) -> IRModule:
-    return map_graph_functions(module, lambda function: fold_pads(function, module.constants))
+    return map_graph_functions(
+        module, lambda function: fold_pads(function, module.constants)
+    )
 
 
 PASS = Pass("fold-pad", run)

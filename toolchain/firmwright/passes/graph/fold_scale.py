@@ -1,9 +1,10 @@
 """Folding of a per-channel scale and shift into the preceding convolution.
 
-`expression(conv(x), b, c)` with the formula `a * b + c`, as in batch normalization, becomes a
-convolution with adjusted float weights and bias, rounded once from double, so results differ by
-rounding. A shift alone, also an `add`, becomes a missing bias, which is exact. A reshape between
-them, as in one-dimensional convolutions, moves behind the shift.
+`expression(conv(x), b, c)` with the formula `a * b + c`, as in batch normalization,
+becomes a convolution with adjusted float weights and bias, rounded once from double, so
+results differ by rounding. A shift alone, also an `add`, becomes a missing bias, which
+is exact. A reshape between them, as in one-dimensional convolutions, moves behind the
+shift.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,12 @@ from firmwright.passes.map_functions import (
     producer_places,
 )
 
-_CHANNELS = {"conv2d": 0, "depthwise_conv2d": 3, "fully_connected": 0, "transpose_conv": 0}
+_CHANNELS = {
+    "conv2d": 0,
+    "depthwise_conv2d": 3,
+    "fully_connected": 0,
+    "transpose_conv": 0,
+}
 """The axis of the weights that counts output channels, by operator."""
 _SCALE_AND_SHIFT = "a * b + c"
 _SHIFT = "a + b"
@@ -41,7 +47,9 @@ class _ChannelScale:
     shift: Value
 
     def suits(self, x: Value) -> bool:
-        """Return whether scale and shift are constants with a value for each channel of `x`."""
+        """Return whether scale and shift are constants with a value for each channel of
+        `x`.
+        """
         return all(_is_channels(value, x) for value in self.factors)
 
     @property
@@ -59,7 +67,9 @@ def run(module: IRModule) -> IRModule:
     return module if folded is module else replace(folded, constants=constants)
 
 
-def _folded(function: Function, constants: dict[str, Constant], *, any_bias: bool) -> Function:
+def _folded(
+    function: Function, constants: dict[str, Constant], *, any_bias: bool
+) -> Function:
     if not any(_formula(call) in (_SCALE_AND_SHIFT, _SHIFT) for call in function.body):
         return function
     function = _with_late_reshapes(function, constants, any_bias=any_bias)
@@ -86,11 +96,13 @@ def _folded(function: Function, constants: dict[str, Constant], *, any_bias: boo
 def _with_late_reshapes(
     function: Function, constants: Mapping[str, Constant], *, any_bias: bool
 ) -> Function:
-    """Move the reshape of a convolution's result behind a scale and shift of its channels."""
+    """Move the reshape of a convolution's result behind a scale and shift of its
+    channels.
+    """
     # conv -> reshape -> a * b + c     becomes     conv -> a * b + c -> reshape
     #
-    # The reshape keeps the channels last, so b and c mean the same before it, and the scale is then
-    # next to the convolution.
+    # The reshape keeps the channels last, so b and c mean the same before it, and the
+    # scale is then next to the convolution.
     uses, body = count_uses(function), list(function.body)
     producers = producer_places(body)
     for index, call in enumerate(function.body):
@@ -108,7 +120,9 @@ def _with_late_reshapes(
         if is_placed(source) or is_placed(x) or uses[x.name] != 1:
             continue
         convolution = body[producers[x.name]]
-        is_foldable = _foldable(convolution, operands.scale, constants, any_bias=any_bias)
+        is_foldable = _foldable(
+            convolution, operands.scale, constants, any_bias=any_bias
+        )
         if is_foldable and operands.suits(x):
             moved = replace(source, type=x.type)
             inputs = tuple(x if value == source else value for value in call.inputs)
@@ -143,9 +157,15 @@ def _operands(call: Call) -> _ChannelScale | None:
 
 
 def _foldable(
-    call: Call, scale: Value | None, constants: Mapping[str, Constant], *, any_bias: bool
+    call: Call,
+    scale: Value | None,
+    constants: Mapping[str, Constant],
+    *,
+    any_bias: bool,
 ) -> bool:
-    """Whether `call` takes a scale and shift; a shift alone, only if no bias is there."""
+    """Whether `call` takes a scale and shift; a shift alone, only if no bias is
+    there.
+    """
     weights = call.inputs[1] if len(call.inputs) > 1 else None
     bias = call.inputs[2] if len(call.inputs) > 2 else None
     if scale is None and bias is not None:
@@ -173,7 +193,9 @@ def _is_channels(value: Value, source: Value) -> bool:
 def _with_scale(
     maker: Call, call: Call, operands: _ChannelScale, constants: dict[str, Constant]
 ) -> Call:
-    """Return the convolution `maker` with the result of `call`, and add its new constants."""
+    """Return the convolution `maker` with the result of `call`, and add its new
+    constants.
+    """
     weights = maker.inputs[1]
     bias = maker.inputs[2] if len(maker.inputs) > 2 else None
     assert weights is not None

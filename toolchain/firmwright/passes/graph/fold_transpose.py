@@ -1,8 +1,8 @@
 """Folding of transposes into adjacent expressions and reductions.
 
-An `expression` or `reduction` that reads a transpose reads its source through a permutation
-(`perms`) instead. If all readers of its result are transposes, it produces the transposed result.
-This is exact: reductions keep their order of summation.
+An `expression` or `reduction` that reads a transpose reads its source through a
+permutation (`perms`) instead. If all readers of its result are transposes, it produces
+the transposed result. This is exact: reductions keep their order of summation.
 """
 
 from dataclasses import replace
@@ -36,7 +36,9 @@ def input_permutations(call: Call) -> tuple[Perm, ...]:
 
 
 def with_input_permutations(call: Call, perms: tuple[Perm, ...]) -> Call:
-    """Return a call that reads its inputs through `perms`; identity permutations are dropped."""
+    """Return a call that reads its inputs through `perms`; identity permutations are
+    dropped.
+    """
     is_plain = all(perm == tuple(range(len(perm))) for perm in perms)
     attrs = replace(call.attributes(ExpressionAttrs), perms=() if is_plain else perms)
     return replace(call, attrs=attrs)
@@ -46,7 +48,7 @@ def _perm(call: Call) -> Perm:
     return call.attributes(TransposeAttrs).perm
 
 
-# ---- a transposition that formulas read ----------------------------------------------------------
+# ---- a transposition that formulas read ----------------------------------------------
 
 
 def _into_readers(function: Function) -> Function:
@@ -57,11 +59,15 @@ def _into_readers(function: Function) -> Function:
     body: list[Call] = []
     for call in function.body:
         x = call.inputs[0] if call.op == "transpose" else None
-        is_folded = call.outputs[0].name not in read_elsewhere and not is_placed(call.outputs[0])
+        is_folded = call.outputs[0].name not in read_elsewhere and not is_placed(
+            call.outputs[0]
+        )
         if x is not None and is_folded:
             turned[call.outputs[0].name] = (x, _perm(call))
         else:
-            body.append(_reading_sources(call, turned) if call.op in EXPRESSION_OPS else call)
+            body.append(
+                _reading_sources(call, turned) if call.op in EXPRESSION_OPS else call
+            )
     return replace(function, body=tuple(body)) if turned else function
 
 
@@ -77,11 +83,13 @@ def _reading_sources(call: Call, turned: dict[str, tuple[Value, Perm]]) -> Call:
     return with_input_permutations(replace(call, inputs=tuple(inputs)), tuple(perms))
 
 
-# ---- transposes of results -----------------------------------------------------------------------
+# ---- transposes of results -----------------------------------------------------------
 
 
 def _turned(maker: Call, perm: Perm) -> Call | None:
-    """Return an expression that computes the transposed result, or None if there is none."""
+    """Return an expression that computes the transposed result, or None if there is
+    none.
+    """
     if maker.op not in EXPRESSION_OPS:
         return None
     perms = input_permutations(maker)
@@ -101,7 +109,9 @@ def _turned(maker: Call, perm: Perm) -> Call | None:
     else:
         left = [axis for axis in range(rank) if axis not in axes]
         order = (*(left[axis] for axis in perm), *axes)
-    attrs = replace(attrs, axes=tuple(k for k, axis in enumerate(order) if axis in axes))
+    attrs = replace(
+        attrs, axes=tuple(k for k, axis in enumerate(order) if axis in axes)
+    )
     turned = tuple(tuple(own[axis] for axis in order) for own in perms)
     return with_input_permutations(replace(maker, attrs=attrs), turned)
 

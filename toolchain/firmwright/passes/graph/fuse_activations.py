@@ -1,9 +1,9 @@
 """Fusion of float relu and relu6 into the preceding operator.
 
-Applies to convolutions, fully connected layers, pools and arithmetic if the activation is the only
-reader. The result takes the activation's name. A max pool without padding that is the only reader
-of such an operator applies the activation instead, to fewer elements. Both are exact. Quantized
-activations are not fused.
+Applies to convolutions, fully connected layers, pools and arithmetic if the activation
+is the only reader. The result takes the activation's name. A max pool without padding
+that is the only reader of such an operator applies the activation instead, to fewer
+elements. Both are exact. Quantized activations are not fused.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,9 @@ from firmwright.passes.map_functions import (
     producer_places,
 )
 
-_FUSABLE = "add average_pool2d conv2d depthwise_conv2d div fully_connected max_pool2d mul sub"
+_FUSABLE = (
+    "add average_pool2d conv2d depthwise_conv2d div fully_connected max_pool2d mul sub"
+)
 FUSABLE_OPS = frozenset(_FUSABLE.split())
 ACTIVATIONS: Mapping[str, Activation] = {"relu": "relu", "relu6": "relu6"}
 """The operators that are activations -> their names as attributes."""
@@ -29,13 +31,17 @@ ACTIVATIONS: Mapping[str, Activation] = {"relu": "relu", "relu6": "relu6"}
 def fuse_activations(function: Function) -> Function:
     if any(call.op in ACTIVATIONS for call in function.body):
         function = merge_into_producers(
-            function, lambda call: call.inputs[0] if call.op in ACTIVATIONS else None, _fused
+            function,
+            lambda call: call.inputs[0] if call.op in ACTIVATIONS else None,
+            _fused,
         )
     return _with_late_activations(function)
 
 
 def _fused(producer: Call, call: Call) -> Call | None:
-    """Return the producer with the activation that `call` computes, if it can have one."""
+    """Return the producer with the activation that `call` computes, if it can have
+    one.
+    """
     if producer.op not in FUSABLE_OPS or producer.outputs[0].type.dtype != FLOAT32:
         return None
     attrs = producer.attributes(ActivationAttrs)
@@ -67,8 +73,12 @@ def _with_late_activations(function: Function) -> Function:
         if producer.op not in FUSABLE_OPS or not isinstance(early, ActivationAttrs):
             continue
         if early.activation in ACTIVATIONS:
-            body[places[x.name]] = replace(producer, attrs=replace(early, activation="none"))
-            body[index] = replace(pool, attrs=replace(attrs, activation=early.activation))
+            body[places[x.name]] = replace(
+                producer, attrs=replace(early, activation="none")
+            )
+            body[index] = replace(
+                pool, attrs=replace(attrs, activation=early.activation)
+            )
     return replace(function, body=tuple(body))
 
 

@@ -1,7 +1,7 @@
 """Fusion of two expressions if the second is the only reader of the first.
 
-Both must have the same shape, so that nothing is computed twice. A float relu or relu6 counts as
-an expression. Each step rounds as before.
+Both must have the same shape, so that nothing is computed twice. A float relu or relu6
+counts as an expression. Each step rounds as before.
 """
 
 from dataclasses import replace
@@ -46,7 +46,9 @@ def fuse_expressions(function: Function) -> Function:
     return replace(function, body=tuple(body))
 
 
-def _inner(call: Call, makers: dict[str, Call], count: dict[str, int]) -> tuple[int, Call] | None:
+def _inner(
+    call: Call, makers: dict[str, Call], count: dict[str, int]
+) -> tuple[int, Call] | None:
     if _formula(call) is None:
         return None
     for index, value in enumerate(call.inputs):
@@ -71,17 +73,24 @@ def _fused(outer: Call, index: int, inner: Call) -> Call | None:
         return INPUT_NAMES[inputs.index(value)]
 
     outer_names = {
-        INPUT_NAMES[k]: place(value) for k, value in enumerate(outer.inputs) if k != index
+        INPUT_NAMES[k]: place(value)
+        for k, value in enumerate(outer.inputs)
+        if k != index
     }
     inner_names = {INPUT_NAMES[k]: place(value) for k, value in enumerate(inner.inputs)}
     first, second = _formula(inner), _formula(outer)
     if first is None or second is None or len(inputs) > _INPUTS_MAX:
         return None
-    formula = compose_expressions(first, inner_names, second, outer_names, INPUT_NAMES[index])
+    formula = compose_expressions(
+        first, inner_names, second, outer_names, INPUT_NAMES[index]
+    )
     if len(formula) > _TEXT_MAX:
         return None
     return replace(
-        outer, op="expression", inputs=tuple(inputs), attrs=ExpressionAttrs(formula=formula)
+        outer,
+        op="expression",
+        inputs=tuple(inputs),
+        attrs=ExpressionAttrs(formula=formula),
     )
 
 

@@ -1,7 +1,7 @@
 """Splitting of calls across the cores listed in the module attribute `devices`.
 
-Row-wise calls are split by output rows, fully connected layers by output channels. Results are
-bit-identical. Values that already have a device are not changed.
+Row-wise calls are split by output rows, fully connected layers by output channels.
+Results are bit-identical. Values that already have a device are not changed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ MIN_WORK_TO_SPLIT = 4096
 
 
 def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with calls split; the identical module if there is only one core."""
+    """Return the module with calls split; the identical module if there is only one
+    core.
+    """
     cores = module_cores(module)
     if len(cores) < 2:
         return module
@@ -55,7 +57,9 @@ def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
 
 
 def _parts(call: Call, splitter: CallSplitter, cores: Sequence[str]) -> list[Call]:
-    """Return the calls that replace `call`: itself, or slices, calls and a concatenation."""
+    """Return the calls that replace `call`: itself, or slices, calls and a
+    concatenation.
+    """
     if call.target or not splitter.is_large(call):
         return [call]
     parts = splitter.split(call, [(core, 1) for core in cores])
@@ -64,13 +68,17 @@ def _parts(call: Call, splitter: CallSplitter, cores: Sequence[str]) -> list[Cal
     calls: list[Call] = []
     for part in parts:
         calls += (*part.slices, part.call)
-    calls.append(concatenate_parts(call, [part.output for part in parts], parts[0].axis))
+    calls.append(
+        concatenate_parts(call, [part.output for part in parts], parts[0].axis)
+    )
     return calls
 
 
 @dataclass
 class CallSplitter:
-    """Splits calls by rows or output channels; names of values are unique in the module."""
+    """Splits calls by rows or output channels; names of values are unique in the
+    module.
+    """
 
     module: IRModule
     ops: OpTable
@@ -109,47 +117,66 @@ class CallSplitter:
         return slice_rows(call, rows, shares, self.names, self.alignment)
 
     def copy(self, value: Value, span: Span, *, outward: bool) -> Call:
-        """Return a call that copies `value` out of private memory if `outward`, else into it."""
+        """Return a call that copies `value` out of private memory if `outward`, else
+        into it.
+        """
         suffix = "out" if outward else "in"
         copied = replace(value, name=self.names.unique(f"{value.name}_{suffix}"))
         device = copy_device(self.module, outward=outward)
         return Call(COPY_OP, (value,), (with_device(copied, device),), NO_ATTRS, span)
 
     def _output_parts(self, call: Call, shares: Shares) -> tuple[CallSlice, ...] | None:
-        """Return parts of a layer with one row of outputs, each with its part of the constants."""
+        """Return parts of a layer with one row of outputs, each with its part of the
+        constants.
+        """
         y = call.outputs[0]
         x, *constants = call.inputs
         axis, step = len(y.type.shape) - 1, y.type.dtype.size_bytes
-        # The parts are concatenated along the channels: only a single row of these is contiguous.
+        # The parts are concatenated along the channels: only a single row of these is
+        # contiguous.
         if y.type.elements != y.type.shape[axis]:
             return None
         for value in constants:
-            # With placed constants, the parts would have others than those that were placed.
+            # With placed constants, the parts would have others than those that were
+            # placed.
             if value is not None and (not value.constant or is_placed(value)):
                 return None
-        cuts = choose_cuts(y.type.elements, shares, lambda at: at * step % self.alignment == 0)
+        cuts = choose_cuts(
+            y.type.elements, shares, lambda at: at * step % self.alignment == 0
+        )
         if cuts is None:
             return None
         parts: list[CallSlice] = []
         for (device, _), first, end in zip(shares, cuts, cuts[1:], strict=False):
             inputs = [x]
             for value in constants:
-                inputs.append(None if value is None else self._own_constant(value, first, end))
+                inputs.append(
+                    None if value is None else self._own_constant(value, first, end)
+                )
             part = make_part(y, axis, end - first, device, self.names)
             own = replace(call, inputs=tuple(inputs), outputs=(part,))
             parts.append(CallSlice(own, (), axis))
         return tuple(parts)
 
     def _own_constant(self, value: Value, first: int, end: int) -> Value:
-        """Return a constant with the entries first..end of the first axis, and their scales."""
+        """Return a constant with the entries first..end of the first axis, and their
+        scales.
+        """
         whole = self.module.constants[value.constant or ""]
         array = whole.array()[first:end]
         name = self.names.unique(f"{whole.name}_part")
         part = Constant.from_array(name, array, whole.dtype)
         self.constants[name] = replace(part, pool=whole.pool)
         quantization = value.type.quantization
-        if quantization is not None and quantization.axis == 0 and len(quantization.scales) > 1:
-            scales, zeros = quantization.scales[first:end], quantization.zero_points[first:end]
+        if (
+            quantization is not None
+            and quantization.axis == 0
+            and len(quantization.scales) > 1
+        ):
+            scales, zeros = (
+                quantization.scales[first:end],
+                quantization.zero_points[first:end],
+            )
             quantization = replace(quantization, scales=scales, zero_points=zeros)
         kind = TensorType(array.shape, value.type.dtype, quantization)
         own_name = self.names.unique(f"{value.name}_part")

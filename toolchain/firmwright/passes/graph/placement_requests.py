@@ -1,7 +1,7 @@
 """Recording of placement requests, before any pass runs.
 
-The values get the requested devices and pools. A request for the device of a result of a branch,
-loop or called graph is recorded for the values inside that compute it, too.
+The values get the requested devices and pools. A request for the device of a result of
+a branch, loop or called graph is recorded for the values inside that compute it, too.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -43,20 +43,27 @@ def record_requests(module: IRModule, requests: Sequence[PlacementRequest]) -> I
 
 
 def record_text_requests(module: IRModule, device_names: Collection[str]) -> IRModule:
-    """Return the module with a request for each `on(...)` of its text that no option explains."""
+    """Return the module with a request for each `on(...)` of its text that no option
+    explains.
+    """
     _check_text(module)
     if not any(value.virtual_device != UNCONSTRAINED for value in _values(module)):
         return module
     module = with_unique_names(module)
     found: dict[str, PlacementRequest] = {}
     for value in _values(module):
-        recorded = [request for request in module.requests if request.tensor == value.name]
+        recorded = [
+            request for request in module.requests if request.tensor == value.name
+        ]
         own = device_name(value.virtual_device) if value.constant is None else ""
         pool = value.virtual_device.memory_scope
         device = "" if own in [request.device for request in recorded] else own
         pool = "" if pool in [request.pool for request in recorded] else pool
         if device and device not in device_names:
-            what = f"its own text assigns the tensor {value.name} to {device}, which is no device."
+            what = (
+                f"its own text assigns the tensor {value.name} to {device}, which is no"
+                " device."
+            )
             hint = f"one of {', '.join(device_names)}, or --devices."
             raise UsageError(what, where=module.name, hint=hint)
         if device or pool:
@@ -79,12 +86,17 @@ def _partitions(module: IRModule) -> list[Function]:
 
 def _check_text(module: IRModule) -> None:
     """Raise UsageError for a place in the text that nothing plans."""
-    placed = {value.name for value in _values(module) if value.virtual_device != UNCONSTRAINED}
+    placed = {
+        value.name for value in _values(module) if value.virtual_device != UNCONSTRAINED
+    }
     inside = [value for partition in _partitions(module) for value in partition.values]
     for value in (*_values(module), *inside):
         problem, hint = "", ""
         if value.virtual_device.target:
-            problem, hint = "on(target=...) chooses no target", "target(NAME) after the call."
+            problem, hint = (
+                "on(target=...) chooses no target",
+                "target(NAME) after the call.",
+            )
         elif value.virtual_device != UNCONSTRAINED and value.name not in placed:
             problem = "the text places it in a partition alone"
             hint = "on(...) at the tensor in the graph that calls the partition."
@@ -100,7 +112,9 @@ def _with_place(value: Value, request: PlacementRequest) -> Value:
 
 
 def _computed_inside(module: IRModule) -> dict[str, list[str]]:
-    """Return, by result of a call that runs graphs, the values inside that compute it."""
+    """Return, by result of a call that runs graphs, the values inside that compute
+    it.
+    """
     inside: dict[str, list[str]] = {}
     for call in (call for graph in module.graphs for call in graph.body):
         for inner in _result_graphs(module, call):
@@ -112,7 +126,9 @@ def _computed_inside(module: IRModule) -> dict[str, list[str]]:
 
 
 def _result_graphs(module: IRModule, call: Call) -> tuple[Function, ...]:
-    """Return the graphs that compute the results of a call: not the condition of a loop."""
+    """Return the graphs that compute the results of a call: not the condition of a
+    loop.
+    """
     return module.graphs_of(call)[call.op == "while" :]
 
 
@@ -136,8 +152,8 @@ def _check_contradictions(
             if old and new and old != new:
                 raise UsageError(
                     f"the tensor {request.tensor} has two contradictory assignments: "
-                    f"{other.reason} assigns it to {old}, and {request.reason} assigns it to "
-                    f"{new}.",
+                    f"{other.reason} assigns it to {old}, and {request.reason} assigns "
+                    f"it to {new}.",
                     where=module.name,
                     hint="omit one of the two.",
                 )

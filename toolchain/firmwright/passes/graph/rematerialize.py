@@ -1,8 +1,8 @@
 """Recomputes a tensor that is reduced first and used again later.
 
-A squeeze-and-excite block reduces a tensor x over its rows and later uses x again. If row-wise
-calls compute x from a smaller tensor and memory is saved, they are duplicated for the reduction, so
-that x never exists as a whole.
+A squeeze-and-excite block reduces a tensor x over its rows and later uses x again. If
+row-wise calls compute x from a smaller tensor and memory is saved, they are duplicated
+for the reduction, so that x never exists as a whole.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,9 @@ from firmwright.ops.opdef import OpTable, RowReduction, RowWindow
 
 
 def rematerialize(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with tensors rematerialized if `module.settings.recompute` is set."""
+    """Return the module with tensors rematerialized if `module.settings.recompute` is
+    set.
+    """
     entry = module.entry
     if not module.settings.recompute or not isinstance(entry, Function):
         return module
@@ -41,7 +43,8 @@ class _Rematerializer:
         self.names = UniqueNamer(value.name for value in self.entry.values)
 
     def visit(self, fold: Call) -> None:
-        """Rematerialize the input of `fold` if that is a reduction and another call reads it.
+        """Rematerialize the input of `fold` if that is a reduction and another call
+        reads it.
 
         before   chain -> x -> fold, ..., x -> other
         after    copy of the chain -> x_again -> fold, ..., chain -> x -> other
@@ -73,12 +76,16 @@ class _Rematerializer:
         return [call for call in self.calls if value in call.inputs]
 
     def _chain(self, x: Value) -> list[Call]:
-        """Return the calls that compute x from the smallest earlier tensor; [] if x is smallest."""
+        """Return the calls that compute x from the smallest earlier tensor; [] if x is
+        smallest.
+        """
         backwards: list[Call] = []
         best_length = 0
         value, smallest = x, x.type.size_bytes
         while True:
-            producer = next((call for call in self.calls if value in call.outputs), None)
+            producer = next(
+                (call for call in self.calls if value in call.outputs), None
+            )
             source = self._row_source(producer) if producer is not None else None
             if producer is None or source is None:
                 break
@@ -93,7 +100,9 @@ class _Rematerializer:
         return chain
 
     def _row_source(self, call: Call) -> Value | None:
-        """Return the only input that a row-wise call reads by rows; None for other calls."""
+        """Return the only input that a row-wise call reads by rows; None for other
+        calls.
+        """
         rows = self._row_access(call)
         if not isinstance(rows, RowWindow):
             return None
@@ -101,7 +110,9 @@ class _Rematerializer:
         return inputs[0] if len(inputs) == 1 else None
 
     def _again(self, chain: list[Call], fold: Call) -> list[Call]:
-        """Return copies of the chain under new names, and the reduction that reads them."""
+        """Return copies of the chain under new names, and the reduction that reads
+        them.
+        """
         renamed: dict[str, Value] = {}
         copies: list[Call] = []
         for call in chain:

@@ -1,9 +1,10 @@
 """Sinking of transposes until they cancel, become views or reach a boundary.
 
-A transposed tensor is represented as (source, perm), and calls that accept any layout are applied
-to the source. A transpose remains before operators that need it and at results. A flatten before a
-fully connected layer permutes the columns of its weights. Reshapes are handled so that the fewest
-elements are transposed. Reductions may sum in another order.
+A transposed tensor is represented as (source, perm), and calls that accept any layout
+are applied to the source. A transpose remains before operators that need it and at
+results. A flatten before a fully connected layer permutes the columns of its weights.
+Reshapes are handled so that the fewest elements are transposed. Reductions may sum in
+another order.
 """
 
 import math
@@ -47,8 +48,9 @@ ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 REDUCTIONS = frozenset({"mean", "reduce_max", "reduce_min", "reduction", "sum"})
 ALONG_AN_AXIS = frozenset({"concatenation", "gather", "split", "resample"})
 ReshapeStrategy = Literal["in front", "through", "gathered"]
-"""Handling of a reshape of a transposed tensor: transpose before it, reshape the source if the
-joined axes are adjacent there, or gather the joined axes first."""
+"""Handling of a reshape of a transposed tensor: transpose before it, reshape the source
+if the joined axes are adjacent there, or gather the joined axes first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ class TransposedValue:
 
 @dataclass(frozen=True, slots=True)
 class FlattenedValue:
-    """A value of shape [n, k] that is a reshape of the transpose `moved` of shape `shape`."""
+    """A value of shape [n, k] that is a reshape of the transpose `moved` of shape
+    `shape`.
+    """
 
     moved: TransposedValue
     shape: tuple[int, ...]
@@ -71,9 +75,9 @@ class FlattenedValue:
 class _TransposeSinker:
     """Rewrites one function.
 
-    `body` receives the new calls. `moved` and `flat` have the values that exist only as transposes
-    of others, `emitted` those of them that were computed nevertheless, for a reader that needs
-    them. `spans` has the origin of each value.
+    `body` receives the new calls. `moved` and `flat` have the values that exist only as
+    transposes of others, `emitted` those of them that were computed nevertheless, for a
+    reader that needs them. `spans` has the origin of each value.
     """
 
     constants: dict[str, Constant]
@@ -101,7 +105,9 @@ class _TransposeSinker:
         return replace(function, body=tuple(self.body))
 
     def _handled(self, call: Call) -> bool:
-        """Return whether the call was applied to the sources of its inputs, or needs no call."""
+        """Return whether the call was applied to the sources of its inputs, or needs no
+        call.
+        """
         if any(map(is_placed, call.outputs)):
             return False  # the tensor that the user placed keeps its layout
         if call.op == "transpose":
@@ -114,10 +120,12 @@ class _TransposeSinker:
             return self._reshape(call)
         return _takes_any_layout(call) and self._apply_to_sources(call)
 
-    # ---- values ------------------------------------------------------------------------------
+    # ---- values ----------------------------------------------------------------------
 
     def plain(self, value: Value, reader: Call | None) -> Value:
-        """Return the value itself, emitting a transpose if it exists only in another layout."""
+        """Return the value itself, emitting a transpose if it exists only in another
+        layout.
+        """
         if value.name in self.flat and value.name not in self.emitted:
             self._make_flat(value)
         transposed = self.moved.get(value.name)
@@ -128,13 +136,19 @@ class _TransposeSinker:
         self.emitted.add(value.name)
         span = reader.span if reader is not None else self.spans[value.name]
         if is_view_transpose(transposed.source.type.shape, transposed.perm):
-            self.body.append(Call("reshape", (transposed.source,), (value,), NO_ATTRS, span))
+            self.body.append(
+                Call("reshape", (transposed.source,), (value,), NO_ATTRS, span)
+            )
         else:
             self._emit_transpose(transposed.source, transposed.perm, value, span)
         return value
 
-    def _emit_transpose(self, source: Value, perm: Perm, output: Value, span: Span) -> None:
-        self.body.append(Call("transpose", (source,), (output,), TransposeAttrs(perm=perm), span))
+    def _emit_transpose(
+        self, source: Value, perm: Perm, output: Value, span: Span
+    ) -> None:
+        self.body.append(
+            Call("transpose", (source,), (output,), TransposeAttrs(perm=perm), span)
+        )
 
     def _make_flat(self, value: Value) -> None:
         """Emit the transpose and the reshape that compute a flattened value."""
@@ -146,7 +160,9 @@ class _TransposeSinker:
         self.body.append(Call("reshape", (between,), (value,), NO_ATTRS, span))
 
     def _reshaped_value(self, name: str, like: Value, shape: Sequence[int]) -> Value:
-        return Value(unique_name(name, self.names), replace(like.type, shape=tuple(shape)))
+        return Value(
+            unique_name(name, self.names), replace(like.type, shape=tuple(shape))
+        )
 
     def reshaped(self, value: Value, shape: Sequence[int], call: Call) -> Value:
         """Return the value with another shape, emitting a reshape if it differs."""
@@ -166,7 +182,7 @@ class _TransposeSinker:
     def array(self, value: Value) -> Array:
         return np.asarray(self.constants[str(value.constant)].array())
 
-    # ---- transpositions, reshapes, fully connected -------------------------------------------
+    # ---- transpositions, reshapes, fully connected -----------------------------------
 
     def _transpose(self, call: Call) -> bool:
         """Record the result as a transpose of the source of the input."""
@@ -181,10 +197,11 @@ class _TransposeSinker:
         return True
 
     def _reshape(self, call: Call) -> bool:
-        """Reshape the source if it has the same order of elements, else by the strategy.
+        """Reshape the source if it has the same order of elements, else by the
+        strategy.
 
-        A flatten (one row for each item of the batch) is only recorded, as the weights of a fully
-        connected layer may follow it.
+        A flatten (one row for each item of the batch) is only recorded, as the weights
+        of a fully connected layer may follow it.
         """
         x, y = call.inputs[0], call.outputs[0]
         assert x is not None
@@ -225,35 +242,50 @@ class _TransposeSinker:
         shape = tuple(source.type.shape[axis] for axis in order)
         moved = self._reshaped_value(f"{y.name}/gathered", source, shape)
         self._emit_transpose(source, order, moved, call.span)
-        return TransposedValue(moved, tuple(order.index(axis) for axis in transposed.perm))
+        return TransposedValue(
+            moved, tuple(order.index(axis) for axis in transposed.perm)
+        )
 
     def _fully_connected(self, call: Call) -> bool:
-        """Permute the columns of the weights to match the source's order of elements."""
+        """Permute the columns of the weights to match the source's order of
+        elements.
+        """
         x, w = call.inputs[0], call.inputs[1]
         flat = self.flat.get(x.name) if x is not None else None
-        if x is None or w is None or flat is None or w.constant is None or x.name in self.emitted:
+        if (
+            x is None
+            or w is None
+            or flat is None
+            or w.constant is None
+            or x.name in self.emitted
+        ):
             return False
         if is_placed(w):
             return False
         outputs, inputs = w.type.shape
         if inputs != math.prod(flat.shape[1:]):
             return False
-        # Column k of the weights belongs to element k of the flattened transpose. Read as an array
-        # of the shape before the flatten, the columns are transposed back to the source's order:
+        # Column k of the weights belongs to element k of the flattened transpose. Read
+        # as an array of the shape before the flatten, the columns are transposed back
+        # to the source's order:
         #
         #     source NCHW --transpose--> NHWC --flatten--> n x (h w c)   weights o x (h w c)
         #     source NCHW -----------------------flatten-> n x (c h w)   weights o x (c h w)
         back = _inverse(flat.moved.perm)
         columns = self.array(w).reshape(outputs, *flat.shape[1:]).transpose(back)
-        weights = self.constant(w, np.ascontiguousarray(columns).reshape(outputs, inputs))
+        weights = self.constant(
+            w, np.ascontiguousarray(columns).reshape(outputs, inputs)
+        )
         rows = self.reshaped(flat.moved.source, x.type.shape, call)
         self.body.append(replace(call, inputs=(rows, weights, *call.inputs[2:])))
         return True
 
-    # ---- operators that take any layout ------------------------------------------------------
+    # ---- operators that take any layout ----------------------------------------------
 
     def _apply_to_sources(self, call: Call) -> bool:
-        """Emit the call on the sources of its inputs, in the layout of the first transposed one."""
+        """Emit the call on the sources of its inputs, in the layout of the first
+        transposed one.
+        """
         count = 1 if call.op in _FIRST_INPUT_ONLY else len(call.inputs)
         inputs = [v for v in call.inputs[:count] if v is not None]
         rank = len(call.outputs[0].type.shape)
@@ -265,18 +297,21 @@ class _TransposeSinker:
         sources = [self._source(v, perm, call) for v in inputs]
         if any(v is None for v in sources):
             return False
-        # Softmax works along the last axis, which must be the last one of the source as well.
+        # Softmax works along the last axis, which must be the last one of the source as
+        # well.
         if call.op == "softmax" and perm[-1] != rank - 1:
             return False
         attrs = _ATTRS[call.op](call, perm)
         if isinstance(call.attrs, AxesAttrs | ReductionAttrs):
             axes = call.attrs.axes
-            has_order = isinstance(call.attrs, AxesAttrs) and bool(call.attrs.float_order)
+            has_order = isinstance(call.attrs, AxesAttrs) and bool(
+                call.attrs.float_order
+            )
             if has_order and not _keeps_order(axes, perm):
                 return False
             if not call.attrs.keep_dims:
-                # Without the reduced axes, the others are numbered anew, in the order of the
-                # source.
+                # Without the reduced axes, the others are numbered anew, in the order
+                # of the source.
                 left = [perm[axis] for axis in range(rank) if axis not in axes]
                 perm = tuple(sorted(left).index(axis) for axis in left)
         self._emit(call, perm, (*sources, *call.inputs[count:]), attrs)
@@ -290,7 +325,9 @@ class _TransposeSinker:
         return None
 
     def _source(self, value: Value, perm: Perm, call: Call) -> Value | None:
-        """Return the input in the sources' layout if that needs no transpose, else None."""
+        """Return the input in the sources' layout if that needs no transpose, else
+        None.
+        """
         transposed = self.moved.get(value.name)
         if transposed is not None and transposed.perm == perm:
             return transposed.source
@@ -304,16 +341,21 @@ class _TransposeSinker:
             return self.constant(value, self.array(value).reshape(wide).transpose(back))
         if value.type.elements != 1 and not is_view_transpose(wide, back):
             return None
-        # The value exists in another layout than the sources have, and nothing has computed it yet.
+        # The value exists in another layout than the sources have, and nothing has
+        # computed it yet.
         is_pending = transposed is not None and value.name not in self.emitted
         if is_pending and call.op in EXPRESSION_OPS:
             return None  # expressions read it through a permutation
-        return self.reshaped(self.plain(value, call), [wide[axis] for axis in back], call)
+        return self.reshaped(
+            self.plain(value, call), [wide[axis] for axis in back], call
+        )
 
     def _emit(
         self, call: Call, perm: Perm, inputs: tuple[Value | None, ...], attrs: OpAttrs
     ) -> None:
-        """Emit the call; its outputs become transposes by `perm` of the emitted call's outputs."""
+        """Emit the call; its outputs become transposes by `perm` of the emitted call's
+        outputs.
+        """
         call = replace(call, inputs=inputs, attrs=attrs)
         if not _is_identity(perm):
             outputs = []
@@ -328,7 +370,9 @@ class _TransposeSinker:
 
 def _reduction_attrs(call: Call, perm: Perm) -> OpAttrs:
     if isinstance(call.attrs, ReductionAttrs):
-        return replace(call.attrs, axes=tuple(sorted(perm[axis] for axis in call.attrs.axes)))
+        return replace(
+            call.attrs, axes=tuple(sorted(perm[axis] for axis in call.attrs.axes))
+        )
     attrs = call.attributes(AxesAttrs)
     axes = tuple(sorted(perm[axis] for axis in attrs.axes))
     order = tuple(perm[axis] for axis in attrs.float_order)
@@ -379,13 +423,21 @@ _ATTRS: Mapping[str, Callable[[Call, Perm], OpAttrs]] = {
     "softmax": _same_attrs,
     "strided_slice": _slice_attrs,
 }
-"""Operators that take any layout, and the attributes of their calls when applied to sources."""
-_FIRST_INPUT_ONLY = ALONG_AN_AXIS - {"concatenation"} | {"byte_table", "pad", "strided_slice"}
+"""Operators that take any layout, and the attributes of their calls when applied to
+sources.
+"""
+_FIRST_INPUT_ONLY = ALONG_AN_AXIS - {"concatenation"} | {
+    "byte_table",
+    "pad",
+    "strided_slice",
+}
 """Operators that read only their first input in the layout of the output."""
 
 
 def _takes_any_layout(call: Call) -> bool:
-    """Return whether a call can be applied to its sources, with other attributes if necessary."""
+    """Return whether a call can be applied to its sources, with other attributes if
+    necessary.
+    """
     if call.op in ELEMENTWISE:
         values = [value for value in call.inputs if value is not None]
         quantizations = [value.type.quantization for value in (*values, *call.outputs)]
@@ -423,7 +475,8 @@ def run(module: IRModule) -> IRModule:
 def _best(
     function: Function, constants: Mapping[str, Constant]
 ) -> tuple[Function, dict[str, Constant]]:
-    """Return function and constants of the strategy with the fewest elements to transpose.
+    """Return function and constants of the strategy with the fewest elements to
+    transpose.
 
     Ties go to the first strategy.
     """
@@ -434,7 +487,8 @@ def _best(
     for strategy in get_args(ReshapeStrategy):
         sinker = _TransposeSinker(dict(constants), set(names), strategy)
         sunk = sinker.run(function)
-        # Adjacent transposes cancel or become one only in the next pass: what it leaves counts.
+        # Adjacent transposes cancel or become one only in the next pass: what it leaves
+        # counts.
         moved_elements = 0
         for call in fold_transposes(sunk).body:
             if call.op == "transpose":

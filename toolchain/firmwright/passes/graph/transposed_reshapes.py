@@ -1,13 +1,15 @@
 """Reshapes of transposed tensors, as reshapes of their source.
 
-Axis i of the value is axis perm[i] of the source. A group is a minimal run of the value's axes with
-as many elements as a run of axes of the new shape; axes of extent one may be anywhere:
+Axis i of the value is axis perm[i] of the source. A group is a minimal run of the
+value's axes with as many elements as a run of axes of the new shape; axes of extent one
+may be anywhere:
 
     value      2   6   4   5        groups: (2 6) and (4 5), which become (3 4) and (20)
                |---|   |---|
     reshaped   3   4   20
 
-The source can be reshaped instead if the axes of each group are adjacent and in order there.
+The source can be reshaped instead if the axes of each group are adjacent and in order
+there.
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,9 @@ Perm: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class AxisGroup:
-    """The axes of a shape and those of its reshaped form that have the same elements."""
+    """The axes of a shape and those of its reshaped form that have the same
+    elements.
+    """
 
     before: range
     after: range
@@ -27,7 +31,9 @@ class AxisGroup:
 
 @dataclass(frozen=True, slots=True)
 class SourceReshape:
-    """The shape to which the source is reshaped, and the permutation that yields the result."""
+    """The shape to which the source is reshaped, and the permutation that yields the
+    result.
+    """
 
     shape: tuple[int, ...]
     perm: Perm
@@ -52,7 +58,10 @@ def group_axes(before: Sequence[int], after: Sequence[int]) -> list[AxisGroup]:
     # The remaining axes have one element.
     if groups and (i < len(before) or j < len(after)):
         last = groups[-1]
-        axes, new = range(last.before.start, len(before)), range(last.after.start, len(after))
+        axes, new = (
+            range(last.before.start, len(before)),
+            range(last.after.start, len(after)),
+        )
         groups[-1] = AxisGroup(axes, new)
     return groups
 
@@ -80,7 +89,9 @@ def reshape_before_transpose(
     return SourceReshape(shape, tuple(order.index(axis) for axis in range(len(after))))
 
 
-def grouping_permutation(source: Sequence[int], perm: Perm, after: Sequence[int]) -> Perm:
+def grouping_permutation(
+    source: Sequence[int], perm: Perm, after: Sequence[int]
+) -> Perm:
     """Return the permutation of the source axes that makes every group adjacent."""
     placed: list[tuple[int, list[int]]] = []
     for group in group_axes([source[axis] for axis in perm], after):

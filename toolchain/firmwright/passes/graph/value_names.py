@@ -20,13 +20,17 @@ def with_unique_names(module: IRModule) -> IRModule:
 
 
 def _renamed(graph: Function, names: Mapping[str, str]) -> Function:
-    return map_values(graph, lambda value: replace(value, name=names.get(value.name, value.name)))
+    return map_values(
+        graph, lambda value: replace(value, name=names.get(value.name, value.name))
+    )
 
 
 def map_values(function: Function, change: Callable[[Value], Value]) -> Function:
 
     def changed(call: Call) -> Call:
-        inputs = tuple(value if value is None else change(value) for value in call.inputs)
+        inputs = tuple(
+            value if value is None else change(value) for value in call.inputs
+        )
         return replace(call, inputs=inputs, outputs=tuple(map(change, call.outputs)))
 
     return replace(

@@ -1,7 +1,7 @@
 """Assignment of constants to read-only pools.
 
-Constants are assigned in order of use, each to the first pool that has room. Without read-only
-pools, all stay in the program image.
+Constants are assigned in order of use, each to the first pool that has room. Without
+read-only pools, all stay in the program image.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,9 @@ from firmwright.ir.tir.traversal import callees, used_constants
 
 
 def run(module: IRModule) -> IRModule:
-    """Assign a pool to every constant that has none; raise DoesNotFitError if space runs out."""
+    """Assign a pool to every constant that has none; raise DoesNotFitError if space
+    runs out.
+    """
     pools = constant_pools(module)
     entry = module.find_entry()
     if not pools or not isinstance(entry, tir.PrimFunc):
@@ -33,7 +35,9 @@ def run(module: IRModule) -> IRModule:
 
 
 def constants_in_order(module: IRModule, entry: tir.PrimFunc) -> list[str]:
-    """Return the used constants, each once: those of kernels by call, then those of the main."""
+    """Return the used constants, each once: those of kernels by call, then those of the
+    main.
+    """
     names: list[str] = []
     for callee in callees(entry.body):
         kernel = module.functions.get(callee)
@@ -69,7 +73,8 @@ def constants_do_not_fit(
     have = sum(p.size_bytes or 0 for p in pools)
     names = " and ".join(p.name for p in pools)
     return DoesNotFitError(
-        f"the constants do not fit: they need {need_bytes:,} bytes, {names} may hold {have:,}.",
+        f"the constants do not fit: they need {need_bytes:,} bytes, {names} may hold "
+        f"{have:,}.",
         regions=[RegionOverflow(pool.name, need_bytes, have)],
         hint="a further pool for the rest, by --const-pool, or --optimize size.",
     )

@@ -1,4 +1,6 @@
-"""Assignment of kernels to RAM without wait states: those with the most time per byte of code."""
+"""Assignment of kernels to RAM without wait states: those with the most time per byte
+of code.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -9,11 +11,15 @@ from firmwright.ir.tir.traversal import prim_calls
 from firmwright.passes.tir.outline_common_kernels import EstimateCost
 
 FILL_PERCENT_MAX = 75
-"""The share of the region that predicted code may fill, as predictions may be too low."""
+"""The share of the region that predicted code may fill, as predictions may be too
+low.
+"""
 
 
 def assign_ramfuncs(module: IRModule, price: EstimateCost) -> IRModule:
-    """Set the attribute `ramfunc` of kernels as far as the module's `ramfunc_bytes` suffice."""
+    """Set the attribute `ramfunc` of kernels as far as the module's `ramfunc_bytes`
+    suffice.
+    """
     room = module.settings.flash.ramfunc_bytes * FILL_PERCENT_MAX // 100
     if not room or not isinstance(module.entry, tir.PrimFunc):
         return module
@@ -24,9 +30,13 @@ def assign_ramfuncs(module: IRModule, price: EstimateCost) -> IRModule:
         for kernel in kernels
         if isinstance(kernel, tir.PrimFunc) and "keeps" not in kernel.attrs
     ]
-    costs.sort(key=lambda item: -calls[item[0].name] * item[1].time / item[1].code_bytes)
+    costs.sort(
+        key=lambda item: -calls[item[0].name] * item[1].time / item[1].code_bytes
+    )
     for kernel, cost in costs:
         if cost.code_bytes <= room:
             room -= cost.code_bytes
-            module = module.with_function(replace(kernel, attrs={**kernel.attrs, "ramfunc": True}))
+            module = module.with_function(
+                replace(kernel, attrs={**kernel.attrs, "ramfunc": True})
+            )
     return module

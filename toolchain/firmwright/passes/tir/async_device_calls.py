@@ -1,11 +1,11 @@
 """Splits calls on other devices into an early start and a late wait (decision 0058).
 
-Runs before planning. A call starts as soon as its inputs are available, even while an earlier one
-is in flight on the device, and is awaited just before its memory is needed elsewhere, within its
-branch or loop iteration.
+Runs before planning. A call starts as soon as its inputs are available, even while an
+earlier one is in flight on the device, and is awaited just before its memory is needed
+elsewhere, within its branch or loop iteration.
 
-A copy starts at most one call in advance, so that two buffers suffice. With the module attribute
-`fallback`, a call starts only after its dependencies are complete.
+A copy starts at most one call in advance, so that two buffers suffice. With the module
+attribute `fallback`, a call starts only after its dependencies are complete.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from dataclasses import dataclass, field, replace
 from firmwright.ir import tir
 from firmwright.ir.graph.devices import is_copy_device
 from firmwright.ir.module import IRModule, Pass
-from firmwright.ir.tir.memory_effects import MemoryEffectAnalysis, MemoryEffects, find_conflict
+from firmwright.ir.tir.memory_effects import (
+    MemoryEffectAnalysis,
+    MemoryEffects,
+    find_conflict,
+)
 from firmwright.ir.tir.traversal import map_children, prim_calls
 from firmwright.ir.tir.verify_async_calls import without_phase
 
@@ -26,7 +30,9 @@ def run(module: IRModule) -> IRModule:
     if not isinstance(main, tir.PrimFunc) or not main.attrs.get("aot_main"):
         return module
     calls = tuple(prim_calls(main.body))
-    if not any(call.device for call in calls) or any(call.phase != "call" for call in calls):
+    if not any(call.device for call in calls) or any(
+        call.phase != "call" for call in calls
+    ):
         return module
     analysis = MemoryEffectAnalysis(main, module.functions)
     scheduler = _CallScheduler(analysis, module.settings.devices.has_fallback)
@@ -44,7 +50,9 @@ class _CallScheduler:
 
     def in_scopes(self, stmt: tir.Stmt) -> tir.Stmt:
         scopes: list[tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let] = []
-        while isinstance(stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let):
+        while isinstance(
+            stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
+        ):
             scopes.append(stmt)
             stmt = stmt.body
         inner = _CallScheduler(self.analysis, self.fallback)
@@ -59,13 +67,15 @@ class _CallScheduler:
             regions = self.analysis.effects_of(stmt)
             self._await(regions, device)
             if isinstance(stmt, tir.PrimFuncCall) and device:
-                # The start moves up as far as nothing before it conflicts: the earlier it is, the
-                # longer the device and the core work at the same time.
+                # The start moves up as far as nothing before it conflicts: the earlier
+                # it is, the longer the device and the core work at the same time.
                 #
                 #     core     a | b | c | wait d          start d has passed b and c
                 #     device       d --------->
                 position = len(self.done)
-                while position and self._may_pass(self.done[position - 1], device, regions):
+                while position and self._may_pass(
+                    self.done[position - 1], device, regions
+                ):
                     position -= 1
                 self.done.insert(position, replace(stmt, phase="start"))
                 self.in_flight.append(stmt)
@@ -77,12 +87,16 @@ class _CallScheduler:
     def _with_inner_calls(self, stmt: tir.Stmt) -> tir.Stmt:
         if not isinstance(stmt, tir.If | tir.For | tir.While):
             return stmt
-        return map_children(stmt, lambda n: self.in_scopes(n) if isinstance(n, tir.Stmt) else n)
+        return map_children(
+            stmt, lambda n: self.in_scopes(n) if isinstance(n, tir.Stmt) else n
+        )
 
     def _await(self, regions: MemoryEffects, device: str) -> None:
-        """Wait for calls in flight that conflict with the effects of the next statement.
+        """Wait for calls in flight that conflict with the effects of the next
+        statement.
 
-        Earlier calls on the same device, and earlier copies on all channels, are awaited too.
+        Earlier calls on the same device, and earlier copies on all channels, are
+        awaited too.
         """
         due: dict[str, int] = {}
         for position, call in enumerate(self.in_flight):
@@ -90,7 +104,8 @@ class _CallScheduler:
             if not in_order and find_conflict(self.analysis.effects_of(call), regions):
                 due[_queue(call)] = position
         for position, call in enumerate(tuple(self.in_flight)):
-            # A queue works in order: what was started before an awaited call has ended with it.
+            # A queue works in order: what was started before an awaited call has ended
+            # with it.
             if position <= due.get(_queue(call), -1):
                 self.done.append(replace(call, phase="wait"))
                 self.in_flight.remove(call)
@@ -120,8 +135,11 @@ def _parts(stmt: tir.Stmt) -> Iterator[tir.Stmt]:
 
 
 def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
-    """Move waits before directly preceding starts, which reduces the calls in flight."""
-    # The start of a copy is not moved: it is short, whereas the awaited call may take long.
+    """Move waits before directly preceding starts, which reduces the calls in
+    flight.
+    """
+    # The start of a copy is not moved: it is short, whereas the awaited call may take
+    # long.
     reordered: list[tir.Stmt] = []
     for stmt in stmts:
         position = len(reordered)

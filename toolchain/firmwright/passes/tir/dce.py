@@ -1,7 +1,8 @@
 """Dead-code elimination on TIR and the module tables.
 
-Removes allocations, views and lets without uses (inputs, outputs and state of the AOT main stay),
-stores to registers that are never read, unreachable functions and unreferenced constants.
+Removes allocations, views and lets without uses (inputs, outputs and state of the AOT
+main stay), stores to registers that are never read, unreachable functions and
+unreferenced constants.
 """
 
 from collections.abc import Iterable
@@ -20,17 +21,23 @@ _Register: TypeAlias = "tuple[str, tuple[tir.Expr, ...] | None]"
 
 
 def eliminate_dead_statements(func: tir.PrimFunc, keep: frozenset[str]) -> tir.PrimFunc:
-    """Return `func` without unused buffers (except `keep`), unused lets and empty statements."""
+    """Return `func` without unused buffers (except `keep`), unused lets and empty
+    statements.
+    """
     while True:
         names, read = _uses(func)
-        pruned = traversal.rewrite_func(func, partial(_pruned, names=names | keep, read=read))
+        pruned = traversal.rewrite_func(
+            func, partial(_pruned, names=names | keep, read=read)
+        )
         if pruned is func:
             return func
         func = pruned
 
 
 def _uses(func: tir.PrimFunc) -> tuple[set[str], set[_Register]]:
-    """Return the names of used buffers and variables, and the registers that are read."""
+    """Return the names of used buffers and variables, and the registers that are
+    read.
+    """
     names: set[str] = set()
     registers: set[_Register] = set()
     for node in traversal.walk(func.body):
@@ -55,7 +62,9 @@ def _register(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> _Register:
     return buffer.name, None
 
 
-def _is_read(buffer: tir.Buffer, indices: tuple[tir.Expr, ...], read: set[_Register]) -> bool:
+def _is_read(
+    buffer: tir.Buffer, indices: tuple[tir.Expr, ...], read: set[_Register]
+) -> bool:
     name, place = _register(buffer, indices)
     # An index that is not constant may select any element of the register.
     if place is None:
@@ -104,7 +113,11 @@ def referenced_constants(module: IRModule) -> set[str]:
             names.update(traversal.used_constants(func.body))
         else:
             names |= {state.initial for state in func.state}
-            names |= {v.constant for v in (*func.values, *func.sinks) if v.constant is not None}
+            names |= {
+                v.constant
+                for v in (*func.values, *func.sinks)
+                if v.constant is not None
+            }
     return names
 
 
@@ -113,7 +126,9 @@ def drop_unreferenced_constants(module: IRModule) -> IRModule:
     names = referenced_constants(module)
     if names >= set(module.constants):
         return module
-    constants = {name: value for name, value in module.constants.items() if name in names}
+    constants = {
+        name: value for name, value in module.constants.items() if name in names
+    }
     return replace(module, constants=constants)
 
 
@@ -123,10 +138,15 @@ def run(module: IRModule) -> IRModule:
     entry = module.entry_name or DEFAULT_ENTRY
     live = reachable_functions(module, [entry])
     if entry in module.functions and live != set(module.functions):
-        functions = {name: func for name, func in module.functions.items() if name in live}
+        functions = {
+            name: func for name, func in module.functions.items() if name in live
+        }
         module = replace(module, functions=functions)
     module = map_prim_funcs(
-        module, lambda f: eliminate_dead_statements(f, keep if f.name == entry else frozenset())
+        module,
+        lambda f: eliminate_dead_statements(
+            f, keep if f.name == entry else frozenset()
+        ),
     )
     return drop_unreferenced_constants(module)
 

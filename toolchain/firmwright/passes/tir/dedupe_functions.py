@@ -1,9 +1,9 @@
 """Merging of kernels that differ only in linked constants and a few scalar immediates.
 
-Runs on a planned module. The differences become `const` and `scalar` parameters of the first kernel
-of a group; operator, schedule, target and body must be equal. Only immediates that are cheap as
-variables are abstracted: operands of sums, clamps and products in stored values, and register
-operands of intrinsics.
+Runs on a planned module. The differences become `const` and `scalar` parameters of the
+first kernel of a group; operator, schedule, target and body must be equal. Only
+immediates that are cheap as variables are abstracted: operands of sums, clamps and
+products in stored values, and register operands of intrinsics.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,14 +42,21 @@ class _KernelShape:
 
     @property
     def key(self) -> tuple[object, ...]:
-        attrs = tuple(sorted((k, v) for k, v in self.func.attrs.items() if k != "comment"))
+        attrs = tuple(
+            sorted((k, v) for k, v in self.func.attrs.items() if k != "comment")
+        )
         return (self.func.params, attrs, self.body)
 
 
 def can_be_merged(kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable) -> bool:
-    """Return whether the kernels differ only in constants and at most SCALARS_MAX scalars."""
+    """Return whether the kernels differ only in constants and at most SCALARS_MAX
+    scalars.
+    """
     shapes = [_shape(func, intrinsics) for func in kernels]
-    return len({shape.key for shape in shapes}) == 1 and len(_differing(shapes)) <= SCALARS_MAX
+    return (
+        len({shape.key for shape in shapes}) == 1
+        and len(_differing(shapes)) <= SCALARS_MAX
+    )
 
 
 def _shape(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> _KernelShape:
@@ -94,18 +101,27 @@ def _placeholder(number: int) -> tir.Var:
     return tir.Var(f"#{number}", INT32)
 
 
-def _groups(module: IRModule, intrinsics: IntrinsicTable) -> Iterator[list[_KernelShape]]:
-    """Yield the kernels that can be merged; with too many scalars, only those with equal ones."""
+def _groups(
+    module: IRModule, intrinsics: IntrinsicTable
+) -> Iterator[list[_KernelShape]]:
+    """Yield the kernels that can be merged; with too many scalars, only those with
+    equal ones.
+    """
     shapes: dict[tuple[object, ...], list[_KernelShape]] = {}
     for func in module.functions.values():
-        if isinstance(func, tir.PrimFunc) and not {"aot_main", "code"} & func.attrs.keys():
+        if (
+            isinstance(func, tir.PrimFunc)
+            and not {"aot_main", "code"} & func.attrs.keys()
+        ):
             shape = _shape(func, intrinsics)
             shapes.setdefault(shape.key, []).append(shape)
     for members in shapes.values():
         if len(_differing(members)) <= SCALARS_MAX:
             yield members
         else:
-            yield from group_pairs((member.scalars, member) for member in members).values()
+            yield from group_pairs(
+                (member.scalars, member) for member in members
+            ).values()
 
 
 def _differing(members: Sequence[_KernelShape]) -> list[int]:
@@ -124,7 +140,9 @@ def _merged_function(members: Sequence[_KernelShape]) -> tir.PrimFunc:
     names = (f"scalar_{n}" for n in count() if f"scalar_{n}" not in local)
     scalars = {number: tir.Var(next(names), INT32) for number in numbers}
     added = tuple(tir.Param(var, "scalar") for var in scalars.values())
-    func = with_const_params(_with_scalars(first, scalars), differing_constants(kernels))
+    func = with_const_params(
+        _with_scalars(first, scalars), differing_constants(kernels)
+    )
     comments = dict.fromkeys(str(kernel.attrs.get("comment", "")) for kernel in kernels)
     attrs = {**func.attrs, "comment": "\n".join(filter(None, comments))}
     return replace(func, params=func.params + added, attrs=attrs)
@@ -136,7 +154,9 @@ def _with_scalars(shape: _KernelShape, scalars: dict[int, tir.Var]) -> tir.PrimF
     values: dict[str, tir.Expr] = {
         _placeholder(n).name: scalars.get(n, imm) for n, imm in enumerate(shape.scalars)
     }
-    constants = {node.buffer.name: node.constant for node in linked_constants(shape.func)}
+    constants = {
+        node.buffer.name: node.constant for node in linked_constants(shape.func)
+    }
 
     def rule(node: Node) -> Node | None:
         if isinstance(node, tir.Var):
@@ -148,11 +168,13 @@ def _with_scalars(shape: _KernelShape, scalars: dict[int, tir.Var]) -> tir.PrimF
     return rewrite_func(replace(shape.func, body=shape.body), rule)
 
 
-def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINSICS) -> IRModule:
+def dedupe_functions(
+    module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINSICS
+) -> IRModule:
     """Return `module` with equal kernels merged, or `module` itself if there are none.
 
-    `intrinsics` determines which arguments of intrinsics may be variables; calls of unknown
-    intrinsics are not changed.
+    `intrinsics` determines which arguments of intrinsics may be variables; calls of
+    unknown intrinsics are not changed.
     """
     entry = module.find_entry()
     if not isinstance(entry, tir.PrimFunc):
@@ -163,7 +185,10 @@ def dedupe_functions(module: IRModule, intrinsics: IntrinsicTable = BASE_INTRINS
         if len(members) < 2:
             continue
         survivor = members[0].func.name
-        constants, numbers = differing_constants([m.func for m in members]), _differing(members)
+        constants, numbers = (
+            differing_constants([m.func for m in members]),
+            _differing(members),
+        )
         for member in members:
             scalars = tuple(member.scalars[number] for number in numbers)
             extra = (*constant_arguments(member.func, constants), *scalars)

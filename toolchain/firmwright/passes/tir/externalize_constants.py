@@ -1,7 +1,7 @@
 """Conversion of linked constants to kernel parameters, declared once in the AOT main.
 
-Each `AllocateConst` of a kernel becomes a parameter of role `const`, appended in order; the main
-wraps its body in one `AllocateConst` per constant and passes pointers.
+Each `AllocateConst` of a kernel becomes a parameter of role `const`, appended in order;
+the main wraps its body in one `AllocateConst` per constant and passes pointers.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,7 +12,13 @@ from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.ir import tir
 from firmwright.ir.module import AnyFunction, IRModule, Pass
 from firmwright.ir.tir.builder import whole_buffer
-from firmwright.ir.tir.traversal import Node, local_names, rewrite_stmt, statements, substitute
+from firmwright.ir.tir.traversal import (
+    Node,
+    local_names,
+    rewrite_stmt,
+    statements,
+    substitute,
+)
 
 ExtraArguments: TypeAlias = tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]
 """Arguments to append to a call: constants (name and parameter) and immediates."""
@@ -20,7 +26,9 @@ ExtraArguments: TypeAlias = tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]
 
 def linked_constants(func: tir.PrimFunc) -> list[tir.AllocateConst]:
     """Return the declarations of constants in a function, in the order of the text."""
-    return [node for node in statements(func.body) if isinstance(node, tir.AllocateConst)]
+    return [
+        node for node in statements(func.body) if isinstance(node, tir.AllocateConst)
+    ]
 
 
 def with_const_params(func: tir.PrimFunc, names: Sequence[str]) -> tir.PrimFunc:
@@ -76,7 +84,9 @@ class _MainConstants:
         return whole_buffer(buffer, "r")
 
     def around(self, body: tir.Stmt) -> tir.Stmt:
-        body = substitute(body, {}, {buffer.name: buffer for buffer in self._buffers.values()})
+        body = substitute(
+            body, {}, {buffer.name: buffer for buffer in self._buffers.values()}
+        )
         for constant, buffer in reversed(self._buffers.items()):
             body = tir.AllocateConst(buffer, constant, body)
         return body
@@ -87,7 +97,9 @@ def redirect_calls(
     functions: Mapping[str, AnyFunction],
     calls: Mapping[str, tuple[str, ExtraArguments]],
 ) -> IRModule:
-    """Return `module` with `functions` and other calls in its main, itself without `calls`."""
+    """Return `module` with `functions` and other calls in its main, itself without
+    `calls`.
+    """
     if not calls:
         return module
     main = module.entry
@@ -111,8 +123,12 @@ def redirect_calls(
     return replace(module, functions={**functions, main.name: main})
 
 
-def externalize(module: IRModule, is_selected: Callable[[str], bool] = lambda _: True) -> IRModule:
-    """Turn selected linked constants of all kernels into parameters, declared in the AOT main."""
+def externalize(
+    module: IRModule, is_selected: Callable[[str], bool] = lambda _: True
+) -> IRModule:
+    """Turn selected linked constants of all kernels into parameters, declared in the
+    AOT main.
+    """
     entry = module.find_entry()
     if not isinstance(entry, tir.PrimFunc):
         return module
@@ -120,7 +136,9 @@ def externalize(module: IRModule, is_selected: Callable[[str], bool] = lambda _:
     calls: dict[str, tuple[str, ExtraArguments]] = {}
     for name, func in module.functions.items():
         if isinstance(func, tir.PrimFunc) and func is not entry:
-            names = [n.buffer.name for n in linked_constants(func) if is_selected(n.constant)]
+            names = [
+                n.buffer.name for n in linked_constants(func) if is_selected(n.constant)
+            ]
             if names:
                 functions[name] = with_const_params(func, names)
                 calls[name] = name, constant_arguments(func, names)

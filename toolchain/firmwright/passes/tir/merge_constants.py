@@ -1,7 +1,7 @@
 """Merging of constants with equal bytes and dtype into the first of them.
 
-Graph constants must also have equal shapes. Initial values of state are not merged with kernel
-constants, which may be assigned to memory that only kernels can access.
+Graph constants must also have equal shapes. Initial values of state are not merged with
+kernel constants, which may be assigned to memory that only kernels can access.
 """
 
 from dataclasses import replace
@@ -49,7 +49,9 @@ def run(module: IRModule) -> IRModule:
 
     module = map_prim_funcs(module, lambda func: rewrite_func(func, rule))
     module = map_graph_functions(module, lambda graph: map_values(graph, merged))
-    constants = {name: value for name, value in module.constants.items() if name not in moved}
+    constants = {
+        name: value for name, value in module.constants.items() if name not in moved
+    }
     return replace(module, constants=constants)
 
 

@@ -1,8 +1,8 @@
 """Narrowing of 64-bit index arithmetic to 32 bits where intervals prove that it fits.
 
-Loop variables, lets, indices, offsets and comparisons become `i32` if every intermediate value
-fits; other expressions keep their dtype, with casts of narrowed variables. Proofs use the original
-expressions.
+Loop variables, lets, indices, offsets and comparisons become `i32` if every
+intermediate value fits; other expressions keep their dtype, with casts of narrowed
+variables. Proofs use the original expressions.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,9 @@ def _fits(known: Interval | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Narrower:
-    """Rewriter; `narrow` names the variables narrowed so far, `bounds` refers to original nodes."""
+    """Rewriter; `narrow` names the variables narrowed so far, `bounds` refers to
+    original nodes.
+    """
 
     narrow: frozenset[str]
     bounds: Bounds
@@ -34,8 +36,8 @@ class _Narrower:
     def expr(self, node: tir.Expr) -> tir.Expr:
         match node:
             case tir.Var(name, dtype) if name in self.narrow:
-                # The variable is narrow, but this expression is not: it sees the old type through a
-                # cast.
+                # The variable is narrow, but this expression is not: it sees the old
+                # type through a cast.
                 return tir.Cast(dtype, tir.Var(name, INT32))
             case tir.Binary(op, a, b) if op in tir.COMPARISONS:
                 return with_children(node, self.pair(a, b))
@@ -48,7 +50,9 @@ class _Narrower:
         return map_children(node, self.expr)
 
     def index(self, node: tir.Expr) -> tir.Expr:
-        """Rewrite a 64-bit `node` in 32 bits if its values fit; otherwise keep its dtype."""
+        """Rewrite a 64-bit `node` in 32 bits if its values fit; otherwise keep its
+        dtype.
+        """
         if node.dtype == INT64:
             narrowed = self.narrowed(node)
             if narrowed is not None:
@@ -72,7 +76,11 @@ class _Narrower:
                 return tir.Var(name, INT32) if name in self.narrow else None
             case tir.Binary(op, a, b):
                 left, right = self.narrowed(a), self.narrowed(b)
-                return None if left is None or right is None else tir.Binary(op, left, right)
+                return (
+                    None
+                    if left is None or right is None
+                    else tir.Binary(op, left, right)
+                )
             case tir.Cast(_, value) if value.dtype == INT32:
                 return self.expr(value)
             case tir.Cast(_, value) if is_widening(value.dtype, INT32):
@@ -93,7 +101,9 @@ class _Narrower:
             case tir.If():
                 return self._if(node)
             case tir.BufferStore(_, indices, value):
-                return with_children(node, (*map(self.index, indices), self.expr(value)))
+                return with_children(
+                    node, (*map(self.index, indices), self.expr(value))
+                )
         return map_children(
             node, lambda c: self.stmt(c) if isinstance(c, tir.Stmt) else self.expr(c)
         )
@@ -108,16 +118,25 @@ class _Narrower:
 
     def _for(self, node: tir.For) -> tir.Stmt:
         inner = self.bounds.with_loop(node.var, node.start, node.extent)
-        # The generated loop compares the variable with start + extent, which must fit as well.
+        # The generated loop compares the variable with start + extent, which must fit
+        # as well.
         end = self.bounds.interval_of(tir.Binary("add", node.start, node.extent))
-        if node.var.dtype == INT64 and _fits(end) and _fits(inner.interval_of(node.var)):
+        if (
+            node.var.dtype == INT64
+            and _fits(end)
+            and _fits(inner.interval_of(node.var))
+        ):
             start, extent = self.narrowed(node.start), self.narrowed(node.extent)
             if start is not None and extent is not None:
                 within = _Narrower(self.narrow | {node.var.name}, inner)
                 body = within.stmt(node.body)
-                return tir.For(tir.Var(node.var.name, INT32), start, extent, body, node.kind)
+                return tir.For(
+                    tir.Var(node.var.name, INT32), start, extent, body, node.kind
+                )
         body = _Narrower(self.narrow, inner).stmt(node.body)
-        return with_children(node, (self.expr(node.start), self.expr(node.extent), body))
+        return with_children(
+            node, (self.expr(node.start), self.expr(node.extent), body)
+        )
 
     def _let(self, node: tir.Let) -> tir.Stmt:
         inner = self.bounds.with_let(node.var, node.value)

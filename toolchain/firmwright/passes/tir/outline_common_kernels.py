@@ -1,10 +1,12 @@
-"""Outlines C functions shared by kernels that differ in constants, shapes and other numbers.
+"""Outlines C functions shared by kernels that differ in constants, shapes and other
+numbers.
 
-Runs on a planned module. The kernels of a group get the attribute `code`, the name of the shared
-function, and their differences become parameters. They remain separate in the module but are
-printed as the same C text (decision 0073).
+Runs on a planned module. The kernels of a group get the attribute `code`, the name of
+the shared function, and their differences become parameters. They remain separate in
+the module but are printed as the same C text (decision 0073).
 
-The predicted slowdown of a call is at most SLOWDOWN_PERCENT_MAX; nothing is shared with `speed`.
+The predicted slowdown of a call is at most SLOWDOWN_PERCENT_MAX; nothing is shared with
+`speed`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,7 +64,9 @@ def _role_rank(role: str) -> tuple[bool, bool, str]:
 
 @dataclass(frozen=True, slots=True)
 class _SharedKernel:
-    """A kernel, its form `func` with one-dimensional buffers, the template and the cost of that."""
+    """A kernel, its form `func` with one-dimensional buffers, the template and the cost
+    of that.
+    """
 
     original: tir.PrimFunc
     func: tir.PrimFunc
@@ -74,8 +78,8 @@ class _SharedKernel:
 class _OutlinedGroup:
     """Kernels of one template, and what it would cost them to share one function.
 
-    A number is identified by its values, one for each member: numbers that are equal in all members
-    become one parameter.
+    A number is identified by its values, one for each member: numbers that are equal in
+    all members become one parameter.
     """
 
     members: Sequence[_SharedKernel]
@@ -83,7 +87,9 @@ class _OutlinedGroup:
 
     @cached_property
     def places(self) -> dict[tuple[tir.IntImm, ...], list[int]]:
-        """Each set of differing numbers (a value per member) and the positions where it occurs."""
+        """Each set of differing numbers (a value per member) and the positions where it
+        occurs.
+        """
         places: dict[tuple[tir.IntImm, ...], list[int]] = {}
         columns = zip(*(member.skeleton.values for member in self.members), strict=True)
         for position, values in enumerate(columns):
@@ -121,16 +127,23 @@ class _OutlinedGroup:
         def uses(values: tuple[tir.IntImm, ...]) -> int:
             return sum(numbers[place].runs for place in self.places[values])
 
-        # To split the group by this number makes it a constant again where it costs the most.
+        # To split the group by this number makes it a constant again where it costs the
+        # most.
         return max(self.places, key=uses)
 
     @property
     def saved_bytes(self) -> int:
         """Code bytes saved, minus those added at the call sites."""
         # Kernels with equal numbers share their code already, without parameters.
-        distinct = {member.skeleton.values: member.cost.code_bytes for member in self.members}
+        distinct = {
+            member.skeleton.values: member.cost.code_bytes for member in self.members
+        }
         added = _ARGUMENT_BYTES * len(self.scalars) * len(self.members)
-        return sum(distinct.values()) - max(cost.code_bytes for cost in self._costs) - added
+        return (
+            sum(distinct.values())
+            - max(cost.code_bytes for cost in self._costs)
+            - added
+        )
 
     @cached_property
     def _costs(self) -> list[Cost]:
@@ -138,12 +151,19 @@ class _OutlinedGroup:
         by_values: dict[tuple[tir.IntImm, ...], Cost] = {}
         for index, member in enumerate(self.members):
             if member.skeleton.values not in by_values:
-                arguments = {var.name: values[index].value for values, var in self.scalars.items()}
-                by_values[member.skeleton.values] = self.price(self._variable(member), arguments)
+                arguments = {
+                    var.name: values[index].value
+                    for values, var in self.scalars.items()
+                }
+                by_values[member.skeleton.values] = self.price(
+                    self._variable(member), arguments
+                )
         return [by_values[member.skeleton.values] for member in self.members]
 
     def _variable(self, member: _SharedKernel) -> tir.PrimFunc:
-        """Return the kernel of a member with variables in place of the differing numbers."""
+        """Return the kernel of a member with variables in place of the differing
+        numbers.
+        """
         numbers = member.skeleton.numbers
         variables: dict[int, tir.Expr] = {}
         for values, var in self.scalars.items():
@@ -160,7 +180,10 @@ class _OutlinedGroup:
 
     def arguments(self, index: int) -> ExtraArguments:
         numbers = (values[index] for values in self.places)
-        return (*constant_arguments(self.members[index].func, self._constants), *numbers)
+        return (
+            *constant_arguments(self.members[index].func, self._constants),
+            *numbers,
+        )
 
     @cached_property
     def _constants(self) -> list[str]:
@@ -170,7 +193,9 @@ class _OutlinedGroup:
 def outline_common_kernels(
     module: IRModule, intrinsics: IntrinsicTable, price: EstimateCost
 ) -> IRModule:
-    """Return `module` with shared kernel code, or `module` itself if nothing can be shared."""
+    """Return `module` with shared kernel code, or `module` itself if nothing can be
+    shared.
+    """
     goal = module.settings.objective.minimize
     entry = module.find_entry()
     if goal not in SLOWDOWN_PERCENT_MAX or not isinstance(entry, tir.PrimFunc):
@@ -191,7 +216,9 @@ def outline_common_kernels(
 def _similar_kernels(
     module: IRModule, entry: tir.PrimFunc, intrinsics: IntrinsicTable
 ) -> Iterator[list[tir.PrimFunc]]:
-    """Yield the kernels that have equal templates, except those that deduplication merges."""
+    """Yield the kernels that have equal templates, except those that deduplication
+    merges.
+    """
     sets: dict[tuple[Token, ...], list[tir.PrimFunc]] = {}
     for callee in callees(entry.body):
         kernel = module.kernel(callee)
@@ -211,7 +238,9 @@ def _members(
     for func in kernels:
         flat = flatten_buffers(func)
         if flat is not None and not diagnose_prim_func(flat, module, intrinsics):
-            yield _SharedKernel(func, flat, make_template(flat, intrinsics), price(flat, {}))
+            yield _SharedKernel(
+                func, flat, make_template(flat, intrinsics), price(flat, {})
+            )
 
 
 def _profitable_groups(
@@ -226,8 +255,12 @@ def _profitable_groups(
         yield from _split_until_profitable(_OutlinedGroup(alike, price), limit)
 
 
-def _split_until_profitable(sharing: _OutlinedGroup, limit: int) -> Iterator[_OutlinedGroup]:
-    """Yield `sharing` if profitable, else profitable subgroups with an equal costliest number."""
+def _split_until_profitable(
+    sharing: _OutlinedGroup, limit: int
+) -> Iterator[_OutlinedGroup]:
+    """Yield `sharing` if profitable, else profitable subgroups with an equal costliest
+    number.
+    """
     if not sharing.places:
         if len({member.skeleton.shapes for member in sharing.members}) > 1:
             yield sharing
@@ -236,5 +269,7 @@ def _split_until_profitable(sharing: _OutlinedGroup, limit: int) -> Iterator[_Ou
     if is_quick and len(sharing.places) <= _NUMBERS_MAX and sharing.saved_bytes > 0:
         yield sharing
         return
-    for part in group_pairs(zip(sharing.dearest(), sharing.members, strict=True)).values():
+    for part in group_pairs(
+        zip(sharing.dearest(), sharing.members, strict=True)
+    ).values():
         yield from _split_until_profitable(_OutlinedGroup(part, sharing.price), limit)

@@ -1,8 +1,8 @@
 """Kernel templates: abstracted numbers make kernels of different shapes equal.
 
-Extents, strides, limits, offsets and shifts are abstracted if they can become variables. Other
-numbers, names, types and alignments are part of the template key; sizes of buffers and pointers are
-not.
+Extents, strides, limits, offsets and shifts are abstracted if they can become
+variables. Other numbers, names, types and alignments are part of the template key;
+sizes of buffers and pointers are not.
 """
 
 import itertools
@@ -19,7 +19,13 @@ _PASSED = frozenset({INT8, INT16, INT32, INT64, UINT32})
 _SCALAR = frozenset({"add", "sub", "mul", "min", "max"})
 _UNCOMPARED = ("comment", "inplace_distances", "macs")
 """Kernel attributes that do not affect its code."""
-_ROLES = {"mul": "stride", "add": "offset", "sub": "offset", "shl": "shift", "shr": "shift"}
+_ROLES = {
+    "mul": "stride",
+    "add": "offset",
+    "sub": "offset",
+    "shl": "shift",
+    "shr": "shift",
+}
 
 Token = str | int | float
 
@@ -28,8 +34,8 @@ Token = str | int | float
 class Hole:
     """An abstracted integer: its position among the kernel's literals, and its role.
 
-    `runs` is the number of its uses per call if all conditions hold; `stored` marks operands of
-    stored values, which are not related to a shape.
+    `runs` is the number of its uses per call if all conditions hold; `stored` marks
+    operands of stored values, which are not related to a shape.
     """
 
     place: int
@@ -54,12 +60,16 @@ class KernelTemplate:
     @property
     def merging_key(self) -> tuple[object, ...]:
         """A key that is equal for kernels that differ only in constants and scalars."""
-        fixed = tuple(number.value.value for number in self.numbers if not number.stored)
+        fixed = tuple(
+            number.value.value for number in self.numbers if not number.stored
+        )
         return self.key, self.shapes, fixed
 
 
 def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTemplate:
-    """Return the template of `func`; `intrinsics` determines which operands may be variables."""
+    """Return the template of `func`; `intrinsics` determines which operands may be
+    variables.
+    """
     reader = _TemplateBuilder(intrinsics)
     for name, value in sorted(func.attrs.items()):
         if name not in _UNCOMPARED:
@@ -67,7 +77,9 @@ def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTempl
     for param in func.params:
         reader.param(param)
     reader.read(func.body)
-    return KernelTemplate(tuple(reader.key), tuple(reader.numbers), tuple(reader.shapes))
+    return KernelTemplate(
+        tuple(reader.key), tuple(reader.numbers), tuple(reader.shapes)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +95,8 @@ class _Visit:
 class _TemplateBuilder:
     """Reads a kernel in the order of the text.
 
-    `key` receives everything that must be equal, `numbers` the holes, and `shapes` the shapes and
-    strides of buffers. `literals` counts all integers.
+    `key` receives everything that must be equal, `numbers` the holes, and `shapes` the
+    shapes and strides of buffers. `literals` counts all integers.
     """
 
     def __init__(self, intrinsics: IntrinsicTable) -> None:
@@ -95,13 +107,17 @@ class _TemplateBuilder:
         self.literals = 0
 
     def read(self, body: Node) -> None:
-        """Collect the nodes of `body`; an empty role marks numbers that must stay literals."""
+        """Collect the nodes of `body`; an empty role marks numbers that must stay
+        literals.
+        """
         stack = [_Visit(body, role="number", runs=1, stored=False)]
         while stack:
             visit = stack.pop()
             node = visit.node
             if isinstance(node, tir.IntImm):
-                self._number(Hole(self.literals, node, visit.role, visit.runs, visit.stored))
+                self._number(
+                    Hole(self.literals, node, visit.role, visit.runs, visit.stored)
+                )
             elif isinstance(node, tir.Var):
                 self.key += ("Var", node.name, node.dtype.short)
             else:
@@ -115,14 +131,18 @@ class _TemplateBuilder:
         stored = visit.stored and _is_value(node)
         nodes = children(node)
         visits: list[_Visit] = []
-        for part, role in zip(nodes, self._roles(node, visit.role, len(nodes)), strict=True):
+        for part, role in zip(
+            nodes, self._roles(node, visit.role, len(nodes)), strict=True
+        ):
             visits.append(_Visit(part, role, runs, stored))
         if isinstance(node, tir.BufferStore):
             visits[-1] = _Visit(node.value, "number", runs, node.value.dtype.is_int)
         elif isinstance(node, tir.For) and isinstance(node.extent, tir.IntImm):
-            # Numbers in the body run once for each iteration: a number of an inner loop is
-            # expensive as a variable, one of the outermost hardly costs time.
-            visits[-1] = _Visit(node.body, "number", runs * node.extent.value, stored=False)
+            # Numbers in the body run once for each iteration: a number of an inner loop
+            # is expensive as a variable, one of the outermost hardly costs time.
+            visits[-1] = _Visit(
+                node.body, "number", runs * node.extent.value, stored=False
+            )
         return visits
 
     def _number(self, number: Hole) -> None:
@@ -135,22 +155,34 @@ class _TemplateBuilder:
         self.literals += 1
 
     def _roles(self, node: Node, role: str, count: int) -> list[str]:
-        """Return the roles of the `count` children of a node, which has a role itself."""
+        """Return the roles of the `count` children of a node, which has a role
+        itself.
+        """
         match node:
             case tir.BufferLoad(buffer, indices):
                 return ["" if buffer.scope == "reg" else "number"] * len(indices)
             case tir.BufferStore(buffer, indices):
-                return ["" if buffer.scope == "reg" else "number"] * len(indices) + ["number"]
+                return ["" if buffer.scope == "reg" else "number"] * len(indices) + [
+                    "number"
+                ]
             case tir.For(var, kind=kind):
-                own = (f"{var.name}_start", f"{var.name}_count") if kind == "serial" else ("", "")
+                own = (
+                    (f"{var.name}_start", f"{var.name}_count")
+                    if kind == "serial"
+                    else ("", "")
+                )
                 return [*own, "number"]
             case tir.IntrinsicCall(name, args):
                 intrinsic = self.intrinsics.get(name)
                 if intrinsic is None:
                     return [""] * len(args)
-                return ["" if operand.kind == "imm" else "number" for operand in intrinsic.operands]
+                return [
+                    "" if operand.kind == "imm" else "number"
+                    for operand in intrinsic.operands
+                ]
             case tir.Binary(op):
-                # The role becomes the name of a parameter in C, such as `stride` for a factor.
+                # The role becomes the name of a parameter in C, such as `stride` for a
+                # factor.
                 below = "limit" if op in tir.COMPARISONS else _ROLES.get(op, "number")
                 return [below if role else ""] * 2
         return [role] * count
@@ -179,7 +211,11 @@ class _TemplateBuilder:
                 self.key.append(orelse is not None)
             case tir.Seq(stmts):
                 self.key.append(len(stmts))
-            case tir.Allocate(buffer) | tir.AllocateConst(buffer) | tir.DeclBuffer(buffer):
+            case (
+                tir.Allocate(buffer)
+                | tir.AllocateConst(buffer)
+                | tir.DeclBuffer(buffer)
+            ):
                 self._buffer(buffer)
 
     def param(self, param: tir.Param) -> None:
@@ -207,7 +243,9 @@ def _is_value(node: Node) -> bool:
 
 
 def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimFunc:
-    """Return the kernel with other expressions in the place of literals, by `Hole.place`."""
+    """Return the kernel with other expressions in the place of literals, by
+    `Hole.place`.
+    """
     # A rewrite visits the literals in the order in which the builder has counted them.
     places = itertools.count()
 
@@ -252,7 +290,9 @@ def flatten_buffers(func: tir.PrimFunc) -> tir.PrimFunc | None:
 
 
 def _has_axes(buffer: tir.Buffer) -> bool:
-    return buffer.scope != "reg" and (len(buffer.shape) != 1 or buffer.strides is not None)
+    return buffer.scope != "reg" and (
+        len(buffer.shape) != 1 or buffer.strides is not None
+    )
 
 
 def _flat(buffer: tir.Buffer) -> tir.Buffer:

@@ -1,9 +1,10 @@
 """Access to constants in separate memory: by pointer, or staged in RAM (decision 0018).
 
-Runs before planning. For an `external` pool the AOT main passes pointers to kernels. For a pool
-read by a function, the constants of a step (a call, or a whole loop or branch of the AOT main) form
-one block, which `const_load` copies to a staging buffer. With scope `async` the copy starts before
-the preceding step and is awaited after it, one copy at a time.
+Runs before planning. For an `external` pool the AOT main passes pointers to kernels.
+For a pool read by a function, the constants of a step (a call, or a whole loop or
+branch of the AOT main) form one block, which `const_load` copies to a staging buffer.
+With scope `async` the copy starts before the preceding step and is awaited after it,
+one copy at a time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +28,17 @@ from firmwright.ir.tir.builder import INDEX, whole_buffer
 from firmwright.ops.intrinsics import CONST_LOAD, CONST_LOAD_START, CONST_LOAD_WAIT
 from firmwright.passes.tir.assign_constant_memory import constants_do_not_fit
 from firmwright.passes.tir.dce import drop_unreferenced_constants
-from firmwright.passes.tir.externalize_constants import externalize, without_linked_constants
+from firmwright.passes.tir.externalize_constants import (
+    externalize,
+    without_linked_constants,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _StagedBlock:
-    """Constants that are loaded together as one constant, and the byte offset of each."""
+    """Constants that are loaded together as one constant, and the byte offset of
+    each.
+    """
 
     constant: Constant
     offsets: Mapping[str, int]
@@ -61,7 +67,11 @@ class _StagedLoad:
 
 def run(module: IRModule) -> IRModule:
     """Insert the loads; a module without unlinked constants is returned unchanged."""
-    pools = {pool.name: pool for pool in constant_pools(module) if pool.scope in UNLINKED_SCOPES}
+    pools = {
+        pool.name: pool
+        for pool in constant_pools(module)
+        if pool.scope in UNLINKED_SCOPES
+    }
     entry = module.find_entry()
     if not pools or not isinstance(entry, tir.PrimFunc) or module.plan is not None:
         return module
@@ -69,7 +79,9 @@ def run(module: IRModule) -> IRModule:
     if clash is not None:
         what = f"pool {clash} has the name of one of the model's buffers."
         raise UsageError(what, hint="another name for the pool, by --const-pool.")
-    away = {name for name, constant in module.constants.items() if constant.pool in pools}
+    away = {
+        name for name, constant in module.constants.items() if constant.pool in pools
+    }
     module = externalize(module, lambda constant: constant in away)
     main = module.kernel(entry.name)
     loader = _ConstantStager(module, main, pools)
@@ -85,18 +97,25 @@ def run(module: IRModule) -> IRModule:
 
 
 class _ConstantStager:
-    def __init__(self, module: IRModule, main: tir.PrimFunc, pools: Mapping[str, PoolInfo]) -> None:
+    def __init__(
+        self, module: IRModule, main: tir.PrimFunc, pools: Mapping[str, PoolInfo]
+    ) -> None:
         self.module = module
         self.main = main
         self.names = UniqueNamer(traversal.local_names(main))
         self.block_names = UniqueNamer(module.constants)
         self.blocks: dict[tuple[str, ...], _StagedBlock] = {}
-        read = {name for name, pool in pools.items() if pool.scope in UNADDRESSABLE_SCOPES}
-        self.asynchronous = {name for name, pool in pools.items() if pool.scope == "async"}
+        read = {
+            name for name, pool in pools.items() if pool.scope in UNADDRESSABLE_SCOPES
+        }
+        self.asynchronous = {
+            name for name, pool in pools.items() if pool.scope == "async"
+        }
         self.linked = {
             node.buffer.name: node.constant
             for node in traversal.statements(main.body)
-            if isinstance(node, tir.AllocateConst) and module.constants[node.constant].pool in read
+            if isinstance(node, tir.AllocateConst)
+            and module.constants[node.constant].pool in read
         }
         self.sources: dict[str, tir.Buffer] = {}
         self.steps = [self._loads(step) for step in _main_steps(main.body)]
@@ -120,9 +139,13 @@ class _ConstantStager:
             if name in self.linked:
                 constant = self.module.constants[self.linked[name]]
                 buffers_by_pool.setdefault(constant.pool, {})[constant.name] = buffer
-        return tuple(self._load(step, pool, buffers) for pool, buffers in buffers_by_pool.items())
+        return tuple(
+            self._load(step, pool, buffers) for pool, buffers in buffers_by_pool.items()
+        )
 
-    def _load(self, step: tir.Stmt, pool: str, buffers: Mapping[str, tir.Buffer]) -> _StagedLoad:
+    def _load(
+        self, step: tir.Stmt, pool: str, buffers: Mapping[str, tir.Buffer]
+    ) -> _StagedLoad:
         kernel = next(iter(traversal.callees(step)), self.main.name)
         key = (pool, *buffers)
         if key not in self.blocks:
@@ -136,7 +159,9 @@ class _ConstantStager:
         staging = replace(like, name=self.names.unique(f"{kernel}_constants"))
         return _StagedLoad(block, self.sources[constant.name], staging)
 
-    def _block(self, kernel: str, pool: str, buffers: Mapping[str, tir.Buffer]) -> _StagedBlock:
+    def _block(
+        self, kernel: str, pool: str, buffers: Mapping[str, tir.Buffer]
+    ) -> _StagedBlock:
         offsets: dict[str, int] = {}
         data = bytearray()
         for name, buffer in buffers.items():
@@ -152,24 +177,30 @@ class _ConstantStager:
             case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
                 return replace(stmt, body=self._rewritten(stmt.body))
             case tir.Seq(stmts):
-                return traversal.make_sequence([self._rewritten(part) for part in stmts])
+                return traversal.make_sequence(
+                    [self._rewritten(part) for part in stmts]
+                )
             case _:
                 position = self.position
                 self.position += 1
                 return self._step(stmt, position)
 
     def _step(self, step: tir.Stmt, position: int) -> tir.Stmt:
-        """Return the step with its loads and with the load of the next step in parallel."""
+        """Return the step with its loads and with the load of the next step in
+        parallel.
+        """
         # position   k - 1               k                    k + 1
         # CPU        step k - 1 | wait   step k     | wait    step k + 1
         # copy       block k ----        block k + 1 ----     ...
         #
-        # The copy for a step is started before the step that precedes it, and awaited after that.
+        # The copy for a step is started before the step that precedes it, and awaited
+        # after that.
         now, following = self.steps[position], self.steps[position + 1 : position + 2]
         ahead = [load for loads in following for load in loads if load.block.is_async]
         not_ahead = [load for load in now if position == 0 or not load.block.is_async]
         stmts: list[tir.Stmt] = []
-        # One copy at a time: all but the last of those started ahead are awaited immediately.
+        # One copy at a time: all but the last of those started ahead are awaited
+        # immediately.
         for load in (*not_ahead, *ahead[:-1]):
             stmts += [load.start, *load.wait]
         stmts += [load.start for load in ahead[-1:]]
@@ -186,7 +217,9 @@ class _ConstantStager:
                 constant = self.module.constants[self.linked[name]]
                 load = by_pool[constant.pool]
                 offset = tir.IntImm(load.block.offsets[constant.name], INDEX)
-                sources[name] = tir.AccessPtr(load.staging, offset, constant.size_bytes, "r")
+                sources[name] = tir.AccessPtr(
+                    load.staging, offset, constant.size_bytes, "r"
+                )
                 # The first view has the name of the linked buffer.
                 own_name = self.names.unique(name) if name in self.viewed else name
                 views[name] = replace(buffer, name=own_name, scope="global")

@@ -1,7 +1,7 @@
 """Unrolling of loops of kind `unrolled`: one copy of the body per iteration.
 
-Register indices that depend on such a loop become constants. The first copy keeps the names of
-variables and buffers declared in the body; later copies get new ones.
+Register indices that depend on such a loop become constants. The first copy keeps the
+names of variables and buffers declared in the body; later copies get new ones.
 """
 
 from dataclasses import replace
@@ -18,7 +18,9 @@ from firmwright.passes.tir.simplify import simplify_expr
 
 def unroll(func: tir.PrimFunc) -> tir.PrimFunc:
     """Unroll the loops of kind `unrolled`."""
-    loops = [node for node in traversal.statements(func.body) if isinstance(node, tir.For)]
+    loops = [
+        node for node in traversal.statements(func.body) if isinstance(node, tir.For)
+    ]
     if all(_count(loop) is None for loop in loops):
         return func
     names = UniqueNamer(traversal.local_names(func))
@@ -30,15 +32,23 @@ def unroll(func: tir.PrimFunc) -> tir.PrimFunc:
         if count is None:
             return None
         total = count * sum(1 for _ in traversal.statements(node.body))
-        check_count(total, UNROLLED_MAX, "an unrolled loop has {} statements", func.name)
-        return traversal.make_sequence([_copy(node, step, names) for step in range(count)])
+        check_count(
+            total, UNROLLED_MAX, "an unrolled loop has {} statements", func.name
+        )
+        return traversal.make_sequence(
+            [_copy(node, step, names) for step in range(count)]
+        )
 
     return traversal.with_body(func, traversal.rewrite_stmt(func.body, rule))
 
 
 def _count(loop: tir.For) -> int | None:
     extent = simplify_expr(loop.extent, Bounds())
-    return extent.value if loop.kind == "unrolled" and isinstance(extent, tir.IntImm) else None
+    return (
+        extent.value
+        if loop.kind == "unrolled" and isinstance(extent, tir.IntImm)
+        else None
+    )
 
 
 def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:
@@ -66,7 +76,9 @@ def rename_declarations(body: tir.Stmt, names: UniqueNamer) -> tir.Stmt:
             return replace(node, var=variables[node.var.name])
         return None
 
-    return traversal.rewrite_stmt(traversal.substitute(body, variables, buffers), binder)
+    return traversal.rewrite_stmt(
+        traversal.substitute(body, variables, buffers), binder
+    )
 
 
 PASS = tir_pass("unroll", unroll)

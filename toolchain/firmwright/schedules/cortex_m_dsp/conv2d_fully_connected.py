@@ -13,9 +13,17 @@ from firmwright.ir.tir.builder import ArithExpr, maximum, minimum
 from firmwright.ops import conv2d, fully_connected
 from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel, Nest, Position
-from firmwright.ops.requantize import has_weight_zero_point, per_tensor_quant, weight_zero_point
+from firmwright.ops.requantize import (
+    has_weight_zero_point,
+    per_tensor_quant,
+    weight_zero_point,
+)
 from firmwright.ops.schedule import ScheduleConfig
-from firmwright.schedules.cortex_m_dsp.gemm_kernel import GemmKernel, fits_int4, plan_gemm
+from firmwright.schedules.cortex_m_dsp.gemm_kernel import (
+    GemmKernel,
+    fits_int4,
+    plan_gemm,
+)
 from firmwright.schedules.cortex_m_dsp.im2col import Im2colLayout, Im2colPacker
 from firmwright.schedules.cortex_m_dsp.microkernels import (
     SHORT_UNROLL,
@@ -26,18 +34,19 @@ from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.row_band import note_moved_block
 from firmwright.schedules.schedule_factories import dsp_schedule
 
-# A block of output pixels is packed as columns (im2col.py); the GEMM kernel then multiplies each
-# channel block by all of them with SMLAD. The input's zero point is folded into the bias, which is
-# exact because padding holds the zero point. The last block overlaps its predecessor if the pixels
-# do not divide evenly. Backward order computes blocks from the end, for an output placed above the
-# input that it overwrites.
+# A block of output pixels is packed as columns (im2col.py); the GEMM kernel then
+# multiplies each channel block by all of them with SMLAD. The input's zero point is
+# folded into the bias, which is exact because padding holds the zero point. The last
+# block overlaps its predecessor if the pixels do not divide evenly. Backward order
+# computes blocks from the end, for an output placed above the input that it overwrites.
 #
-# With `code=shared`, for the goal `size`, layers of many shapes have the same code: no number that
-# simplification would use (a stride of 1, one tap) is a literal; requantization has one form.
+# With `code=shared`, for the goal `size`, layers of many shapes have the same code: no
+# number that simplification would use (a stride of 1, one tap) is a literal;
+# requantization has one form.
 #
-# fully_connected widens the input vector once to int16 pairs in the order of SXTB16, and each block
-# of eight weight rows multiplies it. With `input=bytes` the vector stays int8: it needs no scratch
-# memory, and each block widens it again.
+# fully_connected widens the input vector once to int16 pairs in the order of SXTB16,
+# and each block of eight weight rows multiplies it. With `input=bytes` the vector stays
+# int8: it needs no scratch memory, and each block widens it again.
 
 CHANNELS_BY_PIXELS = {4: 2, 2: 4, 1: 8}
 """Pixels per block -> output channels per block; always eight accumulators."""
@@ -46,7 +55,9 @@ _WORD = 4
 
 @dataclass(frozen=True, slots=True)
 class Im2colConfig(ScheduleConfig):
-    """The configuration of a convolution: the output pixels of a block, and how it is computed."""
+    """The configuration of a convolution: the output pixels of a block, and how it is
+    computed.
+    """
 
     pixels: int
     order: Literal["forward", "backward"] = "forward"
@@ -58,7 +69,9 @@ class Im2colConfig(ScheduleConfig):
 
 @dataclass(frozen=True, slots=True)
 class RowsConfig(ScheduleConfig):
-    """The configuration of a matrix: the rows of a block, and the form of the input vector."""
+    """The configuration of a matrix: the rows of a block, and the form of the input
+    vector.
+    """
 
     rows: int
     input: Literal["int16", "bytes"] = "int16"
@@ -131,7 +144,9 @@ def _build(op: OpCall, config: Im2colConfig, b: Kernel) -> None:
     if config.steps is not None:
         gemm = replace(gemm, steps=config.steps)
     source = Im2colSource(b.input(0), layout, per_tensor_quant(op.input(0)).zero_point)
-    convolve_in_blocks(b, source, gemm, op.output.shape, backward=config.order == "backward")
+    convolve_in_blocks(
+        b, source, gemm, op.output.shape, backward=config.order == "backward"
+    )
 
 
 def layer_layout(op: OpCall) -> Im2colLayout:
@@ -139,7 +154,9 @@ def layer_layout(op: OpCall) -> Im2colLayout:
 
 
 def block_pixels(requested: int, pixels: int) -> int:
-    return next(count for count in CHANNELS_BY_PIXELS if count <= min(requested, pixels))
+    return next(
+        count for count in CHANNELS_BY_PIXELS if count <= min(requested, pixels)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +187,9 @@ def convolve_in_blocks(
         if in_rows:
             row = _counted(b, enter, "row", rows, backward=backward)
             groups = out_width // block
-            first_column = _counted(b, enter, "group", groups, backward=backward) * block
+            first_column = (
+                _counted(b, enter, "group", groups, backward=backward) * block
+            )
             at = b.let("at", row * out_width + first_column)
         else:
             index = enter(b.for_("pixel_block", divide_up(pixels, block)))
@@ -179,10 +198,14 @@ def convolve_in_blocks(
                 start = minimum(start + b.variable("zero", 0, UINT8), pixels - block)
             elif pixels % block:
                 note_moved_block(b, pixels, block)
-                start = maximum(start, 0) if backward else minimum(start, pixels - block)
+                start = (
+                    maximum(start, 0) if backward else minimum(start, pixels - block)
+                )
             at = b.let("at", start)
         columns = b.allocate("columns", UINT32, (layout.words + gemm.is_int4, block), 8)
-        packer = Im2colPacker(b, layout, columns, source.x, source.zero_point, gemm.is_shared)
+        packer = Im2colPacker(
+            b, layout, columns, source.x, source.zero_point, gemm.is_shared
+        )
         if window.pointwise and not gemm.is_shared:
             packer.points([(at + p) * layout.channels for p in range(block)])
         elif in_rows:
@@ -191,7 +214,9 @@ def convolve_in_blocks(
             with b.for_("p", block) as p:
                 pixel = b.let("pixel", at + p)
                 row, column = pixel // out_width, pixel % out_width
-                packer.pixel(_position(b, window, row, column, shape, gemm.is_shared), p)
+                packer.pixel(
+                    _position(b, window, row, column, shape, gemm.is_shared), p
+                )
         gemm.emit(b, columns, at + first)
 
 
@@ -203,7 +228,9 @@ def _position(
     shape: Sequence[int],
     is_shared: bool = False,
 ) -> Position:
-    """Return the origin (n, y, x) of an output's window; `row` counts through the batch."""
+    """Return the origin (n, y, x) of an output's window; `row` counts through the
+    batch.
+    """
     batch, height, _, _ = shape
     n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
     fixed = (*window.stride, *window.padding[::2])
@@ -212,7 +239,9 @@ def _position(
     return n, b.let("top", top), b.let("left", left)
 
 
-def _counted(b: Kernel, enter: Nest, name: str, count: int, *, backward: bool) -> ArithExpr:
+def _counted(
+    b: Kernel, enter: Nest, name: str, count: int, *, backward: bool
+) -> ArithExpr:
     index = enter(b.for_(name, count))
     return b.let(f"{name}_down", (count - 1) - index) if backward else index
 
@@ -248,7 +277,10 @@ def _build_matrix(op: OpCall, config: RowsConfig, b: Kernel) -> None:
     outputs, depth = matrix.shape
     layout = layer_layout(op)
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
-    kernel, params = matrix.reshape(outputs, 1, 1, depth), fully_connected.requantization_of(op)
+    kernel, params = (
+        matrix.reshape(outputs, 1, 1, depth),
+        fully_connected.requantization_of(op),
+    )
     rows, offset = config.rows, weight_zero_point(op)
     gemm = plan_gemm(
         b=b,
@@ -264,7 +296,14 @@ def _build_matrix(op: OpCall, config: RowsConfig, b: Kernel) -> None:
         gemm = replace(gemm, steps=config.steps)
     with b.for_("n", op.output.elements // outputs) as n:
         if config.input == "bytes":
-            x = b.view("words", b.input(0), n * depth, (depth // _WORD,), dtype=UINT32, alignment=4)
+            x = b.view(
+                "words",
+                b.input(0),
+                n * depth,
+                (depth // _WORD,),
+                dtype=UINT32,
+                alignment=4,
+            )
             gemm.emit_from_bytes(b, x, n)
             return
         wide = b.allocate("wide", UINT32, (layout.words, 1))
@@ -293,6 +332,10 @@ SCHEDULES = (
         takes_weight_zero_point=True,
     ),
     dsp_schedule(
-        "dsp.conv2d.shared_im2col", "conv2d", configs=_shared_configs, build=_build, goal="size"
+        "dsp.conv2d.shared_im2col",
+        "conv2d",
+        configs=_shared_configs,
+        build=_build,
+        goal="size",
     ),
 )

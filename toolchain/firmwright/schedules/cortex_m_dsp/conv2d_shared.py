@@ -20,12 +20,12 @@ from firmwright.schedules.epilogue import accumulator_bounds, fold_zero_point_in
 from firmwright.schedules.folded_requantize import OFFSET_FORM_BYTES, fit_offset_form
 from firmwright.schedules.schedule_factories import dsp_schedule
 
-# The windows of four pixels are packed as columns, and each pair of channels is multiplied by them,
-# as in conv2d_fully_connected.py. A window row that is partly outside the input is copied first,
-# with its padding, to the end of the columns.
+# The windows of four pixels are packed as columns, and each pair of channels is
+# multiplied by them, as in conv2d_fully_connected.py. A window row that is partly
+# outside the input is copied first, with its padding, to the end of the columns.
 #
-# The table (layer_tables.py) has _HEADER words (see `_build`), the weights, and the offset form of
-# each channel.
+# The table (layer_tables.py) has _HEADER words (see `_build`), the weights, and the
+# offset form of each channel.
 
 _SHIFT = 10
 _OFFSET_BITS = 28
@@ -55,12 +55,16 @@ def _configs(op: OpCall) -> Sequence[SharedCode]:
 
 
 def _table(op: OpCall) -> Array | None:
-    """Return the words of a layer's weights and offset forms, or None if there is no exact one."""
+    """Return the words of a layer's weights and offset forms, or None if there is no
+    exact one.
+    """
     weights = weights_of(op).astype(np.int64)
     flat = weights.reshape(len(weights), -1)
     bias = fold_zero_point_into_bias(op, flat)
     low, high = accumulator_bounds(bias, flat)
-    records = fit_offset_form(requantization_of(op), low, high, bias, _SHIFT, _OFFSET_BITS)
+    records = fit_offset_form(
+        requantization_of(op), low, high, bias, _SHIFT, _OFFSET_BITS
+    )
     if records is None or ((flat[1::2] == INT8.min) & (flat[0::2] < 0)).any():
         return None
     ends = np.pad(records.reshape(-1), (0, -records.size % 4))
@@ -86,24 +90,36 @@ def _build(op: OpCall, config: SharedCode, b: Kernel) -> None:
         sizes = (1, rows * across, rows * across)
     last = rows * across - _PIXELS
     numbers = [*sizes, layout.channels, outputs, last]
-    header = np.concatenate([np.array(small, np.uint8), np.array(numbers, "<u2").view(np.uint8)])
+    header = np.concatenate(
+        [np.array(small, np.uint8), np.array(numbers, "<u2").view(np.uint8)]
+    )
     words = b.constant("table", np.concatenate([header.view("<u4"), table]), UINT32)
     edge = divide_up(layout.row_elements, 4)
     columns = b.allocate("columns", UINT32, (layout.words * _PIXELS + edge,), 8)
     at = np.minimum(np.arange(0, last + _PIXELS, _PIXELS), last)
     reads = _ranges_of_blocks(window, layout.channels, at, across)
     layer_tables.emit_layer(
-        b, "conv2d_shared", columns, words, reads, (at * outputs, (at + _PIXELS) * outputs)
+        b,
+        "conv2d_shared",
+        columns,
+        words,
+        reads,
+        (at * outputs, (at + _PIXELS) * outputs),
     )
 
 
 def _ranges_of_blocks(
     window: ConvWindow, channels: int, at: Ints, across: int
 ) -> tuple[Ints, Ints]:
-    """Return the first and end elements of the windows of the blocks that begin at pixels `at`."""
+    """Return the first and end elements of the windows of the blocks that begin at
+    pixels `at`.
+    """
     height, width = window.input_size
     oy, ox = np.divmod(at[:, None] + np.arange(_PIXELS), across)
-    top, left = oy * window.stride[0] - window.padding[0], ox * window.stride[1] - window.padding[2]
+    top, left = (
+        oy * window.stride[0] - window.padding[0],
+        ox * window.stride[1] - window.padding[2],
+    )
     first = np.maximum(top, 0) * width + np.maximum(left, 0)
     bottom = np.minimum(top + window.size[0], height) - 1
     end = bottom * width + np.minimum(left + window.size[1], width)
@@ -123,24 +139,38 @@ def _meaning(columns: Array, table: Array, x: Array, y: Array) -> tuple[Array, A
     weights = weights.transpose(0, 2, 1).reshape(outputs, n["rows"], -1)
     places = np.stack([tap_order(run).reshape(-1)] * n["rows"])
     zero = np.uint8(n["zero"]).astype(np.int8)
-    image = layer_tables.first_lane(x).astype(np.int64).reshape(n["height"], n["width"], -1)
-    reach = [(n["top"], n["rows"] * n["step_y"]), (n["left"], n["window"] * n["step_x"]), (0, 0)]
+    image = (
+        layer_tables.first_lane(x).astype(np.int64).reshape(n["height"], n["width"], -1)
+    )
+    reach = [
+        (n["top"], n["rows"] * n["step_y"]),
+        (n["left"], n["window"] * n["step_x"]),
+        (0, 0),
+    ]
     padded = np.pad(image, reach, constant_values=int(zero))
     sums = []
     for pixel in range(n["last"] + _PIXELS):
         oy, ox = pixel // n["across"] * n["step_y"], pixel % n["across"] * n["step_x"]
-        window = padded[oy : oy + n["rows"], ox : ox + n["window"]].reshape(n["rows"], -1)
+        window = padded[oy : oy + n["rows"], ox : ox + n["window"]].reshape(
+            n["rows"], -1
+        )
         column = np.take_along_axis(np.pad(window, ((0, 0), (0, 1))), places, axis=1)
         sums.append((weights * column).sum(axis=(1, 2)))
-    ends = words[_HEADER + outputs // 2 * steps :].view(np.uint8)[: OFFSET_FORM_BYTES * outputs]
+    ends = words[_HEADER + outputs // 2 * steps :].view(np.uint8)[
+        : OFFSET_FORM_BYTES * outputs
+    ]
     records = ends.reshape(outputs, OFFSET_FORM_BYTES)
-    results = layer_tables.requantize_sums(np.array(sums), records, _SHIFT, _OFFSET_BITS)
+    results = layer_tables.requantize_sums(
+        np.array(sums), records, _SHIFT, _OFFSET_BITS
+    )
     return columns, results.reshape(np.shape(y))
 
 
 def _count(args: Sequence[int]) -> int:
     columns, table, inputs, outputs = args
-    words = columns * 2 / 9  # a ninth of the columns is for a row at the border, or less
+    words = (
+        columns * 2 / 9
+    )  # a ninth of the columns is for a row at the border, or less
     channels = max((table - _HEADER) / (words / 2 + 1.75), 1)
     pixels = outputs / channels
     is_window = abs(inputs - 2 * words * pixels) > words * pixels
@@ -159,5 +189,7 @@ INTRINSICS = (
     ),
 )
 SCHEDULES = (
-    dsp_schedule("dsp.conv2d.shared", "conv2d", configs=_configs, build=_build, goal="size"),
+    dsp_schedule(
+        "dsp.conv2d.shared", "conv2d", configs=_configs, build=_build, goal="size"
+    ),
 )

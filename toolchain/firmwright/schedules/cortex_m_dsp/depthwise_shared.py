@@ -1,4 +1,6 @@
-"""depthwise_conv2d on the DSP extension: one function for layers of all shapes (3 x 3 windows)."""
+"""depthwise_conv2d on the DSP extension: one function for layers of all shapes (3 x 3
+windows).
+"""
 
 from collections.abc import Sequence
 
@@ -19,14 +21,15 @@ from firmwright.schedules.folded_requantize import fit_offset_form
 from firmwright.schedules.schedule_factories import dsp_schedule
 from firmwright.schedules.skip_constant_channels import constant_channel_values
 
-# A band of input rows is copied with its padding; the padding right of a row is also that left of
-# the next one. The window of one channel then slides over the band as if this were one long row:
-# outputs that span two rows are ignored. Each output replaces input that was read, with an offset
-# of 128 that is subtracted when rows are copied to the output. With stride 2, the odd input rows
-# follow the even ones, so that windows of adjacent output rows are one row apart, too.
+# A band of input rows is copied with its padding; the padding right of a row is also
+# that left of the next one. The window of one channel then slides over the band as if
+# this were one long row: outputs that span two rows are ignored. Each output replaces
+# input that was read, with an offset of 128 that is subtracted when rows are copied to
+# the output. With stride 2, the odd input rows follow the even ones, so that windows of
+# adjacent output rows are one row apart, too.
 #
-# The table (layer_tables.py) has _HEADER bytes (see `_build`), then the weights and the offset form
-# of each channel.
+# The table (layer_tables.py) has _HEADER bytes (see `_build`), then the weights and the
+# offset form of each channel.
 
 _SHIFT = 8
 _OFFSET_BITS = 29
@@ -55,7 +58,9 @@ def _configs(op: OpCall) -> Sequence[SharedCode]:
 
 
 def _band(op: OpCall) -> tuple[int, int, int]:
-    """Return the output rows of a band, the distance of its rows in columns, and its bytes."""
+    """Return the output rows of a band, the distance of its rows in columns, and its
+    bytes.
+    """
     _, height, width, channels = op.output.shape
     window = window_of(op, (3, 3))
     stride, left, inside = window.stride[0], window.padding[2], window.input_size[1]
@@ -63,12 +68,16 @@ def _band(op: OpCall) -> tuple[int, int, int]:
     pitch = round_up(reach - min(left, reach - left - inside), stride)
     most, added = (height, 2) if stride == 1 else (min(height, _ODD_ROWS), _ODD_ROWS)
     sizes = {n: ((n + added) * pitch + left) * channels for n in (1, *range(2, most))}
-    rows = max(n for n in sizes if height % n == 0 and (n == 1 or sizes[n] <= _BAND_BYTES))
+    rows = max(
+        n for n in sizes if height % n == 0 and (n == 1 or sizes[n] <= _BAND_BYTES)
+    )
     return rows, pitch, sizes[rows]
 
 
 def _records(op: OpCall) -> Array | None:
-    """Return the bytes of each channel in the table, or None if there is no exact form."""
+    """Return the bytes of each channel in the table, or None if there is no exact
+    form.
+    """
     weights = weights_of(op).reshape(9, -1).T.astype(np.int64)
     params, bias = requantization_of(op), fold_zero_point_into_bias(op, weights)
     low, high = accumulator_bounds(bias, weights)
@@ -108,12 +117,18 @@ def _meaning(band: Array, table: Array, x: Array, y: Array) -> tuple[Array, Arra
     _, channels, _, left, row, _, parts, height, line = numbers
     records = data[_HEADER:].reshape(channels, -1)
     weights = records.view(np.int8).astype(np.int64)
-    image = layer_tables.first_lane(x).astype(np.int64).reshape(height, line // channels, channels)
+    image = (
+        layer_tables.first_lane(x)
+        .astype(np.int64)
+        .reshape(height, line // channels, channels)
+    )
     margin = ((top, 3 * stride), (left // channels, 3 * stride), (0, 0))
     padded = np.pad(image, margin, constant_values=int(np.uint8(zero).astype(np.int8)))
     sums = np.zeros((parts * rows, row // channels, channels), np.int64)
     for number, tap in enumerate(_TAPS):
-        part = padded[tap // 3 :: stride, tap % 3 :: stride][: sums.shape[0], : sums.shape[1]]
+        part = padded[tap // 3 :: stride, tap % 3 :: stride][
+            : sums.shape[0], : sums.shape[1]
+        ]
         sums += part * weights[:, number]
     results = layer_tables.requantize_sums(sums, records[:, 9:], _SHIFT, _OFFSET_BITS)
     return band, results.reshape(np.shape(y))
@@ -125,7 +140,9 @@ def _count(args: Sequence[int]) -> int:
     column = 15 if inputs < 2 * outputs else 23.5
     waste = 1 + 1.3 * (channels / max(outputs, 1)) ** 0.5  # outputs that span two rows
     parts = max(1.2 * inputs / band, 1)
-    return int(300 + 40 * channels * parts + outputs * (column * waste + 3) + inputs // 2)
+    return int(
+        300 + 40 * channels * parts + outputs * (column * waste + 3) + inputs // 2
+    )
 
 
 INTRINSICS = (
@@ -140,6 +157,10 @@ INTRINSICS = (
 )
 SCHEDULES = (
     dsp_schedule(
-        "dsp.depthwise.shared", "depthwise_conv2d", configs=_configs, build=_build, goal="size"
+        "dsp.depthwise.shared",
+        "depthwise_conv2d",
+        configs=_configs,
+        build=_build,
+        goal="size",
     ),
 )

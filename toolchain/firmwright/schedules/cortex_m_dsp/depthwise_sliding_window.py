@@ -36,18 +36,19 @@ from firmwright.schedules.skip_constant_channels import (
 )
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
-# One channel at a time, directly on NHWC data. The window slides along one axis: each input line it
-# meets (one element per tap across) is loaded once, paired by PKHBT, and multiplied into every
-# output that uses it. Two or three accumulators rotate through the outputs:
+# One channel at a time, directly on NHWC data. The window slides along one axis: each
+# input line it meets (one element per tap across) is loaded once, paired by PKHBT, and
+# multiplied into every output that uses it. Two or three accumulators rotate through
+# the outputs:
 #
 #     input lines:    0   1   2   3   4            3 taps, stride 1
 #     output 0:       w0  w1  w2                   sum0
 #     output 1:           w0  w1  w2               sum1
 #     output 2:               w0  w1  w2           sum2, then sum0 again
 #
-# Border code omits taps outside the input, and the zero point is folded into the bias for the taps
-# that remain. If the range proof holds, the left shift of requantization is folded into the
-# weights.
+# Border code omits taps outside the input, and the zero point is folded into the bias
+# for the taps that remain. If the range proof holds, the left shift of requantization
+# is folded into the weights.
 
 _MAX_ACCUMULATORS = 3
 _MAX_ACROSS = 4
@@ -60,7 +61,9 @@ _SPLITS: Mapping[int, Sequence[Callable[[ArithExpr], ArithExpr]]] = {
     ),
     256: (lambda word: (word << 8) & 0xFF00FF00, lambda word: word & 0xFF00FF00),
 }
-"""Factor of the weights -> how the int16 pairs of even and odd bytes of a word are separated."""
+"""Factor of the weights -> how the int16 pairs of even and odd bytes of a word are
+separated.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,10 @@ def _configs(op: OpCall) -> Sequence[SlideConfig]:
     }
     for name, (along, across) in axes.items():
         max_across = _MAX_ACROSS if along.taps > 1 else _MAX_LINE
-        fits = SlidingWindow(along).accumulators <= _MAX_ACCUMULATORS and across.taps <= max_across
+        fits = (
+            SlidingWindow(along).accumulators <= _MAX_ACCUMULATORS
+            and across.taps <= max_across
+        )
         empty = any(not axis.valid(o) for axis in (along, across) for o in axis.outputs)
         if fits and not empty:
             configs.append(SlideConfig(name))
@@ -142,7 +148,9 @@ def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
         else ConstantChannels({}, len(flat), None)
     )
     order = order_computed_channels(b, constant_channels)
-    taps, flat, bias = (array[list(order.rows)] for array in (taps.transpose(2, 0, 1), flat, bias))
+    taps, flat, bias = (
+        array[list(order.rows)] for array in (taps.transpose(2, 0, 1), flat, bias)
+    )
     bounds = accumulator_bounds(bias, flat, kind.min, kind.max)
     params = select_channels(params, order.rows)
     epilogue = make_epilogue(
@@ -169,7 +177,12 @@ def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
                 channel = _ChannelRegisters(start, words, across.taps, form)
                 for run in across.runs():
                     _group(
-                        b, layer, channel, (n, target // multiplier, target), run.outputs, run.taps
+                        b,
+                        layer,
+                        channel,
+                        (n, target // multiplier, target),
+                        run.outputs,
+                        run.taps,
                     )
 
 
@@ -184,13 +197,17 @@ class _WindowWeights:
     def bind(self, b: Kernel, index: ArithExpr) -> list[ArithExpr]:
         taps, start = self.table.shape[1], index * self.table.shape[1]
         if self.table.dtype == INT8:
-            whole = b.view("taps", self.table, start, (taps // 4,), dtype=UINT32, alignment=1)
+            whole = b.view(
+                "taps", self.table, start, (taps // 4,), dtype=UINT32, alignment=1
+            )
             loads = [b.load(whole, [i]) for i in range(taps // 4)]
             if taps % 4 == 1:
                 loads.append(b.load_i32(self.table, [index, taps - 1]).cast(UINT32))
             else:
                 two = [b.load(self.table, [index, taps - i]) for i in (2, 1)]
-                loads.append(call_intrinsic("pkhbt", [tap.cast(INT32) for tap in two], UINT32))
+                loads.append(
+                    call_intrinsic("pkhbt", [tap.cast(INT32) for tap in two], UINT32)
+                )
         else:
             loads = [b.load(self.table, [index, i]) for i in range(taps)]
         if self.split:
@@ -200,7 +217,8 @@ class _WindowWeights:
 
 
 def _plan_weights(b: Kernel, taps: Array, factors: Array) -> _WindowWeights:
-    """Plan the weights [channel, along, across]; int8 with a factor of 1 or 256 remain bytes.
+    """Plan the weights [channel, along, across]; int8 with a factor of 1 or 256 remain
+    bytes.
 
     Bytes are in words, except the last one or two.
     """
@@ -211,12 +229,18 @@ def _plan_weights(b: Kernel, taps: Array, factors: Array) -> _WindowWeights:
         wide = _pack(taps * factors[:, None, None]).astype(np.int16).view(np.uint32)
         return _WindowWeights(b.constant("weights", wide, UINT32), words, ())
     padded = np.pad(halves, [(0, 0), (0, -2 * words % 4)]).reshape(len(taps), -1, 2, 2)
-    packed = np.ascontiguousarray(padded.swapaxes(2, 3)).astype(np.int8).reshape(len(taps), -1)
+    packed = (
+        np.ascontiguousarray(padded.swapaxes(2, 3))
+        .astype(np.int8)
+        .reshape(len(taps), -1)
+    )
     count = taps[0].size
     if count > 2 and count % 4 in {1, 2}:
         ends = packed[:, count - count % 4 :: 2]
         whole = packed[:, : count - count % 4]
-        table = b.constant("weights", np.concatenate([whole, ends[:, : count % 4]], axis=1), INT8)
+        table = b.constant(
+            "weights", np.concatenate([whole, ends[:, : count % 4]], axis=1), INT8
+        )
     else:
         table = b.constant("weights", packed.view(np.uint32), UINT32)
     return _WindowWeights(table, words, _SPLITS[factor])
@@ -225,8 +249,8 @@ def _plan_weights(b: Kernel, taps: Array, factors: Array) -> _WindowWeights:
 def _pack(taps: Array) -> Array:
     """Pack weights [channel, along, across] as [channel, half word].
 
-    A word holds two neighboring taps of the `across` axis. If that is odd, its last taps follow,
-    paired along the other axis and zero-padded.
+    A word holds two neighboring taps of the `across` axis. If that is odd, its last
+    taps follow, paired along the other axis and zero-padded.
     """
     channels, _, across = taps.shape
     even = across - across % 2
@@ -259,7 +283,9 @@ def _group(
         if missing and layer.zero_point:
             # The bias includes the zero-point share of omitted taps.
             omitted = [(line, tap) for line in range(along.taps) for tap in missing]
-            bias = b.let(f"{label}_bias", _with_zero_points(layer, channel, bias, omitted))
+            bias = b.let(
+                f"{label}_bias", _with_zero_points(layer, channel, bias, omitted)
+            )
         channel = replace(channel, bias=bias)
         _SlideEmitter(b, layer, channel, valid, (x_start, y_start), label).emit()
 
@@ -274,7 +300,9 @@ def _group_label(layer: _SlidingLayer, missing: Sequence[int]) -> str:
 
 @dataclass
 class _SlideEmitter:
-    """Emits one position across the axis, with accumulators that rotate through the outputs."""
+    """Emits one position across the axis, with accumulators that rotate through the
+    outputs.
+    """
 
     b: Kernel
     layer: _SlidingLayer
@@ -286,7 +314,8 @@ class _SlideEmitter:
     def __post_init__(self) -> None:
         self.slide = SlidingWindow(self.layer.along)
         self.acc = [
-            self.b.reg(f"{self.label}_sum{i}", INT32) for i in range(self.slide.accumulators)
+            self.b.reg(f"{self.label}_sum{i}", INT32)
+            for i in range(self.slide.accumulators)
         ]
 
     def emit(self) -> None:
@@ -304,7 +333,11 @@ class _SlideEmitter:
         self._lines(after, x, y, f"{self.label}_end")
 
     def _lines(
-        self, lines: Sequence[InputLine], x_start: ArithExpr, y_start: ArithExpr, label: str
+        self,
+        lines: Sequence[InputLine],
+        x_start: ArithExpr,
+        y_start: ArithExpr,
+        label: str,
     ) -> None:
         if not lines:
             return
@@ -362,13 +395,18 @@ class _SlideEmitter:
         """Return the operands of one line as (value, first tap across, is pair)."""
         b, operands = self.b, []
         values = {
-            tap: b.let(f"{label}_x{tap}", b.load(window, [row, tap - self.valid.start]).cast(INT32))
+            tap: b.let(
+                f"{label}_x{tap}",
+                b.load(window, [row, tap - self.valid.start]).cast(INT32),
+            )
             for tap in self.valid
         }
         for tap in range(0, self.layer.across.taps, 2):
             low, high = values.get(tap), values.get(tap + 1)
             if low is not None and high is not None:
-                pair = b.let(f"{label}_pair", call_intrinsic("pkhbt", [low, high], UINT32))
+                pair = b.let(
+                    f"{label}_pair", call_intrinsic("pkhbt", [low, high], UINT32)
+                )
                 operands.append((pair, tap, True))
             elif low is not None:
                 operands.append((low.cast(UINT32), tap, False))
@@ -377,7 +415,9 @@ class _SlideEmitter:
         return operands
 
     def _bias(self, output: int) -> ArithExpr:
-        """Return the bias of an output without the zero-point terms of lines outside the input."""
+        """Return the bias of an output without the zero-point terms of lines outside
+        the input.
+        """
         valid = self.layer.along.valid(output)
         if len(valid) == self.layer.along.taps or not self.layer.zero_point:
             return self.channel.bias
@@ -392,7 +432,9 @@ def _with_zero_points(
     bias: ArithExpr,
     taps: Sequence[tuple[int, int]],
 ) -> ArithExpr:
-    """Return `bias` plus zero point times weight for every omitted tap (along, across)."""
+    """Return `bias` plus zero point times weight for every omitted tap (along,
+    across).
+    """
     zero_point = ArithExpr(immediate(layer.zero_point & 0xFFFF, UINT32))
     for line, tap in taps:
         name, word = channel.single(line, tap)

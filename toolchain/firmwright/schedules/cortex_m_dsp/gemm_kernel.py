@@ -1,7 +1,7 @@
 """GEMM kernel of conv2d and fully_connected on the DSP extension.
 
-A tile of 2x4, 4x2 or 8x1 (channels x pixels) always has eight accumulators (microkernels.py). The
-caller folds the input's zero point into the bias.
+A tile of 2x4, 4x2 or 8x1 (channels x pixels) always has eight accumulators
+(microkernels.py). The caller folds the input's zero point into the bias.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,13 +37,14 @@ from firmwright.schedules.skip_constant_channels import (
     select_channels,
 )
 
-# Weights use the paired-channel packing if every channel pair passes its proof: no odd weight is
-# -128 together with a negative even weight, so each lane fits int16, and the odd accumulator fits
-# 24 bits, so 256 times it is exact modulo 2^32. Otherwise weights are plain bytes.
+# Weights use the paired-channel packing if every channel pair passes its proof: no odd
+# weight is -128 together with a negative even weight, so each lane fits int16, and the
+# odd accumulator fits 24 bits, so 256 times it is exact modulo 2^32. Otherwise weights
+# are plain bytes.
 #
-# The column of a single pixel may also be its plain bytes (`emit_from_bytes`): no scratch memory,
-# and one instruction more per four taps of eight channels. Constant channels are stored first and
-# not computed; `order` maps table rows to channels.
+# The column of a single pixel may also be its plain bytes (`emit_from_bytes`): no
+# scratch memory, and one instruction more per four taps of eight channels. Constant
+# channels are stored first and not computed; `order` maps table rows to channels.
 
 _ACCUMULATORS = 8
 _UNROLL = 4
@@ -56,7 +57,9 @@ _ODD_SHIFTS = {"int4": 4, "paired": ODD_SHIFT, "mac": 0}
 
 
 class ChannelEpilogue(Protocol):
-    """Converts a channel's accumulators to output elements; see `RequantizeEpilogue`."""
+    """Converts a channel's accumulators to output elements; see
+    `RequantizeEpilogue`.
+    """
 
     def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
         """Bind the values common to all channels."""
@@ -68,7 +71,9 @@ class ChannelEpilogue(Protocol):
         place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> FinishElement:
-        """Bind the values of channel `index`; return a function from accumulator to element."""
+        """Bind the values of channel `index`; return a function from accumulator to
+        element.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,9 @@ class GemmKernel:
         self.constant_channels.emit_stores(b, at, self.pixels)
         corrections = self._corrections(b, columns) if self.zero_point else None
         with b.for_("channel_block", self.blocks) as index:
-            self._store(b, self._multiply(b, columns, index, corrections), at, index, b.y)
+            self._store(
+                b, self._multiply(b, columns, index, corrections), at, index, b.y
+            )
 
     def _corrections(self, b: Kernel, columns: tir.Buffer) -> tir.Buffer:
         """Return -(weight zero point) times the sum of each column, modulo 2^32."""
@@ -123,10 +130,14 @@ class GemmKernel:
     def emit_from_bytes(
         self, b: Kernel, x: tir.Buffer, at: ArithExpr | int, y: tir.Buffer | None = None
     ) -> None:
-        """Compute all channels of pixel `at` from its int8 column; tiles must have one pixel."""
+        """Compute all channels of pixel `at` from its int8 column; tiles must have one
+        pixel.
+        """
         self.constant_channels.emit_stores(b, at, self.pixels)
         with b.for_("channel_block", self.blocks) as index:
-            self._store(b, self._multiply(b, x, index, is_bytes=True), at, index, y or b.y)
+            self._store(
+                b, self._multiply(b, x, index, is_bytes=True), at, index, y or b.y
+            )
 
     def _multiply(
         self,
@@ -137,14 +148,20 @@ class GemmKernel:
         *,
         is_bytes: bool = False,
     ) -> tir.Buffer:
-        """Return the accumulators of tile `index`, acc[channel * pixels + pixel], bias included."""
+        """Return the accumulators of tile `index`, acc[channel * pixels + pixel], bias
+        included.
+        """
         acc = b.reg("acc", INT32, self.block * self.pixels)
         for channel in range(self.block):
-            start = b.let(f"start{channel}", self._start(b, index * self.block + channel))
+            start = b.let(
+                f"start{channel}", self._start(b, index * self.block + channel)
+            )
             for pixel in range(self.pixels):
                 total = start
                 if corrections is not None and not self.is_int4:
-                    total = self._corrected(start, b.load(corrections, [pixel]), channel)
+                    total = self._corrected(
+                        start, b.load(corrections, [pixel]), channel
+                    )
                 b.store(acc, [channel * self.pixels + pixel], total)
         if is_bytes and self.is_paired:
             self._evaluate(
@@ -179,10 +196,14 @@ class GemmKernel:
             for place in range(self.block * self.pixels):
                 if (place // self.pixels) % 2:
                     sums = [b.load(acc, [place]), b.load(acc, [place - self.pixels])]
-                    b.store(acc, [place], call_intrinsic("extract_odd_sum", sums, INT32))
+                    b.store(
+                        acc, [place], call_intrinsic("extract_odd_sum", sums, INT32)
+                    )
         return acc
 
-    def _corrected(self, start: ArithExpr, correction: ArithExpr, channel: int) -> ArithExpr:
+    def _corrected(
+        self, start: ArithExpr, correction: ArithExpr, channel: int
+    ) -> ArithExpr:
         """Add a correction modulo 2^32; a mixed sum is 256 odd + even."""
         term = correction.cast(UINT32)
         if self.is_paired and channel % 2:
@@ -190,7 +211,11 @@ class GemmKernel:
         return (start.cast(UINT32) + term).cast(INT32)
 
     def _start(self, b: Kernel, row: ArithExpr) -> ArithExpr:
-        return ArithExpr(immediate(0, INT32)) if self.bias is None else b.load(self.bias, [row])
+        return (
+            ArithExpr(immediate(0, INT32))
+            if self.bias is None
+            else b.load(self.bias, [row])
+        )
 
     @property
     def _assembly(self) -> str:
@@ -209,7 +234,9 @@ class GemmKernel:
         weights: int,
         pixels: int,
     ) -> None:
-        """Emit micro-kernel `kind`, of `words` steps that read `weights` and `pixels` words."""
+        """Emit micro-kernel `kind`, of `words` steps that read `weights` and `pixels`
+        words.
+        """
         limit = MAX_UNROLL // 2 if kind == "bytes_8x1" else MAX_UNROLL
         steps = default_unroll(words, min(self.steps or limit, limit))
         is_loop = steps < words or self.is_shared
@@ -249,7 +276,9 @@ class GemmKernel:
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
                 taps = b.let("taps", call_intrinsic(name, [bytes_word], UINT32))
                 for pair in range(pairs):
-                    self._pair(b, acc, [taps], b.load(w, [group * 2 + half, pair]), pair)
+                    self._pair(
+                        b, acc, [taps], b.load(w, [group * 2 + half, pair]), pair
+                    )
 
     def _multiply_steps(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
@@ -263,7 +292,12 @@ class GemmKernel:
                 self._pair(b, acc, taps, b.load(w, [step, pair]), pair)
 
     def _pair(
-        self, b: Kernel, acc: tir.Buffer, taps: list[ArithExpr], weights: ArithExpr, pair: int
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        taps: list[ArithExpr],
+        weights: ArithExpr,
+        pair: int,
     ) -> None:
         weight_pair = b.let("weight_pair", weights)
         even = b.let("even", call_intrinsic("sxtb16", [weight_pair], UINT32))
@@ -276,7 +310,12 @@ class GemmKernel:
                 b.store(acc, [at], total)
 
     def _store(
-        self, b: Kernel, acc: tir.Buffer, at: ArithExpr | int, index: ArithExpr, target: tir.Buffer
+        self,
+        b: Kernel,
+        acc: tir.Buffer,
+        at: ArithExpr | int,
+        index: ArithExpr,
+        target: tir.Buffer,
     ) -> None:
         shared = self.epilogue.bind_shared(b)
         for place in range(self.block):
@@ -293,7 +332,9 @@ class GemmKernel:
             )
             for form in by_arithmetic(b, finish):
                 for pixel in range(self.pixels):
-                    b.store(y, [pixel], form(b.load(acc, [place * self.pixels + pixel])))
+                    b.store(
+                        y, [pixel], form(b.load(acc, [place * self.pixels + pixel]))
+                    )
 
 
 def plan_gemm(
@@ -311,11 +352,13 @@ def plan_gemm(
 ) -> GemmKernel:
     """Plan `kernel` [outputs, rows, columns, channels] in tiles of `block` x `pixels`.
 
-    The weights are relative to `zero_point`, and so is the zero point's share of the bias. With
-    `is_int4`, they are within four bits, and `zero_point` is 0.
+    The weights are relative to `zero_point`, and so is the zero point's share of the
+    bias. With `is_int4`, they are within four bits, and `zero_point` is 0.
     """
     offsets = kernel.astype(np.int16) - zero_point
-    constant_channels = find_constant_channels(b, params, *accumulator_bounds(bias, offsets))
+    constant_channels = find_constant_channels(
+        b, params, *accumulator_bounds(bias, offsets)
+    )
     order = order_computed_channels(b, constant_channels, block)
     rows = list(order.rows)
     start = bias[rows]
@@ -331,7 +374,10 @@ def plan_gemm(
         mixed = (start[1::2] << odd_shift) + start[0::2]
         start[1::2] = mixed.astype(np.uint32).astype(np.int32)
     packed = layout.pack_weights(kernel[rows], block, packing)
-    weights, biases = b.constant("weights", packed, UINT32), b.constant("bias", start, INT32)
+    weights, biases = (
+        b.constant("weights", packed, UINT32),
+        b.constant("bias", start, INT32),
+    )
     params = select_channels(params, rows)
     addends = _addend_source(params, is_shared)
     epilogue = make_epilogue(
@@ -363,7 +409,9 @@ def _addend_source(params: Requantization, is_shared: bool) -> AddendSource:
 
 
 def fits_int4(layout: Im2colLayout, kernel: Array, bias: Array) -> bool:
-    """Return whether weights fit four bits, with sums that fit 28 and an even number of words."""
+    """Return whether weights fit four bits, with sums that fit 28 and an even number of
+    words.
+    """
     low, high = accumulator_bounds(bias, kernel)
     reach = max(-int(low.min()), int(high.max()))
     is_narrow = kernel.min() >= -_INT4_OFFSET and kernel.max() < _INT4_OFFSET
@@ -388,7 +436,9 @@ def plan_gemm_without_bias(
     flat = packed.reshape(len(packed), -1)
     no_bias = np.zeros(len(packed), np.int64)
     is_paired = not b.call.any_weights
-    is_paired = is_paired and _can_pair_channels(flat, *accumulator_bounds(no_bias, flat))
+    is_paired = is_paired and _can_pair_channels(
+        flat, *accumulator_bounds(no_bias, flat)
+    )
     packing = "paired" if is_paired else "mac"
     weights = b.constant("weights", layout.pack_weights(packed, block, packing), UINT32)
     return GemmKernel(

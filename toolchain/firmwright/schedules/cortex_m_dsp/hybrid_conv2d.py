@@ -1,4 +1,6 @@
-"""hybrid_conv2d and hybrid_fully_connected on the DSP extension: quantize, then the int8 GEMM."""
+"""hybrid_conv2d and hybrid_fully_connected on the DSP extension: quantize, then the
+int8 GEMM.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,10 +32,11 @@ from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
 from firmwright.schedules.skip_constant_channels import ChannelOrder
 
-# The input is quantized as the operator defines it (ops/hybrid_conv2d.py) and multiplied as in
-# conv2d_fully_connected.py. The integer sums are exact in any order. The zero point of an
-# asymmetric input is known only at run time and also fills the padding, so its share of a sum is
-# the zero point times the sum of the channel's weights.
+# The input is quantized as the operator defines it (ops/hybrid_conv2d.py) and
+# multiplied as in conv2d_fully_connected.py. The integer sums are exact in any order.
+# The zero point of an asymmetric input is known only at run time and also fills the
+# padding, so its share of a sum is the zero point times the sum of the channel's
+# weights.
 
 _ODD_SHIFT = 8
 """Left shift of odd-channel sums in paired-channel micro-kernels."""
@@ -49,7 +52,9 @@ def _configs(op: OpCall) -> Sequence[PixelBlock]:
     if op.attributes(WindowAttrs).dilation[1] != 1:
         return ()
     _, height, width, _ = op.output.shape
-    return [PixelBlock(count) for count in CHANNELS_BY_PIXELS if count <= height * width]
+    return [
+        PixelBlock(count) for count in CHANNELS_BY_PIXELS if count <= height * width
+    ]
 
 
 def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
@@ -61,7 +66,9 @@ def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
     with b.for_("n", batch) as n:
         quantized = b.allocate("quantized", INT8, (1, *x.shape[1:]))
         row = quantize_input(op, b, n, quantized)
-        end = _make_end(op, b, row, bias_of(op, "float32"), None if row.offset is None else scales)
+        end = _make_end(
+            op, b, row, bias_of(op, "float32"), None if row.offset is None else scales
+        )
         gemm = plan_gemm_without_bias(b, layout, kernel, end, CHANNELS_BY_PIXELS[block])
         source = Im2colSource(quantized, layout, row.zero_point)
         convolve_in_blocks(b, source, gemm, (1, height, width, channels), n * pixels)
@@ -84,9 +91,18 @@ def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         addend = None if bias is None else bias.array().reshape(-1)
         own = np.resize(scales, outputs) if per_channel else None
         end = _make_end(op, b, row, addend, own, joins_scales=True)
-        kernel = np.pad(weights_of(op).reshape(outputs, 1, 1, depth), (*_NO_PADDING, (0, padding)))
+        kernel = np.pad(
+            weights_of(op).reshape(outputs, 1, 1, depth), (*_NO_PADDING, (0, padding))
+        )
         gemm = plan_gemm_without_bias(b, layout, kernel, end, _CHANNELS)
-        x = b.view("words", quantized, 0, (layout.channels // _WORD,), dtype=UINT32, alignment=4)
+        x = b.view(
+            "words",
+            quantized,
+            0,
+            (layout.channels // _WORD,),
+            dtype=UINT32,
+            alignment=4,
+        )
         gemm.emit_from_bytes(b, x, n)
 
 
@@ -94,8 +110,8 @@ def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 class DequantizeEpilogue:
     """Converts sums to float. Without a zero point, one scale serves all channels.
 
-    `sums` holds the weight sum of each channel and `scales` the weight scales, in table order.
-    With `joins_scales`, a sum is multiplied once, by the product of its scales.
+    `sums` holds the weight sum of each channel and `scales` the weight scales, in table
+    order. With `joins_scales`, a sum is multiplied once, by the product of its scales.
     """
 
     activations: QuantizedRow
@@ -137,7 +153,9 @@ class DequantizeEpilogue:
             elif scale is not None:
                 scaled = scaled * scale
             scaled = scaled * common
-            return apply_activation(scaled if bias is None else scaled + bias, self.activation)
+            return apply_activation(
+                scaled if bias is None else scaled + bias, self.activation
+            )
 
         return finish
 
@@ -156,8 +174,14 @@ def _make_end(
     sums = None if activations.offset is None else totals
 
     def end(order: ChannelOrder, is_paired: bool) -> DequantizeEpilogue:
-        def table(name: str, values: Array | None, dtype: DType = FLOAT32) -> tir.Buffer | None:
-            return None if values is None else b.constant(name, values[list(order.rows)], dtype)
+        def table(
+            name: str, values: Array | None, dtype: DType = FLOAT32
+        ) -> tir.Buffer | None:
+            return (
+                None
+                if values is None
+                else b.constant(name, values[list(order.rows)], dtype)
+            )
 
         return DequantizeEpilogue(
             activations,
@@ -173,7 +197,9 @@ def _make_end(
 
 
 SCHEDULES = (
-    dsp_schedule("dsp.hybrid_conv2d.im2col", "hybrid_conv2d", configs=_configs, build=_build),
+    dsp_schedule(
+        "dsp.hybrid_conv2d.im2col", "hybrid_conv2d", configs=_configs, build=_build
+    ),
     dsp_schedule(
         "dsp.hybrid_fully_connected.rows",
         "hybrid_fully_connected",

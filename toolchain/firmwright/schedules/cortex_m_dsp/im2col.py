@@ -1,4 +1,6 @@
-"""im2col packing for the DSP extension: words of two int16 values, adjacent pixels interleaved."""
+"""im2col packing for the DSP extension: words of two int16 values, adjacent pixels
+interleaved.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,19 +10,26 @@ import numpy as np
 
 from firmwright.base.dtypes import INT16, INT32, UINT32, Array
 from firmwright.ir import tir
-from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediate, logical_and
+from firmwright.ir.tir.builder import (
+    INDEX,
+    ArithExpr,
+    call_intrinsic,
+    immediate,
+    logical_and,
+)
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest, Position
 
-# A column is the kernel window of one output pixel, flattened and cut into groups of four int8
-# values k0..k3. SXTB16 widens a group to the words (k0, k2) and (k1, k3). Word j of pixel p is
-# `columns[j, p]`, so one multiply-accumulate step reads a row of the buffer:
+# A column is the kernel window of one output pixel, flattened and cut into groups of
+# four int8 values k0..k3. SXTB16 widens a group to the words (k0, k2) and (k1, k3).
+# Word j of pixel p is `columns[j, p]`, so one multiply-accumulate step reads a row of
+# the buffer:
 #
 #     columns[j]:   | pixel 0: k2 k0 | pixel 1: k2 k0 | ...      one word per pixel
 #
-# A window row (its columns and channels) is contiguous in an NHWC input. Its remainder after the
-# last group is one word (k0, k1) or two, (k0, k1) and (k2, 0); the weights have a zero there.
-# Outside the input, columns hold the zero point.
+# A window row (its columns and channels) is contiguous in an NHWC input. Its remainder
+# after the last group is one word (k0, k1) or two, (k0, k1) and (k2, 0); the weights
+# have a zero there. Outside the input, columns hold the zero point.
 
 _UNROLL: Mapping[int, tuple[int, ...]] = {4: (2,), 2: (3, 2), 1: ()}
 """Pixels packed side by side -> preferred unroll factors over groups."""
@@ -31,7 +40,9 @@ _FEW_GROUPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Im2colLayout:
-    """The layout of a column: window rows of `row_elements` (kernel columns x channels) values."""
+    """The layout of a column: window rows of `row_elements` (kernel columns x channels)
+    values.
+    """
 
     window: ConvWindow
     channels: int
@@ -52,19 +63,24 @@ class Im2colLayout:
     def pack_weights(self, weights: Array, block: int, packing: str) -> Array:
         """Pack [oc, kh, kw, ic] int8 as uint32 [oc / block, words, block / 2].
 
-        A word holds two taps of two adjacent channels, in column order (see microkernels.py): lanes
-        256 b + a if `packing` is `paired`, bytes a, b, a', b' if it is `mac`. For `int4` it holds
-        four taps in bytes 16 b + a + 8, and there are half as many words.
+        A word holds two taps of two adjacent channels, in column order (see
+        microkernels.py): lanes 256 b + a if `packing` is `paired`, bytes a, b, a', b'
+        if it is `mac`. For `int4` it holds four taps in bytes 16 b + a + 8, and there
+        are half as many words.
         """
         shape = len(weights), self.window.size[0], self.row_elements
         rows = weights.astype(np.int8).reshape(shape)  # bytes, of integers of any width
         padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
-        lanes = padded[..., tap_order(self.row_elements)].reshape(-1, block // 2, 2, self.words, 2)
+        lanes = padded[..., tap_order(self.row_elements)].reshape(
+            -1, block // 2, 2, self.words, 2
+        )
         ordered = lanes.transpose(0, 3, 1, 4, 2)  # [block, word, pair, lane, channel]
         wide = ordered.astype(np.int16)
         if packing == "int4":
             both = (16 * wide[..., 1] + wide[..., 0] + 8).astype(np.int8)
-            halves = both.reshape(-1, self.words // 2, 2, block // 2, 2).transpose(0, 1, 3, 4, 2)
+            halves = both.reshape(-1, self.words // 2, 2, block // 2, 2).transpose(
+                0, 1, 3, 4, 2
+            )
             words = np.ascontiguousarray(halves).reshape(-1).view(np.uint32)
             return np.asarray(words.reshape(halves.shape[:3]))
         if packing == "paired":
@@ -74,7 +90,9 @@ class Im2colLayout:
 
 
 def tap_order(run: int) -> Array:
-    """Return the element of a window row of `run` elements in each [word, lane]; `run` is zero."""
+    """Return the element of a window row of `run` elements in each [word, lane]; `run`
+    is zero.
+    """
     groups = 4 * np.arange(run // 4)
     pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
     tail = [*range(run // 4 * 4, run), run]
@@ -104,7 +122,9 @@ class Im2colPacker:
         step = window.stride[1]
         with self._rows(top) as (iy, word):
             offset = ((n * height + iy) * width + left) * self.layout.channels
-            offsets = [offset + p * (step * self.layout.channels) for p in range(pixels)]
+            offsets = [
+                offset + p * (step * self.layout.channels) for p in range(pixels)
+            ]
             if not window.guarded(0) and not window.guarded(1):
                 self._runs(offsets, self.layout.row_elements, word, range(pixels))
                 return
@@ -133,7 +153,9 @@ class Im2colPacker:
             if not (self.is_shared or window.guarded(0) or window.guarded(1)):
                 self._runs([offset], self.layout.row_elements, word, [pixel])
                 return
-            inside = logical_and(iy >= 0, iy < height, left >= 0, left <= width - window.size[1])
+            inside = logical_and(
+                iy >= 0, iy < height, left >= 0, left <= width - window.size[1]
+            )
             with b.if_(inside):
                 self._runs([offset], self.layout.row_elements, word, [pixel])
             with b.else_():
@@ -142,14 +164,21 @@ class Im2colPacker:
     def points(self, offsets: Sequence[ArithExpr]) -> None:
         """Pack one-element windows, that is, the channels at each pixel's offset."""
         self._runs(
-            offsets, self.layout.row_elements, ArithExpr(immediate(0, INDEX)), range(len(offsets))
+            offsets,
+            self.layout.row_elements,
+            ArithExpr(immediate(0, INDEX)),
+            range(len(offsets)),
         )
 
     @contextmanager
     def _rows(self, top: ArithExpr) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-        """Loop over the rows of the window at `top` and yield (input row, first word)."""
+        """Loop over the rows of the window at `top` and yield (input row, first
+        word).
+        """
         window = self.layout.window
-        with self.b.for_("ky", self.b.extent("rows", window.size[0], self.is_shared)) as ky:
+        with self.b.for_(
+            "ky", self.b.extent("rows", window.size[0], self.is_shared)
+        ) as ky:
             iy = self.b.let("iy", top + ky * window.dilation[0])
             yield iy, ky * self.layout.words_per_row
 
@@ -178,7 +207,14 @@ class Im2colPacker:
         alignment = 4 if self.layout.channels % 4 == 0 else 1
         with Nest() as enter:
             runs = [
-                b.view(_name("window", p), self.x, at, (groups,), dtype=UINT32, alignment=alignment)
+                b.view(
+                    _name("window", p),
+                    self.x,
+                    at,
+                    (groups,),
+                    dtype=UINT32,
+                    alignment=alignment,
+                )
                 for at, p in zip(offsets, pixels, strict=True)
             ]
             usual = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
@@ -191,9 +227,13 @@ class Im2colPacker:
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
                 for bytes_word, pixel in zip(groups_of_bytes, pixels, strict=True):
                     place = [word + group * 2 + half, pixel]
-                    b.store(self.columns, place, call_intrinsic(name, [bytes_word], UINT32))
+                    b.store(
+                        self.columns, place, call_intrinsic(name, [bytes_word], UINT32)
+                    )
 
-    def _tail(self, offset: ArithExpr, tail: int, word: ArithExpr, pixel: ArithExpr | int) -> None:
+    def _tail(
+        self, offset: ArithExpr, tail: int, word: ArithExpr, pixel: ArithExpr | int
+    ) -> None:
         b = self.b
         tail_bytes = b.view(_name("tail", pixel), self.x, offset, (tail,))
         lanes = [b.load_i32(tail_bytes, [i]) for i in range(tail)] + [
@@ -203,7 +243,9 @@ class Im2colPacker:
             pair = call_intrinsic("pkhbt", lanes[2 * i : 2 * i + 2], UINT32)
             b.store(self.columns, [word + i, pixel], pair)
 
-    def _fill(self, word: ArithExpr, words: int, pixels: Sequence[ArithExpr | int]) -> None:
+    def _fill(
+        self, word: ArithExpr, words: int, pixels: Sequence[ArithExpr | int]
+    ) -> None:
         point = self.zero_point
         pair: ArithExpr | int
         if isinstance(point, ArithExpr):
@@ -221,7 +263,9 @@ class Im2colPacker:
         if layout.channels % 4:
             self._border_elements(at, word, pixel)
             return
-        with b.for_("kx", b.extent("columns", layout.window.size[1], self.is_shared)) as kx:
+        with b.for_(
+            "kx", b.extent("columns", layout.window.size[1], self.is_shared)
+        ) as kx:
             ix = b.let("ix", left + kx)
             first = word + kx * (layout.channels // 2)
             with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
@@ -246,14 +290,21 @@ class Im2colPacker:
         if groups:
             with b.for_("k", 4 * groups) as k:
                 place = ((k >> 2) * 2 + (k & 1), (k >> 1) & 1)
-                self._element(at, halves, place, k // layout.channels, k % layout.channels)
+                self._element(
+                    at, halves, place, k // layout.channels, k % layout.channels
+                )
         for tap in range(4 * groups, layout.row_elements + layout.row_elements % 2):
             word_at, lane = 2 * groups + (tap - 4 * groups) // 2, tap % 2
             if tap == layout.row_elements:
                 b.store(halves, [word_at, lane], 0)
             else:
-                kx, c = (ArithExpr(immediate(v, INDEX)) for v in divmod(tap, layout.channels))
-                place = (ArithExpr(immediate(word_at, INDEX)), ArithExpr(immediate(lane, INDEX)))
+                kx, c = (
+                    ArithExpr(immediate(v, INDEX)) for v in divmod(tap, layout.channels)
+                )
+                place = (
+                    ArithExpr(immediate(word_at, INDEX)),
+                    ArithExpr(immediate(lane, INDEX)),
+                )
                 self._element(at, halves, place, kx, c)
 
     def _element(
@@ -272,7 +323,11 @@ class Im2colPacker:
             b.store(halves, place, b.load(self.x, [n, iy, ix, c]).cast(INT16))
         with b.else_():
             point = self.zero_point
-            b.store(halves, place, point.cast(INT16) if isinstance(point, ArithExpr) else point)
+            b.store(
+                halves,
+                place,
+                point.cast(INT16) if isinstance(point, ArithExpr) else point,
+            )
 
 
 def _name(stem: str, pixel: ArithExpr | int) -> str:

@@ -1,4 +1,6 @@
-"""The part of int4 sums that depends on the columns alone: weights have an offset of 8."""
+"""The part of int4 sums that depends on the columns alone: weights have an offset of
+8.
+"""
 
 import numpy as np
 
@@ -17,7 +19,8 @@ def _shares_meaning(x: Array, *sums: Array) -> tuple[Array, ...]:
         -1, 4, *words.shape[1:]
     )
     return tuple(
-        (np.asarray(s) - 8 * t).astype(np.int32) for s, t in zip(sums, totals.sum(0), strict=True)
+        (np.asarray(s) - 8 * t).astype(np.int32)
+        for s, t in zip(sums, totals.sum(0), strict=True)
     )
 
 
@@ -27,7 +30,10 @@ _INT4_SHARES = define(
     string_lines(
         [
             f"ldmia %[x]!, {{{', '.join(_SUMMED)}}}",
-            *(f"smlad %[s{i}], {name}, %[factors], %[s{i}]" for i, name in enumerate(_SUMMED)),
+            *(
+                f"smlad %[s{i}], {name}, %[factors], %[s{i}]"
+                for i, name in enumerate(_SUMMED)
+            ),
         ]
     ),
 )

@@ -1,7 +1,8 @@
-"""Instructions of the DSP extension as intrinsics: numpy meaning, portable C, inline assembly.
+"""Instructions of the DSP extension as intrinsics: numpy meaning, portable C, inline
+assembly.
 
-Semantics: instruction descriptions of the Armv7-M architecture reference manual. Registers with two
-int16 lanes are uint32.
+Semantics: instruction descriptions of the Armv7-M architecture reference manual.
+Registers with two int16 lanes are uint32.
 """
 
 from collections.abc import Mapping
@@ -48,7 +49,9 @@ def _smmla(x: Array, y: Array, acc: Array) -> Array:
 
 
 def _multiply_halves(first: int, second: int) -> Meaning:
-    return lambda a, b, acc: _wrap(np.asarray(acc, np.int64) + _lanes(a)[first] * _lanes(b)[second])
+    return lambda a, b, acc: _wrap(
+        np.asarray(acc, np.int64) + _lanes(a)[first] * _lanes(b)[second]
+    )
 
 
 def _extend_bytes(place: int) -> Meaning:
@@ -56,7 +59,9 @@ def _extend_bytes(place: int) -> Meaning:
 
 
 def _add_bytes(place: int) -> Meaning:
-    return lambda a, x: _join(_lanes(a)[0] + _byte(x, place), _lanes(a)[1] + _byte(x, place + 2))
+    return lambda a, x: _join(
+        _lanes(a)[0] + _byte(x, place), _lanes(a)[1] + _byte(x, place + 2)
+    )
 
 
 def _combine_halves(combine: Meaning) -> Meaning:
@@ -64,12 +69,16 @@ def _combine_halves(combine: Meaning) -> Meaning:
 
 
 def _smax8(a: Array, b: Array) -> Array:
-    greatest = [np.maximum(_byte(a, i), _byte(b, i)).astype(np.uint32) & 0xFF for i in range(4)]
+    greatest = [
+        np.maximum(_byte(a, i), _byte(b, i)).astype(np.uint32) & 0xFF for i in range(4)
+    ]
     return greatest[0] | greatest[1] << 8 | greatest[2] << 16 | greatest[3] << 24
 
 
 def _with_instruction(item: Intrinsic) -> Intrinsic:
-    """Return the intrinsic with the instruction of its name, or the text that it has already."""
+    """Return the intrinsic with the instruction of its name, or the text that it has
+    already.
+    """
     assert item.result is not None
     variable = "sum" if item.result == INT32 else "halves"
     places = ", ".join(f"%{place}" for place in range(len(item.operands) + 1))
@@ -103,4 +112,6 @@ _MEANINGS: Mapping[str, Meaning] = {
     "smax8": _smax8,
     "half_unit": _half_unit,
 }
-INTRINSICS = tuple(map(_with_instruction, read_intrinsics(__file__, _MEANINGS, "dsp").values()))
+INTRINSICS = tuple(
+    map(_with_instruction, read_intrinsics(__file__, _MEANINGS, "dsp").values())
+)

@@ -1,4 +1,5 @@
-"""Intrinsics that compute a whole int8 layer; all that differs between layers is in a table.
+"""Intrinsics that compute a whole int8 layer; all that differs between layers is in a
+table.
 
 Parameters would take code in each call. The outputs are those of an offset form
 (folded_requantize.py).
@@ -23,7 +24,9 @@ from firmwright.schedules.folded_requantize import FITTED_LEFT, read_offset_form
 
 @dataclass(frozen=True, slots=True)
 class SharedCode(ScheduleConfig):
-    """The configuration of schedules whose layers share one function; texts show `code=shared`."""
+    """The configuration of schedules whose layers share one function; texts show
+    `code=shared`.
+    """
 
     code: Literal["own", "shared"] = "own"
 
@@ -41,7 +44,8 @@ def layer_intrinsic(
 ) -> Intrinsic:
     """Return the intrinsic of scratch memory and a table (`buffers`), input and output.
 
-    Its text is in the file of `module` (`__file__`); `instructions` are those in its code.
+    Its text is in the file of `module` (`__file__`); `instructions` are those in its
+    code.
     """
     sections = read_sections(module)
     return Intrinsic(
@@ -66,7 +70,9 @@ def emit_layer(
     reads: tuple[Ints, Ints],
     writes: tuple[Ints, Ints],
 ) -> None:
-    """Emit the intrinsic `name`; in each step it reads a range of x, then writes one of y."""
+    """Emit the intrinsic `name`; in each step it reads a range of x, then writes one of
+    y.
+    """
     args = (
         b.pointer(scratch, 0, scratch.elements, "rw"),
         b.pointer(table, 0, table.elements),
@@ -75,7 +81,9 @@ def emit_layer(
     )
     b.evaluate(name, args)
     distances = excluded_distances(reads, writes)
-    b.transform = lambda func: replace(func, attrs={**func.attrs, "inplace_distances": distances})
+    b.transform = lambda func: replace(
+        func, attrs={**func.attrs, "inplace_distances": distances}
+    )
 
 
 def first_lane(data: Array) -> Array:
@@ -84,7 +92,9 @@ def first_lane(data: Array) -> Array:
 
 
 def requantize_sums(sums: Array, records: Array, shift: int, offset_bits: int) -> Array:
-    """Return the int8 outputs of sums [..., channel] without bias; see `fit_offset_form`."""
+    """Return the int8 outputs of sums [..., channel] without bias; see
+    `fit_offset_form`.
+    """
     offset, multiplier = read_offset_form(records, offset_bits)
     scaled = ((sums << FITTED_LEFT) + offset) * multiplier >> (32 + shift)
     return np.asarray(np.clip(scaled, 0, 255) - 128, np.int8)

@@ -22,9 +22,10 @@ from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.cortex_m_dsp.vector_product import VectorProduct
 from firmwright.schedules.schedule_factories import dsp_schedule, for_inputs_of
 
-# A step copies x and the hidden values to columns padded to words, if needed, multiplies
-# each by the weights of all gates, and then updates the units. Rows of weights are in the order
-# [unit, gate], so that the gate of each of a block's eight rows is known; the units are even.
+# A step copies x and the hidden values to columns padded to words, if needed,
+# multiplies each by the weights of all gates, and then updates the units. Rows of
+# weights are in the order [unit, gate], so that the gate of each of a block's eight
+# rows is known; the units are even.
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -40,7 +41,9 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         of_x.emit(b, b.input(0), at, x_steps)
         of_hidden.emit(b, hidden, [n], steps)
         with b.for_("u", units) as u:
-            gates = [b.load_i32(steps, [u * len(GATES) + gate]) for gate in range(len(GATES))]
+            gates = [
+                b.load_i32(steps, [u * len(GATES) + gate]) for gate in range(len(GATES))
+            ]
             layer.finish(gates, [n, u], [*at, u])
             b.store(hidden, [n, u], b.load(b.y, [*at, u]))
 
@@ -52,9 +55,13 @@ def _product(
 
     It converts sums to gate steps; `x_steps` are added to those of the hidden values.
     """
-    weights = np.stack([weights_at(op, first + gate) for gate in range(len(GATES))], axis=1)
+    weights = np.stack(
+        [weights_at(op, first + gate) for gate in range(len(GATES))], axis=1
+    )
     pad = (0, len(weights) % 2), (0, 0), (0, 0)
-    folded = [folded_biases(op, gate)[x_steps is not None] for gate in range(len(GATES))]
+    folded = [
+        folded_biases(op, gate)[x_steps is not None] for gate in range(len(GATES))
+    ]
     bias = np.pad(np.stack(folded, axis=1), pad[:2]).reshape(-1)
 
     def convert(acc: ArithExpr, index: ArithExpr, place: int) -> ArithExpr:
@@ -64,7 +71,11 @@ def _product(
         return layer.gate_steps(acc, gate, b.load_i32(x_steps, [index])).cast(INT16)
 
     kernel = np.pad(weights, pad).reshape(-1, weights.shape[2])
-    return VectorProduct(b, kernel, bias, convert, "bias" if x_steps is None else "recurrent_bias")
+    return VectorProduct(
+        b, kernel, bias, convert, "bias" if x_steps is None else "recurrent_bias"
+    )
 
 
-SCHEDULES = (dsp_schedule("dsp.lstm.steps", "lstm", configs=for_inputs_of(INT8), build=_build),)
+SCHEDULES = (
+    dsp_schedule("dsp.lstm.steps", "lstm", configs=for_inputs_of(INT8), build=_build),
+)

@@ -1,4 +1,6 @@
-"""Assembly of the GEMM micro-kernels of the DSP extension, from microkernel_assembly.txt."""
+"""Assembly of the GEMM micro-kernels of the DSP extension, from
+microkernel_assembly.txt.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -9,9 +11,10 @@ from firmwright.base.text_sections import read_sections
 class DspMicrokernel:
     """A micro-kernel's assembly and a form that needs one register fewer (`narrow`).
 
-    `{wN}` and `{xN}` are the addresses of word N of weights and columns in a step. With `is_fresh`,
-    the first step multiplies with SMUAD. The form `fpu` first loads the weights of all steps to
-    float registers, so that the register of their address is free (`t`).
+    `{wN}` and `{xN}` are the addresses of word N of weights and columns in a step. With
+    `is_fresh`, the first step multiplies with SMUAD. The form `fpu` first loads the
+    weights of all steps to float registers, so that the register of their address is
+    free (`t`).
     """
 
     kind: str
@@ -48,7 +51,9 @@ class DspMicrokernel:
         return f"{self.kind}_{self.channels}x{self.pixels}"
 
 
-def _microkernel(kind: str, pairs: int, pixels: int, instructions: int) -> DspMicrokernel:
+def _microkernel(
+    kind: str, pairs: int, pixels: int, instructions: int
+) -> DspMicrokernel:
     name = f"{kind}_{2 * pairs}x{pixels}"
     return DspMicrokernel(
         kind,

@@ -30,22 +30,25 @@ from firmwright.schedules.cortex_m_dsp.microkernel_assembly import (
 
 _C = read_sections(__file__)
 
-# A micro-kernel executes N steps. A step multiplies two taps for eight accumulators: `2x4` is two
-# output channels times four pixels, and there are `4x2` and `8x1`. It reads one word of weights per
-# channel pair and one word of columns (a pair of int16) per pixel. It needs all fourteen registers,
-# so it is a single asm statement; compilers spill otherwise.
+# A micro-kernel executes N steps. A step multiplies two taps for eight accumulators:
+# `2x4` is two output channels times four pixels, and there are `4x2` and `8x1`. It
+# reads one word of weights per channel pair and one word of columns (a pair of int16)
+# per pixel. It needs all fourteen registers, so it is a single asm statement; compilers
+# spill otherwise.
 #
-# gcc reloads asm operands into r0-r7 only, so more than eight reloaded operands are "impossible
-# constraints". Pointers and temporaries therefore have fixed registers (r8-r12, lr), and gcc
-# allocates only the eight accumulators. These are forced into registers before the statement, since
-# loading one of them may not take a second register.
+# gcc reloads asm operands into r0-r7 only, so more than eight reloaded operands are
+# "impossible constraints". Pointers and temporaries therefore have fixed registers
+# (r8-r12, lr), and gcc allocates only the eight accumulators. These are forced into
+# registers before the statement, since loading one of them may not take a second
+# register.
 #
-# Packings of the weights of a channel pair (a, a' of the even channel, b, b' of the odd one):
+# Packings of the weights of a channel pair (a, a' of the even channel, b, b' of the odd
+# one):
 #
-# - `wide`: int16, a word for each channel; 11 instructions for 16 products. `fresh` is the same
-#   with accumulators that start at zero.
-# - `mac`: bytes a, b, a', b', split by SXTB16 with and without rotation; 13 instructions for 16
-#   products, only as 2x4.
+# - `wide`: int16, a word for each channel; 11 instructions for 16 products. `fresh` is
+#   the same with accumulators that start at zero.
+# - `mac`: bytes a, b, a', b', split by SXTB16 with and without rotation; 13
+#   instructions for 16 products, only as 2x4.
 # - `paired`: lanes 256 b + a and 256 b' + a', as int16:
 #
 #       bit  31          16 15           0
@@ -106,7 +109,9 @@ def _advancing(shape: DspMicrokernel, text: str) -> str:
     following = {"w": shape.words, "x": shape.column_words}
     for match in reversed(list(_ADDRESS.finditer(text))):
         array, word = match[1], int(match[2])
-        offset = f", #{4 * (following[array] - word)}" if following[array] > word else ""
+        offset = (
+            f", #{4 * (following[array] - word)}" if following[array] > word else ""
+        )
         text = f"{text[: match.start()]}[%[{array}]]{offset}{text[match.end() :]}"
         following[array] = word
     return text
@@ -137,7 +142,11 @@ def _statement(shape: DspMicrokernel, text: str, *, is_loop: bool = False) -> st
     constraint = "=&r" if shape.is_fresh else "+r"
     outputs = [f'[{name}] "{constraint}"({name})' for name in _ACCUMULATORS]
     outputs += [f'[{name}] "=&r"({name})' for name in names]
-    inputs_, clobbered, body = '[w] "r"(r11), [x] "r"(r12)', '"memory"', ["    __asm__(steps"]
+    inputs_, clobbered, body = (
+        '[w] "r"(r11), [x] "r"(r12)',
+        '"memory"',
+        ["    __asm__(steps"],
+    )
     if is_loop:
         outputs += ['[w] "+r"(r11)', '[x] "+r"(r12)']
         inputs_, clobbered = '[end] "m"(end)', '"cc", "memory"'
@@ -151,18 +160,26 @@ def _statement(shape: DspMicrokernel, text: str, *, is_loop: bool = False) -> st
     return define(
         f"{shape.macro}{'_LOOP' * is_loop}(steps)",
         [
-            *(f'    register uint32_t {v} FIXED_REGISTER("{_TEMPORARIES[v]}");' for v in names),
+            *(
+                f'    register uint32_t {v} FIXED_REGISTER("{_TEMPORARIES[v]}");'
+                for v in names
+            ),
             *body,
             f"        : {first}",
             *(f"          {line}" for line in others),
             f"        : {inputs_}",
-            *(f"        {line}" for line in wrap_assembly(": ", clobbered.split(", "), ")")),
+            *(
+                f"        {line}"
+                for line in wrap_assembly(": ", clobbered.split(", "), ")")
+            ),
         ],
     )
 
 
 def _int4_end(pair: str) -> str:
-    """Return the macro that separates odd from even sums, and adds the shares after the columns."""
+    """Return the macro that separates odd from even sums, and adds the shares after the
+    columns.
+    """
     odd = [f"sub %[c{i + 4}], %[c{i + 4}], %[c{i}]" for i in range(4)]
     first, second = (f"%[{name}]" for name in pair.split(", "))
     even = [
@@ -178,7 +195,9 @@ def _int4_end(pair: str) -> str:
 
 
 def _macros(shape: DspMicrokernel, *, is_loop: bool = False) -> str:
-    """Return the step and statement macros of all forms; `fresh` shares the steps of `wide`."""
+    """Return the step and statement macros of all forms; `fresh` shares the steps of
+    `wide`.
+    """
     forms = []
     for text in filter(None, (shape.narrow, shape.wide, "" if is_loop else shape.fpu)):
         addressed = _advancing(shape, text) if is_loop else text
@@ -203,9 +222,16 @@ def _macros(shape: DspMicrokernel, *, is_loop: bool = False) -> str:
 #endif"""
 
 
-def _definitions(shape: DspMicrokernel, steps: int, *, is_loop: bool = False) -> tuple[str, ...]:
+def _definitions(
+    shape: DspMicrokernel, steps: int, *, is_loop: bool = False
+) -> tuple[str, ...]:
     shared = (_macros(WIDE_2X4),) if shape.is_fresh else (_PIN_MACRO,)
-    return (REGISTER_MACROS, *shared, _macros(shape, is_loop=is_loop), repeat_macro(steps))
+    return (
+        REGISTER_MACROS,
+        *shared,
+        _macros(shape, is_loop=is_loop),
+        repeat_macro(steps),
+    )
 
 
 def _body(shape: DspMicrokernel, steps: int) -> str:
@@ -224,18 +250,24 @@ def _loop(shape: DspMicrokernel, steps: int) -> Intrinsic:
 
     def run(w: Array, x: Array, count: Array, *sums: Array) -> tuple[Array, ...]:
         end = int(np.max(count))
-        return tuple(plain.meaning(w[: end * shape.words], x[: end * shape.column_words], *sums))
+        return tuple(
+            plain.meaning(w[: end * shape.words], x[: end * shape.column_words], *sums)
+        )
 
     next_, each = f"{shape.macro}_NEXT", shape.instructions * steps
     body = (
-        f"const void *end = x + {_times(shape.column_words, 'steps')};\nPIN_ACCUMULATORS();\n"
-        f"{_POINTERS}\n{shape.macro}_LOOP(STEPS_{steps}({next_}, {next_}));"
+        "const void *end = x + "
+        f"{_times(shape.column_words, 'steps')};\nPIN_ACCUMULATORS();\n{_POINTERS}\n{shape.macro}_LOOP(STEPS_{steps}({next_},"
+        f" {next_}));"
     )
     return replace(
         plain,
         name=f"{shape.name}_loop_{steps}",
         operands=(
-            *(replace(one, extent=one.extent // steps, times="steps") for one in (w, x)),
+            *(
+                replace(one, extent=one.extent // steps, times="steps")
+                for one in (w, x)
+            ),
             *inputs(INT32, "steps"),
             *sums,
         ),
@@ -256,14 +288,19 @@ def signed_part(bits: Array, size: int) -> Array:
 
 
 def _meaning(shape: DspMicrokernel) -> Callable[..., tuple[Array, ...]]:
-    """Return the numpy meaning for w [words N, lanes], x [pixels N, lanes] and accumulators."""
+    """Return the numpy meaning for w [words N, lanes], x [pixels N, lanes] and
+    accumulators.
+    """
 
     def run(w: Array, x: Array, *sums: Array) -> tuple[Array, ...]:
         words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
         results = []
         for pair in range(shape.pairs):
             if shape.has_wide_weights:
-                a, b = words[2 * pair :: shape.words], words[2 * pair + 1 :: shape.words]
+                a, b = (
+                    words[2 * pair :: shape.words],
+                    words[2 * pair + 1 :: shape.words],
+                )
                 a0, a1 = signed_part(a, 16), signed_part(a >> np.uint32(16), 16)
                 b0, b1 = signed_part(b, 16), signed_part(b >> np.uint32(16), 16)
             else:
@@ -275,7 +312,10 @@ def _meaning(shape: DspMicrokernel) -> Callable[..., tuple[Array, ...]]:
             for low_weight, high_weight in ((a0, a1), (b0, b1)):
                 for pixel in range(shape.pixels):
                     column = columns[pixel :: shape.pixels]
-                    low, high = signed_part(column, 16), signed_part(column >> np.uint32(16), 16)
+                    low, high = (
+                        signed_part(column, 16),
+                        signed_part(column >> np.uint32(16), 16),
+                    )
                     results.append((low_weight * low + high_weight * high).sum(axis=0))
         return tuple(
             (np.asarray(start, np.int64) + total).astype(np.uint32).astype(np.int32)
@@ -318,16 +358,24 @@ def _portable(shape: DspMicrokernel, steps: int) -> str:
 
 
 def _intrinsic(shape: DspMicrokernel, steps: int) -> Intrinsic:
-    packing = {"paired": ", paired channels", "fresh": ", starting at zero"}.get(shape.kind, "")
+    packing = {"paired": ", paired channels", "fresh": ", starting at zero"}.get(
+        shape.kind, ""
+    )
     return Intrinsic(
         name=f"{shape.name}_{steps}",
         operands=(
             *pointers(UINT32, w=shape.words * steps, x=shape.column_words * steps),
-            *(Operand(c, "out" if shape.is_fresh else "inout", INT32) for c in _ACCUMULATORS),
+            *(
+                Operand(c, "out" if shape.is_fresh else "inout", INT32)
+                for c in _ACCUMULATORS
+            ),
         ),
         meaning=_meaning(shape),
         portable=_portable(shape, steps),
-        doc=f"{steps} steps of {shape.channels} channels x {shape.pixels} pixels{packing}.",
+        doc=(
+            f"{steps} steps of {shape.channels} channels x {shape.pixels} "
+            f"pixels{packing}."
+        ),
         requires="dsp",
         text={"gnu": _body(shape, steps)},
         definitions=_definitions(shape, steps),
@@ -351,7 +399,9 @@ def _bytes_meaning(w: Array, x: Array, *sums: Array) -> tuple[Array, ...]:
 
 
 _SPILLED = 6
-"""Spill instructions around `bytes`, which takes every register, including the loop's."""
+"""Spill instructions around `bytes`, which takes every register, including the
+loop's.
+"""
 
 
 def _bytes_intrinsic(groups: int) -> Intrinsic:
@@ -363,7 +413,9 @@ def _bytes_intrinsic(groups: int) -> Intrinsic:
         ),
         meaning=_bytes_meaning,
         portable=fill_text(_BYTES_PORTABLE, groups=groups),
-        doc=f"{4 * groups} taps of 8 channels x 1 pixel, paired channels, int8 columns.",
+        doc=(
+            f"{4 * groups} taps of 8 channels x 1 pixel, paired channels, int8 columns."
+        ),
         instructions=BYTES_8X1.instructions * groups + _SPILLED,
     )
 
@@ -373,7 +425,9 @@ def _int4_meaning(steps: int, w: Array, x: Array, *sums: Array) -> tuple[Array, 
     words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
     rows = []
     for half in (0, 1):
-        low, high = (signed_part(words >> np.uint32(8 * half + 16 * lane), 8) for lane in (0, 1))
+        low, high = (
+            signed_part(words >> np.uint32(8 * half + 16 * lane), 8) for lane in (0, 1)
+        )
         rows += [(low & 15) | (high & 15) << 16, (low & 0xFFFF) | (high & 0xFFFF) << 16]
     wide = np.stack(rows, axis=1).reshape(-1, *words.shape[1:]).astype(np.uint32)
     totals = _meaning(WIDE_2X4)(wide, columns[: 8 * steps], *sums)
@@ -381,7 +435,9 @@ def _int4_meaning(steps: int, w: Array, x: Array, *sums: Array) -> tuple[Array, 
     if not len(shares):
         return totals
     even, odd = (np.stack(part).astype(np.int64) for part in (totals[:4], totals[4:]))
-    return tuple((np.concatenate([even + shares, odd - even])).astype(np.uint32).astype(np.int32))
+    return tuple(
+        (np.concatenate([even + shares, odd - even])).astype(np.uint32).astype(np.int32)
+    )
 
 
 def _int4_intrinsic(steps: int, *, is_end: bool) -> Intrinsic:
@@ -393,10 +449,16 @@ def _int4_intrinsic(steps: int, *, is_end: bool) -> Intrinsic:
     return replace(
         plain,
         name=plain.name + "_end" * is_end,
-        operands=(*pointers(UINT32, w=steps, x=8 * steps + 4 * is_end), *plain.operands[2:]),
+        operands=(
+            *pointers(UINT32, w=steps, x=8 * steps + 4 * is_end),
+            *plain.operands[2:],
+        ),
         meaning=partial(_int4_meaning, steps),
         portable=fill_text("\n".join(portable), steps=steps),
-        doc=f"{4 * steps} taps of 2 channels x 4 pixels, int4 weights{', separated' * is_end}.",
+        doc=(
+            f"{4 * steps} taps of 2 channels x 4 pixels, int4 "
+            f"weights{', separated' * is_end}."
+        ),
         text={"gnu": body},
         instructions=shape.instructions * steps + 1 + 10 * is_end,
     )
@@ -406,7 +468,9 @@ EXTRACT_ODD_SUM = Intrinsic(
     "extract_odd_sum",
     inputs(INT32, "odd", "even"),
     lambda odd, even: (
-        (np.asarray(odd, np.int64) - np.asarray(even, np.int64)).astype(np.uint32).astype(np.int32)
+        (np.asarray(odd, np.int64) - np.asarray(even, np.int64))
+        .astype(np.uint32)
+        .astype(np.int32)
     ),
     portable="return (int32_t)((uint32_t)odd - (uint32_t)even);",
     doc=_C["extract_odd_sum_doc"],
@@ -415,7 +479,9 @@ EXTRACT_ODD_SUM = Intrinsic(
 
 
 def default_unroll(words: int, limit: int = MAX_UNROLL) -> int:
-    """Return the steps per micro-kernel call: `words`, or a divisor if there are too many."""
+    """Return the steps per micro-kernel call: `words`, or a divisor if there are too
+    many.
+    """
     if words <= limit:
         return words
     return max(n for n in range(1, min(limit, _REPEATED_STEPS) + 1) if words % n == 0)

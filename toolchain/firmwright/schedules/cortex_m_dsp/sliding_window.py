@@ -10,7 +10,9 @@ from firmwright.schedules.window_bounds import WindowAxis
 
 @dataclass(frozen=True, slots=True)
 class InputLine:
-    """An input line: its index, its uses (output, tap), and the outputs that start or end there."""
+    """An input line: its index, its uses (output, tap), and the outputs that start or
+    end there.
+    """
 
     index: int
     uses: tuple[tuple[int, int], ...]
@@ -20,7 +22,9 @@ class InputLine:
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """The order of input lines along an axis, divided into prologue, loop and epilogue."""
+    """The order of input lines along an axis, divided into prologue, loop and
+    epilogue.
+    """
 
     axis: WindowAxis
 
@@ -45,21 +49,29 @@ class SlidingWindow:
         return lines
 
     def is_interior(self, line: InputLine) -> bool:
-        """Return whether the line is interior: all outputs that can use it exist with all taps."""
+        """Return whether the line is interior: all outputs that can use it exist with
+        all taps.
+        """
         axis = self.axis
-        is_complete = all(len(axis.valid(output)) == axis.taps for output, _ in line.uses)
+        is_complete = all(
+            len(axis.valid(output)) == axis.taps for output, _ in line.uses
+        )
         interior_uses = sum(
-            (line.index + axis.before - tap) % axis.stride == 0 for tap in range(axis.taps)
+            (line.index + axis.before - tap) % axis.stride == 0
+            for tap in range(axis.taps)
         )
         return is_complete and len(line.uses) == interior_uses
 
     @cached_property
     def parts(self) -> tuple[list[InputLine], list[InputLine], int, list[InputLine]]:
-        """Return (lines before the loop, lines per iteration, iterations, lines after the loop)."""
+        """Return (lines before the loop, lines per iteration, iterations, lines after
+        the loop).
+        """
         period = self.accumulators * self.axis.stride
         flags = [self.is_interior(line) for line in self.lines]
         first = flags.index(True) if True in flags else len(flags)
-        # Each iteration begins with an output, so that the accumulators return to their roles.
+        # Each iteration begins with an output, so that the accumulators return to their
+        # roles.
         while first < len(flags) and flags[first] and not self.lines[first].starts:
             first += 1
         last = first
@@ -69,4 +81,9 @@ class SlidingWindow:
         if iterations < 2:
             return self.lines, [], 0, []
         end = first + iterations * period
-        return self.lines[:first], self.lines[first : first + period], iterations, self.lines[end:]
+        return (
+            self.lines[:first],
+            self.lines[first : first + period],
+            iterations,
+            self.lines[end:],
+        )

@@ -51,27 +51,43 @@ class _BiasEpilogue:
 
 
 class VectorProduct:
-    """Weights [rows, columns], of a multiple of eight rows, and a column padded with zeros."""
+    """Weights [rows, columns], of a multiple of eight rows, and a column padded with
+    zeros.
+    """
 
     def __init__(
-        self, b: Kernel, weights: Array, bias: Array, convert: Convert, name: str = "bias"
+        self,
+        b: Kernel,
+        weights: Array,
+        bias: Array,
+        convert: Convert,
+        name: str = "bias",
     ) -> None:
         self.size = weights.shape[1]
         depth = self.size + -self.size % _GROUP
-        kernel = np.pad(weights, ((0, 0), (0, depth - self.size))).reshape(-1, 1, 1, depth)
+        kernel = np.pad(weights, ((0, 0), (0, depth - self.size))).reshape(
+            -1, 1, 1, depth
+        )
 
         def end(order: ChannelOrder, is_paired: bool) -> _BiasEpilogue:
             return _BiasEpilogue(b.constant(name, bias, INT32), convert, is_paired)
 
         window = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
-        self.column = b.allocate("column", INT8, (depth,)) if depth > self.size else None
-        self.gemm = plan_gemm_without_bias(b, Im2colLayout(window, depth), kernel, end, ROWS)
+        self.column = (
+            b.allocate("column", INT8, (depth,)) if depth > self.size else None
+        )
+        self.gemm = plan_gemm_without_bias(
+            b, Im2colLayout(window, depth), kernel, end, ROWS
+        )
         if self.column is not None:
             for place in range(self.size, depth):
                 b.store(self.column, [place], 0)
 
     def emit(self, b: Kernel, x: tir.Buffer, at: Index, y: tir.Buffer) -> None:
-        column, first = x, reduce(lambda sum_, part: sum_ * x.shape[1] + part, at) * self.size
+        column, first = (
+            x,
+            reduce(lambda sum_, part: sum_ * x.shape[1] + part, at) * self.size,
+        )
         if self.column is not None:
             column, first = self.column, 0
             with b.unrolled("i", self.size, *_UNROLL) as i:

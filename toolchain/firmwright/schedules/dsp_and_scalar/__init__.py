@@ -1,1 +1,3 @@
-"""Schedules with a form for the DSP extension and a form for cores without SIMD instructions."""
+"""Schedules with a form for the DSP extension and a form for cores without SIMD
+instructions.
+"""

@@ -15,27 +15,32 @@ from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import Schedule
-from firmwright.schedules.int16_accumulation import Int16Accumulation, plan_int16_accumulation
+from firmwright.schedules.int16_accumulation import (
+    Int16Accumulation,
+    plan_int16_accumulation,
+)
 from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
 from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
-# A tap's weights serve every output of the strip; an input value serves every output that uses it.
-# Outputs of a row are grouped by the tap columns that fall inside the input; tap rows are checked
-# at run time.
+# A tap's weights serve every output of the strip; an input value serves every output
+# that uses it. Outputs of a row are grouped by the tap columns that fall inside the
+# input; tap rows are checked at run time.
 #
-# On the DSP extension, two adjacent channels of int16 share a word, and SMLABB and SMLATT multiply
-# one tap of both; with several filters per channel, two filters share the input value. The last
-# channel of an odd number is computed alone. Other cores compute one channel at a time and subtract
-# the zero point when int8 values are loaded; this serves int16 and windows with more taps than
-# registers.
+# On the DSP extension, two adjacent channels of int16 share a word, and SMLABB and
+# SMLATT multiply one tap of both; with several filters per channel, two filters share
+# the input value. The last channel of an odd number is computed alone. Other cores
+# compute one channel at a time and subtract the zero point when int8 values are loaded;
+# this serves int16 and windows with more taps than registers.
 
 _PIXELS = (3, 1)
 _MAX_UNROLLED = 8
 """Maximum window width, since its taps are unrolled."""
 _MAX_GROUPS = 7
 _MAX_BODIES = 4
-"""Maximum number of loops, by valid rows and columns of the window; above it, by columns."""
+"""Maximum number of loops, by valid rows and columns of the window; above it, by
+columns.
+"""
 _PAIR = 2
 _FEW_TAPS = 12
 _FEW_BLOCKS = 4
@@ -43,7 +48,9 @@ _FEW_BLOCKS = 4
 
 @dataclass(frozen=True, slots=True)
 class _DepthwiseTaps:
-    """Weights [row, column, block] of blocks of `lanes` channels; `filters` per input channel."""
+    """Weights [row, column, block] of blocks of `lanes` channels; `filters` per input
+    channel.
+    """
 
     lanes: int
     taps: tir.Buffer
@@ -52,24 +59,34 @@ class _DepthwiseTaps:
     zero_point: int = 0
 
     def weights(self, b: Kernel, at: Sequence[ArithExpr | int]) -> ArithExpr:
-        return b.load(self.taps, at) if self.lanes == _PAIR else b.load_i32(self.taps, at)
+        return (
+            b.load(self.taps, at) if self.lanes == _PAIR else b.load_i32(self.taps, at)
+        )
 
     def value(self, b: Kernel, at: Sequence[ArithExpr], lanes: int) -> ArithExpr:
-        """Return the value of the input channel at [n, y, x, c], or a word that begins there."""
+        """Return the value of the input channel at [n, y, x, c], or a word that begins
+        there.
+        """
         if lanes == _PAIR and self.filters == 1:
             n, y, x, c = at
             _, height, width, channels = self.x.shape
             start = ((n * height + y) * width + x) * channels + c
             alignment = 2 + 2 * (channels % _PAIR == 0)
-            pair = b.view("pair", self.x, start, (1,), dtype=UINT32, alignment=alignment)
+            pair = b.view(
+                "pair", self.x, start, (1,), dtype=UINT32, alignment=alignment
+            )
             return b.load(pair, [0])
         value = b.load_i32(self.x, at)
         return value - self.zero_point if self.zero_point else value
 
-    def product(self, total: ArithExpr, x: ArithExpr, w: ArithExpr, lane: int) -> ArithExpr:
+    def product(
+        self, total: ArithExpr, x: ArithExpr, w: ArithExpr, lane: int
+    ) -> ArithExpr:
         if self.lanes == _PAIR:
             odd = "smlatt" if self.filters == 1 else "smlabt"
-            return call_intrinsic(odd if lane else "smlabb", [x.cast(UINT32), w, total], INT32)
+            return call_intrinsic(
+                odd if lane else "smlabb", [x.cast(UINT32), w, total], INT32
+            )
         return total + x * w
 
 
@@ -84,7 +101,9 @@ def _strip_configs(op: OpCall) -> Sequence[PixelBlock]:
 
 
 def _groups(op: OpCall) -> list[ValidTapRun]:
-    return split_by_valid_taps(window_of(op, op.input(1).shape[1:3]), 1, op.output.shape[2])
+    return split_by_valid_taps(
+        window_of(op, op.input(1).shape[1:3]), 1, op.output.shape[2]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +113,14 @@ class _Strips:
     sums: Int16Accumulation
     is_guarded: bool
 
-    def pixels(self, b: Kernel, taps: tuple[range, range], at: Position, count: int) -> None:
-        """Compute all channels of `count` outputs of a row, starting at `at` (n, oy, ox).
+    def pixels(
+        self, b: Kernel, taps: tuple[range, range], at: Position, count: int
+    ) -> None:
+        """Compute all channels of `count` outputs of a row, starting at `at` (n, oy,
+        ox).
 
-        `taps` are the rows and columns of the window; rows outside the input are omitted.
+        `taps` are the rows and columns of the window; rows outside the input are
+        omitted.
         """
         n, oy, ox = at
         _, height, width, channels = b.y.shape
@@ -109,7 +132,10 @@ class _Strips:
             if not blocks:
                 continue
             unroll = blocks if groups > 1 and blocks <= _FEW_BLOCKS else 1
-            with b.for_("group", groups) as group, b.unrolled("block", blocks, unroll) as block:
+            with (
+                b.for_("group", groups) as group,
+                b.unrolled("block", blocks, unroll) as block,
+            ):
                 place = block if lanes == self.taps.lanes else block + whole
                 first = b.let("first", group * size + place * self.taps.lanes)
                 acc = b.reg("acc", INT32, lanes * count)
@@ -118,7 +144,9 @@ class _Strips:
                     for pixel in range(count):
                         b.store(acc, [pixel * lanes + c], bias)
                 source = first if self.taps.filters == 1 else group
-                self._window(b, acc, taps, at, (group * (whole + rest) + place, source, lanes))
+                self._window(
+                    b, acc, taps, at, (group * (whole + rest) + place, source, lanes)
+                )
                 for c in range(lanes):
                     finish = self.sums.bind_channel(b, first + c)
                     for pixel in range(count):
@@ -133,11 +161,15 @@ class _Strips:
         at: Position,
         block: tuple[ArithExpr, ArithExpr, int],
     ) -> None:
-        """Accumulate `taps` of `block`: its number, first input channel and channels."""
+        """Accumulate `taps` of `block`: its number, first input channel and
+        channels.
+        """
         window, (rows, columns) = self.window, taps
         n, oy, ox = at
         top = oy * window.stride[0] - window.padding[0]
-        left = ox * window.stride[1] + (columns.start * window.dilation[1] - window.padding[2])
+        left = ox * window.stride[1] + (
+            columns.start * window.dilation[1] - window.padding[2]
+        )
         if not rows:
             return
         is_unrolled = self.taps.lanes == _PAIR and len(rows) <= _MAX_UNROLLED
@@ -178,12 +210,18 @@ class _Strips:
 
 
 def _block_groups(channels: int, filters: int) -> tuple[int, int]:
-    """Return the number of groups of channels that blocks do not cross, and their channels."""
+    """Return the number of groups of channels that blocks do not cross, and their
+    channels.
+    """
     return (1, channels) if filters == 1 else (channels // filters, filters)
 
 
 def _build_strips(
-    op: OpCall, config: PixelBlock, b: Kernel, taps: _DepthwiseTaps, sums: Int16Accumulation
+    op: OpCall,
+    config: PixelBlock,
+    b: Kernel,
+    taps: _DepthwiseTaps,
+    sums: Int16Accumulation,
 ) -> None:
     window, height = window_of(op, op.input(1).shape[1:3]), op.output.shape[1]
     rows, groups = split_by_valid_taps(window, 0, height), _groups(op)
@@ -214,16 +252,24 @@ def _build_pairs(op: OpCall, config: PixelBlock, b: Kernel) -> None:
     kernel, filters = weights_of(op)[0], channel_multiplier_of(op)
     groups, size = _block_groups(kernel.shape[2], filters)
     pairs = [(c, min(c + 1, size - 1)) for c in range(0, size, _PAIR)]
-    paired = kernel[..., [[g * size + c for c in pair] for g in range(groups) for pair in pairs]]
+    paired = kernel[
+        ..., [[g * size + c for c in pair] for g in range(groups) for pair in pairs]
+    ]
     words = np.ascontiguousarray(paired, np.int16).view(np.uint32)[..., 0]
     weights = b.constant("weights", words, UINT32)
     sums = plan_int16_accumulation(b, op, np.moveaxis(kernel, 2, 0))
-    _build_strips(op, config, b, _DepthwiseTaps(_PAIR, weights, b.input(0), filters), sums)
+    _build_strips(
+        op, config, b, _DepthwiseTaps(_PAIR, weights, b.input(0), filters), sums
+    )
 
 
 def _single_configs(op: OpCall) -> Sequence[PixelBlock]:
     x, (_, height, width, _) = op.input(0), op.input(1).shape
-    is_large = x.dtype == INT8 and height * width > _FEW_TAPS and channel_multiplier_of(op) == 1
+    is_large = (
+        x.dtype == INT8
+        and height * width > _FEW_TAPS
+        and channel_multiplier_of(op) == 1
+    )
     return _strip_configs(op) if is_large or x.dtype == INT16 else ()
 
 
@@ -237,6 +283,14 @@ def _build_single(op: OpCall, config: PixelBlock, b: Kernel) -> None:
 
 _OPERATOR = "depthwise_conv2d"
 SCHEDULES = (
-    dsp_schedule("dsp.depthwise.int16", _OPERATOR, configs=_pair_configs, build=_build_pairs),
-    Schedule("scalar.depthwise.strips", _OPERATOR, frozenset(), _single_configs, _build_single),
+    dsp_schedule(
+        "dsp.depthwise.int16", _OPERATOR, configs=_pair_configs, build=_build_pairs
+    ),
+    Schedule(
+        "scalar.depthwise.strips",
+        _OPERATOR,
+        frozenset(),
+        _single_configs,
+        _build_single,
+    ),
 )

@@ -25,14 +25,14 @@ from firmwright.schedules.int16_accumulation import (
 from firmwright.schedules.row_band import PixelBlock
 from firmwright.schedules.schedule_factories import dsp_schedule
 
-# The windows of two output pixels are packed as int16 columns, zero-padded outside the input and
-# after the last tap. A pixel of a pointwise convolution and a row of a fully connected layer serve
-# as columns directly. A tile has two channels and two pixels, or all of up to three pixels and one
-# or four channels; the last tile overlaps its predecessor. Sums of 64 bits are accumulated in
-# 32-bit chunks (int16_accumulation.py).
+# The windows of two output pixels are packed as int16 columns, zero-padded outside the
+# input and after the last tap. A pixel of a pointwise convolution and a row of a fully
+# connected layer serve as columns directly. A tile has two channels and two pixels, or
+# all of up to three pixels and one or four channels; the last tile overlaps its
+# predecessor. Sums of 64 bits are accumulated in 32-bit chunks (int16_accumulation.py).
 #
-# On the DSP extension a word holds four weights of a channel, which SXTB16 widens once for all
-# pixels, and SMLAD multiplies two taps; other cores multiply tap by tap.
+# On the DSP extension a word holds four weights of a channel, which SXTB16 widens once
+# for all pixels, and SMLAD multiplies two taps; other cores multiply tap by tap.
 
 _TAPS = 4
 _HALVES = ("sxtb16", "sxtb16_ror8")
@@ -51,15 +51,18 @@ def _configs(op: OpCall) -> Sequence[PixelBlock]:
     return (PixelBlock(pixels if pixels <= _MAX_PIXELS else _PIXELS),)
 
 
-_AddStep = Callable[[Kernel, tir.Buffer, tir.Buffer, tir.Buffer, ArithExpr, ArithExpr], None]
+_AddStep = Callable[
+    [Kernel, tir.Buffer, tir.Buffer, tir.Buffer, ArithExpr, ArithExpr], None
+]
 
 
 @dataclass(frozen=True, slots=True)
 class _Int16Microkernel:
     """Multiplies and accumulates steps of `taps` values, stored as elements of `dtype`.
 
-    `pack` converts int8 weights [channel, tap] to elements [group, step, row] of `weight_dtype`.
-    `add(b, acc, columns, weights, group, step)` adds one step to the sums [pixel, row].
+    `pack` converts int8 weights [channel, tap] to elements [group, step, row] of
+    `weight_dtype`. `add(b, acc, columns, weights, group, step)` adds one step to the
+    sums [pixel, row].
     """
 
     taps: int
@@ -72,7 +75,9 @@ class _Int16Microkernel:
 def _pack_words(flat: Array, rows: int) -> Array:
     """Pack four taps to a word, in the order in which SXTB16 extracts them."""
     by_row = flat.astype(np.int8).reshape(len(flat) // rows, rows, -1, _TAPS)
-    return np.ascontiguousarray(by_row.swapaxes(1, 2)[..., [0, 2, 1, 3]]).view(np.uint32)[..., 0]
+    return np.ascontiguousarray(by_row.swapaxes(1, 2)[..., [0, 2, 1, 3]]).view(
+        np.uint32
+    )[..., 0]
 
 
 def _pack_rows(flat: Array, rows: int) -> Array:
@@ -89,7 +94,10 @@ def _add_four_taps(
 ) -> None:
     pixels, rows = range(columns.shape[0]), weights.shape[2]
     pairs = [
-        [b.let("x", b.load(columns, [pixel, step, half])) for half in range(len(_HALVES))]
+        [
+            b.let("x", b.load(columns, [pixel, step, half]))
+            for half in range(len(_HALVES))
+        ]
         for pixel in pixels
     ]
     for row in range(rows):
@@ -146,18 +154,30 @@ class _Int16Gemm:
                 return
             acc = b.reg("acc", INT32, self.pixels * self.rows)
             for row in range(self.rows):
-                self._set(b, acc, row, b.let("channel_bias", self.sums.start(b, first + row)))
+                self._set(
+                    b, acc, row, b.let("channel_bias", self.sums.start(b, first + row))
+                )
             self._accumulate(b, acc, columns, group)
             for row in range(self.rows):
                 finish = self.sums.bind_channel(b, first + row)
                 self._store(b, y, acc, first, row, finish)
 
     def _emit_chunks(
-        self, b: Kernel, columns: tir.Buffer, y: tir.Buffer, group: ArithExpr, first: ArithExpr
+        self,
+        b: Kernel,
+        columns: tir.Buffer,
+        y: tir.Buffer,
+        group: ArithExpr,
+        first: ArithExpr,
     ) -> None:
         total = b.reg("total", INT64, self.pixels * self.rows)
         for row in range(self.rows):
-            self._set(b, total, row, b.let("channel_bias", b.load(self.sums.bias, [first + row])))
+            self._set(
+                b,
+                total,
+                row,
+                b.let("channel_bias", b.load(self.sums.bias, [first + row])),
+            )
         with b.for_("chunk", self.steps // self.chunk) as chunk:
             acc = b.reg("acc", INT32, self.pixels * self.rows)
             for row in range(self.rows):
@@ -169,7 +189,9 @@ class _Int16Gemm:
             finish = self.sums.bind_wide_channel(b, first + row)
             self._store(b, y, total, first, row, finish)
 
-    def _set(self, b: Kernel, sums: tir.Buffer, row: int, value: ArithExpr | int) -> None:
+    def _set(
+        self, b: Kernel, sums: tir.Buffer, row: int, value: ArithExpr | int
+    ) -> None:
         for pixel in range(self.pixels):
             b.store(sums, [pixel * self.rows + row], value)
 
@@ -183,7 +205,9 @@ class _Int16Gemm:
         finish: FinishElement,
     ) -> None:
         for pixel in range(self.pixels):
-            b.store(y, [pixel, first + row], finish(b.load(sums, [pixel * self.rows + row])))
+            b.store(
+                y, [pixel, first + row], finish(b.load(sums, [pixel * self.rows + row]))
+            )
 
     def _accumulate(
         self,
@@ -203,18 +227,25 @@ class _Int16Gemm:
         """View `source` from element `start` as columns of micro-kernel elements."""
         dtype = self.microkernel.dtype
         shape = (self.pixels, self.steps, self.microkernel.taps * 2 // dtype.size_bytes)
-        return b.view("words", source, start, shape, dtype=dtype, alignment=dtype.size_bytes)
+        return b.view(
+            "words", source, start, shape, dtype=dtype, alignment=dtype.size_bytes
+        )
 
 
 def _plan_gemm(
     microkernel: _Int16Microkernel, op: OpCall, kernel: Array, pixels: int, b: Kernel
 ) -> _Int16Gemm:
     outputs, taps = len(kernel), kernel.size // len(kernel)
-    rows, steps = min(max(_SUMS // pixels, 1), outputs), divide_up(taps, microkernel.taps)
+    rows, steps = (
+        min(max(_SUMS // pixels, 1), outputs),
+        divide_up(taps, microkernel.taps),
+    )
     padding = ((0, 0), (0, steps * microkernel.taps - taps))
     flat = np.pad(kernel.reshape(outputs, taps), padding)
     starts = (min(start, outputs - rows) for start in range(0, outputs, rows))
-    packed = microkernel.pack(flat[[start + row for start in starts for row in range(rows)]], rows)
+    packed = microkernel.pack(
+        flat[[start + row for start in starts for row in range(rows)]], rows
+    )
     return _Int16Gemm(
         microkernel=microkernel,
         weights=b.constant("weights", packed, microkernel.weight_dtype),
@@ -227,7 +258,9 @@ def _plan_gemm(
     )
 
 
-def _build(microkernel: _Int16Microkernel, op: OpCall, config: PixelBlock, b: Kernel) -> None:
+def _build(
+    microkernel: _Int16Microkernel, op: OpCall, config: PixelBlock, b: Kernel
+) -> None:
     kernel = weights_of(op)
     taps, count = kernel.size // len(kernel), config.pixels
     gemm = _plan_gemm(microkernel, op, kernel, count, b)
@@ -258,13 +291,20 @@ _OPERATORS = ("conv2d", "fully_connected")
 SCHEDULES = (
     *(
         dsp_schedule(
-            f"dsp.{op}.int16_im2col", op, configs=_configs, build=partial(_build, _FOUR_TAPS)
+            f"dsp.{op}.int16_im2col",
+            op,
+            configs=_configs,
+            build=partial(_build, _FOUR_TAPS),
         )
         for op in _OPERATORS
     ),
     *(
         Schedule(
-            f"scalar.{op}.int16_im2col", op, frozenset(), _configs, partial(_build, _SINGLE_TAP)
+            f"scalar.{op}.int16_im2col",
+            op,
+            frozenset(),
+            _configs,
+            partial(_build, _SINGLE_TAP),
         )
         for op in _OPERATORS
     ),

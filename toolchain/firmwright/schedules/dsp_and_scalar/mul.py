@@ -1,6 +1,7 @@
 """mul of int8 by one multiply-high for each element.
 
-The only DSP instruction, SMMLA, is a multiply-high and an addition on cores without SIMD.
+The only DSP instruction, SMMLA, is a multiply-high and an addition on cores without
+SIMD.
 """
 
 from collections.abc import Sequence
@@ -21,8 +22,8 @@ from firmwright.schedules.folded_requantize import (
     fold_requantize,
 )
 
-# The schedule does not apply if the proof of the folded epilogue, with its left shift included in
-# constants, fails.
+# The schedule does not apply if the proof of the folded epilogue, with its left shift
+# included in constants, fails.
 
 _UNROLL = (4, 3, 5, 2)
 _VALUES = np.arange(INT8.min, INT8.max + 1)
@@ -57,10 +58,13 @@ def _build_product(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     fold = _fold_product(op)
     assert fold is not None
     folded, constants = fold
-    bound = max((int(np.abs(each).max()) for each in constants if each is not None), default=0)
+    bound = max(
+        (int(np.abs(each).max()) for each in constants if each is not None), default=0
+    )
     dtype = INT16 if bound <= INT16.max else INT32
     multiplier, addend = (
-        ArithExpr(immediate(value[0], INT32)) for value in (folded.multiplier, folded.addend)
+        ArithExpr(immediate(value[0], INT32))
+        for value in (folded.multiplier, folded.addend)
     )
     nudge = ArithExpr(immediate(folded.sign[0], INT32)) if folded.has_sign else None
     sources = [
@@ -74,12 +78,18 @@ def _build_product(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
             else value.cast(INT32)
             if constant.size > 1
             else ArithExpr(immediate(int(constant.reshape(-1)[0]), INT32))
-            for index, (value, constant) in enumerate(zip(loaded, constants, strict=True))
+            for index, (value, constant) in enumerate(
+                zip(loaded, constants, strict=True)
+            )
         ]
         is_scaled = any(constant is not None for constant in constants)
         right = values[1] if is_scaled else values[1] * (1 << folded.left[0])
         total = b.let("total", values[0] * right)
-        store(apply_folded_requantize(folded, total, total, multiplier, addend, nudge, INT8))
+        store(
+            apply_folded_requantize(
+                folded, total, total, multiplier, addend, nudge, INT8
+            )
+        )
 
 
 SCHEDULES = tuple(

@@ -6,7 +6,11 @@ from contextlib import contextmanager
 
 from firmwright.base.dtypes import INT8, INT32, UINT32
 from firmwright.ir import tir
-from firmwright.ir.graph.attributes.layers import ActivationAttrs, AveragePoolAttrs, PoolAttrs
+from firmwright.ir.graph.attributes.layers import (
+    ActivationAttrs,
+    AveragePoolAttrs,
+    PoolAttrs,
+)
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr, binary_expr, call_intrinsic
 from firmwright.ops.conv_window import OutputPosition
@@ -15,13 +19,14 @@ from firmwright.ops.pooling import narrow_to_output, pool_window, stored_mean
 from firmwright.ops.requantize import quantized_activation_range
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
-# SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows of up to 255
-# elements. SSUB8 and SEL select the greater of four pairs of bytes. Averaged windows must be
-# inside the input.
+# SXTAB16 adds two bytes of a word to two int16 sums, which cannot overflow for windows
+# of up to 255 elements. SSUB8 and SEL select the greater of four pairs of bytes.
+# Averaged windows must be inside the input.
 #
-# Other cores add 128 to each byte. One sum has channels 0 and 2 as halves, the other one all but
-# channel 0. Windows are of a power of two, so that both means of a pair are rounded in one word:
-# half away from zero is half up, less 1 for sums below that of zeros.
+# Other cores add 128 to each byte. One sum has channels 0 and 2 as halves, the other
+# one all but channel 0. Windows are of a power of two, so that both means of a pair are
+# rounded in one word: half away from zero is half up, less 1 for sums below that of
+# zeros.
 
 _LANES = 4
 _MAX_SUMMED = 255
@@ -33,7 +38,11 @@ _POWERS = [1 << shift for shift in range(1, 8)]
 def _average_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     window = pool_window(op)
     inside = not window.guarded(0) and not window.guarded(1)
-    return _configs(op) if inside and window.size[0] * window.size[1] <= _MAX_SUMMED else ()
+    return (
+        _configs(op)
+        if inside and window.size[0] * window.size[1] <= _MAX_SUMMED
+        else ()
+    )
 
 
 def _power_configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -44,12 +53,18 @@ def _power_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 def _max_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype != INT8:
         return ()
-    bounds = quantized_activation_range(op.attributes(ActivationAttrs).activation, op.output)
+    bounds = quantized_activation_range(
+        op.attributes(ActivationAttrs).activation, op.output
+    )
     return _configs(op) if bounds == (INT8.min, INT8.max) else ()
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    return (NO_CONFIG,) if op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0 else ()
+    return (
+        (NO_CONFIG,)
+        if op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0
+        else ()
+    )
 
 
 def _build_average(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -57,7 +72,9 @@ def _build_average(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
     def add(sums: tir.Buffer, word: ArithExpr) -> None:
         for half, name in enumerate(("sxtab16", "sxtab16_ror8")):
-            b.store(sums, [half], call_intrinsic(name, [b.load(sums, [half]), word], UINT32))
+            b.store(
+                sums, [half], call_intrinsic(name, [b.load(sums, [half]), word], UINT32)
+            )
 
     with _outputs(op, b) as (start, target, _):
         sums = b.reg("sums", UINT32, 2)
@@ -67,7 +84,9 @@ def _build_average(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         y = b.view("out", b.y, target, (_LANES,), access="w")
         for half in (0, 1):
             for place, shift in ((half, 16), (half + 2, 0)):
-                value = b.let("total", (b.load(sums, [half]) << shift).cast(INT32) >> 16)
+                value = b.let(
+                    "total", (b.load(sums, [half]) << shift).cast(INT32) >> 16
+                )
                 mean = stored_mean(op, value, size[0] * size[1])
                 b.store(y, [place], narrow_to_output(op, mean))
 
@@ -85,13 +104,17 @@ def _build_average_of_power(op: OpCall, config: ScheduleConfig, b: Kernel) -> No
 
         def means(sums: ArithExpr) -> ArithExpr:
             above = (sums + (0x8000 + INT8.min * count) * _ONES) >> 15 & _ONES
-            half = count // 2 * _ONES if is_unsigned else above + (count // 2 - 1) * _ONES
+            half = (
+                count // 2 * _ONES if is_unsigned else above + (count // 2 - 1) * _ONES
+            )
             return b.let("means", sums + half >> count.bit_length() - 1 & 0xFF00FF)
 
         _each_word(op, b, start, add)
         odd = b.let("odd", rest.value - (even.value >> 16 << 8))
         y = b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4)
-        b.store(y, [0], binary_expr("xor", means(even.value) + (means(odd) << 8), _SIGNS))
+        b.store(
+            y, [0], binary_expr("xor", means(even.value) + (means(odd) << 8), _SIGNS)
+        )
 
 
 def _build_max(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -117,7 +140,9 @@ def _build_max(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 def _outputs(
     op: OpCall, b: Kernel
 ) -> Iterator[tuple[ArithExpr, ArithExpr, tuple[OutputPosition, ArithExpr]]]:
-    """Loop over groups of four channels; yield offsets of window and output, and the indices."""
+    """Loop over groups of four channels; yield offsets of window and output, and the
+    indices.
+    """
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
     _, rows, cols, _ = op.input(0).shape
@@ -129,13 +154,21 @@ def _outputs(
         yield first * channels + group * _LANES, at + group * _LANES, indices
 
 
-def _each_word(op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExpr], None]) -> None:
+def _each_word(
+    op: OpCall, b: Kernel, start: ArithExpr, take: Callable[[ArithExpr], None]
+) -> None:
     size = pool_window(op).size
     _, _, cols, channels = op.input(0).shape
     factors = size[1:] if size[1] <= _MAX_UNROLLED else ()
     words = channels // _LANES
     taps = b.view(
-        "taps", b.input(0), start, size, dtype=UINT32, strides=(cols * words, words), alignment=4
+        "taps",
+        b.input(0),
+        start,
+        size,
+        dtype=UINT32,
+        strides=(cols * words, words),
+        alignment=4,
     )
     with b.for_("ky", size[0]) as ky, b.unrolled("kx", size[1], *factors) as kx:
         take(b.let("word", b.load(taps, [ky, kx])))

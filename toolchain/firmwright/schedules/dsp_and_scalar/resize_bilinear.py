@@ -1,4 +1,6 @@
-"""resize_bilinear by rows: columns are sums of two rows once a row, two channels in a word."""
+"""resize_bilinear by rows: columns are sums of two rows once a row, two channels in a
+word.
+"""
 
 from functools import partial
 
@@ -16,7 +18,9 @@ _LANES = 4
 
 def _build(feature: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     fits = op.input(0).dtype == INT8 and share_bits(op, 0, 1) <= HALF_BITS
-    lower(op, b, _LANES if fits and op.output.shape[3] % _LANES == 0 else 1, by_rows=True)
+    lower(
+        op, b, _LANES if fits and op.output.shape[3] % _LANES == 0 else 1, by_rows=True
+    )
     b.transform = lambda func: unroll_inner_loops(compute_in_line(feature, func))
 
 

@@ -1,4 +1,6 @@
-"""svdf of int8: the features by the GEMM of the DSP extension or by scalar micro-kernels."""
+"""svdf of int8: the features by the GEMM of the DSP extension or by scalar
+micro-kernels.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,13 +14,18 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import Schedule, ScheduleConfig
 from firmwright.ops.svdf import emit_units, folded_feature_biases, requantize_state
 from firmwright.schedules.cortex_m_dsp.vector_product import ROWS, VectorProduct
-from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
+from firmwright.schedules.scalar.microkernels import (
+    MicrokernelFamily,
+    ScalarMicrokernel,
+)
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 from firmwright.schedules.schedule_factories import for_inputs_of
 
 
-def _build(family: MicrokernelFamily | None, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def _build(
+    family: MicrokernelFamily | None, op: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
     weights, bias = op.constant_array(1).astype(np.int64), folded_feature_biases(op)
     lanes, depth = family.rows(len(weights), 1) if family else ROWS, weights.shape[1]
     rows = (0, -len(weights) % lanes)
@@ -28,8 +35,13 @@ def _build(family: MicrokernelFamily | None, op: OpCall, config: ScheduleConfig,
         product = VectorProduct(b, kernel, biases, lambda acc, index, place: acc)
     else:
         packed = kernel.reshape(-1, lanes, depth).swapaxes(1, 2).reshape(-1)
-        w, begin = b.constant("weights", packed, INT8), b.constant("bias", biases, INT32)
-        name = family.block(ScalarMicrokernel("bytes", lanes, 1, family.unrolled(depth)))
+        w, begin = (
+            b.constant("weights", packed, INT8),
+            b.constant("bias", biases, INT32),
+        )
+        name = family.block(
+            ScalarMicrokernel("bytes", lanes, 1, family.unrolled(depth))
+        )
 
     def start(n: ArithExpr) -> Callable[[ArithExpr], ArithExpr]:
         if family is None:
@@ -40,7 +52,9 @@ def _build(family: MicrokernelFamily | None, op: OpCall, config: ScheduleConfig,
             first, acc = block * lanes, b.reg("acc", INT32, lanes)
             values = [b.load(acc, [row]) for row in range(lanes)]
             w_rows = b.pointer(w, first * depth, lanes * depth)
-            b.evaluate(name, [w_rows, x, b.pointer(begin, first, lanes), depth, depth, *values])
+            b.evaluate(
+                name, [w_rows, x, b.pointer(begin, first, lanes), depth, depth, *values]
+            )
             for row, value in enumerate(values):
                 b.store(sums, [first + row], value)
         return lambda f: requantize_state(op, b.load(sums, [f]))

@@ -1,4 +1,6 @@
-"""conv2d 3x3, stride 1, by integer Winograd F(2x2, 3x3): 4 products per output instead of 9."""
+"""conv2d 3x3, stride 1, by integer Winograd F(2x2, 3x3): 4 products per output instead
+of 9.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,26 +30,30 @@ from firmwright.schedules.epilogue import (
 )
 from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.folded_requantize import fold_requantize
-from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
+from firmwright.schedules.scalar.microkernels import (
+    MicrokernelFamily,
+    ScalarMicrokernel,
+)
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 from firmwright.schedules.schedule_factories import dsp_schedule
 
-# A tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)] A, elementwise in between.
-# G has halves, so 2 G is used and every value is an integer: the result is exactly four times the
-# convolution, which requantization absorbs as two bits of its left shift. The remaining shift is
-# folded into the transformed weights.
+# A tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)] A, elementwise
+# in between. G has halves, so 2 G is used and every value is an integer: the result is
+# exactly four times the convolution, which requantization absorbs as two bits of its
+# left shift. The remaining shift is folded into the transformed weights.
 #
-# `_plan_weights` checks that requantization folds, that the scaled weights fit int16, and that the
-# sum of the magnitudes of all products fits int32. Transformed inputs are sums of four int8 and
-# fit.
+# `_plan_weights` checks that requantization folds, that the scaled weights fit int16,
+# and that the sum of the magnitudes of all products fits int32. Transformed inputs are
+# sums of four int8 and fit.
 #
-# Kernels process four adjacent tiles (2 x 8 outputs): `patch` holds their 4 x 10 inputs, `u` the
-# transformed inputs as int16 and `m` the products of a few output channels. On the DSP extension, a
-# word of `u` has two channels, in the order of SXTB16, and micro-kernels multiply channel pairs
-# (cortex_m_dsp/microkernels.py, `wide`). With code=looped, the code for both halves of four
-# channels and both channels of a pair is a loop: a third less code for two percent more
-# instructions. Other cores use micro-kernels of the layout `tiles` (scalar/microkernels.py).
+# Kernels process four adjacent tiles (2 x 8 outputs): `patch` holds their 4 x 10
+# inputs, `u` the transformed inputs as int16 and `m` the products of a few output
+# channels. On the DSP extension, a word of `u` has two channels, in the order of
+# SXTB16, and micro-kernels multiply channel pairs (cortex_m_dsp/microkernels.py,
+# `wide`). With code=looped, the code for both halves of four channels and both channels
+# of a pair is a loop: a third less code for two percent more instructions. Other cores
+# use micro-kernels of the layout `tiles` (scalar/microkernels.py).
 
 _TILES = 4
 _COLUMNS = 2 * _TILES
@@ -64,7 +70,9 @@ _INPUT_REACH = 512
 
 @dataclass(frozen=True, slots=True)
 class _WinogradWeights:
-    """Transformed weights [oc, point, ic] and bias [oc], with the whole left shift folded in."""
+    """Transformed weights [oc, point, ic] and bias [oc], with the whole left shift
+    folded in.
+    """
 
     weights: Array
     bias: Array
@@ -78,7 +86,9 @@ def _plan_weights(op: OpCall) -> _WinogradWeights | None:
     if folded is None:
         return None
     left = np.array(folded.left)
-    transformed = np.einsum("ia,jb,oabc->oijc", _G, _G, kernel).reshape(len(kernel), _POINTS, -1)
+    transformed = np.einsum("ia,jb,oabc->oijc", _G, _G, kernel).reshape(
+        len(kernel), _POINTS, -1
+    )
     baked = transformed << np.maximum(left - _LEFT, 0)[:, None, None]
     if min(folded.left) < _LEFT or np.abs(baked).max() > INT16.max:
         return None
@@ -105,12 +115,23 @@ def _supports(op: OpCall, channel_block: int) -> bool:
 
 
 def _make_epilogue(b: Kernel, op: OpCall) -> RequantizeEpilogue:
-    """Build the epilogue for transformed weights, which include the whole left shift."""
+    """Build the epilogue for transformed weights, which include the whole left
+    shift.
+    """
     kernel = weights_of(op)
     bounds = accumulator_bounds(fold_zero_point_into_bias(op, kernel), kernel)
-    params, shift_is_folded = requantization_of(op), np.zeros((len(kernel), 1), np.int64)
+    params, shift_is_folded = (
+        requantization_of(op),
+        np.zeros((len(kernel), 1), np.int64),
+    )
     return make_epilogue(
-        b, params, bounds, INT8, len(kernel), bake=shift_is_folded, preference=FormPreference.FOLDED
+        b,
+        params,
+        bounds,
+        INT8,
+        len(kernel),
+        bake=shift_is_folded,
+        preference=FormPreference.FOLDED,
     )
 
 
@@ -123,7 +144,8 @@ def _store_output_tiles(
     start: ArithExpr | int,
     finish: FinishElement,
 ) -> None:
-    """Store Y = A' M A of the tiles of one output channel, from `products` [point, start + tile].
+    """Store Y = A' M A of the tiles of one output channel, from `products` [point,
+    start + tile].
 
     `at` (n, y, x) is the output of the first tile.
     """
@@ -140,11 +162,14 @@ def _store_output_tiles(
         for dy, (y0, y1, y2, y3) in enumerate(halves):
             for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
                 value = b.let("total", total)
-                b.store(b.y, [n, row + dy, column + tile * 2 + dx, channel], finish(value))
+                b.store(
+                    b.y, [n, row + dy, column + tile * 2 + dx, channel], finish(value)
+                )
 
 
 def _copy_input_patch(b: Kernel, patch: tir.Buffer, at: Position) -> None:
-    """Copy the inputs needed from output `at` (n, y, x) to `patch` [4, columns, channels / 4].
+    """Copy the inputs needed from output `at` (n, y, x) to `patch` [4, columns,
+    channels / 4].
 
     The patch holds the zero point outside the input. Channels are copied as words.
     """
@@ -199,7 +224,9 @@ class _WinogradLayer:
         transform: _Transform,
         dtype: DType,
     ) -> None:
-        """Compute u[4 i + j, word, tile] = (B' d B)[i, j]; `load` gives d[row, column]."""
+        """Compute u[4 i + j, word, tile] = (B' d B)[i, j]; `load` gives d[row,
+        column].
+        """
         b, vertical = self.b, dict[int, list[ArithExpr]]()
         for column in range(_COLUMNS + 2):
             d = [b.let("d", load(row, column)) for row in range(4)]
@@ -219,7 +246,9 @@ class _WinogradLayer:
         start: ArithExpr | int,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> None:
-        """Compute, requantize and store the outputs of one channel from products at `start`."""
+        """Compute, requantize and store the outputs of one channel from products at
+        `start`.
+        """
         b = self.b
         finish = self.epilogue.bind_channel(b, channel, 0, shared)
         bias = b.let("start", b.load(self.bias, [channel]))
@@ -229,7 +258,9 @@ class _WinogradLayer:
 
 @dataclass(frozen=True, slots=True)
 class WinogradConfig(ScheduleConfig):
-    """The configuration of the DSP kernel: whether its loops over two channels are unrolled."""
+    """The configuration of the DSP kernel: whether its loops over two channels are
+    unrolled.
+    """
 
     code: Literal["unrolled", "looped"] = "unrolled"
 
@@ -278,7 +309,9 @@ def _build_dsp(op: OpCall, config: WinogradConfig, b: Kernel) -> None:
 
 
 def _pack_pairs(weights: Array) -> Array:
-    """Pack [oc, point, ic] as uint32 [oc / 2, point, ic / 2, 2], taps in the order of SXTB16."""
+    """Pack [oc, point, ic] as uint32 [oc / 2, point, ic / 2, 2], taps in the order of
+    SXTB16.
+    """
     outputs, points, channels = weights.shape
     order = (4 * np.arange(channels // 4)[:, None] + [0, 2, 1, 3]).reshape(-1)
     lanes = weights[..., order].reshape(outputs // 2, 2, points, channels // 2, 2)
@@ -291,10 +324,14 @@ def _transform_pairs(layer: _WinogradLayer, *, is_looped: bool) -> None:
     b = layer.b
     with b.for_("c", layer.channels // 4) as c:
 
-        def transform_half(half: ArithExpr | int, name: str, shift: ArithExpr | None) -> None:
+        def transform_half(
+            half: ArithExpr | int, name: str, shift: ArithExpr | None
+        ) -> None:
             def load(row: int, column: int) -> ArithExpr:
                 pixel = b.load(layer.patch, [row, column, c])
-                return call_intrinsic(name, [pixel if shift is None else pixel >> shift], UINT32)
+                return call_intrinsic(
+                    name, [pixel if shift is None else pixel >> shift], UINT32
+                )
 
             layer.transform(c * 2 + half, load, _transform_words, UINT32)
 
@@ -325,27 +362,35 @@ def _multiply_pairs(layer: _WinogradLayer, pair: ArithExpr) -> None:
         if steps < words:
             with b.for_("j", words // steps - 1, 1) as j:
                 w = b.pointer(layer.weights, start + j * (steps * 2), steps * 2)
-                x = b.pointer(layer.u, (point * words + j * steps) * _TILES, steps * _TILES)
+                x = b.pointer(
+                    layer.u, (point * words + j * steps) * _TILES, steps * _TILES
+                )
                 b.evaluate(f"wide_2x4_{steps}", [w, x, *registers])
         for place in range(_COLUMNS):
             b.store(layer.m, [point, place], b.load(acc, [place]))
 
 
 def _rows(family: MicrokernelFamily) -> int:
-    return next(r for layout, r, p in family.shapes if layout == "tiles" and p == _TILES)
+    return next(
+        r for layout, r, p in family.shapes if layout == "tiles" and p == _TILES
+    )
 
 
 def _scalar_configs(family: MicrokernelFamily, op: OpCall) -> Sequence[ScheduleConfig]:
     return (NO_CONFIG,) if _supports(op, _rows(family)) else ()
 
 
-def _build_scalar(family: MicrokernelFamily, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def _build_scalar(
+    family: MicrokernelFamily, op: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
     plan = _plan_weights(op)
     assert plan is not None
     outputs, _, _, channels = weights_of(op).shape
     shape = ScalarMicrokernel("tiles", _rows(family), _TILES, family.unrolled(channels))
     blocks = plan.weights.reshape(outputs // shape.rows, shape.rows, _POINTS, channels)
-    packed = np.ascontiguousarray(blocks.transpose(0, 2, 3, 1))  # [block, point, ic, row]
+    packed = np.ascontiguousarray(
+        blocks.transpose(0, 2, 3, 1)
+    )  # [block, point, ic, row]
     weights = b.constant("weights", packed, INT16)
     zeros = b.constant("zeros", np.zeros(shape.rows), INT32)
     bias = b.constant("bias", plan.bias, INT32)
@@ -369,7 +414,9 @@ def _build_scalar(family: MicrokernelFamily, op: OpCall, config: ScheduleConfig,
         _copy_input_patch(b, patch, at)
         d = b.view("bytes", patch, 0, (4, _COLUMNS + 2, channels), dtype=INT8)
         with b.for_("c", channels) as c:
-            layer.transform(c, lambda row, x: b.load_i32(d, [row, x, c]), _transform_values, INT16)
+            layer.transform(
+                c, lambda row, x: b.load_i32(d, [row, x, c]), _transform_values, INT16
+            )
         with b.for_("block", outputs // shape.rows) as block:
             _multiply_rows(layer, family, shape, zeros, block)
             shared = layer.epilogue.bind_shared(b)
@@ -402,7 +449,9 @@ def _multiply_rows(
 
 
 SCHEDULES = (
-    dsp_schedule("dsp.conv2d.winograd", "conv2d", configs=_dsp_configs, build=_build_dsp),
+    dsp_schedule(
+        "dsp.conv2d.winograd", "conv2d", configs=_dsp_configs, build=_build_dsp
+    ),
     *(
         Schedule(
             f"{family.name}.conv2d.winograd",

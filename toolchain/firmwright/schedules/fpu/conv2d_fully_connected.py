@@ -31,15 +31,23 @@ from firmwright.schedules.fpu.microkernels import (
     schedule_name,
 )
 from firmwright.schedules.im2col import RowIm2colPacker
-from firmwright.schedules.row_band import RowMoves, band_width, pixel_blocks, window_rows
+from firmwright.schedules.row_band import (
+    RowMoves,
+    band_width,
+    pixel_blocks,
+    window_rows,
+)
 
-# y[p, o] = activation(sum over k of window[p, k] * w[o, k], + bias[o]), in that order. Weights are
-# packed in channel groups, element k of a group contiguous. The last groups are smaller.
+# y[p, o] = activation(sum over k of window[p, k] * w[o, k], + bias[o]), in that order.
+# Weights are packed in channel groups, element k of a group contiguous. The last groups
+# are smaller.
 
 
 @dataclass(frozen=True, slots=True)
 class FloatGemmKernel:
-    """Constants of a layer of `outputs` x `depth`, its tile, and strides of pixels and outputs."""
+    """Constants of a layer of `outputs` x `depth`, its tile, and strides of pixels and
+    outputs.
+    """
 
     style: MultiplyAddStyle
     tile: FpuTile
@@ -60,7 +68,8 @@ class FloatGemmKernel:
         rows: int = 1,
         row_pitch: int = 0,
     ) -> None:
-        """Compute all channels of the pixels from `at`, whose windows are in `x` from `start`.
+        """Compute all channels of the pixels from `at`, whose windows are in `x` from
+        `start`.
 
         Windows are `pitch` elements apart and their `rows` are `row_pitch` apart.
         """
@@ -77,11 +86,18 @@ class FloatGemmKernel:
                 sums = b.reg("sum", FLOAT32, tile.sums)
                 w = b.pointer(self.weights, channel * self.depth, lanes * self.depth)
                 registers = [b.load(sums, [i]) for i in range(tile.sums)]
-                b.evaluate(name, [w, b.pointer(x, start, extent), *integers, *registers])
+                b.evaluate(
+                    name, [w, b.pointer(x, start, extent), *integers, *registers]
+                )
                 self._store(b, tile, at, channel, sums)
 
     def _store(
-        self, b: Kernel, tile: FpuTile, at: ArithExpr, channel: ArithExpr, sums: tir.Buffer
+        self,
+        b: Kernel,
+        tile: FpuTile,
+        at: ArithExpr,
+        channel: ArithExpr,
+        sums: tir.Buffer,
     ) -> None:
         first = b.let("first", channel)
         y = b.view(
@@ -93,14 +109,18 @@ class FloatGemmKernel:
             access="w",
         )
         lanes = range(tile.lanes)
-        bias = [b.let("channel_bias", b.load(self.bias, [first + lane])) for lane in lanes]
+        bias = [
+            b.let("channel_bias", b.load(self.bias, [first + lane])) for lane in lanes
+        ]
         for pixel, lane in product(range(tile.pixels), lanes):
             total = b.load(sums, [pixel * tile.lanes + lane]) + bias[lane]
             b.store(y, [pixel, lane], activated(total, self.activation))
 
 
 def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Return (first, count, lanes) of equal groups: whole ones, then at most 4 and 3 channels."""
+    """Return (first, count, lanes) of equal groups: whole ones, then at most 4 and 3
+    channels.
+    """
     whole, rest = outputs // lanes * lanes, outputs % lanes
     groups = [
         (0, outputs // lanes, lanes),
@@ -112,7 +132,9 @@ def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class FpuConfig(ScheduleConfig):
-    """The configuration of a float layer: the tile, and whether its windows are packed first."""
+    """The configuration of a float layer: the tile, and whether its windows are packed
+    first.
+    """
 
     lanes: int
     pixels: int
@@ -126,12 +148,17 @@ class FpuConfig(ScheduleConfig):
 def _plan_gemm(
     op: OpCall, b: Kernel, style: MultiplyAddStyle, config: FpuConfig
 ) -> FloatGemmKernel:
-    """Return a layer's constants, with weights [outputs, depth] packed for the tile in `config`."""
+    """Return a layer's constants, with weights [outputs, depth] packed for the tile in
+    `config`.
+    """
     tile, bias = config.tile, bias_of(op, "float32")
     weights = _matrix(op, is_scattered=style == "soft")
     outputs, depth = weights.shape
     groups = [
-        weights[first : first + count * lanes].reshape(count, lanes, depth).swapaxes(1, 2).ravel()
+        weights[first : first + count * lanes]
+        .reshape(count, lanes, depth)
+        .swapaxes(1, 2)
+        .ravel()
         for first, count, lanes in channel_groups(outputs, tile.lanes)
     ]
     return FloatGemmKernel(
@@ -167,9 +194,10 @@ def tile_configs(
 ) -> Sequence[FpuConfig]:
     """Return the cheapest configuration and, if it differs, the cheapest of one pixel.
 
-    `packing` is the cost of packing the window of a pixel, in cycles; 0: windows are contiguous. If
-    they can be multiplied in place, `row` is the number of pixels in a row of the output, `rows`
-    that of a window and `band` the cost of copying the input of a pixel.
+    `packing` is the cost of packing the window of a pixel, in cycles; 0: windows are
+    contiguous. If they can be multiplied in place, `row` is the number of pixels in a
+    row of the output, `rows` that of a window and `band` the cost of copying the input
+    of a pixel.
     """
 
     def cost(tile: FpuTile, is_packed: bool) -> float:
@@ -181,16 +209,27 @@ def tile_configs(
         work = tile.pixels * (packing if is_packed else band)
         tall = 8 * rows + 4 if rows > 1 and not is_packed else 0
         for _, count, lanes in channel_groups(outputs, tile.lanes):
-            steps = element_steps(FpuTile(lanes, tile.pixels), "separate", STEPS_PER_ITERATION)
+            steps = element_steps(
+                FpuTile(lanes, tile.pixels), "separate", STEPS_PER_ITERATION
+            )
             cycles = (len(steps) + 5) / STEPS_PER_ITERATION + lanes + tile.pixels
             work += count * (cycles * depth + 8 + tall)
         return blocks * (work + 5 * outputs * tile.pixels)
 
-    in_place = [tile for tile in FPU_TILES if tile.pixels <= row and (tile.pixels > 1 or rows == 1)]
+    in_place = [
+        tile
+        for tile in FPU_TILES
+        if tile.pixels <= row and (tile.pixels > 1 or rows == 1)
+    ]
     packed = [tile for tile in FPU_TILES if tile.pixels <= pixels and packing]
-    candidates = [*((tile, False) for tile in in_place), *((tile, True) for tile in packed)]
+    candidates = [
+        *((tile, False) for tile in in_place),
+        *((tile, True) for tile in packed),
+    ]
     best = min(candidates, key=lambda each: cost(*each))
-    singles = [each for each in candidates if each[0].pixels == 1 and each[1] == (packing > 0)]
+    singles = [
+        each for each in candidates if each[0].pixels == 1 and each[1] == (packing > 0)
+    ]
     single = min(singles, key=lambda each: cost(*each))
     return [
         FpuConfig(tile.lanes, tile.pixels, is_packed)
@@ -198,14 +237,17 @@ def tile_configs(
     ]
 
 
-# Windows of a few output pixels are multiplied by every channel group (`FloatGemmKernel`). They are
-# read from the input or, if padded, from a band, which is a copy of the input rows of an output
-# row, or packed one by one (im2col.py). The last block overlaps its predecessor if the pixels do
-# not divide evenly. If each input pixel of a transposed convolution has output pixels of its own,
-# these are the outputs of a pointwise convolution.
+# Windows of a few output pixels are multiplied by every channel group
+# (`FloatGemmKernel`). They are read from the input or, if padded, from a band, which is
+# a copy of the input rows of an output row, or packed one by one (im2col.py). The last
+# block overlaps its predecessor if the pixels do not divide evenly. If each input pixel
+# of a transposed convolution has output pixels of its own, these are the outputs of a
+# pointwise convolution.
 
 _COPY, _COPY_ROW, _COPY_BAND = 2.2, 10.0, 2.5
-"""Approximate cycles to pack an element of a window, and in addition a row; to copy to a band."""
+"""Approximate cycles to pack an element of a window, and in addition a row; to copy to
+a band.
+"""
 _BAND_MAX = 4.25
 """The largest band, relative to a window."""
 SOFT_CONFIG = FpuConfig(SOFT_TILE.lanes, SOFT_TILE.pixels, packed=True)
@@ -215,25 +257,40 @@ _POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 def copy_row(
     b: Kernel, y: tir.Buffer, to: ArithExpr, x: tir.Buffer, start: ArithExpr, count: int
 ) -> None:
-    b.evaluate("copy_f32", [b.pointer(y, to, count, "w"), b.pointer(x, start, count), count])
+    b.evaluate(
+        "copy_f32", [b.pointer(y, to, count, "w"), b.pointer(x, start, count), count]
+    )
 
 
-def _zero(b: Kernel, y: tir.Buffer, to: ArithExpr, zero: ArithExpr | int, count: int) -> None:
+def _zero(
+    b: Kernel, y: tir.Buffer, to: ArithExpr, zero: ArithExpr | int, count: int
+) -> None:
     zeros = b.view("zeros", y, to, (count,), access="w")
     with b.unrolled("i", count, 8, 4, 3, 2) as i:
         b.store(zeros, [i], 0.0)
 
 
 _MOVES = RowMoves(
-    copy_row, _zero, lambda b, y, _, count: _zero(b, y, ArithExpr(immediate(0, INDEX)), 0, count)
+    copy_row,
+    _zero,
+    lambda b, y, _, count: _zero(b, y, ArithExpr(immediate(0, INDEX)), 0, count),
 )
 
 
 class _CopyPacker(RowIm2colPacker):
     """Packs windows into `columns` [pixel, element] by multiple loads and stores."""
 
-    def move(self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        copy_row(self.b, self.columns, pixel * self.columns.shape[1] + first, self.x, offset, count)
+    def move(
+        self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int
+    ) -> None:
+        copy_row(
+            self.b,
+            self.columns,
+            pixel * self.columns.shape[1] + first,
+            self.x,
+            offset,
+            count,
+        )
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
         _zero(self.b, self.columns, pixel * self.columns.shape[1] + first, 0, count)
@@ -244,7 +301,9 @@ def _window(op: OpCall) -> ConvWindow:
 
 
 def _is_pointwise(op: OpCall) -> bool:
-    """Return whether each input pixel of a transposed convolution has output pixels of its own."""
+    """Return whether each input pixel of a transposed convolution has output pixels of
+    its own.
+    """
     attrs = op.attributes(TransposeConvAttrs)
     (_, height, width, _), (_, rows, columns, _) = op.input(0).shape, op.input(1).shape
     fits = op.output.shape[1:3] == (height, width * columns) and attrs.before == (0, 0)
@@ -252,7 +311,9 @@ def _is_pointwise(op: OpCall) -> bool:
 
 
 def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[FpuConfig]:
-    """Return the cheapest configuration or, with goal `ram`, that of one pixel if it differs."""
+    """Return the cheapest configuration or, with goal `ram`, that of one pixel if it
+    differs.
+    """
     if style == "soft":
         fits = op.op != "depthwise_conv2d" or op.input(0).shape[3] == 1
         return (SOFT_CONFIG,) if fits and op.input(0).dtype == FLOAT32 else ()
@@ -260,7 +321,9 @@ def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[FpuConf
 
 
 def _choices(op: OpCall) -> Sequence[FpuConfig]:
-    if op.input(0).dtype != FLOAT32 or (op.op == "transpose_conv" and not _is_pointwise(op)):
+    if op.input(0).dtype != FLOAT32 or (
+        op.op == "transpose_conv" and not _is_pointwise(op)
+    ):
         return ()
     window, w = _window(op), op.input(1)
     depth = w.shape[3] if op.op == "transpose_conv" else w.elements // w.shape[0]
@@ -275,7 +338,13 @@ def _choices(op: OpCall) -> Sequence[FpuConfig]:
     fits = is_long and window.dilation[1] == 1 and band <= _BAND_MAX * depth
     packing = _COPY * depth + _COPY_ROW * (rows + 1)
     return tile_configs(
-        outputs, pixels, depth, packing, row if fits else 0, rows, _COPY_BAND * band / row
+        outputs,
+        pixels,
+        depth,
+        packing,
+        row if fits else 0,
+        rows,
+        _COPY_BAND * band / row,
     )
 
 
@@ -298,14 +367,26 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
     width, pitch = b.y.shape[2], window.stride[1] * x.shape[3]
     rows = window_rows(b, window, 0, _MOVES)
     with rows as (source, start, distance, row), pixel_blocks(b, width, block) as at:
-        gemm.emit(b, row * width + at, source, start + at * pitch, pitch, window.size[0], distance)
+        gemm.emit(
+            b,
+            row * width + at,
+            source,
+            start + at * pitch,
+            pitch,
+            window.size[0],
+            distance,
+        )
 
 
 def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-    """Pack the inputs of a transposed convolution's output, with zeros at taps between them."""
+    """Pack the inputs of a transposed convolution's output, with zeros at taps between
+    them.
+    """
     (_, height, width, _), channels = op.output.shape, op.input(0).shape[3]
     _zero(b, columns, ArithExpr(immediate(0, INDEX)), 0, columns.elements)
-    places = b.view("places", columns, 0, (*op.input(1).shape[1:3], channels), access="w")
+    places = b.view(
+        "places", columns, 0, (*op.input(1).shape[1:3], channels), access="w"
+    )
     position = OutputPosition(at // (height * width), at // width % height, at % width)
     taps = transpose_conv.taps(op, b, position)
     with taps as (ky, kx, iy, ix), b.unrolled("c", channels, 8, 4, 3, 2) as c:

@@ -21,7 +21,11 @@ from firmwright.schedules.fpu.conv2d_fully_connected import (
     channel_groups,
     tile_configs,
 )
-from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, MultiplyAddStyle, schedule_name
+from firmwright.schedules.fpu.microkernels import (
+    STYLE_FEATURES,
+    MultiplyAddStyle,
+    schedule_name,
+)
 from firmwright.schedules.row_band import pixel_blocks
 
 _COPY = 5
@@ -35,7 +39,9 @@ def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[FpuConfig]:
     if style == "soft":
         return (SOFT_CONFIG,)
     filters, depth = op.input(1).shape[0], math.prod(op.input(1).shape[1:])
-    return tile_configs(filters, math.prod(op.output.shape[2:]), depth, _COPY * depth)[:1]
+    return tile_configs(filters, math.prod(op.output.shape[2:]), depth, _COPY * depth)[
+        :1
+    ]
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) -> None:
@@ -71,7 +77,9 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
         gemm.emit(b, at, columns, 0, depth)
 
 
-def _pack_window(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr, p: ArithExpr) -> None:
+def _pack_window(
+    op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr, p: ArithExpr
+) -> None:
     """Pack the window of output `at + p` as column `p`."""
     _, taps, channels = columns.shape
     rest, index = b.let("pixel", at + p), list[ArithExpr]()

@@ -1,4 +1,5 @@
-"""float32 depthwise_conv2d with an FPU: the weights and window of a channel stay in registers.
+"""float32 depthwise_conv2d with an FPU: the weights and window of a channel stay in
+registers.
 
 A conv2d of one input channel is computed in the same way.
 """
@@ -21,10 +22,11 @@ from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, activated
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
-# One channel at a time. Along an output row, each input element is loaded once per strip of
-# adjacent outputs and stays in a register for all outputs that use it. A narrow row is one strip; a
-# wide row is a loop of strips between border code that omits taps outside the input. Products are
-# summed row by row as in the default loops, so the bits are equal.
+# One channel at a time. Along an output row, each input element is loaded once per
+# strip of adjacent outputs and stays in a register for all outputs that use it. A
+# narrow row is one strip; a wide row is a loop of strips between border code that omits
+# taps outside the input. Products are summed row by row as in the default loops, so the
+# bits are equal.
 
 _MAX_TAPS = 12
 """Windows of at most this many taps leave registers for sums."""
@@ -45,7 +47,9 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     seen = all(run.taps for axis in (rows, columns) for run in axis.runs())
     outputs = sum(len(strip) for strip, _ in _strips(columns))
     unrolled = outputs * len(rows.runs()) * taps
-    return (NO_CONFIG,) if taps <= _MAX_TAPS and seen and unrolled <= _MAX_UNROLLED else ()
+    return (
+        (NO_CONFIG,) if taps <= _MAX_TAPS and seen and unrolled <= _MAX_UNROLLED else ()
+    )
 
 
 def _strips(columns: WindowAxis) -> list[tuple[range, int]]:
@@ -85,7 +89,9 @@ class _FloatOutputRow:
                 position = (ky, first + kx)
                 if position not in inputs:
                     at = shift * columns.stride + (first + kx)
-                    inputs[position] = b.let("x", b.load(self.x, [ky - self.rows.start, at]))
+                    inputs[position] = b.let(
+                        "x", b.load(self.x, [ky - self.rows.start, at])
+                    )
             taps = [
                 (inputs[ky, first + kx], self.weights[ky][kx])
                 for ky, kx in product(self.rows, valid)
@@ -113,7 +119,10 @@ def _build(style: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     with Nest() as enter:
         c = enter(b.for_("c", channels))
         weights = [
-            [b.let(f"w{ky}{kx}", b.load(packed, [c, ky * width + kx])) for kx in range(width)]
+            [
+                b.let(f"w{ky}{kx}", b.load(packed, [c, ky * width + kx]))
+                for kx in range(width)
+            ]
             for ky in range(height)
         ]
         channel_bias = b.let("channel_bias", b.load(bias, [c]))
@@ -137,7 +146,10 @@ def _build(style: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 
 def _windows(
-    op: OpCall, b: Kernel, at: tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr], count: int
+    op: OpCall,
+    b: Kernel,
+    at: tuple[ArithExpr, ArithExpr, ArithExpr, ArithExpr],
+    count: int,
 ) -> tuple[tir.Buffer, tir.Buffer]:
     """Return views of one channel of `count` input rows and of an output row."""
     n, top, oy, c = at

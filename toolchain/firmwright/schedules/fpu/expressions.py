@@ -1,4 +1,6 @@
-"""Float arithmetic in line: rounding and saturation in integers, operations without an FPU."""
+"""Float arithmetic in line: rounding and saturation in integers, operations without an
+FPU.
+"""
 
 import math
 from collections.abc import Sequence
@@ -23,12 +25,13 @@ from firmwright.schedules.scalar.lstm import lower_packed
 from firmwright.schedules.scalar.unrolled_loops import WITH_KERNELS, unroll_inner_loops
 from firmwright.schedules.schedule_factories import FLOAT_FAMILIES
 
-# rint(x) takes many instructions without VRINT, and each float limit four. VCVTR rounds to nearest
-# even, and SSAT or USAT limits an integer. Float sums of whole numbers below 2^23 are exact, so
-# offsets and limits can move to the integer side.
+# rint(x) takes many instructions without VRINT, and each float limit four. VCVTR rounds
+# to nearest even, and SSAT or USAT limits an integer. Float sums of whole numbers below
+# 2^23 are exact, so offsets and limits can move to the integer side.
 #
-# Without an FPU, sums, products, quotients and comparisons are computed in line with the same bits.
-# Functions of libm are computed in line on every core (float_functions.py).
+# Without an FPU, sums, products, quotients and comparisons are computed in line with
+# the same bits. Functions of libm are computed in line on every core
+# (float_functions.py).
 
 _NEAREST = "nearest_24_bits"
 _SUM, _NEGATED, _QUOTIENT = "soft_add_f32", "soft_negative_f32", "soft_divide_f32"
@@ -43,9 +46,13 @@ _COMPARISONS: dict[str, tuple[str, Literal["eq", "ne"], bool]] = {
     "eq": (_EQUAL, "ne", False),
     "ne": (_EQUAL, "eq", False),
 }
-"""The function of a comparison, whether its result is not or is 0, and if arguments are swapped."""
+"""The function of a comparison, whether its result is not or is 0, and if arguments are
+swapped.
+"""
 _MOST = 1 << 21
-"""Maximum size of a limit or offset; sums of a few such numbers are exact in float32."""
+"""Maximum size of a limit or offset; sums of a few such numbers are exact in
+float32.
+"""
 _LEAST = -float(1 << 23)
 """The result of NaN before saturation, as of a comparison with a lower limit."""
 _LIMITS = frozenset({"min", "max"})
@@ -79,9 +86,15 @@ def _whole(node: Node) -> tuple[ArithExpr, frozenset[str]] | None:
     """Return a rounded number as an integer, and the limits that it has."""
     match node:
         case tir.IntrinsicCall(name="rint_f32", args=(value,)):
-            operand = ArithExpr(value) if _is_number(value) else maximum(ArithExpr(value), _LEAST)
+            operand = (
+                ArithExpr(value)
+                if _is_number(value)
+                else maximum(ArithExpr(value), _LEAST)
+            )
             return call_intrinsic(_NEAREST, [operand], INT32), frozenset()
-        case tir.Binary(op="add" | "sub" | "min" | "max" as op, a=a, b=tir.FloatImm(value=number)):
+        case tir.Binary(
+            op="add" | "sub" | "min" | "max" as op, a=a, b=tir.FloatImm(value=number)
+        ):
             inner = _whole(a)
             if inner and number % 1 == 0 and abs(number) <= _MOST:
                 limits = inner[1] | ({op} & _LIMITS)
@@ -90,7 +103,9 @@ def _whole(node: Node) -> tuple[ArithExpr, frozenset[str]] | None:
 
 
 def _is_number(node: tir.Expr) -> bool:
-    """Whether the value comes from integers and constants, by operations that give no NaN."""
+    """Whether the value comes from integers and constants, by operations that give no
+    NaN.
+    """
     match node:
         case tir.FloatImm(value=constant):
             return math.isfinite(constant)
@@ -109,10 +124,16 @@ def _in_integers(node: Node) -> Node | None:
             return a
         case tir.Binary(op="div", a=a, b=tir.FloatImm(value=step, dtype=dtype)):
             is_exact = math.frexp(step)[0] == 0.5 and 2.0**-100 < step < 2.0**100
-            return tir.Binary("mul", a, tir.FloatImm(1 / step, dtype)) if is_exact else None
+            return (
+                tir.Binary("mul", a, tir.FloatImm(1 / step, dtype))
+                if is_exact
+                else None
+            )
         case tir.Binary(op="min" | "max"):
             number, limits = _whole(node) or (None, None)
-            return tir.Cast(FLOAT32, number.expr) if number and limits == _LIMITS else None
+            return (
+                tir.Cast(FLOAT32, number.expr) if number and limits == _LIMITS else None
+            )
         case tir.Cast(dtype=kind, value=tir.Cast(value=whole)) if whole.dtype == INT32:
             return None if kind.is_float else tir.Cast(kind, whole)
         case tir.Cast(dtype=kind, value=value) if not kind.is_float:
@@ -146,9 +167,13 @@ def _without_calls(feature: str, node: Node) -> Node | None:
             return call(_SUM, (a, call(_NEGATED, (b,))))
         case tir.Binary(op="div", a=a, b=b) if feature != "thumb1":
             return call(_QUOTIENT, (a, b))
-        case tir.Binary("mul", a, tir.Cast(_, tir.Select(condition, tir.IntImm(1), tir.IntImm(0)))):
+        case tir.Binary(
+            "mul", a, tir.Cast(_, tir.Select(condition, tir.IntImm(1), tir.IntImm(0)))
+        ):
             return tir.Select(condition, a, call(_ZERO, (a,)))
-        case tir.Binary("mul", tir.Cast(value=whole), tir.FloatImm(value=step) as scale):
+        case tir.Binary(
+            "mul", tir.Cast(value=whole), tir.FloatImm(value=step) as scale
+        ):
             fits = is_arm and _is_byte(whole) and 2.0**-100 < step < 2.0**100
             return call(_SCALED, (tir.Cast(INT32, whole), scale)) if fits else None
         case tir.Binary(op="mul", a=a, b=b):
@@ -183,7 +208,9 @@ def _configs(family: str, op: OpCall) -> Sequence[ScheduleConfig]:
     return (NO_CONFIG,) if has_floats else ()
 
 
-def _build(family: str, feature: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def _build(
+    family: str, feature: str, op: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
     lower = lower_packed if op.op == "lstm" else op_table()[op.op].lower
     lower(op, b)
 
@@ -195,7 +222,9 @@ def _build(family: str, feature: str, op: OpCall, config: ScheduleConfig, b: Ker
 
 
 _MEANINGS: dict[str, Meaning] = {
-    _NEAREST: lambda x: np.rint(np.clip(x, 1 - (1 << 23), (1 << 23) - 1)).astype(np.int32),
+    _NEAREST: lambda x: np.rint(np.clip(x, 1 - (1 << 23), (1 << 23) - 1)).astype(
+        np.int32
+    ),
     _SUM: lambda a, b: np.float32(a) + np.float32(b),
     _NEGATED: lambda x: -x,
     _PRODUCT: lambda a, b: np.float32(a) * np.float32(b),
@@ -210,7 +239,9 @@ _MEANINGS: dict[str, Meaning] = {
 }
 INTRINSICS = tuple(read_intrinsics(__file__, _MEANINGS).values())
 _SOFT_OPS = op_table().keys() - WITH_KERNELS - {"conv_nd", "transpose_conv"} | {"lstm"}
-_FPU_OPS = _WITH_FUNCTIONS | {op.name for op in op_table().values() if op.calls_float_functions}
+_FPU_OPS = _WITH_FUNCTIONS | {
+    op.name for op in op_table().values() if op.calls_float_functions
+}
 _OPS = {"fpu": _FPU_OPS, "soft_float": _SOFT_OPS}
 SCHEDULES = tuple(
     Schedule(

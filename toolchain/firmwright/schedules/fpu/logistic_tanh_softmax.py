@@ -8,7 +8,13 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.ir.graph.op_call import OpCall
-from firmwright.ir.tir.builder import ArithExpr, call_intrinsic, maximum, minimum, select
+from firmwright.ir.tir.builder import (
+    ArithExpr,
+    call_intrinsic,
+    maximum,
+    minimum,
+    select,
+)
 from firmwright.ir.tir.intrinsic import read_intrinsics
 from firmwright.ops.elementwise import loop_over_elements
 from firmwright.ops.kernel import Kernel
@@ -17,9 +23,10 @@ from firmwright.ops.softmax import softmax_beta
 from firmwright.schedules.fpu.expressions import compute_in_line
 from firmwright.schedules.schedule_factories import FLOAT_FAMILIES, for_inputs_of
 
-# Arguments of the exponentials are at most 0, so the only limit to test is the lower one. A tanh
-# near 0, where 1 - e^-2x cancels, is x plus an odd polynomial, fitted to the relative error.
-# Without an FPU, an exponential is computed in integers; it ignores the sign.
+# Arguments of the exponentials are at most 0, so the only limit to test is the lower
+# one. A tanh near 0, where 1 - e^-2x cancels, is x plus an odd polynomial, fitted to
+# the relative error. Without an FPU, an exponential is computed in integers; it ignores
+# the sign.
 
 _EXP, _SOFT_EXP = "fpu_exp_below_f32", "soft_exp_below_f32"
 _LOGISTIC_IS_EXP = -9.0
@@ -84,7 +91,9 @@ _BUILDS: dict[str, _Build] = {
 }
 
 
-def _build(build: _Build, feature: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def _build(
+    build: _Build, feature: str, op: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
     build(_EXP if feature == "fpu" else _SOFT_EXP, op, b)
     b.transform = partial(compute_in_line, feature)
 

@@ -1,4 +1,6 @@
-"""float32 GEMM micro-kernels in the registers of a single-precision FPU, or for cores without."""
+"""float32 GEMM micro-kernels in the registers of a single-precision FPU, or for cores
+without.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,21 +26,23 @@ from firmwright.schedules.asm_macros import string_lines, wrap_assembly
 
 _C = read_sections(__file__)
 
-# A micro-kernel multiplies `lanes` output channels by the windows of `pixels` adjacent pixels:
-# sum[p, l] = x[0, p] * w[0, l] + x[1, p] * w[1, l] + ..., in this order and rounded after every
-# product and sum, so the bits equal those of the default loops. Multiple loads read the weights of
-# a few elements, and the same elements of each pixel in turn. A window is one run of elements, or
-# several rows of them (`tall`).
+# A micro-kernel multiplies `lanes` output channels by the windows of `pixels` adjacent
+# pixels: sum[p, l] = x[0, p] * w[0, l] + x[1, p] * w[1, l] + ..., in this order and
+# rounded after every product and sum, so the bits equal those of the default loops.
+# Multiple loads read the weights of a few elements, and the same elements of each pixel
+# in turn. A window is one run of elements, or several rows of them (`tall`).
 #
-# `separate` multiplies into a temporary and adds it a few instructions later, because a result is
-# available one cycle late. `chained` uses VMLA, which also rounds in between; on the Cortex-M4 it
-# takes three cycles where VMUL and VADD take two, so it requires the feature `vmla`.
+# `separate` multiplies into a temporary and adds it a few instructions later, because a
+# result is available one cycle late. `chained` uses VMLA, which also rounds in between;
+# on the Cortex-M4 it takes three cycles where VMUL and VADD take two, so it requires
+# the feature `vmla`.
 #
-# The first element initializes the sums. A row is an unrolled rest, then a loop over the other
-# elements. Semantics: Armv7-M architecture reference manual.
+# The first element initializes the sums. A row is an unrolled rest, then a loop over
+# the other elements. Semantics: Armv7-M architecture reference manual.
 #
-# `soft` needs no FPU: an integer loop rounds as the compiler's float routines do, but keeps the sum
-# unpacked between the steps. It begins with 0 and computes one channel of one column.
+# `soft` needs no FPU: an integer loop rounds as the compiler's float routines do, but
+# keeps the sum unpacked between the steps. It begins with 0 and computes one channel of
+# one column.
 
 MultiplyAddStyle = Literal["separate", "chained", "soft"]
 STYLE_FEATURES: Mapping[MultiplyAddStyle, frozenset[str]] = {
@@ -72,14 +76,18 @@ class FpuTile:
     @property
     def group(self) -> int:
         """The number of elements that are loaded at once."""
-        return min(4, (_REGISTERS - self.first_free - _PRODUCTS_MIN) // (self.lanes + 1))
+        return min(
+            4, (_REGISTERS - self.first_free - _PRODUCTS_MIN) // (self.lanes + 1)
+        )
 
 
 @cache
 def element_steps(
     tile: FpuTile, style: MultiplyAddStyle, count: int, *, starts: bool = False
 ) -> Sequence[str]:
-    """Return the text for `count` elements; if it `starts`, the first initializes sums."""
+    """Return the text for `count` elements; if it `starts`, the first initializes
+    sums.
+    """
     lines = list[str]()
     for start in range(0, count, tile.group):
         size = min(tile.group, count - start)
@@ -89,11 +97,16 @@ def element_steps(
         for pixel in range(tile.pixels):
             lines.append(_load(f"x{pixel}", x))
             sums = [f"%[c{pixel * tile.lanes + lane}]" for lane in range(tile.lanes)]
-            triples = [(sums[n % tile.lanes], each, x[n // tile.lanes]) for n, each in enumerate(w)]
+            triples = [
+                (sums[n % tile.lanes], each, x[n // tile.lanes])
+                for n, each in enumerate(w)
+            ]
             fresh = tile.lanes if starts and start == 0 else 0
             lines += [f"vmul.f32 {total}, {a}, {b}" for total, a, b in triples[:fresh]]
             if style == "chained":
-                lines += [f"vmla.f32 {total}, {a}, {b}" for total, a, b in triples[fresh:]]
+                lines += [
+                    f"vmla.f32 {total}, {a}, {b}" for total, a, b in triples[fresh:]
+                ]
             else:
                 free = _REGISTERS - tile.first_free - len(w) - len(x)
                 lines += _separate(triples[fresh:], min(free, _PRODUCTS_MAX))
@@ -104,7 +117,9 @@ def _separate(triples: Sequence[tuple[str, str, str]], room: int) -> list[str]:
     lines = list[str]()
     for start in range(0, len(triples), room):
         batch = triples[start : start + room]
-        pairs = list(zip(batch, reversed(_registers(_REGISTERS - room, room)), strict=False))
+        pairs = list(
+            zip(batch, reversed(_registers(_REGISTERS - room, room)), strict=False)
+        )
         lines += [f"vmul.f32 {each}, {a}, {b}" for (_, a, b), each in pairs]
         lines += [f"vadd.f32 {total}, {total}, {each}" for (total, _, _), each in pairs]
     return lines
@@ -119,7 +134,9 @@ _SOFT_DOT = "soft_dot_f32"
 _SOFT_STEP = 44
 """Instructions of an element, with its share of a call; 13 of a zero."""
 FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (4, 2), (8, 1), (4, 1)))
-_REST_TILES = tuple(FpuTile(lanes, pixels) for lanes in (1, 2, 3) for pixels in (1, 2, 3, 4))
+_REST_TILES = tuple(
+    FpuTile(lanes, pixels) for lanes in (1, 2, 3) for pixels in (1, 2, 3, 4)
+)
 
 
 def microkernel_name(
@@ -141,7 +158,10 @@ def _load(pointer: str, group: Sequence[str]) -> str:
 
 
 def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> str:
-    others, (rounds, rest) = range(1, tile.pixels), divmod(steps - 1, STEPS_PER_ITERATION)
+    others, (rounds, rest) = (
+        range(1, tile.pixels),
+        divmod(steps - 1, STEPS_PER_ITERATION),
+    )
     counted = [f"const float *x{n};" for n in others] or ["(void)pitch;"]
     lines = [f"add %[x{n}], %[x{n - 1}], %[pitch]" for n in others]
     lines += element_steps(tile, style, 1 + rest, starts=True)
@@ -153,7 +173,13 @@ def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> 
         lines += [*element_steps(tile, style, 1 + rest), "3:"]
     if rounds:
         loop = element_steps(tile, style, STEPS_PER_ITERATION)
-        lines += ["mov %[rounds], %[turns]", "1:", *loop, "subs %[rounds], #1", "bne 1b"]
+        lines += [
+            "mov %[rounds], %[turns]",
+            "1:",
+            *loop,
+            "subs %[rounds], #1",
+            "bne 1b",
+        ]
         outputs.append('[rounds] "=&r"(rounds)')
         inputs.append(f'[turns] "rI"((steps - 1) / {STEPS_PER_ITERATION})')
     if tall:
@@ -170,7 +196,9 @@ def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> 
             *wrap_assembly("    : ", outputs),
             *wrap_assembly("    : ", inputs),
             *wrap_assembly(
-                "    : ", [*(f'"{each}"' for each in clobbers), '"cc"', '"memory"'], ");"
+                "    : ",
+                [*(f'"{each}"' for each in clobbers), '"cc"', '"memory"'],
+                ");",
             ),
         ]
     )
@@ -185,7 +213,9 @@ def _meaning(
     rows: Array | int = 1,
     jump: Array | int = 0,
 ) -> tuple[Array, ...]:
-    """Return one sum per register from w [rows * steps * lanes, ...] and x [elements, ...]."""
+    """Return one sum per register from w [rows * steps * lanes, ...] and x [elements,
+    ...].
+    """
     weights, columns = np.asarray(w, np.float32), np.asarray(x, np.float32)
     run, distance, count, gap = (int(np.max(n)) for n in (steps, pitch, rows, jump))
     elements = np.add.outer(np.arange(count) * (run + gap), np.arange(run)).ravel()
@@ -210,7 +240,9 @@ def _instructions(
     return total + rows * ((rounds > 0) + 2 * tall) + tall
 
 
-def _block(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> Intrinsic:
+def _block(
+    style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool
+) -> Intrinsic:
     count = partial(_instructions, style, tile, tall=tall)
     return Intrinsic(
         name=microkernel_name(style, tile, steps, tall=tall),
@@ -244,7 +276,11 @@ def _vmla(total: Array, a: Array, b: Array) -> Array:
 
 COPY_F32 = Intrinsic(
     name="copy_f32",
-    operands=(*pointers(FLOAT32, "w", y=1), *pointers(FLOAT32, x=1), *immediates("count")),
+    operands=(
+        *pointers(FLOAT32, "w", y=1),
+        *pointers(FLOAT32, x=1),
+        *immediates("count"),
+    ),
     meaning=lambda y, x, count: np.asarray(x)[: int(count)],
     portable="for (int32_t i = 0; i < count; ++i) {\n    y[i] = x[i];\n}",
     doc="Copies `count` words that do not overlap.",
@@ -260,7 +296,9 @@ _SOFT = Intrinsic(
         *inputs(INT32, "steps"),
         Operand("c0", "out", FLOAT32),
     ),
-    meaning=lambda w, x, steps, *_: _meaning(SOFT_TILE, w, x, steps, 0)[0] + np.float32(0),
+    meaning=lambda w, x, steps, *_: (
+        _meaning(SOFT_TILE, w, x, steps, 0)[0] + np.float32(0)
+    ),
     portable=_C["soft_dot"],
     doc="The sum of products of one channel and one column.",
     requires="mla",

@@ -1,4 +1,6 @@
-"""add, sub and mul of tensors of equal shape on vectors of int32; on Helium, four at a time."""
+"""add, sub and mul of tensors of equal shape on vectors of int32; on Helium, four at a
+time.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,23 +25,32 @@ from firmwright.schedules.helium import vector_requantize
 
 _C = read_sections(__file__)
 
-# Both inputs are rescaled to a common scale (ops/rescaled_sum.py): minus the zero point, times
-# 2^20 (int16: 2^15), doubling high multiply, rounding right shift for the smaller scale. VQRDMULH
-# and VRSHL implement these steps except that halves of negative numbers round away from zero: 1 is
-# subtracted from negative values before a shift. Obligation: no left shift, so that every value
-# fits 32 bits. The factors of a product are not rescaled.
+# Both inputs are rescaled to a common scale (ops/rescaled_sum.py): minus the zero
+# point, times 2^20 (int16: 2^15), doubling high multiply, rounding right shift for the
+# smaller scale. VQRDMULH and VRSHL implement these steps except that halves of negative
+# numbers round away from zero: 1 is subtracted from negative values before a shift.
+# Obligation: no left shift, so that every value fits 32 bits. The factors of a product
+# are not rescaled.
 
 OPERATORS = (("add", 1), ("sub", -1))
 _TERMS = ("zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b")
 _OUTPUT = ("multiplier", "shift", "zero_point", "low", "high", "rounding", "count")
 
 
-def _meaning(sign: int, dtype: DType, a: Array, b: Array, y: Array, *rest: int) -> Array:
+def _meaning(
+    sign: int, dtype: DType, a: Array, b: Array, y: Array, *rest: int
+) -> Array:
     *terms, multiplier, shift, zero_point, low, high, _, count = rest
 
     def term(x: Array, zero: int, factor: int = 0, by: int = 0) -> Array:
-        wide = (np.asarray(x)[:count].astype(np.int64) - zero) << (left_shift(dtype) if sign else 0)
-        return multiply_by_quantized_multiplier(wide, factor, by, Rounding.TWICE) if sign else wide
+        wide = (np.asarray(x)[:count].astype(np.int64) - zero) << (
+            left_shift(dtype) if sign else 0
+        )
+        return (
+            multiply_by_quantized_multiplier(wide, factor, by, Rounding.TWICE)
+            if sign
+            else wide
+        )
 
     half = len(terms) // 2
     left, right = term(a, *terms[:half]), term(b, *terms[half:])
@@ -56,10 +67,16 @@ def _executed(args: Sequence[int], lanes: int, sign: int) -> int:
 def make_sum(
     name: str, sign: int, requires: str, text: str, lanes: int, dtype: DType = INT8
 ) -> Intrinsic:
-    """Return the sum (`sign` 0: product) as an intrinsic of `lanes` lanes, with the C `text`."""
+    """Return the sum (`sign` 0: product) as an intrinsic of `lanes` lanes, with the C
+    `text`.
+    """
     names = (*(_TERMS if sign else _TERMS[::3]), *_OUTPUT)
     portable = _C["portable" if sign else "product_portable"]
-    values = {"sign": "+" if sign > 0 else "-", "left": left_shift(dtype), "type": dtype.c_type}
+    values = {
+        "sign": "+" if sign > 0 else "-",
+        "left": left_shift(dtype),
+        "type": dtype.c_type,
+    }
     return Intrinsic(
         f"{requires}_{name}_{dtype.name}",
         (*pointers(dtype, a=1, b=1), *pointers(dtype, "w", y=1), *immediates(*names)),
@@ -92,7 +109,9 @@ INTRINSICS = tuple(
 )
 
 
-def sum_configs(op: OpCall, dtypes: Sequence[DType] = (INT8,)) -> Sequence[ScheduleConfig]:
+def sum_configs(
+    op: OpCall, dtypes: Sequence[DType] = (INT8,)
+) -> Sequence[ScheduleConfig]:
     kinds = [op.input(0), op.input(1)]
     if any(k.dtype not in dtypes or k.shape != op.output.shape for k in kinds):
         return ()
@@ -100,11 +119,15 @@ def sum_configs(op: OpCall, dtypes: Sequence[DType] = (INT8,)) -> Sequence[Sched
         return ()
     terms, output = _terms(op)
     fits = max([*terms[2::3], *output.shifts]) <= 0
-    return (NO_CONFIG,) if fits and vector_requantize.supports_requantize(output) else ()
+    return (
+        (NO_CONFIG,) if fits and vector_requantize.supports_requantize(output) else ()
+    )
 
 
 def _terms(op: OpCall) -> tuple[list[int], Requantization]:
-    """Return the values of `_TERMS` (of products the zero points), and the last requantization."""
+    """Return the values of `_TERMS` (of products the zero points), and the last
+    requantization.
+    """
     if op.op == "mul":
         points = [per_tensor_quant(op.input(index)).zero_point for index in (0, 1)]
         return points, product_requantization(op)
@@ -113,7 +136,9 @@ def _terms(op: OpCall) -> tuple[list[int], Requantization]:
     return terms, params.output
 
 
-def build_sum(op: OpCall, config: ScheduleConfig, b: Kernel, family: str = "mve") -> None:
+def build_sum(
+    op: OpCall, config: ScheduleConfig, b: Kernel, family: str = "mve"
+) -> None:
     terms, output = _terms(op)
     count = op.output.elements
     zero, low, high, rounding, _ = vector_requantize.epilogue_settings(output, 4)

@@ -20,20 +20,26 @@ from firmwright.schedules.asm_macros import KEEP_STORES
 
 _C = read_sections(__file__)
 
-# Windows must be inside the input and hold at most 255 values, so that a sum fits int16 (255 * 128
-# < 2^15). The mean is the division of the definition, which compilers turn into a multiplication.
-# The last channel block overlaps its predecessor. When rows arrive one at a time (`mve_add_row`),
-# sums have 32 bits, four channels per vector.
+# Windows must be inside the input and hold at most 255 values, so that a sum fits int16
+# (255 * 128 < 2^15). The mean is the division of the definition, which compilers turn
+# into a multiplication. The last channel block overlaps its predecessor. When rows
+# arrive one at a time (`mve_add_row`), sums have 32 bits, four channels per vector.
 
 _CHANNELS = 8
 _MAX_TAPS = 255
 
-_PORTABLE = "\n".join([_C["portable"], *(f"c{i} = sums[{i}];" for i in range(_CHANNELS))])
+_PORTABLE = "\n".join(
+    [_C["portable"], *(f"c{i} = sums[{i}];" for i in range(_CHANNELS))]
+)
 
-_TEXT = "\n".join([_C["text"], *(f"c{i} = vgetq_lane_s16(sums, {i});" for i in range(_CHANNELS))])
+_TEXT = "\n".join(
+    [_C["text"], *(f"c{i} = vgetq_lane_s16(sums, {i});" for i in range(_CHANNELS))]
+)
 
 
-def _meaning(x: Array, rows: int, columns: int, row_step: int, step: int) -> tuple[Array, ...]:
+def _meaning(
+    x: Array, rows: int, columns: int, row_step: int, step: int
+) -> tuple[Array, ...]:
     at = (np.arange(rows)[:, None] * row_step + np.arange(columns) * step).reshape(-1)
     values = np.asarray(x, np.int64)
     return tuple(values[at + c].sum(axis=0).astype(np.int32) for c in range(_CHANNELS))
@@ -64,7 +70,11 @@ def _add_meaning(acc: Array, x: Array, pixels: int, channels: int) -> Array:
 
 ADD_PIXEL_ROW = Intrinsic(
     "mve_add_row",
-    (*pointers(INT32, "rw", acc=1), *pointers(INT8, x=1), *immediates("pixels", "channels")),
+    (
+        *pointers(INT32, "rw", acc=1),
+        *pointers(INT8, x=1),
+        *immediates("pixels", "channels"),
+    ),
     _add_meaning,
     _C["add_portable"],
     "Adds pixels to one sum a channel.",
@@ -82,7 +92,9 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     fits = window.size[0] * window.size[1] <= _MAX_TAPS and window.dilation == (1, 1)
     guarded = window.guarded(0) or window.guarded(1)
     channels = op.output.shape[3]
-    applies = op.input(0).dtype == INT8 and fits and not guarded and channels >= _CHANNELS
+    applies = (
+        op.input(0).dtype == INT8 and fits and not guarded and channels >= _CHANNELS
+    )
     return (NO_CONFIG,) if applies else ()
 
 
@@ -91,7 +103,11 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     batch, height, width, channels = op.output.shape
     in_rows, in_cols = window.input_size
     taps = window.size[0] * window.size[1]
-    reach = (window.size[0] - 1) * in_cols * channels + (window.size[1] - 1) * channels + _CHANNELS
+    reach = (
+        (window.size[0] - 1) * in_cols * channels
+        + (window.size[1] - 1) * channels
+        + _CHANNELS
+    )
     extents = (batch * height, width, divide_up(channels, _CHANNELS))
     with b.loops("row ox block", extents) as (row, ox, block):
         channel = b.let("channel", minimum(block * _CHANNELS, channels - _CHANNELS))
@@ -109,7 +125,9 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 
 def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:
-    low, high = quantized_activation_range(op.attributes(ActivationAttrs).activation, op.output)
+    low, high = quantized_activation_range(
+        op.attributes(ActivationAttrs).activation, op.output
+    )
     mean = stored_mean(op, total, taps)
     return minimum(maximum(mean, low), high).cast(INT8)
 
@@ -117,7 +135,10 @@ def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:
 def _take_rows(op: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
     _, rows, columns, channels = x.shape
     sums = b.pointer(acc, 0, channels, "rw")
-    b.evaluate(ADD_PIXEL_ROW.name, [sums, b.pointer(x, 0, x.elements), rows * columns, channels])
+    b.evaluate(
+        ADD_PIXEL_ROW.name,
+        [sums, b.pointer(x, 0, x.elements), rows * columns, channels],
+    )
 
 
 SCHEDULES = (

@@ -18,13 +18,18 @@ from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant, weight_zero_point
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import dot_product_loop, vector_requantize
-from firmwright.schedules.helium.im2col import ROW_MOVES, VectorIm2colPacker, make_im2col_packer
+from firmwright.schedules.helium.im2col import (
+    ROW_MOVES,
+    VectorIm2colPacker,
+    make_im2col_packer,
+)
 from firmwright.schedules.row_band import allocate_row_band
 from firmwright.schedules.schedule_factories import helium_schedule
 
-# A 1x1 kernel multiplies directly from its input. Other kernels pack windows as columns (im2col.py)
-# with the zero point outside the input, so that it can be folded into the bias. The last pixel pair
-# and channel block overlap their predecessors if the sizes do not divide evenly.
+# A 1x1 kernel multiplies directly from its input. Other kernels pack windows as columns
+# (im2col.py) with the zero point outside the input, so that it can be folded into the
+# bias. The last pixel pair and channel block overlap their predecessors if the sizes do
+# not divide evenly.
 
 _PIXELS = 2
 _CHANNELS = vector_requantize.CHANNELS
@@ -33,7 +38,9 @@ _CHANNELS = vector_requantize.CHANNELS
 def _configs(op: OpCall) -> Sequence[dot_product_loop.WeightConfig]:
     if not vector_requantize.supports_int8_layer(op):
         return ()
-    return dot_product_loop.int4_configs(op, channel_block_starts(op.input(1).shape[0]), _CHANNELS)
+    return dot_product_loop.int4_configs(
+        op, channel_block_starts(op.input(1).shape[0]), _CHANNELS
+    )
 
 
 def _build(op: OpCall, config: dot_product_loop.WeightConfig, b: Kernel) -> None:
@@ -84,16 +91,19 @@ class TwoPixelGemm(Protocol):
         columns: Sequence[ArithExpr],
         pixels: Sequence[ArithExpr],
     ) -> None:
-        """Multiply columns at offsets `columns` of `source`; store output pixels `pixels`."""
+        """Multiply columns at offsets `columns` of `source`; store output pixels
+        `pixels`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class BlockGemm:
     """Computes two pixels with one micro-kernel call per block of four channels.
 
-    `microkernel` is the intrinsic's name without the loop suffix. `packed` and `tables` have a row
-    per block, `settings` are the operands between outputs and `taps`, and pixels are relative to
-    output `first`. Weights with a zero point add a share of it for each column to the operands.
+    `microkernel` is the intrinsic's name without the loop suffix. `packed` and `tables`
+    have a row per block, `settings` are the operands between outputs and `taps`, and
+    pixels are relative to output `first`. Weights with a zero point add a share of it
+    for each column to the operands.
     """
 
     microkernel: str
@@ -112,7 +122,8 @@ class BlockGemm:
     def _share(self, b: Kernel, source: tir.Buffer, column: ArithExpr) -> ArithExpr:
         depth, total = self.depth or self.taps, b.register("total", INT32)
         b.evaluate(
-            dot_product_loop.SUM.name, [b.pointer(source, column, depth), depth, total.value]
+            dot_product_loop.SUM.name,
+            [b.pointer(source, column, depth), depth, total.value],
         )
         total.set(total.value * -self.weight_zero_point)
         return total.value
@@ -129,15 +140,21 @@ class BlockGemm:
         if self.first is not None:
             pixels = [self.first + pixel for pixel in pixels]
         zero_point = self.weight_zero_point
-        shares = [self._share(b, source, column) for column in columns] if zero_point else []
+        shares = (
+            [self._share(b, source, column) for column in columns] if zero_point else []
+        )
         with b.for_("block", blocks) as block:
-            channel = b.let("channel", minimum(block * _CHANNELS, self.channels - lanes))
+            channel = b.let(
+                "channel", minimum(block * _CHANNELS, self.channels - lanes)
+            )
 
             def row_of(table: tir.Buffer) -> tir.AccessPtr:
                 size = table.elements // blocks
                 return b.pointer(table, block * size, size)
 
-            outputs = [b.pointer(b.y, p * self.channels + channel, lanes, "w") for p in pixels]
+            outputs = [
+                b.pointer(b.y, p * self.channels + channel, lanes, "w") for p in pixels
+            ]
             b.evaluate(
                 f"{self.microkernel}_{dot_product_loop.choose_loop(self.taps).suffix}",
                 [
@@ -170,7 +187,9 @@ def convolve_two_pixels(
         _packed(b, source, gemm, shape)
 
 
-def _direct(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]) -> None:
+def _direct(
+    b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]
+) -> None:
     batch, height, width, _ = shape
     window = source.window
     in_rows, in_cols = window.input_size
@@ -178,7 +197,9 @@ def _direct(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
     def column(pixel: ArithExpr) -> ArithExpr:
         if window.pointwise:
             return pixel * gemm.taps
-        row = (pixel // (height * width)) * in_rows + (pixel // width % height) * window.stride[0]
+        row = (pixel // (height * width)) * in_rows + (
+            pixel // width % height
+        ) * window.stride[0]
         return (row * in_cols + pixel % width * window.stride[1]) * gemm.taps
 
     with _pair(b, batch * height * width) as pixels:
@@ -186,8 +207,12 @@ def _direct(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
         gemm.emit(b, source.x, columns, pixels)
 
 
-def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]) -> None:
-    """Pack and multiply two pixels at a time, or two whole rows if their width is odd."""
+def _packed(
+    b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]
+) -> None:
+    """Pack and multiply two pixels at a time, or two whole rows if their width is
+    odd.
+    """
     batch, height, width, _ = shape
     count = batch * height
     rows_per_group = min(1 + width % 2, count)
@@ -214,19 +239,28 @@ def _packed(b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequ
                 place = (r * width + ox) * gemm.taps
                 packer.pack(b, columns, place, origin + ox * step)
         pixels = enter(_pair(b, pixels_per_group))
-        gemm.emit(b, columns, [p * gemm.taps for p in pixels], [row * width + p for p in pixels])
+        gemm.emit(
+            b,
+            columns,
+            [p * gemm.taps for p in pixels],
+            [row * width + p for p in pixels],
+        )
 
 
 def _source(
     b: Kernel, source: ConvolutionInput, shape: Sequence[int]
 ) -> tuple[Callable[[ArithExpr], ArithExpr], VectorIm2colPacker]:
-    """Return a function from output row to the offset of its first window, and a packer."""
+    """Return a function from output row to the offset of its first window, and a
+    packer.
+    """
     batch, height, width, _ = shape
     _, in_rows, in_cols, channels = source.x.shape
     window = source.window
     vertical = window.dilation[0]
     if not window.guarded(0) and not window.guarded(1):
-        packer = make_im2col_packer(b, window, channels, source.x, in_cols * channels, vertical)
+        packer = make_im2col_packer(
+            b, window, channels, source.x, in_cols * channels, vertical
+        )
 
         def inside(row: ArithExpr) -> ArithExpr:
             n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
@@ -252,7 +286,9 @@ def _pair(b: Kernel, pixels: int) -> Iterator[list[ArithExpr]]:
 
 
 def channel_block_starts(channels: int) -> list[int]:
-    """Return the first channel of each block of four; the last block ends at the last channel."""
+    """Return the first channel of each block of four; the last block ends at the last
+    channel.
+    """
     return [min(c, max(channels - _CHANNELS, 0)) for c in range(0, channels, _CHANNELS)]
 
 

@@ -12,7 +12,11 @@ from firmwright.ir.tir.builder import ArithExpr, minimum
 from firmwright.ops import conv2d
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Position
-from firmwright.ops.requantize import Requantization, has_weight_zero_point, per_tensor_quant
+from firmwright.ops.requantize import (
+    Requantization,
+    has_weight_zero_point,
+    per_tensor_quant,
+)
 from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.helium import (
     depthwise_microkernels_8ch,
@@ -24,27 +28,36 @@ from firmwright.schedules.helium.depthwise_channel_planes import LANES
 from firmwright.schedules.helium.depthwise_microkernels_16ch import VisibleTaps
 from firmwright.schedules.helium.int16_conv2d_fully_connected import has_int32_sums
 from firmwright.schedules.schedule_factories import helium_schedule
-from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_rows_and_columns
+from firmwright.schedules.window_bounds import (
+    ValidTapRun,
+    split_by_valid_rows_and_columns,
+)
 
-# Blocks are sixteen channels of one pixel (depthwise_microkernels_16ch.py) or eight channels of two
-# pixels (depthwise_microkernels_8ch.py, also int16). Outputs are grouped by valid taps. Each group
-# has its own bias, with the zero point of its valid taps folded in, so padding is never read.
-# Pixels are the outer loop and each output is written after its window was read: the kernel needs
-# no scratch and little distance between input and output. It is meant for single output rows and
-# for windows too large for depthwise_channel_planes.py.
+# Blocks are sixteen channels of one pixel (depthwise_microkernels_16ch.py) or eight
+# channels of two pixels (depthwise_microkernels_8ch.py, also int16). Outputs are
+# grouped by valid taps. Each group has its own bias, with the zero point of its valid
+# taps folded in, so padding is never read. Pixels are the outer loop and each output is
+# written after its window was read: the kernel needs no scratch and little distance
+# between input and output. It is meant for single output rows and for windows too large
+# for depthwise_channel_planes.py.
 
 _MAX_GROUPS = 5
 """Maximum output groups; each takes a bias of four bytes per channel in flash."""
 _MAX_LOOPS = 25
 """Maximum output groups if one bias serves all or planes cannot hold the window."""
 
-_PIXELS = {depthwise_microkernels_8ch.CHANNELS: 2, depthwise_microkernels_16ch.CHANNELS: 1}
+_PIXELS = {
+    depthwise_microkernels_8ch.CHANNELS: 2,
+    depthwise_microkernels_16ch.CHANNELS: 1,
+}
 """Channels per block -> pixels per block."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ChannelGroupLayer:
-    """Constants of a layer; `bias` [group, block, lanes], `parameters` [block, 2 lanes]."""
+    """Constants of a layer; `bias` [group, block, lanes], `parameters` [block, 2
+    lanes].
+    """
 
     window: ConvWindow
     weights: tir.Buffer
@@ -64,10 +77,16 @@ class _ChannelGroupLayer:
 
     def first_channel(self, block: ArithExpr) -> ArithExpr:
         start = block * self.block
-        return minimum(start, self.channels - self.lanes) if self.channels % self.block else start
+        return (
+            minimum(start, self.channels - self.lanes)
+            if self.channels % self.block
+            else start
+        )
 
     def bias_block(self, block: ArithExpr, group: int) -> ArithExpr:
-        """Return the row of the bias table; groups share one bias if the zero point is 0."""
+        """Return the row of the bias table; groups share one bias if the zero point is
+        0.
+        """
         return block + group * self.blocks if self.bias.shape[0] > 1 else block
 
 
@@ -100,7 +119,9 @@ def _configs(op: OpCall) -> Sequence[ChannelGroup]:
     return configs
 
 
-def _fits_sixteen(op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]]) -> bool:
+def _fits_sixteen(
+    op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]]
+) -> bool:
     _, rows, columns, count = op.input(1).shape
     is_supported = (
         rows <= depthwise_microkernels_16ch.MAX_ROWS
@@ -117,7 +138,9 @@ def _fits_sixteen(op: OpCall, groups: Sequence[tuple[ValidTapRun, ValidTapRun]])
 
 
 def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
-    """Return the weights [row, column, channel] of the taps valid for a group of outputs."""
+    """Return the weights [row, column, channel] of the taps valid for a group of
+    outputs.
+    """
     down, across = (span.taps for span in group)
     return kernel[down.start : down.stop, across.start : across.stop]
 
@@ -154,7 +177,8 @@ def _layer(
         for group in (groups if zero_point else groups[:1])
     ]
     scales = [
-        np.broadcast_to(np.array(values), count) for values in (params.multipliers, params.shifts)
+        np.broadcast_to(np.array(values), count)
+        for values in (params.multipliers, params.shifts)
     ]
     order = (
         depthwise_microkernels_8ch.LANE_ORDER
@@ -165,8 +189,12 @@ def _layer(
     return _ChannelGroupLayer(
         window_of(op, kernel.shape[:2]),
         b.constant("weights", _packed(kernel, starts, block), dtype),
-        b.constant("bias", np.stack([_by_block(row, starts, order) for row in rows]), INT32),
-        b.constant("scales", np.hstack([_by_block(v, starts, order) for v in scales]), INT32),
+        b.constant(
+            "bias", np.stack([_by_block(row, starts, order) for row in rows]), INT32
+        ),
+        b.constant(
+            "scales", np.hstack([_by_block(v, starts, order) for v in scales]), INT32
+        ),
         count,
         block,
         _settings(op, min(count, block)),
@@ -187,7 +215,9 @@ def _settings(op: OpCall, lanes: int) -> list[int]:
 
 
 def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
-    """Pack weights as [block, tap, sixteen], or only flatten them for blocks of eight."""
+    """Pack weights as [block, tap, sixteen], or only flatten them for blocks of
+    eight.
+    """
     if block == depthwise_microkernels_8ch.CHANNELS:
         return kernel.reshape(-1)
     flat = kernel.reshape(-1, kernel.shape[2])
@@ -195,7 +225,9 @@ def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
 
 
 def _by_block(values: Array, starts: Sequence[int], order: Sequence[int]) -> Array:
-    """Rearrange per-channel values as [block, lane]; lanes past the end repeat the last value."""
+    """Rearrange per-channel values as [block, lane]; lanes past the end repeat the last
+    value.
+    """
     at = np.array(starts)[:, None] + np.array(order)
     result: Array = values[np.minimum(at, len(values) - 1)]
     return result
@@ -223,13 +255,21 @@ def _pixels(
         steps = (window.dilation[0] * width * count, window.dilation[1] * count)
         pixel_step = window.stride[1] * count
         reach = (len(down) - 1) * steps[0] + (len(across) - 1) * steps[1] + layer.lanes
-        name, weights, geometry = _form(b, layer, (down, across), (block, channel), pixels)
+        name, weights, geometry = _form(
+            b, layer, (down, across), (block, channel), pixels
+        )
         b.evaluate(
             name,
             [
-                b.pointer(b.input(0), source + channel, reach + (pixels - 1) * pixel_step),
+                b.pointer(
+                    b.input(0), source + channel, reach + (pixels - 1) * pixel_step
+                ),
                 weights,
-                b.pointer(layer.bias, layer.bias_block(block, group) * layer.block, layer.block),
+                b.pointer(
+                    layer.bias,
+                    layer.bias_block(block, group) * layer.block,
+                    layer.block,
+                ),
                 b.pointer(layer.parameters, block * (2 * layer.block), 2 * layer.block),
                 *(
                     b.pointer(b.y, target + channel + p * count, layer.lanes, "w")
@@ -249,7 +289,9 @@ def _form(
     at: tuple[ArithExpr, ArithExpr],
     pixels: int,
 ) -> tuple[str, tir.AccessPtr, list[int]]:
-    """Return the micro-kernel's name, the weights pointer and the geometry for `taps`."""
+    """Return the micro-kernel's name, the weights pointer and the geometry for
+    `taps`.
+    """
     down, across = taps
     count, width = layer.channels, layer.window.size[1]
     block, channel = at

@@ -1,4 +1,6 @@
-"""depthwise_conv2d on Helium: one channel at a time, on a padded copy (plane) of the channel."""
+"""depthwise_conv2d on Helium: one channel at a time, on a padded copy (plane) of the
+channel.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,12 +30,13 @@ from firmwright.schedules.schedule_factories import helium_schedule
 
 _C = read_sections(__file__)
 
-# `mve_copy_plane` copies one channel of an NHWC tensor to a plane, eight elements per gather.
-# `mve_depthwise_plane_G` computes every output of a filter. One gather of sixteen bytes holds the
-# window of 4 / G adjacent outputs, each with its own weight vector that is zero outside its window;
-# G gathers make four sums. `table` holds the offsets of the gather, then those of each weight
-# vector, within a filter that ends in a zero. Blocks of `b_out` x `b_in` outputs advance along the
-# inner axis; the last block overlaps its predecessor.
+# `mve_copy_plane` copies one channel of an NHWC tensor to a plane, eight elements per
+# gather. `mve_depthwise_plane_G` computes every output of a filter. One gather of
+# sixteen bytes holds the window of 4 / G adjacent outputs, each with its own weight
+# vector that is zero outside its window; G gathers make four sums. `table` holds the
+# offsets of the gather, then those of each weight vector, within a filter that ends in
+# a zero. Blocks of `b_out` x `b_in` outputs advance along the inner axis; the last
+# block overlaps its predecessor.
 
 LANES = 16
 GROUP_COUNTS = (1, 2, 4)
@@ -54,18 +57,35 @@ def plane_copy_instructions(rows: int, columns: int) -> int:
 
 
 def window_instructions(
-    groups: int, rounding: LaneRounding, lanes: int, outer: int, inner: int, b_out: int, b_in: int
+    groups: int,
+    rounding: LaneRounding,
+    lanes: int,
+    outer: int,
+    inner: int,
+    b_out: int,
+    b_in: int,
 ) -> int:
-    block = 18 + 2 * (groups - 1) + _ROUNDING_INSTRUCTIONS[rounding] + (2 if lanes < 4 else 0)
+    block = (
+        18
+        + 2 * (groups - 1)
+        + _ROUNDING_INSTRUCTIONS[rounding]
+        + (2 if lanes < 4 else 0)
+    )
     strips = divide_up(outer, b_out)
     return 16 + 8 // groups + strips * (10 + divide_up(inner, b_in) * block)
 
 
-# ---- the plane ----------------------------------------------------------------------------------
+# ---- the plane -----------------------------------------------------------------------
 
 
 def _plane_meaning(
-    plane: Array, x: Array, rows: int, columns: int, row_step: int, column_step: int, pitch: int
+    plane: Array,
+    x: Array,
+    rows: int,
+    columns: int,
+    row_step: int,
+    column_step: int,
+    pitch: int,
 ) -> Array:
     i, j = np.arange(rows)[:, None], np.arange(columns)
     result = np.array(plane)
@@ -89,15 +109,19 @@ COPY_PLANE = Intrinsic(
     count=lambda args: plane_copy_instructions(args[2], args[3]),
 )
 
-# ---- windows ------------------------------------------------------------------------------------
+# ---- windows -------------------------------------------------------------------------
 
 # The parameters of a single channel are adjacent.
-_ONE = vector_requantize.PORTABLE.replace("at + 4", "at + 1").replace("at + 8", "at + 2")
+_ONE = vector_requantize.PORTABLE.replace("at + 4", "at + 1").replace(
+    "at + 8", "at + 2"
+)
 
 
 def _portable(groups: int) -> str:
     each, step = 4 // groups, indent(_ONE, " " * 12)
-    group, place = (f"o / {each} * group + ", f"o % {each}") if groups > 1 else ("", "o")
+    group, place = (
+        (f"o / {each} * group + ", f"o % {each}") if groups > 1 else ("", "o")
+    )
     return fill_text(_C["portable"], step=step, group=group, place=place)
 
 
@@ -106,7 +130,9 @@ def _block(groups: int) -> str:
     lines = []
     for group in range(groups):
         step = f" + {group} * group" if group > 1 else " + group" if group else ""
-        lines.append(f"const int8x16_t x{group} = vldrbq_gather_offset_s8(from{step}, taps);")
+        lines.append(
+            f"const int8x16_t x{group} = vldrbq_gather_offset_s8(from{step}, taps);"
+        )
         lines += [
             f"const int32_t sum{group * each + k} = vmladavq_s8(x{group}, w{k});"
             for k in range(each)
@@ -116,10 +142,13 @@ def _block(groups: int) -> str:
 
 def _text(groups: int) -> str:
     weights = "\n".join(
-        f"const int8x16_t w{k} = vldrbq_gather_offset_s8(w, vldrbq_u8(table + {16 * (k + 1)}));"
+        f"const int8x16_t w{k} = vldrbq_gather_offset_s8(w, vldrbq_u8(table + "
+        f"{16 * (k + 1)}));"
         for k in range(4 // groups)
     )
-    return fill_text(_C["text"], weights=weights, block=indent(_block(groups), " " * 12))
+    return fill_text(
+        _C["text"], weights=weights, block=indent(_block(groups), " " * 12)
+    )
 
 
 def block_starts(count: int, block: int) -> Array:
@@ -139,17 +168,22 @@ def _meaning(
 ) -> Array:
     zero_point, low, high, rounding, lanes, *geometry = rest
     outer, inner, b_out, b_in, p_out, p_in, y_out, y_in, *group = geometry
-    x, filters, output = (np.asarray(a).reshape(len(a), -1)[:, 0] for a in (plane, w, y))
+    x, filters, output = (
+        np.asarray(a).reshape(len(a), -1)[:, 0] for a in (plane, w, y)
+    )
     lane_table = np.asarray(table).reshape(-1, LANES).astype(np.int64)
     i, j = (
-        a.reshape(-1) for a in np.meshgrid(block_starts(outer, b_out), block_starts(inner, b_in))
+        a.reshape(-1)
+        for a in np.meshgrid(block_starts(outer, b_out), block_starts(inner, b_in))
     )
     origin, target = i * p_out + j * p_in, i * y_out + j * y_in
     each = 4 // groups
     bias, multiplier, shift = (int(v) for v in np.asarray(q).reshape(-1)[:3])
     result = output.copy()
     for o in range(lanes):
-        window = x[(origin + o // each * sum(group))[:, None] + lane_table[0]].astype(np.int64)
+        window = x[(origin + o // each * sum(group))[:, None] + lane_table[0]].astype(
+            np.int64
+        )
         sums = window @ filters[lane_table[1 + o % each]].astype(np.int64) + bias
         scaled = vector_requantize.scale_lanes(sums, multiplier, shift, rounding)
         place = int(np.asarray(places).reshape(-1)[o])
@@ -175,17 +209,20 @@ def _window(groups: int) -> Intrinsic:
         doc="All outputs of one filter from its channel's plane.",
         requires="mve",
         text={"gnu": _text(groups)},
-        count=lambda args: window_instructions(groups, LaneRounding(args[9]), *args[10:15]),
+        count=lambda args: window_instructions(
+            groups, LaneRounding(args[9]), *args[10:15]
+        ),
     )
 
 
 INTRINSICS = (COPY_PLANE, *map(_window, GROUP_COUNTS))
 
 
-# The margins of a plane hold the zero point, so every window is inside and the zero point is folded
-# into the bias. Each filter of the channel then runs over the plane. The inner axis and the outputs
-# that share a gather are chosen by predicted instructions. A gather reaches sixteen values at most
-# 255 bytes apart, which limits the window size.
+# The margins of a plane hold the zero point, so every window is inside and the zero
+# point is folded into the bias. Each filter of the channel then runs over the plane.
+# The inner axis and the outputs that share a gather are chosen by predicted
+# instructions. A gather reaches sixteen values at most 255 bytes apart, which limits
+# the window size.
 
 _REACH = 255
 _OFFSETS_16 = 65535
@@ -211,7 +248,11 @@ class _PlaneAxis:
 
     def window(self, outputs: int) -> list[int]:
         return sorted(
-            {o * self.stride + k * self.dilation for o in range(outputs) for k in range(self.taps)}
+            {
+                o * self.stride + k * self.dilation
+                for o in range(outputs)
+                for k in range(self.taps)
+            }
         )
 
     def tap(self, output: int, position: int) -> int | None:
@@ -224,7 +265,8 @@ class _PlaneAxis:
 class _GatherLayout:
     """How gathers cover a channel plane.
 
-    Each gather yields `shape` (rows, columns) outputs; a block has `groups` gathers along one axis.
+    Each gather yields `shape` (rows, columns) outputs; a block has `groups` gathers
+    along one axis.
     """
 
     outer: _PlaneAxis
@@ -252,12 +294,16 @@ class _GatherLayout:
 
     def positions(self) -> list[tuple[int, int]]:
         rows, columns = self.shape
-        return [(r, c) for r in self.outer.window(rows) for c in self.inner.window(columns)]
+        return [
+            (r, c) for r in self.outer.window(rows) for c in self.inner.window(columns)
+        ]
 
     def fits(self) -> bool:
         spots = self.positions()
         reach = max(row * self.inner.length + column for row, column in spots)
-        inside = self.block[0] <= self.outer.outputs and self.block[1] <= self.inner.outputs
+        inside = (
+            self.block[0] <= self.outer.outputs and self.block[1] <= self.inner.outputs
+        )
         return inside and len(spots) <= LANES and reach <= _REACH
 
     def instructions(self, rounding: LaneRounding) -> int:
@@ -300,7 +346,11 @@ def _layouts(outer: _PlaneAxis, inner: _PlaneAxis) -> Iterator[_GatherLayout]:
 def _axis(op: OpCall, window: ConvWindow, axis: int) -> _PlaneAxis:
     x, y = op.input(0).shape, op.output.shape
     outputs = y[1 + axis]
-    taps, stride, dilation = window.size[axis], window.stride[axis], window.dilation[axis]
+    taps, stride, dilation = (
+        window.size[axis],
+        window.stride[axis],
+        window.dilation[axis],
+    )
     begin = -window.padding[2 * axis]
     end = begin + (outputs - 1) * stride + (taps - 1) * dilation + 1
     start, stop = max(begin, 0), min(end, window.input_size[axis])
@@ -335,7 +385,9 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     size = outer.length * inner.length
     plane = b.allocate("plane", INT8, (size,))
     if (outer.inside, inner.inside) != (outer.length, inner.length):
-        vector_copy.fill_buffer(b, plane, per_tensor_quant(op.input(0)).zero_point, size)
+        vector_copy.fill_buffer(
+            b, plane, per_tensor_quant(op.input(0)).zero_point, size
+        )
     with b.for_("n", batch) as n, b.for_("c", channels) as c:
         start = outer.start * outer.x_step + inner.start * inner.x_step
         source = n * (height * width * channels) + start + c
@@ -345,7 +397,9 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
             index = b.let("filter", c * multiplier + m)
             image = op.output.elements // batch
             y_start = n * image + index
-            y_last = (outer.outputs - 1) * outer.y_step + (inner.outputs - 1) * inner.y_step
+            y_last = (outer.outputs - 1) * outer.y_step + (
+                inner.outputs - 1
+            ) * inner.y_step
             b.evaluate(
                 f"mve_depthwise_plane_{layout.groups}",
                 [
@@ -361,7 +415,9 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
             )
 
 
-def _copy_plane(b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: ArithExpr) -> None:
+def _copy_plane(
+    b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: ArithExpr
+) -> None:
     outer, inner = layout.outer, layout.inner
     margin = outer.before * inner.length + inner.before
     extent = (outer.inside - 1) * inner.length + inner.inside
@@ -381,7 +437,9 @@ def _copy_plane(b: Kernel, layout: _GatherLayout, plane: tir.Buffer, source: Ari
 
 
 def _geometry(layout: _GatherLayout) -> list[int]:
-    """Return the immediate operands that describe the positions of outputs and windows."""
+    """Return the immediate operands that describe the positions of outputs and
+    windows.
+    """
     outer, inner = layout.outer, layout.inner
     steps = (outer.stride * inner.length, inner.stride, outer.y_step, inner.y_step)
     group = [layout.group] if layout.groups > 1 else []
@@ -389,12 +447,16 @@ def _geometry(layout: _GatherLayout) -> list[int]:
 
 
 def _lane_table(layout: _GatherLayout, taps: int) -> Array:
-    """Return the plane offsets of a gather's lanes, then each output's weight offsets."""
+    """Return the plane offsets of a gather's lanes, then each output's weight
+    offsets.
+    """
     spots = layout.positions()
     rows, columns = layout.shape
     table = np.full((1 + _OUTPUTS // layout.groups, LANES), taps, np.int64)
     table[0] = 0
-    table[0, : len(spots)] = [row * layout.inner.length + column for row, column in spots]
+    table[0, : len(spots)] = [
+        row * layout.inner.length + column for row, column in spots
+    ]
     for o in range(rows * columns):
         for lane, (row, column) in enumerate(spots):
             down = layout.outer.tap(o // columns, row)
@@ -426,5 +488,7 @@ def _parameters(op: OpCall, params: Requantization, flat: Array) -> Array:
 
 
 SCHEDULES = vector_requantize.int8_schedules(
-    helium_schedule("helium.depthwise.plane", "depthwise_conv2d", configs=_configs, build=_build)
+    helium_schedule(
+        "helium.depthwise.plane", "depthwise_conv2d", configs=_configs, build=_build
+    )
 )

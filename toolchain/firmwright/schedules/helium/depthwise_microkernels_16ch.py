@@ -1,4 +1,6 @@
-"""Depthwise micro-kernels of sixteen adjacent channels, one per lane, directly on NHWC data."""
+"""Depthwise micro-kernels of sixteen adjacent channels, one per lane, directly on NHWC
+data.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -16,16 +18,18 @@ from firmwright.schedules.helium.vector_requantize import LaneRounding
 _C = read_sections(__file__)
 
 # `mve_depthwise_16ch_RxK` computes one pixel of sixteen channels from R x K taps;
-# `mve_depthwise_16ch_RxK_of_W` uses K columns of a window of W; the other columns are outside the
-# input. Products of int8 are added in pairs of taps: VMULLB and VMULLT give int16 products of even
-# and odd channels. The sum of a pair must fit int16, which the caller proves
-# (`pair_sums_fit_int16`). It is widened into four vectors of int32: channels 0, 4, 8, 12, then
-# those starting at 2, 1 and 3, as in the tables.
+# `mve_depthwise_16ch_RxK_of_W` uses K columns of a window of W; the other columns are
+# outside the input. Products of int8 are added in pairs of taps: VMULLB and VMULLT give
+# int16 products of even and odd channels. The sum of a pair must fit int16, which the
+# caller proves (`pair_sums_fit_int16`). It is widened into four vectors of int32:
+# channels 0, 4, 8, 12, then those starting at 2, 1 and 3, as in the tables.
 
 CHANNELS = 16
 MAX_ROWS = 5
 MAX_COLUMNS = 5
-LANE_ORDER = tuple(channel for first in (0, 2, 1, 3) for channel in range(first, CHANNELS, 4))
+LANE_ORDER = tuple(
+    channel for first in (0, 2, 1, 3) for channel in range(first, CHANNELS, 4)
+)
 """Channels in the order of the four vectors."""
 
 _PAIR_LIMIT = 255
@@ -96,7 +100,9 @@ class VisibleTaps:
         return 36 + len(self.assembly()) + 4 * _ROUNDING_INSTRUCTIONS[rounding]
 
     def assembly(self) -> list[str]:
-        """Return the assembly of the sums; each row ends by skipping its unused weights."""
+        """Return the assembly of the sums; each row ends by skipping its unused
+        weights.
+        """
         lines: list[str] = []
         for tap in range(self.count):
             ends_row = (tap + 1) % self.columns == 0
@@ -104,7 +110,9 @@ class VisibleTaps:
             products = (line.replace("STEP", f"#{step}") for line in _PRODUCTS[tap % 2])
             lines += ["vldrb.8 %q[x], [%[from]]", *products]
             if tap + 1 < self.count:
-                lines.append("add %[from], %[" + ("row" if ends_row else "column") + "]")
+                lines.append(
+                    "add %[from], %[" + ("row" if ends_row else "column") + "]"
+                )
             if tap % 2 or tap + 1 == self.count:
                 lines += _WIDENED
         return lines
@@ -138,7 +146,9 @@ def _text(taps: VisibleTaps) -> str:
 def _portable(taps: VisibleTaps) -> str:
     places = ", ".join(map(str, np.argsort(LANE_ORDER)))
     # Sixteen parameters of each kind follow each other.
-    step = vector_requantize.PORTABLE.replace("at + 4", "at").replace("at + 8", "at + 16")
+    step = vector_requantize.PORTABLE.replace("at + 4", "at").replace(
+        "at + 8", "at + 16"
+    )
     return fill_text(
         _C["portable"],
         step=indent(step, " " * 4),
@@ -154,7 +164,10 @@ def _meaning(taps: VisibleTaps, *args: Array) -> Array:
     i, j = np.arange(taps.rows)[:, None, None], np.arange(taps.columns)[:, None]
     c, place = np.arange(CHANNELS), np.argsort(LANE_ORDER)
     values, weights = np.asarray(x, np.int64), np.asarray(w, np.int64)
-    products = values[i * x_row + j * x_column + c] * weights[CHANNELS * (taps.width * i + j) + c]
+    products = (
+        values[i * x_row + j * x_column + c]
+        * weights[CHANNELS * (taps.width * i + j) + c]
+    )
     sums = products.sum(axis=(0, 1)) + np.asarray(bias, np.int64)[place]
     parameters = np.asarray(q, np.int64)
     scaled = vector_requantize.scale_lanes(

@@ -1,4 +1,6 @@
-"""Depthwise micro-kernels of eight adjacent channels, one per lane, directly on NHWC data."""
+"""Depthwise micro-kernels of eight adjacent channels, one per lane, directly on NHWC
+data.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,12 +18,13 @@ from firmwright.schedules.helium.vector_requantize import LaneRounding
 
 _C = read_sections(__file__)
 
-# `mve_depthwise_8ch_PxK`, for int16 `mve_depthwise_int16_8ch_PxK`, for int8 with int16 weights
-# `mve_depthwise_wide_8ch_PxK`, computes P = 1 or 2 pixels of eight channels from windows of K
-# columns and any number of rows. VMULLB and VMULLT leave even and
-# odd channels in two vectors of int32. The tables have the same order: `bias` of the four even,
-# then the four odd channels; `q` their multipliers, then their shifts. VQMOVNB and VQMOVNT restore
-# the channel order. No scratch memory is needed, which suits single output rows.
+# `mve_depthwise_8ch_PxK`, for int16 `mve_depthwise_int16_8ch_PxK`, for int8 with int16
+# weights `mve_depthwise_wide_8ch_PxK`, computes P = 1 or 2 pixels of eight channels
+# from windows of K columns and any number of rows. VMULLB and VMULLT leave even and odd
+# channels in two vectors of int32. The tables have the same order: `bias` of the four
+# even, then the four odd channels; `q` their multipliers, then their shifts. VQMOVNB
+# and VQMOVNT restore the channel order. No scratch memory is needed, which suits single
+# output rows.
 
 CHANNELS = 8
 PIXEL_COUNTS = (1, 2)
@@ -65,7 +68,9 @@ def rounding_instructions(dtype: DType, rounding: int) -> int:
     return _INT16_ROUNDING_INSTRUCTIONS[Int16LaneRounding(rounding)]
 
 
-def microkernel_instructions(pixels: int, rows: int, columns: int, per_pixel: int) -> int:
+def microkernel_instructions(
+    pixels: int, rows: int, columns: int, per_pixel: int
+) -> int:
     """Return the instructions that gcc's code executes, including the argument setup.
 
     Each row of windows of several columns spills some values. `per_pixel` are the
@@ -81,7 +86,9 @@ def _load(pointer: str, dtype: DType = INT8) -> str:
 
 
 def _place(base: str, *terms: tuple[int, str]) -> str:
-    steps = [step if count == 1 else f"{count} * {step}" for count, step in terms if count]
+    steps = [
+        step if count == 1 else f"{count} * {step}" for count, step in terms if count
+    ]
     return " + ".join([base, *steps])
 
 
@@ -133,8 +140,12 @@ def _portable(pixels: int, columns: int, dtype: DType) -> str:
     )
 
 
-def _finished(sums: Array, multiplier: Array, shift: Array, settings: Sequence[int]) -> Array:
-    """Return the requantized sums (bias included); int8 settings begin with a zero point."""
+def _finished(
+    sums: Array, multiplier: Array, shift: Array, settings: Sequence[int]
+) -> Array:
+    """Return the requantized sums (bias included); int8 settings begin with a zero
+    point.
+    """
     if len(settings) == len(_WIDE_ENDING) - 1:
         return int16_dot.requantize_to_int16(sums, multiplier, shift, settings)
     zero_point, low, high, rounding = settings
@@ -157,14 +168,18 @@ def _meaning(
     for p in range(pixels):
         seen = values[p * x_pixel + i * x_row + j * x_column + c]
         sums = (seen * taps).sum(axis=(0, 1)) + starts
-        results.append(_finished(sums, parameters[place], parameters[8 + place], settings))
+        results.append(
+            _finished(sums, parameters[place], parameters[8 + place], settings)
+        )
     return tuple(results)
 
 
 _WIDE_ENDING = immediates("low", "high", "rounding", "lanes")
 
 
-def _channels(pixels: int, columns: int, dtype: DType, weight_dtype: DType) -> Intrinsic:
+def _channels(
+    pixels: int, columns: int, dtype: DType, weight_dtype: DType
+) -> Intrinsic:
     ending = vector_requantize.EPILOGUE_OPERANDS if dtype == INT8 else _WIDE_ENDING
 
     def count(args: Sequence[int]) -> int:
@@ -198,4 +213,6 @@ _FORMS = (
     for pixels in PIXEL_COUNTS
     for columns in range(1, MAX_COLUMNS + 1)
 )
-INTRINSIC_MAKERS = {microkernel_name(*form): partial(_channels, *form) for form in _FORMS}
+INTRINSIC_MAKERS = {
+    microkernel_name(*form): partial(_channels, *form) for form in _FORMS
+}

@@ -1,4 +1,6 @@
-"""Dot products of int8 columns on Helium: loop structure, assembly and GEMM micro-kernels."""
+"""Dot products of int8 columns on Helium: loop structure, assembly and GEMM
+micro-kernels.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,9 +31,9 @@ from firmwright.schedules.helium import vector_requantize
 
 _C = read_sections(__file__)
 
-# VMLADAV adds the products of a vector into an even core register; there are eight of those. `head`
-# steps are unrolled, a `deep` loop iterates over eight further steps, and `tail` is a predicated
-# last step that reads no value after the column:
+# VMLADAV adds the products of a vector into an even core register; there are eight of
+# those. `head` steps are unrolled, a `deep` loop iterates over eight further steps, and
+# `tail` is a predicated last step that reads no value after the column:
 #
 #     | head steps | deep: 8 steps per iteration ... | tail |
 
@@ -43,7 +45,8 @@ MAX_STEPS = 12
 
 REGISTERS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 CLOBBERS = (
-    '"r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr", "q0", "q1", "q2", "q3", "cc", "memory"'
+    '"r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr", "q0", "q1", "q2", "q3", "cc",'
+    ' "memory"'
 )
 
 _ADVANCING = "], #16"
@@ -58,7 +61,8 @@ class WeightConfig(ScheduleConfig):
 
 @dataclass(frozen=True, slots=True)
 class LaneFormat:
-    """The element format of a column in a vector, and the suffixes of its loads and products.
+    """The element format of a column in a vector, and the suffixes of its loads and
+    products.
 
     With `is_int4`, a byte holds the weights of two rows.
     """
@@ -71,7 +75,9 @@ class LaneFormat:
 
     @property
     def base(self) -> str:
-        """Return the asm constraint of the weight pointer; widening loads require r0 to r7."""
+        """Return the asm constraint of the weight pointer; widening loads require r0 to
+        r7.
+        """
         return "r" if self.size_bytes == 1 else "l"
 
     def loading(self, *, cut: bool = False) -> str:
@@ -101,7 +107,10 @@ def _step(
         elif row % 2 == 0:
             lines.append(f"{lanes.weights} q{count}, [%[w]], #{width}")
             lines.append(f"vshl.i8 q{vector}, q{count}, #4")
-        lines += [f"{multiply} {REGISTERS[rows * p + row]}, q{p}, q{vector}" for p in range(count)]
+        lines += [
+            f"{multiply} {REGISTERS[rows * p + row]}, q{p}, q{vector}"
+            for p in range(count)
+        ]
     return lines
 
 
@@ -115,14 +124,22 @@ class DotProductLoop:
 
     @property
     def suffix(self) -> str:
-        return str(self.head) + ("_deep" if self.deep else "") + ("_tail" if self.tail else "")
+        return (
+            str(self.head)
+            + ("_deep" if self.deep else "")
+            + ("_tail" if self.tail else "")
+        )
 
     @property
     def least_taps(self) -> int:
         return BYTES_PER_STEP * self.head + self.tail
 
-    def lines(self, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES) -> list[str]:
-        """Return the assembly; operand `rest` is the tail's length, `count` the iteration count."""
+    def lines(
+        self, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES
+    ) -> list[str]:
+        """Return the assembly; operand `rest` is the tail's length, `count` the
+        iteration count.
+        """
         plain, adding = f"vmladav.{lanes.kind}", f"vmladava.{lanes.kind}"
         load, cut = lanes.loading(), lanes.loading(cut=True)
         step = partial(_step, columns, lanes)
@@ -135,7 +152,8 @@ class DotProductLoop:
         if self.tail:
             last = step(adding if self.head else plain, cut, self._place(self.head))
             loads = sum(cut in line for line in last)
-            # Compilers have no common clobber name for the predicate register, so it is restored.
+            # Compilers have no common clobber name for the predicate register, so it is
+            # restored.
             predicate = ["vmrs %[kept], p0", lanes.predicate, "vps" + "t" * loads]
             lines += [*predicate, *last, "vmsr p0, %[kept]"]
         if lanes.is_int4:
@@ -144,27 +162,37 @@ class DotProductLoop:
         for vector, first in (("first", 0), ("second", 4)):
             for lane in (0, 1):
                 low, high = REGISTERS[first + lane], REGISTERS[first + lane + 2]
-                lines.append(f"vmov %q[{vector}][{lane + 2}], %q[{vector}][{lane}], {low}, {high}")
+                lines.append(
+                    f"vmov %q[{vector}][{lane + 2}], %q[{vector}][{lane}], {low}, "
+                    f"{high}"
+                )
         if lanes.is_int4:
             lines += [f"vshr.s32 %q[{v}], %q[{v}], #4" for v in ("first", "second")]
         return lines
 
     @property
     def _advances(self) -> bool:
-        """Return whether column pointers advance: in a loop or if an offset exceeds 127 bytes."""
+        """Return whether column pointers advance: in a loop or if an offset exceeds 127
+        bytes.
+        """
         return self.deep or self.head + self.tail > STEPS_PER_ITERATION
 
     def _place(self, index: int) -> str:
-        """Return the end of the address operand in the load of unrolled step `index`."""
+        """Return the end of the address operand in the load of unrolled step
+        `index`.
+        """
         return _ADVANCING if self._advances else f", #{BYTES_PER_STEP * index}]"
 
     def frame(self, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES) -> str:
-        """Return the C text that leaves the sums in the vectors `first` and `second`."""
+        """Return the C text that leaves the sums in the vectors `first` and
+        `second`.
+        """
         body = "\n".join(string_lines(self.lines(columns, lanes)))
         moving = ("w", *columns) if self._advances else ("w",)
         declared = [f"const int8_t *at_{name} = {name};" for name in moving]
         outputs = [
-            f'[{name}] "+{lanes.base if name == "w" else "r"}"(at_{name})' for name in moving
+            f'[{name}] "+{lanes.base if name == "w" else "r"}"(at_{name})'
+            for name in moving
         ]
         inputs = []
         if self.deep:
@@ -175,7 +203,9 @@ class DotProductLoop:
         if self.tail:
             declared.append("uint32_t kept;")
             outputs.append('[kept] "=&r"(kept)')
-            values = "taps % 16" + (f" / {lanes.size_bytes}" if lanes.size_bytes > 1 else "")
+            values = "taps % 16" + (
+                f" / {lanes.size_bytes}" if lanes.size_bytes > 1 else ""
+            )
             inputs.append(f'[rest] "r"({values})')
         elif not self.deep:
             declared.append("(void)taps;")
@@ -185,7 +215,10 @@ class DotProductLoop:
                 *declared,
                 "__asm__ volatile(",
                 body,
-                f'    : [first] "=w"(first), [second] "=w"(second), {", ".join(outputs)}',
+                (
+                    '    : [first] "=w"(first), [second] "=w"(second),'
+                    f" {', '.join(outputs)}"
+                ),
                 f"    : {', '.join(inputs)}".rstrip(),
                 f"    : {CLOBBERS});",
             ]
@@ -201,15 +234,22 @@ class DotProductLoop:
 
 DOT_PRODUCT_LOOPS = tuple(
     DotProductLoop(head, deep, tail)
-    for deep, heads in ((False, range(MAX_STEPS + 1)), (True, range(1, STEPS_PER_ITERATION + 1)))
+    for deep, heads in (
+        (False, range(MAX_STEPS + 1)),
+        (True, range(1, STEPS_PER_ITERATION + 1)),
+    )
     for head in heads
     for tail in (False, True)
     if head or tail
 )
 
 
-def make_for_loops(names: str, make: Callable[[DotProductLoop, str], Intrinsic]) -> IntrinsicMakers:
-    """Return makers of the micro-kernels with every loop; `names` has {} for the loop's suffix."""
+def make_for_loops(
+    names: str, make: Callable[[DotProductLoop, str], Intrinsic]
+) -> IntrinsicMakers:
+    """Return makers of the micro-kernels with every loop; `names` has {} for the loop's
+    suffix.
+    """
     named = ((loop, names.format(loop.suffix)) for loop in DOT_PRODUCT_LOOPS)
     return {name: partial(make, loop, name) for loop, name in named}
 
@@ -217,7 +257,9 @@ def make_for_loops(names: str, make: Callable[[DotProductLoop, str], Intrinsic])
 def choose_loop(taps: int) -> DotProductLoop:
     steps, tail = divmod(taps, BYTES_PER_STEP)
     deep = steps > MAX_STEPS
-    return DotProductLoop((steps - 1) % STEPS_PER_ITERATION + 1 if deep else steps, deep, tail > 0)
+    return DotProductLoop(
+        (steps - 1) % STEPS_PER_ITERATION + 1 if deep else steps, deep, tail > 0
+    )
 
 
 def pad_tap_count(taps: int) -> int:
@@ -240,14 +282,19 @@ def pack_weight_rows(
 
 
 def pack_int4_rows(matrix: Array, starts: Sequence[int], rows: int) -> Array:
-    """Pack [row, tap] as `pack_weight_rows` does, two rows in bytes 16 odd + even (as int16)."""
+    """Pack [row, tap] as `pack_weight_rows` does, two rows in bytes 16 odd + even (as
+    int16).
+    """
     steps = pack_weight_rows(matrix, starts, rows).astype(np.int16)
     packed: Array = 16 * steps[:, :, 1::2] + steps[:, :, ::2]
     return packed
 
 
-def int4_configs(op: OpCall, starts: Sequence[int], rows: int) -> Sequence[WeightConfig]:
-    """Return the configurations of a layer: with int8 weights and, if they fit, in four bits.
+def int4_configs(
+    op: OpCall, starts: Sequence[int], rows: int
+) -> Sequence[WeightConfig]:
+    """Return the configurations of a layer: with int8 weights and, if they fit, in four
+    bits.
 
     They do not fit if an odd weight is -8 next to a negative even one.
     """
@@ -259,14 +306,15 @@ def int4_configs(op: OpCall, starts: Sequence[int], rows: int) -> Sequence[Weigh
     return (WeightConfig(), WeightConfig("int4"))
 
 
-# `mve_gemm_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of two columns and sixteen
-# weights of four channels, 14 instructions for 128 products. The sums are collected in two vectors
-# of four channels, requantized (vector_requantize.py) and stored. `mve_gemm_shares_int8_LOOP` first
-# adds a number to the sums of each column: the share of the weights' zero point.
+# `mve_gemm_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of two columns
+# and sixteen weights of four channels, 14 instructions for 128 products. The sums are
+# collected in two vectors of four channels, requantized (vector_requantize.py) and
+# stored. `mve_gemm_shares_int8_LOOP` first adds a number to the sums of each column:
+# the share of the weights' zero point.
 #
-# `mve_gemm_int4_LOOP` loads two vectors of bytes 16 odd + even, as bytes. Shifted left by four, a
-# byte is 16 even; as it is, its sum is 16 times the odd sum plus the even one. Loads that are
-# saved make up for the shifts.
+# `mve_gemm_int4_LOOP` loads two vectors of bytes 16 odd + even, as bytes. Shifted left
+# by four, a byte is 16 even; as it is, its sum is 16 times the odd sum plus the even
+# one. Loads that are saved make up for the shifts.
 
 
 _ADDED_SHARES = """\
@@ -281,13 +329,18 @@ def _text(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool) -> str:
             loop.frame(PAIR, lanes),
             *([_ADDED_SHARES] if has_shares else []),
             vector_requantize.PARAMETER_LOADS,
-            *(vector_requantize.requantize_assembly(vector, target) for vector, target in endings),
+            *(
+                vector_requantize.requantize_assembly(vector, target)
+                for vector, target in endings
+            ),
         ]
     )
 
 
 def unpack_weights(w: Array, rows: int, taps: int) -> Array:
-    """Convert weights [step, row, sixteen] (flat, lanes last) to int64 [row, tap, lanes]."""
+    """Convert weights [step, row, sixteen] (flat, lanes last) to int64 [row, tap,
+    lanes].
+    """
     weights = np.asarray(w, np.int64)
     tail = weights.shape[1:]
     return (
@@ -305,13 +358,22 @@ def unpack_int4_weights(w: Array, rows: int, taps: int) -> Array:
 
 
 def _meaning(
-    unpack: Meaning, w: Array, x0: Array, x1: Array, q: Array, y0: Array, y1: Array, *rest: Array
+    unpack: Meaning,
+    w: Array,
+    x0: Array,
+    x1: Array,
+    q: Array,
+    y0: Array,
+    y1: Array,
+    *rest: Array,
 ) -> tuple[Array, ...]:
     settings, shares, taps = rest[:_SETTINGS], rest[_SETTINGS:-1] or (0, 0), rest[-1]
     weights = unpack(w, vector_requantize.CHANNELS, taps)
     return tuple(
         vector_requantize.requantize_lanes(
-            (weights * np.asarray(x, np.int64)[None, :taps]).sum(axis=1) + share, q, settings
+            (weights * np.asarray(x, np.int64)[None, :taps]).sum(axis=1) + share,
+            q,
+            settings,
         )
         for x, share in zip((x0, x1), shares, strict=True)
     )
@@ -335,7 +397,9 @@ def _product(
             *shares,
             *immediates("taps"),
         ),
-        meaning=partial(_meaning, unpack_int4_weights if lanes.is_int4 else unpack_weights),
+        meaning=partial(
+            _meaning, unpack_int4_weights if lanes.is_int4 else unpack_weights
+        ),
         portable=fill_text(
             _C["portable"],
             step=indent(vector_requantize.PORTABLE, " " * 8),
@@ -357,7 +421,11 @@ def _product(
 
 SUM = Intrinsic(
     name="mve_sum_int8",
-    operands=(*pointers(INT8, x=1), *immediates("count"), Operand("total", "out", INT32)),
+    operands=(
+        *pointers(INT8, x=1),
+        *immediates("count"),
+        Operand("total", "out", INT32),
+    ),
     meaning=lambda x, count, *_: np.asarray(x, np.int64)[:count].sum(axis=0),
     portable="total = 0;\nfor (int32_t i = 0; i < count; ++i) {\n    total += x[i];\n}",
     doc="The sum of `count` values.",

@@ -1,6 +1,8 @@
-"""fully_connected on Helium: micro-kernels of one column times eight rows, and their schedule.
+"""fully_connected on Helium: micro-kernels of one column times eight rows, and their
+schedule.
 
-If the number of rows is not a multiple of eight, the last block overlaps the one before it.
+If the number of rows is not a multiple of eight, the last block overlaps the one before
+it.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +17,13 @@ from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import minimum
-from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    Meaning,
+    Operand,
+    immediates,
+    pointers,
+)
 from firmwright.ops.conv2d import weight_offsets, weights_of
 from firmwright.ops.fully_connected import has_int32_multiplier, requantization_of
 from firmwright.ops.kernel import Kernel
@@ -30,11 +38,12 @@ from firmwright.schedules.schedule_factories import helium_schedule
 
 _C = read_sections(__file__)
 
-# `mve_matvec_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of the column and
-# sixteen weights of eight rows, 17 instructions for 128 products. The epilogue is the folded form
-# of folded_requantize.py, y = (A + nk [sum < 0] + mulhi(sum << k, m)) >> S, with per-row bias only:
-# all weights share one scale. `mve_matvec_channels_LOOP` has parameters per row, as a GEMM of four
-# channels has (vector_requantize.py).
+# `mve_matvec_int8_LOOP` (dot_product_loop.py): a step reads sixteen values of the
+# column and sixteen weights of eight rows, 17 instructions for 128 products. The
+# epilogue is the folded form of folded_requantize.py, y = (A + nk [sum < 0] + mulhi(sum
+# << k, m)) >> S, with per-row bias only: all weights share one scale.
+# `mve_matvec_channels_LOOP` has parameters per row, as a GEMM of four channels has
+# (vector_requantize.py).
 
 ROWS = 8
 
@@ -52,7 +61,17 @@ _CHANNELS_PORTABLE = "\n".join(
     ]
 )
 
-IMMEDIATES = ("multiplier", "left", "addend", "sign", "shift", "low", "high", "lanes", "taps")
+IMMEDIATES = (
+    "multiplier",
+    "left",
+    "addend",
+    "sign",
+    "shift",
+    "low",
+    "high",
+    "lanes",
+    "taps",
+)
 
 
 def _ending(vector: str, number: int, target: str, lanes: str) -> str:
@@ -74,25 +93,44 @@ def _text(loop: DotProductLoop, lanes: LaneFormat) -> str:
 
 
 def _channels_text(loop: DotProductLoop) -> str:
-    finish, loads = vector_requantize.requantize_assembly, vector_requantize.PARAMETER_LOADS
-    second = loads.replace("(q", "(q + 12") + "\n" + finish("second", "y + 4", "lanes - 4")
-    first, second = (indent(text, "    ") for text in (loads + "\n" + finish("first", "y"), second))
-    return fill_text(_C["channels"], frame=loop.frame(("x",)), first=first, second=second)
+    finish, loads = (
+        vector_requantize.requantize_assembly,
+        vector_requantize.PARAMETER_LOADS,
+    )
+    second = (
+        loads.replace("(q", "(q + 12") + "\n" + finish("second", "y + 4", "lanes - 4")
+    )
+    first, second = (
+        indent(text, "    ") for text in (loads + "\n" + finish("first", "y"), second)
+    )
+    return fill_text(
+        _C["channels"], frame=loop.frame(("x",)), first=first, second=second
+    )
 
 
 def _channels_meaning(w: Array, x: Array, q: Array, y: Array, *rest: int) -> Array:
     *settings, lanes, taps = rest
-    products = dot_product_loop.unpack_weights(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
+    products = (
+        dot_product_loop.unpack_weights(w, ROWS, taps)
+        * np.asarray(x, np.int64)[None, :taps]
+    )
     total, half = products.sum(axis=1), vector_requantize.CHANNELS
     halves = [
         vector_requantize.requantize_lanes(sums, table, (*settings, half))
-        for sums, table in zip(np.split(total, 2), np.split(np.asarray(q), 2), strict=True)
+        for sums, table in zip(
+            np.split(total, 2), np.split(np.asarray(q), 2), strict=True
+        )
     ]
     return np.concatenate(halves)[:lanes]
 
 
 def _meaning(
-    unpack: Callable[[Array, int, int], Array], w: Array, x: Array, q: Array, y: Array, *rest: int
+    unpack: Callable[[Array, int, int], Array],
+    w: Array,
+    x: Array,
+    q: Array,
+    y: Array,
+    *rest: int,
 ) -> Array:
     multiplier, left, addend, sign, shift, low, high, lanes, taps = rest
     products = unpack(w, ROWS, taps) * np.asarray(x, np.int64)[None, :taps]
@@ -107,7 +145,9 @@ def matvec_microkernel_name(taps: int, kind: str = "int8") -> str:
     return f"mve_matvec_{kind}_{dot_product_loop.choose_loop(taps).suffix}"
 
 
-def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[int] | None:
+def epilogue_settings(
+    folded: FoldedRequantize, lanes: int, taps: int
+) -> list[int] | None:
     """Return the immediate operands, or None if rows differ in more than their bias."""
     columns = (folded.multiplier, folded.left, folded.addend, folded.sign)
     if any(len(set(column)) != 1 for column in columns):
@@ -120,9 +160,9 @@ def epilogue_settings(folded: FoldedRequantize, lanes: int, taps: int) -> list[i
 class _RowsKind:
     """One kind of micro-kernel: its weights and its parameters.
 
-    The weights of a block take as many bytes as `weight_rows` rows of int8. `q` has `parameters`
-    elements. `settings` are the immediate operands, and `epilogue_instructions` their share of the
-    time.
+    The weights of a block take as many bytes as `weight_rows` rows of int8. `q` has
+    `parameters` elements. `settings` are the immediate operands, and
+    `epilogue_instructions` their share of the time.
     """
 
     name: str
@@ -141,7 +181,10 @@ class _RowsKind:
         weight_bytes = steps * dot_product_loop.BYTES_PER_STEP * self.weight_rows
 
         def count(args: Sequence[int]) -> int:
-            return loop.instructions(("x",), args[-1], self.lanes) + self.epilogue_instructions
+            return (
+                loop.instructions(("x",), args[-1], self.lanes)
+                + self.epilogue_instructions
+            )
 
         return Intrinsic(
             name=name,
@@ -211,7 +254,9 @@ def _configs(op: OpCall) -> Sequence[dot_product_loop.WeightConfig]:
 
 
 def _settings(op: OpCall) -> list[int] | None:
-    """Return the micro-kernel's immediate operands, or None if the epilogue is not exact."""
+    """Return the micro-kernel's immediate operands, or None if the epilogue is not
+    exact.
+    """
     matrix = weight_offsets(op)
     low, high = accumulator_bounds(fold_zero_point_into_bias(op, matrix), matrix)
     folded = fold_requantize(requantization_of(op), low, high)
@@ -224,7 +269,9 @@ def _build(op: OpCall, config: dot_product_loop.WeightConfig, b: Kernel) -> None
     matrix, settings = weights_of(op), _settings(op)
     assert settings is not None
     folded_bias = fold_zero_point_into_bias(op, weight_offsets(op))
-    bias = np.stack([np.resize(folded_bias[start:], ROWS) for start in _row_starts(matrix)])
+    bias = np.stack(
+        [np.resize(folded_bias[start:], ROWS) for start in _row_starts(matrix)]
+    )
     _multiply_rows(op, b, config.weights, bias, settings)
 
 
@@ -235,7 +282,9 @@ def _build_float32(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     params = vector_requantize.layer_parameters(op)
     bias = fold_zero_point_into_bias(op, matrix)
     halves = [
-        vector_requantize.parameter_rows(params, bias, [start + place for start in starts])
+        vector_requantize.parameter_rows(
+            params, bias, [start + place for start in starts]
+        )
         for place in (0, half)
     ]
     settings = vector_requantize.epilogue_settings(params, min(outputs, ROWS))
@@ -243,7 +292,9 @@ def _build_float32(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 
 def _row_starts(matrix: Array) -> list[int]:
-    """Return the first row of each block of eight; the last block ends at the last row."""
+    """Return the first row of each block of eight; the last block ends at the last
+    row.
+    """
     last = max(len(matrix) - ROWS, 0)
     return [min(start, last) for start in range(0, len(matrix), ROWS)]
 
@@ -251,11 +302,17 @@ def _row_starts(matrix: Array) -> list[int]:
 def _multiply_rows(
     op: OpCall, b: Kernel, kind: str, parameters: Array, settings: Sequence[int]
 ) -> None:
-    """Call the micro-kernel of `kind` for every block; `parameters` has a row per block."""
+    """Call the micro-kernel of `kind` for every block; `parameters` has a row per
+    block.
+    """
     matrix, starts = weights_of(op), _row_starts(weights_of(op))
     outputs, depth = matrix.shape
     lanes, columns = min(outputs, ROWS), parameters.shape[1]
-    pack = dot_product_loop.pack_int4_rows if kind == "int4" else dot_product_loop.pack_weight_rows
+    pack = (
+        dot_product_loop.pack_int4_rows
+        if kind == "int4"
+        else dot_product_loop.pack_weight_rows
+    )
     packed = b.constant("weights", pack(matrix, starts, ROWS), INT8)
     table = b.constant("bias", parameters, INT32)
     size = packed.elements // len(starts)
@@ -268,10 +325,14 @@ def _multiply_rows(
             weights = b.pointer(packed, block * size, size)
             bias = b.pointer(biases, block * columns, columns)
             y = b.pointer(b.y, n * outputs + row, lanes, "w")
-            b.evaluate(matvec_microkernel_name(depth, kind), [weights, x, bias, y, *settings])
+            b.evaluate(
+                matvec_microkernel_name(depth, kind), [weights, x, bias, y, *settings]
+            )
 
 
-def _biases(b: Kernel, table: tir.Buffer, column: tir.AccessPtr, zero_point: int) -> tir.Buffer:
+def _biases(
+    b: Kernel, table: tir.Buffer, column: tir.AccessPtr, zero_point: int
+) -> tir.Buffer:
     """Return the biases less the weights' zero point times the column's sum."""
     if not zero_point:
         return table
@@ -298,7 +359,9 @@ SCHEDULES = (
             "helium.fully_connected.channels",
             "fully_connected",
             build=_build_float32,
-            configs=lambda op: (NO_CONFIG,) if vector_requantize.supports_int8_layer(op) else (),
+            configs=lambda op: (
+                (NO_CONFIG,) if vector_requantize.supports_int8_layer(op) else ()
+            ),
         )
     )[1],
 )

@@ -1,4 +1,6 @@
-"""im2col packing for Helium, and the copies, fills and gathers of int8 runs that it uses."""
+"""im2col packing for Helium, and the copies, fills and gathers of int8 runs that it
+uses.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -42,11 +44,17 @@ def copy_bytes(
     for first, vectors, last in _pieces(count):
         elements = VECTOR_BYTES * (vectors - 1) + last
         y = b.pointer(target, at + first, elements, "w")
-        b.evaluate(f"mve_copy_{vectors}", [y, b.pointer(source, start + first, elements), last])
+        b.evaluate(
+            f"mve_copy_{vectors}", [y, b.pointer(source, start + first, elements), last]
+        )
 
 
 def fill_bytes(
-    b: Kernel, target: tir.Buffer, at: ArithExpr | int, value: ArithExpr | int, count: int
+    b: Kernel,
+    target: tir.Buffer,
+    at: ArithExpr | int,
+    value: ArithExpr | int,
+    count: int,
 ) -> None:
     name = "mve_fill" if isinstance(value, int) else "mve_fill_by"
     for first, vectors, last in _pieces(count):
@@ -54,7 +62,9 @@ def fill_bytes(
         b.evaluate(f"{name}_{vectors}", [y, value, last])
 
 
-def fill_buffer(b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int) -> None:
+def fill_buffer(
+    b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int
+) -> None:
     max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
     whole = count // max_bytes
     if whole:
@@ -77,13 +87,20 @@ def gather_bytes(
     for first in range(0, count, MAX_UNROLLED_VECTORS * GATHER_LANES):
         elements = min(MAX_UNROLLED_VECTORS * GATHER_LANES, count - first)
         vectors = divide_up(elements, GATHER_LANES)
-        y, x = b.pointer(target, at + first, elements, "w"), b.pointer(source, start, reach)
+        y, x = (
+            b.pointer(target, at + first, elements, "w"),
+            b.pointer(source, start, reach),
+        )
         places = b.pointer(offsets, first, vectors * GATHER_LANES)
-        b.evaluate(f"mve_gather_{vectors}", [y, x, places, (elements - 1) % GATHER_LANES + 1])
+        b.evaluate(
+            f"mve_gather_{vectors}", [y, x, places, (elements - 1) % GATHER_LANES + 1]
+        )
 
 
 def _pieces(count: int) -> list[tuple[int, int, int]]:
-    """Return (first element, vectors, elements of the last vector) of each intrinsic call."""
+    """Return (first element, vectors, elements of the last vector) of each intrinsic
+    call.
+    """
     max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
     return [
         (first, divide_up(size, VECTOR_BYTES), (size - 1) % VECTOR_BYTES + 1)
@@ -101,12 +118,15 @@ def _move(
     assignment: str,
     meaning: Meaning,
 ) -> Intrinsic:
-    """Return an intrinsic that stores the bytes of `vectors` by the C `assignment` to y[i].
+    """Return an intrinsic that stores the bytes of `vectors` by the C `assignment` to
+    y[i].
 
     The assembly of all vectors but the last, which has `last` bytes, advances pointers.
     """
     count, lines = _LANES[kind] * (vectors - 1), _C[f"{kind}_step"].split("\n")
-    block = fill_text(_C[f"{kind}_block"], steps="\n".join(string_lines(lines * (vectors - 1))))
+    block = fill_text(
+        _C[f"{kind}_block"], steps="\n".join(string_lines(lines * (vectors - 1)))
+    )
     end = f"{count} + last" if count else "last"
     return Intrinsic(
         f"mve_{name}_{vectors}",
@@ -138,7 +158,9 @@ def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
     count = VECTOR_BYTES * (vectors - 1)
 
     def meaning(y: Array, value: Array, last: Array) -> Array:
-        return np.zeros_like(np.asarray(y)[: count + last]) + np.asarray(value).astype(np.int8)
+        return np.zeros_like(np.asarray(y)[: count + last]) + np.asarray(value).astype(
+            np.int8
+        )
 
     return _move(
         "fill",
@@ -162,7 +184,15 @@ def _gather(vectors: int) -> Intrinsic:
         )
 
     sources = (*pointers(INT8, x=1), *pointers(UINT16, offsets=count + GATHER_LANES))
-    return _move("gather", "gather", "Collects", vectors, sources, "y[i] = x[offsets[i]]", meaning)
+    return _move(
+        "gather",
+        "gather",
+        "Collects",
+        vectors,
+        sources,
+        "y[i] = x[offsets[i]]",
+        meaning,
+    )
 
 
 INTRINSICS = tuple(
@@ -172,8 +202,8 @@ INTRINSICS = tuple(
 )
 
 
-# If a window row is shorter than a vector, the window is gathered through a table of offsets,
-# eight values at a time; longer rows are copied.
+# If a window row is shorter than a vector, the window is gathered through a table of
+# offsets, eight values at a time; longer rows are copied.
 
 _OFFSETS = 65535
 
@@ -191,7 +221,9 @@ class VectorIm2colPacker:
 
     @property
     def taps(self) -> int:
-        """Return the number of values per column; gathered columns are padded to a whole step."""
+        """Return the number of values per column; gathered columns are padded to a
+        whole step.
+        """
         exact = self.window.size[0] * self.window.size[1] * self.channels
         return exact if self.offsets is None else pad_tap_count(exact)
 
@@ -200,7 +232,10 @@ class VectorIm2colPacker:
     ) -> None:
         height, width = self.window.size
         if self.offsets is not None:
-            reach = int(_reach(self.window, self.channels, self.pitch, self.row_step).max()) + 1
+            reach = (
+                int(_reach(self.window, self.channels, self.pitch, self.row_step).max())
+                + 1
+            )
             gather_bytes(
                 b=b,
                 target=columns,
@@ -216,7 +251,10 @@ class VectorIm2colPacker:
         run = (width if whole else 1) * self.channels
         for ky in range(height):
             for kx in range(1 if whole else width):
-                at = ky * self.row_step * self.pitch + kx * self.window.dilation[1] * self.channels
+                at = (
+                    ky * self.row_step * self.pitch
+                    + kx * self.window.dilation[1] * self.channels
+                )
                 to = (ky * width + kx) * self.channels
                 copy_bytes(b, columns, place + to, self.source, start + at, run)
 
@@ -229,14 +267,23 @@ def _reach(window: ConvWindow, channels: int, pitch: int, row_step: int) -> Arra
 
 
 def make_im2col_packer(
-    b: Kernel, window: ConvWindow, channels: int, source: tir.Buffer, pitch: int, row_step: int
+    b: Kernel,
+    window: ConvWindow,
+    channels: int,
+    source: tir.Buffer,
+    pitch: int,
+    row_step: int,
 ) -> VectorIm2colPacker:
-    """Build a packer that gathers if rows are short and offsets fit 16 bits, and else copies."""
+    """Build a packer that gathers if rows are short and offsets fit 16 bits, and else
+    copies.
+    """
     width = window.size[1] if window.dilation[1] == 1 else 1
     reach = _reach(window, channels, pitch, row_step)
     offsets = None
     if width * channels < VECTOR_BYTES and reach.max() <= _OFFSETS:
-        padded = np.concatenate([reach, np.zeros(-len(reach) % BYTES_PER_STEP, np.int64)])
+        padded = np.concatenate(
+            [reach, np.zeros(-len(reach) % BYTES_PER_STEP, np.int64)]
+        )
         offsets = b.constant("offsets", padded, UINT16)
     return VectorIm2colPacker(window, channels, source, pitch, row_step, offsets)
 

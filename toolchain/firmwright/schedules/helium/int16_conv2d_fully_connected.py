@@ -29,33 +29,43 @@ from firmwright.schedules.int16_accumulation import (
 )
 from firmwright.schedules.schedule_factories import for_inputs_of, helium_schedule
 
-# Convolutions run as for int8 (conv2d.py) on the bytes of the input: a pixel of C values is one of
-# 2 C bytes, and both are padded with 0. If sums provably fit 32 bits, the micro-kernel requantizes.
-# Fully connected layers, and convolutions with 64-bit sums (int16_accumulation.py), process eight
-# weight rows at a time and requantize with the operator's own epilogue.
+# Convolutions run as for int8 (conv2d.py) on the bytes of the input: a pixel of C
+# values is one of 2 C bytes, and both are padded with 0. If sums provably fit 32 bits,
+# the micro-kernel requantizes. Fully connected layers, and convolutions with 64-bit
+# sums (int16_accumulation.py), process eight weight rows at a time and requantize with
+# the operator's own epilogue.
 
 _CHANNELS = vector_requantize.CHANNELS
 
 
 def has_int32_sums(op: OpCall, axis: int) -> bool:
-    """Return whether the layer is int16 with 32-bit sums; `axis` is the channel axis."""
+    """Return whether the layer is int16 with 32-bit sums; `axis` is the channel
+    axis.
+    """
     return op.input(0).dtype == INT16 and accumulator_dtype(op, axis) == INT32
 
 
 def _conv_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    applies = has_int32_sums(op, 0) and int16_dot.supports_requantize(requantization_of(op))
+    applies = has_int32_sums(op, 0) and int16_dot.supports_requantize(
+        requantization_of(op)
+    )
     return (NO_CONFIG,) if applies else ()
 
 
 def _build_conv(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel, params = weights_of(op), int16_dot.adjust_round_once_shifts(requantization_of(op))
+    kernel, params = (
+        weights_of(op),
+        int16_dot.adjust_round_once_shifts(requantization_of(op)),
+    )
     flat = kernel.reshape(len(kernel), -1)
     starts = conv2d.channel_block_starts(len(flat))
     table = vector_requantize.parameter_rows(params, bias_of(op, "int32"), starts)
     lanes = min(len(flat), _CHANNELS)
     gemm = BlockGemm(
         "mve_gemm_int16",
-        b.constant("weights", pack_weight_rows(flat, starts, _CHANNELS, int16_dot.WIDTH), INT8),
+        b.constant(
+            "weights", pack_weight_rows(flat, starts, _CHANNELS, int16_dot.WIDTH), INT8
+        ),
         [b.constant("parameters", table, INT32)],
         len(flat),
         2 * flat.shape[1],
@@ -97,7 +107,9 @@ class _Int16RowGemm:
         for column, pixel in zip(columns, pixels, strict=True):
             self.pixel(b, source, column, pixel)
 
-    def pixel(self, b: Kernel, source: tir.Buffer, column: ArithExpr, pixel: ArithExpr) -> None:
+    def pixel(
+        self, b: Kernel, source: tir.Buffer, column: ArithExpr, pixel: ArithExpr
+    ) -> None:
         blocks, steps = self.packed.shape[:2]
         count = min(self.outputs, int16_dot.ROWS)
         with b.for_("block", blocks) as block:
@@ -124,7 +136,11 @@ class _Int16RowGemm:
         at: tuple[ArithExpr, ArithExpr],
     ) -> None:
         block, row = at
-        steps, count, size = self.packed.shape[1], y.shape[0], BYTES_PER_STEP * self.chunk
+        steps, count, size = (
+            self.packed.shape[1],
+            y.shape[0],
+            BYTES_PER_STEP * self.chunk,
+        )
         total = b.reg("total", INT64, count)
         for i in range(count):
             b.store(total, [i], b.load(self.sums.bias, [row + i]))
@@ -134,7 +150,9 @@ class _Int16RowGemm:
             self._chunk(b, total, source, column + chunk * size, (first, size))
         if self.taps % size:
             first = block * steps + whole * self.chunk
-            self._chunk(b, total, source, column + whole * size, (first, self.taps % size))
+            self._chunk(
+                b, total, source, column + whole * size, (first, self.taps % size)
+            )
         for i in range(count):
             finish = self.sums.bind_wide_channel(b, row + i)
             b.store(y, [i], finish(b.load(total, [i])))
@@ -174,11 +192,16 @@ def _plan_rows(op: OpCall, b: Kernel) -> _Int16RowGemm:
     flat = kernel.reshape(len(kernel), -1)
     outputs, depth = flat.shape
     count = min(outputs, int16_dot.ROWS)
-    starts = [min(start, outputs - count) for start in range(0, outputs, int16_dot.ROWS)]
+    starts = [
+        min(start, outputs - count) for start in range(0, outputs, int16_dot.ROWS)
+    ]
     packed = b.constant(
         "weights", pack_weight_rows(flat, starts, int16_dot.ROWS, int16_dot.WIDTH), INT8
     )
-    sums, chunk = plan_int16_accumulation(b, op, kernel), longest_chunk(flat, int16_dot.WIDTH)
+    sums, chunk = (
+        plan_int16_accumulation(b, op, kernel),
+        longest_chunk(flat, int16_dot.WIDTH),
+    )
     return _Int16RowGemm(packed, sums, outputs, 2 * depth, chunk)
 
 
@@ -202,7 +225,9 @@ INT16_ROW_RULE = helium_schedule(
 )
 SCHEDULES = (
     INT16_ROW_RULE,
-    helium_schedule("helium.conv2d.int16", "conv2d", configs=_conv_configs, build=_build_conv),
+    helium_schedule(
+        "helium.conv2d.int16", "conv2d", configs=_conv_configs, build=_build_conv
+    ),
     helium_schedule(
         "helium.fully_connected.int16",
         "fully_connected",

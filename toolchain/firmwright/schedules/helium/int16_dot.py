@@ -23,12 +23,14 @@ from firmwright.schedules.helium.dot_product_loop import DotProductLoop
 _C = read_sections(__file__)
 
 # `mve_gemm_int16_LOOP`: four channels times two pixels, requantized to int16. With
-# `Int16LaneRounding.ONCE`, VMULH leaves floor(sum * multiplier / 2^32) and VRSHL rounds the rest,
-# which is a single rounding of the product if a shift remains. Otherwise the epilogue is that of
-# vector_requantize.py. `mve_rows_int16_LOOP`: raw sums of eight weight rows.
+# `Int16LaneRounding.ONCE`, VMULH leaves floor(sum * multiplier / 2^32) and VRSHL rounds
+# the rest, which is a single rounding of the product if a shift remains. Otherwise the
+# epilogue is that of vector_requantize.py. `mve_rows_int16_LOOP`: raw sums of eight
+# weight rows.
 #
-# Obligations: sums with bias fit 32 bits; zero points are 0; rounding once: every shift is at least
-# 2 to the right, one of which the multiplication performs; rounding twice: no left shift.
+# Obligations: sums with bias fit 32 bits; zero points are 0; rounding once: every shift
+# is at least 2 to the right, one of which the multiplication performs; rounding twice:
+# no left shift.
 
 ROWS = 8
 WIDTH = dot_product_loop.BYTES_PER_STEP // 2
@@ -50,14 +52,18 @@ class Int16LaneRounding(enum.IntEnum):
 EPILOGUE_OPERANDS = immediates("low", "high", "rounding", "lanes", "taps")
 
 STEP_PORTABLE = _C["step_portable"]
-"""C text from `sum` to `raised`, with parameters from `at`; the caller clamps at `high`."""
+"""C text from `sum` to `raised`, with parameters from `at`; the caller clamps at
+`high`.
+"""
 
 _PORTABLE = fill_text(_C["portable"], step=indent(STEP_PORTABLE, " " * 8))
 
 _SCALED = _C["scaled"] + " " + vector_requantize.SCALED_TWICE
 
 
-def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "shift") -> str:
+def scale_assembly(
+    vector: str, multiplier: str = "multiplier", shift: str = "shift"
+) -> str:
     """Return C that requantizes the sums with bias in `vector`, without clamping."""
     return fill_text(_SCALED, v=vector, multiplier=multiplier, shift=shift)
 
@@ -84,10 +90,16 @@ def unpack_int16_column(column: Array) -> Array:
 
 
 def _sums(w: Array, x: Array, rows: int, taps: int) -> Array:
-    """Return sums [row, lanes...] of weights [step, row, eight] times a column of `taps` bytes."""
+    """Return sums [row, lanes...] of weights [step, row, eight] times a column of
+    `taps` bytes.
+    """
     weights = np.asarray(w, np.int64)
     lanes = weights.shape[1:]
-    by_row = weights.reshape(-1, rows, WIDTH, *lanes).swapaxes(0, 1).reshape(rows, -1, *lanes)
+    by_row = (
+        weights.reshape(-1, rows, WIDTH, *lanes)
+        .swapaxes(0, 1)
+        .reshape(rows, -1, *lanes)
+    )
     products = by_row[:, : taps // 2] * unpack_int16_column(x)[None, : taps // 2]
     sums: Array = products.sum(axis=1)
     return sums
@@ -103,7 +115,9 @@ def requantize_to_int16(
         right = -np.asarray(shift, np.int64)
         results = (moved + (np.int64(1) << (right - 1))) >> right
     else:
-        results = multiply_by_quantized_multiplier(sums, multiplier, shift, Rounding.TWICE)
+        results = multiply_by_quantized_multiplier(
+            sums, multiplier, shift, Rounding.TWICE
+        )
     clamped: Array = np.clip(results, low, high)
     return clamped.astype(np.int16)
 
@@ -164,7 +178,10 @@ def _rows_text(loop: DotProductLoop) -> str:
     return "\n".join(
         [
             loop.frame(("x",), dot_product_loop.INT16_LANES),
-            *(f"c{i} = vgetq_lane_s32({v}, {lane});" for i, (v, lane) in enumerate(lanes)),
+            *(
+                f"c{i} = vgetq_lane_s32({v}, {lane});"
+                for i, (v, lane) in enumerate(lanes)
+            ),
         ]
     )
 
@@ -173,7 +190,9 @@ def _rows(loop: DotProductLoop, name: str) -> Intrinsic:
     return Intrinsic(
         name,
         (
-            *pointers(INT8, w=(loop.head + loop.tail) * WIDTH * ROWS, x=loop.least_taps),
+            *pointers(
+                INT8, w=(loop.head + loop.tail) * WIDTH * ROWS, x=loop.least_taps
+            ),
             *immediates("taps"),
             *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
         ),
@@ -198,7 +217,9 @@ def supports_requantize(params: Requantization) -> bool:
 
 
 def adjust_round_once_shifts(params: Requantization) -> Requantization:
-    """Return the micro-kernel's parameters; if it rounds once, the product includes one shift."""
+    """Return the micro-kernel's parameters; if it rounds once, the product includes one
+    shift.
+    """
     if params.rounding is not Rounding.ONCE:
         return params
     return replace(params, shifts=tuple(shift + 1 for shift in params.shifts))

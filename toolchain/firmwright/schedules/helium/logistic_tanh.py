@@ -1,4 +1,6 @@
-"""logistic and tanh of int16 on Helium: four values gather their entries of the table."""
+"""logistic and tanh of int16 on Helium: four values gather their entries of the
+table.
+"""
 
 import numpy as np
 
@@ -8,15 +10,31 @@ from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.kernel import Kernel
-from firmwright.ops.logistic_tanh import lookup_sigmoid_array, sigmoid_table, step_multiplier
+from firmwright.ops.logistic_tanh import (
+    lookup_sigmoid_array,
+    sigmoid_table,
+    step_multiplier,
+)
 from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.schedule_factories import for_inputs_of, helium_schedule
 
 _C = read_sections(__file__)
 _NUMBERS = {
-    "logistic": {"bits": 9, "most": 0x1FFFC00, "above": 512, "below": 0x20001FF, "right": 10},
-    "tanh": {"bits": 8, "most": 0xFFFF00, "above": 128 - (1 << 23), "below": 0x80007F, "right": 8},
+    "logistic": {
+        "bits": 9,
+        "most": 0x1FFFC00,
+        "above": 512,
+        "below": 0x20001FF,
+        "right": 10,
+    },
+    "tanh": {
+        "bits": 8,
+        "most": 0xFFFF00,
+        "above": 128 - (1 << 23),
+        "below": 0x80007F,
+        "right": 8,
+    },
 }
 
 
@@ -54,6 +72,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 INTRINSICS = tuple(map(_lookup, _NUMBERS))
 SCHEDULES = tuple(
-    helium_schedule(f"helium.{op}.int16", op, configs=for_inputs_of(INT16), build=_build)
+    helium_schedule(
+        f"helium.{op}.int16", op, configs=for_inputs_of(INT16), build=_build
+    )
     for op in _NUMBERS
 )

@@ -20,13 +20,20 @@ from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
 from firmwright.ops.strided_copy import CopyAxis
 from firmwright.schedules.asm_macros import KEEP_STORES
-from firmwright.schedules.helium.im2col import MAX_UNROLLED_VECTORS, VECTOR_BYTES, copy_bytes
+from firmwright.schedules.helium.im2col import (
+    MAX_UNROLLED_VECTORS,
+    VECTOR_BYTES,
+    copy_bytes,
+)
 from firmwright.schedules.schedule_factories import helium_schedule
 
-# Operators that copy runs use `_copy` in their default loops. A dynamic_gather of slices of up to
-# four words looks up four indices at a time.
+# Operators that copy runs use `_copy` in their default loops. A dynamic_gather of
+# slices of up to four words looks up four indices at a time.
 
-_OPS = "batch_to_space_nd concatenation depth_to_space mirror_pad pad reshape resize_nearest"
+_OPS = (
+    "batch_to_space_nd concatenation depth_to_space mirror_pad pad reshape "
+    "resize_nearest"
+)
 _OPS += " space_to_batch_nd space_to_depth split strided_slice tile transpose"
 _BLOCK = MAX_UNROLLED_VECTORS * VECTOR_BYTES
 _TIME_MAX = 0.9
@@ -40,7 +47,9 @@ def _copy(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> None:
     if (axis.x_stride, axis.y_stride) != (1, 1):
         out = b.pointer(to, at, (count - 1) * axis.y_stride + 1, "rw")
         run = b.pointer(x, start, (count - 1) * axis.x_stride + 1)
-        b.evaluate(f"mve_copy_{to.dtype.name}", [out, run, axis.y_stride, axis.x_stride, count])
+        b.evaluate(
+            f"mve_copy_{to.dtype.name}", [out, run, axis.y_stride, axis.x_stride, count]
+        )
         return
     blocks = count // _BLOCK if count > 2 * _BLOCK else 0
     if blocks:
@@ -59,23 +68,31 @@ def _build_flips(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     _evaluate(b, "mve_flip_signs", UINT8, [op.output.elements])
 
 
-def _evaluate(b: Kernel, name: str, dtype: DType, numbers: Sequence[int], *more: tir.Expr) -> None:
+def _evaluate(
+    b: Kernel, name: str, dtype: DType, numbers: Sequence[int], *more: tir.Expr
+) -> None:
     """Emit an intrinsic of the whole output and input, seen as `dtype`."""
     spans, size = [], dtype.size_bytes
     for buffer in (b.y, b.input(0)):
         count = buffer.elements * buffer.dtype.size_bytes // size
         access: tir.AccessMode = "rw" if buffer == b.y else "r"
-        view = b.view("run", buffer, 0, (count,), dtype=dtype, access=access, alignment=size)
+        view = b.view(
+            "run", buffer, 0, (count,), dtype=dtype, access=access, alignment=size
+        )
         spans.append(b.pointer(view, 0, count, access))
     b.evaluate(name, [*spans, *more, *numbers])
 
 
 def _slice_words(op: OpCall) -> int:
-    """Return the words of a slice if slices along the only axis that counts can be gathered."""
+    """Return the words of a slice if slices along the only axis that counts can be
+    gathered.
+    """
     attrs, x = op.attributes(DynamicGatherAttrs), op.input(0)
     if attrs.mode != "along" or math.prod(x.shape[: gather_axis(op)]) > 1:
         return 0
-    words, rest = divmod(math.prod(x.shape[gather_axis(op) + 1 :]) * x.dtype.size_bytes, 4)
+    words, rest = divmod(
+        math.prod(x.shape[gather_axis(op) + 1 :]) * x.dtype.size_bytes, 4
+    )
     return words if not rest and words <= _WORDS_MAX else 0
 
 
@@ -146,7 +163,11 @@ INTRINSICS = (
             c=letter,
             shifted="" if dtype == UINT8 else "_shifted",
         )
-        for dtype, lanes, letter in ((UINT8, 8, "b"), (UINT16, 8, "h"), (UINT32, 4, "w"))
+        for dtype, lanes, letter in (
+            (UINT8, 8, "b"),
+            (UINT16, 8, "h"),
+            (UINT32, 4, "w"),
+        )
     ),
     replace(
         _move(

@@ -20,7 +20,10 @@ def _meaning(y: Array, *values: Array) -> Array:
     a, b, c, d = (np.asarray(each)[:count] for each in taps)
     if a.dtype == np.float32:
         floats: Array = (
-            a * up * to_left + c * down * to_left + b * up * to_right + d * down * to_right
+            a * up * to_left
+            + c * down * to_left
+            + b * up * to_right
+            + d * down * to_right
         )
         return floats
     a, b, c, d = (each.astype(np.int64) for each in (a, b, c, d))
@@ -32,7 +35,10 @@ def _meaning(y: Array, *values: Array) -> Array:
 def _interpolate(dtype: DType, lane: int) -> Intrinsic:
     """Return the intrinsic for `dtype` with lanes of `lane` bits."""
     kind = "float" if dtype == FLOAT32 else "int"
-    v, size = f"{kind[0].replace('i', 's')}{lane}", {1: "b", 2: "h", 4: "w"}[dtype.size_bytes]
+    v, size = (
+        f"{kind[0].replace('i', 's')}{lane}",
+        {1: "b", 2: "h", 4: "w"}[dtype.size_bytes],
+    )
     step, tail = (
         indent(
             fill_text(
@@ -53,7 +59,13 @@ def _interpolate(dtype: DType, lane: int) -> Intrinsic:
         (
             *pointers(dtype, "w", y=1),
             *pointers(dtype, a=1, b=1, c=1, d=1),
-            *inputs(FLOAT32 if dtype == FLOAT32 else INT32, "up", "down", "to_left", "to_right"),
+            *inputs(
+                FLOAT32 if dtype == FLOAT32 else INT32,
+                "up",
+                "down",
+                "to_left",
+                "to_right",
+            ),
             *immediates("bits", "count"),
         ),
         _meaning,
@@ -76,17 +88,25 @@ def _interpolate(dtype: DType, lane: int) -> Intrinsic:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    (_, height, width, depth), (images, rows, cols, _) = op.input(0).shape, op.output.shape
+    (_, height, width, depth), (images, rows, cols, _) = (
+        op.input(0).shape,
+        op.output.shape,
+    )
     bits, wide, y = share_bits(op, 0, 1), sum_dtype(op), b.y
     lane = 16 if op.input(0).dtype == INT8 and bits <= HALF_BITS else 32
     with b.loops("n oy", (images, rows)) as (n, oy):
         *pair, up, down = load_neighbors(b, 0, oy, wide)
         with b.for_("ox", cols) as ox:
             *sides, to_left, to_right = load_neighbors(b, 1, ox, wide)
-            places = [((n * height + row) * width + x) * depth for row in pair for x in sides]
+            places = [
+                ((n * height + row) * width + x) * depth for row in pair for x in sides
+            ]
             taps = [b.pointer(b.input(0), at, depth) for at in places]
             to = b.pointer(y, ((n * rows + oy) * cols + ox) * depth, depth, "w")
-            weights, name = [up, down, to_left, to_right], f"mve_interpolate_{y.dtype.name}_{lane}"
+            weights, name = (
+                [up, down, to_left, to_right],
+                f"mve_interpolate_{y.dtype.name}_{lane}",
+            )
             b.evaluate(name, [to, *taps, *weights, bits, depth])
 
 

@@ -11,23 +11,27 @@ from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.intrinsic import immediates
 from firmwright.ops.conv2d import requantization_of
-from firmwright.ops.requantize import Requantization, float32_factors, float32_requantization
+from firmwright.ops.requantize import (
+    Requantization,
+    float32_factors,
+    float32_requantization,
+)
 from firmwright.ops.schedule import ConfigT_co, Schedule
 
 _C = read_sections(__file__)
 
-# `q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL takes them
-# (negative is right). VQRDMULH is the doubling high multiply of the definition. VRSHL rounds halves
-# up but the definition rounds them away from zero, so 1 is first subtracted from negative values
-# that are shifted. If the lower clamp is not below the zero point (ReLU), this affects only clamped
-# values and is omitted.
+# `q` holds twelve int32 for four channels: biases, multipliers, and shifts as VRSHL
+# takes them (negative is right). VQRDMULH is the doubling high multiply of the
+# definition. VRSHL rounds halves up but the definition rounds them away from zero, so 1
+# is first subtracted from negative values that are shifted. If the lower clamp is not
+# below the zero point (ReLU), this affects only clamped values and is omitted.
 #
-# Obligations: no left shift (`supports_requantize`), multipliers are not negative, and sums with
-# bias fit 32 bits (guaranteed by the operators).
+# Obligations: no left shift (`supports_requantize`), multipliers are not negative, and
+# sums with bias fit 32 bits (guaranteed by the operators).
 #
-# Layers of ONNX Runtime compute in float32 (`LaneRounding.IN_FLOAT32`), as it is defined: VCVT and
-# VMUL round to nearest, VCVTN rounds halves to even and saturates. Multipliers are the bits of
-# factors.
+# Layers of ONNX Runtime compute in float32 (`LaneRounding.IN_FLOAT32`), as it is
+# defined: VCVT and VMUL round to nearest, VCVTN rounds halves to even and saturates.
+# Multipliers are the bits of factors.
 
 CHANNELS = 4
 PARAMETERS = 3 * CHANNELS
@@ -36,7 +40,9 @@ EPILOGUE_OPERANDS = immediates("zero_point", "low", "high", "rounding", "lanes")
 
 
 class LaneRounding(enum.IntEnum):
-    """How an int8 micro-kernel rounds: the values of its immediate operand `rounding`."""
+    """How an int8 micro-kernel rounds: the values of its immediate operand
+    `rounding`.
+    """
 
     HALVES_UP = 0
     """As VRSHL rounds; halves of negative numbers are clamped."""
@@ -49,7 +55,9 @@ class LaneRounding(enum.IntEnum):
 
 
 PORTABLE = _C["portable"]
-"""C text from `sum` to `raised`, with parameters from `at`; the caller clamps at `high`."""
+"""C text from `sum` to `raised`, with parameters from `at`; the caller clamps at
+`high`.
+"""
 
 PARAMETER_LOADS = """\
 const int32x4_t bias = vldrwq_s32(q);
@@ -60,10 +68,15 @@ SCALED_TWICE = _C["scaled_twice"]
 
 _SCALED = "\n".join([_C["scaled"], SCALED_TWICE])
 
-NARROWED = {INT8: "vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0", INT16: "vqmovnb.s32 %q0, %q0"}
+NARROWED = {
+    INT8: "vqmovnb.s32 %q0, %q0\\n\\tvqmovnb.s16 %q0, %q0",
+    INT16: "vqmovnb.s32 %q0, %q0",
+}
 
 
-def scale_assembly(vector: str, multiplier: str = "multiplier", shift: str = "shift") -> str:
+def scale_assembly(
+    vector: str, multiplier: str = "multiplier", shift: str = "shift"
+) -> str:
     """Return C that scales the sums in `vector`, without the zero point."""
     return fill_text(_SCALED, v=vector, multiplier=multiplier, shift=shift)
 
@@ -107,17 +120,23 @@ def layer_parameters(op: OpCall) -> Requantization:
     factors = np.array(float32_factors(op), np.float32).view(np.int32)
     count = op.output.shape[-1] if len(factors) == 1 else 1
     return replace(
-        float32_requantization(op), multipliers=tuple(factors.tolist()) * count, shifts=(0,)
+        float32_requantization(op),
+        multipliers=tuple(factors.tolist()) * count,
+        shifts=(0,),
     )
 
 
 def int8_schedules(
     schedule: Schedule[ConfigT_co],
 ) -> tuple[Schedule[ConfigT_co], Schedule[ConfigT_co]]:
-    """Return `schedule`, and its form for layers in float32, which needs float vectors."""
+    """Return `schedule`, and its form for layers in float32, which needs float
+    vectors.
+    """
     configs = schedule.configs
     return (
-        replace(schedule, configs=lambda op: () if op.numerics == "onnx" else configs(op)),
+        replace(
+            schedule, configs=lambda op: () if op.numerics == "onnx" else configs(op)
+        ),
         replace(
             schedule,
             name=f"{schedule.name}.float32",
@@ -158,7 +177,9 @@ def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Ar
         ]
     )
     index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), channels - 1)
-    return np.ascontiguousarray(table[:, index].transpose(1, 0, 2)).reshape(len(starts), -1)
+    return np.ascontiguousarray(table[:, index].transpose(1, 0, 2)).reshape(
+        len(starts), -1
+    )
 
 
 def requantize_lanes(sums: Array, q: Array, settings: tuple[Array | int, ...]) -> Array:

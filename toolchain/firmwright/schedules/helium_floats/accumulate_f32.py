@@ -1,4 +1,6 @@
-"""Float multiply-accumulate in two styles, and activations: numpy, portable C and assembly."""
+"""Float multiply-accumulate in two styles, and activations: numpy, portable C and
+assembly.
+"""
 
 from typing import Literal
 
@@ -7,10 +9,11 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.base.text_sections import fill_text, read_sections
 
-# `fused` (VFMA) rounds once per product: fewer instructions, but other bits than the default loops.
-# Such schedules are offered only if the model converts no floats to integers, so that a difference
-# in the last bit cannot become a step (docs/decisions/0028). `separate` rounds the product and the
-# sum like the default loops. Vectors flush subnormal numbers to zero in either style.
+# `fused` (VFMA) rounds once per product: fewer instructions, but other bits than the
+# default loops. Such schedules are offered only if the model converts no floats to
+# integers, so that a difference in the last bit cannot become a step
+# (docs/decisions/0028). `separate` rounds the product and the sum like the default
+# loops. Vectors flush subnormal numbers to zero in either style.
 
 AccumulateStyle = Literal["fused", "separate"]
 ACCUMULATE_STYLES: tuple[AccumulateStyle, ...] = ("fused", "separate")
@@ -33,8 +36,8 @@ def accumulate(style: AccumulateStyle, total: Array, x: Array, w: Array) -> Arra
 
 
 def _fused(total: Array, x: Array, w: Array) -> Array:
-    # The product is exact in double precision. The sum is rounded to odd, using its error term, so
-    # that rounding it again to single precision is exact.
+    # The product is exact in double precision. The sum is rounded to odd, using its
+    # error term, so that rounding it again to single precision is exact.
     product, addend = np.asarray(x * w.astype(np.float64)), total.astype(np.float64)
     wide = np.asarray(product + addend)
     part = wide - product
@@ -69,8 +72,12 @@ def activation_instructions(activation: int) -> int:
 
 
 def store_assembly(name: str, target: str, first: int) -> list[str]:
-    """Return C that stores vector `name` at element `first`, bounded by operand `lanes`."""
+    """Return C that stores vector `name` at element `first`, bounded by operand
+    `lanes`.
+    """
     place = f"{target} + {first}" if first else target
-    rest, some = (f"lanes - {first}", f" if (lanes > {first})") if first else ("lanes", "")
+    rest, some = (
+        (f"lanes - {first}", f" if (lanes > {first})") if first else ("lanes", "")
+    )
     text = fill_text(_C["store"], v=name, y=place, end=first + 4, rest=rest, some=some)
     return text.splitlines()

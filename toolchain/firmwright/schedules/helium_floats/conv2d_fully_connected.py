@@ -21,9 +21,10 @@ from firmwright.schedules.helium_floats.microkernels import VectorTile
 from firmwright.schedules.im2col import WindowPacker
 from firmwright.schedules.schedule_factories import helium_float_schedule
 
-# The columns of a few output pixels are packed by vectors and multiplied by every channel group
-# (microkernels.py). A single pixel of a pointwise convolution and a row of a fully connected layer
-# need no packing. The last channel group and pixel block overlap their predecessors.
+# The columns of a few output pixels are packed by vectors and multiplied by every
+# channel group (microkernels.py). A single pixel of a pointwise convolution and a row
+# of a fully connected layer need no packing. The last channel group and pixel block
+# overlap their predecessors.
 
 _COPY = 3
 """Approximate instructions to pack one element of a window."""
@@ -47,7 +48,11 @@ class FloatVectorIm2colPacker(WindowPacker):
         self.b.evaluate(name, [self._column(first * self.pixels + pixel, count), count])
 
     def move(
-        self, offset: ArithExpr, first: ArithExpr | int, pixel: ArithExpr | int, count: int
+        self,
+        offset: ArithExpr,
+        first: ArithExpr | int,
+        pixel: ArithExpr | int,
+        count: int,
     ) -> None:
         column = self._column(first * self.pixels + pixel, count)
         source = self.b.pointer(self.x, offset, count)
@@ -71,7 +76,9 @@ class _FloatVectorGemm:
         tile, lanes = self.tile, min(self.tile.lanes, self.outputs)
         size = tile.lanes * self.depth
         with b.for_("group", self.bias.shape[0]) as group:
-            channel = b.let("channel", minimum(group * tile.lanes, self.outputs - lanes))
+            channel = b.let(
+                "channel", minimum(group * tile.lanes, self.outputs - lanes)
+            )
             b.evaluate(
                 microkernels.microkernel_name(self.style, tile),
                 [
@@ -79,7 +86,9 @@ class _FloatVectorGemm:
                     b.pointer(columns, 0, tile.pixels * self.depth),
                     b.pointer(self.bias, group * tile.lanes, tile.lanes),
                     *(
-                        b.pointer(b.y, (at + pixel) * self.outputs + channel, lanes, "w")
+                        b.pointer(
+                            b.y, (at + pixel) * self.outputs + channel, lanes, "w"
+                        )
                         for pixel in range(tile.pixels)
                     ),
                     self.activation,
@@ -89,7 +98,9 @@ class _FloatVectorGemm:
             )
 
 
-def _plan_gemm(op: OpCall, b: Kernel, style: AccumulateStyle, tile: VectorTile) -> _FloatVectorGemm:
+def _plan_gemm(
+    op: OpCall, b: Kernel, style: AccumulateStyle, tile: VectorTile
+) -> _FloatVectorGemm:
     flat = np.asarray(weights_of(op)).reshape(op.input(1).shape[0], -1)
     outputs, depth = flat.shape
     last = max(outputs - tile.lanes, 0)
@@ -100,7 +111,9 @@ def _plan_gemm(op: OpCall, b: Kernel, style: AccumulateStyle, tile: VectorTile) 
         outputs,
         depth,
         b.constant("weights", _packed(flat.T, starts, tile.lanes), FLOAT32),
-        b.constant("bias", _packed(bias_of(op, "float32"), starts, tile.lanes), FLOAT32),
+        b.constant(
+            "bias", _packed(bias_of(op, "float32"), starts, tile.lanes), FLOAT32
+        ),
         accumulate_f32.ACTIVATION_CODES[op.attributes(ActivationAttrs).activation],
     )
 
@@ -118,7 +131,9 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[VectorTile]:
     outputs, packing = op.input(1).shape[0], 1 if kernel_window(op).pointwise else _COPY
     depth = op.input(1).elements // outputs
     pixels = op.output.elements // outputs if op.op == "conv2d" else 1
-    fitting = [tile for tile in microkernels.tiles_for_style(style) if tile.pixels <= pixels]
+    fitting = [
+        tile for tile in microkernels.tiles_for_style(style) if tile.pixels <= pixels
+    ]
 
     def cost(tile: VectorTile) -> tuple[int, int]:
         groups = divide_up(outputs, tile.lanes)

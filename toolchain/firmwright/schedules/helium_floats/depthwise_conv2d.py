@@ -1,4 +1,6 @@
-"""float32 depthwise_conv2d on Helium: strips of an output row, four channels at a time."""
+"""float32 depthwise_conv2d on Helium: strips of an output row, four channels at a
+time.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,11 +35,12 @@ from firmwright.schedules.window_bounds import ValidTapRun, split_by_valid_taps
 
 _C = read_sections(__file__)
 
-# `mve_strip_f32_STYLE_PxK...` computes P outputs, `stride` apart, from windows of K columns and any
-# number of rows. The weights of a row stay in registers. Each input vector is loaded once for all
-# outputs that use it, from left to right, so that products are summed in the order of the default
-# loops. The first `before` and last `after` positions are outside the input and are skipped.
-# Weights are [row, K, four channels].
+# `mve_strip_f32_STYLE_PxK...` computes P outputs, `stride` apart, from windows of K
+# columns and any number of rows. The weights of a row stay in registers. Each input
+# vector is loaded once for all outputs that use it, from left to right, so that
+# products are summed in the order of the default loops. The first `before` and last
+# `after` positions are outside the input and are skipped. Weights are [row, K, four
+# channels].
 
 MAX_COLUMNS = 5
 STRIDES = (1, 2)
@@ -73,12 +76,16 @@ class Strip:
         return [(o, tap) for o, tap in products if 0 <= tap < self.columns]
 
     def used(self) -> list[int]:
-        return sorted({tap for position in self.reach for _, tap in self.taps(position)})
+        return sorted(
+            {tap for position in self.reach for _, tap in self.taps(position)}
+        )
 
     def row(self) -> list[str]:
         values, first = self._registers()
         register = {tap: f"q{first + place}" for place, tap in enumerate(self.used())}
-        lines = [f"vldrw.u32 {name}, [%[w], #{16 * tap}]" for tap, name in register.items()]
+        lines = [
+            f"vldrw.u32 {name}, [%[w], #{16 * tap}]" for tap, name in register.items()
+        ]
         lines.append(f"add %[w], #{16 * self.columns}")
         for position in self.reach:
             step = "row" if position == self.reach[-1] else "column"
@@ -93,7 +100,9 @@ class Strip:
         return lines
 
     def _registers(self) -> tuple[str, int]:
-        """Return the register of the input values and the number of the first weight register."""
+        """Return the register of the input values and the number of the first weight
+        register.
+        """
         spare = 2 if self.style == "separate" else 1
         return "q7", _REGISTERS - spare - self.columns
 
@@ -106,7 +115,9 @@ class Strip:
 
 
 def max_outputs(style: AccumulateStyle, columns: int) -> int:
-    """Return how many outputs a strip can have and leave registers for a row of weights."""
+    """Return how many outputs a strip can have and leave registers for a row of
+    weights.
+    """
     return min(_REGISTERS - columns - (2 if style == "separate" else 1), _MAX_OUTPUTS)
 
 
@@ -136,7 +147,11 @@ def _text(strip: Strip) -> str:
         "le lr, 1b",
         "2:",
     ]
-    outputs = [*(f'[{name}] "=w"({name})' for name in names), '[w] "+r"(at_w)', '[x] "+r"(at_x)']
+    outputs = [
+        *(f'[{name}] "=w"({name})' for name in names),
+        '[w] "+r"(at_w)',
+        '[x] "+r"(at_x)',
+    ]
     back = len(strip.reach) - 1
     inputs = ['[rows] "r"(rows)', f'[row] "r"(4 * (x_row - {back} * x_column))']
     inputs += ['[column] "r"(4 * x_column)'] if back else []
@@ -180,7 +195,9 @@ def _portable(strip: Strip) -> str:
     )
 
 
-def _meaning(strip: Strip, x: Array, w: Array, bias: Array, *rest: Array) -> tuple[Array, ...]:
+def _meaning(
+    strip: Strip, x: Array, w: Array, bias: Array, *rest: Array
+) -> tuple[Array, ...]:
     activation, rows, x_row, x_column = rest[strip.outputs :]
     values, weights = np.asarray(x, np.float32), np.asarray(w, np.float32)
     sums: list[Array] = [np.zeros_like(np.asarray(bias, np.float32))] * strip.outputs
@@ -190,8 +207,13 @@ def _meaning(strip: Strip, x: Array, w: Array, bias: Array, *rest: Array) -> tup
                 start = i * x_row + (position - strip.before) * x_column
                 for output, tap in strip.taps(position):
                     at = VECTOR_LANES * (strip.columns * i + tap)
-                    x, w = values[start : start + VECTOR_LANES], weights[at : at + VECTOR_LANES]
-                    sums[output] = accumulate_f32.accumulate(strip.style, sums[output], x, w)
+                    x, w = (
+                        values[start : start + VECTOR_LANES],
+                        weights[at : at + VECTOR_LANES],
+                    )
+                    sums[output] = accumulate_f32.accumulate(
+                        strip.style, sums[output], x, w
+                    )
         totals = [total + np.asarray(bias, np.float32) for total in sums]
     return tuple(accumulate_f32.apply_activation(total, activation) for total in totals)
 
@@ -200,13 +222,22 @@ def _strip_intrinsic(strip: Strip) -> Intrinsic:
     return Intrinsic(
         strip.name,
         (
-            *pointers(FLOAT32, x=VECTOR_LANES, w=VECTOR_LANES * strip.columns, bias=VECTOR_LANES),
-            *(Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES) for p in range(strip.outputs)),
+            *pointers(
+                FLOAT32,
+                x=VECTOR_LANES,
+                w=VECTOR_LANES * strip.columns,
+                bias=VECTOR_LANES,
+            ),
+            *(
+                Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES)
+                for p in range(strip.outputs)
+            ),
             *immediates("activation", "rows", "x_row", "x_column"),
         ),
         partial(_meaning, strip),
         _portable(strip),
-        f"{strip.outputs} outputs of four channels, windows of {strip.columns} columns.",
+        f"{strip.outputs} outputs of four channels, windows of {strip.columns} "
+        "columns.",
         requires="mvefp",
         text={"gnu": _text(strip)},
         count=lambda args: strip.instructions(args[-3], args[-4]),
@@ -220,9 +251,10 @@ INTRINSIC_MAKERS = {
 }
 
 
-# Output rows with equal valid tap rows share a loop. A row is cut into strips; a long row is a loop
-# of strips between two border strips. Taps outside the input are omitted as in the default loops.
-# The last four channels overlap their predecessors. No scratch memory is needed.
+# Output rows with equal valid tap rows share a loop. A row is cut into strips; a long
+# row is a loop of strips between two border strips. Taps outside the input are omitted
+# as in the default loops. The last four channels overlap their predecessors. No scratch
+# memory is needed.
 
 _MAX_SPANS = 5
 """Maximum kinds of rows, and of strips in a row, to bound code size."""
@@ -236,7 +268,9 @@ class _StripRun:
 
 
 def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_StripRun]:
-    max_per_strip = max_outputs(style, window.size[1]) if window.stride[1] in STRIDES else 1
+    max_per_strip = (
+        max_outputs(style, window.size[1]) if window.stride[1] in STRIDES else 1
+    )
     count = divide_up(outputs, max_per_strip)
     sizes = [max_per_strip] * (count - 1) + [outputs - max_per_strip * (count - 1)]
     if count == 2:
@@ -275,7 +309,9 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[ScheduleConfig]:
     runs = _runs(style, window, op.output.shape[2])
     is_seen = all(span.taps for span in rows)
     return (
-        (NO_CONFIG,) if is_seen and 0 < len(runs) <= _MAX_SPANS and len(rows) <= _MAX_SPANS else ()
+        (NO_CONFIG,)
+        if is_seen and 0 < len(runs) <= _MAX_SPANS and len(rows) <= _MAX_SPANS
+        else ()
     )
 
 
@@ -288,23 +324,35 @@ class _FloatDepthwiseLayer:
     bias: tir.Buffer
     activation: int
 
-    def outputs(self, b: Kernel, run: _StripRun, rows: ValidTapRun, at: Position) -> None:
+    def outputs(
+        self, b: Kernel, run: _StripRun, rows: ValidTapRun, at: Position
+    ) -> None:
         window, strip = self.window, run.strip
         _, height, width, channels = b.input(0).shape
         _, out_height, out_width, _ = b.y.shape
         n, oy, ox = at
-        top = oy * window.stride[0] + (rows.taps.start * window.dilation[0] - window.padding[0])
+        top = oy * window.stride[0] + (
+            rows.taps.start * window.dilation[0] - window.padding[0]
+        )
         left = ox * window.stride[1] + (strip.before - window.padding[2])
         x_row = window.dilation[0] * width * channels
-        reach = (len(rows.taps) - 1) * x_row + (len(strip.reach) - 1) * channels + VECTOR_LANES
+        reach = (
+            (len(rows.taps) - 1) * x_row
+            + (len(strip.reach) - 1) * channels
+            + VECTOR_LANES
+        )
         size, width_taps = self.weights.shape[1] * self.weights.shape[2], window.size[1]
         source = b.let("source", ((n * height + top) * width + left) * channels)
         target = b.let("target", ((n * out_height + oy) * out_width + ox) * channels)
         with b.for_("block", self.bias.shape[0]) as block:
-            channel = b.let("channel", minimum(block * VECTOR_LANES, channels - VECTOR_LANES))
+            channel = b.let(
+                "channel", minimum(block * VECTOR_LANES, channels - VECTOR_LANES)
+            )
             taps = (block * size + rows.taps.start * width_taps) * VECTOR_LANES
             x = b.pointer(b.input(0), source + channel, reach)
-            w = b.pointer(self.weights, taps, len(rows.taps) * width_taps * VECTOR_LANES)
+            w = b.pointer(
+                self.weights, taps, len(rows.taps) * width_taps * VECTOR_LANES
+            )
             bias = b.pointer(self.bias, block * VECTOR_LANES, VECTOR_LANES)
             places = [target + channel + p * channels for p in range(strip.outputs)]
             outputs = [b.pointer(b.y, place, VECTOR_LANES, "w") for place in places]
@@ -312,7 +360,9 @@ class _FloatDepthwiseLayer:
             b.evaluate(strip.name, [x, w, bias, *outputs, *settings])
 
 
-def _build(style: AccumulateStyle, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
+def _build(
+    style: AccumulateStyle, op: OpCall, config: ScheduleConfig, b: Kernel
+) -> None:
     kernel = weights_of(op)[0]
     channels = kernel.shape[2]
     starts = [min(c, channels - VECTOR_LANES) for c in range(0, channels, VECTOR_LANES)]

@@ -27,15 +27,18 @@ from firmwright.schedules.schedule_factories import for_inputs_of
 
 _C = read_sections(__file__)
 
-# Every element is rounded as in the default loops: a pool sums its window in their order and
-# divides by the number of taps (or multiplies by its inverse if that is exact). Elementwise
-# operators require equal shapes; pools require windows inside the input.
+# Every element is rounded as in the default loops: a pool sums its window in their
+# order and divides by the number of taps (or multiplies by its inverse if that is
+# exact). Elementwise operators require equal shapes; pools require windows inside the
+# input.
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
 _POOLS = {"average_pool2d": "average", "max_pool2d": "most"}
 
 
-def _pairs_meaning(op: str, a: Array, b: Array, y: Array, activation: Array, count: Array) -> Array:
+def _pairs_meaning(
+    op: str, a: Array, b: Array, y: Array, activation: Array, count: Array
+) -> Array:
     left, right = (np.asarray(each, np.float32)[:count] for each in (a, b))
     compute = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[op]
     with np.errstate(all="ignore"):
@@ -71,7 +74,9 @@ def _pairs(op: str) -> Intrinsic:
 
 def _pairs_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     kinds = (op.input(0), op.input(1))
-    fits = all(kind.dtype == FLOAT32 and kind.shape == op.output.shape for kind in kinds)
+    fits = all(
+        kind.dtype == FLOAT32 and kind.shape == op.output.shape for kind in kinds
+    )
     return (NO_CONFIG,) if fits else ()
 
 
@@ -86,7 +91,9 @@ def _pool_meaning(op: str, x: Array, y: Array, *settings: Array) -> Array:
     rows, columns, row_step, step, activation, lanes = settings
     values = np.asarray(x, np.float32)
     with np.errstate(all="ignore"):
-        total = np.full_like(values[:lanes], np.finfo(np.float32).min if op == "most" else 0)
+        total = np.full_like(
+            values[:lanes], np.finfo(np.float32).min if op == "most" else 0
+        )
         for i in range(rows):
             for j in range(columns):
                 tap = values[i * row_step + j * step :][:lanes]
@@ -134,13 +141,19 @@ def _build_pool(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         place = ((n * height + oy) * width + ox) * channels + channel
         x = b.pointer(b.input(0), corner * channels + channel, reach)
         y, code = b.pointer(b.y, place, lanes, "w"), ACTIVATION_CODES[attrs.activation]
-        b.evaluate(f"mve_{_POOLS[op.op]}_f32", [x, y, *window.size, *steps, code, lanes])
+        b.evaluate(
+            f"mve_{_POOLS[op.op]}_f32", [x, y, *window.size, *steps, code, lanes]
+        )
 
 
 def _hard_swish_meaning(x: Array, y: Array, count: Array) -> Array:
     values = np.asarray(x, np.float32)[:count]
     with np.errstate(all="ignore"):
-        return values * accumulate_f32.apply_activation(values + np.float32(3), 2) / np.float32(6)
+        return (
+            values
+            * accumulate_f32.apply_activation(values + np.float32(3), 2)
+            / np.float32(6)
+        )
 
 
 def _build_hard_swish(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -164,9 +177,19 @@ INTRINSICS = (*map(_pairs, _SIGNS), *map(_pool, _POOLS.values()), _HARD_SWISH)
 
 _NEEDED = frozenset({"mvefp"})
 SCHEDULES = (
-    *(Schedule(f"helium.{op}.floats", op, _NEEDED, _pairs_configs, _build_pairs) for op in _SIGNS),
-    *(Schedule(f"helium.{op}.floats", op, _NEEDED, _pool_configs, _build_pool) for op in _POOLS),
+    *(
+        Schedule(f"helium.{op}.floats", op, _NEEDED, _pairs_configs, _build_pairs)
+        for op in _SIGNS
+    ),
+    *(
+        Schedule(f"helium.{op}.floats", op, _NEEDED, _pool_configs, _build_pool)
+        for op in _POOLS
+    ),
     Schedule(
-        "helium.hard_swish.floats", "hard_swish", _NEEDED, for_inputs_of(FLOAT32), _build_hard_swish
+        "helium.hard_swish.floats",
+        "hard_swish",
+        _NEEDED,
+        for_inputs_of(FLOAT32),
+        _build_hard_swish,
     ),
 )

@@ -1,4 +1,6 @@
-"""hybrid_conv2d and hybrid_fully_connected on Helium: quantize activations, then int8 GEMM."""
+"""hybrid_conv2d and hybrid_fully_connected on Helium: quantize activations, then int8
+GEMM.
+"""
 
 from collections.abc import Sequence
 from textwrap import indent
@@ -17,7 +19,11 @@ from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.dynamic_range import FloatRow, QuantizedRow, QuantizePasses
 from firmwright.ops.hybrid_conv2d import quantize_input
-from firmwright.ops.hybrid_fully_connected import has_constant_operands, is_whole, quantized_rows
+from firmwright.ops.hybrid_fully_connected import (
+    has_constant_operands,
+    is_whole,
+    quantized_rows,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import quantization_of
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
@@ -30,10 +36,11 @@ from firmwright.schedules.helium_floats import accumulate_f32
 
 _C = read_sections(__file__)
 
-# ---- quantization of activations ----------------------------------------------------------------
+# ---- quantization of activations -----------------------------------------------------
 
-# `mve_min_max_f32` finds the minimum and maximum by comparing bits, as the default loops do.
-# `mve_quantize_f32` uses VCVTA, which rounds halves away from zero like the definition.
+# `mve_min_max_f32` finds the minimum and maximum by comparing bits, as the default
+# loops do. `mve_quantize_f32` uses VCVTA, which rounds halves away from zero like the
+# definition.
 
 _NEGATIVE_ZERO = 0x80000000
 
@@ -112,7 +119,11 @@ def _reach(b: Kernel, row: FloatRow, reach: Register) -> None:
 
 
 def _values(
-    b: Kernel, row: FloatRow, target: tir.Buffer, inverse: ArithExpr, offset: ArithExpr | None
+    b: Kernel,
+    row: FloatRow,
+    target: tir.Buffer,
+    inverse: ArithExpr,
+    offset: ArithExpr | None,
 ) -> None:
     size, factor = target.elements, b.let("inverse", inverse)
     places = [b.pointer(target, 0, size, "w"), b.pointer(row.buffer, row.start, size)]
@@ -123,16 +134,18 @@ def _values(
 QUANTIZE_PASSES = QuantizePasses(_reach, _ends, _values)
 
 
-# The input is quantized as the operator defines it; packing and products
-# are those of helium/conv2d.py. Integer sums are exact in any order. `mve_gemm_hybrid_LOOP`
-# converts sums to float: it subtracts the zero point's share, converts, scales and adds the bias,
-# each rounded as in the default loops. The zero point is known only at run time and also fills the
-# padding, so its share is the zero point times the sum of the channel's weights.
+# The input is quantized as the operator defines it; packing and products are those of
+# helium/conv2d.py. Integer sums are exact in any order. `mve_gemm_hybrid_LOOP` converts
+# sums to float: it subtracts the zero point's share, converts, scales and adds the
+# bias, each rounded as in the default loops. The zero point is known only at run time
+# and also fills the padding, so its share is the zero point times the sum of the
+# channel's weights.
 
-# ---- the micro-kernel ---------------------------------------------------------------------------
+# ---- the micro-kernel ----------------------------------------------------------------
 
 _PORTABLE = fill_text(
-    _C["portable"], limit=indent(accumulate_f32.emit_scalar_activation("value"), " " * 8)
+    _C["portable"],
+    limit=indent(accumulate_f32.emit_scalar_activation("value"), " " * 8),
 )
 
 _TEXT = """\
@@ -148,7 +161,10 @@ float32x4_t {y} = vmulq_f32(vcvtq_f32_s32(vsubq_s32({v}, share)), scales);
 def _text(loop: DotProductLoop) -> str:
     lines = [loop.frame(dot_product_loop.PAIR), _TEXT]
     for vector, value, target in (("first", "even", "y0"), ("second", "odd", "y1")):
-        lines += [_ENDING.format(v=vector, y=value), accumulate_f32.emit_vector_activation(value)]
+        lines += [
+            _ENDING.format(v=vector, y=value),
+            accumulate_f32.emit_vector_activation(value),
+        ]
         lines += accumulate_f32.store_assembly(value, target, 0)
     return "\n".join(lines)
 
@@ -212,7 +228,7 @@ def _scaled(loop: DotProductLoop, name: str) -> Intrinsic:
 INTRINSICS = (MIN_MAX, QUANTIZE)
 INTRINSIC_MAKERS = dot_product_loop.make_for_loops("mve_gemm_hybrid_{}", _scaled)
 
-# ---- the schedule -------------------------------------------------------------------------------
+# ---- the schedule --------------------------------------------------------------------
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -243,29 +259,47 @@ def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 def _gemm(
     op: OpCall, b: Kernel, activations: QuantizedRow, scale: ArithExpr, first: ArithExpr
 ) -> BlockGemm:
-    """Return the products with the weights of the layer; outputs begin at pixel `first`."""
+    """Return the products with the weights of the layer; outputs begin at pixel
+    `first`.
+    """
     channels = op.output.shape[-1]
     flat = weights_of(op).reshape(channels, -1)
     starts = conv2d.channel_block_starts(channels)
-    packed = b.constant("weights", dot_product_loop.pack_weight_rows(flat, starts, CHANNELS), INT8)
-    totals = b.constant("totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32)
+    packed = b.constant(
+        "weights", dot_product_loop.pack_weight_rows(flat, starts, CHANNELS), INT8
+    )
+    totals = b.constant(
+        "totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32
+    )
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
-    activation = accumulate_f32.ACTIVATION_CODES[op.attributes(ActivationAttrs).activation]
+    activation = accumulate_f32.ACTIVATION_CODES[
+        op.attributes(ActivationAttrs).activation
+    ]
     settings = [scale, activations.zero_point, activation, min(channels, CHANNELS)]
     tables, depth = [totals, factors], flat.shape[1]
-    return BlockGemm("mve_gemm_hybrid", packed, tables, channels, depth, settings, first)
+    return BlockGemm(
+        "mve_gemm_hybrid", packed, tables, channels, depth, settings, first
+    )
 
 
 def _factors(op: OpCall, starts: Sequence[int]) -> Array:
-    """Return [block, scale or bias, channel]; a common weight scale is part of the batch scale."""
+    """Return [block, scale or bias, channel]; a common weight scale is part of the
+    batch scale.
+    """
     scales = np.array(quantization_of(op.input(1)).scales, np.float32)
-    weight_scales = scales if len(scales) > 1 else np.ones(op.output.shape[-1], np.float32)
-    tables = [_by_block(values, starts) for values in (weight_scales, bias_of(op, "float32"))]
+    weight_scales = (
+        scales if len(scales) > 1 else np.ones(op.output.shape[-1], np.float32)
+    )
+    tables = [
+        _by_block(values, starts) for values in (weight_scales, bias_of(op, "float32"))
+    ]
     return np.stack(tables, axis=1)
 
 
 def _by_block(values: Array, starts: Sequence[int]) -> Array:
-    """Rearrange per-channel values as [block, channel of four]; padding repeats the last value."""
+    """Rearrange per-channel values as [block, channel of four]; padding repeats the
+    last value.
+    """
     index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), len(values) - 1)
     return np.asarray(values[index])
 

@@ -1,4 +1,6 @@
-"""float32 GEMM micro-kernels in vector registers: a few channel vectors times a few pixels."""
+"""float32 GEMM micro-kernels in vector registers: a few channel vectors times a few
+pixels.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,20 +15,26 @@ from firmwright.ir.tir.intrinsic import Intrinsic, Operand, immediates, pointers
 from firmwright.ops.schedule import ScheduleConfig
 from firmwright.schedules.asm_macros import KEEP_STORES, string_lines, wrap_assembly
 from firmwright.schedules.helium_floats import accumulate_f32
-from firmwright.schedules.helium_floats.accumulate_f32 import ACCUMULATE_STYLES, AccumulateStyle
+from firmwright.schedules.helium_floats.accumulate_f32 import (
+    ACCUMULATE_STYLES,
+    AccumulateStyle,
+)
 
 _C = read_sections(__file__)
 
-# `mve_f32_STYLE_VxP` multiplies element k of P adjacent columns, loaded to core registers, with
-# element k of V vectors of four channels; then it adds the bias, applies the activation and stores.
-# Products are summed in the order of the default loops, starting at 0. `mve_spread_f32_P` and
-# `mve_zero_f32_P` write a run of one column.
+# `mve_f32_STYLE_VxP` multiplies element k of P adjacent columns, loaded to core
+# registers, with element k of V vectors of four channels; then it adds the bias,
+# applies the activation and stores. Products are summed in the order of the default
+# loops, starting at 0. `mve_spread_f32_P` and `mve_zero_f32_P` write a run of one
+# column.
 
 VECTOR_LANES = 4
 MAX_PIXELS = 6
 _ROUND = 4
 _MAX_SUMS: Mapping[AccumulateStyle, int] = {"fused": 6, "separate": 4}
-"""Maximum sums; two registers hold weights, and two more hold products if those are separate."""
+"""Maximum sums; two registers hold weights, and two more hold products if those are
+separate.
+"""
 _VALUES = ("r4", "r5", "r6", "r8", "r9", "r10")
 
 
@@ -47,7 +55,11 @@ class VectorTile(ScheduleConfig):
 
     def step(self, style: AccumulateStyle) -> list[str]:
         values = _VALUES[: self.pixels]
-        load = "ldr r4, [%[x]], #4" if self.pixels == 1 else f"ldm %[x]!, {{{', '.join(values)}}}"
+        load = (
+            "ldr r4, [%[x]], #4"
+            if self.pixels == 1
+            else f"ldm %[x]!, {{{', '.join(values)}}}"
+        )
         lines = [load]
         first = 8 - 2 * (2 if style == "separate" else 1)
         for vector in range(self.vectors):
@@ -89,7 +101,10 @@ def microkernel_instructions(
     step = len(tile.step(style))
     rounds, rest = divmod(steps, _ROUND)
     product = 2 + tile.sums + rounds * (_ROUND * step + 1) + rest * (step + 1)
-    ending = tile.sums * (2 + accumulate_f32.activation_instructions(activation)) + tile.vectors
+    ending = (
+        tile.sums * (2 + accumulate_f32.activation_instructions(activation))
+        + tile.vectors
+    )
     return product + ending + 8 + tile.pixels
 
 
@@ -111,7 +126,13 @@ def _text(style: AccumulateStyle, tile: VectorTile) -> str:
     outputs = [f'[{name}] "=w"({name})' for name in sums]
     outputs += ['[w] "+r"(at_w)', '[x] "+r"(at_x)']
     vectors = range(4 if style == "separate" else 6, 8)
-    clobbers = [*_VALUES[: tile.pixels], "lr", *(f"q{q}" for q in vectors), "cc", "memory"]
+    clobbers = [
+        *_VALUES[: tile.pixels],
+        "lr",
+        *(f"q{q}" for q in vectors),
+        "cc",
+        "memory",
+    ]
     return "\n".join(
         [
             "const float *at_w = w;",
@@ -137,7 +158,9 @@ def _ending(tile: VectorTile) -> list[str]:
             name = f"s{tile.place(pixel, vector)}"
             lines.append(f"{name} = vaddq_f32({name}, bias{vector});")
             lines += accumulate_f32.emit_vector_activation(name).splitlines()
-            lines += accumulate_f32.store_assembly(name, f"y{pixel}", VECTOR_LANES * vector)
+            lines += accumulate_f32.store_assembly(
+                name, f"y{pixel}", VECTOR_LANES * vector
+            )
     return lines
 
 
@@ -155,7 +178,12 @@ def _portable(style: AccumulateStyle, tile: VectorTile) -> str:
 
 
 def _meaning(
-    style: AccumulateStyle, tile: VectorTile, w: Array, x: Array, bias: Array, *rest: Array
+    style: AccumulateStyle,
+    tile: VectorTile,
+    w: Array,
+    x: Array,
+    bias: Array,
+    *rest: Array,
 ) -> tuple[Array, ...]:
     activation, lanes, steps = rest[tile.pixels :]
     weights, values = np.asarray(w, np.float32), np.asarray(x, np.float32)
@@ -165,7 +193,9 @@ def _meaning(
         sums = np.zeros(np.broadcast_shapes(a.shape[1:], b.shape[1:]), np.float32)
         for step in range(steps):
             sums = accumulate_f32.accumulate(style, sums, b[step], a[step])
-        total = accumulate_f32.apply_activation(sums + np.asarray(bias, np.float32), activation)
+        total = accumulate_f32.apply_activation(
+            sums + np.asarray(bias, np.float32), activation
+        )
     return tuple(total[pixel, :lanes] for pixel in range(tile.pixels))
 
 
@@ -179,7 +209,8 @@ def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
         ),
         partial(_meaning, style, tile),
         _portable(style, tile),
-        f"Products of {tile.lanes} channels times {tile.pixels} pixels, biased and cut.",
+        f"Products of {tile.lanes} channels times {tile.pixels} pixels, biased and "
+        "cut.",
         requires="mvefp",
         text={"gnu": _text(style, tile)},
         definitions=(KEEP_STORES,),
@@ -220,7 +251,9 @@ def _column_text(pixels: int, *, zero: bool) -> str:
 def _column_meaning(pixels: int, y: Array, *rest: Array) -> Array:
     *source, count = rest
     result = np.array(y)
-    result[: pixels * (count - 1) + 1 : pixels] = np.asarray(source[0])[:count] if source else 0
+    result[: pixels * (count - 1) + 1 : pixels] = (
+        np.asarray(source[0])[:count] if source else 0
+    )
     return result
 
 
@@ -238,11 +271,21 @@ def _column(pixels: int, *, zero: bool) -> Intrinsic:
         f"Every {pixels}th element from y on := {'0' if zero else 'those of x'}.",
         requires="mvefp",
         text={"gnu": _column_text(pixels, zero=zero)},
-        count=lambda args: 5 + args[-1] // 4 * (3 + (not zero)) + 4 * (args[-1] % 4 > 0),
+        count=lambda args: (
+            5 + args[-1] // 4 * (3 + (not zero)) + 4 * (args[-1] % 4 > 0)
+        ),
     )
 
 
 INTRINSICS = (
-    *(_block(style, tile) for style in ACCUMULATE_STYLES for tile in tiles_for_style(style)),
-    *(_column(pixels, zero=zero) for pixels in range(1, MAX_PIXELS + 1) for zero in (False, True)),
+    *(
+        _block(style, tile)
+        for style in ACCUMULATE_STYLES
+        for tile in tiles_for_style(style)
+    ),
+    *(
+        _column(pixels, zero=zero)
+        for pixels in range(1, MAX_PIXELS + 1)
+        for zero in (False, True)
+    ),
 )

@@ -1,1 +1,3 @@
-"""Schedules for RISC-V cores with integer vectors (Zve32x), for vectors of any length."""
+"""Schedules for RISC-V cores with integer vectors (Zve32x), for vectors of any
+length.
+"""

@@ -4,13 +4,24 @@ from functools import partial
 
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ops.schedule import Schedule
-from firmwright.schedules.helium.add_sub import OPERATORS, build_sum, make_sum, sum_configs
+from firmwright.schedules.helium.add_sub import (
+    OPERATORS,
+    build_sum,
+    make_sum,
+    sum_configs,
+)
 from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES
 
 _TEXT = read_sections(__file__)["text"]
 
 INTRINSICS = tuple(
-    make_sum(name, sign, "rvv", fill_text(_TEXT, sum=f"__riscv_v{name}_vv_i32m8"), NOMINAL_LANES)
+    make_sum(
+        name,
+        sign,
+        "rvv",
+        fill_text(_TEXT, sum=f"__riscv_v{name}_vv_i32m8"),
+        NOMINAL_LANES,
+    )
     for name, sign in OPERATORS
 )
 SCHEDULES = tuple(

@@ -1,4 +1,6 @@
-"""conv2d and fully_connected on RISC-V vectors: output channels in lanes, inputs in scalars."""
+"""conv2d and fully_connected on RISC-V vectors: output channels in lanes, inputs in
+scalars.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,23 +20,30 @@ from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.epilogue import layer_requantization
 from firmwright.schedules.rvv import vector_requantize
 from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES, lmul_names
-from firmwright.schedules.rvv.window_kernel import block_text, emit_window_kernel, make_intrinsic
+from firmwright.schedules.rvv.window_kernel import (
+    block_text,
+    emit_window_kernel,
+    make_intrinsic,
+)
 
 _C = read_sections(__file__)
 
-# A tap is a load of one weight for each lane and, for each pixel, the load of a scalar and VWMACC.
+# A tap is a load of one weight for each lane and, for each pixel, the load of a scalar
+# and VWMACC.
 #
-# `rvv_dot_PIXELS`: weights are extended to 16 bits, products are added to 32-bit sums of 24
-# registers. `rvv_dot_1_GROUP`, for one pixel: the products of GROUP successive taps are added in 16
-# bits, which they fit (`longest_group`), and these to 32-bit sums in two variables. Instructions
-# have twice as many lanes.
+# `rvv_dot_PIXELS`: weights are extended to 16 bits, products are added to 32-bit sums
+# of 24 registers. `rvv_dot_1_GROUP`, for one pixel: the products of GROUP successive
+# taps are added in 16 bits, which they fit (`longest_group`), and these to 32-bit sums
+# in two variables. Instructions have twice as many lanes.
 
 _GROUPS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
 class RvvDotKernel:
-    """The micro-kernel of `pixels` pixels; with a `group`, its products are added in 16 bits."""
+    """The micro-kernel of `pixels` pixels; with a `group`, its products are added in 16
+    bits.
+    """
 
     pixels: int
     group: int = 0
@@ -53,7 +62,9 @@ class RvvDotKernel:
         lanes = NOMINAL_LANES * (16 if self.group else self.lmul) // 8
         tap = 4.4 + 4 / self.group if self.group else 4 + 2 * self.pixels
         sums = 2 if self.group else self.pixels
-        return divide_up(channels, lanes) * round(24 + 8 * sums + rows * (6 + run * tap))
+        return divide_up(channels, lanes) * round(
+            24 + 8 * sums + rows * (6 + run * tap)
+        )
 
     def text(self) -> str:
         finish = vector_requantize.requantize_text
@@ -64,7 +75,9 @@ class RvvDotKernel:
                 add=indent(_C["add"], " " * 16),
                 add_one=indent(_C["add"], " " * 12),
                 first=indent(finish([("sum0", "y + at")], 8, "at", "vl0"), " " * 8),
-                second=indent(finish([("sum1", "y + at + vl0")], 8, "at + vl0", "vl1"), " " * 8),
+                second=indent(
+                    finish([("sum1", "y + at + vl0")], 8, "at + vl0", "vl1"), " " * 8
+                ),
             )
         names, pixels = lmul_names(self.lmul), range(self.pixels)
         product = "sum{0} = __riscv_vwmacc_vx_i32{m}(sum{0}, value[k{1}], tap, vl);"
@@ -77,7 +90,9 @@ class RvvDotKernel:
         )
         return fill_text(
             _C["pixels"],
-            start="\n".join(f"    vint32{names['m']}_t sum{p} = sum0;" for p in pixels[1:]),
+            start="\n".join(
+                f"    vint32{names['m']}_t sum{p} = sum0;" for p in pixels[1:]
+            ),
             tap=indent(tap, " " * 16),
             finish=block_text(vector_requantize.pixel_sums(self.pixels), self.lmul),
             **names,
@@ -88,12 +103,16 @@ LOOPS = (*map(RvvDotKernel, (3, 6, 12)), *(RvvDotKernel(1, group) for group in _
 
 
 def longest_group(flat: Array, run: int) -> int:
-    """Return the most taps of rows of `flat` [channel, tap] whose products always fit 16 bits."""
+    """Return the most taps of rows of `flat` [channel, tap] whose products always fit
+    16 bits.
+    """
     rows = flat.astype(np.int64).reshape(len(flat), -1, run)
     signed = np.maximum(rows, 0), np.minimum(rows, 0)
 
     def fits(group: int) -> bool:
-        up, down = (np.add.reduceat(part, range(0, run, group), axis=2) for part in signed)
+        up, down = (
+            np.add.reduceat(part, range(0, run, group), axis=2) for part in signed
+        )
         most, least = up * INT8.max + down * INT8.min, up * INT8.min + down * INT8.max
         return bool(most.max() <= INT16.max and least.min() >= INT16.min)
 
@@ -104,15 +123,21 @@ def choose_loop(flat: Array, rows: int, pixels: int) -> RvvDotKernel:
     """Return the loop with the fewest instructions for `pixels` pixels."""
     channels, run = len(flat), flat.shape[1] // rows
     limit = longest_group(flat, run)
-    loops = [loop for loop in LOOPS if loop.pixels <= pixels and loop.group in (0, limit)]
+    loops = [
+        loop for loop in LOOPS if loop.pixels <= pixels and loop.group in (0, limit)
+    ]
     return min(
         loops,
-        key=lambda loop: divide_up(pixels, loop.pixels) * loop.instructions(rows, run, channels),
+        key=lambda loop: (
+            divide_up(pixels, loop.pixels) * loop.instructions(rows, run, channels)
+        ),
     )
 
 
 INTRINSICS = tuple(
-    make_intrinsic(loop.name, loop.pixels, loop.text(), loop.instructions, by_channel=False)
+    make_intrinsic(
+        loop.name, loop.pixels, loop.text(), loop.instructions, by_channel=False
+    )
     for loop in LOOPS
 )
 
@@ -122,13 +147,19 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
         return ()
     if op.op == "fully_connected" and not fully_connected.has_int32_multiplier(op):
         return ()
-    return (NO_CONFIG,) if vector_requantize.supports_requantize(layer_requantization(op)) else ()
+    return (
+        (NO_CONFIG,)
+        if vector_requantize.supports_requantize(layer_requantization(op))
+        else ()
+    )
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel, window = weights_of(op), kernel_window(op)
     flat, rows = kernel.reshape(len(kernel), -1), window.size[0]
-    pixels = op.output.elements // len(kernel) if window.pointwise else op.output.shape[2]
+    pixels = (
+        op.output.elements // len(kernel) if window.pointwise else op.output.shape[2]
+    )
     loop = choose_loop(flat, rows, pixels)
     row = (flat.shape[1] // rows, 1, 1)
     emit_window_kernel(b, op, window, loop.name, flat, loop.pixels, row)

@@ -1,4 +1,6 @@
-"""depthwise_conv2d on RISC-V vectors: channels in lanes, one or two pixels at a time."""
+"""depthwise_conv2d on RISC-V vectors: channels in lanes, one or two pixels at a
+time.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,13 +14,17 @@ from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.schedules.rvv import vector_requantize
-from firmwright.schedules.rvv.window_kernel import block_text, emit_window_kernel, make_intrinsic
+from firmwright.schedules.rvv.window_kernel import (
+    block_text,
+    emit_window_kernel,
+    make_intrinsic,
+)
 
 _C = read_sections(__file__)
 
-# If a layer has few channels and a horizontal stride of 1, several adjacent pixels are one pixel of
-# more channels: the values of each tap are adjacent, too, and weights and parameters are repeated.
-# Two pixels share the weights.
+# If a layer has few channels and a horizontal stride of 1, several adjacent pixels are
+# one pixel of more channels: the values of each tap are adjacent, too, and weights and
+# parameters are repeated. Two pixels share the weights.
 
 _REPEATED_CHANNELS = 64
 
@@ -45,7 +51,11 @@ def _count(pixels: int, rows: int, columns: int, channels: int) -> int:
 
 INTRINSICS = tuple(
     make_intrinsic(
-        f"rvv_depthwise_{pixels}", pixels, _text(pixels), partial(_count, pixels), by_channel=True
+        f"rvv_depthwise_{pixels}",
+        pixels,
+        _text(pixels),
+        partial(_count, pixels),
+        by_channel=True,
     )
     for pixels in (1, 2)
 )
@@ -54,7 +64,11 @@ INTRINSICS = tuple(
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if not vector_requantize.is_int8_layer(op) or channel_multiplier_of(op) != 1:
         return ()
-    return (NO_CONFIG,) if vector_requantize.supports_requantize(requantization_of(op)) else ()
+    return (
+        (NO_CONFIG,)
+        if vector_requantize.supports_requantize(requantization_of(op))
+        else ()
+    )
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -80,6 +94,10 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 SCHEDULES = (
     Schedule(
-        "rvv.depthwise_conv2d.channels", "depthwise_conv2d", frozenset({"rvv"}), _configs, _build
+        "rvv.depthwise_conv2d.channels",
+        "depthwise_conv2d",
+        frozenset({"rvv"}),
+        _configs,
+        _build,
     ),
 )

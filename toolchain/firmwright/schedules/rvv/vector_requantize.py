@@ -15,23 +15,26 @@ from firmwright.ops.requantize import Requantization, weight_zero_point
 
 _C = read_sections(__file__)
 
-# Layers that round twice: VSMUL with rounding mode rnu is the doubling high multiply of the
-# definition. VNCLIP with rnu rounds halves up but the definition rounds them away from zero, so 1
-# is first subtracted from negative values (`AWAY`). If the lower clamp is not below the zero point
-# (ReLU), this affects only clamped values and is omitted.
+# Layers that round twice: VSMUL with rounding mode rnu is the doubling high multiply of
+# the definition. VNCLIP with rnu rounds halves up but the definition rounds them away
+# from zero, so 1 is first subtracted from negative values (`AWAY`). If the lower clamp
+# is not below the zero point (ReLU), this affects only clamped values and is omitted.
 #
-# Layers that round once: VMULH is the product's high word, and the definition's 31 - shift bits are
-# 32 bits and a rounded shift; `s` is one less than the right shift.
+# Layers that round once: VMULH is the product's high word, and the definition's 31 -
+# shift bits are 32 bits and a rounded shift; `s` is one less than the right shift.
 #
-# VNCLIP and VSADD saturate to 16 bits, beyond every clamp. Obligations: multipliers are not
-# negative, sums with bias fit 32 bits, and shifts are large enough (`supports_requantize`).
+# VNCLIP and VSADD saturate to 16 bits, beyond every clamp. Obligations: multipliers are
+# not negative, sums with bias fit 32 bits, and shifts are large enough
+# (`supports_requantize`).
 
 PORTABLE = _C["portable"]
 UPWARD, AWAY, ONCE = range(3)
 """Values of the immediate operand `rounding`."""
 _LEAST_SHIFTS = {UPWARD: 0, AWAY: 1, ONCE: 2}
 NOMINAL_LANES = 32
-"""32-bit lanes in eight registers of 128 bits, the length that the cost model assumes."""
+"""32-bit lanes in eight registers of 128 bits, the length that the cost model
+assumes.
+"""
 
 
 def supports_requantize(params: Requantization) -> bool:
@@ -51,31 +54,53 @@ def _rounding_mode(params: Requantization) -> int:
 
 
 def requantize_settings(params: Requantization) -> list[int]:
-    return [params.zero_point, params.clamp_min, params.clamp_max, _rounding_mode(params)]
+    return [
+        params.zero_point,
+        params.clamp_min,
+        params.clamp_max,
+        _rounding_mode(params),
+    ]
 
 
 def parameter_tables(
     b: Kernel, params: Requantization, bias: Array
 ) -> tuple[tir.Buffer, tir.Buffer]:
-    """Return the constants `q`, biases then multipliers, and `s`, right shifts, of all channels."""
-    multipliers, shifts = (np.resize(v, len(bias)) for v in (params.multipliers, params.shifts))
+    """Return the constants `q`, biases then multipliers, and `s`, right shifts, of all
+    channels.
+    """
+    multipliers, shifts = (
+        np.resize(v, len(bias)) for v in (params.multipliers, params.shifts)
+    )
     right = -shifts - (params.rounding is Rounding.ONCE)
     table = np.stack([bias, multipliers])
     return b.constant("parameters", table, INT32), b.constant("shifts", right, UINT16)
 
 
 def lmul_names(lmul: int) -> dict[str, str]:
-    """Return the register groups `m`, `m16` and `m8` of lanes whose int32 take `lmul` registers."""
-    return {"m": f"m{lmul}", "m16": f"m{lmul // 2}", "m8": f"m{lmul // 4}" if lmul > 2 else "mf2"}
+    """Return the register groups `m`, `m16` and `m8` of lanes whose int32 take `lmul`
+    registers.
+    """
+    return {
+        "m": f"m{lmul}",
+        "m16": f"m{lmul // 2}",
+        "m8": f"m{lmul // 4}" if lmul > 2 else "mf2",
+    }
 
 
 def pixel_sums(pixels: int) -> list[tuple[str, str]]:
     """Return the variables of the sums of `pixels` pixels, and their targets."""
-    return [(f"sum{p}", f"y + {p} * channels + at" if p else "y + at") for p in range(pixels)]
+    return [
+        (f"sum{p}", f"y + {p} * channels + at" if p else "y + at")
+        for p in range(pixels)
+    ]
 
 
-def requantize_text(sums: Sequence[tuple[str, str]], lmul: int, at: str, vl: str) -> str:
-    """Return C that requantizes sums of the channels from `at` in `lmul` registers, and stores."""
+def requantize_text(
+    sums: Sequence[tuple[str, str]], lmul: int, at: str, vl: str
+) -> str:
+    """Return C that requantizes sums of the channels from `at` in `lmul` registers, and
+    stores.
+    """
     names = {**lmul_names(lmul), "at": at, "vl": vl}
 
     def each(section: str) -> str:
@@ -85,7 +110,9 @@ def requantize_text(sums: Sequence[tuple[str, str]], lmul: int, at: str, vl: str
     return fill_text(_C["requantized"], stored=each("stored"), **parts, **names)
 
 
-def requantize_lanes(sums: Array, q: Array, s: Array, settings: Sequence[Array]) -> Array:
+def requantize_lanes(
+    sums: Array, q: Array, s: Array, settings: Sequence[Array]
+) -> Array:
     """Add the biases to sums [pixel, channel, ...] and requantize, in numpy."""
     zero_point, low, high, rounding = settings
     bias, multiplier, shift = (
@@ -94,6 +121,9 @@ def requantize_lanes(sums: Array, q: Array, s: Array, settings: Sequence[Array])
     )
     once = int(rounding) == ONCE
     scaled = multiply_by_quantized_multiplier(
-        sums + bias, multiplier, -shift - once, Rounding.ONCE if once else Rounding.TWICE
+        sums + bias,
+        multiplier,
+        -shift - once,
+        Rounding.ONCE if once else Rounding.TWICE,
     )
     return np.clip(scaled + zero_point, low, high).astype(INT8.np)

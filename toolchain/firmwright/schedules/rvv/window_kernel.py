@@ -1,4 +1,5 @@
-"""The common form of the RVV micro-kernels: windows of adjacent pixels times packed weights.
+"""The common form of the RVV micro-kernels: windows of adjacent pixels times packed
+weights.
 
 Also the copies and fills of int8 runs that they need.
 """
@@ -13,25 +14,36 @@ from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
-from firmwright.ir.tir.intrinsic import Intrinsic, Meaning, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    Meaning,
+    Operand,
+    immediates,
+    pointers,
+)
 from firmwright.ops.conv_window import ConvWindow
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.requantize import per_tensor_quant
-from firmwright.schedules.epilogue import fold_zero_point_into_bias, layer_requantization
+from firmwright.schedules.epilogue import (
+    fold_zero_point_into_bias,
+    layer_requantization,
+)
 from firmwright.schedules.row_band import RowMoves, pixel_blocks, window_rows
 from firmwright.schedules.rvv import vector_requantize
 
 _C = read_sections(__file__)
 
-# A micro-kernel computes all channels of some pixels. Windows are read in place, or from a padded
-# copy of the rows of one output row; the last block of pixels overlaps its predecessor. Weights are
-# [tap, channel], so that nothing depends on the length of a vector.
+# A micro-kernel computes all channels of some pixels. Windows are read in place, or
+# from a padded copy of the rows of one output row; the last block of pixels overlaps
+# its predecessor. Weights are [tap, channel], so that nothing depends on the length of
+# a vector.
 
 _STEPS = ("pixel_step", "rows", "columns", "row_step", "column_step", "channels")
 
 ROW_MOVES = RowMoves(
     lambda b, target, at, source, start, count: b.evaluate(
-        "rvv_copy", [b.pointer(target, at, count, "w"), b.pointer(source, start, count), count]
+        "rvv_copy",
+        [b.pointer(target, at, count, "w"), b.pointer(source, start, count), count],
     ),
     lambda b, target, at, value, count: b.evaluate(
         "rvv_fill", [b.pointer(target, at, count, "w"), value, count]
@@ -77,10 +89,13 @@ def emit_window_kernel(
 ) -> None:
     """Compute a layer with weights `flat` [channel, tap], `pixels` at a time.
 
-    `columns` are the taps of a window row, their distance, and the values read at each. With
-    `repeats`, as many adjacent pixels are one.
+    `columns` are the taps of a window row, their distance, and the values read at each.
+    With `repeats`, as many adjacent pixels are one.
     """
-    params, zero_point = layer_requantization(op), per_tensor_quant(op.input(0)).zero_point
+    params, zero_point = (
+        layer_requantization(op),
+        per_tensor_quant(op.input(0)).zero_point,
+    )
     weights = b.constant("weights", np.tile(flat.T, repeats), INT8)
     bias = np.tile(fold_zero_point_into_bias(op, flat), repeats)
     q, s = vector_requantize.parameter_tables(b, params, bias)
@@ -91,12 +106,16 @@ def emit_window_kernel(
         source, row_step, zero = b.input(0), 0, ArithExpr(immediate(0, INDEX))
         start, first, width = zero, zero, op.output.elements // outputs
         if not window.pointwise:
-            source, start, row_step, row = enter(window_rows(b, window, zero_point, ROW_MOVES))
+            source, start, row_step, row = enter(
+                window_rows(b, window, zero_point, ROW_MOVES)
+            )
             width = op.output.shape[2]
             first = row * width
         at = enter(pixel_blocks(b, width, pixels * repeats))
         span = pitch * repeats
-        reach = (pixels - 1) * span + (rows - 1) * row_step + (taps - 1) * distance + values
+        reach = (
+            (pixels - 1) * span + (rows - 1) * row_step + (taps - 1) * distance + values
+        )
         size = pixels * len(bias)
         b.evaluate(
             name,
@@ -113,14 +132,22 @@ def emit_window_kernel(
 
 
 def make_intrinsic(
-    name: str, pixels: int, text: str, count: Callable[[int, int, int], int], *, by_channel: bool
+    name: str,
+    pixels: int,
+    text: str,
+    count: Callable[[int, int, int], int],
+    *,
+    by_channel: bool,
 ) -> Intrinsic:
-    """Return the micro-kernel of `pixels` pixels; `count` takes rows, columns and channels.
+    """Return the micro-kernel of `pixels` pixels; `count` takes rows, columns and
+    channels.
 
     All channels read the same inputs, or with `by_channel` their own.
     """
 
-    def meaning(w: Array, x: Array, q: Array, s: Array, y: Array, *rest: Array) -> Array:
+    def meaning(
+        w: Array, x: Array, q: Array, s: Array, y: Array, *rest: Array
+    ) -> Array:
         pixel_step, rows, columns, row_step, column_step, channels = map(int, rest[:6])
         p, i, j, c = np.ogrid[:pixels, :rows, :columns, : channels if by_channel else 1]
         at = p * pixel_step + i * row_step + j * column_step + c

@@ -1,4 +1,6 @@
-"""Blocks of sums in registers, for reductions of several operands and transposed convolutions."""
+"""Blocks of sums in registers, for reductions of several operands and transposed
+convolutions.
+"""
 
 import math
 from collections.abc import Sequence
@@ -10,19 +12,25 @@ from firmwright.ir.graph.attributes.values import ReductionAttrs
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import batch_matmul
 from firmwright.ops.conv2d import lower_convolution
-from firmwright.ops.expression import input_permutations, lower_in_blocks, unreduced_type
+from firmwright.ops.expression import (
+    input_permutations,
+    lower_in_blocks,
+    unreduced_type,
+)
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.ops.transpose_conv import taps
 from firmwright.schedules.scalar.requantize_tables import reduce_requantization
 from firmwright.schedules.scalar.unrolled_loops import unroll_inner_loops
 
-# A block of a reduction, such as a matrix product, spans up to two axes along which an operand does
-# not move, so each of its elements is loaded once for several sums. One of a transposed convolution
-# spans output channels.
+# A block of a reduction, such as a matrix product, spans up to two axes along which an
+# operand does not move, so each of its elements is loaded once for several sums. One of
+# a transposed convolution spans output channels.
 
 _FEATURES = {4: frozenset({"fpu"}), 2: frozenset({"offsets"})}
-"""The features, and so the registers, that blocks with this number of sums in a row require."""
+"""The features, and so the registers, that blocks with this number of sums in a row
+require.
+"""
 _LANES = 4
 
 
@@ -30,7 +38,11 @@ def _shared_axes(op: OpCall) -> list[int]:
     attrs = op.attributes(ReductionAttrs)
     shape = unreduced_type(op).shape
     moving = [
-        {len(shape) - len(perm) + k for k, axis in enumerate(perm) if op.input(n).shape[axis] > 1}
+        {
+            len(shape) - len(perm) + k
+            for k, axis in enumerate(perm)
+            if op.input(n).shape[axis] > 1
+        }
         for n, perm in enumerate(input_permutations(op))
     ]
     outputs = [axis for axis, n in enumerate(shape) if n > 1 and axis not in attrs.axes]
@@ -51,14 +63,21 @@ def _block_configs(size: int, op: OpCall) -> Sequence[SumBlock]:
 
 
 def _block(op: OpCall) -> list[int]:
-    """Return the rows and columns of a matrix product's blocks; sums stay in registers."""
+    """Return the rows and columns of a matrix product's blocks; sums stay in
+    registers.
+    """
     steps = {INT8: (2, 2), INT16: (1, 1), FLOAT32: (2, 4)}[op.input(0).dtype]
-    return [math.gcd(step, count) for step, count in zip(steps, op.output.shape[-2:], strict=True)]
+    return [
+        math.gcd(step, count)
+        for step, count in zip(steps, op.output.shape[-2:], strict=True)
+    ]
 
 
 def _build_reduction(op: OpCall, config: SumBlock, b: Kernel) -> None:
     shape = unreduced_type(op).shape
-    lower_in_blocks(op, b, {axis: min(config.size, shape[axis]) for axis in _shared_axes(op)})
+    lower_in_blocks(
+        op, b, {axis: min(config.size, shape[axis]) for axis in _shared_axes(op)}
+    )
     b.transform = unroll_inner_loops
 
 

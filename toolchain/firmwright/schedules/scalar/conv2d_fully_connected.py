@@ -1,4 +1,6 @@
-"""conv2d and fully_connected on cores without SIMD: pixels times groups of output channels."""
+"""conv2d and fully_connected on cores without SIMD: pixels times groups of output
+channels.
+"""
 
 import math
 from collections.abc import Sequence
@@ -30,12 +32,12 @@ from firmwright.schedules.scalar.microkernels import MicrokernelFamily
 from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 
-# A pointwise convolution multiplies directly from its input. Others first pack the windows of a
-# block of pixels as columns, with the zero point outside the input, so that it can be folded into
-# the bias. The last block overlaps its predecessor.
+# A pointwise convolution multiplies directly from its input. Others first pack the
+# windows of a block of pixels as columns, with the zero point outside the input, so
+# that it can be folded into the bias. The last block overlaps its predecessor.
 #
-# `scalar.conv2d.blocks` leaves the products to the compiler; for int8 some cores have assembly
-# micro-kernels, with schedules named after the family.
+# `scalar.conv2d.blocks` leaves the products to the compiler; for int8 some cores have
+# assembly micro-kernels, with schedules named after the family.
 
 _LANES = {"conv2d": 4, "fully_connected": 8}
 _MAX_ACCUMULATORS = 12
@@ -45,15 +47,19 @@ _CHANNEL, _ENDING = 8, 6
 
 def _supports(op: OpCall) -> bool:
     dtype = op.input(0).dtype
-    is_exact = op.op == "conv2d" or dtype != INT8 or fully_connected.has_int32_multiplier(op)
+    is_exact = (
+        op.op == "conv2d" or dtype != INT8 or fully_connected.has_int32_multiplier(op)
+    )
     return dtype in register_blocked_matmul.SUPPORTED_DTYPES and is_exact
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarBlock(ScheduleConfig):
-    """The configuration of compiled products: the pixels, channels and steps of a block.
+    """The configuration of compiled products: the pixels, channels and steps of a
+    block.
 
-    What is None has the default of the operator. A fully connected layer has blocks of one pixel.
+    What is None has the default of the operator. A fully connected layer has blocks of
+    one pixel.
     """
 
     pixels: int | None = None
@@ -73,7 +79,8 @@ def _conv_space(op: OpCall) -> Sequence[ScalarBlock]:
         ScalarBlock(count, lanes, unroll)
         for count, lanes, unroll in product(counts, (1, 2, 3, 4, 6, 8), (1, 2, 4, 8))
         if count * lanes <= _MAX_ACCUMULATORS
-        and (count, lanes, unroll) != (2, _LANES["conv2d"], register_blocked_matmul.DEFAULT_UNROLL)
+        and (count, lanes, unroll)
+        != (2, _LANES["conv2d"], register_blocked_matmul.DEFAULT_UNROLL)
         and _supports(op)
     )
 
@@ -96,10 +103,15 @@ def _build(op: OpCall, config: ScalarBlock, b: Kernel) -> None:
     pixels = op.output.elements // outputs
     block = min(config.pixels or 1, pixels)
     with pixel_blocks(b, pixels, block) as at:
-        columns = pack_columns(b, op, layer.zero_point, window, at, (block, matrix.depth))
+        columns = pack_columns(
+            b, op, layer.zero_point, window, at, (block, matrix.depth)
+        )
         y = b.view("out", b.y, at * outputs, (block, outputs), access="w")
         register_blocked_matmul.multiply_columns(
-            b, matrix, columns, lambda row, column, value: b.store(y, [column, row], value)
+            b,
+            matrix,
+            columns,
+            lambda row, column, value: b.store(y, [column, row], value),
         )
 
 
@@ -120,7 +132,9 @@ def pack_columns(
 
 
 def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock]:
-    """Return the cheapest number of pixels per block, then smaller ones that save memory."""
+    """Return the cheapest number of pixels per block, then smaller ones that save
+    memory.
+    """
     if op.input(0).dtype != INT8:
         return ()
     outputs, *taps = op.input(1).shape
@@ -130,17 +144,23 @@ def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock
 
     def price(count: int) -> int:
         products = depth * family.cost(outputs, family.rows(outputs, count), count)
-        return divide_up(pixels, count) * (products + outputs * (_CHANNEL + count * _ENDING))
+        return divide_up(pixels, count) * (
+            products + outputs * (_CHANNEL + count * _ENDING)
+        )
 
     best = min(counts, key=price)
-    return [PixelBlock(count) for count in counts if count == best or count < min(best, 3)]
+    return [
+        PixelBlock(count) for count in counts if count == best or count < min(best, 3)
+    ]
 
 
 def _block_counts(op: OpCall, family: MicrokernelFamily) -> list[int]:
     outputs, *taps = op.input(1).shape
     max_pixels, depth = op.output.elements // outputs, math.prod(taps)
     return [
-        n for n in family.pixel_counts if n <= max_pixels and fits_address_offsets(family, depth, n)
+        n
+        for n in family.pixel_counts
+        if n <= max_pixels and fits_address_offsets(family, depth, n)
     ]
 
 
@@ -151,23 +171,35 @@ def _block_space(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock]:
 
 
 def _matrix_block_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    return (NO_CONFIG,) if op.input(0).dtype == op.input(1).dtype == INT8 and _supports(op) else ()
+    return (
+        (NO_CONFIG,)
+        if op.input(0).dtype == op.input(1).dtype == INT8 and _supports(op)
+        else ()
+    )
 
 
-def _build_blocks(op: OpCall, config: PixelBlock, b: Kernel, family: MicrokernelFamily) -> None:
+def _build_blocks(
+    op: OpCall, config: PixelBlock, b: Kernel, family: MicrokernelFamily
+) -> None:
     _multiply_in_blocks(op, b, family, config.pixels)
 
 
-def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel, family: MicrokernelFamily) -> None:
+def _build_matrix(
+    op: OpCall, config: ScheduleConfig, b: Kernel, family: MicrokernelFamily
+) -> None:
     _multiply_in_blocks(op, b, family, 1)
 
 
-def _multiply_in_blocks(op: OpCall, b: Kernel, family: MicrokernelFamily, count: int) -> None:
+def _multiply_in_blocks(
+    op: OpCall, b: Kernel, family: MicrokernelFamily, count: int
+) -> None:
     """Compute blocks of `count` pixels with the micro-kernels of a family."""
     kernel = weight_offsets(op)
     flat = kernel.reshape(len(kernel), -1)
     rows_for, offset = partial(family.rows, pixels=count), weight_zero_point(op)
-    gemm = plan_scalar_gemm(b, op, flat, layer_requantization(op), rows_for, offset=offset)
+    gemm = plan_scalar_gemm(
+        b, op, flat, layer_requantization(op), rows_for, offset=offset
+    )
     window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
     with pixel_blocks(b, op.output.elements // len(flat), count) as at:
         columns = pack_columns(b, op, zero_point, window, at, (count, gemm.depth))

@@ -1,4 +1,6 @@
-"""depthwise_conv2d on cores without SIMD: one channel at a time, weights in registers."""
+"""depthwise_conv2d on cores without SIMD: one channel at a time, weights in
+registers.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +12,11 @@ from firmwright.base.dtypes import INT8, INT16, INT32, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weight_offsets
+from firmwright.ops.conv2d import (
+    channel_multiplier_of,
+    requantization_of,
+    weight_offsets,
+)
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
@@ -33,10 +39,11 @@ from firmwright.schedules.skip_constant_channels import (
 )
 from firmwright.schedules.window_bounds import split_by_valid_taps
 
-# Output rows (and columns) with equal valid taps form a class with its own unrolled taps; taps
-# outside the input contribute the zero point, which is added to the bias once per row. With a
-# horizontal stride of 1, each input column is visited once: it completes one output and contributes
-# to the following ones. Constant channels are skipped if there are many.
+# Output rows (and columns) with equal valid taps form a class with its own unrolled
+# taps; taps outside the input contribute the zero point, which is added to the bias
+# once per row. With a horizontal stride of 1, each input column is visited once: it
+# completes one output and contributes to the following ones. Constant channels are
+# skipped if there are many.
 
 _MAX_UNROLLED_TAPS = 120
 
@@ -46,7 +53,10 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
     _, height, width, _ = op.output.shape
-    rows, columns = split_by_valid_taps(window, 0, height), split_by_valid_taps(window, 1, width)
+    rows, columns = (
+        split_by_valid_taps(window, 0, height),
+        split_by_valid_taps(window, 1, width),
+    )
     if not all(run.taps for run in (*rows, *columns)):
         return ()
     unrolled = len(rows) * len(columns) * window.size[0] * window.size[1]
@@ -61,14 +71,18 @@ class _ScalarChannel:
     start: ArithExpr
     finish: FinishElement
 
-    def plus_outside(self, total: ArithExpr, taps: Iterable[tuple[int, int]]) -> ArithExpr:
+    def plus_outside(
+        self, total: ArithExpr, taps: Iterable[tuple[int, int]]
+    ) -> ArithExpr:
         if self.layer.zero_point:
             for ky, kx in taps:
                 total = total + self.weights[ky][kx] * self.layer.zero_point
         return total
 
 
-def _build(op: OpCall, config: ScheduleConfig, b: Kernel, *, in_32_bits: bool = False) -> None:
+def _build(
+    op: OpCall, config: ScheduleConfig, b: Kernel, *, in_32_bits: bool = False
+) -> None:
     kernel = weight_offsets(op)
     window = window_of(op, kernel.shape[1:3])
     flat = np.ascontiguousarray(kernel.reshape(-1, kernel.shape[3]).T)
@@ -76,7 +90,11 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel, *, in_32_bits: bool = 
     constant_channels = _constant_channels(b, op, flat)
     order = order_computed_channels(b, constant_channels)
     chosen = list(order.rows)
-    params = select_channels(requantization_of(op), chosen) if op.input(0).dtype == INT8 else None
+    params = (
+        select_channels(requantization_of(op), chosen)
+        if op.input(0).dtype == INT8
+        else None
+    )
     layer = plan_scalar_layer(
         b, op, flat, params, chosen, may_bake=not in_32_bits, in_32_bits=in_32_bits
     )
@@ -93,7 +111,9 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel, *, in_32_bits: bool = 
         weights = [
             [
                 b.let(f"w{ky}{kx}", b.load(packed, [index, tap]).cast(layer.sum_dtype))
-                for kx, tap in enumerate(range(ky * window.size[1], (ky + 1) * window.size[1]))
+                for kx, tap in enumerate(
+                    range(ky * window.size[1], (ky + 1) * window.size[1])
+                )
             ]
             for ky in range(window.size[0])
         ]
@@ -109,7 +129,9 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel, *, in_32_bits: bool = 
 def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:
     if op.input(0).dtype != INT8:
         return ConstantChannels({}, len(flat), None)
-    bounds = accumulator_bounds(fold_zero_point_into_bias(op, flat), flat.astype(np.int64))
+    bounds = accumulator_bounds(
+        fold_zero_point_into_bias(op, flat), flat.astype(np.int64)
+    )
     return find_constant_channels(b, requantization_of(op), *bounds, only_if_many=True)
 
 
@@ -129,7 +151,9 @@ class _ScalarOutputRow:
         b.store(self.y, [ox], self.channel.finish(total))
 
 
-def _row(b: Kernel, op: OpCall, channel: _ScalarChannel, at: Position, rows: range) -> None:
+def _row(
+    b: Kernel, op: OpCall, channel: _ScalarChannel, at: Position, rows: range
+) -> None:
     window, (n, oy, c) = channel.window, at
     _, height, width, depth = op.input(0).shape
     _, out_height, out_width, channels = op.output.shape
@@ -138,7 +162,10 @@ def _row(b: Kernel, op: OpCall, channel: _ScalarChannel, at: Position, rows: ran
     target = ((n * out_height + oy) * out_width) * channels + c
     shape, strides = (len(rows), width), (window.dilation[0] * width * depth, depth)
     outside = [
-        (ky, kx) for ky in range(window.size[0]) if ky not in rows for kx in range(window.size[1])
+        (ky, kx)
+        for ky in range(window.size[0])
+        if ky not in rows
+        for kx in range(window.size[1])
     ]
     x = b.view("in", b.input(0), source, shape, strides=strides)
     y = b.view("out", b.y, target, (out_width,), strides=(channels,), access="w")
@@ -156,7 +183,10 @@ def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None
     channel, window = row.channel, row.channel.window
     for run in split_by_valid_taps(window, 1, out_width):
         outside = [
-            (ky, kx) for ky in row.rows for kx in range(window.size[1]) if kx not in run.taps
+            (ky, kx)
+            for ky in row.rows
+            for kx in range(window.size[1])
+            if kx not in run.taps
         ]
         total = b.let("begin", channel.plus_outside(row.start, outside))
         with b.for_("ox", len(run.outputs), run.outputs.start) as ox:
@@ -179,7 +209,8 @@ def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> No
         for j in range(column + 1):
             total = _column(b, row, b.load(acc, [j]), column - left, column - j)
             b.store(acc, [j], total)
-    # A window wider than the input has columns to the right of it from the first output on.
+    # A window wider than the input has columns to the right of it from the first output
+    # on.
     complete = max(0, min(out_width, window.input_size[1] + left - reach + 1))
     if complete:
         with b.for_("ox", complete) as ox:
@@ -190,7 +221,9 @@ def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> No
         row.finish(b, last, b.load(acc, [reach - 1]))
 
 
-def _column(b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int) -> ArithExpr:
+def _column(
+    b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int
+) -> ArithExpr:
     if not 0 <= ix < row.channel.window.input_size[1]:
         return row.channel.plus_outside(total, ((ky, kx) for ky in row.rows))
     for ky in row.rows:
@@ -198,8 +231,12 @@ def _column(b: Kernel, row: _ScalarOutputRow, total: ArithExpr, ix: int, kx: int
     return total
 
 
-def _next_column(b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExpr | None) -> None:
-    """Accumulate input column `ix`; leave the completed sum in the last element of `acc`."""
+def _next_column(
+    b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExpr | None
+) -> None:
+    """Accumulate input column `ix`; leave the completed sum in the last element of
+    `acc`.
+    """
     reach, channel = row.channel.window.size[1], row.channel
     values = {ky: b.let("x", row.load(b, ky, ix)) for ky in row.rows if ix is not None}
     sums = []

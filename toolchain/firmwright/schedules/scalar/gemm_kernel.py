@@ -12,21 +12,26 @@ from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization
 from firmwright.schedules import epilogue, skip_constant_channels
-from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
+from firmwright.schedules.scalar.microkernels import (
+    MicrokernelFamily,
+    ScalarMicrokernel,
+)
 
-# The input's zero point is folded into the bias, which is exact because padding holds the zero
-# point. Micro-kernels (microkernels.py) multiply a few weight rows by the columns of a block.
-# Constant channels are not computed, and the last block repeats its last row.
+# The input's zero point is folded into the bias, which is exact because padding holds
+# the zero point. Micro-kernels (microkernels.py) multiply a few weight rows by the
+# columns of a block. Constant channels are not computed, and the last block repeats its
+# last row.
 #
-# Weights with a zero point are multiplied as stored; the products of a column are then too large by
-# the zero point times the column's sum.
+# Weights with a zero point are multiplied as stored; the products of a column are then
+# too large by the zero point times the column's sum.
 
 _UNROLL = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarGemm:
-    """Constants of one layer, in blocks of `rows` weight rows, stored with `offset` added.
+    """Constants of one layer, in blocks of `rows` weight rows, stored with `offset`
+    added.
 
     `may_wrap` is set if sums of products with stored weights may exceed 32 bits.
     """
@@ -70,8 +75,8 @@ def plan_scalar_gemm(
 
     They are stored as `dtype` with `offset` added, which the caller has to correct.
 
-    `rows_for` returns the rows per block for a number of computed channels; `encode` replaces the
-    layout of weights and biases.
+    `rows_for` returns the rows per block for a number of computed channels; `encode`
+    replaces the layout of weights and biases.
     """
     wide = weights.astype(np.int64)
     bias = epilogue.fold_zero_point_into_bias(op, wide)
@@ -86,12 +91,19 @@ def plan_scalar_gemm(
         (low[chosen], high[chosen]),
     )
     if encode is None:
-        packed = (wide[chosen] + offset).reshape(-1, rows, depth).transpose(0, 2, 1).reshape(-1)
+        packed = (
+            (wide[chosen] + offset)
+            .reshape(-1, rows, depth)
+            .transpose(0, 2, 1)
+            .reshape(-1)
+        )
         start = bias[chosen]
     else:
         packed, start = encode(wide[chosen], bias[chosen])
     most = max(-int(low.min()), int(high.max())) - depth * INT8.min * abs(offset)
-    preference = epilogue.FormPreference.NARROW if in_32_bits else epilogue.FormPreference.FITTED
+    preference = (
+        epilogue.FormPreference.NARROW if in_32_bits else epilogue.FormPreference.FITTED
+    )
     return ScalarGemm(
         outputs=outputs,
         depth=depth,
@@ -116,7 +128,9 @@ def emit_scalar_gemm(
     columns: tir.Buffer,
     at: ArithExpr,
 ) -> None:
-    """Compute all channels of `pixels` pixels, starting at `at`, with micro-kernels of `family`."""
+    """Compute all channels of `pixels` pixels, starting at `at`, with micro-kernels of
+    `family`.
+    """
     shape = ScalarMicrokernel("bytes", gemm.rows, pixels, family.unrolled(gemm.depth))
     gemm.constants.emit_stores(b, at, pixels)
     excess = [sum_column(b, gemm, columns, pixel) for pixel in range(pixels)]
@@ -125,21 +139,31 @@ def emit_scalar_gemm(
         w, start = gemm.block(b, group)
         x = b.pointer(columns, 0, pixels * gemm.depth)
         registers = [b.load(acc, [i]) for i in range(shape.sums)]
-        b.evaluate(family.block(shape), [w, x, start, gemm.depth, gemm.depth, *registers])
+        b.evaluate(
+            family.block(shape), [w, x, start, gemm.depth, gemm.depth, *registers]
+        )
         for row in range(shape.rows):
             index = group * shape.rows + row
             channel = b.let("channel", gemm.order.channel(b, index))
             finish = gemm.epilogue.bind_channel(b, index)
             place = at * gemm.outputs + channel
-            y = b.view("out", b.y, place, (pixels,), strides=(gemm.outputs,), access="w")
+            y = b.view(
+                "out", b.y, place, (pixels,), strides=(gemm.outputs,), access="w"
+            )
             for form in epilogue.by_arithmetic(b, finish):
                 for pixel in range(pixels):
                     total = b.load(acc, [shape.place(row, pixel)])
-                    b.store(y, [pixel], form(subtract_excess(gemm, total, excess[pixel])))
+                    b.store(
+                        y, [pixel], form(subtract_excess(gemm, total, excess[pixel]))
+                    )
 
 
-def sum_column(b: Kernel, gemm: ScalarGemm, columns: tir.Buffer, pixel: int) -> ArithExpr | None:
-    """Return by how much the products of column `pixel` are too large; None for no offset."""
+def sum_column(
+    b: Kernel, gemm: ScalarGemm, columns: tir.Buffer, pixel: int
+) -> ArithExpr | None:
+    """Return by how much the products of column `pixel` are too large; None for no
+    offset.
+    """
     if not gemm.offset:
         return None
     total = b.register("total", INT32, 0)
@@ -149,7 +173,9 @@ def sum_column(b: Kernel, gemm: ScalarGemm, columns: tir.Buffer, pixel: int) -> 
     return total.value
 
 
-def subtract_excess(gemm: ScalarGemm, total: ArithExpr, excess: ArithExpr | None) -> ArithExpr:
+def subtract_excess(
+    gemm: ScalarGemm, total: ArithExpr, excess: ArithExpr | None
+) -> ArithExpr:
     """Correct a sum, which is exact modulo 2^32."""
     if excess is None:
         return total
@@ -159,5 +185,7 @@ def subtract_excess(gemm: ScalarGemm, total: ArithExpr, excess: ArithExpr | None
 
 
 def fits_address_offsets(family: MicrokernelFamily, depth: int, pixels: int) -> bool:
-    """Return whether load offsets reach every column of `depth` bytes from the first one."""
+    """Return whether load offsets reach every column of `depth` bytes from the first
+    one.
+    """
     return (pixels - 1) * depth + family.most_unrolled <= family.reach

@@ -15,10 +15,10 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
-# A row is the range of the innermost loop: the weights of an output or, for a convolution, of one
-# tap. Two weights share a byte, each with 8 added, the first in the low half; an odd row ends with
-# half a byte. This halves the flash of the weights and takes about 50 % more time. A layer
-# qualifies by the values of its int8 weights.
+# A row is the range of the innermost loop: the weights of an output or, for a
+# convolution, of one tap. Two weights share a byte, each with 8 added, the first in the
+# low half; an odd row ends with half a byte. This halves the flash of the weights and
+# takes about 50 % more time. A layer qualifies by the values of its int8 weights.
 
 _OFFSET = 8
 
@@ -45,7 +45,9 @@ def _add_row(
     byte: Callable[[ArithExpr | int], ArithExpr],
     x: Callable[[ArithExpr | int], ArithExpr],
 ) -> None:
-    """Add `count` products to `acc`; `x` returns int32 values, `byte` a pair of weights."""
+    """Add `count` products to `acc`; `x` returns int32 values, `byte` a pair of
+    weights.
+    """
 
     def add(both: ArithExpr, first: ArithExpr | int, halves: int) -> None:
         weights = ((both & 15) - _OFFSET, (both >> 4) - _OFFSET)
@@ -104,5 +106,8 @@ def _build_conv2d(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 SCHEDULES = tuple(
     Schedule(f"scalar.{op}.int4", op, frozenset(), _configs, build, goal="size")
-    for op, build in (("conv2d", _build_conv2d), ("fully_connected", _build_fully_connected))
+    for op, build in (
+        ("conv2d", _build_conv2d),
+        ("fully_connected", _build_fully_connected),
+    )
 )

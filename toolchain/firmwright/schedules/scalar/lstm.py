@@ -7,7 +7,12 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.lstm import Index, UnitLoops, emit_steps
-from firmwright.ops.lstm_layer import GATES, INPUT_WEIGHTS, RECURRENT_WEIGHTS, weights_at
+from firmwright.ops.lstm_layer import (
+    GATES,
+    INPUT_WEIGHTS,
+    RECURRENT_WEIGHTS,
+    weights_at,
+)
 from firmwright.ops.schedule import NO_CONFIG, Schedule
 
 _UNROLL = 4
@@ -30,7 +35,9 @@ class _PackedLoops(UnitLoops):
         b, size = self.b, x.shape[-1]
 
         def add(i: ArithExpr | int) -> None:
-            row = [b.load(self.packed[first], [u, i, gate]) for gate in range(len(GATES))]
+            row = [
+                b.load(self.packed[first], [u, i, gate]) for gate in range(len(GATES))
+            ]
             self.add_products(sums, b.load(x, [*at, i]), row)
 
         with b.unrolled("i", size - size % _UNROLL, _UNROLL) as i:

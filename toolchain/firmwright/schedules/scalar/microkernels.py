@@ -10,20 +10,28 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
-from firmwright.ir.tir.intrinsic import Intrinsic, IntrinsicMakers, Operand, immediates, pointers
+from firmwright.ir.tir.intrinsic import (
+    Intrinsic,
+    IntrinsicMakers,
+    Operand,
+    immediates,
+    pointers,
+)
 
 _C = read_sections(__file__)
 
-# `FAMILY_LAYOUT_RxP_U` multiplies R weight rows by P columns of `steps` elements and leaves the R x
-# P sums in registers. A step loads R + P values for R * P products. The loop, unrolled by U steps,
-# is part of the asm statement, so no compiler has to allocate registers for it. Sums begin at
-# `start[row]`. Weights are packed step by step, the R rows of a step adjacent.
+# `FAMILY_LAYOUT_RxP_U` multiplies R weight rows by P columns of `steps` elements and
+# leaves the R x P sums in registers. A step loads R + P values for R * P products. The
+# loop, unrolled by U steps, is part of the asm statement, so no compiler has to
+# allocate registers for it. Sums begin at `start[row]`. Weights are packed step by
+# step, the R rows of a step adjacent.
 #
-# In the layout `bytes`, elements are int8 and columns are contiguous, `pixel` elements apart; in
-# `tiles`, elements are int16 and the columns of one step are adjacent.
+# In the layout `bytes`, elements are int8 and columns are contiguous, `pixel` elements
+# apart; in `tiles`, elements are int16 and the columns of one step are adjacent.
 #
 # Families differ in their assembly: `mla` for Armv7-M without the DSP extension
-# (thumb2_microkernels.py) and `rvm` for RV32IM (rv32_microkernels.py). Sums are exact modulo 2^32.
+# (thumb2_microkernels.py) and `rvm` for RV32IM (rv32_microkernels.py). Sums are exact
+# modulo 2^32.
 
 OperandLayout: TypeAlias = Literal["bytes", "tiles"]
 
@@ -60,9 +68,10 @@ class ScalarMicrokernel:
 class MicrokernelFamily:
     """The micro-kernels of an instruction set.
 
-    `shapes` are (layout, rows, pixels); `most_unrolled` bounds the unroll factor and `reach` the
-    address offset of a load in bytes. `text` returns the assembly, `step_instructions` the
-    instructions per step; each iteration takes `loop_instructions` more.
+    `shapes` are (layout, rows, pixels); `most_unrolled` bounds the unroll factor and
+    `reach` the address offset of a load in bytes. `text` returns the assembly,
+    `step_instructions` the instructions per step; each iteration takes
+    `loop_instructions` more.
     """
 
     name: str
@@ -76,11 +85,15 @@ class MicrokernelFamily:
 
     @property
     def pixel_counts(self) -> list[int]:
-        return sorted({p for layout, _, p in self.shapes if layout == "bytes"}, reverse=True)
+        return sorted(
+            {p for layout, _, p in self.shapes if layout == "bytes"}, reverse=True
+        )
 
     def rows(self, outputs: int, pixels: int) -> int:
         """Return the `bytes` row count with the least cost for `outputs` rows."""
-        counts = [r for layout, r, p in self.shapes if layout == "bytes" and p == pixels]
+        counts = [
+            r for layout, r, p in self.shapes if layout == "bytes" and p == pixels
+        ]
         return min(counts, key=lambda r: (self.cost(outputs, r, pixels), -r))
 
     def unrolled(self, steps: int) -> int:
@@ -90,21 +103,27 @@ class MicrokernelFamily:
         return f"{self.name}_{shape.layout}_{shape.rows}x{shape.pixels}_{shape.unroll}"
 
     def cost(self, outputs: int, rows: int, pixels: int) -> int:
-        """Return the instructions per step for all `outputs` rows in blocks of `rows`."""
+        """Return the instructions per step for all `outputs` rows in blocks of
+        `rows`.
+        """
         return divide_up(outputs, rows) * self.step_instructions(
             ScalarMicrokernel("bytes", rows, pixels, 1)
         )
 
 
 def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Array, ...]]:
-    """Return the numpy meaning; operands are [element, lane], initial registers are ignored."""
+    """Return the numpy meaning; operands are [element, lane], initial registers are
+    ignored.
+    """
 
     def run(
         w: Array, x: Array, start: Array, pixel: int, steps: int, *_: Array
     ) -> tuple[Array, ...]:
         weights = np.asarray(w, np.int64)[: shape.rows * steps]
         weights = weights.reshape(steps, shape.rows, *weights.shape[1:])
-        places = shape.step * np.arange(steps)[:, None] + pixel * np.arange(shape.pixels)
+        places = shape.step * np.arange(steps)[:, None] + pixel * np.arange(
+            shape.pixels
+        )
         columns = np.asarray(x, np.int64)[places]
         begin = np.asarray(start, np.int64)
         return tuple(
@@ -138,7 +157,10 @@ def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Int
         ),
         meaning=_meaning(shape),
         portable=portable,
-        doc=f"Products of {shape.rows} rows with {shape.pixels} columns of `steps` elements.",
+        doc=(
+            f"Products of {shape.rows} rows with {shape.pixels} columns of `steps` "
+            "elements."
+        ),
         requires=family.requires,
         text={"gnu": family.text(shape)},
         count=lambda args: _executed(family, shape, args[_STEPS_ARGUMENT]),
@@ -157,4 +179,7 @@ def microkernel_makers(family: MicrokernelFamily) -> IntrinsicMakers:
         for layout, rows, pixels in family.shapes
         for unroll in range(1, family.most_unrolled + 1)
     )
-    return {family.block(shape): partial(make_microkernel, family, shape) for shape in shapes}
+    return {
+        family.block(shape): partial(make_microkernel, family, shape)
+        for shape in shapes
+    }

@@ -34,7 +34,9 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     down = () if width > 1 else _UNROLL
     y = b.view("out", b.y, 0, b.y.shape, dtype=INT32, access="w") if is_relu else b.y
     with output_positions(b, op.output.shape) as at:
-        first = (at.n * rows + at.oy * window.stride[0]) * cols + at.ox * window.stride[1]
+        first = (at.n * rows + at.oy * window.stride[0]) * cols + at.ox * window.stride[
+            1
+        ]
         taps = b.view(
             "taps",
             b.input(0),
@@ -49,10 +51,17 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
                 for ky, kx in list(np.ndindex(height, width))[1:]:
                     most.set(maximum(most.value, b.load(taps, [ky, kx, c]).cast(wide)))
             else:
-                with b.unrolled("ky", height, *down) as ky, b.unrolled("kx", width, *across) as kx:
+                with (
+                    b.unrolled("ky", height, *down) as ky,
+                    b.unrolled("kx", width, *across) as kx,
+                ):
                     most.set(maximum(most.value, b.load(taps, [ky, kx, c]).cast(wide)))
-            value = maximum(most.value, 0) if is_relu else narrow_to_output(op, most.value)
+            value = (
+                maximum(most.value, 0) if is_relu else narrow_to_output(op, most.value)
+            )
             b.store(y, [at.n, at.oy, at.ox, c], value)
 
 
-SCHEDULES = (Schedule("scalar.max_pool2d.inside", "max_pool2d", frozenset(), _configs, _build),)
+SCHEDULES = (
+    Schedule("scalar.max_pool2d.inside", "max_pool2d", frozenset(), _configs, _build),
+)

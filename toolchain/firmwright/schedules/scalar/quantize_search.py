@@ -1,4 +1,6 @@
-"""quantize of floats without an FPU: a binary search of the bits in the bounds of each value."""
+"""quantize of floats without an FPU: a binary search of the bits in the bounds of each
+value.
+"""
 
 from collections.abc import Sequence
 
@@ -11,9 +13,10 @@ from firmwright.ops.kernel import Kernel
 from firmwright.ops.quantize import reference
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 
-# The quantized value rises with x, so 255 bounds determine it. Floats are ordered like their bits
-# as integers if the other bits of negative ones are inverted. The sum with _FIRST wraps so that the
-# keys of all NaNs precede those of numbers: NaN gives the least value.
+# The quantized value rises with x, so 255 bounds determine it. Floats are ordered like
+# their bits as integers if the other bits of negative ones are inverted. The sum with
+# _FIRST wraps so that the keys of all NaNs precede those of numbers: NaN gives the
+# least value.
 
 _VALUES = 256
 _TIME_MAX = 0.9
@@ -24,7 +27,9 @@ _FIRST = 0xFFFFFFFF - _INFINITY
 
 
 def _bounds(op: OpCall) -> Array:
-    """Return, for each value but the least, the key of the least float that gives it or more."""
+    """Return, for each value but the least, the key of the least float that gives it or
+    more.
+    """
     values = np.arange(1, _VALUES) + op.output.dtype.min
     low = np.full(len(values), ~_INFINITY, np.int64)  # the key of -inf
     high = np.full(len(values), _INFINITY, np.int64)
@@ -40,7 +45,11 @@ def _bounds(op: OpCall) -> Array:
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    return (NO_CONFIG,) if op.input(0).dtype == FLOAT32 and op.output.dtype in (INT8, UINT8) else ()
+    return (
+        (NO_CONFIG,)
+        if op.input(0).dtype == FLOAT32 and op.output.dtype in (INT8, UINT8)
+        else ()
+    )
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -60,6 +69,11 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 SCHEDULES = (
     Schedule(
-        "scalar.quantize.search", "quantize", frozenset(), _configs, _build, time_max=_TIME_MAX
+        "scalar.quantize.search",
+        "quantize",
+        frozenset(),
+        _configs,
+        _build,
+        time_max=_TIME_MAX,
     ),
 )

@@ -1,4 +1,6 @@
-"""Matrix multiplication of int8 or float32 layers, a few columns times a few rows at a time."""
+"""Matrix multiplication of int8 or float32 layers, a few columns times a few rows at a
+time.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,8 +25,10 @@ from firmwright.schedules.epilogue import (
 )
 from firmwright.schedules.epilogue_forms import FinishElement
 
-# int8: sums are int32, begin with the bias (input zero point folded in) and end in requantization.
-# float32: sums begin at 0 and the bias is added last, in the order of the reference kernels
+# int8: sums are int32, begin with the bias (input zero point folded in) and end in
+#     requantization.
+# float32: sums begin at 0 and the bias is added last, in the order of the reference
+#     kernels
 # (docs/numerics.md).
 
 SUPPORTED_DTYPES = (INT8, FLOAT32)
@@ -39,7 +43,9 @@ class SumEpilogue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScalarLayerPlan:
-    """Constants of a layer; `bias` may be None. `factors` [channel] scale the weights."""
+    """Constants of a layer; `bias` may be None. `factors` [channel] scale the
+    weights.
+    """
 
     dtype: DType
     sum_dtype: DType
@@ -66,21 +72,27 @@ def plan_scalar_layer(
 ) -> ScalarLayerPlan:
     """Plan `op` with `weights` [output channels, taps]; only int8 has `params`.
 
-    `channels` selects rows; `params` then covers only these. With `may_bake`, the left shift of
-    requantization is folded into int16 weights.
+    `channels` selects rows; `params` then covers only these. With `may_bake`, the left
+    shift of requantization is folded into int16 weights.
     """
     chosen = list(range(len(weights)) if channels is None else channels)
     if params is None:
         bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
-        epilogue: SumEpilogue = _FloatEpilogue(bias, op.attributes(ActivationAttrs).activation)
-        return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, epilogue, np.ones(len(chosen), np.int64))
+        epilogue: SumEpilogue = _FloatEpilogue(
+            bias, op.attributes(ActivationAttrs).activation
+        )
+        return ScalarLayerPlan(
+            FLOAT32, FLOAT32, 0, None, epilogue, np.ones(len(chosen), np.int64)
+        )
     zero_point = per_tensor_quant(op.input(0)).zero_point
     selected = weights[chosen]
     folded = fold_zero_point_into_bias(op, weights)[chosen]
     bounds = accumulator_bounds(folded, selected)
     bake = selected.astype(np.int64) if may_bake else None
     preference = FormPreference.NARROW if in_32_bits else FormPreference.FITTED
-    epilogue = make_epilogue(b, params, bounds, INT8, len(selected), bake, preference=preference)
+    epilogue = make_epilogue(
+        b, params, bounds, INT8, len(selected), bake, preference=preference
+    )
     factors = np.array(epilogue.factors, np.int64)
     bias = b.constant("bias", folded * factors, INT32)
     return ScalarLayerPlan(INT8, INT32, zero_point, bias, epilogue, factors)
@@ -96,9 +108,10 @@ class _FloatEpilogue:
         return lambda total: apply_activation(total + bias, self.activation)
 
 
-# y[p, o] = epilogue(start[o] + sum over k of column[p, k] * w[o, k]). Weights are packed in groups
-# of output channels, element k of a group contiguous; the last group may be narrower. Every load
-# feeds several multiplications, and accumulators stay in registers.
+# y[p, o] = epilogue(start[o] + sum over k of column[p, k] * w[o, k]). Weights are
+# packed in groups of output channels, element k of a group contiguous; the last group
+# may be narrower. Every load feeds several multiplications, and accumulators stay in
+# registers.
 
 DEFAULT_UNROLL = 4
 """Unrolled steps of a column."""
@@ -119,10 +132,16 @@ class PackedMatrix:
 
 
 def pack_matrix(
-    b: Kernel, layer: ScalarLayerPlan, weights: Array, lanes: int, unroll: int = DEFAULT_UNROLL
+    b: Kernel,
+    layer: ScalarLayerPlan,
+    weights: Array,
+    lanes: int,
+    unroll: int = DEFAULT_UNROLL,
 ) -> PackedMatrix:
     rows, depth = weights.shape
-    groups = [weights[start : start + lanes].T.reshape(-1) for start in range(0, rows, lanes)]
+    groups = [
+        weights[start : start + lanes].T.reshape(-1) for start in range(0, rows, lanes)
+    ]
     dtype = INT16 if weights.dtype == INT16.np else layer.dtype
     packed = b.constant("weights", np.concatenate(groups), dtype)
     return PackedMatrix(layer, rows, depth, lanes, packed, unroll)
@@ -131,11 +150,15 @@ def pack_matrix(
 def multiply_columns(
     b: Kernel, matrix: PackedMatrix, columns: tir.Buffer, store: StoreOutput
 ) -> None:
-    """Multiply all rows by `columns` [count, depth]; `store` takes (row, column, value)."""
+    """Multiply all rows by `columns` [count, depth]; `store` takes (row, column,
+    value).
+    """
     full, remainder = divmod(matrix.rows, matrix.lanes)
     if full:
         with b.for_("group", full) as group:
-            _multiply_group(b, matrix, columns, group * matrix.lanes, matrix.lanes, store)
+            _multiply_group(
+                b, matrix, columns, group * matrix.lanes, matrix.lanes, store
+            )
     if remainder:
         first = ArithExpr(as_expr(full * matrix.lanes))
         _multiply_group(b, matrix, columns, first, remainder, store)
@@ -171,9 +194,14 @@ def _multiply_group(
                 store(row, column, form(b.load(acc, [lane * count + column])))
 
 
-def _step(b: Kernel, acc: tir.Buffer, columns: tir.Buffer, w: tir.Buffer, k: ArithExpr) -> None:
+def _step(
+    b: Kernel, acc: tir.Buffer, columns: tir.Buffer, w: tir.Buffer, k: ArithExpr
+) -> None:
     count, lanes = columns.shape[0], w.shape[1]
-    inputs = [b.let("x", b.load(columns, [column, k]).cast(acc.dtype)) for column in range(count)]
+    inputs = [
+        b.let("x", b.load(columns, [column, k]).cast(acc.dtype))
+        for column in range(count)
+    ]
     for lane in range(lanes):
         weight = b.let("weight", b.load(w, [k, lane]).cast(acc.dtype))
         for column, value in enumerate(inputs):

@@ -1,8 +1,8 @@
 """Kernels with less requantization: by tables, and by one rounding multiply-high.
 
-A requantized function of one 8-bit value becomes a table of its 256 results. Other requantizations
-by constants that round twice become `requantize_doubled`. Obligation: its first operand, the value
-times 2^(left shift + 1), fits 32 bits.
+A requantized function of one 8-bit value becomes a table of its 256 results. Other
+requantizations by constants that round twice become `requantize_doubled`. Obligation:
+its first operand, the value times 2^(left shift + 1), fits 32 bits.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,13 @@ from firmwright.ir import tir
 from firmwright.ir.tir.affine import Bounds
 from firmwright.ir.tir.builder import INDEX, ArithExpr, Builder, call_intrinsic
 from firmwright.ir.tir.interpreter import interpret
-from firmwright.ir.tir.traversal import Node, map_children, rewrite_stmt, substitute, walk
+from firmwright.ir.tir.traversal import (
+    Node,
+    map_children,
+    rewrite_stmt,
+    substitute,
+    walk,
+)
 from firmwright.ops.intrinsics import BASE_INTRINSICS
 
 _ENTRIES = 256
@@ -23,7 +29,9 @@ _ENTRIES = 256
 def reduce_requantization(func: tir.PrimFunc, b: Builder) -> tir.PrimFunc:
     """Rewrite a function that `b` has built; its tables are constants of `b`."""
     rewriter = _Rewriter(b)
-    body = rewrite_stmt(rewrite_stmt(func.body, rewriter.look_up), rewriter.multiply_high)
+    body = rewrite_stmt(
+        rewrite_stmt(func.body, rewriter.look_up), rewriter.multiply_high
+    )
     for table in rewriter.tables.values():
         body = tir.AllocateConst(table, f"{b.name}.{table.name}", body)
     return replace(func, body=body)
@@ -31,7 +39,9 @@ def reduce_requantization(func: tir.PrimFunc, b: Builder) -> tir.PrimFunc:
 
 @dataclass(slots=True)
 class _Rewriter:
-    """Rewrites expressions; `bounds` has those of table entries and requantized values."""
+    """Rewrites expressions; `bounds` has those of table entries and requantized
+    values.
+    """
 
     builder: Builder
     tables: dict[tuple[bytes, DType], tir.Buffer] = field(default_factory=dict)
@@ -62,10 +72,15 @@ class _Rewriter:
         values = b.buffer_param("x", x.buffer.dtype, (_ENTRIES,), "in")
         result = b.buffer_param("y", node.dtype, (_ENTRIES,), "out")
         with b.for_("table_entry", _ENTRIES) as i:
-            each, store = b.load(values, [i]).expr, tir.BufferStore(result, (i.expr,), node)
+            each, store = (
+                b.load(values, [i]).expr,
+                tir.BufferStore(result, (i.expr,), node),
+            )
             b.append(rewrite_stmt(store, lambda part: each if part == x else None))
         func = b.build()
-        if any(isinstance(part, tir.Var) and part != i.expr for part in walk(func.body)):
+        if any(
+            isinstance(part, tir.Var) and part != i.expr for part in walk(func.body)
+        ):
             return None
         numbers = np.arange(_ENTRIES, dtype=np.uint8).view(x.buffer.dtype.np)
         y = np.zeros(_ENTRIES, node.dtype.np)
@@ -74,20 +89,30 @@ class _Rewriter:
         dtype = next(k for k in kinds if k.min <= y.min() and y.max() <= k.max)
         if (key := (y.tobytes(), dtype)) not in self.tables:
             self.tables[key] = self.builder.constant("table", y, dtype)
-        entry = self.builder.load(self.tables[key], [ArithExpr(x).cast(UINT8).cast(INDEX)])
+        entry = self.builder.load(
+            self.tables[key], [ArithExpr(x).cast(UINT8).cast(INDEX)]
+        )
         self.assume(entry, y)
         return entry.cast(node.dtype).expr
 
     def multiply_high(self, node: Node) -> Node | None:
         match node:
-            case tir.IntrinsicCall("requantize_twice", (x, tir.IntImm(factor), tir.IntImm(shift))):
+            case tir.IntrinsicCall(
+                "requantize_twice", (x, tir.IntImm(factor), tir.IntImm(shift))
+            ):
                 left, limits = max(shift, 0) + 1, self.bounds.interval_of(x)
-                if limits and INT32.min <= limits[0] << left and limits[1] << left <= INT32.max:
+                if (
+                    limits
+                    and INT32.min <= limits[0] << left
+                    and limits[1] << left <= INT32.max
+                ):
                     if (factor, shift) == (1 << 30, 1):  # a factor of 1
                         return x
                     step = ArithExpr(x) * (1 << left), factor, max(-shift, 0)
                     new = call_intrinsic("requantize_doubled", step, INT32)
-                    self.assume(new, BASE_INTRINSICS[node.name].meaning(limits, factor, shift))
+                    self.assume(
+                        new, BASE_INTRINSICS[node.name].meaning(limits, factor, shift)
+                    )
                     return new.expr
         return None
 

@@ -3,14 +3,18 @@
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar import microkernels
-from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
+from firmwright.schedules.scalar.microkernels import (
+    MicrokernelFamily,
+    ScalarMicrokernel,
+)
 
 _C = read_sections(__file__)
 
-# Sixteen sums, the column elements of a step, a weight and a product take 22 of the 28 registers
-# available to compilers; pointers and the end address take three more. A step of four rows times
-# four columns is 40 instructions for 16 products; the last column's product overwrites the weight.
-# Temporaries are named registers, which keeps the number of operands small.
+# Sixteen sums, the column elements of a step, a weight and a product take 22 of the 28
+# registers available to compilers; pointers and the end address take three more. A step
+# of four rows times four columns is 40 instructions for 16 products; the last column's
+# product overwrites the weight. Temporaries are named registers, which keeps the number
+# of operands small.
 
 _COLUMNS = ("t0", "t1", "t2", "t3")
 _WEIGHT, _PRODUCT = "t4", "t5"
@@ -45,20 +49,31 @@ def _begin(shape: ScalarMicrokernel) -> list[str]:
     for row in range(shape.rows):
         first = f"%[c{shape.place(row, 0)}]"
         lines.append(f"lw {first}, {4 * row}(%[start])")
-        lines += [f"mv %[c{shape.place(row, p)}], {first}" for p in range(1, shape.pixels)]
+        lines += [
+            f"mv %[c{shape.place(row, p)}], {first}" for p in range(1, shape.pixels)
+        ]
     return lines
 
 
 def _text(shape: ScalarMicrokernel) -> str:
     body = string_lines(_step(shape))
     has_pixels = shape.layout == "bytes" and shape.pixels > 1
-    offsets = [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)] if has_pixels else []
+    offsets = (
+        [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)]
+        if has_pixels
+        else []
+    )
     sums = [f'[c{i}] "=&r"(c{i})' for i in range(shape.sums)]
     size = _size(shape)
     places = [
-        f"STEP({size * shape.step * u}, {size * shape.rows * u})" for u in range(shape.unroll)
+        f"STEP({size * shape.step * u}, {size * shape.rows * u})"
+        for u in range(shape.unroll)
     ]
-    clobbers = [*_COLUMNS[: shape.pixels], _WEIGHT, *([_PRODUCT] if shape.pixels > 1 else [])]
+    clobbers = [
+        *_COLUMNS[: shape.pixels],
+        _WEIGHT,
+        *([_PRODUCT] if shape.pixels > 1 else []),
+    ]
     return fill_text(
         _C["frame"],
         ahead=shape.step,
@@ -68,7 +83,9 @@ def _text(shape: ScalarMicrokernel) -> str:
         uses="    " + " ".join(places),
         x_bytes=size * shape.step * shape.unroll,
         w_bytes=size * shape.rows * shape.unroll,
-        sums=",\n      ".join(", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)),
+        sums=",\n      ".join(
+            ", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)
+        ),
         offsets="".join(f", {item}" for item in offsets),
         clobbers=", ".join(f'"{name}"' for name in clobbers),
     )

@@ -23,12 +23,13 @@ from firmwright.schedules.scalar.gemm_kernel import ScalarGemm, plan_scalar_gemm
 
 _C = read_sections(__file__)
 
-# Two pixels share a word, a + 2^16 b, so that one multiplication gives two products. A word of sums
-# begins with 2^15 and is exact while both sums fit 16 bits, that is, while the absolute weights add
-# up to about 256. The compiler divides the weights of each channel into such segments. After a
-# segment, the word and its high half are added to two totals of 32 bits, `all` and `high`; the
-# sums are all - 2^16 high and high. A stream holds the weights: the length of a segment before its
-# weights, and 0 at the end. Micro-kernels multiply one channel by eight pixels.
+# Two pixels share a word, a + 2^16 b, so that one multiplication gives two products. A
+# word of sums begins with 2^15 and is exact while both sums fit 16 bits, that is, while
+# the absolute weights add up to about 256. The compiler divides the weights of each
+# channel into such segments. After a segment, the word and its high half are added to
+# two totals of 32 bits, `all` and `high`; the sums are all - 2^16 high and high. A
+# stream holds the weights: the length of a segment before its weights, and 0 at the
+# end. Micro-kernels multiply one channel by eight pixels.
 
 PIXELS = 8
 WORDS = PIXELS // 2
@@ -58,7 +59,9 @@ def divide_row(weights: Sequence[int]) -> list[list[int]]:
 
 
 def pack_streams(weights: Array, bias: Array) -> tuple[Array, Array]:
-    """Return the streams of all rows, padded to one length, and the initial totals of each."""
+    """Return the streams of all rows, padded to one length, and the initial totals of
+    each.
+    """
     rows = [divide_row(row) for row in weights.tolist()]
     streams = [[value for part in row for value in (len(part), *part)] for row in rows]
     packed = np.zeros((len(rows), max(map(len, streams)) + 1), np.int64)
@@ -79,7 +82,10 @@ def _sum_products(stream: Array, words: Array, start: Array) -> Array:
     columns = words[: WORDS * len(weights)].reshape(-1, WORDS)
     low = (columns & 0xFFFF ^ _START) - _START
     first = start[0] - (start[1] << 16) + _START * segments
-    sums = first + np.array(weights) @ low, start[1] + np.array(weights) @ ((columns - low) >> 16)
+    sums = (
+        first + np.array(weights) @ low,
+        start[1] + np.array(weights) @ ((columns - low) >> 16),
+    )
     return np.stack(sums, axis=1).reshape(-1)
 
 
@@ -87,7 +93,10 @@ def _meaning(w: Array, x: Array, start: Array, *_: Array) -> Array:
     """Return the sums; operands are [element, lane]."""
     operands = [np.asarray(values, np.int64).T for values in (w, x, start)]
     lanes = max(map(len, operands))
-    rows = zip(*(np.broadcast_to(each, (lanes, each.shape[1])) for each in operands), strict=True)
+    rows = zip(
+        *(np.broadcast_to(each, (lanes, each.shape[1])) for each in operands),
+        strict=True,
+    )
     sums = np.stack([_sum_products(*row) for row in rows], axis=1)
     return sums.astype(np.uint32).astype(np.int32)
 
@@ -107,9 +116,14 @@ INTRINSICS = (
                 *immediates("steps", "segments"),
                 *(_REGISTERS if family == "rvm" else pointers(INT32, "w", sums=PIXELS)),
             ),
-            meaning=(lambda *each: tuple(_meaning(*each))) if family == "rvm" else _meaning,
+            meaning=(
+                (lambda *each: tuple(_meaning(*each))) if family == "rvm" else _meaning
+            ),
             portable=_C["portable_rvm" if family == "rvm" else "portable"],
-            doc="Products of a row of weights in segments with eight columns, two in a word.",
+            doc=(
+                "Products of a row of weights in segments with eight columns, two in a "
+                "word."
+            ),
             requires=family,
             text={"gnu": _C[family]},
             count=partial(_count, family),
@@ -122,7 +136,11 @@ INTRINSICS = (
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     is_int8 = op.input(0).dtype == op.input(1).dtype == INT8
-    return (NO_CONFIG,) if is_int8 and op.output.elements // op.output.shape[3] >= PIXELS else ()
+    return (
+        (NO_CONFIG,)
+        if is_int8 and op.output.elements // op.output.shape[3] >= PIXELS
+        else ()
+    )
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
@@ -142,7 +160,9 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
     words = b.allocate("words", INT32, (gemm.depth, WORDS))
     with pixel_blocks(b, op.output.elements // len(kernel), PIXELS) as at:
         with b.for_("pair", WORDS) as pair:
-            pixels = pack_columns(b, op, zero_point, window, at + pair * 2, (2, gemm.depth))
+            pixels = pack_columns(
+                b, op, zero_point, window, at + pair * 2, (2, gemm.depth)
+            )
             with b.unrolled("k", gemm.depth, _UNROLL, 4, 2) as k:
                 low, high = b.load_i32(pixels, [0, k]), b.load_i32(pixels, [1, k])
                 b.store(words, [k, pair], low + high * (1 << 16))
@@ -150,7 +170,12 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
 
 
 def _emit_channels(
-    b: Kernel, gemm: ScalarGemm, family: str, words: tir.Buffer, at: ArithExpr, segments: int
+    b: Kernel,
+    gemm: ScalarGemm,
+    family: str,
+    words: tir.Buffer,
+    at: ArithExpr,
+    segments: int,
 ) -> None:
     gemm.constants.emit_stores(b, at, PIXELS)
     channels, in_registers = len(gemm.order.rows), family == "rvm"
@@ -168,13 +193,17 @@ def _emit_channels(
         channel = b.let("channel", gemm.order.channel(b, index))
         finish = gemm.epilogue.bind_channel(b, index)
         start_at = at * gemm.outputs + channel
-        out = b.view("out", b.y, start_at, (PIXELS,), strides=(gemm.outputs,), access="w")
+        out = b.view(
+            "out", b.y, start_at, (PIXELS,), strides=(gemm.outputs,), access="w"
+        )
         for form in epilogue.by_arithmetic(b, finish):
             for place, total in enumerate(loads):
                 b.store(out, [place], form(total))
             if in_registers:
                 continue
-            with b.unrolled("pixel", PIXELS, 4 if family == "thumb1" else PIXELS) as pixel:
+            with b.unrolled(
+                "pixel", PIXELS, 4 if family == "thumb1" else PIXELS
+            ) as pixel:
                 b.store(out, [pixel], form(b.load(acc, [pixel])))
 
 

@@ -1,4 +1,6 @@
-"""conv2d and fully_connected on Armv6-M: micro-kernels of eight channels times one pixel."""
+"""conv2d and fully_connected on Armv6-M: micro-kernels of eight channels times one
+pixel.
+"""
 
 from collections.abc import Sequence
 
@@ -25,11 +27,12 @@ from firmwright.schedules.schedule_factories import thumb1_schedule
 
 _C = read_sections(__file__)
 
-# Only eight registers can be multiplied or addressed with. Two sums are in low registers and six in
-# high ones, which ADD can reach. MULS overwrites a factor, here the weight. Byte loads with an
-# immediate offset are unsigned, so weights are stored with 128 added, and the caller subtracts 128
-# (plus the weights' zero point) times the column's sum. A step is 26 instructions for 8 products.
-# The statement uses named registers and stores the sums to memory, since gcc has no registers left.
+# Only eight registers can be multiplied or addressed with. Two sums are in low
+# registers and six in high ones, which ADD can reach. MULS overwrites a factor, here
+# the weight. Byte loads with an immediate offset are unsigned, so weights are stored
+# with 128 added, and the caller subtracts 128 (plus the weights' zero point) times the
+# column's sum. A step is 26 instructions for 8 products. The statement uses named
+# registers and stores the sums to memory, since gcc has no registers left.
 
 ROWS = 8
 WEIGHT_OFFSET = 128
@@ -112,7 +115,10 @@ def _block(unroll: int) -> Intrinsic:
         ),
         meaning=_meaning,
         portable=_C["portable"],
-        doc="Products of 8 rows of weights, each 128 too large, with a column of `steps` elements.",
+        doc=(
+            "Products of 8 rows of weights, each 128 too large, with a column of "
+            "`steps` elements."
+        ),
         requires="thumb1",
         text={"gnu": _text(unroll)},
         count=lambda args: _executed(unroll, args[-1]),
@@ -122,9 +128,9 @@ def _block(unroll: int) -> Intrinsic:
 INTRINSICS = tuple(map(_block, range(1, MAX_UNROLL + 1)))
 
 
-# The column of a pixel is the input itself for pointwise convolutions; otherwise it is packed as in
-# conv2d_fully_connected.py. Micro-kernels multiply weights with 128 added, so 128 times the
-# column's sum is subtracted. Constant channels are not computed.
+# The column of a pixel is the input itself for pointwise convolutions; otherwise it is
+# packed as in conv2d_fully_connected.py. Micro-kernels multiply weights with 128 added,
+# so 128 times the column's sum is subtracted. Constant channels are not computed.
 
 
 def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -> None:
@@ -139,7 +145,9 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
             index = b.let("index", group * ROWS + row)
             channel = b.let("channel", gemm.order.channel(b, index))
             finish = gemm.epilogue.bind_channel(b, index)
-            total = b.let("total", gemm_kernel.subtract_excess(gemm, b.load(sums, [row]), excess))
+            total = b.let(
+                "total", gemm_kernel.subtract_excess(gemm, b.load(sums, [row]), excess)
+            )
             out = b.view("out", b.y, at * gemm.outputs, (gemm.outputs,), access="w")
             b.store(out, [channel], finish(total))
 
@@ -147,7 +155,11 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if not op.input(0).dtype == op.input(1).dtype == INT8:
         return ()
-    return (NO_CONFIG,) if op.op == "conv2d" or fully_connected.has_int32_multiplier(op) else ()
+    return (
+        (NO_CONFIG,)
+        if op.op == "conv2d" or fully_connected.has_int32_multiplier(op)
+        else ()
+    )
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -164,7 +176,11 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 SCHEDULES = tuple(
     thumb1_schedule(
-        f"thumb1.{op}.rows", op, configs=_configs, build=_build, takes_weight_zero_point=True
+        f"thumb1.{op}.rows",
+        op,
+        configs=_configs,
+        build=_build,
+        takes_weight_zero_point=True,
     )
     for op in ("conv2d", "fully_connected")
 )

@@ -3,16 +3,20 @@
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.schedules.asm_macros import string_lines
 from firmwright.schedules.scalar import microkernels
-from firmwright.schedules.scalar.microkernels import MicrokernelFamily, ScalarMicrokernel
+from firmwright.schedules.scalar.microkernels import (
+    MicrokernelFamily,
+    ScalarMicrokernel,
+)
 
 _C = read_sections(__file__)
 
-# Eight sums, two pointers, a count and three temporaries take all fourteen registers. gcc reloads
-# asm operands into r0-r7 only, so everything except the sums has a fixed register, and the sums are
-# initialized inside the statement. A two-row shape holds its weights and loads one column after the
-# other; other shapes hold the column elements, at most two, and load weights. 2x4 and 4x2 take 14
-# instructions for 8 products. clang reserves a register, so there the count is in memory, at two
-# instructions more per iteration.
+# Eight sums, two pointers, a count and three temporaries take all fourteen registers.
+# gcc reloads asm operands into r0-r7 only, so everything except the sums has a fixed
+# register, and the sums are initialized inside the statement. A two-row shape holds its
+# weights and loads one column after the other; other shapes hold the column elements,
+# at most two, and load weights. 2x4 and 4x2 take 14 instructions for 8 products. clang
+# reserves a register, so there the count is in memory, at two instructions more per
+# iteration.
 
 
 _TEMPORARIES = {"v": "r9", "p": "r10"}
@@ -23,7 +27,9 @@ def _loads(shape: ScalarMicrokernel) -> tuple[str, int]:
 
 
 def _column(shape: ScalarMicrokernel, register: str, pixel: int) -> str:
-    """Return the load of element `pixel` of a step; pixel 0 is loaded last and advances."""
+    """Return the load of element `pixel` of a step; pixel 0 is loaded last and
+    advances.
+    """
     load, size = _loads(shape)
     if pixel == 0:
         return f"{load} {register}, [%[x]], #{size * shape.step}"
@@ -43,7 +49,9 @@ def _mla(shape: ScalarMicrokernel, row: int, pixel: int, a: str, b: str) -> str:
 
 
 def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
-    """Return the assembly of one step; if `is_narrow`, single columns use one register fewer."""
+    """Return the assembly of one step; if `is_narrow`, single columns use one register
+    fewer.
+    """
     u, v, p = "%[u]", "%[v]", "%[p]"
     lines = []
     if shape.rows <= 2 and shape.pixels > 2:
@@ -61,7 +69,10 @@ def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
         rows = list(zip(range(first, shape.rows), temporaries, strict=False))
         lines += [_weight(shape, register) for _, register in rows]
         for row, register in rows:
-            lines += [_mla(shape, row, at, register, columns[at]) for at in range(shape.pixels)]
+            lines += [
+                _mla(shape, row, at, register, columns[at])
+                for at in range(shape.pixels)
+            ]
     return lines
 
 
@@ -72,7 +83,9 @@ def _begin(shape: ScalarMicrokernel) -> list[str]:
         lines.append(f"ldr {first}, [%[u], #{4 * row}]")
     for row in range(shape.rows):
         first = f"%[c{shape.place(row, 0)}]"
-        lines += [f"mov %[c{shape.place(row, p)}], {first}" for p in range(1, shape.pixels)]
+        lines += [
+            f"mov %[c{shape.place(row, p)}], {first}" for p in range(1, shape.pixels)
+        ]
     return lines
 
 
@@ -84,16 +97,25 @@ def _text(shape: ScalarMicrokernel) -> str:
     step = _step(shape)
     narrow = _step(shape, is_narrow=True)
     second = '[v] "=&r"(v),' if shape.pixels == 1 else ""
-    temporaries = [name for name in _TEMPORARIES if any(f"%[{name}]" in line for line in step)]
+    temporaries = [
+        name for name in _TEMPORARIES if any(f"%[{name}]" in line for line in step)
+    ]
     has_pixels = shape.layout == "bytes" and shape.pixels > 1
-    offsets = [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)] if has_pixels else []
+    offsets = (
+        [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)]
+        if has_pixels
+        else []
+    )
     unused = [] if has_pixels else ["(void)pixel;"]
     sums = [f'[c{i}] "=&r"(c{i})' for i in range(shape.sums)]
     return fill_text(
         _C["frame"],
         unroll=shape.unroll,
         temporaries="\n".join(
-            [f'register int32_t {name} FIXED("{_TEMPORARIES[name]}");' for name in temporaries]
+            [
+                f'register int32_t {name} FIXED("{_TEMPORARIES[name]}");'
+                for name in temporaries
+            ]
             + unused
             + (["(void)v; /* used by gcc only */"] if second else [])
         ),
@@ -102,9 +124,13 @@ def _text(shape: ScalarMicrokernel) -> str:
         second=second,
         begin="\n".join(string_lines(_begin(shape))),
         uses="    " + " ".join(["STEP"] * shape.unroll),
-        sums=",\n      ".join(", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)),
+        sums=",\n      ".join(
+            ", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)
+        ),
         outputs="".join(
-            f', [{name}] "=&r"({name})' for name in temporaries if name == "p" or not second
+            f', [{name}] "=&r"({name})'
+            for name in temporaries
+            if name == "p" or not second
         ),
         inputs=", ".join(offsets),
     )

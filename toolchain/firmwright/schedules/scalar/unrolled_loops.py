@@ -1,4 +1,6 @@
-"""The default loops of any operator, with less requantization and innermost loops unrolled."""
+"""The default loops of any operator, with less requantization and innermost loops
+unrolled.
+"""
 
 import math
 from collections.abc import Callable
@@ -23,8 +25,8 @@ from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
 from firmwright.passes.tir.unroll import rename_declarations
 from firmwright.schedules.scalar.requantize_tables import reduce_requantization
 
-# Repeating a short body saves counter and branch, and index arithmetic becomes offsets of loads.
-# Short loops disappear, so that the loop around them is the innermost one.
+# Repeating a short body saves counter and branch, and index arithmetic becomes offsets
+# of loads. Short loops disappear, so that the loop around them is the innermost one.
 
 _FACTORS = (8, 4, 2)
 _STATEMENTS_MAX = 24
@@ -46,7 +48,9 @@ def unroll_inner_loops(
     def rule(node: Node) -> tir.Stmt | None:
         if not isinstance(node, tir.For) or node.kind != "serial":
             return None
-        if not isinstance(node.extent, tir.IntImm) or any(map(is_long, walk(node.body))):
+        if not isinstance(node.extent, tir.IntImm) or any(
+            map(is_long, walk(node.body))
+        ):
             return None
         size, extent = _count_statements(node.body), node.extent.value
         if extent * size <= _STATEMENTS_MAX:
@@ -76,7 +80,9 @@ def _split(loop: tir.For, extent: int, factor: int, names: UniqueNamer) -> tir.S
     first = tir.Binary("mul", loop.var, tir.IntImm(factor, dtype))
     place = tir.Binary("add", loop.start, tir.Binary("add", first, step))
     body = substitute(loop.body, {loop.var.name: place})
-    inner = tir.For(step, tir.IntImm(0, dtype), tir.IntImm(factor, dtype), body, "unrolled")
+    inner = tir.For(
+        step, tir.IntImm(0, dtype), tir.IntImm(factor, dtype), body, "unrolled"
+    )
     zero, trips = tir.IntImm(0, dtype), tir.IntImm(extent // factor, dtype)
     blocks = replace(loop, start=zero, extent=trips, body=inner)
     if not rest:
@@ -84,20 +90,24 @@ def _split(loop: tir.For, extent: int, factor: int, names: UniqueNamer) -> tir.S
     start = tir.Binary("add", loop.start, tir.IntImm(extent - rest, dtype))
     var = tir.Var(names.unique(loop.var.name), dtype)
     tail = rename_declarations(substitute(loop.body, {loop.var.name: var}), names)
-    return make_sequence([blocks, tir.For(var, start, tir.IntImm(rest, dtype), tail, "unrolled")])
+    return make_sequence(
+        [blocks, tir.For(var, start, tir.IntImm(rest, dtype), tail, "unrolled")]
+    )
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     _build_loops(op, config, b)
     is_long = _reads_table if op.op == "softmax" else _is_never_long
-    b.transform = lambda func: unroll_inner_loops(reduce_requantization(func, b), is_long)
+    b.transform = lambda func: unroll_inner_loops(
+        reduce_requantization(func, b), is_long
+    )
 
 
 def _reads_table(node: Node) -> bool:
     """Return whether a loop of softmax looks up exponentials.
 
-    Its iterations are long: for ten classes, repeating them saves 0.1 % of a small network's
-    instructions and takes 1,000 bytes of code.
+    Its iterations are long: for ten classes, repeating them saves 0.1 % of a small
+    network's instructions and takes 1,000 bytes of code.
     """
     return isinstance(node, tir.BufferLoad) and node.buffer.scope == "const"
 

@@ -46,7 +46,9 @@ def emit_attention(
 ) -> OnnxValue:
     """Emit attention without a mask; the result is [batch, length, heads * size]."""
     batch, heads, length, size = h.query.shape
-    query = emit.reshape(emit.transpose(h.query, (0, 2, 1, 3)), (batch, length, heads * size))
+    query = emit.reshape(
+        emit.transpose(h.query, (0, 2, 1, 3)), (batch, length, heads * size)
+    )
     return emit.call(
         "attention",
         query,
@@ -65,15 +67,27 @@ def emit_attention(
 
 
 def _attention(c: NodeContext) -> Sequence[OnnxValue]:
-    """Emit attention without a mask; masks, windows, limited or output scores are inlined."""
-    is_windowed = any(c.attr(f"{side}_window_size", -1) >= 0 for side in ("left", "right"))
+    """Emit attention without a mask; masks, windows, limited or output scores are
+    inlined.
+    """
+    is_windowed = any(
+        c.attr(f"{side}_window_size", -1) >= 0 for side in ("left", "right")
+    )
     emit, is_flat, past = c.emit, c.rank == 3, [c.optional(4), c.optional(5)]
-    inlined = c.has(3) or c.attr("softcap", 0.0) or any(c.outputs[3:]) or c.dtype(0) != FLOAT32
+    inlined = (
+        c.has(3)
+        or c.attr("softcap", 0.0)
+        or any(c.outputs[3:])
+        or c.dtype(0) != FLOAT32
+    )
     if inlined or is_windowed or (is_flat and any(past)):
         return ()
     heads = int(c.attr("q_num_heads")) if is_flat else c.shape(0)[1]
     size = c.shape(0)[-1] // heads if is_flat else c.shape(0)[-1]
-    scale, causal = float(c.attr("scale") or 1 / math.sqrt(size)), bool(c.attr("is_causal", 0))
+    scale, causal = (
+        float(c.attr("scale") or 1 / math.sqrt(size)),
+        bool(c.attr("is_causal", 0)),
+    )
     offset = past[0].shape[2] if past[0] else 0
     if is_flat:
         key, value = (_integer_source(emit, c.input(k)) for k in (1, 2))
@@ -93,11 +107,18 @@ def _attention(c: NodeContext) -> Sequence[OnnxValue]:
             ),
         )
     else:
-        parts = ([x for x in (before, c.input(k)) if x] for k, before in enumerate(past, 1))
+        parts = (
+            [x for x in (before, c.input(k)) if x] for k, before in enumerate(past, 1)
+        )
         key, value = (emit.concat(x, 2) for x in parts)
         h = Heads(c.input(0), key, value)
         y = emit_attention(
-            emit, h, scale=scale, causal=causal, offset=offset, keys_in_use=c.optional(6)
+            emit,
+            h,
+            scale=scale,
+            causal=causal,
+            offset=offset,
+            keys_in_use=c.optional(6),
         )
         y = emit.reshape(y, (*y.shape[:2], heads, value.shape[3]))
         y = emit.transpose(y, (0, 2, 1, 3))
@@ -105,12 +126,17 @@ def _attention(c: NodeContext) -> Sequence[OnnxValue]:
 
 
 def _integer_source(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
-    """Return the int8 tensor with its quantization if a DequantizeLinear has computed x."""
+    """Return the int8 tensor with its quantization if a DequantizeLinear has computed
+    x.
+    """
     call = next((item for item in reversed(emit.calls) if x in item.outputs), None)
     if call is None or call.attrs not in _DEQUANTIZED:
         return x
     source, *operands = call.inputs
-    tables = [emit.constants.get(v.constant or "") if v is not None else None for v in operands]
+    tables = [
+        emit.constants.get(v.constant or "") if v is not None else None
+        for v in operands
+    ]
     arrays = [table.array().reshape(-1) for table in tables if table is not None]
     if source is None or source.type.dtype != INT8 or len(arrays) != len(tables):
         return x
@@ -119,14 +145,19 @@ def _integer_source(emit: CallEmitter, x: OnnxValue) -> OnnxValue:
     axis = None if len(scales) == 1 else 2
     if axis and operands[-1] is not None and operands[-1].type.shape[-1] != len(scales):
         return x
-    quantization = Quantization(tuple(map(float, scales)), tuple(map(int, points)), axis)
-    return emit.call("reshape", source, result=replace(source.type, quantization=quantization))
+    quantization = Quantization(
+        tuple(map(float, scales)), tuple(map(int, points)), axis
+    )
+    return emit.call(
+        "reshape", source, result=replace(source.type, quantization=quantization)
+    )
 
 
 def _standard_rotary_embedding(c: NodeContext) -> OnnxValue:
     cosine, sine, positions = c.input(1), c.input(2), c.optional(3)
     return _rotate(
-        c, *((x if positions is None else _rows(c, x, positions)) for x in (cosine, sine))
+        c,
+        *((x if positions is None else _rows(c, x, positions)) for x in (cosine, sine)),
     )
 
 
@@ -155,7 +186,9 @@ def _rotate(c: NodeContext, cosine: OnnxValue, sine: OnnxValue) -> OnnxValue:
     # The pairs are adjacent channels or the halves of the rotated channels.
     pairs = (half, 2) if c.attr("interleaved", 0) else (2, half)
     axis = 4 if c.attr("interleaved", 0) else 3
-    turned = emit.reshape(emit.slice_axis(x, 3, 0, 2 * half), (batch, length, heads, *pairs))
+    turned = emit.reshape(
+        emit.slice_axis(x, 3, 0, 2 * half), (batch, length, heads, *pairs)
+    )
     first, second = (emit.index_axis(turned, axis, k) for k in range(2))
     results = (
         emit.expression("a * c - b * d", first, second, cosine, sine),
@@ -167,7 +200,9 @@ def _rotate(c: NodeContext, cosine: OnnxValue, sine: OnnxValue) -> OnnxValue:
     y = emit.reshape(y, (batch, length, heads, 2 * half))
     if (rest := x.shape[3] - 2 * half) > 0:
         y = emit.concat([y, emit.slice_axis(x, 3, 2 * half, rest)], 3)
-    return emit.reshape(y, c.shape(0)) if c.rank == 3 else emit.transpose(y, (0, 2, 1, 3))
+    return (
+        emit.reshape(y, c.shape(0)) if c.rank == 3 else emit.transpose(y, (0, 2, 1, 3))
+    )
 
 
 def _rows(c: NodeContext, table: OnnxValue, places: OnnxValue) -> OnnxValue:

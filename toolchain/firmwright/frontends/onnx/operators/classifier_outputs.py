@@ -1,7 +1,8 @@
 """Outputs of ONNX-ML classifiers: labels, and scores after the post-transform.
 
 Labels are integers; string labels have been replaced by class indices (preprocess.py).
-Source of the semantics: ONNX-ML's `post_transform`; ONNX Runtime for a single score of two classes.
+Source of the semantics: ONNX-ML's `post_transform`; ONNX Runtime for a single score of
+two classes.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,12 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT64
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, Results
+from firmwright.frontends.onnx.node_context import (
+    Importer,
+    NodeContext,
+    OnnxValue,
+    Results,
+)
 from firmwright.ir.graph.attributes.values import ArgMinMaxAttrs
 
 _LOGISTIC = "1.0 / (1.0 + exp(-a))"
@@ -18,8 +24,13 @@ _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
 
 
 def ml_importers(importers: Mapping[str, Importer]) -> dict[str, Importer]:
-    """Return a table of ONNX-ML importers that raise NotSupportedError for invalid attributes."""
-    return {f"ai.onnx.ml:{name}": _check_attributes(item) for name, item in importers.items()}
+    """Return a table of ONNX-ML importers that raise NotSupportedError for invalid
+    attributes.
+    """
+    return {
+        f"ai.onnx.ml:{name}": _check_attributes(item)
+        for name, item in importers.items()
+    }
 
 
 def _check_attributes(importer: Importer) -> Importer:
@@ -27,7 +38,9 @@ def _check_attributes(importer: Importer) -> Importer:
         try:
             return importer(c)
         except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise NotSupportedError(f"attributes that do not fit each other ({error})") from error
+            raise NotSupportedError(
+                f"attributes that do not fit each other ({error})"
+            ) from error
 
     return run
 
@@ -60,8 +73,12 @@ def _row_softmax(c: NodeContext, scores: OnnxValue, keeps_zeros: bool) -> OnnxVa
     formula = "exp(a - b)"
     if keeps_zeros:
         formula = "where(abs(a) > 0.0000001, exp(a - b), a * exp(-b))"
-    raised = c.emit.expression(formula, scores, c.emit.reduction("a", "max", (1,), scores))
-    return c.emit.expression("a / b", raised, c.emit.reduction("a", "add", (1,), raised))
+    raised = c.emit.expression(
+        formula, scores, c.emit.reduction("a", "max", (1,), scores)
+    )
+    return c.emit.expression(
+        "a / b", raised, c.emit.reduction("a", "add", (1,), raised)
+    )
 
 
 def class_labels(c: NodeContext) -> tuple[int, ...]:
@@ -77,10 +94,14 @@ def _gather_labels(c: NodeContext, places: OnnxValue) -> OnnxValue:
     return c.emit.gather_along(table, 0, places)
 
 
-def labels_and_scores(c: NodeContext, scores: OnnxValue, is_positive: bool = False) -> Results:
-    """Return (labels, scores); a single score of two classes belongs to the second class.
+def labels_and_scores(
+    c: NodeContext, scores: OnnxValue, is_positive: bool = False
+) -> Results:
+    """Return (labels, scores); a single score of two classes belongs to the second
+    class.
 
-    If `is_positive`, this score p is a probability, and the score of the first class is 1 - p.
+    If `is_positive`, this score p is a probability, and the score of the first class is
+    1 - p.
     """
     rows, count = scores.shape
     if count > 1:
@@ -89,7 +110,9 @@ def labels_and_scores(c: NodeContext, scores: OnnxValue, is_positive: bool = Fal
         return _gather_labels(c, places), apply_post_transform(c, scores)
     second = c.emit.reshape(scores, (rows,))
     limit = 0.5 if is_positive else 0.0
-    places = c.emit.cast(c.emit.expression(f"where(a > {limit}, 1.0, 0.0)", second), INT64)
+    places = c.emit.cast(
+        c.emit.expression(f"where(a > {limit}, 1.0, 0.0)", second), INT64
+    )
     return _gather_labels(c, places), _binary_scores(c, scores, is_positive)
 
 

@@ -1,7 +1,7 @@
 """If, Loop and Scan: the chosen branch, or unrolled iterations.
 
-If a condition is known only at run time, both branches are computed, or all iterations up to the
-trip count, and the results are selected.
+If a condition is known only at run time, both branches are computed, or all iterations
+up to the trip count, and the results are selected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,12 @@ import numpy as np
 
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.resource_limits import RAISED_BY, scaled_limit
-from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+)
 
 _ROUNDS_MAX = 256
 
@@ -38,16 +43,22 @@ def _constant_of_shape(c: NodeContext) -> OnnxValue:
 def _if(c: NodeContext) -> Sequence[OnnxValue]:
     condition = c.input(0)
     if isinstance(condition, ConstantValue):
-        return c.body(c.attr("then_branch" if condition.array.all() else "else_branch"), {})
+        return c.body(
+            c.attr("then_branch" if condition.array.all() else "else_branch"), {}
+        )
     branches = [c.body(c.attr(name), {}) for name in ("then_branch", "else_branch")]
     return [_selected(c, condition, *pair) for pair in zip(*branches, strict=True)]
 
 
-def _selected(c: NodeContext, condition: OnnxValue, x: OnnxValue, y: OnnxValue) -> OnnxValue:
+def _selected(
+    c: NodeContext, condition: OnnxValue, x: OnnxValue, y: OnnxValue
+) -> OnnxValue:
     if isinstance(condition, ConstantValue):
         return x if condition.array.all() else y
     if (x.shape, x.type.dtype) != (y.shape, y.type.dtype):
-        raise NotSupportedError("results whose shapes or types depend on a run-time condition")
+        raise NotSupportedError(
+            "results whose shapes or types depend on a run-time condition"
+        )
     return c.emit.expression("where(c, a, b)", x, y, c.emit.reshape(condition, ()))
 
 
@@ -65,13 +76,21 @@ def _loop(c: NodeContext) -> Sequence[OnnxValue]:
     always = ConstantValue(np.array(True), "condition")
     going = c.optional(1) or always
     names = [item.name for item in body.input]
-    collected: list[list[OnnxValue]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    collected: list[list[OnnxValue]] = [
+        [] for _ in range(len(body.output) - 1 - len(state))
+    ]
     done = 0
-    while done < rounds and not (isinstance(going, ConstantValue) and not going.array.all()):
+    while done < rounds and not (
+        isinstance(going, ConstantValue) and not going.array.all()
+    ):
         if done == rounds_max:
-            raise NotSupportedError(f"a loop of more than {rounds_max} iterations ({RAISED_BY})")
+            raise NotSupportedError(
+                f"a loop of more than {rounds_max} iterations ({RAISED_BY})"
+            )
         if collected and not isinstance(going, ConstantValue):
-            raise NotSupportedError("a loop with scan outputs whose end depends on the data")
+            raise NotSupportedError(
+                "a loop with scan outputs whose end depends on the data"
+            )
         counter = ConstantValue(np.array(done, np.int64), "round")
         operands = (counter, always, *state)
         condition, *results = c.body(body, dict(zip(names, operands, strict=True)))
@@ -122,7 +141,9 @@ def _scan(c: NodeContext) -> Sequence[OnnxValue]:
     output_axes = _axes_attr(c, "scan_output_axes", ranks)
     stacked = (
         _stack(c, items[::-1] if back else items, axis)
-        for items, back, axis in zip(collected, reversed_outputs, output_axes, strict=True)
+        for items, back, axis in zip(
+            collected, reversed_outputs, output_axes, strict=True
+        )
     )
     return [*state, *stacked]
 

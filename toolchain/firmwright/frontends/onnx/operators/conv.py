@@ -1,7 +1,9 @@
-"""Conv and ConvTranspose: image operators if weights are constant, else N-d convolutions.
+"""Conv and ConvTranspose: image operators if weights are constant, else N-d
+convolutions.
 
-ONNX has channels first, so calls are enclosed by transposes, which the layout passes cancel. A
-single spatial axis becomes an image of one row. Source: ONNX's Conv, ConvTranspose, ConvInteger.
+ONNX has channels first, so calls are enclosed by transposes, which the layout passes
+cancel. A single spatial axis becomes an image of one row. Source: ONNX's Conv,
+ConvTranspose, ConvInteger.
 """
 
 import math
@@ -22,7 +24,11 @@ from firmwright.frontends.onnx.node_context import (
     NodeContext,
     OnnxValue,
 )
-from firmwright.ir.graph.attributes.layers import Activation, ConvNdAttrs, TransposeConvAttrs
+from firmwright.ir.graph.attributes.layers import (
+    Activation,
+    ConvNdAttrs,
+    TransposeConvAttrs,
+)
 from firmwright.ir.graph.nodes import TensorType, Value
 
 
@@ -39,12 +45,20 @@ class Window:
     def axes(self, inputs: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """Yield (input, size, stride, dilation, before, after) of each axis."""
         return zip(
-            inputs, self.size, self.stride, self.dilation, self.before, self.after, strict=True
+            inputs,
+            self.size,
+            self.stride,
+            self.dilation,
+            self.before,
+            self.after,
+            strict=True,
         )
 
     def outputs(self, inputs: Sequence[int]) -> tuple[int, ...]:
         rows = self.axes(inputs)
-        return tuple((n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in rows)
+        return tuple(
+            (n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in rows
+        )
 
     @property
     def of_image(self) -> ImageWindow:
@@ -59,14 +73,22 @@ class Window:
 
 
 def rows_and_columns(numbers: tuple[int, ...], of_row: int) -> tuple[int, int]:
-    """Return the numbers of an image's axes; a single axis is that of columns in one row."""
+    """Return the numbers of an image's axes; a single axis is that of columns in one
+    row.
+    """
     return (of_row, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
 def window_geometry(
-    c: NodeContext, size: Sequence[int], inputs: Sequence[int], *, is_transposed: bool = False
+    c: NodeContext,
+    size: Sequence[int],
+    inputs: Sequence[int],
+    *,
+    is_transposed: bool = False,
 ) -> Window:
-    """Return the node's window; the padding of `auto_pad` SAME is that of a forward window."""
+    """Return the node's window; the padding of `auto_pad` SAME is that of a forward
+    window.
+    """
     rank = len(inputs)
     stride = tuple(c.attr("strides") or (1,) * rank)
     dilation = tuple(c.attr("dilations") or (1,) * rank)
@@ -91,15 +113,16 @@ def window_geometry(
 def _same_padding(c: NodeContext, n: int, size: int, stride: int, dilation: int) -> int:
     """Return the padding of one axis for ceil(n / stride) outputs.
 
-    ONNX Runtime pads a pool as if it were not dilated, which gives fewer outputs. Where a stride
-    passes over elements at the end, it passes over some at the beginning instead, or refuses the
-    node (MaxPool).
+    ONNX Runtime pads a pool as if it were not dilated, which gives fewer outputs. Where
+    a stride passes over elements at the end, it passes over some at the beginning
+    instead, or refuses the node (MaxPool).
     """
     is_pool = c.node.op_type.endswith("Pool")
     reach = size if is_pool else (size - 1) * dilation + 1
     total = (divide_up(n, stride) - 1) * stride + reach - n
     auto = (
-        f"auto_pad {c.attr('auto_pad')} with a stride of {stride} for windows of {reach} elements"
+        f"auto_pad {c.attr('auto_pad')} with a stride of {stride} for windows of "
+        f"{reach} elements"
     )
     if total < 0 and c.node.op_type == "MaxPool":
         raise NotSupportedError(f"{auto}, which ONNX Runtime refuses; state pads")
@@ -110,7 +133,9 @@ def _same_padding(c: NodeContext, n: int, size: int, stride: int, dilation: int)
     return max(total, 0)
 
 
-def _halves(totals: Sequence[int], smaller_first: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _halves(
+    totals: Sequence[int], smaller_first: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     small, large = tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
     return (small, large) if smaller_first else (large, small)
 
@@ -147,11 +172,18 @@ class ConstantFilters:
     def operands(
         self, image: OnnxValue, filters: Array, axis: int = 0, rows: slice = slice(None)
     ) -> list[OnnxValue]:
-        """Return the operands of an image operator; `axis` of `filters` is that of the outputs."""
-        operands = [image, ConstantValue(filters, self.w.name, _rows(self.w, rows, axis))]
+        """Return the operands of an image operator; `axis` of `filters` is that of the
+        outputs.
+        """
+        operands = [
+            image,
+            ConstantValue(filters, self.w.name, _rows(self.w, rows, axis)),
+        ]
         if self.bias is not None:
             array = self.bias.array.reshape(-1)[rows]
-            operands.append(ConstantValue(array, self.bias.name, _rows(self.bias, rows, 0)))
+            operands.append(
+                ConstantValue(array, self.bias.name, _rows(self.bias, rows, 0))
+            )
         return operands
 
 
@@ -163,9 +195,15 @@ def _rows(constant: ConstantValue, rows: slice, axis: int) -> Quantization | Non
 
 
 def _constant_filters(c: NodeContext) -> ConstantFilters | None:
-    """Return the weights and bias, or None if float image operators do not support them."""
+    """Return the weights and bias, or None if float image operators do not support
+    them.
+    """
     w, bias = c.input(1), c.optional(2)
-    if c.dtype(0) != FLOAT32 or not isinstance(w, ConstantValue) or isinstance(bias, Value):
+    if (
+        c.dtype(0) != FLOAT32
+        or not isinstance(w, ConstantValue)
+        or isinstance(bias, Value)
+    ):
         return None
     return ConstantFilters(w, bias)
 
@@ -175,7 +213,9 @@ def _conv(c: NodeContext) -> OnnxValue:
     if len(shape) != len(w_shape) or len(shape) < 3:
         raise NotSupportedError(f"weights {list(w_shape)} for an input {list(shape)}")
     if shape[1] != w_shape[1] * groups or w_shape[0] % groups:
-        raise NotSupportedError(f"{groups} groups of {shape[1]} channels, weights {list(w_shape)}")
+        raise NotSupportedError(
+            f"{groups} groups of {shape[1]} channels, weights {list(w_shape)}"
+        )
     window = window_geometry(c, w_shape[2:], shape[2:])
     if min(window.outputs(shape[2:])) < 1:
         raise NotSupportedError("a kernel larger than the padded input")
@@ -194,7 +234,9 @@ def emit_conv_nd(c: NodeContext, window: Window, *inputs: OnnxValue) -> OnnxValu
     )
 
 
-def _conv_nd_attrs(c: NodeContext, window: Window, outputs: tuple[int, ...]) -> ConvNdAttrs:
+def _conv_nd_attrs(
+    c: NodeContext, window: Window, outputs: tuple[int, ...]
+) -> ConvNdAttrs:
     return ConvNdAttrs(
         stride=window.stride,
         dilation=window.dilation,
@@ -212,7 +254,9 @@ def emit_conv2d(
     result: TensorType | None = None,
     activation: Activation = "none",
 ) -> OnnxValue:
-    """Emit conv2d or depthwise_conv2d calls; `result` is the type of a quantized result."""
+    """Emit conv2d or depthwise_conv2d calls; `result` is the type of a quantized
+    result.
+    """
     emit, groups = c.emit, int(c.attr("group", 1))
     image, filters = to_nhwc(emit, x), _filters_to_ohwi(constants.w.array)
     attrs = window.of_image.conv2d_attrs(activation)
@@ -252,13 +296,17 @@ def subtract_zero_point(
         return c.emit.cast(x, INT32)
     count = math.prod(zero_point.shape)
     spread = (count, *(1,) * (rank - 1)) if count > 1 else ()
-    return c.emit.expression("int32(a) - int32(b)", x, c.emit.reshape(zero_point, spread))
+    return c.emit.expression(
+        "int32(a) - int32(b)", x, c.emit.reshape(zero_point, spread)
+    )
 
 
 def _conv_transpose(c: NodeContext) -> OnnxValue:
     constants = _constant_filters(c)
     if constants is not None:
-        result = emit_transpose_conv2d(c, c.input(0), constants, TensorType((), FLOAT32))
+        result = emit_transpose_conv2d(
+            c, c.input(0), constants, TensorType((), FLOAT32)
+        )
         if result is not None:
             return result
     window, outputs = _transposed_geometry(c, c.shape(1)[2:], c.shape(0)[2:])
@@ -282,7 +330,11 @@ def emit_transpose_conv2d(
     """Emit transpose_conv; return None if it does not have the node's form."""
     w, inputs = constants.w, x.shape[2:]
     window, outputs = _transposed_geometry(c, w.shape[2:], inputs)
-    plain = int(c.attr("group", 1)) == 1 and set(window.dilation) == {1} and len(inputs) <= 2
+    plain = (
+        int(c.attr("group", 1)) == 1
+        and set(window.dilation) == {1}
+        and len(inputs) <= 2
+    )
     axes = zip(outputs, window.axes(inputs), strict=True)
     if not plain or any(n > (i - 1) * s + k - p for n, (i, k, s, _, p, _) in axes):
         return None
@@ -308,13 +360,17 @@ def emit_transpose_conv2d(
 def _transposed_geometry(
     c: NodeContext, size: Sequence[int], inputs: Sequence[int]
 ) -> tuple[Window, tuple[int, ...]]:
-    """Return the window and output extents; `before` elements are cropped from the full result."""
+    """Return the window and output extents; `before` elements are cropped from the full
+    result.
+    """
     rank = len(inputs)
     plain = window_geometry(c, size, inputs, is_transposed=True)
     extra = tuple(c.attr("output_padding") or (0,) * rank)
     full = [
         (n - 1) * s + (k - 1) * d + 1 + e
-        for n, s, k, d, e in zip(inputs, plain.stride, size, plain.dilation, extra, strict=True)
+        for n, s, k, d, e in zip(
+            inputs, plain.stride, size, plain.dilation, extra, strict=True
+        )
     ]
     auto, output_shape = c.attr("auto_pad", "NOTSET"), c.attr("output_shape")
     if not output_shape and not auto.startswith("SAME"):
@@ -329,8 +385,11 @@ def _transposed_geometry(
                     f"{reached + stride - 1}"
                 )
     else:
-        # ONNX's n * stride would be more than there are results if the stride exceeds the kernel.
-        outputs = tuple(min(n * s, m) for n, s, m in zip(inputs, plain.stride, full, strict=True))
+        # ONNX's n * stride would be more than there are results if the stride exceeds
+        # the kernel.
+        outputs = tuple(
+            min(n * s, m) for n, s, m in zip(inputs, plain.stride, full, strict=True)
+        )
     totals = [max(n - m, 0) for n, m in zip(full, outputs, strict=True)]
     before, after = _halves(totals, smaller_first=auto == "SAME_UPPER")
     return replace(plain, before=before, after=after), outputs

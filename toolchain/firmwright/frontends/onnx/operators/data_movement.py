@@ -1,4 +1,6 @@
-"""Data movement and shape operators; results that depend only on shapes become constants."""
+"""Data movement and shape operators; results that depend only on shapes become
+constants.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,9 @@ def _reshape(c: NodeContext) -> OnnxValue:
     if not c.attr("allowzero", 0):
         sizes = [shape[axis] if n == 0 else n for axis, n in enumerate(sizes)]
     known_elements = math.prod(n for n in sizes if n != -1)
-    sizes = [math.prod(shape) // max(known_elements, 1) if n == -1 else n for n in sizes]
+    sizes = [
+        math.prod(shape) // max(known_elements, 1) if n == -1 else n for n in sizes
+    ]
     if math.prod(sizes) != math.prod(shape):
         raise NotSupportedError(f"{list(shape)} cannot take the shape {sizes}")
     return c.emit.reshape(c.input(0), sizes)
@@ -37,7 +41,9 @@ def _reshape(c: NodeContext) -> OnnxValue:
 def _flatten(c: NodeContext) -> OnnxValue:
     shape, axis = c.shape(0), int(c.attr("axis", 1))
     axis = axis + len(shape) if axis < 0 else axis
-    return c.emit.reshape(c.input(0), (math.prod(shape[:axis]), math.prod(shape[axis:])))
+    return c.emit.reshape(
+        c.input(0), (math.prod(shape[:axis]), math.prod(shape[axis:]))
+    )
 
 
 def _axes(c: NodeContext, index: int, rank: int) -> tuple[int, ...] | None:
@@ -55,8 +61,12 @@ def _squeeze(c: NodeContext) -> OnnxValue:
     if axes is None:
         axes = tuple(axis for axis, n in enumerate(shape) if n == 1)
     if any(shape[axis] != 1 for axis in axes):
-        raise NotSupportedError(f"axes {list(axes)} of {list(shape)}, which are not of one element")
-    return c.emit.reshape(c.input(0), [n for axis, n in enumerate(shape) if axis not in axes])
+        raise NotSupportedError(
+            f"axes {list(axes)} of {list(shape)}, which are not of one element"
+        )
+    return c.emit.reshape(
+        c.input(0), [n for axis, n in enumerate(shape) if axis not in axes]
+    )
 
 
 def _unsqueeze(c: NodeContext) -> OnnxValue:
@@ -122,7 +132,9 @@ def _split(c: NodeContext) -> Results:
     if 0 in sizes:
         return _split_with_empty_parts(c, axis, sizes)
     whole = c.emit.value(c.input(0)).type
-    kinds = [replace(whole, shape=(*shape[:axis], n, *shape[axis + 1 :])) for n in sizes]
+    kinds = [
+        replace(whole, shape=(*shape[:axis], n, *shape[axis + 1 :])) for n in sizes
+    ]
     return c.emit.split(c.input(0), axis, sizes, kinds)
 
 
@@ -180,7 +192,9 @@ def _move_blocks(is_spread: bool, c: NodeContext) -> OnnxValue:
         split = (n, channels, height // block, block, width // block, block)
         perm = (0, 3, 5, 1, 2, 4) if is_dcr else (0, 1, 3, 5, 2, 4)
         shape = (n, channels * block * block, height // block, width // block)
-    return c.emit.reshape(c.emit.transpose(c.emit.reshape(c.input(0), split), perm), shape)
+    return c.emit.reshape(
+        c.emit.transpose(c.emit.reshape(c.input(0), split), perm), shape
+    )
 
 
 def _reverse_sequence(c: NodeContext) -> OnnxValue:
@@ -232,7 +246,9 @@ def _crop(c: NodeContext, before: Sequence[int], after: Sequence[int]) -> OnnxVa
     return c.emit.slice(c.input(0), begin, counts)
 
 
-def _pad_by_gather(c: NodeContext, mode: str, pairs: Sequence[tuple[int, int]]) -> OnnxValue:
+def _pad_by_gather(
+    c: NodeContext, mode: str, pairs: Sequence[tuple[int, int]]
+) -> OnnxValue:
     """Pad with elements of the tensor itself, by one static gather per axis."""
     if mode not in ("reflect", "edge", "wrap") or min(map(min, pairs)) < 0:
         raise NotSupportedError(f"padding in mode {mode!r}")

@@ -1,4 +1,6 @@
-"""Elementwise operators: `expression` calls, or `relu` and `relu6`, which convolutions can fuse."""
+"""Elementwise operators: `expression` calls, or `relu` and `relu6`, which convolutions
+can fuse.
+"""
 
 import math
 import re
@@ -11,7 +13,12 @@ from firmwright.base.dtypes import BOOL, FLOAT32
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.text_sections import read_sections
 from firmwright.frontends.onnx import node_context
-from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+)
 from firmwright.frontends.onnx.protobuf import dtype_name
 from firmwright.ops.expression_language import substitute_names
 
@@ -38,13 +45,18 @@ def _float_formula(formula: str, c: NodeContext) -> OnnxValue:
 
 def _formula(formula: str, c: NodeContext) -> OnnxValue:
     count = len(set(re.findall(r"\b[a-z]\b", formula)))
-    return c.emit.expression(formula, *(c.input(k) for k in range(max(len(c.inputs), count))))
+    return c.emit.expression(
+        formula, *(c.input(k) for k in range(max(len(c.inputs), count)))
+    )
 
 
 def _formula_with_attrs(formula: str, attributes: str, c: NodeContext) -> OnnxValue:
     require_float32(c)
     defaults = (item.split("=") for item in attributes.split(", "))
-    values = {name: float32_literal(c.attr(name, float(default))) for name, default in defaults}
+    values = {
+        name: float32_literal(c.attr(name, float(default)))
+        for name, default in defaults
+    }
     return c.emit.expression(substitute_names(formula, values), c.input(0))
 
 
@@ -85,7 +97,11 @@ def _clip_limit(c: NodeContext, index: int) -> OnnxValue | None:
 
 def _clip(c: NodeContext) -> OnnxValue:
     x, low, high = c.input(0), _clip_limit(c, 1), _clip_limit(c, 2)
-    if c.dtype(0) == FLOAT32 and isinstance(low, ConstantValue) and c.scalar(1, "limits") == 0:
+    if (
+        c.dtype(0) == FLOAT32
+        and isinstance(low, ConstantValue)
+        and c.scalar(1, "limits") == 0
+    ):
         if high is None:
             return c.emit.call("relu", x)
         if isinstance(high, ConstantValue) and c.scalar(2, "limits") == 6:
@@ -100,7 +116,11 @@ def _clip(c: NodeContext) -> OnnxValue:
 
 def _pow(c: NodeContext) -> OnnxValue:
     x, y = c.input(0), c.input(1)
-    if isinstance(y, ConstantValue) and y.array.size == 1 and len(y.shape) <= len(x.shape):
+    if (
+        isinstance(y, ConstantValue)
+        and y.array.size == 1
+        and len(y.shape) <= len(x.shape)
+    ):
         power = float(y.array.item())
         if power in (1.0, 2.0, 3.0, 4.0):
             return c.emit.expression(" * ".join("a" * int(power)), x)
@@ -114,7 +134,9 @@ def _pow(c: NodeContext) -> OnnxValue:
 
 
 _FLOORED = "where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)"
-"""Formula that converts `rest`, the remainder with a's sign, to the remainder with b's sign."""
+"""Formula that converts `rest`, the remainder with a's sign, to the remainder with b's
+sign.
+"""
 
 
 def _mod(c: NodeContext) -> OnnxValue:
@@ -157,19 +179,29 @@ def _is_inf(c: NodeContext) -> OnnxValue:
 
 
 def _dropout(c: NodeContext) -> list[OnnxValue]:
-    if c.has(2) and c.scalar(2, "training modes") and (not c.has(1) or c.scalar(1, "ratios") != 0):
+    if (
+        c.has(2)
+        and c.scalar(2, "training modes")
+        and (not c.has(1) or c.scalar(1, "ratios") != 0)
+    ):
         raise NotSupportedError(
-            "random numbers of a dropout in training mode; export the model for inference"
+            "random numbers of a dropout in training mode; export the model for "
+            "inference"
         )
     mask = c.emit.const(np.ones(c.shape(0), BOOL.np), "mask")
     return [c.input(0), mask][: max(1, len(c.outputs))]
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    **{name: partial(_float_formula, formula) for name, formula in _FLOAT_FORMULAS.items()},
+    **{
+        name: partial(_float_formula, formula)
+        for name, formula in _FLOAT_FORMULAS.items()
+    },
     **{name: partial(_formula, formula) for name, formula in _FORMULAS.items()},
     **{
-        head.partition("(")[0]: partial(_formula_with_attrs, formula, head.partition("(")[2][:-1])
+        head.partition("(")[0]: partial(
+            _formula_with_attrs, formula, head.partition("(")[2][:-1]
+        )
         for head, formula in _FORMULAS_WITH_ATTRS.items()
     },
     "BitShift": _shift,

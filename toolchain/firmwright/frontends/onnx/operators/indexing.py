@@ -1,4 +1,6 @@
-"""Gather, scatter and ordering operators; Gather with constant indices becomes a static gather."""
+"""Gather, scatter and ordering operators; Gather with constant indices becomes a static
+gather.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,8 +11,16 @@ import numpy as np
 from firmwright.base.dtypes import INT64
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.axes import normalize_axis
-from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
-from firmwright.ir.graph.attributes.movement import DynamicGatherAttrs, DynamicScatterAttrs
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+)
+from firmwright.ir.graph.attributes.movement import (
+    DynamicGatherAttrs,
+    DynamicScatterAttrs,
+)
 from firmwright.ir.graph.attributes.values import (
     ArgMinMaxAttrs,
     CumulativeAttrs,
@@ -26,7 +36,9 @@ def _gather(c: NodeContext) -> OnnxValue:
         return c.emit.gather_along(x, axis, places)
     size = shape[axis]
     if not places.array.size:
-        empty = np.zeros((*shape[:axis], *places.shape, *shape[axis + 1 :]), c.dtype(0).np)
+        empty = np.zeros(
+            (*shape[:axis], *places.shape, *shape[axis + 1 :]), c.dtype(0).np
+        )
         return ConstantValue(empty, f"{c.emit.stem}/empty")
     indices = places.array.astype(np.int64)
     indices = np.where(indices < 0, indices + size, indices)
@@ -53,13 +65,17 @@ def _gather_slices(c: NodeContext) -> OnnxValue:
 def _scatter_elements(c: NodeContext) -> OnnxValue:
     step = c.attr("reduction", "none")
     attrs = DynamicScatterAttrs(mode="elements", axis=c.axis(0), step=step)
-    return c.emit.call("dynamic_scatter", c.input(0), c.input(1), c.input(2), attrs=attrs)
+    return c.emit.call(
+        "dynamic_scatter", c.input(0), c.input(1), c.input(2), attrs=attrs
+    )
 
 
 def _scatter_slices(c: NodeContext) -> OnnxValue:
     step, batch_dims = c.attr("reduction", "none"), int(c.attr("batch_dims", 0))
     attrs = DynamicScatterAttrs(mode="slices", batch_dims=batch_dims, step=step)
-    return c.emit.call("dynamic_scatter", c.input(0), c.input(1), c.input(2), attrs=attrs)
+    return c.emit.call(
+        "dynamic_scatter", c.input(0), c.input(1), c.input(2), attrs=attrs
+    )
 
 
 def _compress(c: NodeContext) -> OnnxValue:

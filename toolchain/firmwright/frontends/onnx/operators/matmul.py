@@ -1,4 +1,6 @@
-"""ONNX's Gemm, MatMul, MatMulInteger and Einsum as fully_connected or reductions of products."""
+"""ONNX's Gemm, MatMul, MatMulInteger and Einsum as fully_connected or reductions of
+products.
+"""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +19,10 @@ from firmwright.frontends.onnx.node_context import (
 )
 from firmwright.frontends.onnx.operators.conv import subtract_zero_point
 from firmwright.frontends.onnx.operators.elementwise import float32_literal
-from firmwright.ir.graph.attributes.layers import FullyConnectedAttrs, HybridFullyConnectedAttrs
+from firmwright.ir.graph.attributes.layers import (
+    FullyConnectedAttrs,
+    HybridFullyConnectedAttrs,
+)
 from firmwright.ir.graph.nodes import Value
 
 
@@ -39,11 +44,17 @@ def _gemm(c: NodeContext) -> OnnxValue:
     if isinstance(bias, ConstantValue) and bias.array.size == 0:
         bias = None
     outputs = c.shape(1)[0 if transposed else 1]
-    if a.type.dtype == FLOAT32 and isinstance(b, ConstantValue) and _is_row(bias, outputs):
+    if (
+        a.type.dtype == FLOAT32
+        and isinstance(b, ConstantValue)
+        and _is_row(bias, outputs)
+    ):
         w, row = b.array if transposed else b.array.T, None
         if isinstance(bias, ConstantValue):
             spread = np.broadcast_to(bias.array.reshape(-1), (outputs,))
-            row = ConstantValue((spread * np.float32(beta)).astype(np.float32), bias.name)
+            row = ConstantValue(
+                (spread * np.float32(beta)).astype(np.float32), bias.name
+            )
         scaled = w if alpha == 1 else (w * np.float32(alpha)).astype(np.float32)
         return emit_fully_connected(emit, a, scaled, b.name, row)
     y = emit_matmul(emit, a, emit.transpose(b, (1, 0)) if transposed else b)
@@ -51,7 +62,9 @@ def _gemm(c: NodeContext) -> OnnxValue:
         y = emit.expression(f"a * {float32_literal(alpha)}", y)
     if bias is None:
         return y
-    return emit.expression("a + b" if beta == 1 else f"a + b * {float32_literal(beta)}", y, bias)
+    return emit.expression(
+        "a + b" if beta == 1 else f"a + b * {float32_literal(beta)}", y, bias
+    )
 
 
 def _is_row(bias: OnnxValue | None, outputs: int) -> bool:
@@ -75,14 +88,18 @@ def import_matmul(c: NodeContext) -> OnnxValue:
 
 
 def emit_matmul(emit: CallEmitter, a: OnnxValue, b: OnnxValue) -> OnnxValue:
-    """Emit the product of matrices or stacks of matrices, as defined by numpy's matmul."""
+    """Emit the product of matrices or stacks of matrices, as defined by numpy's
+    matmul.
+    """
     a_shape, b_shape = a.shape, b.shape
     if not a_shape or not b_shape:
         raise NotSupportedError("a product of matrices with a scalar")
     a_wide = (1, *a_shape) if len(a_shape) == 1 else a_shape
     b_wide = (*b_shape, 1) if len(b_shape) == 1 else b_shape
     if a_wide[-1] != b_wide[-2]:
-        raise NotSupportedError(f"shapes {list(a_shape)} and {list(b_shape)} do not fit each other")
+        raise NotSupportedError(
+            f"shapes {list(a_shape)} and {list(b_shape)} do not fit each other"
+        )
     left = emit.reshape(a, (*a_wide, 1))
     right = emit.reshape(b, (*b_wide[:-2], 1, *b_wide[-2:]))
     rank = max(len(a_wide), len(b_wide)) + 1
@@ -102,16 +119,25 @@ def _matmul_integer(c: NodeContext) -> OnnxValue:
 
 
 def _dynamic_quantize_matmul(c: NodeContext) -> OnnxValue:
-    """Emit the product of a tensor that is quantized at run time and constant int8 weights."""
-    w, scales = c.array(1, "weights"), c.array(2, "scales").astype(np.float32).reshape(-1)
+    """Emit the product of a tensor that is quantized at run time and constant int8
+    weights.
+    """
+    w, scales = (
+        c.array(1, "weights"),
+        c.array(2, "scales").astype(np.float32).reshape(-1),
+    )
     quantization = Quantization(
         tuple(map(float, scales)), (0,) * len(scales), 0 if len(scales) > 1 else None
     )
-    weights = ConstantValue(np.ascontiguousarray(w.T), f"{c.emit.stem}/weights", quantization)
+    weights = ConstantValue(
+        np.ascontiguousarray(w.T), f"{c.emit.stem}/weights", quantization
+    )
     attrs = HybridFullyConnectedAttrs(
         activation="none", keep_dims=True, asymmetric=True, whole=True
     )
-    return c.emit.call("hybrid_fully_connected", c.input(0), weights, attrs=attrs, result=FLOAT32)
+    return c.emit.call(
+        "hybrid_fully_connected", c.input(0), weights, attrs=attrs, result=FLOAT32
+    )
 
 
 def _parse_equation(c: NodeContext) -> tuple[list[str], str]:
@@ -128,19 +154,27 @@ def _parse_equation(c: NodeContext) -> tuple[list[str], str]:
             raise NotSupportedError(f"the equation {text!r} for these dimensions")
     sizes = {n for term, n in zip(terms, counts, strict=True) if "..." in term}
     if len(sizes) > 1:
-        raise NotSupportedError(f"dots of different numbers of axes in the equation {text!r}")
+        raise NotSupportedError(
+            f"dots of different numbers of axes in the equation {text!r}"
+        )
     dots = "".join(spare[: max(sizes, default=0)])
     full = [term.replace("...", dots) for term in terms]
     if not arrow:
         letters = "".join(terms)
-        single = (letter for letter in sorted(set(letters) - {"."}) if letters.count(letter) == 1)
+        single = (
+            letter
+            for letter in sorted(set(letters) - {"."})
+            if letters.count(letter) == 1
+        )
         result = "..." + "".join(single)
     return full, result.replace("...", dots)
 
 
 def _einsum(c: NodeContext) -> OnnxValue:
     terms, result = _parse_equation(c)
-    joined = [letter for letter in dict.fromkeys("".join(terms)) if letter not in result]
+    joined = [
+        letter for letter in dict.fromkeys("".join(terms)) if letter not in result
+    ]
     order = result + "".join(joined)
     if len(set(result)) != len(result):
         raise NotSupportedError(f"the equation {c.attr('equation')!r}")
@@ -151,7 +185,9 @@ def _einsum(c: NodeContext) -> OnnxValue:
     formula = " * ".join("abcdefgh"[: len(operands)])
     if not joined:
         return c.emit.expression(formula, *operands)
-    return c.emit.reduction(formula, "add", range(len(result), len(order)), *operands, keep=False)
+    return c.emit.reduction(
+        formula, "add", range(len(result), len(order)), *operands, keep=False
+    )
 
 
 def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
@@ -163,13 +199,19 @@ def _diagonal(c: NodeContext, x: OnnxValue, term: str) -> tuple[OnnxValue, str]:
         places = np.arange(math.prod(shape)).reshape(shape)
         flat = c.emit.reshape(x, (math.prod(shape),))
         x = c.emit.gather(flat, 0, np.diagonal(places, axis1=first, axis2=second))
-        term = "".join(t for k, t in enumerate(term) if k not in (first, second)) + label
+        term = (
+            "".join(t for k, t in enumerate(term) if k not in (first, second)) + label
+        )
     return x, term
 
 
 def _align_axes(c: NodeContext, x: OnnxValue, term: str, order: str) -> OnnxValue:
-    """Return the operand with its axes in `order`; missing labels become axes of size 1."""
-    moved = c.emit.transpose(x, [term.index(letter) for letter in order if letter in term])
+    """Return the operand with its axes in `order`; missing labels become axes of size
+    1.
+    """
+    moved = c.emit.transpose(
+        x, [term.index(letter) for letter in order if letter in term]
+    )
     sizes = dict(zip(term, x.shape, strict=True))
     return c.emit.reshape(moved, [sizes.get(letter, 1) for letter in order])
 

@@ -1,4 +1,6 @@
-"""ONNX Runtime's own operators (its documentation of contrib operators) without standard form."""
+"""ONNX Runtime's own operators (its documentation of contrib operators) without
+standard form.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,9 +11,15 @@ import numpy as np
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue
 from firmwright.frontends.onnx.operators.attention import Heads, emit_attention
-from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
+from firmwright.frontends.onnx.operators.elementwise import (
+    float32_literal,
+    require_float32,
+)
 from firmwright.frontends.onnx.operators.matmul import emit_matmul, import_matmul
-from firmwright.frontends.onnx.operators.quantization import import_dequantize, import_quantize
+from firmwright.frontends.onnx.operators.quantization import (
+    import_dequantize,
+    import_quantize,
+)
 from firmwright.frontends.onnx.operators.reductions import import_rms_normalization
 from firmwright.ir.graph.attributes.values import SoftmaxAttrs
 
@@ -33,17 +41,25 @@ def _fused_matmul(c: NodeContext) -> OnnxValue:
 
 def _swap_last(c: NodeContext, x: OnnxValue) -> OnnxValue:
     rank = len(x.shape)
-    return x if rank < 2 else c.emit.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+    return (
+        x if rank < 2 else c.emit.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+    )
 
 
-def _attend(c: NodeContext, h: Heads, mask: OnnxValue | None, bias: OnnxValue | None) -> OnnxValue:
-    """Emit the softmax of scaled products times the values, with the heads joined again."""
+def _attend(
+    c: NodeContext, h: Heads, mask: OnnxValue | None, bias: OnnxValue | None
+) -> OnnxValue:
+    """Emit the softmax of scaled products times the values, with the heads joined
+    again.
+    """
     emit, (batch, heads, length, size) = c.emit, h.query.shape
     total = h.key.shape[2]
     factor = float(c.attr("scale", 0.0)) or 1 / math.sqrt(size)
     if mask is None and bias is None:
         is_causal = bool(c.attr("unidirectional", 0))
-        return emit_attention(emit, h, scale=factor, causal=is_causal, offset=total - length)
+        return emit_attention(
+            emit, h, scale=factor, causal=is_causal, offset=total - length
+        )
     scale = float32_literal(factor)
     logits = emit_matmul(emit, h.query, _swap_last(c, h.key))
     logits = emit.expression(f"a * {scale}", logits)
@@ -52,7 +68,9 @@ def _attend(c: NodeContext, h: Heads, mask: OnnxValue | None, bias: OnnxValue | 
     if mask is not None:
         hidden = float32_literal(float(c.attr("mask_filter_value", -10000.0)))
         formula = f"a + where(b > 0, 0.0, {hidden})"
-        logits = emit.expression(formula, logits, _key_mask(c, mask, batch, length, total))
+        logits = emit.expression(
+            formula, logits, _key_mask(c, mask, batch, length, total)
+        )
     if c.attr("unidirectional", 0):
         past = np.tri(length, total, total - length, dtype=np.int32)
         causal = emit.const(past, "causal")
@@ -62,8 +80,12 @@ def _attend(c: NodeContext, h: Heads, mask: OnnxValue | None, bias: OnnxValue | 
     return emit.reshape(y, (batch, length, heads * h.value.shape[3]))
 
 
-def _key_mask(c: NodeContext, mask: OnnxValue, batch: int, length: int, total: int) -> OnnxValue:
-    """Return a mask, positive where a key is used, that broadcasts to [batch, 1, length, total]."""
+def _key_mask(
+    c: NodeContext, mask: OnnxValue, batch: int, length: int, total: int
+) -> OnnxValue:
+    """Return a mask, positive where a key is used, that broadcasts to [batch, 1,
+    length, total].
+    """
     shape = mask.shape
     if shape == (batch, total):
         return c.emit.reshape(mask, (batch, 1, 1, total))
@@ -71,7 +93,9 @@ def _key_mask(c: NodeContext, mask: OnnxValue, batch: int, length: int, total: i
         return c.emit.reshape(mask, (batch, 1, length, total))
     if shape in ((batch,), (2 * batch,)):
         # The end of the keys in use and, optionally, their begin.
-        places = c.emit.const(np.arange(total, dtype=np.int32).reshape(1, 1, 1, total), "places")
+        places = c.emit.const(
+            np.arange(total, dtype=np.int32).reshape(1, 1, 1, total), "places"
+        )
         limits = [
             c.emit.reshape(c.emit.slice_axis(mask, 0, first, batch), (batch, 1, 1, 1))
             for first in range(0, shape[0], batch)
@@ -86,7 +110,9 @@ def _split_heads(c: NodeContext, x: OnnxValue, heads: int) -> OnnxValue:
     batch, length, width = x.shape
     if heads < 1 or width % heads:
         raise NotSupportedError(f"{heads} heads of {width} channels")
-    return c.emit.transpose(c.emit.reshape(x, (batch, length, heads, width // heads)), (0, 2, 1, 3))
+    return c.emit.transpose(
+        c.emit.reshape(x, (batch, length, heads, width // heads)), (0, 2, 1, 3)
+    )
 
 
 def _append(c: NodeContext, past: OnnxValue | None, x: OnnxValue) -> OnnxValue:
@@ -109,7 +135,8 @@ def _attention(c: NodeContext) -> Sequence[OnnxValue]:
     )
     if (past := c.optional(4)) is not None:
         key, value = (
-            _append(c, c.emit.index_axis(past, 0, k), x) for k, x in enumerate((key, value))
+            _append(c, c.emit.index_axis(past, 0, k), x)
+            for k, x in enumerate((key, value))
         )
     y = _attend(c, Heads(query, key, value), c.optional(3), c.optional(5))
     if len(c.outputs) < 2 or not c.outputs[1]:
@@ -129,7 +156,9 @@ def _multi_head_attention(c: NodeContext) -> Sequence[OnnxValue]:
     for x in _query_key_value(c):
         if len(x.shape) == 3 and c.has(3):
             count = x.shape[2]
-            x = c.emit.expression("a + b", x, c.emit.slice_axis(c.input(3), 0, offset, count))
+            x = c.emit.expression(
+                "a + b", x, c.emit.slice_axis(c.input(3), 0, offset, count)
+            )
             offset += count
         parts.append(_split_heads(c, x, heads) if len(x.shape) == 3 else x)
     query, *rest = parts
@@ -139,7 +168,9 @@ def _multi_head_attention(c: NodeContext) -> Sequence[OnnxValue]:
 
 
 def _query_key_value(c: NodeContext) -> list[OnnxValue]:
-    """Return query, key and value as [batch, length, width], unchanged if already split."""
+    """Return query, key and value as [batch, length, width], unchanged if already
+    split.
+    """
     if not c.has(1):
         # Packed: [batch, length, heads, 3, size].
         batch, length, heads, _, size = c.shape(0)
@@ -149,7 +180,10 @@ def _query_key_value(c: NodeContext) -> list[OnnxValue]:
         # Key and value packed: [batch, length, heads, 2, size].
         batch, length, heads, _, size = c.shape(1)
         parts = (c.emit.index_axis(c.input(1), 3, k) for k in range(2))
-        return [c.input(0), *(c.emit.reshape(x, (batch, length, heads * size)) for x in parts)]
+        return [
+            c.input(0),
+            *(c.emit.reshape(x, (batch, length, heads * size)) for x in parts),
+        ]
     if len(c.shape(1)) == 4 and c.has(3):
         raise NotSupportedError("a bias with keys that are split into heads")
     return [c.input(k) for k in range(3)]

@@ -1,4 +1,6 @@
-"""ONNX-ML's linear models, support vector machines and features, as ONNX Runtime computes them."""
+"""ONNX-ML's linear models, support vector machines and features, as ONNX Runtime
+computes them.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +11,12 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, INT64, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, Results
+from firmwright.frontends.onnx.node_context import (
+    Importer,
+    NodeContext,
+    OnnxValue,
+    Results,
+)
 from firmwright.frontends.onnx.operators.classifier_outputs import (
     apply_post_transform,
     class_labels,
@@ -35,7 +42,9 @@ def _linear(c: NodeContext, outputs: int) -> OnnxValue:
     x = float_rows(c)
     weights = _float_attr(c, "coefficients").reshape(outputs, -1)
     if weights.shape[1] != x.shape[1]:
-        raise NotSupportedError(f"{weights.shape[1]} coefficients of {x.shape[1]} features")
+        raise NotSupportedError(
+            f"{weights.shape[1]} coefficients of {x.shape[1]} features"
+        )
     return _product(c, x, weights, _float_attr(c, "intercepts"))
 
 
@@ -54,21 +63,29 @@ def _kernel(c: NodeContext, x: OnnxValue, vectors: Array) -> OnnxValue:
         rows, count = x.shape
         wide = c.emit.reshape(x, (rows, 1, count))
         points = c.emit.const(vectors[None].astype(np.float32), "vectors")
-        distances = c.emit.reduction("(a - b) * (a - b)", "add", (2,), wide, points, keep=False)
+        distances = c.emit.reduction(
+            "(a - b) * (a - b)", "add", (2,), wide, points, keep=False
+        )
         return c.emit.expression(f"exp(a * {-gamma!r})", distances)
     dots = _product(c, x, vectors, np.zeros(0))
     match kind:
         case "LINEAR":
             return dots
         case "POLY":
-            return c.emit.expression(f"pow(a * {gamma!r} + {shift!r}, {degree!r})", dots)
+            return c.emit.expression(
+                f"pow(a * {gamma!r} + {shift!r}, {degree!r})", dots
+            )
         case "SIGMOID":
             return c.emit.expression(f"tanh(a * {gamma!r} + {shift!r})", dots)
     raise NotSupportedError(f"support vectors of kind {kind}")
 
 
 def _svm_regressor(c: NodeContext) -> OnnxValue:
-    x, coefficients, rho = float_rows(c), _float_attr(c, "coefficients"), _float_attr(c, "rho")
+    x, coefficients, rho = (
+        float_rows(c),
+        _float_attr(c, "coefficients"),
+        _float_attr(c, "rho"),
+    )
     supports = int(c.attr("n_supports", 0))
     if supports:
         x = _kernel(c, x, _float_attr(c, "support_vectors").reshape(supports, -1))
@@ -80,7 +97,9 @@ def _svm_regressor(c: NodeContext) -> OnnxValue:
 
 def _svm_classifier(c: NodeContext) -> Results:
     if c.attr("prob_a"):
-        raise NotSupportedError("probabilities of support vectors; train with probability=False")
+        raise NotSupportedError(
+            "probabilities of support vectors; train with probability=False"
+        )
     counts = tuple(c.attr("vectors_per_class", ()))
     if not counts:
         return labels_and_scores(c, _linear(c, len(class_labels(c))))
@@ -93,11 +112,15 @@ def _svm_classifier(c: NodeContext) -> Results:
         mine, theirs = (slice(starts[k], starts[k + 1]) for k in (i, j))
         weights[row, mine] = coefficients[j - 1, mine]
         weights[row, theirs] = coefficients[i, theirs]
-    scores = _product(c, _kernel(c, float_rows(c), vectors), weights, _float_attr(c, "rho"))
+    scores = _product(
+        c, _kernel(c, float_rows(c), vectors), weights, _float_attr(c, "rho")
+    )
     return _count_votes(c, scores, pairs)
 
 
-def _count_votes(c: NodeContext, scores: OnnxValue, pairs: Sequence[tuple[int, int]]) -> Results:
+def _count_votes(
+    c: NodeContext, scores: OnnxValue, pairs: Sequence[tuple[int, int]]
+) -> Results:
     """Return (labels, pair scores); a label is the first class with the most votes."""
     classes = pairs[-1][1] + 1
     if classes != len(class_labels(c)):
@@ -119,7 +142,9 @@ def _normalizer(c: NodeContext) -> OnnxValue:
         case "L1":
             norm = c.emit.reduction("abs(a)", "add", (1,), x)
         case "L2":
-            norm = c.emit.expression("sqrt(a)", c.emit.reduction("a * a", "add", (1,), x))
+            norm = c.emit.expression(
+                "sqrt(a)", c.emit.reduction("a * a", "add", (1,), x)
+            )
         case "MAX":
             norm = c.emit.reduction("a", "max", (1,), x)
         case other:
@@ -149,7 +174,9 @@ def _imputer(c: NodeContext) -> OnnxValue:
     else:
         values = np.asarray(c.attr("imputed_value_int64s") or (), np.int64)
         test = f"a == {int(c.attr('replaced_value_int64', 0))}"
-    return c.emit.expression(f"where({test}, b, a)", c.input(0), c.emit.const(values, "imputed"))
+    return c.emit.expression(
+        f"where({test}, b, a)", c.input(0), c.emit.const(values, "imputed")
+    )
 
 
 def _one_hot(c: NodeContext) -> OnnxValue:
@@ -192,7 +219,9 @@ IMPORTERS: Mapping[str, Importer] = ml_importers(
         "Imputer": _imputer,
         "LabelEncoder": _label_encoder,
         "LinearClassifier": _linear_classifier,
-        "LinearRegressor": lambda c: apply_post_transform(c, _linear(c, int(c.attr("targets", 1)))),
+        "LinearRegressor": lambda c: apply_post_transform(
+            c, _linear(c, int(c.attr("targets", 1)))
+        ),
         "Normalizer": _normalizer,
         "OneHotEncoder": _one_hot,
         "SVMClassifier": _svm_classifier,

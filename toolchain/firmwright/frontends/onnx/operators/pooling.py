@@ -1,4 +1,6 @@
-"""ONNX's pools, by max_pool2d and average_pool2d where they are equivalent, else N-d pooling."""
+"""ONNX's pools, by max_pool2d and average_pool2d where they are equivalent, else N-d
+pooling.
+"""
 
 import math
 from collections.abc import Mapping
@@ -57,9 +59,11 @@ def emit_pool(
     term: str | None = None,
     final: str | None = None,
 ) -> OnnxValue:
-    """Emit a pool over any number of axes; `term` and `final` are the formulas of `PoolNdAttrs`.
+    """Emit a pool over any number of axes; `term` and `final` are the formulas of
+    `PoolNdAttrs`.
 
-    If `count_include_pad` is set, quantized results count elements beyond the padding too.
+    If `count_include_pad` is set, quantized results count elements beyond the padding
+    too.
     """
     outputs = _output_sizes(c, window)
     match kind:
@@ -90,7 +94,9 @@ def emit_pool(
     return c.emit.call("pool_nd", c.input(0), attrs=attrs, result=result)
 
 
-def _covers_padding_only(window: Window, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> bool:
+def _covers_padding_only(
+    window: Window, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> bool:
     """Return whether some window has no element of the input."""
     for (n, size, stride, dilation, before, _), count in zip(
         window.axes(inputs), outputs, strict=True
@@ -112,8 +118,12 @@ def _norm_pool(c: NodeContext) -> OnnxValue:
     return emit_pool("sum", c, pool_window(c), term=term, final=root)
 
 
-def _is_image_pool(c: NodeContext, kind: str, window: Window, outputs: tuple[int, ...]) -> bool:
-    """Return whether the image operators, which exclude padding, give the same result."""
+def _is_image_pool(
+    c: NodeContext, kind: str, window: Window, outputs: tuple[int, ...]
+) -> bool:
+    """Return whether the image operators, which exclude padding, give the same
+    result.
+    """
     shape = c.shape(0)
     x = c.emit.value(c.input(0)).type
     stored = x.dtype == INT8 and x.quantization is not None
@@ -155,11 +165,15 @@ def _global_pool(op: str, result: str, c: NodeContext) -> OnnxValue:
 
 def _global_norm(c: NodeContext) -> OnnxValue:
     formula, root = _norm_formulas(c)
-    return c.emit.expression(root, c.emit.reduction(formula, "add", range(2, c.rank), c.input(0)))
+    return c.emit.expression(
+        root, c.emit.reduction(formula, "add", range(2, c.rank), c.input(0))
+    )
 
 
 def _local_response(c: NodeContext) -> OnnxValue:
-    """Return x / (bias + alpha / size * sum of squares of `size` adjacent channels) ^ beta."""
+    """Return x / (bias + alpha / size * sum of squares of `size` adjacent channels) ^
+    beta.
+    """
     x, size, shape = c.input(0), int(c.attr("size")), c.shape(0)
     before, extents = (size - 1) // 2, (shape[1], math.prod(shape[2:]))
     square = c.emit.expression("a * a", c.emit.reshape(x, (shape[0], 1, *extents)))

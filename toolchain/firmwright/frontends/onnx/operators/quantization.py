@@ -1,4 +1,6 @@
-"""QuantizeLinear, DequantizeLinear and QLinear operators in floats where nothing is fused."""
+"""QuantizeLinear, DequantizeLinear and QLinear operators in floats where nothing is
+fused.
+"""
 
 import math
 from collections.abc import Mapping
@@ -16,8 +18,12 @@ from firmwright.frontends.onnx.qdq import BY_RECIPROCAL
 from firmwright.ir.graph.attributes.values import AxesAttrs
 
 
-def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]) -> OnnxValue:
-    """Return a scale or zero point (per tensor, axis or block) broadcastable to `shape`."""
+def _broadcast_operand(
+    c: NodeContext, operand: OnnxValue, shape: tuple[int, ...]
+) -> OnnxValue:
+    """Return a scale or zero point (per tensor, axis or block) broadcastable to
+    `shape`.
+    """
     own = operand.shape
     if math.prod(own) == 1:
         return c.emit.reshape(operand, ())
@@ -26,7 +32,9 @@ def _broadcast_operand(c: NodeContext, operand: OnnxValue, shape: tuple[int, ...
         return c.emit.gather(operand, axis, np.arange(shape[axis]) // block)
     if own != (shape[axis],):
         raise NotSupportedError(f"scales {list(own)} for axis {axis} of {list(shape)}")
-    return c.emit.reshape(operand, node_context.vector_shape(shape[axis], axis, len(shape)))
+    return c.emit.reshape(
+        operand, node_context.vector_shape(shape[axis], axis, len(shape))
+    )
 
 
 def _target(c: NodeContext) -> DType:
@@ -36,7 +44,9 @@ def _target(c: NodeContext) -> DType:
     return node_context.supported_dtype(dtype_name(code) if code else "uint8")
 
 
-def _saturate(c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, kind: DType) -> OnnxValue:
+def _saturate(
+    c: NodeContext, x: OnnxValue, zero_point: OnnxValue | None, kind: DType
+) -> OnnxValue:
     """Return rint(x) + zero point, saturated to the range of `kind`."""
     low, high = float(kind.min), float(kind.max)
     if zero_point is None:
@@ -58,7 +68,9 @@ def import_quantize(c: NodeContext) -> OnnxValue:
 def import_dequantize(c: NodeContext) -> OnnxValue:
     x, scale = c.input(0), c.input(1)
     if not x.type.dtype.is_int or scale.type.dtype != FLOAT32:
-        raise NotSupportedError(f"{x.type.dtype.name} in steps of {scale.type.dtype.name}")
+        raise NotSupportedError(
+            f"{x.type.dtype.name} in steps of {scale.type.dtype.name}"
+        )
     steps = _broadcast_operand(c, scale, x.shape)
     if not c.has(2):
         return c.emit.expression("float32(a) * b", x, steps)
@@ -67,7 +79,9 @@ def import_dequantize(c: NodeContext) -> OnnxValue:
 
 
 def _channels(c: NodeContext, operand: OnnxValue, rank: int) -> OnnxValue:
-    """Reshape to a scalar, or to a vector that broadcasts along axis 1 of `rank` axes."""
+    """Reshape to a scalar, or to a vector that broadcasts along axis 1 of `rank`
+    axes.
+    """
     count = math.prod(operand.shape)
     return c.emit.reshape(operand, () if count == 1 else (count, *(1,) * (rank - 2)))
 
@@ -105,8 +119,12 @@ def _dynamic_quantize(c: NodeContext) -> list[OnnxValue]:
     low, high = (c.emit.call(op, x, attrs=attrs) for op in ("reduce_min", "reduce_max"))
     extent = "extent = max(b, 0.0) - min(a, 0.0)"
     # ONNX Runtime's scale of a tensor of zeros is 1.
-    scale = c.emit.expression(f"{extent}; where(extent == 0.0, 1.0, extent / 255.0)", low, high)
-    point = c.emit.expression("uint8(min(max(rint(-min(a, 0.0) / b), 0.0), 255.0))", low, scale)
+    scale = c.emit.expression(
+        f"{extent}; where(extent == 0.0, 1.0, extent / 255.0)", low, high
+    )
+    point = c.emit.expression(
+        "uint8(min(max(rint(-min(a, 0.0) / b), 0.0), 255.0))", low, scale
+    )
     steps = c.emit.expression("a / b", x, scale)
     return [_saturate(c, steps, point, point.type.dtype), scale, point]
 

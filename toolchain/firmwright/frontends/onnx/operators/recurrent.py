@@ -1,7 +1,8 @@
 """RNN, GRU and LSTM unrolled in time.
 
-The inputs of all steps are multiplied by W at once; steps share their kernels. The number of steps
-is known at compile time. Source of the semantics: ONNX's RNN, GRU, LSTM.
+The inputs of all steps are multiplied by W at once; steps share their kernels. The
+number of steps is known at compile time. Source of the semantics: ONNX's RNN, GRU,
+LSTM.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,8 +15,16 @@ import numpy as np
 from firmwright.base.dtypes import FLOAT32
 from firmwright.base.errors import NotSupportedError
 from firmwright.base.resource_limits import RAISED_BY, scaled_limit
-from firmwright.frontends.onnx.node_context import ConstantValue, Importer, NodeContext, OnnxValue
-from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
+from firmwright.frontends.onnx.node_context import (
+    ConstantValue,
+    Importer,
+    NodeContext,
+    OnnxValue,
+)
+from firmwright.frontends.onnx.operators.elementwise import (
+    float32_literal,
+    require_float32,
+)
 from firmwright.frontends.onnx.operators.matmul import emit_fully_connected, emit_matmul
 from firmwright.ir.graph.nodes import TensorType
 from firmwright.ops.expression_language import substitute_names
@@ -41,7 +50,9 @@ _ACTIVATIONS: Mapping[str, tuple[str, tuple[float | None, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """Weights of one direction, [gates * hidden, ...], and its activations as expressions of v."""
+    """Weights of one direction, [gates * hidden, ...], and its activations as
+    expressions of v.
+    """
 
     backwards: bool
     w: OnnxValue
@@ -52,13 +63,19 @@ class _Direction:
     formulas: tuple[str, ...]
 
 
-def _formulas(c: NodeContext, defaults: Sequence[str], directions: int) -> list[tuple[str, ...]]:
+def _formulas(
+    c: NodeContext, defaults: Sequence[str], directions: int
+) -> list[tuple[str, ...]]:
     """Return the activations of each direction as formulas of v.
 
-    The arguments of those of gates are clipped; the third, an LSTM's of the cell, is of no gate.
+    The arguments of those of gates are clipped; the third, an LSTM's of the cell, is of
+    no gate.
     """
     names = list(c.attr("activations") or list(defaults) * directions)
-    alphas, betas = list(c.attr("activation_alpha") or ()), list(c.attr("activation_beta") or ())
+    alphas, betas = (
+        list(c.attr("activation_alpha") or ()),
+        list(c.attr("activation_beta") or ()),
+    )
     clip = c.attr("clip")
     activations = {key.lower(): row for key, row in _ACTIVATIONS.items()}
     formulas = []
@@ -71,7 +88,9 @@ def _formulas(c: NodeContext, defaults: Sequence[str], directions: int) -> list[
         ):
             value = overrides.pop(0) if overrides else default
             if value is None:
-                raise NotSupportedError(f"the activation {name} without activation_{letter}")
+                raise NotSupportedError(
+                    f"the activation {name} without activation_{letter}"
+                )
             text = substitute_names(text, {letter: float32_literal(value)})
         if clip is not None and place % len(defaults) < _GATE_ACTIVATIONS:
             low, high = float32_literal(-clip), float32_literal(clip)
@@ -81,14 +100,18 @@ def _formulas(c: NodeContext, defaults: Sequence[str], directions: int) -> list[
     return [tuple(formulas[k * per : (k + 1) * per]) for k in range(directions)]
 
 
-def _directions(c: NodeContext, gates: int, defaults: Sequence[str]) -> Iterator[_Direction]:
+def _directions(
+    c: NodeContext, gates: int, defaults: Sequence[str]
+) -> Iterator[_Direction]:
     count, rows, hidden = c.shape(2)
     direction = c.attr("direction", "forward")
     if count != (2 if direction == "bidirectional" else 1) or rows != gates * hidden:
         raise NotSupportedError(f"weights {list(c.shape(2))} for direction {direction}")
     for index, formulas in enumerate(_formulas(c, defaults, count)):
         bias = c.emit.index_axis(c.input(3), 0, index) if c.has(3) else None
-        w_bias, r_bias = (bias and c.emit.slice(bias, [k * rows], [rows]) for k in (0, 1))
+        w_bias, r_bias = (
+            bias and c.emit.slice(bias, [k * rows], [rows]) for k in (0, 1)
+        )
         w, r = (c.emit.index_axis(c.input(k), 0, index) for k in (1, 2))
         peepholes = []
         if c.has(7):
@@ -98,8 +121,12 @@ def _directions(c: NodeContext, gates: int, defaults: Sequence[str]) -> Iterator
         yield _Direction(backwards, w, r, w_bias, r_bias, peepholes, formulas)
 
 
-def emit_dense(c: NodeContext, x: OnnxValue, w: OnnxValue, bias: OnnxValue | None) -> OnnxValue:
-    if isinstance(w, ConstantValue) and (bias is None or isinstance(bias, ConstantValue)):
+def emit_dense(
+    c: NodeContext, x: OnnxValue, w: OnnxValue, bias: OnnxValue | None
+) -> OnnxValue:
+    if isinstance(w, ConstantValue) and (
+        bias is None or isinstance(bias, ConstantValue)
+    ):
         return emit_fully_connected(c.emit, x, w.array, w.name, bias)
     y = emit_matmul(c.emit, x, c.emit.transpose(w, (1, 0)))
     return y if bias is None else c.emit.expression("a + b", y, bias)
@@ -125,18 +152,25 @@ class _Recurrence:
             x = c.emit.transpose(x, (1, 0, 2))
         flat = c.emit.reshape(x, (self.steps * self.batch, x.shape[2]))
         whole = emit_dense(c, flat, direction.w, direction.w_bias)
-        return [c.emit.slice_axis(whole, 0, t * self.batch, self.batch) for t in range(self.steps)]
+        return [
+            c.emit.slice_axis(whole, 0, t * self.batch, self.batch)
+            for t in range(self.steps)
+        ]
 
     def initial(self, index: int, direction: int) -> OnnxValue:
         if not self.c.has(index):
-            return self.c.emit.const(np.zeros((self.batch, self.hidden), np.float32), "zeros")
+            return self.c.emit.const(
+                np.zeros((self.batch, self.hidden), np.float32), "zeros"
+            )
         state = self.c.input(index)
         if self.is_batch_first:
             state = self.c.emit.transpose(state, (1, 0, 2))
         return self.c.emit.index_axis(state, 0, direction)
 
     def running(self, step: int) -> OnnxValue | None:
-        """Return the mask of samples that have not ended at `step`, or None if all are running."""
+        """Return the mask of samples that have not ended at `step`, or None if all are
+        running.
+        """
         if not self.c.has(4):
             return None
         is_running = self.c.array(4, "lengths").reshape(-1, 1) > step
@@ -170,7 +204,10 @@ class _Recurrence:
                     continue
                 steps[t] = emit.expression("where(a, b, 0.0)", mask, following[0])
                 pairs = zip(following, state, strict=True)
-                state = [emit.expression("where(a, b, c)", mask, new, old) for new, old in pairs]
+                state = [
+                    emit.expression("where(a, b, c)", mask, new, old)
+                    for new, old in pairs
+                ]
             outputs.append(steps)
             last_states.append(state)
         shape = (1, self.batch, self.hidden)
@@ -179,7 +216,9 @@ class _Recurrence:
         results = [emit.transpose(y, (2, 0, 1, 3)) if self.is_batch_first else y]
         for parts in zip(*last_states, strict=True):
             last = emit.concat([emit.reshape(part, shape) for part in parts], 0)
-            results.append(emit.transpose(last, (1, 0, 2)) if self.is_batch_first else last)
+            results.append(
+                emit.transpose(last, (1, 0, 2)) if self.is_batch_first else last
+            )
         return results[: max(1, len(self.c.outputs))]
 
 
@@ -229,7 +268,9 @@ def _lstm(c: NodeContext) -> list[OnnxValue]:
                 i_hole, o_hole, f_hole = direction.peepholes
                 zi = c.emit.expression("a + b * c", zi, i_hole, cell)
                 zf = c.emit.expression("a + b * c", zf, f_hole, cell)
-            cell = c.emit.expression(f"({kept}) * d + ({gate}) * ({new})", zi, zf, zc, cell)
+            cell = c.emit.expression(
+                f"({kept}) * d + ({gate}) * ({new})", zi, zf, zc, cell
+            )
             if direction.peepholes:
                 zo = c.emit.expression("a + b * c", zo, o_hole, cell)
             return c.emit.expression(f"({output}) * ({shown})", zo, cell), cell
@@ -249,7 +290,9 @@ def _gru(c: NodeContext) -> list[OnnxValue]:
         f, g = direction.formulas
         bias = direction.r_bias
         r_gates, r_hidden = (c.emit.slice_axis(direction.r, 0, *part) for part in parts)
-        b_gates, b_hidden = (bias and c.emit.slice_axis(bias, 0, *part) for part in parts)
+        b_gates, b_hidden = (
+            bias and c.emit.slice_axis(bias, 0, *part) for part in parts
+        )
 
         def step(x: OnnxValue, state: Sequence[OnnxValue]) -> Sequence[OnnxValue]:
             (h,) = state
@@ -261,7 +304,9 @@ def _gru(c: NodeContext) -> list[OnnxValue]:
                 inner = emit_dense(c, h, r_hidden, b_hidden)
                 new = c.emit.expression(f"v = a + b * c; {g}", xh, reset, inner)
             else:
-                inner = emit_dense(c, c.emit.expression("a * b", reset, h), r_hidden, b_hidden)
+                inner = emit_dense(
+                    c, c.emit.expression("a * b", reset, h), r_hidden, b_hidden
+                )
                 new = c.emit.expression(f"v = a + b; {g}", xh, inner)
             return [c.emit.expression("(1.0 - a) * b + a * c", update, new, h)]
 

@@ -1,4 +1,6 @@
-"""Reductions along axes, and the operators based on them: norms, softmax, normalizations."""
+"""Reductions along axes, and the operators based on them: norms, softmax,
+normalizations.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,10 @@ from firmwright.frontends.onnx.node_context import (
     Results,
     vector_shape,
 )
-from firmwright.frontends.onnx.operators.elementwise import float32_literal, require_float32
+from firmwright.frontends.onnx.operators.elementwise import (
+    float32_literal,
+    require_float32,
+)
 from firmwright.ir.graph.attributes.values import (
     ArgMinMaxAttrs,
     AxesAttrs,
@@ -57,7 +62,8 @@ def _reduce_min_max(step: Literal["min", "max"], c: NodeContext) -> OnnxValue:
     combine: ReductionStep = step
     if x.type.dtype == BOOL:
         combine = "or" if step == "max" else "and"
-    # Unlike reduce_max of TFLite, this starts from -inf, not from the least finite number.
+    # Unlike reduce_max of TFLite, this starts from -inf, not from the least finite
+    # number.
     return c.emit.reduction("a", combine, axes, x, keep=keep)
 
 
@@ -66,7 +72,9 @@ def _mean(c: NodeContext) -> OnnxValue:
     return c.input(0) if axes is None else _emit_mean(c, c.input(0), axes, keep)
 
 
-def _emit_mean(c: NodeContext, x: OnnxValue, axes: Sequence[int], keep: bool = True) -> OnnxValue:
+def _emit_mean(
+    c: NodeContext, x: OnnxValue, axes: Sequence[int], keep: bool = True
+) -> OnnxValue:
     if x.type.dtype in (FLOAT32, INT32):
         return c.emit.call("mean", x, attrs=AxesAttrs(axes=tuple(axes), keep_dims=keep))
     total = c.emit.reduction("a", "add", axes, x, keep=keep)
@@ -120,9 +128,13 @@ def _hardmax(c: NodeContext) -> OnnxValue:
     x, axis, shape = c.input(0), c.axis(-1), c.shape(0)
     attrs = ArgMinMaxAttrs(axis=axis, least=False, last=False)
     place = c.emit.call("arg_min_max", x, attrs=attrs, result=INT32)
-    line = np.arange(shape[axis], dtype=np.int32).reshape(vector_shape(shape[axis], axis, c.rank))
+    line = np.arange(shape[axis], dtype=np.int32).reshape(
+        vector_shape(shape[axis], axis, c.rank)
+    )
     spread = c.emit.reshape(place, (*shape[:axis], 1, *shape[axis + 1 :]))
-    return c.emit.expression("where(a == b, 1.0, 0.0)", spread, c.emit.const(line, "places"))
+    return c.emit.expression(
+        "where(a == b, 1.0, 0.0)", spread, c.emit.const(line, "places")
+    )
 
 
 def _lp_normalization(c: NodeContext) -> OnnxValue:
@@ -130,11 +142,15 @@ def _lp_normalization(c: NodeContext) -> OnnxValue:
     axis, order = c.axis(-1), int(c.attr("p", 2))
     formula, root = ("abs(a)", "b") if order == 1 else ("a * a", "sqrt(b)")
     total = c.emit.reduction(formula, "add", (axis,), c.input(0))
-    return c.emit.expression(f"size = {root}; where(size == 0.0, 0.0, a / size)", c.input(0), total)
+    return c.emit.expression(
+        f"size = {root}; where(size == 0.0, 0.0, a / size)", c.input(0), total
+    )
 
 
 def _broadcast_channels(c: NodeContext, tensor: OnnxValue, rank: int) -> OnnxValue:
-    """Reshape a vector with one value per channel so that it broadcasts to [n, c, ...]."""
+    """Reshape a vector with one value per channel so that it broadcasts to [n, c,
+    ...].
+    """
     return c.emit.reshape(tensor, (math.prod(tensor.shape), *(1,) * (rank - 2)))
 
 
@@ -145,7 +161,9 @@ def _batch_normalization(c: NodeContext) -> OnnxValue:
     x, rank = c.input(0), c.rank
     vectors = [c.input(index) for index in range(1, 5)]
     epsilon = float(c.attr("epsilon", 1e-5))
-    constants = [v.array.astype(np.float64) for v in vectors if isinstance(v, ConstantValue)]
+    constants = [
+        v.array.astype(np.float64) for v in vectors if isinstance(v, ConstantValue)
+    ]
     if rank > 1 and len(constants) == 4:
         scale, bias, middle, variance = constants
         factor = scale / np.sqrt(variance + epsilon)
@@ -156,7 +174,9 @@ def _batch_normalization(c: NodeContext) -> OnnxValue:
         )
         return c.emit.expression("a * b + c", x, *tensors)
     spread = [_broadcast_channels(c, item, max(rank, 2)) for item in vectors]
-    return c.emit.expression(f"(a - d) / sqrt(e + {float32_literal(epsilon)}) * b + c", x, *spread)
+    return c.emit.expression(
+        f"(a - d) / sqrt(e + {float32_literal(epsilon)}) * b + c", x, *spread
+    )
 
 
 def _emit_normalization(
@@ -210,14 +230,19 @@ def _group_normalization(c: NodeContext) -> OnnxValue:
             repeated = c.emit.broadcast(column, (groups, shape[1] // groups))
             vectors[k] = c.emit.reshape(repeated, (shape[1],))
     wide = c.emit.reshape(y, shape)
-    return _scale_and_shift(c, wide, *(_broadcast_channels(c, v, c.rank) for v in vectors))
+    return _scale_and_shift(
+        c, wide, *(_broadcast_channels(c, v, c.rank) for v in vectors)
+    )
 
 
 def import_rms_normalization(c: NodeContext) -> OnnxValue:
     require_float32(c)
     x, axes = c.input(0), range(c.axis(-1), c.rank)
     total = c.emit.reduction("a * a", "add", axes, x)
-    root = f"sqrt(b / {float(_count(x, axes))} + {float32_literal(c.attr('epsilon', 1e-5))})"
+    root = (
+        f"sqrt(b / {float(_count(x, axes))} + "
+        f"{float32_literal(c.attr('epsilon', 1e-5))})"
+    )
     return c.emit.expression(f"a / {root} * c", x, total, c.input(1))
 
 

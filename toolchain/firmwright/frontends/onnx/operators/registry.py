@@ -1,4 +1,6 @@
-"""The ONNX importers of this package, and reasons why other operators are not supported."""
+"""The ONNX importers of this package, and reasons why other operators are not
+supported.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -16,7 +18,9 @@ def onnx_importers() -> Mapping[str, Importer]:
 
     They map OPERATOR or DOMAIN:OPERATOR to an importer.
     """
-    return merge_tables(package, "IMPORTERS", lambda extension: extension.onnx_importers)
+    return merge_tables(
+        package, "IMPORTERS", lambda extension: extension.onnx_importers
+    )
 
 
 _REASONS = read_sections(__file__, ".txt")["reasons"].splitlines()

@@ -1,7 +1,8 @@
 """Resize and Upsample, axis by axis: a gather for nearest neighbor, else weighted taps.
 
-Sizes and coordinates are computed in float32 as ONNX Runtime does: a product that is rounded up to
-a whole number is one more output, and a coordinate that is rounded to a tie selects its neighbor.
+Sizes and coordinates are computed in float32 as ONNX Runtime does: a product that is
+rounded up to a whole number is one more output, and a coordinate that is rounded to a
+tie selects its neighbor.
 """
 
 import math
@@ -12,11 +13,18 @@ import numpy as np
 
 from firmwright.base.dtypes import FLOAT32, Array
 from firmwright.base.errors import NotSupportedError
-from firmwright.frontends.onnx.node_context import Importer, NodeContext, OnnxValue, vector_shape
+from firmwright.frontends.onnx.node_context import (
+    Importer,
+    NodeContext,
+    OnnxValue,
+    vector_shape,
+)
 from firmwright.ir.graph.attributes.movement import ResampleAttrs
 
 _TIE_WIDTH = np.float32(1e-6)
-"""The distance from half way between two inputs within which ONNX Runtime sees a tie."""
+"""The distance from half way between two inputs within which ONNX Runtime sees a
+tie.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +38,19 @@ class _ResizedAxis:
 
     @property
     def is_copied(self) -> bool:
-        """Whether each output is the input at its index, whatever the coordinates are."""
+        """Whether each output is the input at its index, whatever the coordinates
+        are.
+        """
         return bool(self.scale == 1)
 
 
 def _coordinates(c: NodeContext, axis: _ResizedAxis) -> Array:
     """Return the place of each output among the inputs, [outputs] float32."""
-    x, half, scale = np.arange(axis.outputs, dtype=np.float32), np.float32(0.5), axis.scale
+    x, half, scale = (
+        np.arange(axis.outputs, dtype=np.float32),
+        np.float32(0.5),
+        axis.scale,
+    )
     length, outputs = np.float32(axis.length), np.float32(axis.outputs)
     if axis.is_copied:
         return x
@@ -47,7 +61,9 @@ def _coordinates(c: NodeContext, axis: _ResizedAxis) -> Array:
             return (x + half) / scale - half
         case "half_pixel_symmetric":
             offset = length / 2 * (1 - outputs / (scale * length))
-            places = np.float64(offset) + (x + np.float64(0.5)) / np.float64(scale) - 0.5
+            places = (
+                np.float64(offset) + (x + np.float64(0.5)) / np.float64(scale) - 0.5
+            )
             return places.astype(np.float32)
         case "tf_half_pixel_for_nn":
             return (x + half) / scale
@@ -59,8 +75,12 @@ def _coordinates(c: NodeContext, axis: _ResizedAxis) -> Array:
             start, end = _region(c, axis.number)
             if outputs == 1:
                 return np.array([half * (start + end) * (length - 1)], np.float32)
-            return start * (length - 1) + x * (end - start) * (length - 1) / (outputs - 1)
-    raise NotSupportedError(f"coordinates by {c.attr('coordinate_transformation_mode')!r}")
+            return start * (length - 1) + x * (end - start) * (length - 1) / (
+                outputs - 1
+            )
+    raise NotSupportedError(
+        f"coordinates by {c.attr('coordinate_transformation_mode')!r}"
+    )
 
 
 def _region(c: NodeContext, axis: int) -> tuple[np.float32, np.float32]:
@@ -119,11 +139,14 @@ def _cubic(c: NodeContext, distance: Array) -> Array:
     return np.where(distance < 1, near, np.where(distance < 2, far, np.float32(0)))
 
 
-def _antialias_taps(c: NodeContext, mode: str, axis: _ResizedAxis) -> tuple[Array, Array]:
-    """Return indices and weights, each [outputs, taps], of a filter as wide as an output.
+def _antialias_taps(
+    c: NodeContext, mode: str, axis: _ResizedAxis
+) -> tuple[Array, Array]:
+    """Return indices and weights, each [outputs, taps], of a filter as wide as an
+    output.
 
-    The weight of taps outside of the input goes to its ends unless they are excluded, or all taps
-    are outside.
+    The weight of taps outside of the input goes to its ends unless they are excluded,
+    or all taps are outside.
     """
     half, step = np.float32(0.5), max(np.float32(1), 1 / axis.scale)
     reach = np.float32(1 if mode == "linear" else 2) * step
@@ -147,7 +170,9 @@ def _antialias_taps(c: NodeContext, mode: str, axis: _ResizedAxis) -> tuple[Arra
 
 
 def _without_zeros(table: Array) -> tuple[Array, Array]:
-    """Return the places and the weights of each row from its first to its last nonzero one."""
+    """Return the places and the weights of each row from its first to its last nonzero
+    one.
+    """
     used = table != 0
     first = used.argmax(axis=1)
     count = int((table.shape[1] - used[:, ::-1].argmax(axis=1) - first).max())
@@ -155,7 +180,9 @@ def _without_zeros(table: Array) -> tuple[Array, Array]:
     return at, np.take_along_axis(table, at, axis=1)
 
 
-def _emit_interpolation(c: NodeContext, x: OnnxValue, mode: str, axis: _ResizedAxis) -> OnnxValue:
+def _emit_interpolation(
+    c: NodeContext, x: OnnxValue, mode: str, axis: _ResizedAxis
+) -> OnnxValue:
     number, emit = axis.number, c.emit
     if x.type.dtype != FLOAT32:
         raise NotSupportedError(f"an interpolation of {x.type.dtype.name}")
@@ -177,7 +204,9 @@ def _emit_interpolation(c: NodeContext, x: OnnxValue, mode: str, axis: _ResizedA
 def _emit_mean(
     c: NodeContext, x: OnnxValue, number: int, at: Array, weights: Array, totals: Array
 ) -> OnnxValue:
-    """Emit a sum of products, each divided by the sum of weights, as ONNX Runtime does."""
+    """Emit a sum of products, each divided by the sum of weights, as ONNX Runtime
+    does.
+    """
 
     def column(values: Array) -> OnnxValue:
         line = values.reshape(vector_shape(len(values), number, c.rank))
@@ -193,8 +222,12 @@ def _emit_mean(
     return c.emit.expression(formula, *operands)
 
 
-def _fill_outside(c: NodeContext, y: OnnxValue, axes: Sequence[_ResizedAxis]) -> OnnxValue:
-    """Replace the results of a crop from outside of the input by the extrapolation value."""
+def _fill_outside(
+    c: NodeContext, y: OnnxValue, axes: Sequence[_ResizedAxis]
+) -> OnnxValue:
+    """Replace the results of a crop from outside of the input by the extrapolation
+    value.
+    """
     if c.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
         return y
     filler = float(np.float32(c.attr("extrapolation_value", 0.0)))
@@ -241,7 +274,9 @@ def _resized(c: NodeContext) -> OnnxValue:
     if min(axis.outputs for axis in axes) < 1:
         raise NotSupportedError("a tensor without elements")
     if mode == "cubic" and len(axes) not in (2, 3, 4):
-        raise NotSupportedError(f"a cubic resize of {len(axes)} dimensions")  # as ONNX Runtime
+        raise NotSupportedError(
+            f"a cubic resize of {len(axes)} dimensions"
+        )  # as ONNX Runtime
     if all(axis.outputs == axis.length for axis in axes):
         return x
     scaled = [axis for axis in axes if not axis.is_copied]
@@ -249,7 +284,9 @@ def _resized(c: NodeContext) -> OnnxValue:
         if c.attr("antialias", 0) and axis.outputs == axis.length:
             continue  # as ONNX Runtime does, whatever the scale
         if mode == "nearest":
-            x = c.emit.gather(x, axis.number, _nearest(c, _coordinates(c, axis), axis.length))
+            x = c.emit.gather(
+                x, axis.number, _nearest(c, _coordinates(c, axis), axis.length)
+            )
         elif mode in ("linear", "cubic"):
             x = _emit_interpolation(c, x, mode, axis)
         else:
@@ -258,7 +295,9 @@ def _resized(c: NodeContext) -> OnnxValue:
 
 
 def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
-    """Emit ONNX Runtime's sum of 4 or 8 products in float32; return None for other resizes."""
+    """Emit ONNX Runtime's sum of 4 or 8 products in float32; return None for other
+    resizes.
+    """
     axes = _resized_axes(c)
     spatial = _jointly_resized_axes(axes)
     elements = math.prod(axis.length for axis in spatial)
@@ -273,10 +312,13 @@ def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
         or all(axis.outputs == axis.length for axis in axes)
     ):
         return None
-    # [outputs, 1 << axes], the corners in order, of which that along the last axis varies fastest
+    # [outputs, 1 << axes], the corners in order, of which that along the last axis
+    # varies fastest
     places, weights = np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32)
     for axis in spatial[::-1]:
-        step = math.prod(other.length for other in spatial if other.number > axis.number)
+        step = math.prod(
+            other.length for other in spatial if other.number > axis.number
+        )
         ends, shares = _linear_ends(c, axis)
         places = _outer(np.add, ends * step, places)
         weights = _outer(np.multiply, shares, weights)
@@ -293,7 +335,9 @@ def emit_linear_sum(c: NodeContext, x: OnnxValue) -> OnnxValue | None:
 
 
 def _jointly_resized_axes(axes: Sequence[_ResizedAxis]) -> Sequence[_ResizedAxis]:
-    """Return the two or three axes that ONNX Runtime resizes in one step; none for other ranks."""
+    """Return the two or three axes that ONNX Runtime resizes in one step; none for
+    other ranks.
+    """
     match len(axes):
         case 2 | 3:
             return axes

@@ -43,7 +43,9 @@ def _softplus(t: NodeTranslation) -> str:
 
 def _prelu(t: NodeTranslation) -> str:
     slopes, rank = t.shape("weight"), len(t.shape("self"))
-    row = slopes if rank < 3 or slopes in ((), (1,)) else (slopes[0], *(1,) * (rank - 2))
+    row = (
+        slopes if rank < 3 or slopes in ((), (1,)) else (slopes[0], *(1,) * (rank - 2))
+    )
     return t.emit("PRelu", t.tensor("self"), t.reshape(t.tensor("weight"), row))
 
 
@@ -55,7 +57,9 @@ def _glu(t: NodeTranslation) -> str:
 
 
 def _to(t: NodeTranslation) -> str:
-    """Convert the element type; other changes (device, memory format) have no effect."""
+    """Convert the element type; other changes (device, memory format) have no
+    effect.
+    """
     source = "self" if "self" in t.node.args else "input"
     kind, x = t.dtype(), t.tensor(source)
     if t.type_of(source).dtype == kind:
@@ -69,7 +73,9 @@ def _copy(t: NodeTranslation) -> str:
     """Write the source over a tensor of another shape or element type."""
     x = t.as_dtype("src", t.dtype())
     shape = t.output_shape()
-    return x if t.shape("src") == shape else t.emit("Expand", x, np.array(shape, np.int64))
+    return (
+        x if t.shape("src") == shape else t.emit("Expand", x, np.array(shape, np.int64))
+    )
 
 
 def _same(t: NodeTranslation) -> str:
@@ -78,7 +84,9 @@ def _same(t: NodeTranslation) -> str:
 
 def _dropout(t: NodeTranslation) -> str:
     if t.arg("train", False) and t.arg("p", 0.5):
-        raise NotSupportedError("dropout of a model in training mode; call model.eval() first")
+        raise NotSupportedError(
+            "dropout of a model in training mode; call model.eval() first"
+        )
     return _same(t)
 
 

@@ -30,7 +30,9 @@ def _product(t: NodeTranslation, a: str, b: str, bias: str = "") -> str:
 
 
 def _bmm(t: NodeTranslation) -> str:
-    other = next(name for name in ("mat2", "other", "vec", "tensor") if name in t.node.args)
+    other = next(
+        name for name in ("mat2", "other", "vec", "tensor") if name in t.node.args
+    )
     return t.emit("MatMul", t.tensor("self"), t.tensor(other))
 
 
@@ -38,18 +40,25 @@ def _addmm(t: NodeTranslation) -> str:
     if t.arg("alpha", 1) != 1 or t.arg("beta", 1) != 1:
         y = t.emit("MatMul", t.tensor("mat1"), t.tensor("mat2"))
         y = t.emit("Mul", y, np.float32(t.arg("alpha", 1)))
-        return t.emit("Add", t.emit("Mul", t.tensor("self"), np.float32(t.arg("beta", 1))), y)
+        return t.emit(
+            "Add", t.emit("Mul", t.tensor("self"), np.float32(t.arg("beta", 1))), y
+        )
     return _product(t, "mat1", "mat2", t.tensor("self"))
 
 
 def _attention(t: NodeTranslation) -> str:
     """Multiply softmax(query key^T scale + mask) by value, each head by itself."""
     if t.arg("dropout_p", 0.0):
-        raise NotSupportedError("dropout of a model in training mode; call model.eval() first")
+        raise NotSupportedError(
+            "dropout of a model in training mode; call model.eval() first"
+        )
     query, key = t.shape("query"), t.shape("key")
     q, k, v = (t.tensor(name) for name in ("query", "key", "value"))
     if t.arg("enable_gqa", False) and query[-3] != key[-3]:
-        k, v = (_repeated_heads(t, x, t.shape(n), query[-3]) for x, n in ((k, "key"), (v, "value")))
+        k, v = (
+            _repeated_heads(t, x, t.shape(n), query[-3])
+            for x, n in ((k, "key"), (v, "value"))
+        )
         key = (*key[:-3], query[-3], *key[-2:])
     scale = t.arg("scale")
     factor = np.float32(1 / math.sqrt(query[-1]) if scale is None else scale)
@@ -66,7 +75,9 @@ def _attention(t: NodeTranslation) -> str:
     return t.emit("MatMul", t.emit("Softmax", scores, axis=-1), v)
 
 
-def _repeated_heads(t: NodeTranslation, x: str, shape: tuple[int, ...], heads: int) -> str:
+def _repeated_heads(
+    t: NodeTranslation, x: str, shape: tuple[int, ...], heads: int
+) -> str:
     own = shape[-3]
     wide = t.reshape(x, (*shape[:-3], own, 1, *shape[-2:]))
     spread = np.array((*shape[:-3], own, heads // own, *shape[-2:]), np.int64)
@@ -77,7 +88,9 @@ TRANSLATORS: Translators = {
     "addmm": _addmm,
     "bmm": _bmm,
     "dot": _bmm,
-    "einsum": lambda t: t.emit("Einsum", *t.tensors("tensors"), equation=t.arg("equation")),
+    "einsum": lambda t: t.emit(
+        "Einsum", *t.tensors("tensors"), equation=t.arg("equation")
+    ),
     "linear": _linear,
     "matmul": _bmm,
     "mm": lambda t: _product(t, "self", "mat2"),

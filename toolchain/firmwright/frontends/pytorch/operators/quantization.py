@@ -1,15 +1,23 @@
-"""Quantization of PT2E and torchao as ONNX's operators, which the ONNX importer fuses."""
+"""Quantization of PT2E and torchao as ONNX's operators, which the ONNX importer
+fuses.
+"""
 
 import numpy as np
 
 from firmwright.base.errors import NotSupportedError
 from firmwright.frontends.pytorch import translation
 from firmwright.frontends.pytorch.program import Ref
-from firmwright.frontends.pytorch.translation import NodeTranslation, Translator, Translators
+from firmwright.frontends.pytorch.translation import (
+    NodeTranslation,
+    Translator,
+    Translators,
+)
 
 
 def _array(t: NodeTranslation, name: str, kind: str) -> str:
-    """Return a scale or zero point, a number or a constant tensor, in the type that ONNX asks."""
+    """Return a scale or zero point, a number or a constant tensor, in the type that
+    ONNX asks.
+    """
     name = f"{name}s" if f"{name}s" in t.node.args else name
     value = t.node.args.get(name)
     if not isinstance(value, Ref):
@@ -26,7 +34,9 @@ def _quantize(axis: int | None, t: NodeTranslation) -> str:
     if kind not in ("int8", "uint8", "int16"):
         raise NotSupportedError(f"values quantized to {kind}")
     scale, point = _array(t, "scale", "float32"), _array(t, "zero_point", kind)
-    y = t.emit("QuantizeLinear", t.tensor("input"), scale, point, axis=axis, by_reciprocal=1)
+    y = t.emit(
+        "QuantizeLinear", t.tensor("input"), scale, point, axis=axis, by_reciprocal=1
+    )
     limits = np.iinfo(kind)
     low, high = t.arg("quant_min", limits.min), t.arg("quant_max", limits.max)
     if (low, high) == (limits.min, limits.max):
@@ -43,13 +53,19 @@ def _dequantize(axis: int | None, t: NodeTranslation) -> str:
 
 
 def _affine_axis(t: NodeTranslation) -> int | None:
-    """Return the axis with one scale per index, None if one block is the whole tensor."""
+    """Return the axis with one scale per index, None if one block is the whole
+    tensor.
+    """
     shape, block = t.shape("input"), tuple(t.ints("block_size"))
-    axes = [k for k, (n, size) in enumerate(zip(shape, block, strict=True)) if n != size]
+    axes = [
+        k for k, (n, size) in enumerate(zip(shape, block, strict=True)) if n != size
+    ]
     if not axes:
         return None
     if len(axes) > 1 or block[axes[0]] != 1:
-        raise NotSupportedError(f"blocks {list(block)} of {list(shape)} with one scale each")
+        raise NotSupportedError(
+            f"blocks {list(block)} of {list(shape)} with one scale each"
+        )
     return axes[0]
 
 
@@ -60,14 +76,20 @@ def _dequantize_affine(t: NodeTranslation) -> str:
 
 
 def _dynamic(t: NodeTranslation) -> str:
-    raise NotSupportedError("scales computed in each run; calibrate the activations instead")
+    raise NotSupportedError(
+        "scales computed in each run; calibrate the activations instead"
+    )
 
 
 _DECOMPOSED: dict[str, Translator] = {
     "choose_qparams": _dynamic,
-    "dequantize_per_channel": lambda t: _dequantize(t.axis("axis", len(t.shape("input"))), t),
+    "dequantize_per_channel": lambda t: _dequantize(
+        t.axis("axis", len(t.shape("input"))), t
+    ),
     "dequantize_per_tensor": lambda t: _dequantize(None, t),
-    "quantize_per_channel": lambda t: _quantize(t.axis("axis", len(t.shape("input"))), t),
+    "quantize_per_channel": lambda t: _quantize(
+        t.axis("axis", len(t.shape("input"))), t
+    ),
     "quantize_per_tensor": lambda t: _quantize(None, t),
 }
 _AFFINE: dict[str, Translator] = {

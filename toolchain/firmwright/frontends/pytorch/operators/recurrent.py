@@ -24,7 +24,9 @@ def _ordered(t: NodeTranslation, op: str, x: str, hidden: int) -> str:
 
 def _layer(op: str, activation: str, t: NodeTranslation) -> Sequence[str]:
     if t.arg("train", False) and t.arg("dropout", 0.0) and t.arg("num_layers") > 1:
-        raise NotSupportedError("dropout of a model in training mode; call model.eval() first")
+        raise NotSupportedError(
+            "dropout of a model in training mode; call model.eval() first"
+        )
     if "input" not in t.node.args or "params" not in t.node.args:
         raise NotSupportedError("packed sequences")
     params, has_biases = t.tensors("params"), bool(t.arg("has_biases", True))
@@ -43,14 +45,20 @@ def _layer(op: str, activation: str, t: NodeTranslation) -> Sequence[str]:
     lasts: list[list[str]] = [[] for _ in states]
     for layer in range(layers):
         first = layer * directions * per
-        sets = [params[first + k * per : first + (k + 1) * per] for k in range(directions)]
+        sets = [
+            params[first + k * per : first + (k + 1) * per] for k in range(directions)
+        ]
         part = slice(layer * directions, (layer + 1) * directions)
         own = [slice_axis(t, s, 0, part.start, part.stop) for s in states]
         y, *last = _emit_layer(op, activation, t, x, sets, own, hidden)
         for states_of_layers, state in zip(lasts, last, strict=True):
             states_of_layers.append(state)
-        x = t.reshape(transpose(t, y, [0, 2, 1, 3]), (steps, batch, directions * hidden))
-    finals = [part[0] if len(part) == 1 else t.emit("Concat", *part, axis=0) for part in lasts]
+        x = t.reshape(
+            transpose(t, y, [0, 2, 1, 3]), (steps, batch, directions * hidden)
+        )
+    finals = [
+        part[0] if len(part) == 1 else t.emit("Concat", *part, axis=0) for part in lasts
+    ]
     return [transpose(t, x, [1, 0, 2]) if batch_first else x, *finals]
 
 
@@ -63,7 +71,9 @@ def _emit_layer(
     states: Sequence[str],
     hidden: int,
 ) -> tuple[str, ...]:
-    """Emit one layer with the parameters (weights, recurrent weights, biases) per direction."""
+    """Emit one layer with the parameters (weights, recurrent weights, biases) per
+    direction.
+    """
 
     def stacked(parts: Sequence[str], shape: Sequence[int]) -> str:
         rows = [t.reshape(part, (1, *shape)) for part in parts]

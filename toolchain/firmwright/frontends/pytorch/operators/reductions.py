@@ -14,7 +14,11 @@ from firmwright.frontends.pytorch.translation import NodeTranslation, Translator
 def _axes(t: NodeTranslation) -> Any:
     """Return the axes to reduce as a constant, or None for all of them."""
     rank, axes = len(t.shape("self")), t.ints("dim")
-    return np.array(sorted(axis % max(rank, 1) for axis in axes), np.int64) if axes else None
+    return (
+        np.array(sorted(axis % max(rank, 1) for axis in axes), np.int64)
+        if axes
+        else None
+    )
 
 
 def _reduce(op: str, t: NodeTranslation) -> str:
@@ -28,7 +32,8 @@ def _mean(t: NodeTranslation) -> str:
     shape, axes, keep = t.shape("self"), t.ints("dim"), int(t.arg("keepdim", False))
     images = [axis % len(shape) for axis in axes] == list(range(2, len(shape)))
     if len(shape) == 4 and images:
-        # The form in which classifiers pool, which quantized models compute with integers.
+        # The form in which classifiers pool, which quantized models compute with
+        # integers.
         y = t.emit("GlobalAveragePool", t.as_dtype("self", t.dtype()))
         return y if keep else t.reshape(y, shape[:2])
     return _reduce("ReduceMean", t)
@@ -49,7 +54,9 @@ def _extreme(op: str, arg: str, t: NodeTranslation) -> Sequence[str]:
 def _arg_extreme(op: str, t: NodeTranslation) -> str:
     shape, keep = t.shape("self"), int(t.arg("keepdim", False))
     if t.has("dim"):
-        return t.emit(op, t.tensor("self"), axis=t.axis("dim", len(shape)), keepdims=keep)
+        return t.emit(
+            op, t.tensor("self"), axis=t.axis("dim", len(shape)), keepdims=keep
+        )
     flat = t.reshape(t.tensor("self"), (math.prod(shape),))
     return t.reshape(t.emit(op, flat, axis=0, keepdims=0), t.output_shape())
 
@@ -99,7 +106,9 @@ def _batch_norm(t: NodeTranslation) -> Sequence[str]:
     if t.node.target.endswith(".no_stats"):
         return [_instance_norm(t)]  # images of a batch of one
     if t.arg("training", False) or not t.has("running_mean"):
-        raise NotSupportedError("normalization of a model in training mode; use model.eval()")
+        raise NotSupportedError(
+            "normalization of a model in training mode; use model.eval()"
+        )
     scale, bias = _parameters(t, t.shape("input")[1])
     y = t.emit(
         "BatchNormalization",
@@ -129,7 +138,9 @@ def _rms_norm(t: NodeTranslation) -> str:
     shape = t.ints("normalized_shape")
     scale = t.optional("weight") or t.constant(np.ones(shape, np.float32))
     epsilon = float(t.arg("eps", float(np.finfo(np.float32).eps)))
-    return t.emit("RMSNormalization", t.tensor("input"), scale, axis=-len(shape), epsilon=epsilon)
+    return t.emit(
+        "RMSNormalization", t.tensor("input"), scale, axis=-len(shape), epsilon=epsilon
+    )
 
 
 def _group_norm(t: NodeTranslation) -> Sequence[str]:
@@ -138,7 +149,9 @@ def _group_norm(t: NodeTranslation) -> Sequence[str]:
     groups = t.arg("num_groups", t.arg("group"))
     epsilon = float(t.arg("eps", 1e-5))
     x = t.tensor(name)
-    return [t.emit("GroupNormalization", x, scale, bias, num_groups=groups, epsilon=epsilon)]
+    return [
+        t.emit("GroupNormalization", x, scale, bias, num_groups=groups, epsilon=epsilon)
+    ]
 
 
 def _instance_norm(t: NodeTranslation) -> str:
@@ -148,7 +161,9 @@ def _instance_norm(t: NodeTranslation) -> str:
         )
     scale, bias = _parameters(t, t.shape("input")[1])
     epsilon = float(t.arg("eps", 1e-5))
-    return t.emit("InstanceNormalization", t.tensor("input"), scale, bias, epsilon=epsilon)
+    return t.emit(
+        "InstanceNormalization", t.tensor("input"), scale, bias, epsilon=epsilon
+    )
 
 
 TRANSLATORS: Translators = {

@@ -19,7 +19,11 @@ def _reshape(t: NodeTranslation) -> str:
 
 
 def transpose(t: NodeTranslation, x: str, perm: Sequence[int]) -> str:
-    return x if list(perm) == list(range(len(perm))) else t.emit("Transpose", x, perm=tuple(perm))
+    return (
+        x
+        if list(perm) == list(range(len(perm)))
+        else t.emit("Transpose", x, perm=tuple(perm))
+    )
 
 
 def _permute(t: NodeTranslation) -> str:
@@ -46,7 +50,11 @@ def _transposed(t: NodeTranslation, perm: list[int]) -> str:
 
 def _expand(t: NodeTranslation) -> str:
     x, shape = t.tensor("self"), t.output_shape()
-    return x if t.shape("self") == shape else t.emit("Expand", x, np.array(shape, np.int64))
+    return (
+        x
+        if t.shape("self") == shape
+        else t.emit("Expand", x, np.array(shape, np.int64))
+    )
 
 
 def _repeat(t: NodeTranslation) -> str:
@@ -74,7 +82,9 @@ def _stack(t: NodeTranslation) -> str:
     shape = t.output_shape()
     axis = t.axis("dim", len(shape), 0)
     part = [1 if k == axis else n for k, n in enumerate(shape)]
-    return t.emit("Concat", *(t.reshape(x, part) for x in t.tensors("tensors")), axis=axis)
+    return t.emit(
+        "Concat", *(t.reshape(x, part) for x in t.tensors("tensors")), axis=axis
+    )
 
 
 def _split(t: NodeTranslation) -> Sequence[str]:
@@ -91,14 +101,20 @@ def _unbind(t: NodeTranslation) -> Sequence[str]:
     return [t.reshape(part, t.output_shape(k)) for k, part in enumerate(parts)]
 
 
-def slice_axis(t: NodeTranslation, x: str, axis: int, first: int, last: int, step: int = 1) -> str:
-    bounds: tuple[Any, ...] = (np.array([n], np.int64) for n in (first, last, axis, step))  # type: ignore[assignment]  # unpacked at once
+def slice_axis(
+    t: NodeTranslation, x: str, axis: int, first: int, last: int, step: int = 1
+) -> str:
+    bounds: tuple[Any, ...] = (
+        np.array([n], np.int64) for n in (first, last, axis, step)
+    )  # type: ignore[assignment]  # unpacked at once
     return t.emit("Slice", x, *bounds)
 
 
 def _slice(t: NodeTranslation) -> str:
     axis, step = t.axis("dim", len(t.shape("self")), 0), t.arg("step", 1)
-    return slice_axis(t, t.tensor("self"), axis, t.arg("start", 0), t.arg("end", _END), step)
+    return slice_axis(
+        t, t.tensor("self"), axis, t.arg("start", 0), t.arg("end", _END), step
+    )
 
 
 def _narrow(t: NodeTranslation) -> str:
@@ -124,7 +140,9 @@ def _scatter_axis(t: NodeTranslation, axis: int, places: range) -> str:
         pieces = [
             slice_axis(t, x, axis, 0, places.start) if places.start else "",
             source,
-            slice_axis(t, x, axis, places.stop, _END) if places.stop < shape[axis] else "",
+            slice_axis(t, x, axis, places.stop, _END)
+            if places.stop < shape[axis]
+            else "",
         ]
         return t.emit("Concat", *filter(None, pieces), axis=axis)
     line = [len(places) if k == axis else 1 for k in range(len(shape))]
@@ -170,8 +188,16 @@ def _roll(t: NodeTranslation) -> str:
 
 def _pad(own_mode: str, t: NodeTranslation) -> str:
     """Pad by pairs that begin with the last axis."""
-    torch_mode, pads = own_mode or t.arg("mode", "constant"), t.ints("pad") or t.ints("padding")
-    modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    torch_mode, pads = (
+        own_mode or t.arg("mode", "constant"),
+        t.ints("pad") or t.ints("padding"),
+    )
+    modes = {
+        "constant": "constant",
+        "reflect": "reflect",
+        "replicate": "edge",
+        "circular": "wrap",
+    }
     if torch_mode not in modes:
         raise NotSupportedError(f"padding by {torch_mode!r}")
     mode = modes[torch_mode]
@@ -180,14 +206,18 @@ def _pad(own_mode: str, t: NodeTranslation) -> str:
     rank = len(t.shape("self"))
     pairs = [(pads[k], pads[k + 1]) for k in range(0, len(pads), 2)]
     pairs = ([(0, 0)] * (rank - len(pairs))) + pairs[::-1]
-    margins = np.array([first for first, _ in pairs] + [last for _, last in pairs], np.int64)
+    margins = np.array(
+        [first for first, _ in pairs] + [last for _, last in pairs], np.int64
+    )
     value = np.array(t.arg("value", 0) or 0, t.dtype()) if mode == "constant" else None
     return t.emit("Pad", t.tensor("self"), margins, value, mode=mode)
 
 
 def _channel_shuffle(t: NodeTranslation) -> str:
     shape, groups = t.shape("self"), t.arg("groups")
-    parts = t.reshape(t.tensor("self"), (shape[0], groups, shape[1] // groups, *shape[2:]))
+    parts = t.reshape(
+        t.tensor("self"), (shape[0], groups, shape[1] // groups, *shape[2:])
+    )
     rank = len(shape) + 1
     return t.reshape(transpose(t, parts, [0, 2, 1, *range(3, rank)]), shape)
 
@@ -229,7 +259,9 @@ def _index(t: NodeTranslation) -> str:
     for axis, item in selected:
         size = np.array(shape[axis], np.int64)
         x = t.cast(t.operand(item), "int64")
-        place = t.emit("Where", t.emit("Less", x, np.int64(0)), t.emit("Add", x, size), x)
+        place = t.emit(
+            "Where", t.emit("Less", x, np.int64(0)), t.emit("Add", x, size), x
+        )
         flat = t.emit("Add", t.emit("Mul", flat, size), place) if flat else place
     merged = (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
     return t.emit("Gather", t.reshape(t.tensor("self"), merged), flat, axis=first)
@@ -257,13 +289,20 @@ def _scatter_slices(t: NodeTranslation, axis: int, index: Ref, source: str) -> s
     part = [int(count[0]) if k == axis else n for k, n in enumerate(shape)]
     line = [int(count[0]) if k == axis else 1 for k in range(len(shape))]
     places = t.reshape(t.operand(index), line)
-    wide, rows = (t.emit("Expand", x, np.array(part, np.int64)) for x in (places, t.tensor(source)))
+    wide, rows = (
+        t.emit("Expand", x, np.array(part, np.int64))
+        for x in (places, t.tensor(source))
+    )
     reduction = "add" if t.arg("accumulate", False) else "none"
-    return t.emit("ScatterElements", t.tensor("self"), wide, rows, axis=axis, reduction=reduction)
+    return t.emit(
+        "ScatterElements", t.tensor("self"), wide, rows, axis=axis, reduction=reduction
+    )
 
 
 def _tri(upper: int, t: NodeTranslation) -> str:
-    return t.emit("Trilu", t.tensor("self"), np.array(t.arg("diagonal", 0)), upper=upper)
+    return t.emit(
+        "Trilu", t.tensor("self"), np.array(t.arg("diagonal", 0)), upper=upper
+    )
 
 
 def _filled(value: float, t: NodeTranslation) -> str:
@@ -285,9 +324,13 @@ def _arange(t: NodeTranslation) -> str:
 
 def _moved(t: NodeTranslation) -> str:
     rank = len(t.shape("self"))
-    sources, targets = ([n % rank for n in t.ints(name)] for name in ("source", "destination"))
+    sources, targets = (
+        [n % rank for n in t.ints(name)] for name in ("source", "destination")
+    )
     rest = iter(axis for axis in range(rank) if axis not in sources)
-    perm = [sources[targets.index(k)] if k in targets else next(rest) for k in range(rank)]
+    perm = [
+        sources[targets.index(k)] if k in targets else next(rest) for k in range(rank)
+    ]
     return transpose(t, t.tensor("self"), perm)
 
 

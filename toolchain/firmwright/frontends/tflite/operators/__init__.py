@@ -1,1 +1,3 @@
-"""Importers of TFLite's operators: one module per family, each with a table IMPORTERS."""
+"""Importers of TFLite's operators: one module per family, each with a table
+IMPORTERS.
+"""

@@ -38,7 +38,11 @@ def _range_attrs(context: ImportContext) -> ConstantAttrs:
             raise NotSupportedError("a range with variable limits or step")
         numbers.append(array.reshape(-1)[0].item())
     start, limit, step = numbers
-    count = math.ceil((limit - start) / step) if step and all(map(math.isfinite, numbers)) else 0
+    count = (
+        math.ceil((limit - start) / step)
+        if step and all(map(math.isfinite, numbers))
+        else 0
+    )
     if not 0 < count <= _MOST_NUMBERS:
         raise NotSupportedError(f"a range from {start} to {limit} by {step}")
     return _vector([start + k * step for k in range(count)])
@@ -57,7 +61,9 @@ IMPORTERS: Mapping[str, Importer] = {
     "FILL": plain_importer("fill", 2, _fill_attrs, (1,)),
     "RANGE": plain_importer("constant", 3, _range_attrs, ()),
     "RANK": plain_importer("constant", 1, _rank_attrs, ()),
-    "SHAPE": plain_importer("constant", 1, lambda context: _vector(input_type(context).shape), ()),
+    "SHAPE": plain_importer(
+        "constant", 1, lambda context: _vector(input_type(context).shape), ()
+    ),
     "ZEROS_LIKE": plain_importer(
         "fill", 1, lambda context: ShapeAttrs(shape=input_type(context).shape), ()
     ),

@@ -29,7 +29,10 @@ def _window(context: ImportContext, size: tuple[int, int]) -> ImageWindow:
     options, x = context.node.options, context.inputs[0]
     if x is None or len(x.shape) != 4:
         raise NotSupportedError("an input without four dimensions")
-    stride = (checked_int_option(options["stride_h"]), checked_int_option(options["stride_w"]))
+    stride = (
+        checked_int_option(options["stride_h"]),
+        checked_int_option(options["stride_w"]),
+    )
     dilation = (
         checked_int_option(options.get("dilation_h_factor", 1)),
         checked_int_option(options.get("dilation_w_factor", 1)),
@@ -62,7 +65,9 @@ def _transposed_convolution(context: ImportContext) -> ImportedCall:
     options, shape = context.node.options, context.constants[0]
     w, x = input_type(context, 1), input_type(context, 2)
     if shape is not None and tuple(shape.reshape(-1)) != context.outputs[0].shape:
-        raise NotSupportedError(f"an output of shape {list(shape.reshape(-1))}, declared otherwise")
+        raise NotSupportedError(
+            f"an output of shape {list(shape.reshape(-1))}, declared otherwise"
+        )
     if not len(w.shape) == len(x.shape) == len(context.outputs[0].shape) == 4:
         raise NotSupportedError("a transposed convolution of tensors that are not 4-D")
     check_bias_type(context, x, 3)
@@ -72,8 +77,17 @@ def _transposed_convolution(context: ImportContext) -> ImportedCall:
     )
     before = (0, 0)
     if options["padding"] == "SAME":
-        sizes = zip(x.shape[1:3], w.shape[1:3], context.outputs[0].shape[1:3], stride, strict=True)
-        over = [max((length - 1) * step + size - out, 0) for length, size, out, step in sizes]
+        sizes = zip(
+            x.shape[1:3],
+            w.shape[1:3],
+            context.outputs[0].shape[1:3],
+            stride,
+            strict=True,
+        )
+        over = [
+            max((length - 1) * step + size - out, 0)
+            for length, size, out, step in sizes
+        ]
         before = (over[0] // 2, over[1] // 2)
     attrs = TransposeConvAttrs(
         stride=stride,

@@ -1,4 +1,6 @@
-"""Operators that reorder, select or repeat elements; their constant inputs become attributes."""
+"""Operators that reorder, select or repeat elements; their constant inputs become
+attributes.
+"""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -46,13 +48,19 @@ def _slice_attrs(context: ImportContext) -> StridedSliceAttrs:
     begin, size = (constant_ints(context, k, "begins or sizes") for k in (1, 2))
     x = input_type(context)
     if not len(begin) == len(size) == len(x.shape):
-        raise NotSupportedError(f"{len(begin)} begins, {len(size)} sizes, {len(x.shape)} axes")
-    counts = tuple(n - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True))
+        raise NotSupportedError(
+            f"{len(begin)} begins, {len(size)} sizes, {len(x.shape)} axes"
+        )
+    counts = tuple(
+        n - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)
+    )
     return checked_slice(x.shape, begin, (1,) * len(begin), counts, ())
 
 
 def _strided_slice_attrs(context: ImportContext) -> StridedSliceAttrs:
-    begin, end, strides = (constant_ints(context, k, "begins, ends or strides") for k in (1, 2, 3))
+    begin, end, strides = (
+        constant_ints(context, k, "begins, ends or strides") for k in (1, 2, 3)
+    )
     x, options = input_type(context), context.node.options
     if options["ellipsis_mask"] or options["new_axis_mask"] or options.get("offset"):
         raise NotSupportedError("a strided slice with ellipses, new axes or offsets")
@@ -87,7 +95,9 @@ def _split(context: ImportContext) -> ImportedCall:
     require_tensors(context, 3 if by_sizes else 2, outputs=None)
     position = 0 if by_sizes else 1
     x, parts = input_type(context, position), len(context.outputs)
-    axis = normalize_axis(constant_int(context, 2 if by_sizes else 0, "axes"), len(x.shape))
+    axis = normalize_axis(
+        constant_int(context, 2 if by_sizes else 0, "axes"), len(x.shape)
+    )
     sizes = (x.shape[axis] // parts,) * parts
     if by_sizes:
         sizes = constant_ints(context, 1, "sizes")
@@ -105,7 +115,9 @@ def _pack(context: ImportContext) -> ImportedCall:
 
 
 def _unpack_attrs(context: ImportContext) -> AxisAttrs:
-    return AxisAttrs(axis=normalize_axis(context.node.options["axis"], input_rank(context)))
+    return AxisAttrs(
+        axis=normalize_axis(context.node.options["axis"], input_rank(context))
+    )
 
 
 def _concatenation(context: ImportContext) -> ImportedCall:
@@ -138,7 +150,9 @@ def _mirror_pad_attrs(context: ImportContext) -> MirrorPadAttrs:
     skip: Literal[0, 1] = 1 if context.node.options["mode"] == "REFLECT" else 0
     pairs = list(zip(flat[::2], flat[1::2], strict=False))
     if len(flat) != 2 * len(x.shape) or any(
-        not 0 <= p <= n - skip for pair, n in zip(pairs, x.shape, strict=True) for p in pair
+        not 0 <= p <= n - skip
+        for pair, n in zip(pairs, x.shape, strict=True)
+        for p in pair
     ):
         raise NotSupportedError("a mirrored margin wider than the input")
     return MirrorPadAttrs(paddings=flat, skip=skip)

@@ -12,13 +12,19 @@ from firmwright.frontends.tflite.node_context import (
     input_rank,
     plain_importer,
 )
-from firmwright.ir.graph.attributes.movement import BatchSpaceAttrs, DepthSpaceAttrs, ResizeAttrs
+from firmwright.ir.graph.attributes.movement import (
+    BatchSpaceAttrs,
+    DepthSpaceAttrs,
+    ResizeAttrs,
+)
 
 
 def _block_attrs(context: ImportContext) -> DepthSpaceAttrs:
     block = context.node.options["block_size"]
     if input_rank(context) != 4 or not isinstance(block, int) or block < 1:
-        raise NotSupportedError(f"blocks of size {block} in {input_rank(context)} dimensions")
+        raise NotSupportedError(
+            f"blocks of size {block} in {input_rank(context)} dimensions"
+        )
     return DepthSpaceAttrs(block=block)
 
 

@@ -47,7 +47,9 @@ def _embedding_lookup(context: ImportContext) -> ImportedCall:
     require_tensors(context, 2)
     if (input_type(context, 1).dtype, context.outputs[0].dtype) == (INT8, FLOAT32):
         return ImportedCall("hybrid_embedding_lookup", NO_ATTRS, (0, 1))
-    return ImportedCall("dynamic_gather", DynamicGatherAttrs(mode="along", axis=0), (1, 0))
+    return ImportedCall(
+        "dynamic_gather", DynamicGatherAttrs(mode="along", axis=0), (1, 0)
+    )
 
 
 def _one_hot_attrs(context: ImportContext) -> OneHotAttrs:
@@ -72,7 +74,9 @@ IMPORTERS: Mapping[str, Importer] = {
     "EMBEDDING_LOOKUP": Importer("dynamic_gather", _embedding_lookup),
     "GATHER": Importer("gather", _gather),
     "GATHER_ND": plain_importer(
-        "dynamic_gather", 2, lambda context: DynamicGatherAttrs(mode="slices", batch_dims=0)
+        "dynamic_gather",
+        2,
+        lambda context: DynamicGatherAttrs(mode="slices", batch_dims=0),
     ),
     "ONE_HOT": plain_importer("one_hot", 4, _one_hot_attrs, (0, 2, 3)),
     "REVERSE_SEQUENCE": plain_importer("reverse_sequence", 2, _reverse_sequence_attrs),

@@ -52,6 +52,8 @@ IMPORTERS: Mapping[str, Importer] = {
     "LOCAL_RESPONSE_NORMALIZATION": plain_importer(
         "local_response_normalization", 1, _local_response_attrs
     ),
-    "LOG_SOFTMAX": plain_importer("log_softmax", 1, lambda context: SoftmaxAttrs(beta=1.0)),
+    "LOG_SOFTMAX": plain_importer(
+        "log_softmax", 1, lambda context: SoftmaxAttrs(beta=1.0)
+    ),
     "SOFTMAX": Importer("softmax", _softmax),
 }

@@ -13,7 +13,11 @@ from firmwright.frontends.tflite.node_context import (
     fused_activation,
     input_type,
 )
-from firmwright.ir.graph.attributes.recurrent import HybridLstmAttrs, LstmAttrs, SvdfAttrs
+from firmwright.ir.graph.attributes.recurrent import (
+    HybridLstmAttrs,
+    LstmAttrs,
+    SvdfAttrs,
+)
 
 _UNSUPPORTED_POSITIONS = (*range(9, 12), 16, 17, *range(20, 24))
 """Input positions of peephole weights, projection and layer normalization."""
@@ -26,12 +30,19 @@ def _lstm(context: ImportContext) -> ImportedCall:
     if len(inputs) < 20 or any(inputs[position] is None for position in _POSITIONS):
         raise NotSupportedError("an LSTM without all four gates, biases and state")
     if any(inputs[k] is not None for k in _UNSUPPORTED_POSITIONS if k < len(inputs)):
-        raise NotSupportedError("an LSTM with peepholes, a projection or normalized gates")
+        raise NotSupportedError(
+            "an LSTM with peepholes, a projection or normalized gates"
+        )
     if options["fused_activation_function"] != "TANH":
-        raise NotSupportedError(f"an LSTM activation {options['fused_activation_function']}")
+        raise NotSupportedError(
+            f"an LSTM activation {options['fused_activation_function']}"
+        )
     if options["diagonal_recurrent_tensors"]:
         raise NotSupportedError("an LSTM with diagonal recurrent weights")
-    time_major, cell_clip = bool_option(context, "time_major"), float_option(context, "cell_clip")
+    time_major, cell_clip = (
+        bool_option(context, "time_major"),
+        float_option(context, "cell_clip"),
+    )
     if (input_type(context).dtype, input_type(context, 2).dtype) == (FLOAT32, INT8):
         hybrid = HybridLstmAttrs(
             time_major=time_major,
@@ -52,12 +63,18 @@ def _svdf(context: ImportContext) -> ImportedCall:
     if not isinstance(rank, int) or rank < 1:
         raise NotSupportedError(f"a rank of {rank}")
     if options["fused_activation_function"] in ("TANH", "SIGN_BIT"):
-        raise NotSupportedError(f"fused activation {options['fused_activation_function']}")
-    is_hybrid = input_type(context, 1).dtype == INT8 and input_type(context).dtype == FLOAT32
+        raise NotSupportedError(
+            f"fused activation {options['fused_activation_function']}"
+        )
+    is_hybrid = (
+        input_type(context, 1).dtype == INT8 and input_type(context).dtype == FLOAT32
+    )
     attrs = SvdfAttrs(
         rank=rank,
         activation=fused_activation(context),
-        asymmetric=bool_option(context, "asymmetric_quantize_inputs") if is_hybrid else None,
+        asymmetric=bool_option(context, "asymmetric_quantize_inputs")
+        if is_hybrid
+        else None,
     )
     return ImportedCall("svdf", attrs, (0, 1, 2, 3, 4), (4,))
 

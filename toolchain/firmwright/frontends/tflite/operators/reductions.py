@@ -33,7 +33,9 @@ _REDUCTIONS = (
 def _reduction_attrs(context: ImportContext) -> AxesAttrs:
     rank = input_rank(context)
     axes = {normalize_axis(axis, rank) for axis in constant_ints(context, 1, "axes")}
-    return AxesAttrs(axes=tuple(sorted(axes)), keep_dims=bool_option(context, "keep_dims"))
+    return AxesAttrs(
+        axes=tuple(sorted(axes)), keep_dims=bool_option(context, "keep_dims")
+    )
 
 
 def _arg_attrs(context: ImportContext) -> ArgMinMaxAttrs:
@@ -57,7 +59,10 @@ def _cumsum_attrs(context: ImportContext) -> CumulativeAttrs:
 
 
 IMPORTERS: Mapping[str, Importer] = {
-    **{name.upper(): plain_importer(name, 2, _reduction_attrs, (0,)) for name in _REDUCTIONS},
+    **{
+        name.upper(): plain_importer(name, 2, _reduction_attrs, (0,))
+        for name in _REDUCTIONS
+    },
     "ARG_MAX": plain_importer("arg_min_max", 2, _arg_attrs, (0,)),
     "ARG_MIN": plain_importer("arg_min_max", 2, _arg_attrs, (0,)),
     "CUMSUM": plain_importer("cumulative", 2, _cumsum_attrs, (0,)),

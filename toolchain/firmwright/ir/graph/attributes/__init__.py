@@ -1,7 +1,7 @@
 """The attributes of operators: a class for each family, and the class of each operator.
 
-Families are imported when an operator of theirs is first met. Operators that neither the table nor
-an extension names have no attributes.
+Families are imported when an operator of theirs is first met. Operators that neither
+the table nor an extension names have no attributes.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,9 @@ from firmwright.ir.graph.attributes.base import FreeAttrs, OpAttrs, make_attrs
 
 _OPERATORS: Mapping[str, str] = {
     "layers.ActivationAttrs": "add div mul sub",
-    "layers.Conv2DAttrs": "conv2d depthwise_conv2d hybrid_conv2d hybrid_depthwise_conv2d",
+    "layers.Conv2DAttrs": (
+        "conv2d depthwise_conv2d hybrid_conv2d hybrid_depthwise_conv2d"
+    ),
     "layers.PoolAttrs": "l2_pool2d max_pool2d",
     "layers.AveragePoolAttrs": "average_pool2d",
     "layers.TransposeConvAttrs": "transpose_conv",
@@ -35,7 +37,9 @@ _OPERATORS: Mapping[str, str] = {
     "values.LocalResponseNormalizationAttrs": "local_response_normalization",
     "values.ExpressionAttrs": "expression",
     "values.ReductionAttrs": "reduction",
-    "values.AxesAttrs": "mean reduce_all reduce_any reduce_max reduce_min reduce_prod sum",
+    "values.AxesAttrs": (
+        "mean reduce_all reduce_any reduce_max reduce_min reduce_prod sum"
+    ),
     "values.CumulativeAttrs": "cumulative",
     "values.ArgMinMaxAttrs": "arg_min_max",
     "values.TopKAttrs": "top_k",
@@ -91,9 +95,11 @@ def attributes_class(op: str) -> type[OpAttrs]:
 
 
 def attrs_from_mapping(op: str, values: Attrs) -> OpAttrs:
-    """Return the attributes of `op` that a text names; raise ModelError if `values` do not fit.
+    """Return the attributes of `op` that a text names; raise ModelError if `values` do
+    not fit.
 
-    Those of operators without attributes are kept as they are; the verifier reports them.
+    Those of operators without attributes are kept as they are; the verifier reports
+    them.
     """
     if values and op not in attribute_classes():
         return FreeAttrs(pairs=tuple(values.items()))

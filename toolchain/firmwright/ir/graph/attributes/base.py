@@ -1,9 +1,9 @@
 """The base of operator attributes, and what is derived from the fields of a class.
 
-The attributes of an operator are a frozen dataclass. Its fields are what module text may contain:
-their names (a trailing underscore, as in `else_`, is not part of the name in text), types and
-defaults. A field without a default is required. A string below a field describes it; the page
-docs/operators.md shows these descriptions.
+The attributes of an operator are a frozen dataclass. Its fields are what module text
+may contain: their names (a trailing underscore, as in `else_`, is not part of the name
+in text), types and defaults. A field without a default is required. A string below a
+field describes it; the page docs/operators.md shows these descriptions.
 """
 
 import types
@@ -35,14 +35,17 @@ def typed_attrs(op: str, attrs: OpAttrs, kind: type[AttrsT]) -> AttrsT:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeAttrs(OpAttrs):
-    """Attributes as they were read of an operator that declares none; the verifier refuses them."""
+    """Attributes as they were read of an operator that declares none; the verifier
+    refuses them.
+    """
 
     pairs: tuple[tuple[str, Attr], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeSpec:
-    """One attribute: its name in text, its field, its kind and, unless it is required, a default.
+    """One attribute: its name in text, its field, its kind and, unless it is required,
+    a default.
 
     `is_real` is set if integers are accepted in place of floats.
     """
@@ -55,7 +58,9 @@ class AttributeSpec:
     is_real: bool
 
     def converted(self, value: Attr) -> Attr:
-        """Return `value` as the field holds it: integers of a float attribute become floats."""
+        """Return `value` as the field holds it: integers of a float attribute become
+        floats.
+        """
         return _as_floats(value) if self.is_real else value
 
 
@@ -63,7 +68,9 @@ _specs_by_class: dict[type[OpAttrs], Mapping[str, AttributeSpec]] = {}
 
 
 def attribute_specs(attributes: type[OpAttrs]) -> Mapping[str, AttributeSpec]:
-    """Return the attributes of a class by their names in text; required ones come first."""
+    """Return the attributes of a class by their names in text; required ones come
+    first.
+    """
     if attributes not in _specs_by_class:
         specs = sorted(_specs(attributes), key=lambda spec: not spec.is_required)
         _specs_by_class[attributes] = {spec.name: spec for spec in specs}
@@ -89,7 +96,9 @@ def _specs(attributes: type[OpAttrs]) -> Iterator[AttributeSpec]:
 
 
 def _kind_of(hint: object) -> Kind:
-    """Return the kind of the values with the type `hint`; None is the absence of a value."""
+    """Return the kind of the values with the type `hint`; None is the absence of a
+    value.
+    """
     simple = {int: INT, bool: TRUTH, float: NUMBER, str: TEXT}
     if isinstance(hint, type) and hint in simple:
         return simple[hint]
@@ -124,11 +133,17 @@ def _is_real(hint: object) -> bool:
 def _as_floats(value: Attr) -> Attr:
     if isinstance(value, tuple):
         return tuple(map(_as_floats, value))
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return (
+        float(value)
+        if isinstance(value, int) and not isinstance(value, bool)
+        else value
+    )
 
 
 def attrs_to_mapping(attrs: OpAttrs) -> dict[str, Attr]:
-    """Return the attributes that text shows, by name: all but those with their default."""
+    """Return the attributes that text shows, by name: all but those with their
+    default.
+    """
     if isinstance(attrs, FreeAttrs):
         return dict(attrs.pairs)
     shown: dict[str, Attr] = {}
@@ -142,7 +157,8 @@ def attrs_to_mapping(attrs: OpAttrs) -> dict[str, Attr]:
 def make_attrs(op: str, attributes: type[OpAttrs], values: Attrs) -> OpAttrs:
     """Return the attributes of a call of `op`.
 
-    Raises ModelError if a name is unknown, a required attribute absent or a value of another kind.
+    Raises ModelError if a name is unknown, a required attribute absent or a value of
+    another kind.
     """
     if not values and attributes is OpAttrs:
         return NO_ATTRS
@@ -151,13 +167,20 @@ def make_attrs(op: str, attributes: type[OpAttrs], values: Attrs) -> OpAttrs:
         check_attribute(op, specs, name, value)
     for name, spec in specs.items():
         if spec.is_required and name not in values:
-            what = f"the attribute {name} of {op} is missing, expected {spec.kind.description}."
+            what = (
+                f"the attribute {name} of {op} is missing, expected "
+                f"{spec.kind.description}."
+            )
             raise ModelError(what)
-    return attributes(**{specs[k].field: specs[k].converted(v) for k, v in values.items()})
+    return attributes(
+        **{specs[k].field: specs[k].converted(v) for k, v in values.items()}
+    )
 
 
 def check_attrs(op: str, attrs: OpAttrs) -> None:
-    """Raise ModelError if a value that was read from a file is not of its attribute's kind."""
+    """Raise ModelError if a value that was read from a file is not of its attribute's
+    kind.
+    """
     specs = attribute_specs(type(attrs))
     for name, spec in specs.items():
         value = getattr(attrs, spec.field)
@@ -165,12 +188,19 @@ def check_attrs(op: str, attrs: OpAttrs) -> None:
             check_attribute(op, specs, name, value)
 
 
-def check_attribute(op: str, specs: Mapping[str, AttributeSpec], name: str, value: Attr) -> None:
+def check_attribute(
+    op: str, specs: Mapping[str, AttributeSpec], name: str, value: Attr
+) -> None:
     """Raise ModelError if one attribute of `op` is unknown or of another kind."""
     if name not in specs:
         what = f"{op} has no attribute {name}."
-        raise ModelError(what, hint=f"{', '.join(specs)}." if specs else "no attributes.")
+        raise ModelError(
+            what, hint=f"{', '.join(specs)}." if specs else "no attributes."
+        )
     kind = specs[name].kind
     if not kind.includes(value):
-        what = f"the attribute {name} of {op} is {repr(value)[:40]}, expected {kind.description}."
+        what = (
+            f"the attribute {name} of {op} is {repr(value)[:40]}, expected "
+            f"{kind.description}."
+        )
         raise ModelError(what)

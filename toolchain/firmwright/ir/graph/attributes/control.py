@@ -1,4 +1,6 @@
-"""Attributes of control flow, of custom operators, and of those with a program of their own."""
+"""Attributes of control flow, of custom operators, and of those with a program of their
+own.
+"""
 
 from dataclasses import dataclass
 
@@ -30,4 +32,6 @@ class CustomAttrs(OpAttrs):
     name: str
     """Name of the operator."""
     data: str
-    """Options in hexadecimal digits: their bytes (TFLite), or the attributes as JSON (ONNX)."""
+    """Options in hexadecimal digits: their bytes (TFLite), or the attributes as JSON
+    (ONNX).
+    """

@@ -1,4 +1,6 @@
-"""Descriptions of attributes, read from the source of their classes, for the page of operators."""
+"""Descriptions of attributes, read from the source of their classes, for the page of
+operators.
+"""
 
 import ast
 import inspect
@@ -10,7 +12,9 @@ from firmwright.ir.graph.attributes.base import OpAttrs
 
 
 def attribute_descriptions(attributes: type[OpAttrs]) -> dict[str, str]:
-    """Return the string below each field of a class and of those that it inherits, by field."""
+    """Return the string below each field of a class and of those that it inherits, by
+    field.
+    """
     found: dict[str, str] = {}
     for owner in reversed(attributes.__mro__):
         if issubclass(owner, OpAttrs):

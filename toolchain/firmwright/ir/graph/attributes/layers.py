@@ -1,4 +1,6 @@
-"""Attributes of convolutions, pools, fully connected layers and other layers with an activation."""
+"""Attributes of convolutions, pools, fully connected layers and other layers with an
+activation.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -24,7 +26,9 @@ def activation_of(attrs: OpAttrs) -> Activation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowAttrs(ActivationAttrs):
-    """A window that slides over the rows and columns of images [batch, rows, columns, channels]."""
+    """A window that slides over the rows and columns of images [batch, rows, columns,
+    channels].
+    """
 
     stride: tuple[int, int]
     """Distance of neighboring windows, down and right."""
@@ -81,7 +85,9 @@ class WindowNdAttrs(OpAttrs):
     """A window over any number of axes, each with one number in every list."""
 
     stride: tuple[int, ...]
-    """Distance of neighboring windows; of a transposed convolution, of neighboring inputs."""
+    """Distance of neighboring windows; of a transposed convolution, of neighboring
+    inputs.
+    """
     dilation: tuple[int, ...]
     """Distance of neighboring elements of a window."""
     before: tuple[int, ...]
@@ -103,11 +109,15 @@ class PoolNdAttrs(WindowNdAttrs):
     size: tuple[int, ...]
     """Lengths of the window."""
     padded: tuple[int, ...] | None = None
-    """Elements (before, after) of each axis that an average counts beyond the input, or none."""
+    """Elements (before, after) of each axis that an average counts beyond the input, or
+    none.
+    """
     term: str | None = None
     """Formula of what an element `a` adds to the sum; without it, the element."""
     final: str | None = None
-    """Formula of the result from the sum or average `a`; without it, the sum or average."""
+    """Formula of the result from the sum or average `a`; without it, the sum or
+    average.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,4 +147,6 @@ class AttentionAttrs(OpAttrs):
     offset: int
     """Position of the first query among the keys."""
     heads_first: bool
-    """Keys and values are [batch, heads, keys, size]; otherwise [batch, keys, heads * size]."""
+    """Keys and values are [batch, heads, keys, size]; otherwise [batch, keys, heads *
+    size].
+    """

@@ -11,13 +11,17 @@ class MovementAttrs(OpAttrs):
     """A data movement, which needs no code if its parts are views of the whole."""
 
     subviews_of: Literal["input", "output"] | None = None
-    """Whether the outputs are views of the first input, or the inputs views of the output."""
+    """Whether the outputs are views of the first input, or the inputs views of the
+    output.
+    """
     offsets: tuple[int, ...] = ()
     """Place of each view in the whole, in elements."""
 
 
 def is_subview(attrs: OpAttrs) -> TypeGuard[MovementAttrs]:
-    """Return whether the call needs no code, because its parts are views of the whole."""
+    """Return whether the call needs no code, because its parts are views of the
+    whole.
+    """
     return isinstance(attrs, MovementAttrs) and attrs.subviews_of is not None
 
 
@@ -90,7 +94,9 @@ class MirrorPadAttrs(MovementAttrs):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthSpaceAttrs(MovementAttrs):
     block: int
-    """Height and width of the square of pixels that one pixel's channels become, or the reverse."""
+    """Height and width of the square of pixels that one pixel's channels become, or the
+    reverse.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +144,9 @@ class ConstantAttrs(ShapeAttrs):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicGatherAttrs(OpAttrs):
     mode: Literal["along", "elements", "slices"]
-    """What an index selects: a slice along the axis, or an element; `slices`: a row of indices."""
+    """What an index selects: a slice along the axis, or an element; `slices`: a row of
+    indices.
+    """
     axis: int | None = None
     """Axis that the indices refer to; mode `slices` has none."""
     batch_dims: int | None = None

@@ -25,4 +25,6 @@ class SvdfAttrs(ActivationAttrs):
     rank: int
     """Filters that add up to one unit."""
     asymmetric: bool | None = None
-    """Floats with weights of int8: rows of the input are quantized with a zero point."""
+    """Floats with weights of int8: rows of the input are quantized with a zero
+    point.
+    """

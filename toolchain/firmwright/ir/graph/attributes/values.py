@@ -1,4 +1,6 @@
-"""Attributes of operators that compute each value by itself, of reductions, and of orders."""
+"""Attributes of operators that compute each value by itself, of reductions, and of
+orders.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -74,7 +76,9 @@ class AxesAttrs(OpAttrs):
     keep_dims: bool
     """Combined axes stay, with one element."""
     float_order: tuple[int, ...] = ()
-    """For sums of floats in the order of ONNX Runtime, where each axis was in its model."""
+    """For sums of floats in the order of ONNX Runtime, where each axis was in its
+    model.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
