@@ -12,6 +12,8 @@ from types import ModuleType
 import pytest
 import yaml
 
+from tests.project_files import project_files
+
 ROOT = Path(__file__).resolve().parent.parent
 CHECKED_FROM = "a51fefb0f372"
 """Subjects after this commit are checked; earlier ones do not all have the form."""
@@ -86,9 +88,7 @@ def test_hooks_run_programs_of_the_environment_on_existing_files() -> None:
     text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     (repository,) = yaml.safe_load(text)["repos"]
     assert repository["repo"] == "local"  # nothing is fetched
-    files = git("ls-files").stdout.splitlines() or [
-        file.relative_to(ROOT).as_posix() for file in ROOT.glob("[!.]*/**/*")
-    ]
+    files = project_files()
     for hook in repository["hooks"]:
         assert hook["language"] == "system"
         program, *words = hook["entry"].split()
