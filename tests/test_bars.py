@@ -145,6 +145,7 @@ def test_int8_models_are_within_their_budgets(
     assert row.count <= RAM_INSTRUCTIONS * int(balanced["instructions"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", SIZE_LIMITS)
 def test_small_images_are_within_their_limits(
     model: str, model_path: Callable[[str], Path], deep: bool
@@ -159,6 +160,7 @@ def test_small_images_are_within_their_limits(
     assert row.count <= ratio * int(_budgets()[model, BOARD, BALANCED]["instructions"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", FLASH_BUDGETS)
 def test_programs_within_a_flash_budget_are_nearly_as_fast_as_balanced(
     model: str, model_path: Callable[[str], Path], deep: bool

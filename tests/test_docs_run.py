@@ -231,7 +231,7 @@ def test_indented_blocks_have_no_commands() -> None:
 # ---- running them --------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize(
     "page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT))

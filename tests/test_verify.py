@@ -174,6 +174,7 @@ def test_keyword_spotting_is_bit_exact_on_the_other_boards(
     assert_exact(verified(model_path(KWS), board), board, SAMPLES)
 
 
+@pytest.mark.sampled(2)
 @models
 @host_c
 @pytest.mark.parametrize("model", [KWS, "ad01_int8.tflite"])
@@ -195,6 +196,7 @@ def test_the_other_profile_is_bit_exact_on_the_m4_where_the_two_differ(
     )
 
 
+@pytest.mark.sampled(3)
 @host_c
 @pytest.mark.parametrize(
     "planner", ["greedy_by_size", "greedy_by_conflicts", "hill_climb"]

@@ -231,6 +231,7 @@ def test_the_host_reads_constants_from_a_file(scope: str, compiled: Compile) -> 
     assert verify(done, samples=3).mismatches == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize("scope", SEPARATE)
 def test_library_tolerates_late_asynchronous_reads(

@@ -50,6 +50,7 @@ def test_kws_computes_the_same_with_constants_sent_over_the_link(
     assert (found.samples, found.mismatches) == (5, 0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.models
 @pytest.mark.parametrize("board", BOARDS)
 def test_image_without_linked_constants_has_none(board: str, compiled: Compile) -> None:
@@ -90,6 +91,7 @@ func @smaller(in x: i8[16], out y: i8[16]) attrs {op="smaller"} {
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("board", BOARDS)
 def test_two_functions_of_a_model_share_an_equal_constant(board: str) -> None:
     module = parse_module(TWO_FUNCTIONS, "twins.fwir")

@@ -47,6 +47,7 @@ def _assert_exact(compiled: Compilation, samples: int) -> None:
     assert found.exact, found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("model", "board", "stream_input_rows"), GRID)
 def test_row_streaming_programs_are_bit_exact(
     model: str,

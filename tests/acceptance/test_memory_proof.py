@@ -88,6 +88,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.models
 @pytest.mark.host_c
 @pytest.mark.parametrize(("model", "core", "goal"), CASES)

@@ -82,6 +82,7 @@ def needed_tensors(module: IRModule) -> list[str]:
     return [name for name in tensors(module) if name in needed]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", BODIES)
 def test_no_transformation_loses_a_request(name: str) -> None:
     module = placed_network(name)

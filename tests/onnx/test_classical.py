@@ -59,6 +59,7 @@ def learned(kind: str) -> Any:
     }[kind]()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("classes", [2, 3, "names"])
 @pytest.mark.parametrize(
     "kind",

@@ -52,6 +52,7 @@ def samples(rng: np.random.Generator, count: int) -> list[dict[str, Array]]:
     return [{name: np.zeros_like(x) for name, x in found[0].items()}, *found]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.host_c
 @pytest.mark.parametrize(("target", "order"), [(None, 1), (M4, -1)])
 def test_dynamic_products_equal_onnx_runtime(target: str | None, order: int) -> None:

@@ -121,6 +121,7 @@ def run(path: Path, inputs: list[dict[str, NDArray[np.float32]]]) -> Any:
     return run_reference(path.read_bytes(), inputs, "onnxruntime").outputs
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "board",
     [

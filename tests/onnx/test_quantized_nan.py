@@ -102,6 +102,7 @@ def test_onnx_quantizes_nan_and_huge_numbers_alike_on_every_board(
             np.testing.assert_array_equal(next(values), expected, f"{kind}, {step}")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize("kind", TYPES)
 def test_tflite_quantizes_nan_and_huge_numbers_alike_on_every_board(

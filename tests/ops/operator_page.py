@@ -55,7 +55,7 @@ Operators that the standard defines as functions of others, such as Attention, a
 _CASES = """\
 *Cases* are conformance cases: each compares an operator's reference with LiteRT and TFLM, and its
 loops and its C with the reference. All of them also run as firmware on {boards} (`pytest
-tests/ops --deep`; by default one for each operator), and `firmwright selftest --board B` runs them
+tests/ops --deep`; by default one for every third operator), and `firmwright selftest --board B` runs them
 on any board. Operators without cases (control flow, compressed constants, ONNX only) have separate
 tests.
 """

@@ -1,7 +1,7 @@
 """Conformance cases as firmware on emulated boards, many per image.
 
-By default a Cortex-M55 runs one case of every operator. --deep runs all
-cases, more boards and the tflm profile.
+By default a Cortex-M55 runs one case of every third operator. --deep runs all cases,
+more boards and the tflm profile.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ def _all_passed(found: OperatorTestResult) -> bool:
     return not found.skipped
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.qemu
 @pytest.mark.parametrize(
     "board", [pytest.param("mps2-an386", marks=pytest.mark.deep), "mps3-an547"]
 )
-def test_one_case_of_every_operator_passes(board: str) -> None:
-    found = run_operator_test(board, one_each=True, sample_count=2)
+@pytest.mark.parametrize("first", range(3))
+def test_one_case_of_every_third_operator_passes(board: str, first: int) -> None:
+    ops = list(op_table())[first::3]
+    found = run_operator_test(board, ops=ops, one_each=True, sample_count=2)
     assert _all_passed(found)
-    assert found.images <= 3
+    assert found.images <= 2
     said = {
         item.name
         for item in supported_operators(op_table(), SCHEDULES)
         if board in item.boards
     }
-    assert {result.op for result in found.results} == said
+    assert {result.op for result in found.results} == said & set(ops)
 
 
 @pytest.mark.deep

@@ -194,6 +194,7 @@ def test_reference_equals_the_oracle(
         assert_agrees(call, arrays, results[: len(expected)], expected)
 
 
+@pytest.mark.sampled(2)
 @in_both_only_where_they_differ
 def test_default_lowering_equals_the_reference(
     op: str,
@@ -209,6 +210,7 @@ def test_default_lowering_equals_the_reference(
         assert_agrees(call, arrays, run(variable_arrays(call, arrays)), results)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "schedule", unrolled_loops.SCHEDULES, ids=lambda schedule: schedule.op
 )

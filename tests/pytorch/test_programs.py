@@ -79,6 +79,7 @@ def assert_recorded(name: str, outputs: list[Tensors]) -> None:
                 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_results_equal_those_of_pytorch(name: str) -> None:
     model = loaded(name)

@@ -144,6 +144,7 @@ def test_the_tiny_model_runs_counts_faults_and_revives(
         assert session.run(ramp(5))["runs"].tolist() == [1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.qemu
 @pytest.mark.parametrize(
     ("name", "payload"), [("stm32vldiscovery", 64), ("netduinoplus2", 256)]

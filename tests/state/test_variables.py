@@ -103,6 +103,7 @@ def test_state_updates_are_copied_only_if_needed(compiled: Compilation) -> None:
     assert parse_module(print_module(module)) == module
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.host_c
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
 def test_samples_in_sequence_match_the_runtimes(numerics: str) -> None:

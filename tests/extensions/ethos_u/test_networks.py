@@ -107,6 +107,7 @@ def check(program: Path, seed: int) -> None:
     assert differences(program, network, model, seed) == 0, f"seed {seed}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(NETWORKS))
 def test_a_random_network_equals_a_reference(program: Path, seed: int) -> None:
     check(program, seed)

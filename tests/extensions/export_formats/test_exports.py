@@ -185,6 +185,7 @@ endfunction()
 SAMPLES = {"zephyr": "samples/digits/src/main.c", "esp-idf": "examples/run/main/main.c"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.host_c
 @pytest.mark.parametrize("form", PLAYED)
 def test_exported_module_builds_with_simulated_commands(
@@ -350,6 +351,7 @@ def expected_outputs(compiled: Compilation) -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize(
     "options",

@@ -63,6 +63,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_valid_frames_match_tflm(name: str) -> None:
     data = CASES[name]

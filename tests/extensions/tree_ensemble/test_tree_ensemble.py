@@ -143,6 +143,7 @@ def tree_call(module: IRModule) -> OpCall:
     return make_op_call(call, module)
 
 
+@pytest.mark.sampled(2)
 @every_forest
 def test_every_row_reaches_the_leaves_of_onnx_runtime(name: str) -> None:
     data, x = FORESTS[name](), rows_of()

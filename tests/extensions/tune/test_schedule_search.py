@@ -140,6 +140,7 @@ def test_results_in_any_order_are_written_in_one(model: Model, tmp_path: Path) -
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(orders)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("strategy", "trials"),
     [("random", 4), ("evolutionary", 3), ("model", 2), ("model", 32)],

@@ -55,6 +55,7 @@ def kernel_layer(call: OpCall, options: Options) -> list[KernelComparison]:
     return [KernelComparison(call, right, kernels)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.host_c
 @pytest.mark.parametrize(
     "core",

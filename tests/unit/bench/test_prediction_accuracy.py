@@ -79,6 +79,7 @@ def test_predictions_are_close_to_counts(
     assert far == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", ["mps2-an385", "microbit"])
 def test_floats_in_software_are_predicted(board: str, tmp_path: Path):

@@ -162,6 +162,7 @@ def test_lean_kernels_are_chosen_for_a_small_pool(digits: IRModule) -> None:
     assert fitted.plan.workspace_bytes <= need - 16
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("goal", OPTIMIZE_GOALS)
 def test_a_streamed_input_is_read_by_one_segment_only(goal: str) -> None:
     """The first network reads its input in an operator without rows, the second in two

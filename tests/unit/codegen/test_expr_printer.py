@@ -175,6 +175,7 @@ def numbers(seed: int) -> dict[str, np.ndarray]:
     return values
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.host_c
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_integer_expressions_equal_the_interpreter(

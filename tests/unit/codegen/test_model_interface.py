@@ -354,6 +354,7 @@ TARGETS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.host_c
 @pytest.mark.parametrize("command", TARGETS, ids=lambda c: "-".join(c[:2]))
 @pytest.mark.parametrize("kind", ["arena", "caller", "unlinked"])

@@ -60,6 +60,7 @@ def shifted(library: CheckedLibrary, name: str, by: int) -> list[RelocatedBuffer
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", [M4, M55])
 def test_correct_plan_runs_bit_exact_without_reports(
     digits_path: Path, target: str

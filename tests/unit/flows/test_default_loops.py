@@ -45,6 +45,7 @@ def grown(case: ConformanceCase) -> ConformanceCase | None:
     return replace(case, inputs=tuple(map(large, case.inputs)), outputs=outputs)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize(
     ("op", "dtype"), [(op, dtype) for dtype, ops in OPS.items() for op in ops.split()]

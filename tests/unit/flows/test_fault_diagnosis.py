@@ -40,6 +40,7 @@ def crashing(compiled: Compilation, operator: str, family: str) -> Compilation:
     return replace(compiled, tree=SourceTree(files))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("board", "family", "variant"),
     [

@@ -54,6 +54,7 @@ def agree(board: str, program: str, model: Path):
     return counts
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.qemu
 @pytest.mark.parametrize(
     "board",

@@ -114,6 +114,7 @@ def test_nearly_equal_counts_keep_the_order(lowering: Lowering) -> None:
     assert [item.instructions for item in measured] == [99_000, 100_000, 100_000]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("status", ["wrong", "failed"])
 def test_wrong_or_failed_kernels_are_not_candidates(
     lowering: Lowering, status: str

@@ -72,6 +72,7 @@ def test_the_last_layer_is_the_output(numerics: Numerics, digits_path: Path) -> 
         np.testing.assert_array_equal(plain.outputs[k]["digit"], outputs["digit"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.models
 @pytest.mark.parametrize("name", MODELS)
 def test_the_profiles_differ_on_the_anomaly_model_only(

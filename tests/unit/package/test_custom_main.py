@@ -210,6 +210,7 @@ def test_an_array_of_variable_length_fails_the_build(tmp_path: Path):
         build_project(custom_project("mps2-an386", text, tmp_path))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.qemu("arm", "riscv32")
 @pytest.mark.parametrize("board", ["mps2-an386", "qemu-riscv32-virt"])
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ MODELS: dict[str, Callable[[Path], Compilation]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("squeeze")
 @pytest.mark.parametrize("name", MODELS)
 def test_c_metadata_and_debug_agree_on_operator_numbers(

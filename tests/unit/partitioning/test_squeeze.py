@@ -64,6 +64,7 @@ def test_generated_c_is_part_of_the_module_text():
 TARGETS = ("npu1", "squeeze, c", "npu1 -columns=64, squeeze")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "model",
     [
@@ -137,6 +138,7 @@ def compiled_elsewhere(source: bytes, archive: str) -> bytes:
         return (folder / f"it.{archive}").read_bytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.qemu
 @pytest.mark.parametrize("kind", ["o", "a"])
 @pytest.mark.usefixtures("squeeze")

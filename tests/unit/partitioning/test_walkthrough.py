@@ -273,6 +273,7 @@ def test_a_write_past_an_operand_and_another_numpy_meaning_are_found(
     assert value["actual"] != value["expected"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("result", "problem"),
     [
@@ -292,6 +293,7 @@ def test_a_defect_of_a_numpy_meaning_is_the_extensions(
         run_interpreter(compile_for(load_model(DIGITS), target="npu1").module, [ZEROS])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.host_c
 @pytest.mark.parametrize(
     ("names", "hint"),

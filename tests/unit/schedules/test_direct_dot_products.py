@@ -132,6 +132,7 @@ def check(call: OpCall, schedule: Schedule) -> None:
     np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("numerics", ["litert", "tflm"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_direct_dot_products_match_the_reference(

@@ -170,6 +170,7 @@ def test_a_transposed_convolution_without_an_fpu_has_the_bits_of_the_default_loo
         np.testing.assert_array_equal(executed(call, kernel, x), by_default(call, x))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("schedule", FLOAT, ids=lambda schedule: schedule.name)
 def test_float_schedules_match_the_default_loops(
     schedule, random_convolution, random_row, random_fully_connected

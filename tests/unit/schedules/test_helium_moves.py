@@ -61,6 +61,7 @@ def run(name: str, call: OpCall, *arrays: np.ndarray) -> list[str]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [INT8, INT16, FLOAT32], ids=lambda dtype: dtype.name)
 def test_the_longest_axis_of_a_copy_is_a_vector(dtype: DType) -> None:
     x = np.random.default_rng(1).integers(-100, 100, (1, 3, 9, 5)).astype(dtype.np)
@@ -104,6 +105,7 @@ def test_flips_are_not_offered_for_floats() -> None:
     assert not BY_NAME["helium.quantize.signs"].configs(call)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [INT32, INT64], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("words", [1, 2, 4])
 def test_indices_select_slices_and_are_limited(words: int, dtype: DType) -> None:

@@ -377,6 +377,7 @@ def closest(
     return sorted({middle, max(below), min(d for d in allowed if d >= 0)})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("depthwise", [False, True])
 def test_overlapping_kernels_compute_the_same(
     random_convolution, depthwise: bool

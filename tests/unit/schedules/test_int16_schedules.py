@@ -145,6 +145,7 @@ def deep_layer(op: str, depth: int, outputs: int, numerics: NumericsProfile) -> 
     return OpCall(op, types, (y,), attrs_from_mapping(op, attrs), constants, numerics)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("schedule", DEEP, ids=lambda schedule: schedule.name)
 def test_64_bit_sums_match_the_reference(schedule: Schedule) -> None:
     for depth, outputs in ((8, 2), (600, 6), (1031, 10)):

@@ -73,6 +73,7 @@ def packed_configs(
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("schedule", PACKED, ids=lambda schedule: schedule.name)
 def test_kernels_of_two_weights_to_a_byte_match_the_reference(
     schedule: Schedule, judge, random_convolution, random_row, random_fully_connected

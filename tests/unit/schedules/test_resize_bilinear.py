@@ -75,6 +75,7 @@ def samples(call: OpCall) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.name)
 @pytest.mark.parametrize("dtype", [INT8, INT16, FLOAT32], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("depth", [3, 12])

@@ -116,6 +116,7 @@ def test_fully_connected_schedules_match_the_reference(
             judge(call, schedule, config)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "schedule",
     [item for item in SCHEDULES if item.takes_weight_zero_point and item.op in LAYERS],
@@ -158,6 +159,7 @@ def as_onnx(call: OpCall, *, has_ties: bool) -> OpCall:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "schedule",
     [

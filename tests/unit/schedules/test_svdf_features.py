@@ -27,6 +27,7 @@ def quantized(
     return TensorType(shape, dtype, Quantization((scale,), (point,)))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("state", [INT8, INT16], ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize(("inputs", "filters"), [(4, 16), (5, 8), (8, 6)])
 @pytest.mark.parametrize("seed", range(8))  # two have weights that cannot be paired

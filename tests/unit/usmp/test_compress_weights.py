@@ -163,6 +163,7 @@ def test_the_image_is_smaller_and_its_instructions_are_predicted() -> None:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.models
 @pytest.mark.qemu("arm")
 def test_the_anomaly_detector_fits_in_the_flash_of_a_microbit(
