@@ -15,11 +15,11 @@ REGISTER_MACROS = """\
 #define FIXED_REGISTER(name)
 #else
 #define FIXED_REGISTER(name) __asm__(name)
-#endif"""
+#endif"""  # noqa: E501
 KEEP_STORES = """\
 /* gcc before 12.3 takes a predicated store for a store of all lanes, and drops earlier stores to
  * the lanes that it leaves alone (GCC bug 108177), unless something reads them. */
-#define KEEP_STORES(to) __asm__ volatile("" : : "m"(*(const int8_t(*)[16])(to)))"""
+#define KEEP_STORES(to) __asm__ volatile("" : : "m"(*(const int8_t(*)[16])(to)))"""  # noqa: E501
 """A statement that stands before each predicated store of Helium."""
 
 
@@ -32,27 +32,21 @@ def define(head: str, lines: Iterable[str]) -> str:
 
 
 def repeat_macro(count: int) -> str:
-    """Return the macro `STEPS_<count>(FIRST, STEP)`: FIRST(0) STEP(1) ... STEP(count -
-    1).
-    """
-    steps = " ".join(["FIRST(0)", *(f"STEP({index})" for index in range(1, count))])
-    return define(
-        f"STEPS_{count}(FIRST, STEP)", (f"    {line}" for line in wrap(steps, 92))
-    )
+    """Return `STEPS_<count>(FIRST, STEP)`: FIRST(0) STEP(1) ... STEP(count - 1)."""
+    steps = ["FIRST(0)", *(f"STEP({index})" for index in range(1, count))]
+    lines = [f"    {line}" for line in wrap(" ".join(steps), 92)]
+    return define(f"STEPS_{count}(FIRST, STEP)", lines)
 
 
 def operand_lines(operands: Sequence[str], per_line: int = 4) -> list[str]:
     """Return asm operands separated by commas, a few per line."""
-    parts = [
-        ", ".join(operands[i : i + per_line]) for i in range(0, len(operands), per_line)
-    ]
-    return [part + "," for part in parts[:-1]] + parts[-1:]
+    starts = range(0, len(operands), per_line)
+    lines = [", ".join(operands[start : start + per_line]) for start in starts]
+    return [line + "," for line in lines[:-1]] + lines[-1:]
 
 
 def wrap_assembly(head: str, items: Sequence[str], end: str = "") -> list[str]:
-    """Return lines of up to 92 columns: `head`, the items separated by commas, and
-    `end`.
-    """
+    """Return lines of up to 92 columns: `head`, the items and commas, and `end`."""
     lines, line = [], head
     for index, item in enumerate(items):
         part = item + ("," if index < len(items) - 1 else end)

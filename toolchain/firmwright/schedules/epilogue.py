@@ -54,12 +54,9 @@ from firmwright.schedules.narrow_requantize import NarrowRequantize, narrow_requ
 
 def layer_requantization(op: OpCall) -> Requantization:
     """Return the requantization of an int8 convolution or fully connected layer."""
-    matrix = op.op == "fully_connected"
-    return (
-        fully_connected.requantization_of(op)
-        if matrix
-        else conv2d.requantization_of(op)
-    )
+    if op.op == "fully_connected":
+        return fully_connected.requantization_of(op)
+    return conv2d.requantization_of(op)
 
 
 def by_arithmetic(
@@ -86,9 +83,7 @@ def by_arithmetic(
 ODD_SHIFT = 8
 """Left shift of odd-channel accumulators in paired-channel micro-kernels."""
 _HALF = 0x80
-"""Half a unit of the first rounding, before the final shift, for a multiplier of 32
-bits.
-"""
+"""Half a unit of the first rounding, before the final shift, of 32-bit multipliers."""
 _USUAL_SHIFTS = (12, 8, 16, 20)
 """Final shifts to try, in this order, so that layers can share code."""
 
@@ -96,10 +91,9 @@ _USUAL_SHIFTS = (12, 8, 16, 20)
 def fold_zero_point_into_bias(op: OpCall, weights: Array) -> Array:
     """Return the bias less the zero point times the sum of each channel's `weights`."""
     sums = weights.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
-    bias: Array = (
-        bias_of(op, "int32").astype(np.int64)
-        - requantize.per_tensor_quant(op.input(0)).zero_point * sums
-    )
+    wide = bias_of(op, "int32").astype(np.int64)
+    zero_point = requantize.per_tensor_quant(op.input(0)).zero_point
+    bias: Array = wide - zero_point * sums
     return bias
 
 
@@ -109,10 +103,9 @@ def accumulator_bounds(
     """Return the bounds of bias[c] + sum(weights[c, ...] * x) for x in [low, high]."""
     positive, negative = requantize.signed_sums(weights)
     wide = bias.astype(np.int64)
-    return (
-        wide + positive * low + negative * high,
-        wide + positive * high + negative * low,
-    )
+    least = wide + positive * low + negative * high
+    greatest = wide + positive * high + negative * low
+    return least, greatest
 
 
 class FormPreference(Enum):
@@ -127,16 +120,12 @@ class FormPreference(Enum):
 
 
 class AddendSource(Enum):
-    """Whether the kernel may compute addends from multipliers, which takes an
-    instruction `clz`.
-    """
+    """Whether kernels may compute addends from multipliers, by an instruction `clz`."""
 
     TABLE = auto()
     COMPUTED = auto()
     COMPUTED_WITH_SIGN = auto()
-    """Computed by the code for either sign of the accumulator, so that layers can share
-    it.
-    """
+    """Computed for either sign of the accumulator, so that layers can share code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +141,7 @@ class RequantizeEpilogue:
     factors: tuple[int, ...]
 
     def bind_shared(self, b: Kernel) -> BoundParameters | None:
-        """Bind the parameters if all channels share one table row; otherwise, return
-        None.
-        """
+        """Bind the parameters if all channels share a table row, else return None."""
         if not self.parameters.has_one_row:
             return None
         return bind_parameters(self.form, b, self.parameters, row=0, place=0)
@@ -166,9 +153,7 @@ class RequantizeEpilogue:
         place: int = 0,
         shared: BoundParameters | None = None,
     ) -> FinishElement:
-        """Bind the parameters of channel `index`, which is number `place` in its
-        block.
-        """
+        """Bind the parameters of channel `index`, number `place` in its block."""
         row = 0 if self.parameters.has_one_row else index
         bound = shared or bind_parameters(self.form, b, self.parameters, row, place)
         return finish_of(self.form, bound, is_odd=place % 2 == 1)
@@ -210,9 +195,7 @@ def make_epilogue(
 
 @dataclass(frozen=True, slots=True)
 class _EpilogueMaker:
-    """Makes the epilogue of one layer in each form; the fields are arguments of
-    `make_epilogue`.
-    """
+    """Makes a layer's epilogue in each form, from arguments of `make_epilogue`."""
 
     b: Kernel
     params: Requantization
@@ -232,9 +215,8 @@ class _EpilogueMaker:
             "addend": narrow.addend,
         }
         parameters = self._tabulate(values, _varying(values))
-        return RequantizeEpilogue(
-            NarrowForm(narrow, self.dtype), parameters, self._no_factors()
-        )
+        form = NarrowForm(narrow, self.dtype)
+        return RequantizeEpilogue(form, parameters, self._no_factors())
 
     def general(self) -> RequantizeEpilogue:
         values = {"multiplier": self.params.multipliers, "shift": self.params.shifts}
@@ -259,20 +241,17 @@ class _EpilogueMaker:
         self, folded: FoldedRequantize, bake: Array | None
     ) -> RequantizeEpilogue:
         baked = self._baked(folded, bake)
-        if baked is None:
-            common = _prefer_common_shift(
-                folded, self.params, self.bounds, self.odd_shift
-            )
-            baked = common, self._no_factors()
-        folded, factors = baked
+        if baked is not None:
+            folded, factors = baked
+        else:
+            folded = self._prefer_common_shift(folded)
+            factors = self._no_factors()
         return self._of_folded(folded, factors, self._addend_form(folded))
 
     def _baked(
         self, folded: FoldedRequantize, bake: Array | None
     ) -> tuple[FoldedRequantize, tuple[int, ...]] | None:
-        """Return the form without left shifts and the factors of weights that take
-        them, if any.
-        """
+        """Return the form without left shifts, which the factors take, or None."""
         if bake is None or not _fits_int16(bake, folded.left):
             return None
         factors = tuple(1 << left for left in folded.left)
@@ -314,15 +293,15 @@ class _EpilogueMaker:
         if not odd_lefts:
             odd: OddChannels = ShiftBack(odd_shift) if odd_shift else LikeEven()
             return self._tabulate(values, varying, middle), odd
-        goes_right, goes_left = max(odd_lefts) <= odd_shift, min(odd_lefts) >= odd_shift
+        goes_right = max(odd_lefts) <= odd_shift
+        goes_left = min(odd_lefts) >= odd_shift
         if goes_right and not varying and not self.params.per_channel:
             # Layers that differ in these alone can then share their code.
             values = {**values, "right": (odd_shift - values["left"][0],)}
             row = np.array([[items[0] for items in values.values()]], np.int64)
             table = self.b.constant("requant", row, INT32)
-            return ChannelParameters({}, table, tuple(values)), RightShiftRemains(
-                "right"
-            )
+            parameters = ChannelParameters({}, table, tuple(values))
+            return parameters, RightShiftRemains("right")
         if not goes_right and not goes_left:
             return self._tabulate(values, varying, middle), ShiftBack(odd_shift)
         left = values["left"][0]
@@ -332,10 +311,10 @@ class _EpilogueMaker:
             values = {**values, "left": column}
         parameters = self._tabulate(values, varying, middle)
         if goes_right:
-            return parameters, RightShiftRemains(
-                parameters.amount("left", odd_shift - left)
-            )
-        return parameters, LeftShiftRemains(parameters.amount("left", left - odd_shift))
+            amount = parameters.amount("left", odd_shift - left)
+            return parameters, RightShiftRemains(amount)
+        amount = parameters.amount("left", left - odd_shift)
+        return parameters, LeftShiftRemains(amount)
 
     def _tabulate(
         self,
@@ -343,28 +322,42 @@ class _EpilogueMaker:
         varying: Sequence[str],
         middle: int = 0,
     ) -> ChannelParameters:
-        """Store the parameters `varying` in tables; addends of a narrow type less
-        `middle`.
-        """
-        fixed = {
-            name: items[0] for name, items in values.items() if name not in varying
-        }
+        """Tabulate the parameters `varying`; addends of a narrow type less `middle`."""
+        fixed: dict[str, int] = {}
+        for name, items in values.items():
+            if name not in varying:
+                fixed[name] = items[0]
         if not varying:
             return ChannelParameters(fixed)
         data = np.array([values[name] for name in varying], np.int64).T
         padding = np.repeat(data[-1:], self.rows - self.channels, axis=0)
-        bases = {name: middle if name == "addend" else 0 for name in varying}
-        table, narrow, is_narrow = _make_tables(
-            self.b, np.concatenate([data, padding]), list(bases.values())
-        )
+        rows = np.concatenate([data, padding])
+        bases = dict.fromkeys(varying, 0)
+        if "addend" in bases:
+            bases["addend"] = middle
+        table, narrow, is_narrow = _make_tables(self.b, rows, list(bases.values()))
         narrow_columns = tuple(compress(varying, is_narrow))
-        return ChannelParameters(
-            fixed=fixed | {name: bases[name] for name in narrow_columns},
-            table=table,
-            columns=tuple(name for name in varying if name not in narrow_columns),
-            narrow=narrow,
-            narrow_columns=narrow_columns,
-        )
+        for name in narrow_columns:
+            fixed[name] = bases[name]
+        columns = tuple(name for name in varying if name not in narrow_columns)
+        return ChannelParameters(fixed, table, columns, narrow, narrow_columns)
+
+    def _prefer_common_shift(self, minimal: FoldedRequantize) -> FoldedRequantize:
+        """Return an equivalent fold with a common shift, if any."""
+        odd_shift = self.odd_shift
+        for shift in _USUAL_SHIFTS:
+            if shift < minimal.shift:
+                continue
+            folded = fold_requantize(self.params, *self.bounds, shift)
+            if folded is None or (any(folded.left) and not any(minimal.left)):
+                continue
+            odd_lefts = folded.left[1::2]
+            if not odd_shift or max(odd_lefts, default=0) <= odd_shift:
+                return folded
+            is_left_only = min(odd_lefts, default=odd_shift) >= odd_shift
+            if odd_shift < ODD_SHIFT and is_left_only:
+                return folded
+        return minimal
 
 
 def _varying(values: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
@@ -373,26 +366,26 @@ def _varying(values: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
 
 
 def _usual_addend_base(fitted: FoldedRequantize) -> int | None:
-    """Return the common part of different addends if each rest is the usual half, 0x80
-    >> clz.
+    """Return the common part of differing addends if each rest is 0x80 >> clz.
+
+    This is half a unit, which follows from the multiplier.
     """
+    if len(set(fitted.addend)) <= 1:
+        return None
     middle = fitted.middle
-    halves = [
-        _HALF >> (32 - multiplier.bit_length()) for multiplier in fitted.multiplier
-    ]
-    signs = [-2 * half if fitted.has_sign else 0 for half in halves]
-    is_usual = [middle + half for half in halves] == [*fitted.addend] and signs == [
-        *fitted.sign
-    ]
-    return middle if is_usual and len(set(fitted.addend)) > 1 else None
+    channels = zip(fitted.multiplier, fitted.addend, fitted.sign, strict=True)
+    for multiplier, addend, sign in channels:
+        half = _HALF >> (32 - multiplier.bit_length())
+        usual_sign = -2 * half if fitted.has_sign else 0
+        if addend != middle + half or sign != usual_sign:
+            return None
+    return middle
 
 
 def _make_tables(
     b: Kernel, rows: Array, bases: Sequence[int]
 ) -> tuple[tir.Buffer | None, tir.Buffer | None, Sequence[bool]]:
-    """Return a table of int32, one of the other columns less their bases, and which
-    these are.
-    """
+    """Return an int32 table, one of narrow columns less bases, and which these are."""
     small = rows - bases
     is_narrow = _fits(small, INT16) & (len(rows) > 1)
     if not is_narrow.any():
@@ -406,28 +399,6 @@ def _make_tables(
 
 def _fits(values: Array, kind: DType) -> Array:
     return np.asarray(((values >= kind.min) & (values <= kind.max)).all(axis=0))
-
-
-def _prefer_common_shift(
-    minimal: FoldedRequantize,
-    params: Requantization,
-    bounds: tuple[Array, Array],
-    odd_shift: int,
-) -> FoldedRequantize:
-    """Return an equivalent fold with a common shift, if any."""
-    for shift in _USUAL_SHIFTS:
-        folded = (
-            fold_requantize(params, *bounds, shift) if shift >= minimal.shift else None
-        )
-        if folded is None or (any(folded.left) and not any(minimal.left)):
-            continue
-        lefts = folded.left[1::2]
-        is_reduced = (
-            odd_shift < ODD_SHIFT and min(lefts, default=odd_shift) >= odd_shift
-        )
-        if not odd_shift or is_reduced or max(lefts, default=0) <= odd_shift:
-            return folded
-    return minimal
 
 
 def _fits_int16(weights: Array, left: tuple[int, ...]) -> bool:

@@ -1,6 +1,4 @@
-"""Forms of the requantize epilogue, and the parameters that a channel binds for
-them.
-"""
+"""Forms of the requantize epilogue, and the parameters that channels bind for them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -53,17 +51,15 @@ class ChannelParameters:
         place: int,
         offset_names: Mapping[str, str],
     ) -> dict[str, ArithExpr]:
-        """Bind the parameters in `row` to variables with the suffix `place`, unless
-        that is 0.
+        """Bind the parameters in `row` to variables.
 
-        `offset_names` names entries of the narrow table that are also bound as they are
-        stored.
+        Their names have the suffix `place`, unless that is 0. `offset_names` names
+        entries of the narrow table that are also bound as they are stored.
         """
         suffix = place or ""
-        bound = {
-            name: ArithExpr(immediate(value, INT32))
-            for name, value in self.fixed.items()
-        }
+        bound: dict[str, ArithExpr] = {}
+        for name, constant in self.fixed.items():
+            bound[name] = ArithExpr(immediate(constant, INT32))
         for position, name in enumerate(self.columns):
             assert self.table is not None
             bound[name] = b.let(f"{name}{suffix}", b.load(self.table, [row, position]))
@@ -94,18 +90,14 @@ class ShiftBack:
 
 @dataclass(frozen=True, slots=True)
 class LeftShiftRemains:
-    """The left shift of odd channels still lacks `amount`: bits, or the parameter with
-    them.
-    """
+    """Odd channels still lack `amount` of the left shift: bits, or their parameter."""
 
     amount: int | str
 
 
 @dataclass(frozen=True, slots=True)
 class RightShiftRemains:
-    """The left shift of odd channels is exceeded by `amount`: bits, or the parameter
-    with them.
-    """
+    """Odd channels exceed the left shift by `amount`: bits, or their parameter."""
 
     amount: int | str
 
@@ -127,8 +119,9 @@ class SignedAddend:
 
 @dataclass(frozen=True, slots=True)
 class HalfUnitAddend:
-    """The addend is a parameter; negative accumulators lack its excess over the middle
-    twice.
+    """The addend is a parameter; negative accumulators take off twice the half unit.
+
+    The half unit is the excess of the addend over the middle.
     """
 
 
@@ -157,8 +150,9 @@ class NarrowForm:
 
 @dataclass(frozen=True, slots=True)
 class GeneralForm:
-    """The definition; parameters `multiplier` and `shift`. Odd channels undo
-    `odd_shift`.
+    """The definition; parameters `multiplier` and `shift`.
+
+    Odd channels undo `odd_shift`.
     """
 
     params: Requantization
@@ -175,8 +169,9 @@ class GeneralForm:
 
 @dataclass(frozen=True, slots=True)
 class FoldedForm:
-    """One multiply-high and one shift; parameters `multiplier`, `left`, `addend` and
-    `sign`.
+    """One multiply-high and one shift.
+
+    The parameters are `multiplier`, `left`, `addend` and `sign`.
     """
 
     folded: FoldedRequantize
@@ -241,8 +236,7 @@ class FoldedForm:
 
 @dataclass(frozen=True, slots=True)
 class MixedForm:
-    """Channels with an odd multiplier need the float32 product of `exact`; others
-    `rounded_once`.
+    """Odd multipliers need the float32 product of `exact`; others, `rounded_once`.
 
     Both forms have the same parameters.
     """
@@ -257,9 +251,7 @@ EpilogueForm: TypeAlias = NarrowForm | GeneralForm | FoldedForm | MixedForm
 def with_mixed_channels(
     form: GeneralForm | FoldedForm,
 ) -> GeneralForm | FoldedForm | MixedForm:
-    """Return the form, or both forms if some channels need float32 and others do
-    not.
-    """
+    """Return the form, or both forms if only some of the channels need float32."""
     match form:
         case GeneralForm(params):
             is_float32 = params.rounding is Rounding.FLOAT32
@@ -270,9 +262,8 @@ def with_mixed_channels(
         case FoldedForm(folded):
             if not folded.is_float32 or all(value % 2 for value in folded.multiplier):
                 return form
-            return MixedForm(
-                form, replace(form, folded=replace(folded, is_float32=False))
-            )
+            fitted = replace(folded, is_float32=False)
+            return MixedForm(form, replace(form, folded=fitted))
 
 
 def bind_parameters(
@@ -282,9 +273,7 @@ def bind_parameters(
     row: ArithExpr | int,
     place: int,
 ) -> BoundParameters:
-    """Bind the parameters of the channel in a table row; it is number `place` in its
-    block.
-    """
+    """Bind the parameters of the channel in a table row, number `place` of a block."""
     match form:
         case FoldedForm():
             return form.bind(b, parameters, row, place)

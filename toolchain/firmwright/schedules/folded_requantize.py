@@ -3,13 +3,13 @@
 Both roundings of the definition (base/quant.py) collapse, by floor(floor(a / b) / c) =
 floor(a / (b c)), into a single shift that can be the same for every channel of a layer:
 
-    y = (A_c + nk_c * [acc < 0] + mulhi(acc << k_c, m_c)) >> S            (zero point included)
+    y = (A_c + nk_c * [acc < 0] + mulhi(acc << k_c, m_c)) >> S    (zero point included)
 
-with s_c the right shift of channel c, S = max s_c + 1 or more, and
+with s_c the right shift of channel c, S = max s_c + 1 or more, k_c = S + 1 - s_c, and
 
-    twice, s_c >= 1:  k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1) + 2^(k_c-2), nk_c = -2^(k_c-1)
-    twice, s_c <= 0:  k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
-    otherwise:        k_c = S + 1 - s_c, A_c = (zp << S) + 2^(S-1),             nk_c = 0
+    twice, s_c >= 1:  A_c = (zp << S) + 2^(S-1) + 2^(k_c-2),  nk_c = -2^(k_c-1)
+    twice, s_c <= 0:  A_c = (zp << S) + 2^(S-1),              nk_c = 0
+    otherwise:        A_c = (zp << S) + 2^(S-1),              nk_c = 0
 
 A negative s_c is a left shift before the multiply. The form is exact if, for every
 reachable acc, acc << k_c fits 32 bits and |A_c| < 2^30. If the lower clamp equals the
@@ -39,16 +39,15 @@ _ADDEND_LIMIT = 1 << 30
 SPARE_BITS = 16
 """Low zeros of the multipliers of layers with 64-bit biases."""
 FITTED_LEFT = 8
-"""The left shift of fitted forms: one byte, so that weights can be baked as high
-bytes.
-"""
+"""The left shift of fitted forms, one byte: weights can be baked as high bytes."""
 _FITTED_SHIFTS = (12, 11, 10, 13, 14, 9, 8)
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedRequantize:
-    """Per-channel parameters of the folded form; `shift` is S, `sign` -2 (addend -
-    middle) or 0.
+    """Per-channel parameters of the folded form, and those of the whole layer.
+
+    `shift` is S, and `sign` is -2 (addend - middle) or 0.
     """
 
     shift: int
@@ -73,8 +72,9 @@ class FoldedRequantize:
 def fold_requantize(
     params: Requantization, low: Array, high: Array, least_shift: int = 1
 ) -> FoldedRequantize | None:
-    """Return the folded form for sums in [low[c], high[c]], S >= `least_shift`, or
-    None.
+    """Return the folded form for sums in [low[c], high[c]], or None if it is inexact.
+
+    S is at least `least_shift`.
     """
     channels = len(low)
     right = np.broadcast_to(-np.array(params.shifts, np.int64), channels)
@@ -88,16 +88,13 @@ def fold_requantize(
         shift, multiplier = least, multiplier >> (right - 1 - least)
         right = np.full(channels, shift + 1)
     left = shift + 1 - right
-    reach = np.maximum(
-        np.abs(np.asarray(low, object)), np.abs(np.asarray(high, object))
-    )
-    if any(
-        int(value) << int(k) >= 1 << 31 for value, k in zip(reach, left, strict=True)
-    ):
-        return None
-    addend = np.full(
-        channels, (params.zero_point << shift) + (1 << (shift - 1)), np.int64
-    )
+    low_reach = np.abs(np.asarray(low, object))
+    reach = np.maximum(low_reach, np.abs(np.asarray(high, object)))
+    for value, k in zip(reach, left, strict=True):
+        if int(value) << int(k) >= 1 << 31:
+            return None
+    middle = (params.zero_point << shift) + (1 << (shift - 1))
+    addend = np.full(channels, middle, np.int64)
     sign = np.zeros(channels, np.int64)
     if params.rounding is Rounding.TWICE:
         rounded = right >= 1
@@ -106,15 +103,12 @@ def fold_requantize(
             sign = np.where(rounded, -(np.int64(1) << (left - 1)), 0)
     if np.abs(addend).max() >= _ADDEND_LIMIT or np.abs(sign).max() >= _ADDEND_LIMIT:
         return None
-    lefts, multipliers, addends, signs = (
-        tuple(map(int, values)) for values in (left, multiplier, addend, sign)
-    )
     return FoldedRequantize(
         shift=shift,
-        left=lefts,
-        multiplier=multipliers,
-        addend=addends,
-        sign=signs,
+        left=tuple(map(int, left)),
+        multiplier=tuple(map(int, multiplier)),
+        addend=tuple(map(int, addend)),
+        sign=tuple(map(int, sign)),
         clamp_min=params.clamp_min,
         clamp_max=params.clamp_max,
         zero_point=params.zero_point,
@@ -125,9 +119,7 @@ def fold_requantize(
 def fit_requantize(
     params: Requantization, low: Array, high: Array
 ) -> FoldedRequantize | None:
-    """Return a fitted form for int8 with left shifts FITTED_LEFT, or None if there is
-    none.
-    """
+    """Return a fitted form for int8 with left shifts FITTED_LEFT, if there is one."""
     bounds = tuple(low.tolist()), tuple(high.tolist())
     reach = max(-min(bounds[0]), max(bounds[1]))
     return _fit(params, *bounds) if reach << FITTED_LEFT <= INT32.max else None
@@ -137,9 +129,8 @@ def fit_requantize(
 def _fit(
     params: Requantization, low: tuple[int, ...], high: tuple[int, ...]
 ) -> FoldedRequantize | None:
-    outputs, points, is_reached = _decisive_points(
-        params, np.array(low), np.array(high) + 1
-    )
+    least, end = np.array(low), np.array(high) + 1
+    outputs, points, is_reached = _decisive_points(params, least, end)
     for shift in _FITTED_SHIFTS:
         columns = _fit_multipliers(params, outputs, points, is_reached, shift)
         if columns is not None:
@@ -161,22 +152,20 @@ def _fit(
 def _decisive_points(
     params: Requantization, least: Array, end: Array
 ) -> tuple[Array, ...]:
-    """Return outputs, the least accumulators of each and those before, and which are
-    reached.
+    """Return outputs, the accumulators at their thresholds, and which are reached.
+
+    The first half of these are the least accumulators of each output, the second half
+    are those before. Accumulators are in [least[c], end[c]).
     """
     outputs = np.arange(params.clamp_min + 1, params.clamp_max + 1)[:, None]
-    first, after = (
-        np.repeat(bound[None], len(outputs), axis=0) for bound in (least, end)
-    )
-    while (
-        first < after
-    ).any():  # binary search for the least accumulator of each output
+    first = np.repeat(least[None], len(outputs), axis=0)
+    after = np.repeat(end[None], len(outputs), axis=0)
+    # Binary search for the least accumulator of each output.
+    while (first < after).any():
         middle = (first + after) // 2
         is_enough = params.apply(middle, INT64) >= outputs
-        first, after = (
-            np.where(is_enough, first, np.minimum(middle + 1, after)),
-            np.where(is_enough, middle, after),
-        )
+        first = np.where(is_enough, first, np.minimum(middle + 1, after))
+        after = np.where(is_enough, middle, after)
     points = np.concatenate([first, first - 1])
     points = np.where((points >= least) & (points < end), points, 0)
     return outputs, points, np.concatenate([first < end, first > least])
@@ -198,13 +187,11 @@ def _fit_multipliers(
     values = np.zeros((3, channels), np.int64)
     is_done = np.zeros(channels, bool)
     for change in (0, -1, 1):
-        added = np.broadcast_to(
-            np.maximum(np.rint(rounding) + change, 0).astype(int), channels
-        )
+        changed = np.maximum(np.rint(rounding) + change, 0).astype(int)
+        added = np.broadcast_to(changed, channels)
         sign = -2 * added if is_signed else np.zeros(channels, np.int64)
         offset = middle + added + np.where(points < 0, sign, 0)
-        # The high product, point << FITTED_LEFT times the multiplier, is to be at least
-        # `need`.
+        # The product of point << FITTED_LEFT and the multiplier must reach `need`.
         need = ((np.concatenate([outputs, outputs]) << shift) - offset) << 32
         least, most = _multiplier_range(points << FITTED_LEFT, need, is_reached)
         fits = ~is_done & (least <= most)
@@ -226,17 +213,15 @@ def fit_offset_form(
     shift: int,
     offset_bits: int,
 ) -> Array | None:
-    """Return the record of each channel of a form for sums without bias, if it is
-    exact.
+    """Return each channel's record of a form for sums without bias, if it is exact.
 
     y = clamp(mulhi((sum << FITTED_LEFT) + offset, multiplier) >> shift, 0, 255) - 128
 
     A record has OFFSET_FORM_BYTES bytes, the lowest first: the offset, a bit that is
     set if the multiplier is in units of 16, and the multiplier.
     """
-    has_sign = (
-        params.rounding is Rounding.TWICE and params.clamp_min < params.zero_point
-    )
+    is_twice = params.rounding is Rounding.TWICE
+    has_sign = is_twice and params.clamp_min < params.zero_point
     if has_sign or (params.clamp_min, params.clamp_max) != (INT8.min, INT8.max):
         return None
     bounds = (tuple(each.tolist()) for each in (low, high, bias))
@@ -255,19 +240,18 @@ def _fit_offsets(
     low, high, bias = map(np.array, (lows, highs, biases))
     outputs, points, is_reached = _decisive_points(params, low, high + 1)
     exponents = 1 - FITTED_LEFT + shift + np.array(params.shifts)
-    slopes = np.broadcast_to(
-        np.ldexp(np.maximum(params.multipliers, 1.0), exponents), len(bias)
-    )
+    slopes = np.ldexp(np.maximum(params.multipliers, 1.0), exponents)
+    slopes = np.broadcast_to(slopes, len(bias))
     limit = INT32.max - (int(np.maximum(bias - low, high - bias).max()) << FITTED_LEFT)
     limit = min(limit, (1 << (offset_bits - 1)) - 1)
     fine = 1 << (8 * OFFSET_FORM_BYTES - 1 - offset_bits)
     bound = (np.concatenate([outputs, outputs]) - INT8.min) << (32 + shift)
     sums, values = (points - bias) << FITTED_LEFT, np.zeros((2, len(bias)), np.int64)
-    left = np.arange(
-        len(bias)
-    )  # channels without a form; few outputs also allow steeper slopes
+    left = np.arange(len(bias))  # channels without a form
     changes = [(1.0, change) for change in sorted(range(-32, 33), key=abs)]
-    for factor, change in (*changes, *((1.25**k, 0) for k in range(1, 80))):
+    # Few outputs also allow steeper slopes.
+    changes += [(1.25**k, 0) for k in range(1, 80)]
+    for factor, change in changes:
         own, reached = sums[:, left], is_reached[:, left]
         guess = np.clip(np.rint(slopes[left] * factor), 1, INT32.max).astype(np.int64)
         above, below = np.split(-(-bound // guess) - own, 2)
@@ -277,9 +261,8 @@ def _fit_offsets(
         least, most = _multiplier_range(own + offset, bound, reached)
         is_fine = least < fine
         unit = np.where(is_fine, 1, 1 << _SCALE_BITS)
-        coded = np.where(
-            is_fine, (least + np.minimum(most, fine - 1)) // 2, -(-least // unit)
-        )
+        middle = (least + np.minimum(most, fine - 1)) // 2
+        coded = np.where(is_fine, middle, -(-least // unit))
         fits = (least <= most) & (coded * unit <= most) & (coded < fine)
         values[:, left[fits]] = np.array([offset, 2 * coded + (~is_fine)])[:, fits]
         left = left[~fits]
@@ -293,10 +276,11 @@ def _fit_offsets(
 def read_offset_form(records: Array, offset_bits: int) -> tuple[Array, Array]:
     """Return the offsets and multipliers of `records` [channel, byte]."""
     wide = np.pad(records, ((0, 0), (0, 8 - OFFSET_FORM_BYTES))).reshape(-1).view("<i8")
+    unused = 64 - offset_bits
+    offsets = wide << unused >> unused  # extends the sign
     is_coarse = wide >> offset_bits & 1
-    return wide << (64 - offset_bits) >> (64 - offset_bits), (
-        wide >> (offset_bits + 1) << (_SCALE_BITS * is_coarse)
-    )
+    multipliers = wide >> (offset_bits + 1) << (_SCALE_BITS * is_coarse)
+    return offsets, multipliers
 
 
 def _multiplier_range(
@@ -305,9 +289,8 @@ def _multiplier_range(
     """Return each channel's least and greatest multiplier; see `_fit_multipliers`."""
     half = len(points) // 2
     is_above = (np.arange(len(points)) < half)[:, None]
-    bound = np.where(
-        is_above, need, need - 1
-    )  # `points * m >= need` or `points * m <= need - 1`
+    # The multiplier m has `points * m >= need` or `points * m <= need - 1`.
+    bound = np.where(is_above, need, need - 1)
     divisor = np.where(points == 0, 1, points)
     is_least = is_reached & (points != 0) & (is_above == (points > 0))
     is_most = is_reached & (points != 0) & (is_above != (points > 0))
@@ -327,8 +310,9 @@ def apply_folded_requantize(
     dtype: DType,
     half: ArithExpr | None = None,
 ) -> ArithExpr:
-    """Emit the folded form; `shifted` is acc << k, `acc` has its sign, `sign` may be -2
-    `half`.
+    """Emit the folded form; `shifted` is acc << k, and `acc` has its sign.
+
+    A `half` stands for a `sign` of -2 `half`.
     """
     base = addend
     if half is not None:

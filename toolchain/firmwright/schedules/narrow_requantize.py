@@ -83,9 +83,7 @@ class NarrowRequantize:
 def narrow_requantize(
     params: Requantization, low: Array, high: Array, dtype: DType
 ) -> NarrowRequantize | None:
-    """Return the narrow form for accumulators in [low[c], high[c]], or None if it is
-    not exact.
-    """
+    """Return the narrow form for sums in [low[c], high[c]], or None if inexact."""
     reach = np.maximum(np.maximum(-low, high), 1)
     split_bits = 31 - int(reach.max()).bit_length()
     scale = np.ldexp(np.array(params.multipliers, float), np.array(params.shifts) - 31)
@@ -99,49 +97,44 @@ def narrow_requantize(
     ends = outputs << (shift + split_bits)
     usual = (2 * params.zero_point + 1) << (shift - 1)
     multiplier, addend = np.full(low.shape, -1), np.zeros(low.shape, np.int64)
+    rounded = np.floor(np.ldexp(scale, shift + split_bits)).astype(np.int64)
     for distance in _NEARBY:
-        tried = (
-            np.floor(np.ldexp(scale, shift + split_bits)).astype(np.int64) + distance
-        )
+        tried = rounded + distance
         least = -((steps * tried - ends) >> split_bits)
         most = (ends - 1 - (steps - 1) * tried) >> split_bits
-        least = np.where(steps <= high, least, -_UNBOUNDED).max(
-            axis=0, initial=-_UNBOUNDED
-        )
-        most = np.where(steps > low, most, _UNBOUNDED).min(axis=0, initial=_UNBOUNDED)
+        least = np.where(steps <= high, least, -_UNBOUNDED)
+        least = least.max(axis=0, initial=-_UNBOUNDED)
+        most = np.where(steps > low, most, _UNBOUNDED)
+        most = most.min(axis=0, initial=_UNBOUNDED)
         is_new = (least <= most) & (multiplier < 0)
         multiplier = np.where(is_new, tried, multiplier)
         addend = np.where(is_new, np.clip(usual, least, most), addend)
     if (multiplier < 0).any():
         return None
-    parts = (multiplier >> split_bits, multiplier & ((1 << split_bits) - 1), addend)
-    high_factor, low_factor, addends = (tuple(map(int, part)) for part in parts)
+    high_factor = multiplier >> split_bits
+    low_factor = multiplier & ((1 << split_bits) - 1)
     return NarrowRequantize(
-        high_factor,
-        low_factor,
-        addends,
-        split_bits,
-        shift,
-        params.clamp_min,
-        params.clamp_max,
+        high_factor=tuple(map(int, high_factor)),
+        low_factor=tuple(map(int, low_factor)),
+        addend=tuple(map(int, addend)),
+        split_bits=split_bits,
+        shift=shift,
+        clamp_min=params.clamp_min,
+        clamp_max=params.clamp_max,
     )
 
 
 def _find_steps(
     params: Requantization, low: Array, high: Array, dtype: DType, outputs: Array
 ) -> Array:
-    """Return the least accumulator [output, channel] of each output or a greater
-    one.
-    """
-    first, last = (
-        np.broadcast_to(end, (len(outputs), len(low))) for end in (low, high + 1)
-    )
+    """Return the least accumulator [output, channel] of each output or a greater."""
+    shape = len(outputs), len(low)
+    first, last = np.broadcast_to(low, shape), np.broadcast_to(high + 1, shape)
+    # Binary search.
     while (first < last).any():
         middle = (first + last) >> 1
         reaches = params.apply(np.minimum(middle, high), dtype) >= outputs
         is_open = first < last
-        first, last = (
-            np.where(is_open & ~reaches, middle + 1, first),
-            np.where(is_open & reaches, middle, last),
-        )
+        first = np.where(is_open & ~reaches, middle + 1, first)
+        last = np.where(is_open & reaches, middle, last)
     return first
