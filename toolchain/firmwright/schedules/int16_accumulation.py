@@ -46,16 +46,12 @@ class Int16Accumulation:
         return self.dtype == INT64
 
     def start(self, b: Kernel, channel: ArithExpr) -> ArithExpr:
-        return (
-            ArithExpr(immediate(0, INT32))
-            if self.is_wide
-            else b.load(self.bias, [channel])
-        )
+        if self.is_wide:
+            return ArithExpr(immediate(0, INT32))
+        return b.load(self.bias, [channel])
 
     def bind_channel(self, b: Kernel, channel: ArithExpr) -> FinishElement:
-        """Return a function that converts a 32-bit sum (begun with `start`) to the
-        output.
-        """
+        """Return a function from a 32-bit sum (begun with `start`) to the output."""
         finish = self.bind_wide_channel(b, channel)
         if not self.is_wide:
             return finish
@@ -68,16 +64,12 @@ def plan_int16_accumulation(b: Kernel, op: OpCall, kernel: Array) -> Int16Accumu
 
     Inputs are less their zero point.
     """
-    step = (
-        defined_requantization(op)
-        if op.op == "fully_connected"
-        else requantization_of(op)
-    )
+    is_matrix = op.op == "fully_connected"
+    step = defined_requantization(op) if is_matrix else requantization_of(op)
     bias, kind = bias_of(op, "int32"), op.input(0).dtype
     zero_point = per_tensor_quant(op.input(0)).zero_point
-    bounds = accumulator_bounds(
-        bias, kernel, kind.min - zero_point, kind.max - zero_point
-    )
+    low, high = kind.min - zero_point, kind.max - zero_point
+    bounds = accumulator_bounds(bias, kernel, low, high)
     reach = np.maximum(*np.abs(bounds))
     dtype = INT64 if reach.max() > INT32.max else INT32
     buffer = b.constant("bias", bias, dtype)
@@ -85,76 +77,60 @@ def plan_int16_accumulation(b: Kernel, op: OpCall, kernel: Array) -> Int16Accumu
         epilogue = make_epilogue(b, step, bounds, kind, len(kernel))
         return Int16Accumulation(dtype, buffer, epilogue.bind_channel)
     bind = _bind_high_word(b, step, reach)
-    if bind is None:
-        general = requantize_epilogue(b, step, dtype, op.output.dtype)
-        return Int16Accumulation(
-            dtype, buffer, lambda _, c: lambda acc: general(acc, c)
-        )
-    return Int16Accumulation(dtype, buffer, bind)
+    if bind is not None:
+        return Int16Accumulation(dtype, buffer, bind)
+    general = requantize_epilogue(b, step, dtype, op.output.dtype)
+    return Int16Accumulation(dtype, buffer, lambda _, c: lambda acc: general(acc, c))
+
+
+@dataclass(frozen=True, slots=True)
+class _HighWordForm:
+    """A requantization by the high word of (acc << left) times a factor.
+
+    The factor of a channel is `high` or, if it takes two words, 2^32 `high` + `low`.
+    The high word is then shifted right by the channel's number in `shift` + 1, or by
+    `common_shift` if `shift` is None. If `rounds_away`, negative products lose a unit.
+    """
+
+    left: int
+    high: Array
+    low: Array | None
+    shift: Array | None
+    common_shift: int
+    rounds_away: bool
 
 
 def _bind_high_word(
     b: Kernel, step: Requantization | ExactScale, reach: Array
 ) -> BindChannel | None:
-    """Return the requantization by the high word of a product, or None if that is not
-    exact.
-
-    acc 2^k is multiplied by m 2^j: a sum of 64 bits by a word or, for a factor of 53
-    bits, a sum of 32 bits by two words. The high word is y 2^s; the channels differ in
-    s if m has too few spare bits. `reach` holds the greatest |acc| of each channel.
-    """
-    if is_exact := isinstance(step, ExactScale):
-        mantissas, exponents = np.frexp(np.array(step.factors))
-        multiplier, right = (
-            (mantissas * 2.0**53).astype(np.int64),
-            53 - exponents.astype(np.int64),
-        )
-        size, most, limit = 64, 10, INT32.max
-    else:
-        multiplier, right = np.array(step.multipliers) >> 16, 15 - np.array(step.shifts)
-        size, most, limit = 32, 17, UINT32.max
-    left = max(size + 1 - most - int(right.min()), 0)
-    right, reach = right + left, reach.astype(float) * 2**left
-    spare = (
-        most
-        if is_exact
-        else np.minimum(62 - np.ceil(np.log2(reach * multiplier + 1)), most)
-    )
-    common = max(int(right.max()), size + 1)
-    is_common = bool((common - right <= spare).all())
-    shift = np.full(right.shape, common) if is_common else np.maximum(right, size + 1)
-    factor = multiplier << (shift - right)
-    low = (factor & 0xFFFFFFFF ^ 1 << 31) - (1 << 31) if is_exact else 0 * factor
-    high = (factor - low) >> (size - 32)
-    # Halves round away from zero: negative ones, which are multiples of 2^-32, lose a
-    # low unit.
-    is_half = is_exact & (
-        right - np.log2(np.maximum(multiplier & -multiplier, 1)) <= 32 + left
-    )
-    fits = (
-        (shift - right <= spare).all() and high.max() <= limit and not step.zero_point
-    )
-    is_beyond = is_exact and reach.max() > INT32.max
-    if not fits or is_beyond or is_half.any() != is_half.all():
+    """Return the requantization by the high word of a product, if that is exact."""
+    form = _fit_high_word(step, reach)
+    if form is None:
         return None
-    highs = b.constant("multiplier", high, INT32 if is_exact else UINT32)
-    lows = b.constant("low", low, INT32) if is_exact else None
-    shifts = None if is_common else b.constant("shift", shift - size - 1, UINT8)
+    has_low = form.low is not None
+    highs = b.constant("multiplier", form.high, INT32 if has_low else UINT32)
+    lows = None if form.low is None else b.constant("low", form.low, INT32)
+    shifts = None if form.shift is None else b.constant("shift", form.shift, UINT8)
 
     def bind(b: Kernel, channel: ArithExpr) -> FinishElement:
-        index = channel if len(high) > 1 else 0
+        index = channel if len(form.high) > 1 else 0
         factor = b.let("multiplier", b.load(highs, [index])).cast(INT64)
-        word = b.let("low", b.load(lows, [index])).cast(INT64) if lows else None
-        by = b.let("shift", b.load(shifts, [index]).cast(INT32)) if shifts else None
+        word: ArithExpr | None = None
+        if lows is not None:
+            word = b.let("low", b.load(lows, [index])).cast(INT64)
+        by: ArithExpr | None = None
+        if shifts is not None:
+            by = b.let("shift", b.load(shifts, [index]).cast(INT32))
 
         def finish(acc: ArithExpr) -> ArithExpr:
-            shifted = (acc << left).cast(INT64)
+            shifted = (acc << form.left).cast(INT64)
             product = shifted * factor
             if word is not None:
                 carried = ((shifted * word) >> 32).cast(INT32)
-                carried = carried + (acc >> 31) if is_half.all() else carried
+                if form.rounds_away:
+                    carried = carried + (acc >> 31)
                 product = product + carried.cast(INT64)
-            value, last = (product >> 32).cast(INT32), common - size
+            value, last = (product >> 32).cast(INT32), form.common_shift
             nearest = (value + (1 << (last - 1))) >> last
             scaled = nearest if by is None else ((value >> by) + 1) >> 1
             return clamp(scaled, step.clamp_min, step.clamp_max, INT16)
@@ -164,14 +140,58 @@ def _bind_high_word(
     return bind
 
 
-def has_32_bit_products(weights: Array) -> bool:
-    """Whether the sum of the products of each channel (axis 0) fits 32 bits without the
-    bias.
+def _fit_high_word(
+    step: Requantization | ExactScale, reach: Array
+) -> _HighWordForm | None:
+    """Return the form by the high word of a product, or None if that is not exact.
+
+    acc 2^k is multiplied by m 2^j: a sum of 64 bits by a word or, for a factor of 53
+    bits, a sum of 32 bits by two words. The high word is y 2^s; the channels differ in
+    s if m has too few spare bits. `reach` holds the greatest |acc| of each channel.
     """
-    return _fits(
-        np.abs(weights.reshape(len(weights), -1).astype(np.int64)).sum(axis=1)[:, None],
-        1,
+    if is_exact := isinstance(step, ExactScale):
+        mantissas, exponents = np.frexp(np.array(step.factors))
+        multiplier = (mantissas * 2.0**53).astype(np.int64)
+        right = 53 - exponents.astype(np.int64)
+        size, most, limit = 64, 10, INT32.max
+    else:
+        multiplier, right = np.array(step.multipliers) >> 16, 15 - np.array(step.shifts)
+        size, most, limit = 32, 17, UINT32.max
+    left = max(size + 1 - most - int(right.min()), 0)
+    right, reach = right + left, reach.astype(float) * 2**left
+    spare: int | Array = most
+    if not is_exact:
+        spare = np.minimum(62 - np.ceil(np.log2(reach * multiplier + 1)), most)
+    common = max(int(right.max()), size + 1)
+    is_common = bool((common - right <= spare).all())
+    shift = np.full(right.shape, common) if is_common else np.maximum(right, size + 1)
+    factor = multiplier << (shift - right)
+    # The low word is signed, so that the high word takes up its sign.
+    low = (factor & 0xFFFFFFFF ^ 1 << 31) - (1 << 31) if is_exact else 0 * factor
+    high = (factor - low) >> (size - 32)
+    # Halves round away from zero: negative ones, which are multiples of 2^-32, lose a
+    # low unit.
+    low_zeros = np.log2(np.maximum(multiplier & -multiplier, 1))
+    is_half = is_exact & (right - low_zeros <= 32 + left)
+    has_spare_bits = (shift - right <= spare).all()
+    fits = has_spare_bits and high.max() <= limit and not step.zero_point
+    is_beyond = is_exact and reach.max() > INT32.max
+    if not fits or is_beyond or is_half.any() != is_half.all():
+        return None
+    return _HighWordForm(
+        left=left,
+        high=high,
+        low=low if is_exact else None,
+        shift=None if is_common else shift - size - 1,
+        common_shift=common - size,
+        rounds_away=bool(is_half.all()),
     )
+
+
+def has_32_bit_products(weights: Array) -> bool:
+    """Whether the sum of each channel's products (axis 0) fits 32 bits without bias."""
+    flat = np.abs(weights.reshape(len(weights), -1).astype(np.int64))
+    return _fits(flat.sum(axis=1)[:, None], 1)
 
 
 def longest_dividing_chunk(flat: Array, steps: int) -> int:
@@ -180,15 +200,20 @@ def longest_dividing_chunk(flat: Array, steps: int) -> int:
     `flat` holds the weights [channel, tap]; every step has the same number of taps.
     """
     by_step = _by_step(flat, flat.shape[1] // steps)
-    divisors = (n for n in range(steps, 1, -1) if steps % n == 0)
-    return next((chunk for chunk in divisors if _fits(by_step, chunk)), 1)
+    for chunk in range(steps, 1, -1):
+        if steps % chunk == 0 and _fits(by_step, chunk):
+            return chunk
+    return 1
 
 
 def longest_chunk(flat: Array, taps: int) -> int:
     by_step = _by_step(flat, taps)
     steps = by_step.shape[1]
-    lengths = (divide_up(steps, chunks) for chunks in range(1, steps + 1))
-    return next((chunk for chunk in lengths if _fits(by_step, chunk)), 1)
+    for chunks in range(1, steps + 1):
+        chunk = divide_up(steps, chunks)
+        if _fits(by_step, chunk):
+            return chunk
+    return 1
 
 
 def _by_step(flat: Array, taps: int) -> Array:
