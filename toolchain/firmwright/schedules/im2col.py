@@ -34,17 +34,13 @@ class WindowPacker(ABC):
 
     @abstractmethod
     def points(self, at: ArithExpr) -> None:
-        """Pack one-element windows, that is, the channels of the pixels starting at
-        `at`.
-        """
+        """Pack one-element windows, that is, the channels of the pixels from `at`."""
 
     @abstractmethod
     def move(
         self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int
     ) -> None:
-        """Copy elements of the input from `offset` to column `pixel` from element
-        `first`.
-        """
+        """Copy input elements from `offset` to column `pixel` from element `first`."""
 
     @abstractmethod
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None: ...
@@ -112,9 +108,7 @@ class WindowPacker(ABC):
 
 @dataclass(frozen=True, slots=True)
 class RowIm2colPacker(WindowPacker):
-    """Packs windows into `columns` [pixel, element], by words if the channels fill
-    them.
-    """
+    """Packs windows into `columns` [pixel, element], by words if channels fill them."""
 
     zero_point: int = 0
 

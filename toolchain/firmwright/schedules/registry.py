@@ -80,9 +80,7 @@ FAMILIES = (
 
 @cache
 def schedules_for(features: frozenset[str]) -> Sequence[Schedule[ScheduleConfig]]:
-    """Return the schedules of the families that suit a target, or several, with these
-    features.
-    """
+    """Return the schedules of families that suit targets, or one, of `features`."""
     families = (family for family in FAMILIES if family.suits(features))
     return tuple(schedule for family in families for schedule in family.schedules())
 
@@ -97,13 +95,8 @@ def _base_intrinsics() -> IntrinsicFamilies:
 
 
 SCHEDULES: Sequence[Schedule[ScheduleConfig]] = SequenceOnUse(_all_schedules)
+_GENERAL_FIRST = sorted(FAMILIES, key=lambda family: len(family.features))
 INTRINSICS: IntrinsicTable = IntrinsicsOnUse(
-    _base_intrinsics,
-    *(
-        family.intrinsics
-        for family in sorted(FAMILIES, key=lambda family: len(family.features))
-    ),
+    _base_intrinsics, *(family.intrinsics for family in _GENERAL_FIRST)
 )
-"""Families for all targets come first, so that a name of theirs is found without the
-others.
-"""
+"""Names in families for all targets come first and are found without the others."""

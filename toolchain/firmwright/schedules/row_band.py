@@ -1,6 +1,4 @@
-"""Loops over the output rows and pixels of a window, and padded copies of input
-rows.
-"""
+"""Loops over a window's output rows and pixels, and padded copies of input rows."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,9 +19,7 @@ from firmwright.ops.schedule import ScheduleConfig
 
 @dataclass(frozen=True, slots=True)
 class PixelBlock(ScheduleConfig):
-    """The configuration of a schedule that chooses only the output pixels of a
-    block.
-    """
+    """The configuration of a schedule that chooses only a block's output pixels."""
 
     pixels: int
 
@@ -71,12 +67,9 @@ class RowBand:
 
 
 def band_width(window: ConvWindow, outputs: int) -> tuple[int, int, int]:
-    """Return how many positions `outputs` outputs read before, inside and after the
-    input.
-    """
-    reach = (
-        (outputs - 1) * window.stride[1] + (window.size[1] - 1) * window.dilation[1] + 1
-    )
+    """Return how many positions the outputs read before, inside and after the input."""
+    width = (window.size[1] - 1) * window.dilation[1] + 1
+    reach = (outputs - 1) * window.stride[1] + width
     before = window.padding[2]
     inside = min(reach - before, window.input_size[1])
     return before, inside, reach - before - inside
@@ -111,10 +104,9 @@ def window_rows(
     x = b.input(0)
     batch, height, width, _ = b.y.shape
     pitch = window.input_size[1] * x.shape[3]
-    is_padded = window.guarded(0) or window.guarded(1)
-    band = (
-        allocate_row_band(b, window, x, width, zero_point, moves) if is_padded else None
-    )
+    band: RowBand | None = None
+    if window.guarded(0) or window.guarded(1):
+        band = allocate_row_band(b, window, x, width, zero_point, moves)
     with b.for_("row", batch * height) as row:
         n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
         if band is not None:
@@ -126,9 +118,7 @@ def window_rows(
 
 
 def note_moved_block(b: Kernel, pixels: int, block: int) -> None:
-    """Explain in the C why the last block of `block` pixels is limited to whole
-    pixels.
-    """
+    """Explain in the C why the last block of pixels overlaps its predecessor."""
     b.note(
         f"{pixels} pixels are no multiple of {block}: the last block computes some of "
         "them again"
@@ -137,8 +127,9 @@ def note_moved_block(b: Kernel, pixels: int, block: int) -> None:
 
 @contextmanager
 def pixel_blocks(b: Kernel, pixels: int, block: int) -> Iterator[ArithExpr]:
-    """Loop over pixel blocks and yield the first pixel; the last block ends at the last
-    pixel.
+    """Loop over pixel blocks and yield the first pixel of each.
+
+    The last block ends at the last pixel.
     """
     with b.for_("block", divide_up(pixels, block)) as index:
         start = index * block

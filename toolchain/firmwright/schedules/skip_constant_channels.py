@@ -1,6 +1,4 @@
-"""Channels proven constant at compile time, which kernels store instead of computing
-them.
-"""
+"""Channels proven constant at compile time, which kernels store and do not compute."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,18 +23,14 @@ _MANY = 4
 
 @dataclass(frozen=True, slots=True)
 class ConstantChannels:
-    """The outputs of constant channels; `rows` holds those of a pixel if they
-    differ.
-    """
+    """The outputs of constant channels; `rows` holds a pixel's if they differ."""
 
     values: Mapping[int, int]
     channels: int
     rows: tir.Buffer | None
 
     def emit_stores(self, b: Kernel, at: ArithExpr | int, pixels: int) -> None:
-        """Store the constants in `pixels` pixels, the first at `at`; other channels
-        come later.
-        """
+        """Store the constants in `pixels` pixels from `at`; other channels follow."""
         if not self.values:
             return
         start = at * self.channels
@@ -60,11 +54,9 @@ class ConstantChannels:
             b.unrolled("i", words, _UNROLL, 2) as at_word,
         ):
             value = ArithExpr(immediate(same * 0x01010101, UINT32))
-            b.store(
-                y,
-                [pixel, at_word],
-                b.load(self.rows, [at_word]) if self.rows else value,
-            )
+            if self.rows is not None:
+                value = b.load(self.rows, [at_word])
+            b.store(y, [pixel, at_word], value)
 
     def _bytes(self, b: Kernel, y: tir.Buffer) -> None:
         for channel, value in self.values.items():
@@ -99,18 +91,14 @@ def find_constant_channels(
 
 @dataclass(frozen=True, slots=True)
 class ChannelOrder:
-    """The channel of each row of a kernel's tables; `table` is None for the
-    identity.
-    """
+    """The channel of each row of a kernel's tables; without `table`, the identity."""
 
     rows: tuple[int, ...]
     channels: int
     table: tir.Buffer | None
 
     def channel(self, b: Kernel, row: ArithExpr) -> ArithExpr:
-        """Return the channel of `row`, clamped so that range analysis knows its
-        bound.
-        """
+        """Return the channel of `row`, clamped so that range analysis knows a bound."""
         if self.table is None:
             return row
         channel = b.load(self.table, [row]).cast(INDEX)
@@ -123,13 +111,10 @@ class ChannelOrder:
 def order_computed_channels(
     b: Kernel, constants: ConstantChannels, block: int = 1
 ) -> ChannelOrder:
-    """Order the computed channels (at least one), repeating the last one to fill its
-    block.
-    """
+    """Order the computed channels, at least one; the last one fills up its block."""
     channels = constants.channels
-    rows = [
-        channel for channel in range(channels) if channel not in constants.values
-    ] or [0]
+    rows = [channel for channel in range(channels) if channel not in constants.values]
+    rows = rows or [0]
     rows += rows[-1:] * (-len(rows) % block)
     table = None
     if rows != list(range(channels)):
@@ -144,8 +129,8 @@ def _note_order(b: Kernel, *, computed: int, rows: int, channels: int) -> None:
     constant, padding = channels - computed, rows - computed
     if constant:
         b.note(
-            f"order: the channel of each row; {constant} channels are constant and have"
-            " no row"
+            f"order: the channel of each row; {constant} channels are constant and "
+            "have no row"
         )
     if padding:
         b.note(
@@ -162,18 +147,15 @@ def select_channels(params: Requantization, channels: Sequence[int]) -> Requanti
         multipliers=tuple(params.multipliers[channel] for channel in channels),
         shifts=tuple(params.shifts[channel] for channel in channels),
     )
-    if params.rounding is not Rounding.FLOAT32 or any(
-        m % 2 for m in chosen.multipliers
-    ):
-        return chosen
-    return replace(chosen, rounding=Rounding.ONCE)
+    is_float32 = params.rounding is Rounding.FLOAT32
+    if is_float32 and not any(value % 2 for value in chosen.multipliers):
+        return replace(chosen, rounding=Rounding.ONCE)
+    return chosen
 
 
 def constant_channel_values(
     params: Requantization, low: Array, high: Array
 ) -> dict[int, int]:
     least, most = output_bounds(params, low, high)
-    return {
-        channel: int(least[channel])
-        for channel in np.flatnonzero(least == most).tolist()
-    }
+    constant = np.flatnonzero(least == most).tolist()
+    return {channel: int(least[channel]) for channel in constant}

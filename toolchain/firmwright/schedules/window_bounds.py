@@ -7,6 +7,7 @@ checks.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.conv_window import ConvWindow, window_of
@@ -51,23 +52,19 @@ def group_outputs(outputs: range, valid: Callable[[int], range]) -> list[ValidTa
 def split_by_valid_rows_and_columns(
     op: OpCall,
 ) -> list[tuple[ValidTapRun, ValidTapRun]]:
-    """Return (rows, columns) runs of a depthwise layer; none if an output has no valid
-    tap.
-    """
+    """Return a depthwise layer's (rows, columns) runs; none if an output has no tap."""
     window = window_of(op, op.input(1).shape[1:3])
-    rows, columns = (
-        split_by_valid_taps(window, axis, op.output.shape[1 + axis]) for axis in (0, 1)
-    )
-    if any(not run.taps for run in (*rows, *columns)):
+    _, height, width, _ = op.output.shape
+    rows = split_by_valid_taps(window, 0, height)
+    columns = split_by_valid_taps(window, 1, width)
+    if not all(run.taps for run in (*rows, *columns)):
         return []
-    return [(down, across) for down in rows for across in columns]
+    return list(product(rows, columns))
 
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """An axis of a window without dilation: sizes, padding `before`, and steps in
-    elements.
-    """
+    """A window axis without dilation: sizes, padding `before`, steps in elements."""
 
     taps: int
     stride: int
@@ -86,21 +83,18 @@ class WindowAxis:
 
 
 def window_axes(op: OpCall) -> tuple[WindowAxis, WindowAxis]:
-    window, x, y = (
-        window_of(op, op.input(1).shape[1:3]),
-        op.input(0).shape,
-        op.output.shape,
+    return _window_axis(op, 0), _window_axis(op, 1)
+
+
+def _window_axis(op: OpCall, axis: int) -> WindowAxis:
+    window = window_of(op, op.input(1).shape[1:3])
+    x, y = op.input(0).shape, op.output.shape
+    return WindowAxis(
+        taps=window.size[axis],
+        stride=window.stride[axis],
+        before=window.padding[2 * axis],
+        inputs=x[1 + axis],
+        outputs=range(y[1 + axis]),
+        input_step=math.prod(x[2 + axis :]),
+        output_step=math.prod(y[2 + axis :]),
     )
-    vertical, horizontal = (
-        WindowAxis(
-            window.size[axis],
-            window.stride[axis],
-            window.padding[2 * axis],
-            x[1 + axis],
-            range(y[1 + axis]),
-            math.prod(x[2 + axis :]),
-            math.prod(y[2 + axis :]),
-        )
-        for axis in (0, 1)
-    )
-    return vertical, horizontal
