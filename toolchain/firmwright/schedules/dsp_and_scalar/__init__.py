@@ -1,3 +1,1 @@
-"""Schedules with a form for the DSP extension and a form for cores without SIMD
-instructions.
-"""
+"""Schedules with a form for the DSP extension and one for cores without SIMD."""

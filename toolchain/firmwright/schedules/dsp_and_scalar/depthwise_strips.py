@@ -38,9 +38,7 @@ _MAX_UNROLLED = 8
 """Maximum window width, since its taps are unrolled."""
 _MAX_GROUPS = 7
 _MAX_BODIES = 4
-"""Maximum number of loops, by valid rows and columns of the window; above it, by
-columns.
-"""
+"""Maximum number of loops by valid window rows and columns; above it, by columns."""
 _PAIR = 2
 _FEW_TAPS = 12
 _FEW_BLOCKS = 4
@@ -48,8 +46,9 @@ _FEW_BLOCKS = 4
 
 @dataclass(frozen=True, slots=True)
 class _DepthwiseTaps:
-    """Weights [row, column, block] of blocks of `lanes` channels; `filters` per input
-    channel.
+    """Weights [row, column, block] of blocks of `lanes` channels.
+
+    There are `filters` for each input channel.
     """
 
     lanes: int
@@ -59,22 +58,18 @@ class _DepthwiseTaps:
     zero_point: int = 0
 
     def weights(self, b: Kernel, at: Sequence[ArithExpr | int]) -> ArithExpr:
-        return (
-            b.load(self.taps, at) if self.lanes == _PAIR else b.load_i32(self.taps, at)
-        )
+        if self.lanes == _PAIR:
+            return b.load(self.taps, at)
+        return b.load_i32(self.taps, at)
 
     def value(self, b: Kernel, at: Sequence[ArithExpr], lanes: int) -> ArithExpr:
-        """Return the value of the input channel at [n, y, x, c], or a word that begins
-        there.
-        """
+        """Return the input value at [n, y, x, c], or a word that begins there."""
         if lanes == _PAIR and self.filters == 1:
             n, y, x, c = at
             _, height, width, channels = self.x.shape
             start = ((n * height + y) * width + x) * channels + c
-            alignment = 2 + 2 * (channels % _PAIR == 0)
-            pair = b.view(
-                "pair", self.x, start, (1,), dtype=UINT32, alignment=alignment
-            )
+            size = 4 if channels % _PAIR == 0 else 2
+            pair = b.view("pair", self.x, start, (1,), dtype=UINT32, alignment=size)
             return b.load(pair, [0])
         value = b.load_i32(self.x, at)
         return value - self.zero_point if self.zero_point else value
@@ -82,12 +77,11 @@ class _DepthwiseTaps:
     def product(
         self, total: ArithExpr, x: ArithExpr, w: ArithExpr, lane: int
     ) -> ArithExpr:
-        if self.lanes == _PAIR:
-            odd = "smlatt" if self.filters == 1 else "smlabt"
-            return call_intrinsic(
-                odd if lane else "smlabb", [x.cast(UINT32), w, total], INT32
-            )
-        return total + x * w
+        if self.lanes != _PAIR:
+            return total + x * w
+        odd = "smlatt" if self.filters == 1 else "smlabt"
+        name = odd if lane else "smlabb"
+        return call_intrinsic(name, [x.cast(UINT32), w, total], INT32)
 
 
 def _strip_configs(op: OpCall) -> Sequence[PixelBlock]:
@@ -101,9 +95,8 @@ def _strip_configs(op: OpCall) -> Sequence[PixelBlock]:
 
 
 def _groups(op: OpCall) -> list[ValidTapRun]:
-    return split_by_valid_taps(
-        window_of(op, op.input(1).shape[1:3]), 1, op.output.shape[2]
-    )
+    window = window_of(op, op.input(1).shape[1:3])
+    return split_by_valid_taps(window, 1, op.output.shape[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +109,7 @@ class _Strips:
     def pixels(
         self, b: Kernel, taps: tuple[range, range], at: Position, count: int
     ) -> None:
-        """Compute all channels of `count` outputs of a row, starting at `at` (n, oy,
-        ox).
+        """Compute all channels of `count` outputs of a row from `at` (n, oy, ox).
 
         `taps` are the rows and columns of the window; rows outside the input are
         omitted.
@@ -144,9 +136,8 @@ class _Strips:
                     for pixel in range(count):
                         b.store(acc, [pixel * lanes + c], bias)
                 source = first if self.taps.filters == 1 else group
-                self._window(
-                    b, acc, taps, at, (group * (whole + rest) + place, source, lanes)
-                )
+                number = group * (whole + rest) + place
+                self._window(b, acc, taps, at, (number, source, lanes))
                 for c in range(lanes):
                     finish = self.sums.bind_channel(b, first + c)
                     for pixel in range(count):
@@ -161,15 +152,12 @@ class _Strips:
         at: Position,
         block: tuple[ArithExpr, ArithExpr, int],
     ) -> None:
-        """Accumulate `taps` of `block`: its number, first input channel and
-        channels.
-        """
+        """Accumulate `taps` of `block`: its number, first input channel and size."""
         window, (rows, columns) = self.window, taps
         n, oy, ox = at
         top = oy * window.stride[0] - window.padding[0]
-        left = ox * window.stride[1] + (
-            columns.start * window.dilation[1] - window.padding[2]
-        )
+        first_tap = columns.start * window.dilation[1] - window.padding[2]
+        left = ox * window.stride[1] + first_tap
         if not rows:
             return
         is_unrolled = self.taps.lanes == _PAIR and len(rows) <= _MAX_UNROLLED
@@ -200,9 +188,8 @@ class _Strips:
             for pixel in range(acc.shape[0] // lanes):
                 offset = pixel * stride + (tap - columns.start) * dilation
                 if offset not in inputs:
-                    inputs[offset] = b.let(
-                        "x", self.taps.value(b, [n, iy, left + offset, source], lanes)
-                    )
+                    place = [n, iy, left + offset, source]
+                    inputs[offset] = b.let("x", self.taps.value(b, place, lanes))
                 for c in range(lanes):
                     total = b.load(acc, [pixel * lanes + c])
                     product = self.taps.product(total, inputs[offset], weights, c)
@@ -210,9 +197,7 @@ class _Strips:
 
 
 def _block_groups(channels: int, filters: int) -> tuple[int, int]:
-    """Return the number of groups of channels that blocks do not cross, and their
-    channels.
-    """
+    """Return the number of channel groups that blocks do not cross, and their size."""
     return (1, channels) if filters == 1 else (channels // filters, filters)
 
 
@@ -251,26 +236,22 @@ def _pair_configs(op: OpCall) -> Sequence[PixelBlock]:
 def _build_pairs(op: OpCall, config: PixelBlock, b: Kernel) -> None:
     kernel, filters = weights_of(op)[0], channel_multiplier_of(op)
     groups, size = _block_groups(kernel.shape[2], filters)
+    # An odd last channel of a group is paired with itself.
     pairs = [(c, min(c + 1, size - 1)) for c in range(0, size, _PAIR)]
-    paired = kernel[
-        ..., [[g * size + c for c in pair] for g in range(groups) for pair in pairs]
-    ]
+    order = size * np.arange(groups)[:, None, None] + pairs  # [group, pair, lane]
+    paired = kernel[..., order.reshape(-1, _PAIR)]
     words = np.ascontiguousarray(paired, np.int16).view(np.uint32)[..., 0]
     weights = b.constant("weights", words, UINT32)
     sums = plan_int16_accumulation(b, op, np.moveaxis(kernel, 2, 0))
-    _build_strips(
-        op, config, b, _DepthwiseTaps(_PAIR, weights, b.input(0), filters), sums
-    )
+    taps = _DepthwiseTaps(_PAIR, weights, b.input(0), filters)
+    _build_strips(op, config, b, taps, sums)
 
 
 def _single_configs(op: OpCall) -> Sequence[PixelBlock]:
-    x, (_, height, width, _) = op.input(0), op.input(1).shape
-    is_large = (
-        x.dtype == INT8
-        and height * width > _FEW_TAPS
-        and channel_multiplier_of(op) == 1
-    )
-    return _strip_configs(op) if is_large or x.dtype == INT16 else ()
+    kind, (_, height, width, _) = op.input(0).dtype, op.input(1).shape
+    is_large = kind == INT8 and height * width > _FEW_TAPS
+    is_large = is_large and channel_multiplier_of(op) == 1
+    return _strip_configs(op) if is_large or kind == INT16 else ()
 
 
 def _build_single(op: OpCall, config: PixelBlock, b: Kernel) -> None:

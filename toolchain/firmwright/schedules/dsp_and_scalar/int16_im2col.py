@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -75,9 +76,9 @@ class _Int16Microkernel:
 def _pack_words(flat: Array, rows: int) -> Array:
     """Pack four taps to a word, in the order in which SXTB16 extracts them."""
     by_row = flat.astype(np.int8).reshape(len(flat) // rows, rows, -1, _TAPS)
-    return np.ascontiguousarray(by_row.swapaxes(1, 2)[..., [0, 2, 1, 3]]).view(
-        np.uint32
-    )[..., 0]
+    ordered = by_row.swapaxes(1, 2)[..., [0, 2, 1, 3]]
+    words: Array = np.ascontiguousarray(ordered).view(np.uint32)[..., 0]
+    return words
 
 
 def _pack_rows(flat: Array, rows: int) -> Array:
@@ -93,20 +94,17 @@ def _add_four_taps(
     step: ArithExpr,
 ) -> None:
     pixels, rows = range(columns.shape[0]), weights.shape[2]
-    pairs = [
-        [
-            b.let("x", b.load(columns, [pixel, step, half]))
-            for half in range(len(_HALVES))
-        ]
-        for pixel in pixels
-    ]
+    halves = range(len(_HALVES))
+    pairs: dict[tuple[int, int], ArithExpr] = {}
+    for pixel, half in product(pixels, halves):
+        pairs[pixel, half] = b.let("x", b.load(columns, [pixel, step, half]))
     for row in range(rows):
         word = b.let("w", b.load(weights, [group, step, row]))
         for half, name in enumerate(_HALVES):
             spread = b.let("spread", call_intrinsic(name, [word], UINT32))
             for pixel in pixels:
                 at = [pixel * rows + row]
-                operands = [pairs[pixel][half], spread, b.load(acc, at)]
+                operands = [pairs[pixel, half], spread, b.load(acc, at)]
                 b.store(acc, at, call_intrinsic("smlad", operands, INT32))
 
 
@@ -154,9 +152,8 @@ class _Int16Gemm:
                 return
             acc = b.reg("acc", INT32, self.pixels * self.rows)
             for row in range(self.rows):
-                self._set(
-                    b, acc, row, b.let("channel_bias", self.sums.start(b, first + row))
-                )
+                bias = self.sums.start(b, first + row)
+                self._set(b, acc, row, b.let("channel_bias", bias))
             self._accumulate(b, acc, columns, group)
             for row in range(self.rows):
                 finish = self.sums.bind_channel(b, first + row)
@@ -172,12 +169,8 @@ class _Int16Gemm:
     ) -> None:
         total = b.reg("total", INT64, self.pixels * self.rows)
         for row in range(self.rows):
-            self._set(
-                b,
-                total,
-                row,
-                b.let("channel_bias", b.load(self.sums.bias, [first + row])),
-            )
+            bias = b.load(self.sums.bias, [first + row])
+            self._set(b, total, row, b.let("channel_bias", bias))
         with b.for_("chunk", self.steps // self.chunk) as chunk:
             acc = b.reg("acc", INT32, self.pixels * self.rows)
             for row in range(self.rows):
@@ -205,9 +198,8 @@ class _Int16Gemm:
         finish: FinishElement,
     ) -> None:
         for pixel in range(self.pixels):
-            b.store(
-                y, [pixel, first + row], finish(b.load(sums, [pixel * self.rows + row]))
-            )
+            total = b.load(sums, [pixel * self.rows + row])
+            b.store(y, [pixel, first + row], finish(total))
 
     def _accumulate(
         self,
@@ -226,26 +218,22 @@ class _Int16Gemm:
     def columns(self, b: Kernel, source: tir.Buffer, start: ArithExpr) -> tir.Buffer:
         """View `source` from element `start` as columns of micro-kernel elements."""
         dtype = self.microkernel.dtype
-        shape = (self.pixels, self.steps, self.microkernel.taps * 2 // dtype.size_bytes)
-        return b.view(
-            "words", source, start, shape, dtype=dtype, alignment=dtype.size_bytes
-        )
+        size = dtype.size_bytes
+        shape = (self.pixels, self.steps, self.microkernel.taps * 2 // size)
+        return b.view("words", source, start, shape, dtype=dtype, alignment=size)
 
 
 def _plan_gemm(
     microkernel: _Int16Microkernel, op: OpCall, kernel: Array, pixels: int, b: Kernel
 ) -> _Int16Gemm:
     outputs, taps = len(kernel), kernel.size // len(kernel)
-    rows, steps = (
-        min(max(_SUMS // pixels, 1), outputs),
-        divide_up(taps, microkernel.taps),
-    )
+    rows = min(max(_SUMS // pixels, 1), outputs)
+    steps = divide_up(taps, microkernel.taps)
     padding = ((0, 0), (0, steps * microkernel.taps - taps))
     flat = np.pad(kernel.reshape(outputs, taps), padding)
-    starts = (min(start, outputs - rows) for start in range(0, outputs, rows))
-    packed = microkernel.pack(
-        flat[[start + row for start in starts for row in range(rows)]], rows
-    )
+    starts = np.minimum(np.arange(0, outputs, rows), outputs - rows)
+    channels = starts[:, None] + np.arange(rows)  # [group, row]
+    packed = microkernel.pack(flat[channels.reshape(-1)], rows)
     return _Int16Gemm(
         microkernel=microkernel,
         weights=b.constant("weights", packed, microkernel.weight_dtype),

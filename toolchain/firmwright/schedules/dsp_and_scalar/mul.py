@@ -33,21 +33,24 @@ def _fold_product(op: OpCall) -> tuple[FoldedRequantize, list[Array | None]] | N
     """Return the requantization of the product and the constants, scaled by 2^left."""
     if op.input(0).dtype != INT8 or has_zero_scale(op):
         return None
-    points = [per_tensor_quant(op.input(index)).zero_point for index in (0, 1)]
-    constants = [op.constant(index) for index in (0, 1)]
-    factors = [
-        (_VALUES if constant is None else constant.array().astype(np.int64)) - point
-        for constant, point in zip(constants, points, strict=True)
-    ]
-    bound = int(np.abs(factors[0]).max() * np.abs(factors[1]).max())
+    first, second = _factor_values(op, 0), _factor_values(op, 1)
+    bound = int(np.abs(first).max() * np.abs(second).max())
     params = product_requantization(op)
     folded = fold_requantize(params, np.array([-bound]), np.array([bound]))
     if folded is None:
         return None
-    return folded, [
-        None if constant is None else factor << folded.left[0]
-        for constant, factor in zip(constants, factors, strict=True)
-    ]
+    scaled: list[Array | None] = [None, None]
+    for index, values in enumerate((first, second)):
+        if op.constant(index) is not None:
+            scaled[index] = values << folded.left[0]
+    return folded, scaled
+
+
+def _factor_values(op: OpCall, index: int) -> Array:
+    """Return the elements of a constant factor or, if it varies, all possible ones."""
+    constant = op.constant(index)
+    stored = _VALUES if constant is None else constant.array().astype(np.int64)
+    return np.asarray(stored - per_tensor_quant(op.input(index)).zero_point)
 
 
 def _product_configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -58,38 +61,33 @@ def _build_product(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     fold = _fold_product(op)
     assert fold is not None
     folded, constants = fold
-    bound = max(
-        (int(np.abs(each).max()) for each in constants if each is not None), default=0
-    )
+    scaled = [each for each in constants if each is not None]
+    bound = max((int(np.abs(each).max()) for each in scaled), default=0)
     dtype = INT16 if bound <= INT16.max else INT32
-    multiplier, addend = (
-        ArithExpr(immediate(value[0], INT32))
-        for value in (folded.multiplier, folded.addend)
-    )
+    multiplier = ArithExpr(immediate(folded.multiplier[0], INT32))
+    addend = ArithExpr(immediate(folded.addend[0], INT32))
     nudge = ArithExpr(immediate(folded.sign[0], INT32)) if folded.has_sign else None
     sources = [
         b.input(index) if value is None else b.constant("scaled", value, dtype)
         for index, value in enumerate(constants)
     ]
     with loop_over_elements(b, *_UNROLL, sources=sources) as (loaded, store):
-        values = [
-            value.cast(INT32) - per_tensor_quant(op.input(index)).zero_point
-            if constant is None
-            else value.cast(INT32)
-            if constant.size > 1
-            else ArithExpr(immediate(int(constant.reshape(-1)[0]), INT32))
-            for index, (value, constant) in enumerate(
-                zip(loaded, constants, strict=True)
-            )
-        ]
-        is_scaled = any(constant is not None for constant in constants)
-        right = values[1] if is_scaled else values[1] * (1 << folded.left[0])
+        values: list[ArithExpr] = []
+        for index, constant in enumerate(constants):
+            if constant is None:
+                zero_point = per_tensor_quant(op.input(index)).zero_point
+                values.append(loaded[index].cast(INT32) - zero_point)
+            elif constant.size > 1:
+                values.append(loaded[index].cast(INT32))
+            else:
+                only = int(constant.reshape(-1)[0])
+                values.append(ArithExpr(immediate(only, INT32)))
+        right = values[1] if scaled else values[1] * (1 << folded.left[0])
         total = b.let("total", values[0] * right)
-        store(
-            apply_folded_requantize(
-                folded, total, total, multiplier, addend, nudge, INT8
-            )
+        y = apply_folded_requantize(
+            folded, total, total, multiplier, addend, nudge, INT8
         )
+        store(y)
 
 
 SCHEDULES = tuple(

@@ -37,12 +37,9 @@ _POWERS = [1 << shift for shift in range(1, 8)]
 
 def _average_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     window = pool_window(op)
-    inside = not window.guarded(0) and not window.guarded(1)
-    return (
-        _configs(op)
-        if inside and window.size[0] * window.size[1] <= _MAX_SUMMED
-        else ()
-    )
+    if window.guarded(0) or window.guarded(1):
+        return ()
+    return _configs(op) if math.prod(window.size) <= _MAX_SUMMED else ()
 
 
 def _power_configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -53,18 +50,14 @@ def _power_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 def _max_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if op.input(0).dtype != INT8:
         return ()
-    bounds = quantized_activation_range(
-        op.attributes(ActivationAttrs).activation, op.output
-    )
+    activation = op.attributes(ActivationAttrs).activation
+    bounds = quantized_activation_range(activation, op.output)
     return _configs(op) if bounds == (INT8.min, INT8.max) else ()
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    return (
-        (NO_CONFIG,)
-        if op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0
-        else ()
-    )
+    fits = op.input(0).dtype == INT8 and op.output.shape[3] % _LANES == 0
+    return (NO_CONFIG,) if fits else ()
 
 
 def _build_average(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -72,9 +65,8 @@ def _build_average(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
     def add(sums: tir.Buffer, word: ArithExpr) -> None:
         for half, name in enumerate(("sxtab16", "sxtab16_ror8")):
-            b.store(
-                sums, [half], call_intrinsic(name, [b.load(sums, [half]), word], UINT32)
-            )
+            operands = [b.load(sums, [half]), word]
+            b.store(sums, [half], call_intrinsic(name, operands, UINT32))
 
     with _outputs(op, b) as (start, target, _):
         sums = b.reg("sums", UINT32, 2)
@@ -84,9 +76,8 @@ def _build_average(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         y = b.view("out", b.y, target, (_LANES,), access="w")
         for half in (0, 1):
             for place, shift in ((half, 16), (half + 2, 0)):
-                value = b.let(
-                    "total", (b.load(sums, [half]) << shift).cast(INT32) >> 16
-                )
+                upper = b.load(sums, [half]) << shift  # its upper half is the sum
+                value = b.let("total", upper.cast(INT32) >> 16)
                 mean = stored_mean(op, value, size[0] * size[1])
                 b.store(y, [place], narrow_to_output(op, mean))
 
@@ -95,7 +86,8 @@ def _build_average_of_power(op: OpCall, config: ScheduleConfig, b: Kernel) -> No
     attrs = op.attributes(AveragePoolAttrs)
     count, is_unsigned = math.prod(attrs.size), attrs.unsigned
     with _outputs(op, b) as (start, target, _):
-        even, rest = (b.register(name, UINT32, 0) for name in ("even", "rest"))
+        even = b.register("even", UINT32, 0)
+        rest = b.register("rest", UINT32, 0)
 
         def add(word: ArithExpr) -> None:
             raised = b.let("raised", binary_expr("xor", word, _SIGNS))
@@ -103,18 +95,19 @@ def _build_average_of_power(op: OpCall, config: ScheduleConfig, b: Kernel) -> No
             rest.add(raised >> 8)
 
         def means(sums: ArithExpr) -> ArithExpr:
-            above = (sums + (0x8000 + INT8.min * count) * _ONES) >> 15 & _ONES
-            half = (
-                count // 2 * _ONES if is_unsigned else above + (count // 2 - 1) * _ONES
-            )
+            half: ArithExpr | int = count // 2 * _ONES
+            if not is_unsigned:
+                # 1 in each half whose sum is at least that of zeros, which are 128.
+                above = (sums + (0x8000 + INT8.min * count) * _ONES) >> 15 & _ONES
+                half = above + (count // 2 - 1) * _ONES
             return b.let("means", sums + half >> count.bit_length() - 1 & 0xFF00FF)
 
         _each_word(op, b, start, add)
+        # `rest` also has 256 times the sum of channel 2, which may exceed its half.
         odd = b.let("odd", rest.value - (even.value >> 16 << 8))
         y = b.view("out", b.y, target, (1,), dtype=UINT32, access="w", alignment=4)
-        b.store(
-            y, [0], binary_expr("xor", means(even.value) + (means(odd) << 8), _SIGNS)
-        )
+        raised_means = means(even.value) + (means(odd) << 8)
+        b.store(y, [0], binary_expr("xor", raised_means, _SIGNS))
 
 
 def _build_max(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -140,8 +133,9 @@ def _build_max(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 def _outputs(
     op: OpCall, b: Kernel
 ) -> Iterator[tuple[ArithExpr, ArithExpr, tuple[OutputPosition, ArithExpr]]]:
-    """Loop over groups of four channels; yield offsets of window and output, and the
-    indices.
+    """Loop over groups of four channels.
+
+    Yield the offsets of window and output, and the indices.
     """
     window = pool_window(op)
     batch, height, width, channels = op.output.shape
@@ -161,15 +155,9 @@ def _each_word(
     _, _, cols, channels = op.input(0).shape
     factors = size[1:] if size[1] <= _MAX_UNROLLED else ()
     words = channels // _LANES
-    taps = b.view(
-        "taps",
-        b.input(0),
-        start,
-        size,
-        dtype=UINT32,
-        strides=(cols * words, words),
-        alignment=4,
-    )
+    strides = (cols * words, words)
+    x = b.input(0)
+    taps = b.view("taps", x, start, size, dtype=UINT32, strides=strides, alignment=4)
     with b.for_("ky", size[0]) as ky, b.unrolled("kx", size[1], *factors) as kx:
         take(b.let("word", b.load(taps, [ky, kx])))
 

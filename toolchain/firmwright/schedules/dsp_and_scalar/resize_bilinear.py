@@ -1,5 +1,6 @@
-"""resize_bilinear by rows: columns are sums of two rows once a row, two channels in a
-word.
+"""resize_bilinear by output rows.
+
+Columns are sums of two input rows, computed once a row, with two channels in a word.
 """
 
 from functools import partial
@@ -18,9 +19,8 @@ _LANES = 4
 
 def _build(feature: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     fits = op.input(0).dtype == INT8 and share_bits(op, 0, 1) <= HALF_BITS
-    lower(
-        op, b, _LANES if fits and op.output.shape[3] % _LANES == 0 else 1, by_rows=True
-    )
+    lanes = _LANES if fits and op.output.shape[3] % _LANES == 0 else 1
+    lower(op, b, lanes, by_rows=True)
     b.transform = lambda func: unroll_inner_loops(compute_in_line(feature, func))
 
 

@@ -1,6 +1,4 @@
-"""svdf of int8: the features by the GEMM of the DSP extension or by scalar
-micro-kernels.
-"""
+"""svdf of int8: features by the GEMM of the DSP extension or scalar micro-kernels."""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,13 +33,10 @@ def _build(
         product = VectorProduct(b, kernel, biases, lambda acc, index, place: acc)
     else:
         packed = kernel.reshape(-1, lanes, depth).swapaxes(1, 2).reshape(-1)
-        w, begin = (
-            b.constant("weights", packed, INT8),
-            b.constant("bias", biases, INT32),
-        )
-        name = family.block(
-            ScalarMicrokernel("bytes", lanes, 1, family.unrolled(depth))
-        )
+        w = b.constant("weights", packed, INT8)
+        begin = b.constant("bias", biases, INT32)
+        shape = ScalarMicrokernel("bytes", lanes, 1, family.unrolled(depth))
+        name = family.block(shape)
 
     def start(n: ArithExpr) -> Callable[[ArithExpr], ArithExpr]:
         if family is None:
@@ -52,9 +47,8 @@ def _build(
             first, acc = block * lanes, b.reg("acc", INT32, lanes)
             values = [b.load(acc, [row]) for row in range(lanes)]
             w_rows = b.pointer(w, first * depth, lanes * depth)
-            b.evaluate(
-                name, [w_rows, x, b.pointer(begin, first, lanes), depth, depth, *values]
-            )
+            start_values = b.pointer(begin, first, lanes)
+            b.evaluate(name, [w_rows, x, start_values, depth, depth, *values])
             for row, value in enumerate(values):
                 b.store(sums, [first + row], value)
         return lambda f: requantize_state(op, b.load(sums, [f]))

@@ -1,6 +1,4 @@
-"""conv2d 3x3, stride 1, by integer Winograd F(2x2, 3x3): 4 products per output instead
-of 9.
-"""
+"""conv2d 3x3, stride 1, by integer Winograd F(2x2, 3x3): 4 products per output, not 9."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,9 +68,7 @@ _INPUT_REACH = 512
 
 @dataclass(frozen=True, slots=True)
 class _WinogradWeights:
-    """Transformed weights [oc, point, ic] and bias [oc], with the whole left shift
-    folded in.
-    """
+    """Transformed weights [oc, point, ic] and bias [oc], with the left shift folded in."""
 
     weights: Array
     bias: Array
@@ -86,9 +82,8 @@ def _plan_weights(op: OpCall) -> _WinogradWeights | None:
     if folded is None:
         return None
     left = np.array(folded.left)
-    transformed = np.einsum("ia,jb,oabc->oijc", _G, _G, kernel).reshape(
-        len(kernel), _POINTS, -1
-    )
+    tiles = np.einsum("ia,jb,oabc->oijc", _G, _G, kernel)
+    transformed = tiles.reshape(len(kernel), _POINTS, -1)
     baked = transformed << np.maximum(left - _LEFT, 0)[:, None, None]
     if min(folded.left) < _LEFT or np.abs(baked).max() > INT16.max:
         return None
@@ -115,22 +110,16 @@ def _supports(op: OpCall, channel_block: int) -> bool:
 
 
 def _make_epilogue(b: Kernel, op: OpCall) -> RequantizeEpilogue:
-    """Build the epilogue for transformed weights, which include the whole left
-    shift.
-    """
+    """Build the epilogue for transformed weights, which include the left shift."""
     kernel = weights_of(op)
     bounds = accumulator_bounds(fold_zero_point_into_bias(op, kernel), kernel)
-    params, shift_is_folded = (
-        requantization_of(op),
-        np.zeros((len(kernel), 1), np.int64),
-    )
     return make_epilogue(
         b,
-        params,
+        requantization_of(op),
         bounds,
         INT8,
         len(kernel),
-        bake=shift_is_folded,
+        bake=np.zeros((len(kernel), 1), np.int64),  # the shift is folded already
         preference=FormPreference.FOLDED,
     )
 
@@ -144,10 +133,10 @@ def _store_output_tiles(
     start: ArithExpr | int,
     finish: FinishElement,
 ) -> None:
-    """Store Y = A' M A of the tiles of one output channel, from `products` [point,
-    start + tile].
+    """Store Y = A' M A of the tiles of one output channel.
 
-    `at` (n, y, x) is the output of the first tile.
+    M is `products` [point, start + tile], and `at` (n, y, x) is the output of the first
+    tile.
     """
     n, row, column = at
     with b.for_("t", _TILES) as tile:
@@ -162,16 +151,15 @@ def _store_output_tiles(
         for dy, (y0, y1, y2, y3) in enumerate(halves):
             for dx, total in enumerate((y0 + y1 + y2, y1 - y2 - y3)):
                 value = b.let("total", total)
-                b.store(
-                    b.y, [n, row + dy, column + tile * 2 + dx, channel], finish(value)
-                )
+                place = [n, row + dy, column + tile * 2 + dx, channel]
+                b.store(b.y, place, finish(value))
 
 
 def _copy_input_patch(b: Kernel, patch: tir.Buffer, at: Position) -> None:
-    """Copy the inputs needed from output `at` (n, y, x) to `patch` [4, columns,
-    channels / 4].
+    """Copy the inputs needed from output `at` (n, y, x) to `patch`.
 
-    The patch holds the zero point outside the input. Channels are copied as words.
+    This is [4, columns, channels / 4], as channels are copied as words. It holds the
+    zero point outside the input.
     """
     n, row, column = at
     x = b.input(0)
@@ -224,9 +212,8 @@ class _WinogradLayer:
         transform: _Transform,
         dtype: DType,
     ) -> None:
-        """Compute u[4 i + j, word, tile] = (B' d B)[i, j]; `load` gives d[row,
-        column].
-        """
+        """Compute u[4 i + j, word, tile] = (B' d B)[i, j] from d = `load`(row, column)."""
+        # Tiles begin every two columns and overlap, so a column is transformed once.
         b, vertical = self.b, dict[int, list[ArithExpr]]()
         for column in range(_COLUMNS + 2):
             d = [b.let("d", load(row, column)) for row in range(4)]
@@ -246,9 +233,7 @@ class _WinogradLayer:
         start: ArithExpr | int,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> None:
-        """Compute, requantize and store the outputs of one channel from products at
-        `start`.
-        """
+        """Compute, requantize and store a channel's outputs from products at `start`."""
         b = self.b
         finish = self.epilogue.bind_channel(b, channel, 0, shared)
         bias = b.let("start", b.load(self.bias, [channel]))
@@ -258,9 +243,7 @@ class _WinogradLayer:
 
 @dataclass(frozen=True, slots=True)
 class WinogradConfig(ScheduleConfig):
-    """The configuration of the DSP kernel: whether its loops over two channels are
-    unrolled.
-    """
+    """The configuration of the DSP kernel: whether loops over two are unrolled."""
 
     code: Literal["unrolled", "looped"] = "unrolled"
 
@@ -309,9 +292,7 @@ def _build_dsp(op: OpCall, config: WinogradConfig, b: Kernel) -> None:
 
 
 def _pack_pairs(weights: Array) -> Array:
-    """Pack [oc, point, ic] as uint32 [oc / 2, point, ic / 2, 2], taps in the order of
-    SXTB16.
-    """
+    """Pack [oc, point, ic] as uint32 [oc / 2, point, ic / 2, 2], in SXTB16's order."""
     outputs, points, channels = weights.shape
     order = (4 * np.arange(channels // 4)[:, None] + [0, 2, 1, 3]).reshape(-1)
     lanes = weights[..., order].reshape(outputs // 2, 2, points, channels // 2, 2)
@@ -323,25 +304,30 @@ def _pack_pairs(weights: Array) -> Array:
 def _transform_pairs(layer: _WinogradLayer, *, is_looped: bool) -> None:
     b = layer.b
     with b.for_("c", layer.channels // 4) as c:
-
-        def transform_half(
-            half: ArithExpr | int, name: str, shift: ArithExpr | None
-        ) -> None:
-            def load(row: int, column: int) -> ArithExpr:
-                pixel = b.load(layer.patch, [row, column, c])
-                return call_intrinsic(
-                    name, [pixel if shift is None else pixel >> shift], UINT32
-                )
-
-            layer.transform(c * 2 + half, load, _transform_words, UINT32)
-
         if is_looped:
             with b.for_("half", 2) as half:
                 shift = b.let("shift", (half * 8).cast(UINT32))
-                transform_half(half, "sxtb16", shift)
+                _transform_half(layer, c, half, "sxtb16", shift)
         else:
-            transform_half(0, "sxtb16", None)
-            transform_half(1, "sxtb16_ror8", None)
+            _transform_half(layer, c, 0, "sxtb16")
+            _transform_half(layer, c, 1, "sxtb16_ror8")
+
+
+def _transform_half(
+    layer: _WinogradLayer,
+    c: ArithExpr,
+    half: ArithExpr | int,
+    name: str,
+    shift: ArithExpr | None = None,
+) -> None:
+    """Transform the bytes of the patch's words `c` that intrinsic `name` extracts."""
+
+    def load(row: int, column: int) -> ArithExpr:
+        pixel = layer.b.load(layer.patch, [row, column, c])
+        shifted = pixel if shift is None else pixel >> shift
+        return call_intrinsic(name, [shifted], UINT32)
+
+    layer.transform(c * 2 + half, load, _transform_words, UINT32)
 
 
 def _transform_words(d: Sequence[ArithExpr]) -> list[ArithExpr]:
@@ -362,18 +348,17 @@ def _multiply_pairs(layer: _WinogradLayer, pair: ArithExpr) -> None:
         if steps < words:
             with b.for_("j", words // steps - 1, 1) as j:
                 w = b.pointer(layer.weights, start + j * (steps * 2), steps * 2)
-                x = b.pointer(
-                    layer.u, (point * words + j * steps) * _TILES, steps * _TILES
-                )
+                first = (point * words + j * steps) * _TILES
+                x = b.pointer(layer.u, first, steps * _TILES)
                 b.evaluate(f"wide_2x4_{steps}", [w, x, *registers])
         for place in range(_COLUMNS):
             b.store(layer.m, [point, place], b.load(acc, [place]))
 
 
 def _rows(family: MicrokernelFamily) -> int:
-    return next(
-        r for layout, r, p in family.shapes if layout == "tiles" and p == _TILES
-    )
+    """Return the rows of the micro-kernel for the products of the tiles."""
+    shapes = (shape for shape in family.shapes if shape[0] == "tiles")
+    return next(rows for _, rows, pixels in shapes if pixels == _TILES)
 
 
 def _scalar_configs(family: MicrokernelFamily, op: OpCall) -> Sequence[ScheduleConfig]:
@@ -388,10 +373,8 @@ def _build_scalar(
     outputs, _, _, channels = weights_of(op).shape
     shape = ScalarMicrokernel("tiles", _rows(family), _TILES, family.unrolled(channels))
     blocks = plan.weights.reshape(outputs // shape.rows, shape.rows, _POINTS, channels)
-    packed = np.ascontiguousarray(
-        blocks.transpose(0, 2, 3, 1)
-    )  # [block, point, ic, row]
-    weights = b.constant("weights", packed, INT16)
+    by_row = blocks.transpose(0, 2, 3, 1)  # [block, point, ic, row]
+    weights = b.constant("weights", np.ascontiguousarray(by_row), INT16)
     zeros = b.constant("zeros", np.zeros(shape.rows), INT32)
     bias = b.constant("bias", plan.bias, INT32)
     batch, height, width, _ = op.output.shape
@@ -414,14 +397,19 @@ def _build_scalar(
         _copy_input_patch(b, patch, at)
         d = b.view("bytes", patch, 0, (4, _COLUMNS + 2, channels), dtype=INT8)
         with b.for_("c", channels) as c:
-            layer.transform(
-                c, lambda row, x: b.load_i32(d, [row, x, c]), _transform_values, INT16
-            )
+            load = partial(_load_byte, b, d, c)
+            layer.transform(c, load, _transform_values, INT16)
         with b.for_("block", outputs // shape.rows) as block:
             _multiply_rows(layer, family, shape, zeros, block)
             shared = layer.epilogue.bind_shared(b)
             for row in range(shape.rows):
                 layer.finish(at, block * shape.rows + row, row * _TILES, shared)
+
+
+def _load_byte(
+    b: Kernel, d: tir.Buffer, c: ArithExpr, row: int, column: int
+) -> ArithExpr:
+    return b.load_i32(d, [row, column, c])
 
 
 def _transform_values(d: Sequence[ArithExpr]) -> list[ArithExpr]:
