@@ -1,4 +1,4 @@
-"""conv2d 3x3, stride 1, by integer Winograd F(2x2, 3x3): 4 products per output, not 9."""
+"""conv2d 3x3 by integer Winograd F(2x2, 3x3): 4 products per output instead of 9."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,10 +36,10 @@ from firmwright.schedules.scalar.rv32_microkernels import RV32M_FAMILY
 from firmwright.schedules.scalar.thumb2_microkernels import MLA_FAMILY
 from firmwright.schedules.schedule_factories import dsp_schedule
 
-# A tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)] A, elementwise
-# in between. G has halves, so 2 G is used and every value is an integer: the result is
-# exactly four times the convolution, which requantization absorbs as two bits of its
-# left shift. The remaining shift is folded into the transformed weights.
+# With stride 1, a tile of 4x4 inputs d gives 2x2 outputs: Y = A' [(G g G') * (B' d B)]
+# A, elementwise in between. G has halves, so 2 G is used and every value is an integer:
+# the result is exactly four times the convolution, which requantization absorbs as two
+# bits of its left shift. The remaining shift is folded into the transformed weights.
 #
 # `_plan_weights` checks that requantization folds, that the scaled weights fit int16,
 # and that the sum of the magnitudes of all products fits int32. Transformed inputs are
@@ -68,7 +68,7 @@ _INPUT_REACH = 512
 
 @dataclass(frozen=True, slots=True)
 class _WinogradWeights:
-    """Transformed weights [oc, point, ic] and bias [oc], with the left shift folded in."""
+    """Transformed weights [oc, point, ic] and bias [oc] that include the left shift."""
 
     weights: Array
     bias: Array
@@ -135,8 +135,7 @@ def _store_output_tiles(
 ) -> None:
     """Store Y = A' M A of the tiles of one output channel.
 
-    M is `products` [point, start + tile], and `at` (n, y, x) is the output of the first
-    tile.
+    M is `products` [point, start + tile]; `at` (n, y, x) is the first tile's output.
     """
     n, row, column = at
     with b.for_("t", _TILES) as tile:
@@ -212,7 +211,7 @@ class _WinogradLayer:
         transform: _Transform,
         dtype: DType,
     ) -> None:
-        """Compute u[4 i + j, word, tile] = (B' d B)[i, j] from d = `load`(row, column)."""
+        """Compute u[4 i + j, word, tile] = (B' d B)[i, j]; `load` gives d[row, col]."""
         # Tiles begin every two columns and overlap, so a column is transformed once.
         b, vertical = self.b, dict[int, list[ArithExpr]]()
         for column in range(_COLUMNS + 2):
@@ -233,7 +232,7 @@ class _WinogradLayer:
         start: ArithExpr | int,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> None:
-        """Compute, requantize and store a channel's outputs from products at `start`."""
+        """Compute, requantize and store a channel's outputs, products from `start`."""
         b = self.b
         finish = self.epilogue.bind_channel(b, channel, 0, shared)
         bias = b.let("start", b.load(self.bias, [channel]))
@@ -356,9 +355,7 @@ def _multiply_pairs(layer: _WinogradLayer, pair: ArithExpr) -> None:
 
 
 def _rows(family: MicrokernelFamily) -> int:
-    """Return the rows of the micro-kernel for the products of the tiles."""
-    shapes = (shape for shape in family.shapes if shape[0] == "tiles")
-    return next(rows for _, rows, pixels in shapes if pixels == _TILES)
+    return next(r for layout, r, p in family.shapes if (layout, p) == ("tiles", _TILES))
 
 
 def _scalar_configs(family: MicrokernelFamily, op: OpCall) -> Sequence[ScheduleConfig]:
@@ -397,19 +394,16 @@ def _build_scalar(
         _copy_input_patch(b, patch, at)
         d = b.view("bytes", patch, 0, (4, _COLUMNS + 2, channels), dtype=INT8)
         with b.for_("c", channels) as c:
-            load = partial(_load_byte, b, d, c)
+
+            def load(row: int, column: int) -> ArithExpr:
+                return b.load_i32(d, [row, column, c])
+
             layer.transform(c, load, _transform_values, INT16)
         with b.for_("block", outputs // shape.rows) as block:
             _multiply_rows(layer, family, shape, zeros, block)
             shared = layer.epilogue.bind_shared(b)
             for row in range(shape.rows):
                 layer.finish(at, block * shape.rows + row, row * _TILES, shared)
-
-
-def _load_byte(
-    b: Kernel, d: tir.Buffer, c: ArithExpr, row: int, column: int
-) -> ArithExpr:
-    return b.load_i32(d, [row, column, c])
 
 
 def _transform_values(d: Sequence[ArithExpr]) -> list[ArithExpr]:
