@@ -1,6 +1,6 @@
 """float32 conv2d, fully_connected and transpose_conv: windows times filters."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -45,8 +45,9 @@ from firmwright.schedules.row_band import (
 
 @dataclass(frozen=True, slots=True)
 class FloatGemmKernel:
-    """Constants of a layer of `outputs` x `depth`, its tile, and strides of pixels and
-    outputs.
+    """Constants of a layer of `outputs` x `depth`, and its tile.
+
+    `strides` are those of pixels and outputs in the result.
     """
 
     style: MultiplyAddStyle
@@ -68,15 +69,18 @@ class FloatGemmKernel:
         rows: int = 1,
         row_pitch: int = 0,
     ) -> None:
-        """Compute all channels of the pixels from `at`, whose windows are in `x` from
-        `start`.
+        """Compute all channels of the pixels from `at`.
 
-        Windows are `pitch` elements apart and their `rows` are `row_pitch` apart.
+        Their windows are in `x` from `start`, `pitch` elements apart, and the `rows` of
+        a window are `row_pitch` apart.
         """
         run, pixels = self.depth // rows, self.tile.pixels
         extent = (pixels - 1) * pitch + (rows - 1) * row_pitch + run
-        strides = [] if self.style == "soft" else [pitch]
-        shape = [run, *strides, *([rows, row_pitch - run] if rows > 1 else [])]
+        shape = [run]
+        if self.style != "soft":
+            shape.append(pitch)
+        if rows > 1:
+            shape += [rows, row_pitch - run]
         integers = [ArithExpr(immediate(n, INT32)) for n in shape]
         for first, count, lanes in channel_groups(self.outputs, self.tile.lanes):
             tile = FpuTile(lanes, pixels)
@@ -86,9 +90,8 @@ class FloatGemmKernel:
                 sums = b.reg("sum", FLOAT32, tile.sums)
                 w = b.pointer(self.weights, channel * self.depth, lanes * self.depth)
                 registers = [b.load(sums, [i]) for i in range(tile.sums)]
-                b.evaluate(
-                    name, [w, b.pointer(x, start, extent), *integers, *registers]
-                )
+                windows = b.pointer(x, start, extent)
+                b.evaluate(name, [w, windows, *integers, *registers])
                 self._store(b, tile, at, channel, sums)
 
     def _store(
@@ -109,18 +112,16 @@ class FloatGemmKernel:
             access="w",
         )
         lanes = range(tile.lanes)
-        bias = [
-            b.let("channel_bias", b.load(self.bias, [first + lane])) for lane in lanes
-        ]
+        bias: list[ArithExpr] = []
+        for lane in lanes:
+            bias.append(b.let("channel_bias", b.load(self.bias, [first + lane])))
         for pixel, lane in product(range(tile.pixels), lanes):
             total = b.load(sums, [pixel * tile.lanes + lane]) + bias[lane]
             b.store(y, [pixel, lane], activated(total, self.activation))
 
 
 def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
-    """Return (first, count, lanes) of equal groups: whole ones, then at most 4 and 3
-    channels.
-    """
+    """Return (first, count, lanes) of equal groups: whole ones, then of 4 and less."""
     whole, rest = outputs // lanes * lanes, outputs % lanes
     groups = [
         (0, outputs // lanes, lanes),
@@ -132,9 +133,7 @@ def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class FpuConfig(ScheduleConfig):
-    """The configuration of a float layer: the tile, and whether its windows are packed
-    first.
-    """
+    """The configuration of a float layer: its tile, and whether windows are packed."""
 
     lanes: int
     pixels: int
@@ -148,19 +147,15 @@ class FpuConfig(ScheduleConfig):
 def _plan_gemm(
     op: OpCall, b: Kernel, style: MultiplyAddStyle, config: FpuConfig
 ) -> FloatGemmKernel:
-    """Return a layer's constants, with weights [outputs, depth] packed for the tile in
-    `config`.
-    """
+    """Return a layer's constants, the weights packed for the tile in `config`."""
     tile, bias = config.tile, bias_of(op, "float32")
     weights = _matrix(op, is_scattered=style == "soft")
     outputs, depth = weights.shape
-    groups = [
-        weights[first : first + count * lanes]
-        .reshape(count, lanes, depth)
-        .swapaxes(1, 2)
-        .ravel()
-        for first, count, lanes in channel_groups(outputs, tile.lanes)
-    ]
+    groups: list[Array] = []
+    for first, count, lanes in channel_groups(outputs, tile.lanes):
+        rows = weights[first : first + count * lanes]
+        by_element = rows.reshape(count, lanes, depth).swapaxes(1, 2)
+        groups.append(by_element.ravel())
     return FloatGemmKernel(
         style=style,
         tile=tile,
@@ -200,41 +195,34 @@ def tile_configs(
     of a pixel.
     """
 
-    def cost(tile: FpuTile, is_packed: bool) -> float:
-        blocks = (
-            divide_up(pixels, tile.pixels)
-            if is_packed
-            else pixels // row * divide_up(row, tile.pixels)
-        )
-        work = tile.pixels * (packing if is_packed else band)
-        tall = 8 * rows + 4 if rows > 1 and not is_packed else 0
+    def cost(config: FpuConfig) -> float:
+        tile = config.tile
+        if config.packed:
+            blocks = divide_up(pixels, tile.pixels)
+        else:
+            blocks = pixels // row * divide_up(row, tile.pixels)
+        work = tile.pixels * (packing if config.packed else band)
+        tall = 8 * rows + 4 if rows > 1 and not config.packed else 0
         for _, count, lanes in channel_groups(outputs, tile.lanes):
-            steps = element_steps(
-                FpuTile(lanes, tile.pixels), "separate", STEPS_PER_ITERATION
-            )
+            part = FpuTile(lanes, tile.pixels)
+            steps = element_steps(part, "separate", STEPS_PER_ITERATION)
             cycles = (len(steps) + 5) / STEPS_PER_ITERATION + lanes + tile.pixels
             work += count * (cycles * depth + 8 + tall)
         return blocks * (work + 5 * outputs * tile.pixels)
 
-    in_place = [
-        tile
-        for tile in FPU_TILES
-        if tile.pixels <= row and (tile.pixels > 1 or rows == 1)
-    ]
-    packed = [tile for tile in FPU_TILES if tile.pixels <= pixels and packing]
-    candidates = [
-        *((tile, False) for tile in in_place),
-        *((tile, True) for tile in packed),
-    ]
-    best = min(candidates, key=lambda each: cost(*each))
+    candidates: list[FpuConfig] = []
+    for tile in FPU_TILES:
+        if tile.pixels <= row and (tile.pixels > 1 or rows == 1):
+            candidates.append(FpuConfig(tile.lanes, tile.pixels))
+    for tile in FPU_TILES:
+        if tile.pixels <= pixels and packing:
+            candidates.append(FpuConfig(tile.lanes, tile.pixels, packed=True))
+    best = min(candidates, key=cost)
+    is_packed = packing > 0
     singles = [
-        each for each in candidates if each[0].pixels == 1 and each[1] == (packing > 0)
+        each for each in candidates if each.pixels == 1 and each.packed == is_packed
     ]
-    single = min(singles, key=lambda each: cost(*each))
-    return [
-        FpuConfig(tile.lanes, tile.pixels, is_packed)
-        for tile, is_packed in dict.fromkeys((best, single))
-    ]
+    return list(dict.fromkeys((best, min(singles, key=cost))))
 
 
 # Windows of a few output pixels are multiplied by every channel group
@@ -245,9 +233,7 @@ def tile_configs(
 # pointwise convolution.
 
 _COPY, _COPY_ROW, _COPY_BAND = 2.2, 10.0, 2.5
-"""Approximate cycles to pack an element of a window, and in addition a row; to copy to
-a band.
-"""
+"""Approximate cycles to pack an element and start a row; to copy one to a band."""
 _BAND_MAX = 4.25
 """The largest band, relative to a window."""
 SOFT_CONFIG = FpuConfig(SOFT_TILE.lanes, SOFT_TILE.pixels, packed=True)
@@ -257,9 +243,8 @@ _POINT = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
 def copy_row(
     b: Kernel, y: tir.Buffer, to: ArithExpr, x: tir.Buffer, start: ArithExpr, count: int
 ) -> None:
-    b.evaluate(
-        "copy_f32", [b.pointer(y, to, count, "w"), b.pointer(x, start, count), count]
-    )
+    target = b.pointer(y, to, count, "w")
+    b.evaluate("copy_f32", [target, b.pointer(x, start, count), count])
 
 
 def _zero(
@@ -270,11 +255,11 @@ def _zero(
         b.store(zeros, [i], 0.0)
 
 
-_MOVES = RowMoves(
-    copy_row,
-    _zero,
-    lambda b, y, _, count: _zero(b, y, ArithExpr(immediate(0, INDEX)), 0, count),
-)
+def _zero_buffer(b: Kernel, y: tir.Buffer, zero: ArithExpr | int, count: int) -> None:
+    _zero(b, y, ArithExpr(immediate(0, INDEX)), zero, count)
+
+
+_MOVES = RowMoves(copy_row, _zero, _zero_buffer)
 
 
 class _CopyPacker(RowIm2colPacker):
@@ -283,17 +268,12 @@ class _CopyPacker(RowIm2colPacker):
     def move(
         self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int
     ) -> None:
-        copy_row(
-            self.b,
-            self.columns,
-            pixel * self.columns.shape[1] + first,
-            self.x,
-            offset,
-            count,
-        )
+        to = pixel * self.columns.shape[1] + first
+        copy_row(self.b, self.columns, to, self.x, offset, count)
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        _zero(self.b, self.columns, pixel * self.columns.shape[1] + first, 0, count)
+        to = pixel * self.columns.shape[1] + first
+        _zero(self.b, self.columns, to, 0, count)
 
 
 def _window(op: OpCall) -> ConvWindow:
@@ -301,9 +281,7 @@ def _window(op: OpCall) -> ConvWindow:
 
 
 def _is_pointwise(op: OpCall) -> bool:
-    """Return whether each input pixel of a transposed convolution has output pixels of
-    its own.
-    """
+    """Whether each input pixel of a transposed convolution has outputs of its own."""
     attrs = op.attributes(TransposeConvAttrs)
     (_, height, width, _), (_, rows, columns, _) = op.input(0).shape, op.input(1).shape
     fits = op.output.shape[1:3] == (height, width * columns) and attrs.before == (0, 0)
@@ -311,8 +289,9 @@ def _is_pointwise(op: OpCall) -> bool:
 
 
 def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[FpuConfig]:
-    """Return the cheapest configuration or, with goal `ram`, that of one pixel if it
-    differs.
+    """Return the cheapest configuration, or that of one pixel for the goal `ram`.
+
+    With the goal, there is none if it is the cheapest anyway.
     """
     if style == "soft":
         fits = op.op != "depthwise_conv2d" or op.input(0).shape[3] == 1
@@ -321,12 +300,11 @@ def _configs(style: MultiplyAddStyle, goal: str, op: OpCall) -> Sequence[FpuConf
 
 
 def _choices(op: OpCall) -> Sequence[FpuConfig]:
-    if op.input(0).dtype != FLOAT32 or (
-        op.op == "transpose_conv" and not _is_pointwise(op)
-    ):
+    is_transposed = op.op == "transpose_conv"
+    if op.input(0).dtype != FLOAT32 or (is_transposed and not _is_pointwise(op)):
         return ()
     window, w = _window(op), op.input(1)
-    depth = w.shape[3] if op.op == "transpose_conv" else w.elements // w.shape[0]
+    depth = w.shape[3] if is_transposed else w.elements // w.shape[0]
     outputs = w.elements // depth
     pixels, (rows, _) = op.output.elements // outputs, window.size
     if window.pointwise:
@@ -337,15 +315,9 @@ def _choices(op: OpCall) -> Sequence[FpuConfig]:
     is_long = rows == 1 or depth // rows > STEPS_PER_ITERATION
     fits = is_long and window.dilation[1] == 1 and band <= _BAND_MAX * depth
     packing = _COPY * depth + _COPY_ROW * (rows + 1)
-    return tile_configs(
-        outputs,
-        pixels,
-        depth,
-        packing,
-        row if fits else 0,
-        rows,
-        _COPY_BAND * band / row,
-    )
+    band_cost = _COPY_BAND * band / row
+    in_place = row if fits else 0
+    return tile_configs(outputs, pixels, depth, packing, in_place, rows, band_cost)
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) -> None:
@@ -367,46 +339,36 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
     width, pitch = b.y.shape[2], window.stride[1] * x.shape[3]
     rows = window_rows(b, window, 0, _MOVES)
     with rows as (source, start, distance, row), pixel_blocks(b, width, block) as at:
-        gemm.emit(
-            b,
-            row * width + at,
-            source,
-            start + at * pitch,
-            pitch,
-            window.size[0],
-            distance,
-        )
+        pixel, first = row * width + at, start + at * pitch
+        gemm.emit(b, pixel, source, first, pitch, window.size[0], distance)
 
 
 def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-    """Pack the inputs of a transposed convolution's output, with zeros at taps between
-    them.
-    """
+    """Pack the inputs of a transposed convolution's output, and zeros between them."""
     (_, height, width, _), channels = op.output.shape, op.input(0).shape[3]
-    _zero(b, columns, ArithExpr(immediate(0, INDEX)), 0, columns.elements)
-    places = b.view(
-        "places", columns, 0, (*op.input(1).shape[1:3], channels), access="w"
-    )
+    _zero_buffer(b, columns, 0, columns.elements)
+    shape = (*op.input(1).shape[1:3], channels)
+    places = b.view("places", columns, 0, shape, access="w")
     position = OutputPosition(at // (height * width), at // width % height, at % width)
     taps = transpose_conv.taps(op, b, position)
     with taps as (ky, kx, iy, ix), b.unrolled("c", channels, 8, 4, 3, 2) as c:
         b.store(places, [ky, kx, c], b.load(b.input(0), [position.n, iy, ix, c]))
 
 
-_OPS = ("conv2d", "fully_connected", "transpose_conv")
-SCHEDULES = tuple(
-    Schedule(
-        schedule_name(style, op) + (".pixel" if goal else ""),
-        op,
-        requires,
-        partial(_configs, style, goal),
-        partial(_build, style),
-        disable_scheduling=True,
-        goal=goal,
-    )
-    for style, requires in STYLE_FEATURES.items()
-    for op, goal in (
-        *((op, "") for op in _OPS),
-        ("depthwise_conv2d", "") if style == "soft" else ("conv2d", "ram"),
-    )
-)
+def _schedules() -> Iterator[Schedule[FpuConfig]]:
+    for style, requires in STYLE_FEATURES.items():
+        goals = [("conv2d", ""), ("fully_connected", ""), ("transpose_conv", "")]
+        goals.append(("depthwise_conv2d", "") if style == "soft" else ("conv2d", "ram"))
+        for op, goal in goals:
+            yield Schedule(
+                schedule_name(style, op) + (".pixel" if goal else ""),
+                op,
+                requires,
+                partial(_configs, style, goal),
+                partial(_build, style),
+                disable_scheduling=True,
+                goal=goal,
+            )
+
+
+SCHEDULES = tuple(_schedules())

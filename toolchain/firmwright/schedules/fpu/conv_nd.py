@@ -38,10 +38,9 @@ def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[FpuConfig]:
         return ()
     if style == "soft":
         return (SOFT_CONFIG,)
-    filters, depth = op.input(1).shape[0], math.prod(op.input(1).shape[1:])
-    return tile_configs(filters, math.prod(op.output.shape[2:]), depth, _COPY * depth)[
-        :1
-    ]
+    filters, *window = op.input(1).shape
+    depth, pixels = math.prod(window), math.prod(op.output.shape[2:])
+    return tile_configs(filters, pixels, depth, _COPY * depth)[:1]
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) -> None:

@@ -1,5 +1,4 @@
-"""float32 depthwise_conv2d with an FPU: the weights and window of a channel stay in
-registers.
+"""float32 depthwise_conv2d with an FPU: a channel's weights and window in registers.
 
 A conv2d of one input channel is computed in the same way.
 """
@@ -19,7 +18,11 @@ from firmwright.ir.tir.builder import INDEX, ArithExpr, call_intrinsic, immediat
 from firmwright.ops.conv2d import bias_of, weights_of
 from firmwright.ops.kernel import Kernel, Nest
 from firmwright.ops.schedule import NO_CONFIG, Schedule, ScheduleConfig
-from firmwright.schedules.fpu.microkernels import STYLE_FEATURES, activated
+from firmwright.schedules.fpu.microkernels import (
+    STYLE_FEATURES,
+    MultiplyAddStyle,
+    activated,
+)
 from firmwright.schedules.window_bounds import WindowAxis, window_axes
 
 # One channel at a time. Along an output row, each input element is loaded once per
@@ -44,12 +47,11 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
         return ()
     rows, columns = window_axes(op)
     taps = rows.taps * columns.taps
-    seen = all(run.taps for axis in (rows, columns) for run in axis.runs())
+    seen = all(run.taps for run in (*rows.runs(), *columns.runs()))
     outputs = sum(len(strip) for strip, _ in _strips(columns))
     unrolled = outputs * len(rows.runs()) * taps
-    return (
-        (NO_CONFIG,) if taps <= _MAX_TAPS and seen and unrolled <= _MAX_UNROLLED else ()
-    )
+    fits = taps <= _MAX_TAPS and seen and unrolled <= _MAX_UNROLLED
+    return (NO_CONFIG,) if fits else ()
 
 
 def _strips(columns: WindowAxis) -> list[tuple[range, int]]:
@@ -89,13 +91,11 @@ class _FloatOutputRow:
                 position = (ky, first + kx)
                 if position not in inputs:
                     at = shift * columns.stride + (first + kx)
-                    inputs[position] = b.let(
-                        "x", b.load(self.x, [ky - self.rows.start, at])
-                    )
-            taps = [
-                (inputs[ky, first + kx], self.weights[ky][kx])
-                for ky, kx in product(self.rows, valid)
-            ]
+                    value = b.load(self.x, [ky - self.rows.start, at])
+                    inputs[position] = b.let("x", value)
+            taps: list[tuple[ArithExpr, ArithExpr]] = []
+            for ky, kx in product(self.rows, valid):
+                taps.append((inputs[ky, first + kx], self.weights[ky][kx]))
             total = self._sum(taps) + self.bias
             b.store(self.y, [shift + output], activated(total, self.activation))
 
@@ -118,24 +118,21 @@ def _build(style: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     rows, columns = window_axes(op)
     with Nest() as enter:
         c = enter(b.for_("c", channels))
-        weights = [
-            [
-                b.let(f"w{ky}{kx}", b.load(packed, [c, ky * width + kx]))
-                for kx in range(width)
-            ]
-            for ky in range(height)
-        ]
+        weights: list[list[ArithExpr]] = []
+        for ky in range(height):
+            taps = [b.load(packed, [c, ky * width + kx]) for kx in range(width)]
+            weights.append([b.let(f"w{ky}{kx}", w) for kx, w in enumerate(taps)])
         channel_bias = b.let("channel_bias", b.load(bias, [c]))
         batch = op.output.shape[0]
         n = enter(b.for_("n", batch)) if batch > 1 else c * 0
-        for outputs, taps in ((run.outputs, run.taps) for run in rows.runs()):
-            with b.for_("oy", len(outputs), outputs.start) as oy:
-                top = oy * rows.stride - rows.before + taps.start
-                x, y = _windows(op, b, (n, top, oy, c), len(taps))
+        for run in rows.runs():
+            with b.for_("oy", len(run.outputs), run.outputs.start) as oy:
+                top = oy * rows.stride - rows.before + run.taps.start
+                x, y = _windows(op, b, (n, top, oy, c), len(run.taps))
                 row = _FloatOutputRow(
                     style=style,
                     columns=columns,
-                    rows=taps,
+                    rows=run.taps,
                     weights=weights,
                     bias=channel_bias,
                     activation=op.attributes(ActivationAttrs).activation,
@@ -173,16 +170,16 @@ def _strip_by_strip(b: Kernel, row: _FloatOutputRow) -> None:
                 row.strip(b, outputs, strip * len(outputs))
 
 
+_STYLES: tuple[MultiplyAddStyle, ...] = ("separate", "chained")
 SCHEDULES = tuple(
     Schedule(
         f"fpu.depthwise.{style}",
         op,
-        requires,
+        STYLE_FEATURES[style],
         _configs,
         partial(_build, style),
         disable_scheduling=True,
     )
-    for style, requires in STYLE_FEATURES.items()
-    if style != "soft"
+    for style in _STYLES
     for op in ("depthwise_conv2d", "conv2d")
 )

@@ -1,6 +1,4 @@
-"""Float arithmetic in line: rounding and saturation in integers, operations without an
-FPU.
-"""
+"""Float arithmetic in line: rounding and limits in integers, operations without FPU."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8
+from firmwright.base.dtypes import FLOAT32, INT8, INT32, UINT8, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.layers import PoolNdAttrs
 from firmwright.ir.graph.attributes.values import ExpressionAttrs
@@ -46,13 +44,9 @@ _COMPARISONS: dict[str, tuple[str, Literal["eq", "ne"], bool]] = {
     "eq": (_EQUAL, "ne", False),
     "ne": (_EQUAL, "eq", False),
 }
-"""The function of a comparison, whether its result is not or is 0, and if arguments are
-swapped.
-"""
+"""A comparison's function, whether its result is not or is 0, and if operands swap."""
 _MOST = 1 << 21
-"""Maximum size of a limit or offset; sums of a few such numbers are exact in
-float32.
-"""
+"""Maximum size of a limit or offset; float32 sums of a few such numbers are exact."""
 _LEAST = -float(1 << 23)
 """The result of NaN before saturation, as of a comparison with a lower limit."""
 _LIMITS = frozenset({"min", "max"})
@@ -86,11 +80,9 @@ def _whole(node: Node) -> tuple[ArithExpr, frozenset[str]] | None:
     """Return a rounded number as an integer, and the limits that it has."""
     match node:
         case tir.IntrinsicCall(name="rint_f32", args=(value,)):
-            operand = (
-                ArithExpr(value)
-                if _is_number(value)
-                else maximum(ArithExpr(value), _LEAST)
-            )
+            operand = ArithExpr(value)
+            if not _is_number(value):
+                operand = maximum(operand, _LEAST)
             return call_intrinsic(_NEAREST, [operand], INT32), frozenset()
         case tir.Binary(
             op="add" | "sub" | "min" | "max" as op, a=a, b=tir.FloatImm(value=number)
@@ -103,9 +95,7 @@ def _whole(node: Node) -> tuple[ArithExpr, frozenset[str]] | None:
 
 
 def _is_number(node: tir.Expr) -> bool:
-    """Whether the value comes from integers and constants, by operations that give no
-    NaN.
-    """
+    """Whether the value comes from integers and constants and cannot be NaN."""
     match node:
         case tir.FloatImm(value=constant):
             return math.isfinite(constant)
@@ -124,16 +114,14 @@ def _in_integers(node: Node) -> Node | None:
             return a
         case tir.Binary(op="div", a=a, b=tir.FloatImm(value=step, dtype=dtype)):
             is_exact = math.frexp(step)[0] == 0.5 and 2.0**-100 < step < 2.0**100
-            return (
-                tir.Binary("mul", a, tir.FloatImm(1 / step, dtype))
-                if is_exact
-                else None
-            )
+            if not is_exact:
+                return None
+            return tir.Binary("mul", a, tir.FloatImm(1 / step, dtype))
         case tir.Binary(op="min" | "max"):
             number, limits = _whole(node) or (None, None)
-            return (
-                tir.Cast(FLOAT32, number.expr) if number and limits == _LIMITS else None
-            )
+            if not number or limits != _LIMITS:
+                return None
+            return tir.Cast(FLOAT32, number.expr)
         case tir.Cast(dtype=kind, value=tir.Cast(value=whole)) if whole.dtype == INT32:
             return None if kind.is_float else tir.Cast(kind, whole)
         case tir.Cast(dtype=kind, value=value) if not kind.is_float:
@@ -204,8 +192,10 @@ def _configs(family: str, op: OpCall) -> Sequence[ScheduleConfig]:
         return (NO_CONFIG,)
     if formula and family == "fpu":
         return ()
-    has_floats = any(each and each.dtype == FLOAT32 for each in (op.output, *op.inputs))
-    return (NO_CONFIG,) if has_floats else ()
+    for kind in (op.output, *op.inputs):
+        if kind is not None and kind.dtype == FLOAT32:
+            return (NO_CONFIG,)
+    return ()
 
 
 def _build(
@@ -221,10 +211,13 @@ def _build(
     b.transform = transform
 
 
+def _nearest(x: Array) -> Array:
+    limit = (1 << 23) - 1
+    return np.asarray(np.rint(np.clip(x, -limit, limit)).astype(np.int32))
+
+
 _MEANINGS: dict[str, Meaning] = {
-    _NEAREST: lambda x: np.rint(np.clip(x, 1 - (1 << 23), (1 << 23) - 1)).astype(
-        np.int32
-    ),
+    _NEAREST: _nearest,
     _SUM: lambda a, b: np.float32(a) + np.float32(b),
     _NEGATED: lambda x: -x,
     _PRODUCT: lambda a, b: np.float32(a) * np.float32(b),

@@ -76,7 +76,9 @@ def _build_softmax(name: str, op: OpCall, b: Kernel) -> None:
         total = b.register("total", FLOAT32, 0.0)
         with b.for_("i", depth) as i:
             below = b.load(x, [row, i]) - highest.value
-            power = b.let("power", _exp(name, below if beta == 1.0 else below * beta))
+            if beta != 1.0:
+                below = below * beta
+            power = b.let("power", _exp(name, below))
             b.store(y, [row, i], power)
             total.add(power)
         with b.unrolled("i", depth, *factors) as i:

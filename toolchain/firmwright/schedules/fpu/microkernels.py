@@ -1,8 +1,6 @@
-"""float32 GEMM micro-kernels in the registers of a single-precision FPU, or for cores
-without.
-"""
+"""float32 GEMM micro-kernels: in the registers of an FPU, or for cores without one."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
@@ -76,18 +74,15 @@ class FpuTile:
     @property
     def group(self) -> int:
         """The number of elements that are loaded at once."""
-        return min(
-            4, (_REGISTERS - self.first_free - _PRODUCTS_MIN) // (self.lanes + 1)
-        )
+        room = _REGISTERS - self.first_free - _PRODUCTS_MIN
+        return min(4, room // (self.lanes + 1))
 
 
 @cache
 def element_steps(
     tile: FpuTile, style: MultiplyAddStyle, count: int, *, starts: bool = False
 ) -> Sequence[str]:
-    """Return the text for `count` elements; if it `starts`, the first initializes
-    sums.
-    """
+    """Return the text for `count` elements; if it `starts`, the first sets the sums."""
     lines = list[str]()
     for start in range(0, count, tile.group):
         size = min(tile.group, count - start)
@@ -97,31 +92,36 @@ def element_steps(
         for pixel in range(tile.pixels):
             lines.append(_load(f"x{pixel}", x))
             sums = [f"%[c{pixel * tile.lanes + lane}]" for lane in range(tile.lanes)]
-            triples = [
-                (sums[n % tile.lanes], each, x[n // tile.lanes])
-                for n, each in enumerate(w)
-            ]
+            triples: list[tuple[str, str, str]] = []
+            for n, weight in enumerate(w):
+                element, lane = divmod(n, tile.lanes)
+                triples.append((sums[lane], weight, x[element]))
             fresh = tile.lanes if starts and start == 0 else 0
-            lines += [f"vmul.f32 {total}, {a}, {b}" for total, a, b in triples[:fresh]]
+            lines += _instruction_lines("vmul", triples[:fresh])
             if style == "chained":
-                lines += [
-                    f"vmla.f32 {total}, {a}, {b}" for total, a, b in triples[fresh:]
-                ]
+                lines += _instruction_lines("vmla", triples[fresh:])
             else:
                 free = _REGISTERS - tile.first_free - len(w) - len(x)
                 lines += _separate(triples[fresh:], min(free, _PRODUCTS_MAX))
     return lines
 
 
+def _instruction_lines(
+    name: str, operands: Iterable[tuple[str, str, str]]
+) -> list[str]:
+    return [f"{name}.f32 {to}, {a}, {b}" for to, a, b in operands]
+
+
 def _separate(triples: Sequence[tuple[str, str, str]], room: int) -> list[str]:
     lines = list[str]()
     for start in range(0, len(triples), room):
         batch = triples[start : start + room]
-        pairs = list(
-            zip(batch, reversed(_registers(_REGISTERS - room, room)), strict=False)
-        )
-        lines += [f"vmul.f32 {each}, {a}, {b}" for (_, a, b), each in pairs]
-        lines += [f"vadd.f32 {total}, {total}, {each}" for (total, _, _), each in pairs]
+        products = _registers(_REGISTERS - room, room)[::-1]
+        additions: list[tuple[str, str, str]] = []
+        for (total, a, b), register in zip(batch, products, strict=False):
+            lines += _instruction_lines("vmul", [(register, a, b)])
+            additions.append((total, total, register))
+        lines += _instruction_lines("vadd", additions)
     return lines
 
 
@@ -134,9 +134,7 @@ _SOFT_DOT = "soft_dot_f32"
 _SOFT_STEP = 44
 """Instructions of an element, with its share of a call; 13 of a zero."""
 FPU_TILES = tuple(FpuTile(*item) for item in ((4, 4), (4, 3), (4, 2), (8, 1), (4, 1)))
-_REST_TILES = tuple(
-    FpuTile(lanes, pixels) for lanes in (1, 2, 3) for pixels in (1, 2, 3, 4)
-)
+_REST_TILES = tuple(FpuTile(*item) for item in product((1, 2, 3), (1, 2, 3, 4)))
 
 
 def microkernel_name(
@@ -154,54 +152,43 @@ def schedule_name(style: MultiplyAddStyle, op: str) -> str:
 
 
 def _load(pointer: str, group: Sequence[str]) -> str:
-    return f"vldmia %[{pointer}]!, {{{'-'.join(dict.fromkeys((group[0], group[-1])))}}}"
+    ends = dict.fromkeys((group[0], group[-1]))  # one name for a group of one
+    return f"vldmia %[{pointer}]!, {{{'-'.join(ends)}}}"
 
 
 def _text(style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool) -> str:
-    others, (rounds, rest) = (
-        range(1, tile.pixels),
-        divmod(steps - 1, STEPS_PER_ITERATION),
-    )
+    others = range(1, tile.pixels)
+    rounds, rest = divmod(steps - 1, STEPS_PER_ITERATION)
     counted = [f"const float *x{n};" for n in others] or ["(void)pitch;"]
     lines = [f"add %[x{n}], %[x{n - 1}], %[pitch]" for n in others]
     lines += element_steps(tile, style, 1 + rest, starts=True)
     outputs = [f'[c{i}] "=t"(c{i})' for i in range(tile.sums)]
-    outputs += ['[w] "+r"(w)', '[x0] "+r"(x)', *(f'[x{n}] "=&r"(x{n})' for n in others)]
+    outputs += ['[w] "+r"(w)', '[x0] "+r"(x)']
+    outputs += [f'[x{n}] "=&r"(x{n})' for n in others]
     inputs = ['[pitch] "rI"(4 * pitch)'] if others else []
     if tall:
-        lines += ["b 3f", "2:", *(f"add %[x{n}], %[jump]" for n in range(tile.pixels))]
+        lines += ["b 3f", "2:"]
+        lines += [f"add %[x{n}], %[jump]" for n in range(tile.pixels)]
         lines += [*element_steps(tile, style, 1 + rest), "3:"]
     if rounds:
-        loop = element_steps(tile, style, STEPS_PER_ITERATION)
-        lines += [
-            "mov %[rounds], %[turns]",
-            "1:",
-            *loop,
-            "subs %[rounds], #1",
-            "bne 1b",
-        ]
+        lines += ["mov %[rounds], %[turns]", "1:"]
+        lines += element_steps(tile, style, STEPS_PER_ITERATION)
+        lines += ["subs %[rounds], #1", "bne 1b"]
         outputs.append('[rounds] "=&r"(rounds)')
         inputs.append(f'[turns] "rI"((steps - 1) / {STEPS_PER_ITERATION})')
     if tall:
         lines += ["subs %[rows], #1", "bne 2b"]
         outputs.append('[rows] "+r"(rows)')
         inputs.append('[jump] "rI"(4 * jump)')
-    clobbers = _registers(tile.first_free, _REGISTERS - tile.first_free)
-    return "\n".join(
-        [
-            "int32_t rounds;" if rounds else "(void)steps;",
-            *counted,
-            "__asm__ volatile(",
-            *string_lines(lines),
-            *wrap_assembly("    : ", outputs),
-            *wrap_assembly("    : ", inputs),
-            *wrap_assembly(
-                "    : ",
-                [*(f'"{each}"' for each in clobbers), '"cc"', '"memory"'],
-                ");",
-            ),
-        ]
-    )
+    registers = _registers(tile.first_free, _REGISTERS - tile.first_free)
+    clobbers = [f'"{register}"' for register in registers]
+    clobbers += ['"cc"', '"memory"']
+    text = ["int32_t rounds;" if rounds else "(void)steps;", *counted]
+    text += ["__asm__ volatile(", *string_lines(lines)]
+    text += wrap_assembly("    : ", outputs)
+    text += wrap_assembly("    : ", inputs)
+    text += wrap_assembly("    : ", clobbers, ");")
+    return "\n".join(text)
 
 
 def _meaning(
@@ -213,14 +200,16 @@ def _meaning(
     rows: Array | int = 1,
     jump: Array | int = 0,
 ) -> tuple[Array, ...]:
-    """Return one sum per register from w [rows * steps * lanes, ...] and x [elements,
-    ...].
+    """Return one sum per register.
+
+    Weights w are [rows * steps * lanes, ...], and x is [elements, ...].
     """
     weights, columns = np.asarray(w, np.float32), np.asarray(x, np.float32)
     run, distance, count, gap = (int(np.max(n)) for n in (steps, pitch, rows, jump))
     elements = np.add.outer(np.arange(count) * (run + gap), np.arange(run)).ravel()
     a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])
-    b = columns[np.add.outer(elements, np.arange(tile.pixels) * distance)][:, :, None]
+    places = np.add.outer(elements, np.arange(tile.pixels) * distance)
+    b = columns[places][:, :, None]  # a, b: [element, pixel, lane, ...]
     with np.errstate(all="ignore"):
         sums = a[0] * b[0]
         for k in range(1, len(b)):
@@ -244,23 +233,29 @@ def _block(
     style: MultiplyAddStyle, tile: FpuTile, steps: int, *, tall: bool
 ) -> Intrinsic:
     count = partial(_instructions, style, tile, tall=tall)
+    numbers = ["steps", "pitch"]
+    if tall:
+        numbers += ["rows", "jump"]
+    sums = [f"c{i}" for i in range(tile.sums)]
+    results = [f"{name} = sums[{i}];" for i, name in enumerate(sums)]
+    portable = fill_text(
+        _C["portable"],
+        sums=tile.sums,
+        lanes=tile.lanes,
+        pixels=tile.pixels,
+        rows="rows" if tall else 1,
+        row="(steps + jump)" if tall else "steps",
+        results="\n".join(results),
+    )
     return Intrinsic(
         name=microkernel_name(style, tile, steps, tall=tall),
         operands=(
             *pointers(FLOAT32, w=0, x=0),
-            *inputs(INT32, "steps", "pitch", *(["rows", "jump"] if tall else [])),
-            *(Operand(f"c{i}", "out", FLOAT32) for i in range(tile.sums)),
+            *inputs(INT32, *numbers),
+            *(Operand(name, "out", FLOAT32) for name in sums),
         ),
         meaning=partial(_meaning, tile),
-        portable=fill_text(
-            _C["portable"],
-            sums=tile.sums,
-            lanes=tile.lanes,
-            pixels=tile.pixels,
-            rows="rows" if tall else 1,
-            row="(steps + jump)" if tall else "steps",
-            results="\n".join(f"c{i} = sums[{i}];" for i in range(tile.sums)),
-        ),
+        portable=portable,
         doc=f"Sums of products of {tile.lanes} channels times {tile.pixels} pixels.",
         requires="fpu",
         text={"gnu": _text(style, tile, steps, tall=tall)},
@@ -330,7 +325,8 @@ def _makers() -> Iterator[tuple[str, Callable[[], Intrinsic]]]:
     steps_of_kinds = range(1, 2 * STEPS_PER_ITERATION + 1)
     for style, tile, steps in product(styles, FPU_TILES + _REST_TILES, steps_of_kinds):
         is_looped = tile.pixels > 1 and steps > STEPS_PER_ITERATION
-        for tall in (False, True) if is_looped else (False,):
+        kinds = (False, True) if is_looped else (False,)
+        for tall in kinds:
             name = microkernel_name(style, tile, steps, tall=tall)
             yield name, partial(_block, style, tile, steps, tall=tall)
 
