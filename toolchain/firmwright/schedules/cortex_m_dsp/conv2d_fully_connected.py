@@ -55,9 +55,7 @@ _WORD = 4
 
 @dataclass(frozen=True, slots=True)
 class Im2colConfig(ScheduleConfig):
-    """The configuration of a convolution: the output pixels of a block, and how it is
-    computed.
-    """
+    """The configuration of a convolution: a block's pixels, and how it is computed."""
 
     pixels: int
     order: Literal["forward", "backward"] = "forward"
@@ -69,9 +67,7 @@ class Im2colConfig(ScheduleConfig):
 
 @dataclass(frozen=True, slots=True)
 class RowsConfig(ScheduleConfig):
-    """The configuration of a matrix: the rows of a block, and the form of the input
-    vector.
-    """
+    """The configuration of a matrix: a block's rows, and the form of the vector."""
 
     rows: int
     input: Literal["int16", "bytes"] = "int16"
@@ -106,7 +102,8 @@ def _shared_configs(op: OpCall) -> Sequence[Im2colConfig]:
     fits = Im2colConfig(2) in _configs(op) and op.output.shape[0] == 1
     if not fits or op.input(1).shape[-1] % _WORD or has_weight_zero_point(op):
         return ()
-    fitting = (steps for steps in (8, 4) if layer_layout(op).words % steps == 0)
+    words = layer_layout(op).words
+    fitting = [steps for steps in (8, 4) if words % steps == 0]
     return [Im2colConfig(2, steps=steps, code="shared") for steps in fitting]
 
 
@@ -143,10 +140,10 @@ def _build(op: OpCall, config: Im2colConfig, b: Kernel) -> None:
     )
     if config.steps is not None:
         gemm = replace(gemm, steps=config.steps)
-    source = Im2colSource(b.input(0), layout, per_tensor_quant(op.input(0)).zero_point)
-    convolve_in_blocks(
-        b, source, gemm, op.output.shape, backward=config.order == "backward"
-    )
+    zero_point = per_tensor_quant(op.input(0)).zero_point
+    source = Im2colSource(b.input(0), layout, zero_point)
+    backward = config.order == "backward"
+    convolve_in_blocks(b, source, gemm, op.output.shape, backward=backward)
 
 
 def layer_layout(op: OpCall) -> Im2colLayout:
@@ -154,9 +151,8 @@ def layer_layout(op: OpCall) -> Im2colLayout:
 
 
 def block_pixels(requested: int, pixels: int) -> int:
-    return next(
-        count for count in CHANNELS_BY_PIXELS if count <= min(requested, pixels)
-    )
+    most = min(requested, pixels)
+    return next(count for count in CHANNELS_BY_PIXELS if count <= most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,25 +183,22 @@ def convolve_in_blocks(
         if in_rows:
             row = _counted(b, enter, "row", rows, backward=backward)
             groups = out_width // block
-            first_column = (
-                _counted(b, enter, "group", groups, backward=backward) * block
-            )
+            group = _counted(b, enter, "group", groups, backward=backward)
+            first_column = group * block
             at = b.let("at", row * out_width + first_column)
         else:
             index = enter(b.for_("pixel_block", divide_up(pixels, block)))
-            start = (pixels - block) - index * block if backward else index * block
+            last = pixels - block
+            start = last - index * block if backward else index * block
             if gemm.is_shared:
-                start = minimum(start + b.variable("zero", 0, UINT8), pixels - block)
+                start = minimum(start + b.variable("zero", 0, UINT8), last)
             elif pixels % block:
                 note_moved_block(b, pixels, block)
-                start = (
-                    maximum(start, 0) if backward else minimum(start, pixels - block)
-                )
+                start = maximum(start, 0) if backward else minimum(start, last)
             at = b.let("at", start)
         columns = b.allocate("columns", UINT32, (layout.words + gemm.is_int4, block), 8)
-        packer = Im2colPacker(
-            b, layout, columns, source.x, source.zero_point, gemm.is_shared
-        )
+        point = source.zero_point
+        packer = Im2colPacker(b, layout, columns, source.x, point, gemm.is_shared)
         if window.pointwise and not gemm.is_shared:
             packer.points([(at + p) * layout.channels for p in range(block)])
         elif in_rows:
@@ -214,9 +207,8 @@ def convolve_in_blocks(
             with b.for_("p", block) as p:
                 pixel = b.let("pixel", at + p)
                 row, column = pixel // out_width, pixel % out_width
-                packer.pixel(
-                    _position(b, window, row, column, shape, gemm.is_shared), p
-                )
+                origin = _position(b, window, row, column, shape, gemm.is_shared)
+                packer.pixel(origin, p)
         gemm.emit(b, columns, at + first)
 
 
@@ -228,14 +220,13 @@ def _position(
     shape: Sequence[int],
     is_shared: bool = False,
 ) -> Position:
-    """Return the origin (n, y, x) of an output's window; `row` counts through the
-    batch.
-    """
+    """Return an output's window origin (n, y, x); `row` counts through the batch."""
     batch, height, _, _ = shape
     n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
     fixed = (*window.stride, *window.padding[::2])
     numbers = [b.variable("shape", value) if is_shared else value for value in fixed]
-    top, left = oy * numbers[0] - numbers[2], column * numbers[1] - numbers[3]
+    top = oy * numbers[0] - numbers[2]
+    left = column * numbers[1] - numbers[3]
     return n, b.let("top", top), b.let("left", left)
 
 
@@ -277,38 +268,28 @@ def _build_matrix(op: OpCall, config: RowsConfig, b: Kernel) -> None:
     outputs, depth = matrix.shape
     layout = layer_layout(op)
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
-    kernel, params = (
-        matrix.reshape(outputs, 1, 1, depth),
-        fully_connected.requantization_of(op),
-    )
-    rows, offset = config.rows, weight_zero_point(op)
     gemm = plan_gemm(
         b=b,
         layout=layout,
-        kernel=kernel,
+        kernel=matrix.reshape(outputs, 1, 1, depth),
         bias=bias,
-        params=params,
-        block=rows,
+        params=fully_connected.requantization_of(op),
+        block=config.rows,
         pixels=1,
-        zero_point=offset,
+        zero_point=weight_zero_point(op),
     )
     if config.steps is not None:
         gemm = replace(gemm, steps=config.steps)
     with b.for_("n", op.output.elements // outputs) as n:
+        x, at = b.input(0), n * depth
         if config.input == "bytes":
-            x = b.view(
-                "words",
-                b.input(0),
-                n * depth,
-                (depth // _WORD,),
-                dtype=UINT32,
-                alignment=4,
-            )
-            gemm.emit_from_bytes(b, x, n)
+            size = (depth // _WORD,)
+            words = b.view("words", x, at, size, dtype=UINT32, alignment=4)
+            gemm.emit_from_bytes(b, words, n)
             return
         wide = b.allocate("wide", UINT32, (layout.words, 1))
         zero_point = per_tensor_quant(op.input(0)).zero_point
-        Im2colPacker(b, layout, wide, b.input(0), zero_point).points([n * depth])
+        Im2colPacker(b, layout, wide, x, zero_point).points([at])
         gemm.emit(b, wide, n)
 
 

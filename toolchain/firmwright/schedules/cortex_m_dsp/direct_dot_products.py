@@ -24,6 +24,7 @@ from firmwright.ops.conv_window import ConvWindow, kernel_window
 from firmwright.ops.kernel import Kernel, Nest, Position
 from firmwright.ops.requantize import per_tensor_quant
 from firmwright.ops.schedule import ScheduleConfig
+from firmwright.schedules.epilogue_forms import FinishElement
 from firmwright.schedules.int16_accumulation import (
     Int16Accumulation,
     has_32_bit_products,
@@ -50,8 +51,9 @@ _DTYPES = {"conv2d": (INT16,), "transpose_conv": (INT8, INT16)}
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Weights [channel, y, x, input channel], their window, and the outputs of its
-    positions.
+    """Weights [channel, y, x, input channel], their window, and their outputs.
+
+    `rows` and `columns` are the outputs of the window's positions.
     """
 
     kernel: Array
@@ -67,31 +69,20 @@ class _Part:
         weights = b.constant("weights", flat, INT16, 4) if flat.size else x
         for across in split_by_valid_taps(self.window, 1, len(self.columns)):
             size = len(across.outputs)
-            count = min(
-                _PIXELS if lanes == 1 else (1,),
-                key=lambda n: divide_up(size, n) * (1 + n),
-            )
-            with Nest() as enter:
-                extents = (
-                    x.shape[0],
-                    len(self.rows),
-                    divide_up(size, count),
-                    divide_up(channels, lanes),
-                )
+            count = _pixels_of_tile(size) if lanes == 1 else 1
+            bound: list[FinishElement] = []
+            if lanes == channels:
                 numbers = [ArithExpr(immediate(i, INDEX)) for i in range(lanes)]
-                bound = (
-                    [sums.bind_channel(b, i) for i in numbers]
-                    if lanes == channels
-                    else []
-                )
-                n, row, block, group = enter(b.loops("n row block group", extents))
-                column = (
-                    minimum(block * count, size - count)
-                    if size % count
-                    else block * count
-                )
+                bound = [sums.bind_channel(b, i) for i in numbers]
+            blocks, groups = divide_up(size, count), divide_up(channels, lanes)
+            extents = (x.shape[0], len(self.rows), blocks, groups)
+            with b.loops("n row block group", extents) as (n, row, block, group):
+                column = block * count
+                if size % count:
+                    column = minimum(column, size - count)
                 first = group * lanes
-                first = minimum(first, channels - lanes) if channels % lanes else first
+                if channels % lanes:
+                    first = minimum(first, channels - lanes)
                 acc = b.reg("acc", INT32, count * lanes)
                 for i in range(count * lanes):
                     b.store(acc, [i], sums.start(b, first + i % lanes))
@@ -100,44 +91,40 @@ class _Part:
                     self._rows(b, _Tile(acc, lanes, x, weights), at, first, across.taps)
                 y = row * self.rows.step + self.rows.start
                 for lane in range(lanes):
-                    finish = (
-                        bound[lane] if bound else sums.bind_channel(b, first + lane)
-                    )
+                    channel = first + lane
+                    finish = bound[lane] if bound else sums.bind_channel(b, channel)
                     for p in range(count):
                         y_x = (at[2] + p) * self.columns.step + self.columns.start
                         total = b.load(acc, [p * lanes + lane])
-                        b.store(b.y, [n, y, y_x, first + lane], finish(total))
+                        b.store(b.y, [n, y, y_x, channel], finish(total))
 
     def _rows(
         self, b: Kernel, tile: "_Tile", at: Position, first: ArithExpr, taps: range
     ) -> None:
-        """Add the products of tap columns `taps`: outputs from `at`, channels from
-        `first`.
-        """
+        """Add products of columns `taps`: outputs from `at`, channels from `first`."""
         window, (_, height, width, depth) = self.window, tile.x.shape
         n, row, column = at
-        is_short = self.kernel[0].size <= _UNROLLED_TAPS and not window.guarded(0)
+        size, step = self.kernel[0].size, window.dilation[1]
+        is_short = size <= _UNROLLED_TAPS and not window.guarded(0)
+        unroll = window.size[0] if is_short else 1
         with Nest() as enter:
-            ky = enter(
-                b.unrolled("ky", window.size[0], window.size[0] if is_short else 1)
-            )
-            iy = b.let(
-                "iy",
-                row * window.stride[0] - window.padding[0] + ky * window.dilation[0],
-            )
+            ky = enter(b.unrolled("ky", window.size[0], unroll))
+            top = row * window.stride[0] - window.padding[0]
+            iy = b.let("iy", top + ky * window.dilation[0])
             if window.guarded(0):
                 enter(b.if_(logical_and(iy >= 0, iy < height)))
-            left, step = (
-                column * window.stride[1] - window.padding[2],
-                window.dilation[1],
-            )
-            for tap in taps if step > 1 else taps[:1]:
+            left = column * window.stride[1] - window.padding[2]
+            # Without dilation, all taps of a row are one run.
+            starts, count = (taps, depth) if step > 1 else (taps[:1], len(taps) * depth)
+            for tap in starts:
                 x = ((n * height + iy) * width + left + tap * step) * depth
-                w = first * self.kernel[0].size + (ky * window.size[1] + tap) * depth
-                count = depth if step > 1 else len(taps) * depth
-                tile.multiply(
-                    b, (x, window.stride[1] * depth), (w, self.kernel[0].size), count
-                )
+                w = first * size + (ky * window.size[1] + tap) * depth
+                tile.multiply(b, (x, window.stride[1] * depth), (w, size), count)
+
+
+def _pixels_of_tile(size: int) -> int:
+    """Return the pixels of a tile with which a row of `size` pixels costs least."""
+    return min(_PIXELS, key=lambda count: divide_up(size, count) * (1 + count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,28 +152,21 @@ class _Tile:
             (count - 1, count % 2, INT16, "smlabb"),
         )
         for at, steps, dtype, name in pairs:
-            alignment = 2 if self.x.shape[3] % 2 else dtype.size_bytes
-            runs = [
-                b.view(
-                    "run",
-                    source,
-                    start + at,
-                    (steps,),
-                    dtype=dtype,
-                    alignment=alignment,
+            size = 2 if self.x.shape[3] % 2 else dtype.size_bytes
+            runs: list[tir.Buffer] = []
+            for source, start in starts if steps else ():
+                run = b.view(
+                    "run", source, start + at, (steps,), dtype=dtype, alignment=size
                 )
-                for source, start in starts
-                if steps
-            ]
+                runs.append(run)
             is_short = 0 < steps * self.acc.elements <= _UNROLLED_PRODUCTS
-            with b.unrolled("i", steps, *((steps,) if is_short else (4, 3, 2))) as i:
+            factors = (steps,) if is_short else (4, 3, 2)
+            with b.unrolled("i", steps, *factors) as i:
                 values = [b.let("v", b.load(run, [i]).cast(UINT32)) for run in runs]
-                for place, (value, word) in enumerate(
-                    product(values[:pixels], values[pixels:])
-                ):
-                    total = call_intrinsic(
-                        name, [value, word, b.load(self.acc, [place])], INT32
-                    )
+                factor_pairs = product(values[:pixels], values[pixels:])
+                for place, (value, word) in enumerate(factor_pairs):
+                    operands = [value, word, b.load(self.acc, [place])]
+                    total = call_intrinsic(name, operands, INT32)
                     b.store(self.acc, [place], total)
 
 
@@ -195,28 +175,22 @@ def _parts(op: OpCall) -> Iterator[_Part]:
     if op.op == "conv2d":
         yield _Part(weights, kernel_window(op), *map(range, op.output.shape[1:3]))
         return
-    for (rows, ky, vertical), (columns, kx, horizontal) in product(
-        _phases(op, 0), _phases(op, 1)
-    ):
+    for down, across in product(_phases(op, 0), _phases(op, 1)):
+        (rows, ky, vertical), (columns, kx, horizontal) = down, across
         padding, size = (*vertical, *horizontal), (len(ky), len(kx))
         window = ConvWindow(size, (1, 1), (1, 1), padding, (height, width))
         yield _Part(weights[:, ky][:, :, kx], window, rows, columns)
 
 
 def _phases(op: OpCall, axis: int) -> Iterator[tuple[range, range, tuple[int, int]]]:
-    """Yield the outputs of each phase, their taps in the order of the input, and the
-    padding.
-    """
+    """Yield each phase's outputs, its taps in the input's order, and its padding."""
     attrs = op.attributes(TransposeConvAttrs)
     step, before = attrs.stride[axis], attrs.before[axis]
-    length, size, end = (
-        kind.shape[1 + axis] for kind in (op.input(0), op.input(1), op.output)
-    )
+    length, size = op.input(0).shape[1 + axis], op.input(1).shape[1 + axis]
+    end = op.output.shape[1 + axis]
     for phase in range(step):
-        outputs, taps = (
-            range((phase - before) % step, end, step),
-            range(phase, size, step)[::-1],
-        )
+        outputs = range((phase - before) % step, end, step)
+        taps = range(phase, size, step)[::-1]
         start = len(taps) - 1 - (outputs.start + before) // step
         if outputs:
             yield outputs, taps, (start, len(outputs) - 1 + len(taps) - length - start)
@@ -224,36 +198,33 @@ def _phases(op: OpCall, axis: int) -> Iterator[tuple[range, range, tuple[int, in
 
 @dataclass(frozen=True, slots=True)
 class ChannelRows(ScheduleConfig):
-    """The configuration of direct dot products: the output channels that are summed at
-    once.
-    """
+    """The configuration of direct dot products: output channels summed at once."""
 
     rows: int
 
 
 def _configs(op: OpCall) -> Sequence[ChannelRows]:
     channels, kind, parts = op.output.shape[3], op.input(0).dtype, list(_parts(op))
-    if kind not in _DTYPES[op.op] or (
-        kind == INT16 and not has_32_bit_products(weights_of(op))
-    ):
+    if kind not in _DTYPES[op.op]:
         return ()
-    loops = [
-        len(split_by_valid_taps(part.window, 1, len(part.columns))) for part in parts
-    ]
-    is_short = max(part.kernel[0, :1].size for part in parts) <= _SHORT_RUN
+    if kind == INT16 and not has_32_bit_products(weights_of(op)):
+        return ()
+    loops, longest = 0, 0
+    for part in parts:
+        loops += len(split_by_valid_taps(part.window, 1, len(part.columns)))
+        longest = max(longest, part.kernel[0, :1].size)
+    is_short = longest <= _SHORT_RUN
     counts = range(min(2 * _LANES if is_short else _LANES, channels), 0, -1)
     rows = min(counts, key=lambda rows: divide_up(channels, rows) * (1 + 2 * rows))
-    return (ChannelRows(rows),) if sum(loops) <= _MAX_LOOPS else ()
+    return (ChannelRows(rows),) if loops <= _MAX_LOOPS else ()
 
 
 def _build(op: OpCall, config: ChannelRows, b: Kernel) -> None:
     x, sums = b.input(0), plan_int16_accumulation(b, op, weights_of(op))
     if op.input(0).dtype == INT8:
         zero_point, size = per_tensor_quant(op.input(0)).zero_point, x.elements
-        source, x = (
-            b.view("source", x, 0, (size,)),
-            b.allocate("wide", INT16, x.shape, 4),
-        )
+        source = b.view("source", x, 0, (size,))
+        x = b.allocate("wide", INT16, x.shape, 4)
         wide = b.view("flat", x, 0, (size,), access="w")
         with b.unrolled("i", size, 4, 3, 2) as i:
             b.store(wide, [i], (b.load_i32(source, [i]) - zero_point).cast(INT16))

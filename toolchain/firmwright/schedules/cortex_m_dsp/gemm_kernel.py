@@ -57,9 +57,7 @@ _ODD_SHIFTS = {"int4": 4, "paired": ODD_SHIFT, "mac": 0}
 
 
 class ChannelEpilogue(Protocol):
-    """Converts a channel's accumulators to output elements; see
-    `RequantizeEpilogue`.
-    """
+    """Converts a channel's accumulators to elements; see `RequantizeEpilogue`."""
 
     def bind_shared(self, b: Kernel) -> Mapping[str, ArithExpr] | None:
         """Bind the values common to all channels."""
@@ -71,9 +69,7 @@ class ChannelEpilogue(Protocol):
         place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> FinishElement:
-        """Bind the values of channel `index`; return a function from accumulator to
-        element.
-        """
+        """Bind the values of channel `index`; return the function for its elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +96,8 @@ class GemmKernel:
         self.constant_channels.emit_stores(b, at, self.pixels)
         corrections = self._corrections(b, columns) if self.zero_point else None
         with b.for_("channel_block", self.blocks) as index:
-            self._store(
-                b, self._multiply(b, columns, index, corrections), at, index, b.y
-            )
+            acc = self._multiply(b, columns, index, corrections)
+            self._store(b, acc, at, index, b.y)
 
     def _corrections(self, b: Kernel, columns: tir.Buffer) -> tir.Buffer:
         """Return -(weight zero point) times the sum of each column, modulo 2^32."""
@@ -130,14 +125,11 @@ class GemmKernel:
     def emit_from_bytes(
         self, b: Kernel, x: tir.Buffer, at: ArithExpr | int, y: tir.Buffer | None = None
     ) -> None:
-        """Compute all channels of pixel `at` from its int8 column; tiles must have one
-        pixel.
-        """
+        """Compute all channels of pixel `at` from int8, in tiles of one pixel."""
         self.constant_channels.emit_stores(b, at, self.pixels)
         with b.for_("channel_block", self.blocks) as index:
-            self._store(
-                b, self._multiply(b, x, index, is_bytes=True), at, index, y or b.y
-            )
+            acc = self._multiply(b, x, index, is_bytes=True)
+            self._store(b, acc, at, index, y or b.y)
 
     def _multiply(
         self,
@@ -148,57 +140,43 @@ class GemmKernel:
         *,
         is_bytes: bool = False,
     ) -> tir.Buffer:
-        """Return the accumulators of tile `index`, acc[channel * pixels + pixel], bias
-        included.
-        """
-        acc = b.reg("acc", INT32, self.block * self.pixels)
-        for channel in range(self.block):
-            start = b.let(
-                f"start{channel}", self._start(b, index * self.block + channel)
-            )
-            for pixel in range(self.pixels):
-                total = start
-                if corrections is not None and not self.is_int4:
-                    total = self._corrected(
-                        start, b.load(corrections, [pixel]), channel
-                    )
-                b.store(acc, [channel * self.pixels + pixel], total)
+        """Return the sums of tile `index` with bias, acc[channel * pixels + pixel]."""
+        acc = self._started(b, index, None if self.is_int4 else corrections)
         if is_bytes and self.is_paired:
-            self._evaluate(
-                b=b,
-                acc=acc,
-                columns=columns,
-                index=index,
-                kind="bytes_8x1",
-                words=self.words // 2,
-                weights=8,
-                pixels=1,
-            )
+            words = self.words // 2
+            self._evaluate(b, acc, columns, index, _Steps("bytes_8x1", words, 8, 1))
         elif is_bytes:
             self._multiply_byte_steps(b, acc, columns, index)
         elif self.is_int4:
             self._multiply_int4(b, acc, columns, index)
         elif self._assembly:
             words, pairs = self.weights.shape[1], self.block // 2
-            self._evaluate(
-                b=b,
-                acc=acc,
-                columns=columns,
-                index=index,
-                kind=self._assembly,
-                words=words,
-                weights=pairs,
-                pixels=self.pixels,
-            )
+            steps = _Steps(self._assembly, words, pairs, self.pixels)
+            self._evaluate(b, acc, columns, index, steps)
         else:
             self._multiply_steps(b, acc, columns, index)
         if self.is_paired and not self.is_int4:
             for place in range(self.block * self.pixels):
                 if (place // self.pixels) % 2:
                     sums = [b.load(acc, [place]), b.load(acc, [place - self.pixels])]
-                    b.store(
-                        acc, [place], call_intrinsic("extract_odd_sum", sums, INT32)
-                    )
+                    odd = call_intrinsic("extract_odd_sum", sums, INT32)
+                    b.store(acc, [place], odd)
+        return acc
+
+    def _started(
+        self, b: Kernel, index: ArithExpr, corrections: tir.Buffer | None
+    ) -> tir.Buffer:
+        """Return accumulators with the bias and the corrections of the columns."""
+        acc = b.reg("acc", INT32, self.block * self.pixels)
+        for channel in range(self.block):
+            bias = self._start(b, index * self.block + channel)
+            start = b.let(f"start{channel}", bias)
+            for pixel in range(self.pixels):
+                total = start
+                if corrections is not None:
+                    correction = b.load(corrections, [pixel])
+                    total = self._corrected(start, correction, channel)
+                b.store(acc, [channel * self.pixels + pixel], total)
         return acc
 
     def _corrected(
@@ -211,11 +189,9 @@ class GemmKernel:
         return (start.cast(UINT32) + term).cast(INT32)
 
     def _start(self, b: Kernel, row: ArithExpr) -> ArithExpr:
-        return (
-            ArithExpr(immediate(0, INT32))
-            if self.bias is None
-            else b.load(self.bias, [row])
-        )
+        if self.bias is None:
+            return ArithExpr(immediate(0, INT32))
+        return b.load(self.bias, [row])
 
     @property
     def _assembly(self) -> str:
@@ -229,22 +205,19 @@ class GemmKernel:
         acc: tir.Buffer,
         columns: tir.Buffer,
         index: ArithExpr,
-        kind: str,
-        words: int,
-        weights: int,
-        pixels: int,
+        steps: "_Steps",
     ) -> None:
-        """Emit micro-kernel `kind`, of `words` steps that read `weights` and `pixels`
-        words.
-        """
-        limit = MAX_UNROLL // 2 if kind == "bytes_8x1" else MAX_UNROLL
-        steps = default_unroll(words, min(self.steps or limit, limit))
-        is_loop = steps < words or self.is_shared
-        w = b.pointer(self.weights, index * (words * weights), words * weights)
-        count = (words,) if is_loop else ()
-        registers = (b.load(acc, [i]) for i in range(self.block * self.pixels))
-        args = (w, b.pointer(columns, 0, words * pixels), *count, *registers)
-        b.evaluate(f"{kind}_{'loop_' * is_loop}{steps}", args)
+        limit = MAX_UNROLL // 2 if steps.kind == "bytes_8x1" else MAX_UNROLL
+        unroll = default_unroll(steps.count, min(self.steps or limit, limit))
+        size = steps.count * steps.weights
+        w = b.pointer(self.weights, index * size, size)
+        x = b.pointer(columns, 0, steps.count * steps.pixels)
+        registers = [b.load(acc, [i]) for i in range(self.block * self.pixels)]
+        if unroll < steps.count or self.is_shared:
+            name = f"{steps.kind}_loop_{unroll}"
+            b.evaluate(name, [w, x, steps.count, *registers])
+        else:
+            b.evaluate(f"{steps.kind}_{unroll}", [w, x, *registers])
 
     def _multiply_int4(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
@@ -276,9 +249,8 @@ class GemmKernel:
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
                 taps = b.let("taps", call_intrinsic(name, [bytes_word], UINT32))
                 for pair in range(pairs):
-                    self._pair(
-                        b, acc, [taps], b.load(w, [group * 2 + half, pair]), pair
-                    )
+                    weights = b.load(w, [group * 2 + half, pair])
+                    self._pair(b, acc, [taps], weights, pair)
 
     def _multiply_steps(
         self, b: Kernel, acc: tir.Buffer, columns: tir.Buffer, index: ArithExpr
@@ -332,9 +304,21 @@ class GemmKernel:
             )
             for form in by_arithmetic(b, finish):
                 for pixel in range(self.pixels):
-                    b.store(
-                        y, [pixel], form(b.load(acc, [place * self.pixels + pixel]))
-                    )
+                    total = b.load(acc, [place * self.pixels + pixel])
+                    b.store(y, [pixel], form(total))
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The `count` steps of micro-kernel `kind`, and the words that each of them reads.
+
+    A step reads `weights` words of weights and `pixels` words of columns.
+    """
+
+    kind: str
+    count: int
+    weights: int
+    pixels: int
 
 
 def plan_gemm(
@@ -356,28 +340,22 @@ def plan_gemm(
     bias. With `is_int4`, they are within four bits, and `zero_point` is 0.
     """
     offsets = kernel.astype(np.int16) - zero_point
-    constant_channels = find_constant_channels(
-        b, params, *accumulator_bounds(bias, offsets)
-    )
+    low, high = accumulator_bounds(bias, offsets)
+    constant_channels = find_constant_channels(b, params, low, high)
     order = order_computed_channels(b, constant_channels, block)
     rows = list(order.rows)
     start = bias[rows]
     bounds = accumulator_bounds(start, offsets[rows])
-    packing = "mac"
-    if is_int4:
-        packing = "int4"
-    elif block * pixels == _ACCUMULATORS and not b.call.any_weights:
-        flat = kernel[rows].reshape(len(rows), -1)
-        packing = "paired" if _can_pair_channels(flat, *bounds) else "mac"
+    packing = "int4" if is_int4 else "mac"
+    if not is_int4 and block * pixels == _ACCUMULATORS and not b.call.any_weights:
+        packing = _packing(kernel[rows], *bounds)
     odd_shift = _ODD_SHIFTS[packing]
     if odd_shift:
         mixed = (start[1::2] << odd_shift) + start[0::2]
         start[1::2] = mixed.astype(np.uint32).astype(np.int32)
     packed = layout.pack_weights(kernel[rows], block, packing)
-    weights, biases = (
-        b.constant("weights", packed, UINT32),
-        b.constant("bias", start, INT32),
-    )
+    weights = b.constant("weights", packed, UINT32)
+    biases = b.constant("bias", start, INT32)
     params = select_channels(params, rows)
     addends = _addend_source(params, is_shared)
     epilogue = make_epilogue(
@@ -409,9 +387,7 @@ def _addend_source(params: Requantization, is_shared: bool) -> AddendSource:
 
 
 def fits_int4(layout: Im2colLayout, kernel: Array, bias: Array) -> bool:
-    """Return whether weights fit four bits, with sums that fit 28 and an even number of
-    words.
-    """
+    """Whether weights fit four bits, sums 28, and the number of words is even."""
     low, high = accumulator_bounds(bias, kernel)
     reach = max(-int(low.min()), int(high.max()))
     is_narrow = kernel.min() >= -_INT4_OFFSET and kernel.max() < _INT4_OFFSET
@@ -433,13 +409,11 @@ def plan_gemm_without_bias(
     constant_channels = ConstantChannels({}, len(kernel), None)
     order = order_computed_channels(b, constant_channels, block)
     packed = kernel[list(order.rows)]
-    flat = packed.reshape(len(packed), -1)
-    no_bias = np.zeros(len(packed), np.int64)
-    is_paired = not b.call.any_weights
-    is_paired = is_paired and _can_pair_channels(
-        flat, *accumulator_bounds(no_bias, flat)
-    )
-    packing = "paired" if is_paired else "mac"
+    packing = "mac"
+    if not b.call.any_weights:
+        no_bias = np.zeros(len(packed), np.int64)
+        packing = _packing(packed, *accumulator_bounds(no_bias, packed))
+    is_paired = packing == "paired"
     weights = b.constant("weights", layout.pack_weights(packed, block, packing), UINT32)
     return GemmKernel(
         outputs=len(kernel),
@@ -456,9 +430,10 @@ def plan_gemm_without_bias(
     )
 
 
-def _can_pair_channels(flat: Array, low: Array, high: Array) -> bool:
-    """Return whether the weights allow paired channels; see the comment at the top."""
-    even, odd = flat[0::2], flat[1::2]
-    lanes_fit = not bool(((odd == INT8.min) & (even < 0)).any())
+def _packing(weights: Array, low: Array, high: Array) -> str:
+    """Return `paired` if weights allow it, else `mac`; see the comment at the top."""
+    even, odd = weights[0::2], weights[1::2]
+    lanes_fit = not ((odd == INT8.min) & (even < 0)).any()
     reach = np.maximum(np.abs(low[1::2]), np.abs(high[1::2]))
-    return lanes_fit and int(reach.max(initial=0)) < _PAIRED_LIMIT
+    is_paired = lanes_fit and int(reach.max(initial=0)) < _PAIRED_LIMIT
+    return "paired" if is_paired else "mac"

@@ -1,6 +1,4 @@
-"""hybrid_conv2d and hybrid_fully_connected on the DSP extension: quantize, then the
-int8 GEMM.
-"""
+"""hybrid_conv2d and hybrid_fully_connected on the DSP extension, by the int8 GEMM."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,9 +50,8 @@ def _configs(op: OpCall) -> Sequence[PixelBlock]:
     if op.attributes(WindowAttrs).dilation[1] != 1:
         return ()
     _, height, width, _ = op.output.shape
-    return [
-        PixelBlock(count) for count in CHANNELS_BY_PIXELS if count <= height * width
-    ]
+    pixels = height * width
+    return [PixelBlock(count) for count in CHANNELS_BY_PIXELS if count <= pixels]
 
 
 def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
@@ -66,9 +63,8 @@ def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
     with b.for_("n", batch) as n:
         quantized = b.allocate("quantized", INT8, (1, *x.shape[1:]))
         row = quantize_input(op, b, n, quantized)
-        end = _make_end(
-            op, b, row, bias_of(op, "float32"), None if row.offset is None else scales
-        )
+        own = None if row.offset is None else scales
+        end = _make_end(op, b, row, bias_of(op, "float32"), own)
         gemm = plan_gemm_without_bias(b, layout, kernel, end, CHANNELS_BY_PIXELS[block])
         source = Im2colSource(quantized, layout, row.zero_point)
         convolve_in_blocks(b, source, gemm, (1, height, width, channels), n * pixels)
@@ -76,33 +72,29 @@ def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
 
 def _matrix_configs(op: OpCall) -> Sequence[ScheduleConfig]:
     outputs, depth = op.input(1).shape
-    is_constant = all(op.constant(k) is not None for k in (1, _BIAS) if op.has_input(k))
+    for index in (1, _BIAS):
+        if op.has_input(index) and op.constant(index) is None:
+            return ()
     is_aligned = depth % _WORD == 0 or not is_whole(op)
-    return (NO_CONFIG,) if is_constant and is_aligned and outputs >= _CHANNELS else ()
+    return (NO_CONFIG,) if is_aligned and outputs >= _CHANNELS else ()
 
 
 def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     (outputs, depth), bias = op.input(1).shape, op.constant(_BIAS)
     scales = np.array(quantization_of(op.input(1)).scales)
     per_channel = len(scales) > 1 or is_whole(op)
-    common, padding = None if per_channel else float(scales[0]), -depth % _WORD
+    common = None if per_channel else float(scales[0])
+    padding = -depth % _WORD
     layout = replace(layer_layout(op), channels=depth + padding)
     with quantized_rows(op, b, common, padding=padding) as (n, quantized, row):
         addend = None if bias is None else bias.array().reshape(-1)
         own = np.resize(scales, outputs) if per_channel else None
         end = _make_end(op, b, row, addend, own, joins_scales=True)
-        kernel = np.pad(
-            weights_of(op).reshape(outputs, 1, 1, depth), (*_NO_PADDING, (0, padding))
-        )
+        kernel = weights_of(op).reshape(outputs, 1, 1, depth)
+        kernel = np.pad(kernel, (*_NO_PADDING, (0, padding)))
         gemm = plan_gemm_without_bias(b, layout, kernel, end, _CHANNELS)
-        x = b.view(
-            "words",
-            quantized,
-            0,
-            (layout.channels // _WORD,),
-            dtype=UINT32,
-            alignment=4,
-        )
+        size = (layout.channels // _WORD,)
+        x = b.view("words", quantized, 0, size, dtype=UINT32, alignment=4)
         gemm.emit_from_bytes(b, x, n)
 
 
@@ -153,9 +145,9 @@ class DequantizeEpilogue:
             elif scale is not None:
                 scaled = scaled * scale
             scaled = scaled * common
-            return apply_activation(
-                scaled if bias is None else scaled + bias, self.activation
-            )
+            if bias is not None:
+                scaled = scaled + bias
+            return apply_activation(scaled, self.activation)
 
         return finish
 
@@ -177,11 +169,9 @@ def _make_end(
         def table(
             name: str, values: Array | None, dtype: DType = FLOAT32
         ) -> tir.Buffer | None:
-            return (
-                None
-                if values is None
-                else b.constant(name, values[list(order.rows)], dtype)
-            )
+            if values is None:
+                return None
+            return b.constant(name, values[list(order.rows)], dtype)
 
         return DequantizeEpilogue(
             activations,

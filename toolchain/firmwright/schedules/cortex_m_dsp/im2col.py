@@ -1,6 +1,4 @@
-"""im2col packing for the DSP extension: words of two int16 values, adjacent pixels
-interleaved.
-"""
+"""im2col packing for the DSP extension: int16 pairs, adjacent pixels interleaved."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +16,7 @@ from firmwright.ir.tir.builder import (
     logical_and,
 )
 from firmwright.ops.conv_window import ConvWindow
-from firmwright.ops.kernel import Kernel, Nest, Position
+from firmwright.ops.kernel import Kernel, Position
 
 # A column is the kernel window of one output pixel, flattened and cut into groups of
 # four int8 values k0..k3. SXTB16 widens a group to the words (k0, k2) and (k1, k3).
@@ -40,8 +38,9 @@ _FEW_GROUPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Im2colLayout:
-    """The layout of a column: window rows of `row_elements` (kernel columns x channels)
-    values.
+    """The layout of a column: window rows of `row_elements` values.
+
+    These are the channels of every kernel column.
     """
 
     window: ConvWindow
@@ -71,16 +70,14 @@ class Im2colLayout:
         shape = len(weights), self.window.size[0], self.row_elements
         rows = weights.astype(np.int8).reshape(shape)  # bytes, of integers of any width
         padded = np.pad(rows, ((0, 0), (0, 0), (0, 1)))
-        lanes = padded[..., tap_order(self.row_elements)].reshape(
-            -1, block // 2, 2, self.words, 2
-        )
+        lanes = padded[..., tap_order(self.row_elements)]
+        lanes = lanes.reshape(-1, block // 2, 2, self.words, 2)
         ordered = lanes.transpose(0, 3, 1, 4, 2)  # [block, word, pair, lane, channel]
         wide = ordered.astype(np.int16)
         if packing == "int4":
             both = (16 * wide[..., 1] + wide[..., 0] + 8).astype(np.int8)
-            halves = both.reshape(-1, self.words // 2, 2, block // 2, 2).transpose(
-                0, 1, 3, 4, 2
-            )
+            halves = both.reshape(-1, self.words // 2, 2, block // 2, 2)
+            halves = halves.transpose(0, 1, 3, 4, 2)  # [block, group, pair, lane, word]
             words = np.ascontiguousarray(halves).reshape(-1).view(np.uint32)
             return np.asarray(words.reshape(halves.shape[:3]))
         if packing == "paired":
@@ -90,9 +87,7 @@ class Im2colLayout:
 
 
 def tap_order(run: int) -> Array:
-    """Return the element of a window row of `run` elements in each [word, lane]; `run`
-    is zero.
-    """
+    """Return the element of a row of `run` in each [word, lane]; `run` itself is 0."""
     groups = 4 * np.arange(run // 4)
     pairs = (groups[:, None, None] + [[0, 2], [1, 3]]).reshape(-1, 2).tolist()
     tail = [*range(run // 4 * 4, run), run]
@@ -122,9 +117,8 @@ class Im2colPacker:
         step = window.stride[1]
         with self._rows(top) as (iy, word):
             offset = ((n * height + iy) * width + left) * self.layout.channels
-            offsets = [
-                offset + p * (step * self.layout.channels) for p in range(pixels)
-            ]
+            distance = step * self.layout.channels
+            offsets = [offset + p * distance for p in range(pixels)]
             if not window.guarded(0) and not window.guarded(1):
                 self._runs(offsets, self.layout.row_elements, word, range(pixels))
                 return
@@ -153,9 +147,8 @@ class Im2colPacker:
             if not (self.is_shared or window.guarded(0) or window.guarded(1)):
                 self._runs([offset], self.layout.row_elements, word, [pixel])
                 return
-            inside = logical_and(
-                iy >= 0, iy < height, left >= 0, left <= width - window.size[1]
-            )
+            last = width - window.size[1]
+            inside = logical_and(iy >= 0, iy < height, left >= 0, left <= last)
             with b.if_(inside):
                 self._runs([offset], self.layout.row_elements, word, [pixel])
             with b.else_():
@@ -163,22 +156,15 @@ class Im2colPacker:
 
     def points(self, offsets: Sequence[ArithExpr]) -> None:
         """Pack one-element windows, that is, the channels at each pixel's offset."""
-        self._runs(
-            offsets,
-            self.layout.row_elements,
-            ArithExpr(immediate(0, INDEX)),
-            range(len(offsets)),
-        )
+        first = ArithExpr(immediate(0, INDEX))
+        self._runs(offsets, self.layout.row_elements, first, range(len(offsets)))
 
     @contextmanager
     def _rows(self, top: ArithExpr) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-        """Loop over the rows of the window at `top` and yield (input row, first
-        word).
-        """
+        """Loop over the rows of the window at `top`; yield (input row, first word)."""
         window = self.layout.window
-        with self.b.for_(
-            "ky", self.b.extent("rows", window.size[0], self.is_shared)
-        ) as ky:
+        rows = self.b.extent("rows", window.size[0], self.is_shared)
+        with self.b.for_("ky", rows) as ky:
             iy = self.b.let("iy", top + ky * window.dilation[0])
             yield iy, ky * self.layout.words_per_row
 
@@ -204,41 +190,32 @@ class Im2colPacker:
         pixels: Sequence[ArithExpr | int],
     ) -> None:
         b = self.b
-        alignment = 4 if self.layout.channels % 4 == 0 else 1
-        with Nest() as enter:
-            runs = [
-                b.view(
-                    _name("window", p),
-                    self.x,
-                    at,
-                    (groups,),
-                    dtype=UINT32,
-                    alignment=alignment,
-                )
-                for at, p in zip(offsets, pixels, strict=True)
-            ]
-            usual = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
-            preferred = (2,) if self.is_shared else usual
-            group = enter(b.unrolled("i", groups, *preferred))
-            groups_of_bytes = [
-                b.let(_name("bytes", p), b.load(run, [group]))
-                for run, p in zip(runs, pixels, strict=True)
-            ]
+        size = 4 if self.layout.channels % 4 == 0 else 1
+        runs: list[tir.Buffer] = []
+        for at, pixel in zip(offsets, pixels, strict=True):
+            name = _name("window", pixel)
+            run = b.view(name, self.x, at, (groups,), dtype=UINT32, alignment=size)
+            runs.append(run)
+        usual = _UNROLL[len(runs)] if groups > _FEW_GROUPS else ()
+        preferred = (2,) if self.is_shared else usual
+        with b.unrolled("i", groups, *preferred) as group:
+            groups_of_bytes: list[ArithExpr] = []
+            for run, pixel in zip(runs, pixels, strict=True):
+                value = b.load(run, [group])
+                groups_of_bytes.append(b.let(_name("bytes", pixel), value))
             for half, name in enumerate(("sxtb16", "sxtb16_ror8")):
                 for bytes_word, pixel in zip(groups_of_bytes, pixels, strict=True):
                     place = [word + group * 2 + half, pixel]
-                    b.store(
-                        self.columns, place, call_intrinsic(name, [bytes_word], UINT32)
-                    )
+                    pair = call_intrinsic(name, [bytes_word], UINT32)
+                    b.store(self.columns, place, pair)
 
     def _tail(
         self, offset: ArithExpr, tail: int, word: ArithExpr, pixel: ArithExpr | int
     ) -> None:
         b = self.b
         tail_bytes = b.view(_name("tail", pixel), self.x, offset, (tail,))
-        lanes = [b.load_i32(tail_bytes, [i]) for i in range(tail)] + [
-            ArithExpr(immediate(0, INT32))
-        ]
+        lanes = [b.load_i32(tail_bytes, [i]) for i in range(tail)]
+        lanes.append(ArithExpr(immediate(0, INT32)))
         for i in range((tail + 1) // 2):
             pair = call_intrinsic("pkhbt", lanes[2 * i : 2 * i + 2], UINT32)
             b.store(self.columns, [word + i, pixel], pair)
@@ -263,9 +240,8 @@ class Im2colPacker:
         if layout.channels % 4:
             self._border_elements(at, word, pixel)
             return
-        with b.for_(
-            "kx", b.extent("columns", layout.window.size[1], self.is_shared)
-        ) as kx:
+        taps = b.extent("columns", layout.window.size[1], self.is_shared)
+        with b.for_("kx", taps) as kx:
             ix = b.let("ix", left + kx)
             first = word + kx * (layout.channels // 2)
             with b.if_(logical_and(iy >= 0, iy < height, ix >= 0, ix < width)):
@@ -289,23 +265,17 @@ class Im2colPacker:
         )
         if groups:
             with b.for_("k", 4 * groups) as k:
+                # k0 to k3 of a group are in words 0, 1, 0, 1 and lanes 0, 0, 1, 1.
                 place = ((k >> 2) * 2 + (k & 1), (k >> 1) & 1)
-                self._element(
-                    at, halves, place, k // layout.channels, k % layout.channels
-                )
+                kx, c = k // layout.channels, k % layout.channels
+                self._element(at, halves, place, kx, c)
         for tap in range(4 * groups, layout.row_elements + layout.row_elements % 2):
             word_at, lane = 2 * groups + (tap - 4 * groups) // 2, tap % 2
             if tap == layout.row_elements:
                 b.store(halves, [word_at, lane], 0)
             else:
-                kx, c = (
-                    ArithExpr(immediate(v, INDEX)) for v in divmod(tap, layout.channels)
-                )
-                place = (
-                    ArithExpr(immediate(word_at, INDEX)),
-                    ArithExpr(immediate(lane, INDEX)),
-                )
-                self._element(at, halves, place, kx, c)
+                kx, c = map(_index, divmod(tap, layout.channels))
+                self._element(at, halves, (_index(word_at), _index(lane)), kx, c)
 
     def _element(
         self,
@@ -323,11 +293,13 @@ class Im2colPacker:
             b.store(halves, place, b.load(self.x, [n, iy, ix, c]).cast(INT16))
         with b.else_():
             point = self.zero_point
-            b.store(
-                halves,
-                place,
-                point.cast(INT16) if isinstance(point, ArithExpr) else point,
-            )
+            if isinstance(point, ArithExpr):
+                point = point.cast(INT16)
+            b.store(halves, place, point)
+
+
+def _index(value: int) -> ArithExpr:
+    return ArithExpr(immediate(value, INDEX))
 
 
 def _name(stem: str, pixel: ArithExpr | int) -> str:

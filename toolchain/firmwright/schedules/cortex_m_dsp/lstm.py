@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16
+from firmwright.base.dtypes import INT8, INT16, Array
 from firmwright.ir import tir
 from firmwright.ir.graph.attributes.recurrent import LstmAttrs
 from firmwright.ir.graph.op_call import OpCall
@@ -41,9 +41,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         of_x.emit(b, b.input(0), at, x_steps)
         of_hidden.emit(b, hidden, [n], steps)
         with b.for_("u", units) as u:
-            gates = [
-                b.load_i32(steps, [u * len(GATES) + gate]) for gate in range(len(GATES))
-            ]
+            first = u * len(GATES)
+            gates = [b.load_i32(steps, [first + i]) for i in range(len(GATES))]
             layer.finish(gates, [n, u], [*at, u])
             b.store(hidden, [n, u], b.load(b.y, [*at, u]))
 
@@ -55,14 +54,15 @@ def _product(
 
     It converts sums to gate steps; `x_steps` are added to those of the hidden values.
     """
-    weights = np.stack(
-        [weights_at(op, first + gate) for gate in range(len(GATES))], axis=1
-    )
+    of_gates: list[Array] = []
+    biases: list[Array] = []
+    for gate in range(len(GATES)):
+        of_gates.append(weights_at(op, first + gate))
+        of_input, of_hidden = folded_biases(op, gate)
+        biases.append(of_input if x_steps is None else of_hidden)
+    weights = np.stack(of_gates, axis=1)
     pad = (0, len(weights) % 2), (0, 0), (0, 0)
-    folded = [
-        folded_biases(op, gate)[x_steps is not None] for gate in range(len(GATES))
-    ]
-    bias = np.pad(np.stack(folded, axis=1), pad[:2]).reshape(-1)
+    bias = np.pad(np.stack(biases, axis=1), pad[:2]).reshape(-1)
 
     def convert(acc: ArithExpr, index: ArithExpr, place: int) -> ArithExpr:
         gate = place % len(GATES)
@@ -71,9 +71,8 @@ def _product(
         return layer.gate_steps(acc, gate, b.load_i32(x_steps, [index])).cast(INT16)
 
     kernel = np.pad(weights, pad).reshape(-1, weights.shape[2])
-    return VectorProduct(
-        b, kernel, bias, convert, "bias" if x_steps is None else "recurrent_bias"
-    )
+    name = "bias" if x_steps is None else "recurrent_bias"
+    return VectorProduct(b, kernel, bias, convert, name)
 
 
 SCHEDULES = (

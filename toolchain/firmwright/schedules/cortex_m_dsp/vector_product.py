@@ -44,15 +44,20 @@ class _BiasEpilogue:
         place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> FinishElement:
-        bias, is_odd = b.load(self.bias, [index]), self.is_paired and place % 2 == 1
-        return lambda total: self.convert(
-            bias + (total >> _ODD_SHIFT if is_odd else total), index, place
-        )
+        bias = b.load(self.bias, [index])
+        is_odd = self.is_paired and place % 2 == 1
+
+        def finish(total: ArithExpr) -> ArithExpr:
+            exact = total >> _ODD_SHIFT if is_odd else total
+            return self.convert(bias + exact, index, place)
+
+        return finish
 
 
 class VectorProduct:
-    """Weights [rows, columns], of a multiple of eight rows, and a column padded with
-    zeros.
+    """Weights [rows, columns], whose rows are a multiple of eight, and a padded column.
+
+    Zeros pad the column to whole groups.
     """
 
     def __init__(
@@ -65,29 +70,25 @@ class VectorProduct:
     ) -> None:
         self.size = weights.shape[1]
         depth = self.size + -self.size % _GROUP
-        kernel = np.pad(weights, ((0, 0), (0, depth - self.size))).reshape(
-            -1, 1, 1, depth
-        )
+        padded = np.pad(weights, ((0, 0), (0, depth - self.size)))
+        kernel = padded.reshape(-1, 1, 1, depth)
 
         def end(order: ChannelOrder, is_paired: bool) -> _BiasEpilogue:
             return _BiasEpilogue(b.constant(name, bias, INT32), convert, is_paired)
 
         window = ConvWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
-        self.column = (
-            b.allocate("column", INT8, (depth,)) if depth > self.size else None
-        )
-        self.gemm = plan_gemm_without_bias(
-            b, Im2colLayout(window, depth), kernel, end, ROWS
-        )
+        self.column: tir.Buffer | None = None
+        if depth > self.size:
+            self.column = b.allocate("column", INT8, (depth,))
+        layout = Im2colLayout(window, depth)
+        self.gemm = plan_gemm_without_bias(b, layout, kernel, end, ROWS)
         if self.column is not None:
             for place in range(self.size, depth):
                 b.store(self.column, [place], 0)
 
     def emit(self, b: Kernel, x: tir.Buffer, at: Index, y: tir.Buffer) -> None:
-        column, first = (
-            x,
-            reduce(lambda sum_, part: sum_ * x.shape[1] + part, at) * self.size,
-        )
+        column = x
+        first = reduce(lambda sum_, part: sum_ * x.shape[1] + part, at) * self.size
         if self.column is not None:
             column, first = self.column, 0
             with b.unrolled("i", self.size, *_UNROLL) as i:
