@@ -74,6 +74,11 @@ class WindowAxis:
     input_step: int
     output_step: int
 
+    @property
+    def has_taps(self) -> bool:
+        """Whether each output has a valid tap."""
+        return all(self.valid(output) for output in self.outputs)
+
     def valid(self, output: int) -> range:
         first = output * self.stride - self.before
         return range(max(0, -first), min(self.taps, self.inputs - first))

@@ -1,6 +1,4 @@
-"""depthwise_conv2d on the DSP extension: one function for layers of all shapes (3 x 3
-windows).
-"""
+"""depthwise_conv2d 3x3 on the DSP extension: one function for layers of all shapes."""
 
 from collections.abc import Sequence
 
@@ -58,31 +56,29 @@ def _configs(op: OpCall) -> Sequence[SharedCode]:
 
 
 def _band(op: OpCall) -> tuple[int, int, int]:
-    """Return the output rows of a band, the distance of its rows in columns, and its
-    bytes.
-    """
+    """Return a band's output rows, the distance of its rows in columns, its bytes."""
     _, height, width, channels = op.output.shape
     window = window_of(op, (3, 3))
     stride, left, inside = window.stride[0], window.padding[2], window.input_size[1]
     reach = max((width - 1) * stride + 3, left + inside)
     pitch = round_up(reach - min(left, reach - left - inside), stride)
     most, added = (height, 2) if stride == 1 else (min(height, _ODD_ROWS), _ODD_ROWS)
-    sizes = {n: ((n + added) * pitch + left) * channels for n in (1, *range(2, most))}
-    rows = max(
-        n for n in sizes if height % n == 0 and (n == 1 or sizes[n] <= _BAND_BYTES)
-    )
-    return rows, pitch, sizes[rows]
+    rows, size = 1, ((1 + added) * pitch + left) * channels
+    for count in range(2, most):
+        larger = ((count + added) * pitch + left) * channels
+        if height % count == 0 and larger <= _BAND_BYTES:
+            rows, size = count, larger
+    return rows, pitch, size
 
 
 def _records(op: OpCall) -> Array | None:
-    """Return the bytes of each channel in the table, or None if there is no exact
-    form.
-    """
+    """Return the bytes of each channel in the table, or None if no form is exact."""
     weights = weights_of(op).reshape(9, -1).T.astype(np.int64)
     params, bias = requantization_of(op), fold_zero_point_into_bias(op, weights)
     low, high = accumulator_bounds(bias, weights)
     constant = list(constant_channel_values(params, low, high))
-    weights[constant], low[constant], high[constant] = 0, bias[constant], bias[constant]
+    weights[constant] = 0
+    low[constant] = high[constant] = bias[constant]
     forms = fit_offset_form(params, low, high, bias, _SHIFT, _OFFSET_BITS)
     taps = weights[:, _TAPS].astype(np.int8).view(np.uint8)
     return None if forms is None else np.concatenate([taps, forms], axis=1)
@@ -117,19 +113,15 @@ def _meaning(band: Array, table: Array, x: Array, y: Array) -> tuple[Array, Arra
     _, channels, _, left, row, _, parts, height, line = numbers
     records = data[_HEADER:].reshape(channels, -1)
     weights = records.view(np.int8).astype(np.int64)
-    image = (
-        layer_tables.first_lane(x)
-        .astype(np.int64)
-        .reshape(height, line // channels, channels)
-    )
+    elements = layer_tables.first_lane(x).astype(np.int64)
+    image = elements.reshape(height, line // channels, channels)
     margin = ((top, 3 * stride), (left // channels, 3 * stride), (0, 0))
     padded = np.pad(image, margin, constant_values=int(np.uint8(zero).astype(np.int8)))
-    sums = np.zeros((parts * rows, row // channels, channels), np.int64)
+    output_rows, width = parts * rows, row // channels
+    sums = np.zeros((output_rows, width, channels), np.int64)
     for number, tap in enumerate(_TAPS):
-        part = padded[tap // 3 :: stride, tap % 3 :: stride][
-            : sums.shape[0], : sums.shape[1]
-        ]
-        sums += part * weights[:, number]
+        strided = padded[tap // 3 :: stride, tap % 3 :: stride]
+        sums += strided[:output_rows, :width] * weights[:, number]
     results = layer_tables.requantize_sums(sums, records[:, 9:], _SHIFT, _OFFSET_BITS)
     return band, results.reshape(np.shape(y))
 
@@ -140,9 +132,8 @@ def _count(args: Sequence[int]) -> int:
     column = 15 if inputs < 2 * outputs else 23.5
     waste = 1 + 1.3 * (channels / max(outputs, 1)) ** 0.5  # outputs that span two rows
     parts = max(1.2 * inputs / band, 1)
-    return int(
-        300 + 40 * channels * parts + outputs * (column * waste + 3) + inputs // 2
-    )
+    work = 300 + 40 * channels * parts + outputs * (column * waste + 3)
+    return int(work + inputs // 2)
 
 
 INTRINSICS = (

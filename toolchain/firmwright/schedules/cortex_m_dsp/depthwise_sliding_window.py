@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from itertools import product
+from typing import Literal
 
 import numpy as np
 
@@ -61,9 +62,7 @@ _SPLITS: Mapping[int, Sequence[Callable[[ArithExpr], ArithExpr]]] = {
     ),
     256: (lambda word: (word << 8) & 0xFF00FF00, lambda word: word & 0xFF00FF00),
 }
-"""Factor of the weights -> how the int16 pairs of even and odd bytes of a word are
-separated.
-"""
+"""Weight factor -> how the int16 pairs of a word's even and odd bytes are separated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +96,11 @@ class _ChannelRegisters:
         return ("smlabt" if half else "smlabb"), word
 
 
-_Axis: TypeAlias = Literal["x", "y"]
-
-
 @dataclass(frozen=True, slots=True)
 class SlideConfig(ScheduleConfig):
     """The configuration of a sliding window: the axis along which it slides."""
 
-    along: _Axis
+    along: Literal["x", "y"]
 
 
 def _configs(op: OpCall) -> Sequence[SlideConfig]:
@@ -113,21 +109,20 @@ def _configs(op: OpCall) -> Sequence[SlideConfig]:
     if not (is_int16 or kind == INT8) or op.attributes(WindowAttrs).dilation != (1, 1):
         return ()
     vertical, horizontal = window_axes(op)
+    if not (vertical.has_taps and horizontal.has_taps):
+        return ()
     configs: list[SlideConfig] = []
-    axes: dict[_Axis, tuple[WindowAxis, WindowAxis]] = {
-        "x": (horizontal, vertical),
-        "y": (vertical, horizontal),
-    }
-    for name, (along, across) in axes.items():
-        max_across = _MAX_ACROSS if along.taps > 1 else _MAX_LINE
-        fits = (
-            SlidingWindow(along).accumulators <= _MAX_ACCUMULATORS
-            and across.taps <= max_across
-        )
-        empty = any(not axis.valid(o) for axis in (along, across) for o in axis.outputs)
-        if fits and not empty:
-            configs.append(SlideConfig(name))
+    if _can_slide(horizontal, vertical):
+        configs.append(SlideConfig("x"))
+    if _can_slide(vertical, horizontal):
+        configs.append(SlideConfig("y"))
     return tuple(configs)
+
+
+def _can_slide(along: WindowAxis, across: WindowAxis) -> bool:
+    max_across = _MAX_ACROSS if along.taps > 1 else _MAX_LINE
+    accumulators = SlidingWindow(along).accumulators
+    return accumulators <= _MAX_ACCUMULATORS and across.taps <= max_across
 
 
 def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
@@ -148,9 +143,9 @@ def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
         else ConstantChannels({}, len(flat), None)
     )
     order = order_computed_channels(b, constant_channels)
-    taps, flat, bias = (
-        array[list(order.rows)] for array in (taps.transpose(2, 0, 1), flat, bias)
-    )
+    rows = list(order.rows)
+    taps = taps.transpose(2, 0, 1)[rows]
+    flat, bias = flat[rows], bias[rows]
     bounds = accumulator_bounds(bias, flat, kind.min, kind.max)
     params = select_channels(params, order.rows)
     epilogue = make_epilogue(
@@ -175,15 +170,9 @@ def _build(op: OpCall, config: SlideConfig, b: Kernel) -> None:
         with b.for_("n", op.output.shape[0]) as n:
             for form in by_arithmetic(b, finish, is_tile=False):
                 channel = _ChannelRegisters(start, words, across.taps, form)
+                at = (n, target // multiplier, target)
                 for run in across.runs():
-                    _group(
-                        b,
-                        layer,
-                        channel,
-                        (n, target // multiplier, target),
-                        run.outputs,
-                        run.taps,
-                    )
+                    _group(b, layer, channel, at, run.outputs, run.taps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,32 +184,32 @@ class _WindowWeights:
     split: Sequence[Callable[[ArithExpr], ArithExpr]]
 
     def bind(self, b: Kernel, index: ArithExpr) -> list[ArithExpr]:
-        taps, start = self.table.shape[1], index * self.table.shape[1]
-        if self.table.dtype == INT8:
+        table, taps = self.table, self.table.shape[1]
+        if table.dtype == INT8:
+            shape = (taps // 4,)
             whole = b.view(
-                "taps", self.table, start, (taps // 4,), dtype=UINT32, alignment=1
+                "taps", table, index * taps, shape, dtype=UINT32, alignment=1
             )
             loads = [b.load(whole, [i]) for i in range(taps // 4)]
+            last = b.load_i32(table, [index, taps - 1])
             if taps % 4 == 1:
-                loads.append(b.load_i32(self.table, [index, taps - 1]).cast(UINT32))
+                loads.append(last.cast(UINT32))
             else:
-                two = [b.load(self.table, [index, taps - i]) for i in (2, 1)]
-                loads.append(
-                    call_intrinsic("pkhbt", [tap.cast(INT32) for tap in two], UINT32)
-                )
+                two = [b.load_i32(table, [index, taps - 2]), last]
+                loads.append(call_intrinsic("pkhbt", two, UINT32))
         else:
-            loads = [b.load(self.table, [index, i]) for i in range(taps)]
+            loads = [b.load(table, [index, i]) for i in range(taps)]
         if self.split:
-            loads = [b.let(f"bytes{i}", load) for i, load in enumerate(loads)]
-            loads = [form(load) for load in loads for form in self.split]
+            whole_words = [b.let(f"bytes{i}", load) for i, load in enumerate(loads)]
+            loads = [split(word) for word in whole_words for split in self.split]
         return [b.let(f"w{i}", word) for i, word in enumerate(loads[: self.words])]
 
 
 def _plan_weights(b: Kernel, taps: Array, factors: Array) -> _WindowWeights:
-    """Plan the weights [channel, along, across]; int8 with a factor of 1 or 256 remain
-    bytes.
+    """Plan the weights [channel, along, across].
 
-    Bytes are in words, except the last one or two.
+    int8 weights with a factor of 1 or 256 remain bytes, which are in words, except the
+    last one or two.
     """
     halves, factor = _pack(taps), int(factors[0])
     words = halves.shape[1] // 2
@@ -228,19 +217,16 @@ def _plan_weights(b: Kernel, taps: Array, factors: Array) -> _WindowWeights:
     if not is_int8 or factor not in _SPLITS or (factors != factor).any():
         wide = _pack(taps * factors[:, None, None]).astype(np.int16).view(np.uint32)
         return _WindowWeights(b.constant("weights", wide, UINT32), words, ())
+    # Bytes k0 k2 k1 k3 of a word: its even bytes are one pair of taps, the odd another.
     padded = np.pad(halves, [(0, 0), (0, -2 * words % 4)]).reshape(len(taps), -1, 2, 2)
-    packed = (
-        np.ascontiguousarray(padded.swapaxes(2, 3))
-        .astype(np.int8)
-        .reshape(len(taps), -1)
-    )
+    octets = np.ascontiguousarray(padded.swapaxes(2, 3)).astype(np.int8)
+    packed = octets.reshape(len(taps), -1)
     count = taps[0].size
-    if count > 2 and count % 4 in {1, 2}:
-        ends = packed[:, count - count % 4 :: 2]
-        whole = packed[:, : count - count % 4]
-        table = b.constant(
-            "weights", np.concatenate([whole, ends[:, : count % 4]], axis=1), INT8
-        )
+    rest = count % 4
+    if count > 2 and rest in {1, 2}:
+        whole, ends = packed[:, : count - rest], packed[:, count - rest :: 2]
+        shortened = np.concatenate([whole, ends[:, :rest]], axis=1)
+        table = b.constant("weights", shortened, INT8)
     else:
         table = b.constant("weights", packed.view(np.uint32), UINT32)
     return _WindowWeights(table, words, _SPLITS[factor])
@@ -282,10 +268,9 @@ def _group(
         bias = channel.bias
         if missing and layer.zero_point:
             # The bias includes the zero-point share of omitted taps.
-            omitted = [(line, tap) for line in range(along.taps) for tap in missing]
-            bias = b.let(
-                f"{label}_bias", _with_zero_points(layer, channel, bias, omitted)
-            )
+            omitted = list(product(range(along.taps), missing))
+            corrected = _with_zero_points(layer, channel, bias, omitted)
+            bias = b.let(f"{label}_bias", corrected)
         channel = replace(channel, bias=bias)
         _SlideEmitter(b, layer, channel, valid, (x_start, y_start), label).emit()
 
@@ -300,9 +285,7 @@ def _group_label(layer: _SlidingLayer, missing: Sequence[int]) -> str:
 
 @dataclass
 class _SlideEmitter:
-    """Emits one position across the axis, with accumulators that rotate through the
-    outputs.
-    """
+    """Emits a position across the axis; accumulators rotate through the outputs."""
 
     b: Kernel
     layer: _SlidingLayer
@@ -313,10 +296,8 @@ class _SlideEmitter:
 
     def __post_init__(self) -> None:
         self.slide = SlidingWindow(self.layer.along)
-        self.acc = [
-            self.b.reg(f"{self.label}_sum{i}", INT32)
-            for i in range(self.slide.accumulators)
-        ]
+        names = [f"{self.label}_sum{i}" for i in range(self.slide.accumulators)]
+        self.acc = [self.b.reg(name, INT32) for name in names]
 
     def emit(self) -> None:
         before, iteration, iterations, after = self.slide.parts
@@ -394,19 +375,15 @@ class _SlideEmitter:
     ) -> list[tuple[ArithExpr, int, bool]]:
         """Return the operands of one line as (value, first tap across, is pair)."""
         b, operands = self.b, []
-        values = {
-            tap: b.let(
-                f"{label}_x{tap}",
-                b.load(window, [row, tap - self.valid.start]).cast(INT32),
-            )
-            for tap in self.valid
-        }
+        values: dict[int, ArithExpr] = {}
+        for tap in self.valid:
+            value = b.load_i32(window, [row, tap - self.valid.start])
+            values[tap] = b.let(f"{label}_x{tap}", value)
         for tap in range(0, self.layer.across.taps, 2):
             low, high = values.get(tap), values.get(tap + 1)
             if low is not None and high is not None:
-                pair = b.let(
-                    f"{label}_pair", call_intrinsic("pkhbt", [low, high], UINT32)
-                )
+                packed = call_intrinsic("pkhbt", [low, high], UINT32)
+                pair = b.let(f"{label}_pair", packed)
                 operands.append((pair, tap, True))
             elif low is not None:
                 operands.append((low.cast(UINT32), tap, False))
@@ -415,14 +392,12 @@ class _SlideEmitter:
         return operands
 
     def _bias(self, output: int) -> ArithExpr:
-        """Return the bias of an output without the zero-point terms of lines outside
-        the input.
-        """
+        """Return an output's bias, less zero-point terms of lines outside the input."""
         valid = self.layer.along.valid(output)
         if len(valid) == self.layer.along.taps or not self.layer.zero_point:
             return self.channel.bias
         lines = [tap for tap in range(self.layer.along.taps) if tap not in valid]
-        taps = [(line, tap) for line in lines for tap in self.valid]
+        taps = list(product(lines, self.valid))
         return _with_zero_points(self.layer, self.channel, self.channel.bias, taps)
 
 
@@ -432,9 +407,7 @@ def _with_zero_points(
     bias: ArithExpr,
     taps: Sequence[tuple[int, int]],
 ) -> ArithExpr:
-    """Return `bias` plus zero point times weight for every omitted tap (along,
-    across).
-    """
+    """Return `bias` plus zero point times weight for omitted `taps` (along, across)."""
     zero_point = ArithExpr(immediate(layer.zero_point & 0xFFFF, UINT32))
     for line, tap in taps:
         name, word = channel.single(line, tap)

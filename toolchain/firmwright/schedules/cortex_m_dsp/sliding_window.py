@@ -10,9 +10,7 @@ from firmwright.schedules.window_bounds import WindowAxis
 
 @dataclass(frozen=True, slots=True)
 class InputLine:
-    """An input line: its index, its uses (output, tap), and the outputs that start or
-    end there.
-    """
+    """An input line: index, uses (output, tap), and outputs that start or end there."""
 
     index: int
     uses: tuple[tuple[int, int], ...]
@@ -22,9 +20,7 @@ class InputLine:
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """The order of input lines along an axis, divided into prologue, loop and
-    epilogue.
-    """
+    """The order of input lines along an axis, in a prologue, a loop and an epilogue."""
 
     axis: WindowAxis
 
@@ -49,29 +45,24 @@ class SlidingWindow:
         return lines
 
     def is_interior(self, line: InputLine) -> bool:
-        """Return whether the line is interior: all outputs that can use it exist with
-        all taps.
-        """
+        """Whether all outputs that can use the line exist with all taps."""
         axis = self.axis
-        is_complete = all(
-            len(axis.valid(output)) == axis.taps for output, _ in line.uses
-        )
-        interior_uses = sum(
-            (line.index + axis.before - tap) % axis.stride == 0
-            for tap in range(axis.taps)
-        )
-        return is_complete and len(line.uses) == interior_uses
+        for output, _ in line.uses:
+            if len(axis.valid(output)) < axis.taps:
+                return False
+        interior_uses = 0
+        for tap in range(axis.taps):
+            if (line.index + axis.before - tap) % axis.stride == 0:
+                interior_uses += 1
+        return len(line.uses) == interior_uses
 
     @cached_property
     def parts(self) -> tuple[list[InputLine], list[InputLine], int, list[InputLine]]:
-        """Return (lines before the loop, lines per iteration, iterations, lines after
-        the loop).
-        """
+        """Return lines before the loop, in an iteration, iterations, lines after it."""
         period = self.accumulators * self.axis.stride
         flags = [self.is_interior(line) for line in self.lines]
         first = flags.index(True) if True in flags else len(flags)
-        # Each iteration begins with an output, so that the accumulators return to their
-        # roles.
+        # An iteration begins with an output, so that accumulators resume their roles.
         while first < len(flags) and flags[first] and not self.lines[first].starts:
             first += 1
         last = first
