@@ -55,16 +55,13 @@ def _configs(op: OpCall) -> Sequence[SharedCode]:
 
 
 def _table(op: OpCall) -> Array | None:
-    """Return the words of a layer's weights and offset forms, or None if there is no
-    exact one.
-    """
+    """Return the words of weights and offset forms, or None if no form is exact."""
     weights = weights_of(op).astype(np.int64)
     flat = weights.reshape(len(weights), -1)
     bias = fold_zero_point_into_bias(op, flat)
     low, high = accumulator_bounds(bias, flat)
-    records = fit_offset_form(
-        requantization_of(op), low, high, bias, _SHIFT, _OFFSET_BITS
-    )
+    params = requantization_of(op)
+    records = fit_offset_form(params, low, high, bias, _SHIFT, _OFFSET_BITS)
     if records is None or ((flat[1::2] == INT8.min) & (flat[0::2] < 0)).any():
         return None
     ends = np.pad(records.reshape(-1), (0, -records.size % 4))
@@ -75,51 +72,35 @@ def _table(op: OpCall) -> Array | None:
 def _build(op: OpCall, config: SharedCode, b: Kernel) -> None:
     layout, table = _layout(op), _table(op)
     assert table is not None
-    (top, _, left, _), window = layout.window.padding, layout.window
-    small = [
-        per_tensor_quant(op.input(0)).zero_point & 255,
-        *window.size,
-        *window.stride,
-        top,
-        left,
-        0,
-    ]
+    window = layout.window
+    top, _, left, _ = window.padding
+    zero_point = per_tensor_quant(op.input(0)).zero_point
+    small = [zero_point & 255, *window.size, *window.stride, top, left, 0]
     _, rows, across, outputs = b.y.shape
     sizes = (*window.input_size, across)
     if window.pointwise:  # like one row
         sizes = (1, rows * across, rows * across)
     last = rows * across - _PIXELS
     numbers = [*sizes, layout.channels, outputs, last]
-    header = np.concatenate(
-        [np.array(small, np.uint8), np.array(numbers, "<u2").view(np.uint8)]
-    )
+    wide = np.array(numbers, "<u2").view(np.uint8)
+    header = np.concatenate([np.array(small, np.uint8), wide])
     words = b.constant("table", np.concatenate([header.view("<u4"), table]), UINT32)
     edge = divide_up(layout.row_elements, 4)
     columns = b.allocate("columns", UINT32, (layout.words * _PIXELS + edge,), 8)
     at = np.minimum(np.arange(0, last + _PIXELS, _PIXELS), last)
     reads = _ranges_of_blocks(window, layout.channels, at, across)
-    layer_tables.emit_layer(
-        b,
-        "conv2d_shared",
-        columns,
-        words,
-        reads,
-        (at * outputs, (at + _PIXELS) * outputs),
-    )
+    writes = (at * outputs, (at + _PIXELS) * outputs)
+    layer_tables.emit_layer(b, "conv2d_shared", columns, words, reads, writes)
 
 
 def _ranges_of_blocks(
     window: ConvWindow, channels: int, at: Ints, across: int
 ) -> tuple[Ints, Ints]:
-    """Return the first and end elements of the windows of the blocks that begin at
-    pixels `at`.
-    """
+    """Return the first and end elements that the blocks from pixels `at` read."""
     height, width = window.input_size
     oy, ox = np.divmod(at[:, None] + np.arange(_PIXELS), across)
-    top, left = (
-        oy * window.stride[0] - window.padding[0],
-        ox * window.stride[1] - window.padding[2],
-    )
+    top = oy * window.stride[0] - window.padding[0]
+    left = ox * window.stride[1] - window.padding[2]
     first = np.maximum(top, 0) * width + np.maximum(left, 0)
     bottom = np.minimum(top + window.size[0], height) - 1
     end = bottom * width + np.minimum(left + window.size[1], width)
@@ -132,45 +113,38 @@ def _meaning(columns: Array, table: Array, x: Array, y: Array) -> tuple[Array, A
     n = dict(zip(_BYTES, head[:8].tolist(), strict=True))
     n |= dict(zip(_NUMBERS, head[8:].view("<u2").tolist(), strict=True))
     outputs, run = n["outputs"], n["window"] * n["channels"]
-    steps = n["rows"] * ((run + 1) // 2)
-    lanes = words[_HEADER : _HEADER + outputs // 2 * steps].view("<i2").astype(np.int64)
+    rows, steps = n["rows"], n["rows"] * ((run + 1) // 2)
+    end = _HEADER + outputs // 2 * steps
+    # A lane of the paired packing is 256 times the odd weight plus the even one.
+    lanes = words[_HEADER:end].view("<i2").astype(np.int64)
     even = lanes.astype(np.int8).astype(np.int64)
     weights = np.stack([even, (lanes - even) >> 8], axis=1).reshape(outputs // 2, -1, 2)
-    weights = weights.transpose(0, 2, 1).reshape(outputs, n["rows"], -1)
-    places = np.stack([tap_order(run).reshape(-1)] * n["rows"])
+    weights = weights.transpose(0, 2, 1).reshape(outputs, rows, -1)
+    places = np.stack([tap_order(run).reshape(-1)] * rows)
     zero = np.uint8(n["zero"]).astype(np.int8)
-    image = (
-        layer_tables.first_lane(x).astype(np.int64).reshape(n["height"], n["width"], -1)
-    )
-    reach = [
-        (n["top"], n["rows"] * n["step_y"]),
-        (n["left"], n["window"] * n["step_x"]),
-        (0, 0),
-    ]
+    elements = layer_tables.first_lane(x).astype(np.int64)
+    image = elements.reshape(n["height"], n["width"], -1)
+    below, right = rows * n["step_y"], n["window"] * n["step_x"]
+    reach = [(n["top"], below), (n["left"], right), (0, 0)]
     padded = np.pad(image, reach, constant_values=int(zero))
     sums = []
     for pixel in range(n["last"] + _PIXELS):
-        oy, ox = pixel // n["across"] * n["step_y"], pixel % n["across"] * n["step_x"]
-        window = padded[oy : oy + n["rows"], ox : ox + n["window"]].reshape(
-            n["rows"], -1
-        )
+        row, across = divmod(pixel, n["across"])
+        oy, ox = row * n["step_y"], across * n["step_x"]
+        window = padded[oy : oy + rows, ox : ox + n["window"]].reshape(rows, -1)
         column = np.take_along_axis(np.pad(window, ((0, 0), (0, 1))), places, axis=1)
         sums.append((weights * column).sum(axis=(1, 2)))
-    ends = words[_HEADER + outputs // 2 * steps :].view(np.uint8)[
-        : OFFSET_FORM_BYTES * outputs
-    ]
-    records = ends.reshape(outputs, OFFSET_FORM_BYTES)
-    results = layer_tables.requantize_sums(
-        np.array(sums), records, _SHIFT, _OFFSET_BITS
-    )
+    octets = words[end:].view(np.uint8)[: OFFSET_FORM_BYTES * outputs]
+    records = octets.reshape(outputs, OFFSET_FORM_BYTES)
+    totals = np.array(sums)
+    results = layer_tables.requantize_sums(totals, records, _SHIFT, _OFFSET_BITS)
     return columns, results.reshape(np.shape(y))
 
 
 def _count(args: Sequence[int]) -> int:
     columns, table, inputs, outputs = args
-    words = (
-        columns * 2 / 9
-    )  # a ninth of the columns is for a row at the border, or less
+    # A ninth of the columns is for a row at the border, or less.
+    words = columns * 2 / 9
     channels = max((table - _HEADER) / (words / 2 + 1.75), 1)
     pixels = outputs / channels
     is_window = abs(inputs - 2 * words * pixels) > words * pixels

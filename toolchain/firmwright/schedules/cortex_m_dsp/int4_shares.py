@@ -1,6 +1,4 @@
-"""The part of int4 sums that depends on the columns alone: weights have an offset of
-8.
-"""
+"""The part of int4 sums from the columns alone: the weights have an offset of 8."""
 
 import numpy as np
 
@@ -15,28 +13,20 @@ _C = read_sections(__file__)
 
 def _shares_meaning(x: Array, *sums: Array) -> tuple[Array, ...]:
     words = np.asarray(x, np.uint32)
-    totals = (signed_part(words, 16) + signed_part(words >> np.uint32(16), 16)).reshape(
-        -1, 4, *words.shape[1:]
-    )
-    return tuple(
-        (np.asarray(s) - 8 * t).astype(np.int32)
-        for s, t in zip(sums, totals.sum(0), strict=True)
-    )
+    pairs = signed_part(words, 16) + signed_part(words >> np.uint32(16), 16)
+    totals = pairs.reshape(-1, 4, *words.shape[1:]).sum(0)
+    results: list[Array] = []
+    for start, total in zip(sums, totals, strict=True):
+        results.append((np.asarray(start) - 8 * total).astype(np.int32))
+    return tuple(results)
 
 
 _SUMMED = ("r8", "r9", "r10", "r12")
-_INT4_SHARES = define(
-    "INT4_SHARES(i)",
-    string_lines(
-        [
-            f"ldmia %[x]!, {{{', '.join(_SUMMED)}}}",
-            *(
-                f"smlad %[s{i}], {name}, %[factors], %[s{i}]"
-                for i, name in enumerate(_SUMMED)
-            ),
-        ]
-    ),
-)
+_OPERATIONS = [f"ldmia %[x]!, {{{', '.join(_SUMMED)}}}"]
+_OPERATIONS += [
+    f"smlad %[s{i}], {name}, %[factors], %[s{i}]" for i, name in enumerate(_SUMMED)
+]
+_INT4_SHARES = define("INT4_SHARES(i)", string_lines(_OPERATIONS))
 
 
 def _int4_shares(steps: int) -> Intrinsic:

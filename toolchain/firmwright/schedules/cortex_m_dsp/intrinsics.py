@@ -1,5 +1,4 @@
-"""Instructions of the DSP extension as intrinsics: numpy meaning, portable C, inline
-assembly.
+"""Intrinsics for DSP instructions: numpy meaning, portable C and inline assembly.
 
 Semantics: instruction descriptions of the Armv7-M architecture reference manual.
 Registers with two int16 lanes are uint32.
@@ -49,9 +48,11 @@ def _smmla(x: Array, y: Array, acc: Array) -> Array:
 
 
 def _multiply_halves(first: int, second: int) -> Meaning:
-    return lambda a, b, acc: _wrap(
-        np.asarray(acc, np.int64) + _lanes(a)[first] * _lanes(b)[second]
-    )
+    def meaning(a: Array, b: Array, acc: Array) -> Array:
+        product = _lanes(a)[first] * _lanes(b)[second]
+        return _wrap(np.asarray(acc, np.int64) + product)
+
+    return meaning
 
 
 def _extend_bytes(place: int) -> Meaning:
@@ -59,9 +60,11 @@ def _extend_bytes(place: int) -> Meaning:
 
 
 def _add_bytes(place: int) -> Meaning:
-    return lambda a, x: _join(
-        _lanes(a)[0] + _byte(x, place), _lanes(a)[1] + _byte(x, place + 2)
-    )
+    def meaning(a: Array, x: Array) -> Array:
+        low, high = _lanes(a)
+        return _join(low + _byte(x, place), high + _byte(x, place + 2))
+
+    return meaning
 
 
 def _combine_halves(combine: Meaning) -> Meaning:
@@ -69,22 +72,24 @@ def _combine_halves(combine: Meaning) -> Meaning:
 
 
 def _smax8(a: Array, b: Array) -> Array:
-    greatest = [
-        np.maximum(_byte(a, i), _byte(b, i)).astype(np.uint32) & 0xFF for i in range(4)
-    ]
-    return greatest[0] | greatest[1] << 8 | greatest[2] << 16 | greatest[3] << 24
+    greatest: list[Array] = []
+    for i in range(4):
+        byte = np.maximum(_byte(a, i), _byte(b, i))
+        greatest.append(byte.astype(np.uint32) & 0xFF)
+    low, high = greatest[0] | greatest[1] << 8, greatest[2] | greatest[3] << 8
+    return _join(low, high)
 
 
 def _with_instruction(item: Intrinsic) -> Intrinsic:
-    """Return the intrinsic with the instruction of its name, or the text that it has
-    already.
-    """
+    """Return the intrinsic with the instruction of its name, unless it has a text."""
     assert item.result is not None
     variable = "sum" if item.result == INT32 else "halves"
     places = ", ".join(f"%{place}" for place in range(len(item.operands) + 1))
     inputs = ", ".join(f'"r"({operand.name})' for operand in item.operands)
     name, _, rotation = item.name.partition("_")
-    suffix = ", lsl #16" if name == "pkhbt" else ", ror #8" if rotation else ""
+    suffix = ", ror #8" if rotation else ""
+    if name == "pkhbt":
+        suffix = ", lsl #16"
     assembly = f"""\
 {item.result.c_type} {variable};
 __asm__("{name} {places}{suffix}" : "=r"({variable}) : {inputs});
@@ -112,6 +117,5 @@ _MEANINGS: Mapping[str, Meaning] = {
     "smax8": _smax8,
     "half_unit": _half_unit,
 }
-INTRINSICS = tuple(
-    map(_with_instruction, read_intrinsics(__file__, _MEANINGS, "dsp").values())
-)
+_READ = read_intrinsics(__file__, _MEANINGS, "dsp")
+INTRINSICS = tuple(_with_instruction(item) for item in _READ.values())

@@ -1,5 +1,4 @@
-"""Intrinsics that compute a whole int8 layer; all that differs between layers is in a
-table.
+"""Intrinsics that compute a whole int8 layer, whose properties are all in a table.
 
 Parameters would take code in each call. The outputs are those of an offset form
 (folded_requantize.py).
@@ -24,9 +23,7 @@ from firmwright.schedules.folded_requantize import FITTED_LEFT, read_offset_form
 
 @dataclass(frozen=True, slots=True)
 class SharedCode(ScheduleConfig):
-    """The configuration of schedules whose layers share one function; texts show
-    `code=shared`.
-    """
+    """The configuration of schedules whose layers share a function; `code=shared`."""
 
     code: Literal["own", "shared"] = "own"
 
@@ -70,9 +67,7 @@ def emit_layer(
     reads: tuple[Ints, Ints],
     writes: tuple[Ints, Ints],
 ) -> None:
-    """Emit the intrinsic `name`; in each step it reads a range of x, then writes one of
-    y.
-    """
+    """Emit intrinsic `name`; each step reads a range of x, then writes one of y."""
     args = (
         b.pointer(scratch, 0, scratch.elements, "rw"),
         b.pointer(table, 0, table.elements),
@@ -92,9 +87,7 @@ def first_lane(data: Array) -> Array:
 
 
 def requantize_sums(sums: Array, records: Array, shift: int, offset_bits: int) -> Array:
-    """Return the int8 outputs of sums [..., channel] without bias; see
-    `fit_offset_form`.
-    """
+    """Return int8 outputs of sums [..., channel] without bias (`fit_offset_form`)."""
     offset, multiplier = read_offset_form(records, offset_bits)
     scaled = ((sums << FITTED_LEFT) + offset) * multiplier >> (32 + shift)
     return np.asarray(np.clip(scaled, 0, 255) - 128, np.int8)

@@ -1,6 +1,4 @@
-"""Assembly of the GEMM micro-kernels of the DSP extension, from
-microkernel_assembly.txt.
-"""
+"""Assembly of the DSP extension's GEMM micro-kernels: microkernel_assembly.txt."""
 
 from dataclasses import dataclass, replace
 
