@@ -85,7 +85,8 @@ def fold_requantize(
         params.rounding is Rounding.ONCE and not (multiplier % (1 << SPARE_BITS)).any()
     )
     if has_spare_bits and least < right.min():
-        shift, multiplier = least, multiplier >> (right - 1 - least)
+        shift = least
+        multiplier = multiplier >> (right - 1 - least)
         right = np.full(channels, shift + 1)
     left = shift + 1 - right
     low_reach = np.abs(np.asarray(low, object))
@@ -246,7 +247,8 @@ def _fit_offsets(
     limit = min(limit, (1 << (offset_bits - 1)) - 1)
     fine = 1 << (8 * OFFSET_FORM_BYTES - 1 - offset_bits)
     bound = (np.concatenate([outputs, outputs]) - INT8.min) << (32 + shift)
-    sums, values = (points - bias) << FITTED_LEFT, np.zeros((2, len(bias)), np.int64)
+    sums = (points - bias) << FITTED_LEFT
+    values = np.zeros((2, len(bias)), np.int64)
     left = np.arange(len(bias))  # channels without a form
     changes = [(1.0, change) for change in sorted(range(-32, 33), key=abs)]
     # Few outputs also allow steeper slopes.

@@ -88,7 +88,9 @@ class WindowPacker(ABC):
             self._taps((n, iy, left), ky * run, pixel)
 
     def _taps(self, origin: Position, first: ArithExpr, pixel: ArithExpr) -> None:
-        b, window, channels = self.b, self.window, self.x.shape[3]
+        b = self.b
+        window = self.window
+        channels = self.x.shape[3]
         n, iy, left = origin
         with b.for_("kx", window.size[1]) as kx:
             ix = b.let("ix", left + kx * window.dilation[1])

@@ -130,7 +130,8 @@ def _bind_high_word(
                 if form.rounds_away:
                     carried = carried + (acc >> 31)
                 product = product + carried.cast(INT64)
-            value, last = (product >> 32).cast(INT32), form.common_shift
+            value = (product >> 32).cast(INT32)
+            last = form.common_shift
             nearest = (value + (1 << (last - 1))) >> last
             scaled = nearest if by is None else ((value >> by) + 1) >> 1
             return clamp(scaled, step.clamp_min, step.clamp_max, INT16)
@@ -155,10 +156,12 @@ def _fit_high_word(
         right = 53 - exponents.astype(np.int64)
         size, most, limit = 64, 10, INT32.max
     else:
-        multiplier, right = np.array(step.multipliers) >> 16, 15 - np.array(step.shifts)
+        multiplier = np.array(step.multipliers) >> 16
+        right = 15 - np.array(step.shifts)
         size, most, limit = 32, 17, UINT32.max
     left = max(size + 1 - most - int(right.min()), 0)
-    right, reach = right + left, reach.astype(float) * 2**left
+    right = right + left
+    reach = reach.astype(float) * 2**left
     spare: int | Array = most
     if not is_exact:
         spare = np.minimum(62 - np.ceil(np.log2(reach * multiplier + 1)), most)

@@ -96,7 +96,8 @@ def narrow_requantize(
     steps = _find_steps(params, low, high, dtype, outputs)
     ends = outputs << (shift + split_bits)
     usual = (2 * params.zero_point + 1) << (shift - 1)
-    multiplier, addend = np.full(low.shape, -1), np.zeros(low.shape, np.int64)
+    multiplier = np.full(low.shape, -1)
+    addend = np.zeros(low.shape, np.int64)
     rounded = np.floor(np.ldexp(scale, shift + split_bits)).astype(np.int64)
     for distance in _NEARBY:
         tried = rounded + distance
@@ -129,7 +130,8 @@ def _find_steps(
 ) -> Array:
     """Return the least accumulator [output, channel] of each output or a greater."""
     shape = len(outputs), len(low)
-    first, last = np.broadcast_to(low, shape), np.broadcast_to(high + 1, shape)
+    first = np.broadcast_to(low, shape)
+    last = np.broadcast_to(high + 1, shape)
     # Binary search.
     while (first < last).any():
         middle = (first + last) >> 1

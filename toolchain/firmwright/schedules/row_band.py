@@ -83,7 +83,8 @@ def allocate_row_band(
     zero_point: ArithExpr | int,
     moves: RowMoves,
 ) -> RowBand:
-    columns, channels = band_width(window, outputs), source.shape[3]
+    columns = band_width(window, outputs)
+    channels = source.shape[3]
     size = window.size[0] * sum(columns) * channels
     dtype = FLOAT32 if source.dtype == FLOAT32 else INT8
     buffer = b.allocate("band", dtype, (size,), 8)

@@ -125,7 +125,8 @@ def _build(op: OpCall, config: Im2colConfig, b: Kernel) -> None:
     layout = layer_layout(op)
     bias = fold_zero_point_into_bias(op, conv2d.weight_offsets(op))
     block = block_pixels(config.pixels, op.output.elements // op.output.shape[3])
-    channels, params = CHANNELS_BY_PIXELS[block], conv2d.requantization_of(op)
+    channels = CHANNELS_BY_PIXELS[block]
+    params = conv2d.requantization_of(op)
     gemm = plan_gemm(
         b=b,
         layout=layout,
@@ -174,7 +175,9 @@ def convolve_in_blocks(
     backward: bool = False,
 ) -> None:
     """Convolve block by block; the output of `shape` begins at output pixel `first`."""
-    layout, window, block = source.layout, source.layout.window, gemm.pixels
+    layout = source.layout
+    window = source.layout.window
+    block = gemm.pixels
     _, out_height, out_width, _ = shape
     rows = shape[0] * out_height
     pixels = rows * out_width

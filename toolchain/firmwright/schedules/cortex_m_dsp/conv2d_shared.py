@@ -40,7 +40,8 @@ def _layout(op: OpCall) -> Im2colLayout:
 
 
 def _configs(op: OpCall) -> Sequence[SharedCode]:
-    x, (batch, height, width, outputs) = op.input(0), op.output.shape
+    x = op.input(0)
+    batch, height, width, outputs = op.output.shape
     window = kernel_window(op)
     fits = (
         (x.dtype, batch, outputs % 2, window.dilation) == (INT8, 1, 0, (1, 1))
@@ -124,7 +125,8 @@ def _meaning(columns: Array, table: Array, x: Array, y: Array) -> tuple[Array, A
     zero = np.uint8(n["zero"]).astype(np.int8)
     elements = layer_tables.first_lane(x).astype(np.int64)
     image = elements.reshape(n["height"], n["width"], -1)
-    below, right = rows * n["step_y"], n["window"] * n["step_x"]
+    below = rows * n["step_y"]
+    right = n["window"] * n["step_x"]
     reach = [(n["top"], below), (n["left"], right), (0, 0)]
     padded = np.pad(image, reach, constant_values=int(zero))
     sums = []

@@ -42,7 +42,8 @@ _BAND_BYTES = 5120
 
 
 def _configs(op: OpCall) -> Sequence[SharedCode]:
-    x, window = op.input(0), window_of(op, op.input(1).shape[1:3])
+    x = op.input(0)
+    window = window_of(op, op.input(1).shape[1:3])
     fits = (
         (x.dtype, x.shape[0], window.size, window.dilation) == (INT8, 1, (3, 3), (1, 1))
         and window.stride in ((1, 1), (2, 2))
@@ -59,7 +60,9 @@ def _band(op: OpCall) -> tuple[int, int, int]:
     """Return a band's output rows, the distance of its rows in columns, its bytes."""
     _, height, width, channels = op.output.shape
     window = window_of(op, (3, 3))
-    stride, left, inside = window.stride[0], window.padding[2], window.input_size[1]
+    stride = window.stride[0]
+    left = window.padding[2]
+    inside = window.input_size[1]
     reach = max((width - 1) * stride + 3, left + inside)
     pitch = round_up(reach - min(left, reach - left - inside), stride)
     most, added = (height, 2) if stride == 1 else (min(height, _ODD_ROWS), _ODD_ROWS)
@@ -74,7 +77,8 @@ def _band(op: OpCall) -> tuple[int, int, int]:
 def _records(op: OpCall) -> Array | None:
     """Return the bytes of each channel in the table, or None if no form is exact."""
     weights = weights_of(op).reshape(9, -1).T.astype(np.int64)
-    params, bias = requantization_of(op), fold_zero_point_into_bias(op, weights)
+    params = requantization_of(op)
+    bias = fold_zero_point_into_bias(op, weights)
     low, high = accumulator_bounds(bias, weights)
     constant = list(constant_channel_values(params, low, high))
     weights[constant] = 0
@@ -86,7 +90,8 @@ def _records(op: OpCall) -> Array | None:
 
 def _build(op: OpCall, config: SharedCode, b: Kernel) -> None:
     window, records = window_of(op, (3, 3)), _records(op)
-    (top, _, left, _), (height, input_width) = window.padding, window.input_size
+    top, _, left, _ = window.padding
+    height, input_width = window.input_size
     (rows, pitch, size), stride = _band(op), window.stride[0]
     _, output_height, width, channels = b.y.shape
     zero_point = per_tensor_quant(op.input(0)).zero_point
@@ -101,8 +106,10 @@ def _build(op: OpCall, config: SharedCode, b: Kernel) -> None:
     part = np.arange(output_height // rows)
     first = np.maximum(part * rows * stride - top, 0)
     end = np.minimum((part * rows + rows - 1) * stride + 3 - top, height)
-    outputs, line = rows * width * channels, input_width * channels
-    reads, writes = (first * line, end * line), (part * outputs, (part + 1) * outputs)
+    outputs = rows * width * channels
+    line = input_width * channels
+    reads = (first * line, end * line)
+    writes = (part * outputs, (part + 1) * outputs)
     layer_tables.emit_layer(b, "depthwise_shared", band, table, reads, writes)
 
 

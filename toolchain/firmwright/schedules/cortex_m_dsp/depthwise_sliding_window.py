@@ -90,7 +90,8 @@ class _ChannelRegisters:
         """Return the instruction that selects a tap's half word, and the word."""
         if tap == self.across - 1 and self.across % 2:
             lines = len(self.words) * 2 // self.across  # ignores a half word at the end
-            word, half = self.words[lines * (self.across // 2) + line // 2], line % 2
+            word = self.words[lines * (self.across // 2) + line // 2]
+            half = line % 2
         else:
             word, half = self.pair(line, tap // 2), tap % 2
         return ("smlabt" if half else "smlabb"), word
@@ -224,7 +225,8 @@ def _plan_weights(b: Kernel, taps: Array, factors: Array) -> _WindowWeights:
     count = taps[0].size
     rest = count % 4
     if count > 2 and rest in {1, 2}:
-        whole, ends = packed[:, : count - rest], packed[:, count - rest :: 2]
+        whole = packed[:, : count - rest]
+        ends = packed[:, count - rest :: 2]
         shortened = np.concatenate([whole, ends[:, :rest]], axis=1)
         table = b.constant("weights", shortened, INT8)
     else:
@@ -322,7 +324,9 @@ class _SlideEmitter:
     ) -> None:
         if not lines:
             return
-        along, across, b = self.layer.along, self.layer.across, self.b
+        along = self.layer.along
+        across = self.layer.across
+        b = self.b
         first, last = lines[0].index, lines[-1].index
         window = b.view(
             f"{label}_lines",

@@ -74,7 +74,8 @@ class _Part:
             if lanes == channels:
                 numbers = [ArithExpr(immediate(i, INDEX)) for i in range(lanes)]
                 bound = [sums.bind_channel(b, i) for i in numbers]
-            blocks, groups = divide_up(size, count), divide_up(channels, lanes)
+            blocks = divide_up(size, count)
+            groups = divide_up(channels, lanes)
             extents = (x.shape[0], len(self.rows), blocks, groups)
             with b.loops("n row block group", extents) as (n, row, block, group):
                 column = block * count
@@ -102,7 +103,8 @@ class _Part:
         self, b: Kernel, tile: "_Tile", at: Position, first: ArithExpr, taps: range
     ) -> None:
         """Add products of columns `taps`: outputs from `at`, channels from `first`."""
-        window, (_, height, width, depth) = self.window, tile.x.shape
+        window = self.window
+        _, height, width, depth = tile.x.shape
         n, row, column = at
         size, step = self.kernel[0].size, window.dilation[1]
         is_short = size <= _UNROLLED_TAPS and not window.guarded(0)
@@ -171,13 +173,16 @@ class _Tile:
 
 
 def _parts(op: OpCall) -> Iterator[_Part]:
-    weights, (_, height, width, _) = weights_of(op), op.input(0).shape
+    weights = weights_of(op)
+    _, height, width, _ = op.input(0).shape
     if op.op == "conv2d":
         yield _Part(weights, kernel_window(op), *map(range, op.output.shape[1:3]))
         return
     for down, across in product(_phases(op, 0), _phases(op, 1)):
-        (rows, ky, vertical), (columns, kx, horizontal) = down, across
-        padding, size = (*vertical, *horizontal), (len(ky), len(kx))
+        rows, ky, vertical = down
+        columns, kx, horizontal = across
+        padding = (*vertical, *horizontal)
+        size = (len(ky), len(kx))
         window = ConvWindow(size, (1, 1), (1, 1), padding, (height, width))
         yield _Part(weights[:, ky][:, :, kx], window, rows, columns)
 
@@ -186,7 +191,8 @@ def _phases(op: OpCall, axis: int) -> Iterator[tuple[range, range, tuple[int, in
     """Yield each phase's outputs, its taps in the input's order, and its padding."""
     attrs = op.attributes(TransposeConvAttrs)
     step, before = attrs.stride[axis], attrs.before[axis]
-    length, size = op.input(0).shape[1 + axis], op.input(1).shape[1 + axis]
+    length = op.input(0).shape[1 + axis]
+    size = op.input(1).shape[1 + axis]
     end = op.output.shape[1 + axis]
     for phase in range(step):
         outputs = range((phase - before) % step, end, step)
@@ -204,7 +210,9 @@ class ChannelRows(ScheduleConfig):
 
 
 def _configs(op: OpCall) -> Sequence[ChannelRows]:
-    channels, kind, parts = op.output.shape[3], op.input(0).dtype, list(_parts(op))
+    channels = op.output.shape[3]
+    kind = op.input(0).dtype
+    parts = list(_parts(op))
     if kind not in _DTYPES[op.op]:
         return ()
     if kind == INT16 and not has_32_bit_products(weights_of(op)):
@@ -220,9 +228,11 @@ def _configs(op: OpCall) -> Sequence[ChannelRows]:
 
 
 def _build(op: OpCall, config: ChannelRows, b: Kernel) -> None:
-    x, sums = b.input(0), plan_int16_accumulation(b, op, weights_of(op))
+    x = b.input(0)
+    sums = plan_int16_accumulation(b, op, weights_of(op))
     if op.input(0).dtype == INT8:
-        zero_point, size = per_tensor_quant(op.input(0)).zero_point, x.elements
+        zero_point = per_tensor_quant(op.input(0)).zero_point
+        size = x.elements
         source = b.view("source", x, 0, (size,))
         x = b.allocate("wide", INT16, x.shape, 4)
         wide = b.view("flat", x, 0, (size,), access="w")

@@ -56,7 +56,8 @@ def _configs(op: OpCall) -> Sequence[PixelBlock]:
 
 def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
     kernel, layout = weights_of(op), layer_layout(op)
-    x, (batch, height, width, channels) = op.input(0), op.output.shape
+    x = op.input(0)
+    batch, height, width, channels = op.output.shape
     pixels = height * width
     block = block_pixels(config.pixels, pixels)
     scales = np.array(quantization_of(op.input(1)).scales)
@@ -80,7 +81,8 @@ def _matrix_configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    (outputs, depth), bias = op.input(1).shape, op.constant(_BIAS)
+    outputs, depth = op.input(1).shape
+    bias = op.constant(_BIAS)
     scales = np.array(quantization_of(op.input(1)).scales)
     per_channel = len(scales) > 1 or is_whole(op)
     common = None if per_channel else float(scales[0])
@@ -139,7 +141,8 @@ class DequantizeEpilogue:
             exact = total >> _ODD_SHIFT if self.is_paired and place % 2 == 1 else total
             if correction is not None:
                 exact = exact - correction
-            scaled, common = exact.cast(FLOAT32), self.activations.scale.value
+            scaled = exact.cast(FLOAT32)
+            common = self.activations.scale.value
             if scale is not None and self.joins_scales:
                 common = common * scale
             elif scale is not None:

@@ -111,7 +111,9 @@ class Im2colPacker:
 
         Window rows that are inside the input for every pixel are packed together.
         """
-        b, window, pixels = self.b, self.layout.window, self.columns.shape[1]
+        b = self.b
+        window = self.layout.window
+        pixels = self.columns.shape[1]
         n, top, left = position
         height, width = window.input_size
         step = window.stride[1]
@@ -251,7 +253,9 @@ class Im2colPacker:
                 self._fill(first, layout.channels // 2, [pixel])
 
     def _border_elements(self, at: Position, word: ArithExpr, pixel: ArithExpr) -> None:
-        b, layout, pixels = self.b, self.layout, self.columns.shape[1]
+        b = self.b
+        layout = self.layout
+        pixels = self.columns.shape[1]
         groups = layout.row_elements // 4
         halves = b.view(
             "halves",
@@ -270,7 +274,8 @@ class Im2colPacker:
                 kx, c = k // layout.channels, k % layout.channels
                 self._element(at, halves, place, kx, c)
         for tap in range(4 * groups, layout.row_elements + layout.row_elements % 2):
-            word_at, lane = 2 * groups + (tap - 4 * groups) // 2, tap % 2
+            word_at = 2 * groups + (tap - 4 * groups) // 2
+            lane = tap % 2
             if tap == layout.row_elements:
                 b.store(halves, [word_at, lane], 0)
             else:

@@ -76,7 +76,8 @@ def _smax8(a: Array, b: Array) -> Array:
     for i in range(4):
         byte = np.maximum(_byte(a, i), _byte(b, i))
         greatest.append(byte.astype(np.uint32) & 0xFF)
-    low, high = greatest[0] | greatest[1] << 8, greatest[2] | greatest[3] << 8
+    low = greatest[0] | greatest[1] << 8
+    high = greatest[2] | greatest[3] << 8
     return _join(low, high)
 
 

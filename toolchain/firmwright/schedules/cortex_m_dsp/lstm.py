@@ -29,7 +29,8 @@ from firmwright.schedules.schedule_factories import dsp_schedule, for_inputs_of
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    (batch, time, _), units = batch_time_inputs(op), op.input(HIDDEN_STATE).shape[1]
+    batch, time, _ = batch_time_inputs(op)
+    units = op.input(HIDDEN_STATE).shape[1]
     layer, hidden = UnitBuilder(op, b), b.outputs[1]
     rows = len(GATES) * (units + units % 2)
     x_steps, steps = (b.allocate(name, INT16, (rows,)) for name in ("x_steps", "steps"))

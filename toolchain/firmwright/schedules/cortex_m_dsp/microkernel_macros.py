@@ -85,11 +85,13 @@ def _statement(shape: DspMicrokernel, text: str, *, is_loop: bool = False) -> st
     constraint = "=&r" if shape.is_fresh else "+r"
     outputs = [f'[{name}] "{constraint}"({name})' for name in ACCUMULATORS]
     outputs += [f'[{name}] "=&r"({name})' for name in names]
-    inputs, clobbered = '[w] "r"(r11), [x] "r"(r12)', ['"memory"']
+    inputs = '[w] "r"(r11), [x] "r"(r12)'
+    clobbered = ['"memory"']
     body = ["    __asm__(steps"]
     if is_loop:
         outputs += ['[w] "+r"(r11)', '[x] "+r"(r12)']
-        inputs, clobbered = '[end] "m"(end)', ['"cc"', '"memory"']
+        inputs = '[end] "m"(end)'
+        clobbered = ['"cc"', '"memory"']
         closing = ("ldr %[p], %[end]", "cmp %[x], %[p]", "bne 1b")
         body = ['    __asm__("1:\\n\\t" steps', *string_lines(closing)]
     if text == shape.fpu:

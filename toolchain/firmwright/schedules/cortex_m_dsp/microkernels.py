@@ -115,7 +115,8 @@ def _meaning(shape: DspMicrokernel) -> Callable[..., tuple[Array, ...]]:
     """Return the meaning for w [words N, lanes], x [pixels N, lanes] and the sums."""
 
     def run(w: Array, x: Array, *sums: Array) -> tuple[Array, ...]:
-        words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
+        words = np.asarray(w, np.uint32)
+        columns = np.asarray(x, np.uint32)
         totals: list[Array] = []
         for pair in range(shape.pairs):
             if shape.has_wide_weights:
@@ -235,7 +236,8 @@ def _bytes_intrinsic(groups: int) -> Intrinsic:
 
 def _int4_meaning(steps: int, w: Array, x: Array, *sums: Array) -> tuple[Array, ...]:
     """Unpack the weights to int16 and evaluate the wide micro-kernel."""
-    words, columns = np.asarray(w, np.uint32), np.asarray(x, np.uint32)
+    words = np.asarray(w, np.uint32)
+    columns = np.asarray(x, np.uint32)
     rows = []
     for half in (0, 1):
         low, high = _halves(words >> np.uint32(8 * half), 8)

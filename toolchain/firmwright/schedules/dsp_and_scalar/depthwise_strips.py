@@ -181,7 +181,8 @@ class _Strips:
         """Accumulate one window row; `origin` is the input of its first valid tap."""
         n, iy, left = origin
         ky, block, source, lanes = at
-        stride, dilation = self.window.stride[1], self.window.dilation[1]
+        stride = self.window.stride[1]
+        dilation = self.window.dilation[1]
         inputs: dict[int, ArithExpr] = {}
         for tap in columns:
             weights = b.let("w", self.taps.weights(b, [ky, tap, block]))
@@ -208,8 +209,10 @@ def _build_strips(
     taps: _DepthwiseTaps,
     sums: Int16Accumulation,
 ) -> None:
-    window, height = window_of(op, op.input(1).shape[1:3]), op.output.shape[1]
-    rows, groups = split_by_valid_taps(window, 0, height), _groups(op)
+    window = window_of(op, op.input(1).shape[1:3])
+    height = op.output.shape[1]
+    rows = split_by_valid_taps(window, 0, height)
+    groups = _groups(op)
     most = _MAX_BODIES if taps.lanes == _PAIR else 1
     is_guarded = window.guarded(0) and len(rows) * len(groups) > most
     if is_guarded:
@@ -218,7 +221,8 @@ def _build_strips(
     for down, across in product(rows, groups):
         count = min(config.pixels, len(across.outputs))
         whole, remainder = divmod(len(across.outputs), count)
-        valid, lines = (down.taps, across.taps), (len(down.outputs), down.outputs.start)
+        valid = (down.taps, across.taps)
+        lines = (len(down.outputs), down.outputs.start)
         with b.for_("n", op.output.shape[0]) as n, b.for_("oy", *lines) as oy:
             with b.for_("ox", whole) as i:
                 at = (n, oy, i * count + across.outputs.start)
@@ -234,7 +238,8 @@ def _pair_configs(op: OpCall) -> Sequence[PixelBlock]:
 
 
 def _build_pairs(op: OpCall, config: PixelBlock, b: Kernel) -> None:
-    kernel, filters = weights_of(op)[0], channel_multiplier_of(op)
+    kernel = weights_of(op)[0]
+    filters = channel_multiplier_of(op)
     groups, size = _block_groups(kernel.shape[2], filters)
     # An odd last channel of a group is paired with itself.
     pairs = [(c, min(c + 1, size - 1)) for c in range(0, size, _PAIR)]
@@ -248,16 +253,19 @@ def _build_pairs(op: OpCall, config: PixelBlock, b: Kernel) -> None:
 
 
 def _single_configs(op: OpCall) -> Sequence[PixelBlock]:
-    kind, (_, height, width, _) = op.input(0).dtype, op.input(1).shape
+    kind = op.input(0).dtype
+    _, height, width, _ = op.input(1).shape
     is_large = kind == INT8 and height * width > _FEW_TAPS
     is_large = is_large and channel_multiplier_of(op) == 1
     return _strip_configs(op) if is_large or kind == INT16 else ()
 
 
 def _build_single(op: OpCall, config: PixelBlock, b: Kernel) -> None:
-    kernel, zero_point = weights_of(op)[0], per_tensor_quant(op.input(0)).zero_point
+    kernel = weights_of(op)[0]
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     by_channel = np.moveaxis(kernel, 2, 0)
-    weights, filters = b.constant("weights", kernel, INT8), channel_multiplier_of(op)
+    weights = b.constant("weights", kernel, INT8)
+    filters = channel_multiplier_of(op)
     taps = _DepthwiseTaps(1, weights, b.input(0), filters, zero_point)
     _build_strips(op, config, b, taps, plan_int16_accumulation(b, op, by_channel))
 

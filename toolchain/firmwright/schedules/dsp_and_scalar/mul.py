@@ -33,7 +33,8 @@ def _fold_product(op: OpCall) -> tuple[FoldedRequantize, list[Array | None]] | N
     """Return the requantization of the product and the constants, scaled by 2^left."""
     if op.input(0).dtype != INT8 or has_zero_scale(op):
         return None
-    first, second = _factor_values(op, 0), _factor_values(op, 1)
+    first = _factor_values(op, 0)
+    second = _factor_values(op, 1)
     bound = int(np.abs(first).max() * np.abs(second).max())
     params = product_requantization(op)
     folded = fold_requantize(params, np.array([-bound]), np.array([bound]))

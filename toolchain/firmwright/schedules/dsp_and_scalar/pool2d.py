@@ -84,7 +84,8 @@ def _build_average(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 def _build_average_of_power(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     attrs = op.attributes(AveragePoolAttrs)
-    count, is_unsigned = math.prod(attrs.size), attrs.unsigned
+    count = math.prod(attrs.size)
+    is_unsigned = attrs.unsigned
     with _outputs(op, b) as (start, target, _):
         even = b.register("even", UINT32, 0)
         rest = b.register("rest", UINT32, 0)

@@ -24,10 +24,13 @@ from firmwright.schedules.schedule_factories import for_inputs_of
 def _build(
     family: MicrokernelFamily | None, op: OpCall, config: ScheduleConfig, b: Kernel
 ) -> None:
-    weights, bias = op.constant_array(1).astype(np.int64), folded_feature_biases(op)
-    lanes, depth = family.rows(len(weights), 1) if family else ROWS, weights.shape[1]
+    weights = op.constant_array(1).astype(np.int64)
+    bias = folded_feature_biases(op)
+    lanes = family.rows(len(weights), 1) if family else ROWS
+    depth = weights.shape[1]
     rows = (0, -len(weights) % lanes)
-    kernel, biases = np.pad(weights, (rows, (0, 0))), np.pad(bias, rows)
+    kernel = np.pad(weights, (rows, (0, 0)))
+    biases = np.pad(bias, rows)
     sums = b.allocate("sums", INT32, (len(kernel),))
     if family is None:
         product = VectorProduct(b, kernel, biases, lambda acc, index, place: acc)

@@ -283,7 +283,8 @@ def _window(op: OpCall) -> ConvWindow:
 def _is_pointwise(op: OpCall) -> bool:
     """Whether each input pixel of a transposed convolution has outputs of its own."""
     attrs = op.attributes(TransposeConvAttrs)
-    (_, height, width, _), (_, rows, columns, _) = op.input(0).shape, op.input(1).shape
+    _, height, width, _ = op.input(0).shape
+    _, rows, columns, _ = op.input(1).shape
     fits = op.output.shape[1:3] == (height, width * columns) and attrs.before == (0, 0)
     return fits and rows == 1 and attrs.stride == (1, columns)
 
@@ -306,7 +307,8 @@ def _choices(op: OpCall) -> Sequence[FpuConfig]:
     window, w = _window(op), op.input(1)
     depth = w.shape[3] if is_transposed else w.elements // w.shape[0]
     outputs = w.elements // depth
-    pixels, (rows, _) = op.output.elements // outputs, window.size
+    pixels = op.output.elements // outputs
+    rows, _ = window.size
     if window.pointwise:
         return tile_configs(outputs, pixels, depth, 0, pixels)
     row, band = op.output.shape[2], 0
@@ -321,7 +323,9 @@ def _choices(op: OpCall) -> Sequence[FpuConfig]:
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) -> None:
-    window, gemm, x = _window(op), _plan_gemm(op, b, style, config), b.input(0)
+    window = _window(op)
+    gemm = _plan_gemm(op, b, style, config)
+    x = b.input(0)
     block, depth = gemm.tile.pixels, gemm.depth
     is_scattered = op.op == "transpose_conv" and style == "soft"
     if window.pointwise or config.packed:
@@ -336,7 +340,8 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
                 _CopyPacker(b, window, x, columns).pack(op, at)
             gemm.emit(b, at, columns, 0, depth)
         return
-    width, pitch = b.y.shape[2], window.stride[1] * x.shape[3]
+    width = b.y.shape[2]
+    pitch = window.stride[1] * x.shape[3]
     rows = window_rows(b, window, 0, _MOVES)
     with rows as (source, start, distance, row), pixel_blocks(b, width, block) as at:
         pixel, first = row * width + at, start + at * pitch
@@ -345,7 +350,8 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
 
 def _pack_taps(op: OpCall, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
     """Pack the inputs of a transposed convolution's output, and zeros between them."""
-    (_, height, width, _), channels = op.output.shape, op.input(0).shape[3]
+    _, height, width, _ = op.output.shape
+    channels = op.input(0).shape[3]
     _zero_buffer(b, columns, 0, columns.elements)
     shape = (*op.input(1).shape[1:3], channels)
     places = b.view("places", columns, 0, shape, access="w")

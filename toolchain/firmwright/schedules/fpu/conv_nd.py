@@ -39,14 +39,16 @@ def _configs(style: MultiplyAddStyle, op: OpCall) -> Sequence[FpuConfig]:
     if style == "soft":
         return (SOFT_CONFIG,)
     filters, *window = op.input(1).shape
-    depth, pixels = math.prod(window), math.prod(op.output.shape[2:])
+    depth = math.prod(window)
+    pixels = math.prod(op.output.shape[2:])
     return tile_configs(filters, pixels, depth, _COPY * depth)[:1]
 
 
 def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) -> None:
     tile = config.tile
     filters, channels, *size = op.input(1).shape
-    taps, pixels = math.prod(size), math.prod(op.output.shape[2:])
+    taps = math.prod(size)
+    pixels = math.prod(op.output.shape[2:])
     w = b.view("w", b.input(1), 0, (filters, channels, taps))
     packed = b.allocate("filters", FLOAT32, (w.elements,))
     for first, count, lanes in channel_groups(filters, tile.lanes):

@@ -83,7 +83,8 @@ class _FloatOutputRow:
     y: tir.Buffer
 
     def strip(self, b: Kernel, outputs: range, shift: ArithExpr) -> None:
-        columns, inputs = self.columns, dict[tuple[int, int], ArithExpr]()
+        columns = self.columns
+        inputs = dict[tuple[int, int], ArithExpr]()
         for output in outputs:
             first = output * columns.stride - columns.before
             valid = columns.valid(output)
@@ -112,7 +113,8 @@ class _FloatOutputRow:
 def _build(style: str, op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel = weights_of(op)
     by_channel = kernel if op.op == "conv2d" else np.moveaxis(kernel, 3, 0)
-    channels, (height, width) = len(by_channel), kernel.shape[1:3]
+    channels = len(by_channel)
+    height, width = kernel.shape[1:3]
     packed = b.constant("weights", by_channel.reshape(channels, -1), FLOAT32)
     bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
     rows, columns = window_axes(op)

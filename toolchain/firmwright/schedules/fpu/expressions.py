@@ -137,7 +137,8 @@ def compute_in_line(feature: str, func: tir.PrimFunc) -> tir.PrimFunc:
 
 
 def _without_calls(feature: str, node: Node) -> Node | None:
-    call, is_arm = partial(tir.IntrinsicCall, dtype=FLOAT32), feature == "mla"
+    call = partial(tir.IntrinsicCall, dtype=FLOAT32)
+    is_arm = feature == "mla"
     match node:
         case tir.IntrinsicCall():
             return in_line(feature, node)

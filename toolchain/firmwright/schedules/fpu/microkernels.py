@@ -204,7 +204,8 @@ def _meaning(
 
     Weights w are [rows * steps * lanes, ...], and x is [elements, ...].
     """
-    weights, columns = np.asarray(w, np.float32), np.asarray(x, np.float32)
+    weights = np.asarray(w, np.float32)
+    columns = np.asarray(x, np.float32)
     run, distance, count, gap = (int(np.max(n)) for n in (steps, pitch, rows, jump))
     elements = np.add.outer(np.arange(count) * (run + gap), np.arange(run)).ravel()
     a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])
