@@ -288,7 +288,8 @@ class _EpilogueMaker:
         If no left shift of odd channels exceeds `odd_shift`, or none is less, their
         entries in the column `left` are the shift that remains.
         """
-        varying, odd_shift = _varying(values), self.odd_shift
+        varying = _varying(values)
+        odd_shift = self.odd_shift
         odd_lefts = values["left"][1::2] if odd_shift else ()
         if not odd_lefts:
             odd: OddChannels = ShiftBack(odd_shift) if odd_shift else LikeEven()
@@ -390,7 +391,8 @@ def _make_tables(
     is_narrow = _fits(small, INT16) & (len(rows) > 1)
     if not is_narrow.any():
         return b.constant("requant", rows, INT32), None, is_narrow.tolist()
-    small, wide = small[:, is_narrow], rows[:, ~is_narrow]
+    small = small[:, is_narrow]
+    wide = rows[:, ~is_narrow]
     kind = next(kind for kind in (UINT8, INT8, INT16) if _fits(small, kind).all())
     narrow = b.constant("requant_small", small, kind)
     table = b.constant("requant", wide, INT32) if wide.size else None

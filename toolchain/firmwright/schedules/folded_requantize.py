@@ -130,7 +130,8 @@ def fit_requantize(
 def _fit(
     params: Requantization, low: tuple[int, ...], high: tuple[int, ...]
 ) -> FoldedRequantize | None:
-    least, end = np.array(low), np.array(high) + 1
+    least = np.array(low)
+    end = np.array(high) + 1
     outputs, points, is_reached = _decisive_points(params, least, end)
     for shift in _FITTED_SHIFTS:
         columns = _fit_multipliers(params, outputs, points, is_reached, shift)
@@ -254,7 +255,8 @@ def _fit_offsets(
     # Few outputs also allow steeper slopes.
     changes += [(1.25**k, 0) for k in range(1, 80)]
     for factor, change in changes:
-        own, reached = sums[:, left], is_reached[:, left]
+        own = sums[:, left]
+        reached = is_reached[:, left]
         guess = np.clip(np.rint(slopes[left] * factor), 1, INT32.max).astype(np.int64)
         above, below = np.split(-(-bound // guess) - own, 2)
         least = above.max(axis=0, initial=-limit, where=reached[: len(outputs)])

@@ -124,7 +124,8 @@ class RowIm2colPacker(WindowPacker):
             self.move((at + p) * depth, p * 0, p, depth)
 
     def zero(self, first: ArithExpr, pixel: ArithExpr, count: int) -> None:
-        b, place = self.b, pixel * self.columns.shape[1] + first
+        b = self.b
+        place = pixel * self.columns.shape[1] + first
         column = b.view("zeros", self.columns, place, (count,), access="w")
         with b.for_("c", count) as c:
             b.store(column, [c], self.zero_point)
@@ -132,7 +133,8 @@ class RowIm2colPacker(WindowPacker):
     def move(
         self, offset: ArithExpr, first: ArithExpr, pixel: ArithExpr, count: int
     ) -> None:
-        b, place = self.b, pixel * self.columns.shape[1] + first
+        b = self.b
+        place = pixel * self.columns.shape[1] + first
         lanes = 4 // self.x.dtype.size_bytes
         is_whole = self.x.shape[3] % lanes == 0 and self.columns.shape[1] % lanes == 0
         dtype, steps = (UINT32, count // lanes) if is_whole else (self.x.dtype, count)

@@ -66,9 +66,11 @@ def plan_int16_accumulation(b: Kernel, op: OpCall, kernel: Array) -> Int16Accumu
     """
     is_matrix = op.op == "fully_connected"
     step = defined_requantization(op) if is_matrix else requantization_of(op)
-    bias, kind = bias_of(op, "int32"), op.input(0).dtype
+    bias = bias_of(op, "int32")
+    kind = op.input(0).dtype
     zero_point = per_tensor_quant(op.input(0)).zero_point
-    low, high = kind.min - zero_point, kind.max - zero_point
+    low = kind.min - zero_point
+    high = kind.max - zero_point
     bounds = accumulator_bounds(bias, kernel, low, high)
     reach = np.maximum(*np.abs(bounds))
     dtype = INT64 if reach.max() > INT32.max else INT32

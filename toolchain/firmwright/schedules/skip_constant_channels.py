@@ -126,7 +126,8 @@ def order_computed_channels(
 
 def _note_order(b: Kernel, *, computed: int, rows: int, channels: int) -> None:
     """Explain in the C what the table `order` of `rows` rows is for."""
-    constant, padding = channels - computed, rows - computed
+    constant = channels - computed
+    padding = rows - computed
     if constant:
         b.note(
             f"order: the channel of each row; {constant} channels are constant and "

@@ -209,7 +209,8 @@ def convolve_in_blocks(
         else:
             with b.for_("p", block) as p:
                 pixel = b.let("pixel", at + p)
-                row, column = pixel // out_width, pixel % out_width
+                row = pixel // out_width
+                column = pixel % out_width
                 origin = _position(b, window, row, column, shape, gemm.is_shared)
                 packer.pixel(origin, p)
         gemm.emit(b, columns, at + first)

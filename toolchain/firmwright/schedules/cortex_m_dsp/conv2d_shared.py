@@ -113,8 +113,10 @@ def _meaning(columns: Array, table: Array, x: Array, y: Array) -> tuple[Array, A
     head = words[:_HEADER].view(np.uint8)
     n = dict(zip(_BYTES, head[:8].tolist(), strict=True))
     n |= dict(zip(_NUMBERS, head[8:].view("<u2").tolist(), strict=True))
-    outputs, run = n["outputs"], n["window"] * n["channels"]
-    rows, steps = n["rows"], n["rows"] * ((run + 1) // 2)
+    outputs = n["outputs"]
+    run = n["window"] * n["channels"]
+    rows = n["rows"]
+    steps = n["rows"] * ((run + 1) // 2)
     end = _HEADER + outputs // 2 * steps
     # A lane of the paired packing is 256 times the odd weight plus the even one.
     lanes = words[_HEADER:end].view("<i2").astype(np.int64)
@@ -132,7 +134,8 @@ def _meaning(columns: Array, table: Array, x: Array, y: Array) -> tuple[Array, A
     sums = []
     for pixel in range(n["last"] + _PIXELS):
         row, across = divmod(pixel, n["across"])
-        oy, ox = row * n["step_y"], across * n["step_x"]
+        oy = row * n["step_y"]
+        ox = across * n["step_x"]
         window = padded[oy : oy + rows, ox : ox + n["window"]].reshape(rows, -1)
         column = np.take_along_axis(np.pad(window, ((0, 0), (0, 1))), places, axis=1)
         sums.append((weights * column).sum(axis=(1, 2)))

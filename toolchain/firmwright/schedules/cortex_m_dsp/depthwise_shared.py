@@ -66,7 +66,8 @@ def _band(op: OpCall) -> tuple[int, int, int]:
     reach = max((width - 1) * stride + 3, left + inside)
     pitch = round_up(reach - min(left, reach - left - inside), stride)
     most, added = (height, 2) if stride == 1 else (min(height, _ODD_ROWS), _ODD_ROWS)
-    rows, size = 1, ((1 + added) * pitch + left) * channels
+    rows = 1
+    size = ((1 + added) * pitch + left) * channels
     for count in range(2, most):
         larger = ((count + added) * pitch + left) * channels
         if height % count == 0 and larger <= _BAND_BYTES:
@@ -89,10 +90,12 @@ def _records(op: OpCall) -> Array | None:
 
 
 def _build(op: OpCall, config: SharedCode, b: Kernel) -> None:
-    window, records = window_of(op, (3, 3)), _records(op)
+    window = window_of(op, (3, 3))
+    records = _records(op)
     top, _, left, _ = window.padding
     height, input_width = window.input_size
-    (rows, pitch, size), stride = _band(op), window.stride[0]
+    rows, pitch, size = _band(op)
+    stride = window.stride[0]
     _, output_height, width, channels = b.y.shape
     zero_point = per_tensor_quant(op.input(0)).zero_point
     last_column = (rows - 1) * pitch // stride + width + 2 - stride
@@ -124,7 +127,8 @@ def _meaning(band: Array, table: Array, x: Array, y: Array) -> tuple[Array, Arra
     image = elements.reshape(height, line // channels, channels)
     margin = ((top, 3 * stride), (left // channels, 3 * stride), (0, 0))
     padded = np.pad(image, margin, constant_values=int(np.uint8(zero).astype(np.int8)))
-    output_rows, width = parts * rows, row // channels
+    output_rows = parts * rows
+    width = row // channels
     sums = np.zeros((output_rows, width, channels), np.int64)
     for number, tap in enumerate(_TAPS):
         strided = padded[tap // 3 :: stride, tap % 3 :: stride]

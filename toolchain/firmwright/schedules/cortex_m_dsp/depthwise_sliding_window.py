@@ -93,7 +93,8 @@ class _ChannelRegisters:
             word = self.words[lines * (self.across // 2) + line // 2]
             half = line % 2
         else:
-            word, half = self.pair(line, tap // 2), tap % 2
+            word = self.pair(line, tap // 2)
+            half = tap % 2
         return ("smlabt" if half else "smlabb"), word
 
 
@@ -368,7 +369,8 @@ class _SlideEmitter:
             acc = b.load(self._slot(output), [0])
             for value, first, is_pair in operands:
                 if is_pair:
-                    name, word = "smlad", self.channel.pair(tap, first // 2)
+                    name = "smlad"
+                    word = self.channel.pair(tap, first // 2)
                 else:
                     name, word = self.channel.single(tap, first)
                 acc = call_intrinsic(name, [value, word, acc], INT32)
@@ -384,7 +386,8 @@ class _SlideEmitter:
             value = b.load_i32(window, [row, tap - self.valid.start])
             values[tap] = b.let(f"{label}_x{tap}", value)
         for tap in range(0, self.layer.across.taps, 2):
-            low, high = values.get(tap), values.get(tap + 1)
+            low = values.get(tap)
+            high = values.get(tap + 1)
             if low is not None and high is not None:
                 packed = call_intrinsic("pkhbt", [low, high], UINT32)
                 pair = b.let(f"{label}_pair", packed)

@@ -106,7 +106,8 @@ class _Part:
         window = self.window
         _, height, width, depth = tile.x.shape
         n, row, column = at
-        size, step = self.kernel[0].size, window.dilation[1]
+        size = self.kernel[0].size
+        step = window.dilation[1]
         is_short = size <= _UNROLLED_TAPS and not window.guarded(0)
         unroll = window.size[0] if is_short else 1
         with Nest() as enter:
@@ -190,7 +191,8 @@ def _parts(op: OpCall) -> Iterator[_Part]:
 def _phases(op: OpCall, axis: int) -> Iterator[tuple[range, range, tuple[int, int]]]:
     """Yield each phase's outputs, its taps in the input's order, and its padding."""
     attrs = op.attributes(TransposeConvAttrs)
-    step, before = attrs.stride[axis], attrs.before[axis]
+    step = attrs.stride[axis]
+    before = attrs.before[axis]
     length = op.input(0).shape[1 + axis]
     size = op.input(1).shape[1 + axis]
     end = op.output.shape[1 + axis]

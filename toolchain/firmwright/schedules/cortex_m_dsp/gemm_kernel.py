@@ -147,7 +147,8 @@ class GemmKernel:
         elif self.is_int4:
             self._multiply_int4(b, acc, columns, index)
         elif self._assembly:
-            words, pairs = self.weights.shape[1], self.block // 2
+            words = self.weights.shape[1]
+            pairs = self.block // 2
             steps = _Steps(self._assembly, words, pairs, self.pixels)
             self._evaluate(b, acc, columns, index, steps)
         else:

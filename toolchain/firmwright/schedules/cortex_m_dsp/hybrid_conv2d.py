@@ -55,7 +55,8 @@ def _configs(op: OpCall) -> Sequence[PixelBlock]:
 
 
 def _build(op: OpCall, config: PixelBlock, b: Kernel) -> None:
-    kernel, layout = weights_of(op), layer_layout(op)
+    kernel = weights_of(op)
+    layout = layer_layout(op)
     x = op.input(0)
     batch, height, width, channels = op.output.shape
     pixels = height * width

@@ -271,7 +271,8 @@ class Im2colPacker:
             with b.for_("k", 4 * groups) as k:
                 # k0 to k3 of a group are in words 0, 1, 0, 1 and lanes 0, 0, 1, 1.
                 place = ((k >> 2) * 2 + (k & 1), (k >> 1) & 1)
-                kx, c = k // layout.channels, k % layout.channels
+                kx = k // layout.channels
+                c = k % layout.channels
                 self._element(at, halves, place, kx, c)
         for tap in range(4 * groups, layout.row_elements + layout.row_elements % 2):
             word_at = 2 * groups + (tap - 4 * groups) // 2

@@ -31,7 +31,8 @@ from firmwright.schedules.schedule_factories import dsp_schedule, for_inputs_of
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     batch, time, _ = batch_time_inputs(op)
     units = op.input(HIDDEN_STATE).shape[1]
-    layer, hidden = UnitBuilder(op, b), b.outputs[1]
+    layer = UnitBuilder(op, b)
+    hidden = b.outputs[1]
     rows = len(GATES) * (units + units % 2)
     x_steps, steps = (b.allocate(name, INT16, (rows,)) for name in ("x_steps", "steps"))
     of_x = _product(op, b, layer, INPUT_WEIGHTS, None)

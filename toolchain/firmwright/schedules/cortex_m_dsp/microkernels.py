@@ -254,7 +254,8 @@ def _int4_meaning(steps: int, w: Array, x: Array, *sums: Array) -> tuple[Array, 
 
 
 def _int4_intrinsic(steps: int, *, is_end: bool) -> Intrinsic:
-    plain, shape = _intrinsic(INT4_2X4, steps), INT4_2X4
+    plain = _intrinsic(INT4_2X4, steps)
+    shape = INT4_2X4
     portable = [_C["int4_portable"], _RESULTS]
     body = assembly_body(shape, steps)
     doc = f"{4 * steps} taps of 2 channels x 4 pixels, int4 weights"

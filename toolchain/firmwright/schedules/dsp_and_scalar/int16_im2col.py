@@ -93,7 +93,8 @@ def _add_four_taps(
     group: ArithExpr,
     step: ArithExpr,
 ) -> None:
-    pixels, rows = range(columns.shape[0]), weights.shape[2]
+    pixels = range(columns.shape[0])
+    rows = weights.shape[2]
     halves = range(len(_HALVES))
     pairs: dict[tuple[int, int], ArithExpr] = {}
     for pixel, half in product(pixels, halves):
@@ -116,7 +117,8 @@ def _add_tap(
     group: ArithExpr,
     step: ArithExpr,
 ) -> None:
-    pixels, rows = range(columns.shape[0]), weights.shape[2]
+    pixels = range(columns.shape[0])
+    rows = weights.shape[2]
     x = [b.let("x", b.load_i32(columns, [pixel, step, 0])) for pixel in pixels]
     for row in range(rows):
         w = b.let("w", b.load_i32(weights, [group, step, row]))
@@ -226,7 +228,8 @@ class _Int16Gemm:
 def _plan_gemm(
     microkernel: _Int16Microkernel, op: OpCall, kernel: Array, pixels: int, b: Kernel
 ) -> _Int16Gemm:
-    outputs, taps = len(kernel), kernel.size // len(kernel)
+    outputs = len(kernel)
+    taps = kernel.size // len(kernel)
     rows = min(max(_SUMS // pixels, 1), outputs)
     steps = divide_up(taps, microkernel.taps)
     padding = ((0, 0), (0, steps * microkernel.taps - taps))
@@ -250,7 +253,8 @@ def _build(
     microkernel: _Int16Microkernel, op: OpCall, config: PixelBlock, b: Kernel
 ) -> None:
     kernel = weights_of(op)
-    taps, count = kernel.size // len(kernel), config.pixels
+    taps = kernel.size // len(kernel)
+    count = config.pixels
     gemm = _plan_gemm(microkernel, op, kernel, count, b)
     padded = gemm.steps * microkernel.taps
     window = kernel_window(op)

@@ -47,7 +47,8 @@ def _build(
             return lambda f: requantize_state(op, b.load(sums, [f]))
         x = b.pointer(b.input(0), n * depth, depth)
         with b.for_("row", len(kernel) // lanes) as block:
-            first, acc = block * lanes, b.reg("acc", INT32, lanes)
+            first = block * lanes
+            acc = b.reg("acc", INT32, lanes)
             values = [b.load(acc, [row]) for row in range(lanes)]
             w_rows = b.pointer(w, first * depth, lanes * depth)
             start_values = b.pointer(begin, first, lanes)

@@ -74,7 +74,8 @@ class FloatGemmKernel:
         Their windows are in `x` from `start`, `pitch` elements apart, and the `rows` of
         a window are `row_pitch` apart.
         """
-        run, pixels = self.depth // rows, self.tile.pixels
+        run = self.depth // rows
+        pixels = self.tile.pixels
         extent = (pixels - 1) * pitch + (rows - 1) * row_pitch + run
         shape = [run]
         if self.style != "soft":
@@ -122,7 +123,8 @@ class FloatGemmKernel:
 
 def channel_groups(outputs: int, lanes: int) -> list[tuple[int, int, int]]:
     """Return (first, count, lanes) of equal groups: whole ones, then of 4 and less."""
-    whole, rest = outputs // lanes * lanes, outputs % lanes
+    whole = outputs // lanes * lanes
+    rest = outputs % lanes
     groups = [
         (0, outputs // lanes, lanes),
         (whole, rest // 4, 4),
@@ -148,7 +150,8 @@ def _plan_gemm(
     op: OpCall, b: Kernel, style: MultiplyAddStyle, config: FpuConfig
 ) -> FloatGemmKernel:
     """Return a layer's constants, the weights packed for the tile in `config`."""
-    tile, bias = config.tile, bias_of(op, "float32")
+    tile = config.tile
+    bias = bias_of(op, "float32")
     weights = _matrix(op, is_scattered=style == "soft")
     outputs, depth = weights.shape
     groups: list[Array] = []
@@ -344,7 +347,8 @@ def _build(style: MultiplyAddStyle, op: OpCall, config: FpuConfig, b: Kernel) ->
     pitch = window.stride[1] * x.shape[3]
     rows = window_rows(b, window, 0, _MOVES)
     with rows as (source, start, distance, row), pixel_blocks(b, width, block) as at:
-        pixel, first = row * width + at, start + at * pitch
+        pixel = row * width + at
+        first = start + at * pitch
         gemm.emit(b, pixel, source, first, pitch, window.size[0], distance)
 
 

@@ -83,7 +83,8 @@ def _pack_window(
 ) -> None:
     """Pack the window of output `at + p` as column `p`."""
     _, taps, channels = columns.shape
-    rest, index = b.let("pixel", at + p), list[ArithExpr]()
+    rest = b.let("pixel", at + p)
+    index = list[ArithExpr]()
     for extent in op.output.shape[:1:-1]:
         index.insert(0, rest % extent)
         rest = rest // extent

@@ -65,7 +65,8 @@ def _build_tanh(name: str, op: OpCall, b: Kernel) -> None:
 
 
 def _build_softmax(name: str, op: OpCall, b: Kernel) -> None:
-    depth, beta = op.input(0).shape[-1], softmax_beta(op)
+    depth = op.input(0).shape[-1]
+    beta = softmax_beta(op)
     rows = op.input(0).elements // depth
     x, y = b.views("rows out", (rows, depth), b.input(0), b.y)
     factors = _UNROLL if name == _EXP else ()
