@@ -227,11 +227,15 @@ class FoldedForm:
         """Return the accumulator with the whole left shift."""
         match self.odd:
             case LeftShiftRemains(amount) if is_odd:
-                return acc << (bound[amount] if isinstance(amount, str) else amount)
+                return acc << _bits(amount, bound)
             case RightShiftRemains(amount) if is_odd:
-                return acc >> (bound[amount] if isinstance(amount, str) else amount)
+                return acc >> _bits(amount, bound)
             case _:
                 return acc << bound["left"]
+
+
+def _bits(amount: int | str, bound: BoundParameters) -> ArithExpr | int:
+    return bound[amount] if isinstance(amount, str) else amount
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,9 +81,8 @@ def fold_requantize(
     multiplier = np.broadcast_to(np.array(params.multipliers, np.int64), channels)
     shift = max(int(right.max()) + 1, least_shift)
     least = max(least_shift, int(right.max()) - 1 - SPARE_BITS)
-    has_spare_bits = (
-        params.rounding is Rounding.ONCE and not (multiplier % (1 << SPARE_BITS)).any()
-    )
+    low_bits = multiplier % (1 << SPARE_BITS)
+    has_spare_bits = params.rounding is Rounding.ONCE and not low_bits.any()
     if has_spare_bits and least < right.min():
         shift = least
         multiplier = multiplier >> (right - 1 - least)
@@ -102,7 +101,8 @@ def fold_requantize(
         addend += np.where(rounded, np.int64(1) << np.maximum(left - 2, 0), 0)
         if params.clamp_min < params.zero_point:
             sign = np.where(rounded, -(np.int64(1) << (left - 1)), 0)
-    if np.abs(addend).max() >= _ADDEND_LIMIT or np.abs(sign).max() >= _ADDEND_LIMIT:
+    greatest = max(np.abs(addend).max(), np.abs(sign).max())
+    if greatest >= _ADDEND_LIMIT:
         return None
     return FoldedRequantize(
         shift=shift,
@@ -197,7 +197,8 @@ def _fit_multipliers(
         need = ((np.concatenate([outputs, outputs]) << shift) - offset) << 32
         least, most = _multiplier_range(points << FITTED_LEFT, need, is_reached)
         fits = ~is_done & (least <= most)
-        values[:, fits] = np.array([middle + added, sign, (least + most) // 2])[:, fits]
+        found = np.array([middle + added, sign, (least + most) // 2])
+        values[:, fits] = found[:, fits]
         is_done |= fits
     return (values[0], values[1], values[2]) if is_done.all() else None
 
@@ -244,7 +245,8 @@ def _fit_offsets(
     exponents = 1 - FITTED_LEFT + shift + np.array(params.shifts)
     slopes = np.ldexp(np.maximum(params.multipliers, 1.0), exponents)
     slopes = np.broadcast_to(slopes, len(bias))
-    limit = INT32.max - (int(np.maximum(bias - low, high - bias).max()) << FITTED_LEFT)
+    reach = int(np.maximum(bias - low, high - bias).max())
+    limit = INT32.max - (reach << FITTED_LEFT)
     limit = min(limit, (1 << (offset_bits - 1)) - 1)
     fine = 1 << (8 * OFFSET_FORM_BYTES - 1 - offset_bits)
     bound = (np.concatenate([outputs, outputs]) - INT8.min) << (32 + shift)
@@ -257,7 +259,8 @@ def _fit_offsets(
     for factor, change in changes:
         own = sums[:, left]
         reached = is_reached[:, left]
-        guess = np.clip(np.rint(slopes[left] * factor), 1, INT32.max).astype(np.int64)
+        slope = np.rint(slopes[left] * factor)
+        guess = np.clip(slope, 1, INT32.max).astype(np.int64)
         above, below = np.split(-(-bound // guess) - own, 2)
         least = above.max(axis=0, initial=-limit, where=reached[: len(outputs)])
         most = below.min(axis=0, initial=limit, where=reached[len(outputs) :])
@@ -268,10 +271,12 @@ def _fit_offsets(
         middle = (least + np.minimum(most, fine - 1)) // 2
         coded = np.where(is_fine, middle, -(-least // unit))
         fits = (least <= most) & (coded * unit <= most) & (coded < fine)
-        values[:, left[fits]] = np.array([offset, 2 * coded + (~is_fine)])[:, fits]
+        found = np.array([offset, 2 * coded + (~is_fine)])
+        values[:, left[fits]] = found[:, fits]
         left = left[~fits]
         if not len(left):
-            records = (values[0] & ((1 << offset_bits) - 1)) | values[1] << offset_bits
+            offsets = values[0] & ((1 << offset_bits) - 1)
+            records = offsets | values[1] << offset_bits
             octets: Array = records.astype("<i8").view(np.uint8).reshape(-1, 8)
             return octets[:, :OFFSET_FORM_BYTES]
     return None
@@ -279,7 +284,8 @@ def _fit_offsets(
 
 def read_offset_form(records: Array, offset_bits: int) -> tuple[Array, Array]:
     """Return the offsets and multipliers of `records` [channel, byte]."""
-    wide = np.pad(records, ((0, 0), (0, 8 - OFFSET_FORM_BYTES))).reshape(-1).view("<i8")
+    octets = np.pad(records, ((0, 0), (0, 8 - OFFSET_FORM_BYTES)))
+    wide = octets.reshape(-1).view("<i8")
     unused = 64 - offset_bits
     offsets = wide << unused >> unused  # extends the sign
     is_coarse = wide >> offset_bits & 1
@@ -295,12 +301,17 @@ def _multiplier_range(
     is_above = (np.arange(len(points)) < half)[:, None]
     # The multiplier m has `points * m >= need` or `points * m <= need - 1`.
     bound = np.where(is_above, need, need - 1)
-    divisor = np.where(points == 0, 1, points)
-    is_least = is_reached & (points != 0) & (is_above == (points > 0))
-    is_most = is_reached & (points != 0) & (is_above != (points > 0))
-    impossible = is_reached & (points == 0) & np.where(is_above, bound > 0, bound < 0)
-    least = np.where(is_least, -(-bound // divisor), 1).max(axis=0, initial=1)
-    most = np.where(is_most, bound // divisor, INT32.max).min(axis=0, initial=INT32.max)
+    is_zero = points == 0
+    divisor = np.where(is_zero, 1, points)
+    is_bound = is_reached & ~is_zero
+    is_least = is_bound & (is_above == (points > 0))
+    is_most = is_bound & (is_above != (points > 0))
+    misses = np.where(is_above, bound > 0, bound < 0)
+    impossible = is_reached & is_zero & misses
+    least = np.where(is_least, -(-bound // divisor), 1)
+    least = least.max(axis=0, initial=1)
+    most = np.where(is_most, bound // divisor, INT32.max)
+    most = most.min(axis=0, initial=INT32.max)
     return np.where(impossible.any(axis=0), INT32.max + 1, least), most
 
 

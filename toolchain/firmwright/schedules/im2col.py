@@ -136,8 +136,9 @@ class RowIm2colPacker(WindowPacker):
         b = self.b
         place = pixel * self.columns.shape[1] + first
         lanes = 4 // self.x.dtype.size_bytes
-        is_whole = self.x.shape[3] % lanes == 0 and self.columns.shape[1] % lanes == 0
-        dtype, steps = (UINT32, count // lanes) if is_whole else (self.x.dtype, count)
+        dtype, steps = self.x.dtype, count
+        if self.x.shape[3] % lanes == 0 and self.columns.shape[1] % lanes == 0:
+            dtype, steps = UINT32, count // lanes
         size = dtype.size_bytes
         run = b.view("from", self.x, offset, (steps,), dtype=dtype, alignment=size)
         column = b.view(

@@ -169,7 +169,9 @@ def _fit_high_word(
         spare = np.minimum(62 - np.ceil(np.log2(reach * multiplier + 1)), most)
     common = max(int(right.max()), size + 1)
     is_common = bool((common - right <= spare).all())
-    shift = np.full(right.shape, common) if is_common else np.maximum(right, size + 1)
+    shift = np.maximum(right, size + 1)
+    if is_common:
+        shift = np.full(right.shape, common)
     factor = multiplier << (shift - right)
     # The low word is signed, so that the high word takes up its sign.
     low = (factor & 0xFFFFFFFF ^ 1 << 31) - (1 << 31) if is_exact else 0 * factor
@@ -223,7 +225,8 @@ def longest_chunk(flat: Array, taps: int) -> int:
 
 def _by_step(flat: Array, taps: int) -> Array:
     """Return each step's sum of weight magnitudes; the last step is zero-padded."""
-    padded = np.pad(np.abs(flat.astype(np.int64)), ((0, 0), (0, -flat.shape[1] % taps)))
+    magnitudes = np.abs(flat.astype(np.int64))
+    padded = np.pad(magnitudes, ((0, 0), (0, -flat.shape[1] % taps)))
     sums: Array = padded.reshape(len(flat), -1, taps).sum(axis=2)
     return sums
 

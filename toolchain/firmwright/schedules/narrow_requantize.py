@@ -86,7 +86,8 @@ def narrow_requantize(
     """Return the narrow form for sums in [low[c], high[c]], or None if inexact."""
     reach = np.maximum(np.maximum(-low, high), 1)
     split_bits = 31 - int(reach.max()).bit_length()
-    scale = np.ldexp(np.array(params.multipliers, float), np.array(params.shifts) - 31)
+    multipliers = np.array(params.multipliers, float)
+    scale = np.ldexp(multipliers, np.array(params.shifts) - 31)
     scale = np.broadcast_to(scale, low.shape)
     most_output = float((reach * scale).max()) + abs(params.zero_point) + 2
     shift = 31 - int(most_output).bit_length()

@@ -82,7 +82,8 @@ def _pack_words(flat: Array, rows: int) -> Array:
 
 
 def _pack_rows(flat: Array, rows: int) -> Array:
-    return np.ascontiguousarray(flat.reshape(-1, rows, flat.shape[1]).swapaxes(1, 2))
+    by_row = flat.reshape(-1, rows, flat.shape[1])
+    return np.ascontiguousarray(by_row.swapaxes(1, 2))
 
 
 def _add_four_taps(
@@ -179,7 +180,8 @@ class _Int16Gemm:
                 self._set(b, acc, row, 0)
             self._accumulate(b, acc, columns, group, chunk * self.chunk)
             for i in range(self.pixels * self.rows):
-                b.store(total, [i], b.load(total, [i]) + b.load(acc, [i]).cast(INT64))
+                chunk_sum = b.load(acc, [i]).cast(INT64)
+                b.store(total, [i], b.load(total, [i]) + chunk_sum)
         for row in range(self.rows):
             finish = self.sums.bind_wide_channel(b, first + row)
             self._store(b, y, total, first, row, finish)

@@ -207,7 +207,8 @@ def _meaning(
     weights = np.asarray(w, np.float32)
     columns = np.asarray(x, np.float32)
     run, distance, count, gap = (int(np.max(n)) for n in (steps, pitch, rows, jump))
-    elements = np.add.outer(np.arange(count) * (run + gap), np.arange(run)).ravel()
+    starts = np.arange(count) * (run + gap)
+    elements = np.add.outer(starts, np.arange(run)).ravel()
     a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])
     places = np.add.outer(elements, np.arange(tile.pixels) * distance)
     b = columns[places][:, :, None]  # a, b: [element, pixel, lane, ...]
