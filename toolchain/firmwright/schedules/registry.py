@@ -80,7 +80,7 @@ FAMILIES = (
 
 @cache
 def schedules_for(features: frozenset[str]) -> Sequence[Schedule[ScheduleConfig]]:
-    """Return the schedules of families that suit targets, or one, of `features`."""
+    """Return the schedules for `features`, those of a target or of several targets."""
     families = (family for family in FAMILIES if family.suits(features))
     return tuple(schedule for family in families for schedule in family.schedules())
 

@@ -66,7 +66,7 @@ class ChannelEpilogue(Protocol):
         place: int = 0,
         shared: Mapping[str, ArithExpr] | None = None,
     ) -> FinishElement:
-        """Bind the values of channel `index`; return the function for its elements."""
+        """Bind the values of channel `index`; return a function from sum to element."""
 
 
 @dataclass(frozen=True, slots=True)
