@@ -327,7 +327,7 @@ def apply_folded_requantize(
 ) -> ArithExpr:
     """Emit the folded form; `shifted` is acc << k, and `acc` has its sign.
 
-    A `half` stands for a `sign` of -2 `half`.
+    With `half`, the sign is -2 `half`.
     """
     base = addend
     if half is not None:

@@ -58,7 +58,7 @@ class SlidingWindow:
 
     @cached_property
     def parts(self) -> tuple[list[InputLine], list[InputLine], int, list[InputLine]]:
-        """Return (lines before, lines per iteration, iterations, lines after) a loop."""
+        """Return lines before the loop, per iteration, iterations and lines after."""
         period = self.accumulators * self.axis.stride
         flags = [self.is_interior(line) for line in self.lines]
         first = flags.index(True) if True in flags else len(flags)
