@@ -1,6 +1,4 @@
-"""add, sub and mul of tensors of equal shape on vectors of int32; on Helium, four at a
-time.
-"""
+"""add, sub and mul of tensors of equal shape on vectors of int32, four on Helium."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,14 +41,11 @@ def _meaning(
     *terms, multiplier, shift, zero_point, low, high, _, count = rest
 
     def term(x: Array, zero: int, factor: int = 0, by: int = 0) -> Array:
-        wide = (np.asarray(x)[:count].astype(np.int64) - zero) << (
-            left_shift(dtype) if sign else 0
-        )
-        return (
-            multiply_by_quantized_multiplier(wide, factor, by, Rounding.TWICE)
-            if sign
-            else wide
-        )
+        wide = np.asarray(x)[:count].astype(np.int64) - zero
+        if not sign:
+            return wide
+        wide = wide << left_shift(dtype)
+        return multiply_by_quantized_multiplier(wide, factor, by, Rounding.TWICE)
 
     half = len(terms) // 2
     left, right = term(a, *terms[:half]), term(b, *terms[half:])
@@ -60,15 +55,19 @@ def _meaning(
 
 
 def _executed(args: Sequence[int], lanes: int, sign: int) -> int:
-    fixed = 16 + 2 * sum(args[at] < 0 for at in (5, 8)) if sign else 10
+    fixed = 10
+    if sign:
+        shifts = (args[5], args[8])
+        fixed = 16 + 2 * sum(shift < 0 for shift in shifts)
     return 10 + divide_up(args[-1], lanes) * (fixed + 2 * (args[-2] > 0))
 
 
 def make_sum(
     name: str, sign: int, requires: str, text: str, lanes: int, dtype: DType = INT8
 ) -> Intrinsic:
-    """Return the sum (`sign` 0: product) as an intrinsic of `lanes` lanes, with the C
-    `text`.
+    """Return the sum as an intrinsic of `lanes` lanes with the C `text`.
+
+    `sign` is 1 for a sum, -1 for a difference and 0 for a product.
     """
     names = (*(_TERMS if sign else _TERMS[::3]), *_OUTPUT)
     portable = _C["portable" if sign else "product_portable"]
@@ -119,20 +118,22 @@ def sum_configs(
         return ()
     terms, output = _terms(op)
     fits = max([*terms[2::3], *output.shifts]) <= 0
-    return (
-        (NO_CONFIG,) if fits and vector_requantize.supports_requantize(output) else ()
-    )
+    applies = fits and vector_requantize.supports_requantize(output)
+    return (NO_CONFIG,) if applies else ()
 
 
 def _terms(op: OpCall) -> tuple[list[int], Requantization]:
-    """Return the values of `_TERMS` (of products the zero points), and the last
-    requantization.
+    """Return the values of `_TERMS`, and the output's requantization.
+
+    Of products, the values are the zero points only.
     """
     if op.op == "mul":
         points = [per_tensor_quant(op.input(index)).zero_point for index in (0, 1)]
         return points, product_requantization(op)
     params = rescaled_sum(op)
-    terms = [v for t in params.terms for v in (t.zero_point, t.multiplier, t.shift)]
+    terms: list[int] = []
+    for term in params.terms:
+        terms += [term.zero_point, term.multiplier, term.shift]
     return terms, params.output
 
 

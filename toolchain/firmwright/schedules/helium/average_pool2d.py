@@ -91,11 +91,9 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     window = pool_window(op)
     fits = window.size[0] * window.size[1] <= _MAX_TAPS and window.dilation == (1, 1)
     guarded = window.guarded(0) or window.guarded(1)
-    channels = op.output.shape[3]
-    applies = (
-        op.input(0).dtype == INT8 and fits and not guarded and channels >= _CHANNELS
-    )
-    return (NO_CONFIG,) if applies else ()
+    if op.input(0).dtype != INT8 or op.output.shape[3] < _CHANNELS:
+        return ()
+    return (NO_CONFIG,) if fits and not guarded else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -103,11 +101,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     batch, height, width, channels = op.output.shape
     in_rows, in_cols = window.input_size
     taps = window.size[0] * window.size[1]
-    reach = (
-        (window.size[0] - 1) * in_cols * channels
-        + (window.size[1] - 1) * channels
-        + _CHANNELS
-    )
+    last = (window.size[0] - 1) * in_cols + window.size[1] - 1
+    reach = last * channels + _CHANNELS
     extents = (batch * height, width, divide_up(channels, _CHANNELS))
     with b.loops("row ox block", extents) as (row, ox, block):
         channel = b.let("channel", minimum(block * _CHANNELS, channels - _CHANNELS))
@@ -125,9 +120,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 
 
 def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:
-    low, high = quantized_activation_range(
-        op.attributes(ActivationAttrs).activation, op.output
-    )
+    activation = op.attributes(ActivationAttrs).activation
+    low, high = quantized_activation_range(activation, op.output)
     mean = stored_mean(op, total, taps)
     return minimum(maximum(mean, low), high).cast(INT8)
 
@@ -135,10 +129,8 @@ def _mean(op: OpCall, total: ArithExpr, taps: int) -> ArithExpr:
 def _take_rows(op: OpCall, b: Builder, x: tir.Buffer, acc: tir.Buffer) -> None:
     _, rows, columns, channels = x.shape
     sums = b.pointer(acc, 0, channels, "rw")
-    b.evaluate(
-        ADD_PIXEL_ROW.name,
-        [sums, b.pointer(x, 0, x.elements), rows * columns, channels],
-    )
+    pixels = b.pointer(x, 0, x.elements)
+    b.evaluate(ADD_PIXEL_ROW.name, [sums, pixels, rows * columns, channels])
 
 
 SCHEDULES = (

@@ -38,9 +38,8 @@ _CHANNELS = vector_requantize.CHANNELS
 def _configs(op: OpCall) -> Sequence[dot_product_loop.WeightConfig]:
     if not vector_requantize.supports_int8_layer(op):
         return ()
-    return dot_product_loop.int4_configs(
-        op, channel_block_starts(op.input(1).shape[0]), _CHANNELS
-    )
+    starts = channel_block_starts(op.input(1).shape[0])
+    return dot_product_loop.int4_configs(op, starts, _CHANNELS)
 
 
 def _build(op: OpCall, config: dot_product_loop.WeightConfig, b: Kernel) -> None:
@@ -91,9 +90,7 @@ class TwoPixelGemm(Protocol):
         columns: Sequence[ArithExpr],
         pixels: Sequence[ArithExpr],
     ) -> None:
-        """Multiply columns at offsets `columns` of `source`; store output pixels
-        `pixels`.
-        """
+        """Multiply the columns at offsets `columns` of `source`; store `pixels`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +136,27 @@ class BlockGemm:
         blocks = self.packed.shape[0]
         if self.first is not None:
             pixels = [self.first + pixel for pixel in pixels]
-        zero_point = self.weight_zero_point
-        shares = (
-            [self._share(b, source, column) for column in columns] if zero_point else []
-        )
+        shares: list[ArithExpr] = []
+        if self.weight_zero_point:
+            shares = [self._share(b, source, column) for column in columns]
+        loop = dot_product_loop.choose_loop(self.taps)
         with b.for_("block", blocks) as block:
-            channel = b.let(
-                "channel", minimum(block * _CHANNELS, self.channels - lanes)
-            )
+            first = minimum(block * _CHANNELS, self.channels - lanes)
+            channel = b.let("channel", first)
 
             def row_of(table: tir.Buffer) -> tir.AccessPtr:
                 size = table.elements // blocks
                 return b.pointer(table, block * size, size)
 
-            outputs = [
-                b.pointer(b.y, p * self.channels + channel, lanes, "w") for p in pixels
-            ]
+            outputs = []
+            for pixel in pixels:
+                at = pixel * self.channels + channel
+                outputs.append(b.pointer(b.y, at, lanes, "w"))
             b.evaluate(
-                f"{self.microkernel}_{dot_product_loop.choose_loop(self.taps).suffix}",
+                f"{self.microkernel}_{loop.suffix}",
                 [
                     row_of(self.packed),
-                    *(b.pointer(source, column, self.taps) for column in columns),
+                    *[b.pointer(source, column, self.taps) for column in columns],
                     *map(row_of, self.tables),
                     *outputs,
                     *self.settings,
@@ -197,9 +194,8 @@ def _direct(
     def column(pixel: ArithExpr) -> ArithExpr:
         if window.pointwise:
             return pixel * gemm.taps
-        row = (pixel // (height * width)) * in_rows + (
-            pixel // width % height
-        ) * window.stride[0]
+        image, oy = pixel // (height * width), pixel // width % height
+        row = image * in_rows + oy * window.stride[0]
         return (row * in_cols + pixel % width * window.stride[1]) * gemm.taps
 
     with _pair(b, batch * height * width) as pixels:
@@ -210,9 +206,7 @@ def _direct(
 def _packed(
     b: Kernel, source: ConvolutionInput, gemm: TwoPixelGemm, shape: Sequence[int]
 ) -> None:
-    """Pack and multiply two pixels at a time, or two whole rows if their width is
-    odd.
-    """
+    """Pack and multiply two pixels at a time, or two whole rows of an odd width."""
     batch, height, width, _ = shape
     count = batch * height
     rows_per_group = min(1 + width % 2, count)
@@ -239,32 +233,25 @@ def _packed(
                 place = (r * width + ox) * gemm.taps
                 packer.pack(b, columns, place, origin + ox * step)
         pixels = enter(_pair(b, pixels_per_group))
-        gemm.emit(
-            b,
-            columns,
-            [p * gemm.taps for p in pixels],
-            [row * width + p for p in pixels],
-        )
+        places = [pixel * gemm.taps for pixel in pixels]
+        gemm.emit(b, columns, places, [row * width + pixel for pixel in pixels])
 
 
 def _source(
     b: Kernel, source: ConvolutionInput, shape: Sequence[int]
 ) -> tuple[Callable[[ArithExpr], ArithExpr], VectorIm2colPacker]:
-    """Return a function from output row to the offset of its first window, and a
-    packer.
-    """
+    """Return a function from output row to its first window's offset, and a packer."""
     batch, height, width, _ = shape
     _, in_rows, in_cols, channels = source.x.shape
     window = source.window
     vertical = window.dilation[0]
     if not window.guarded(0) and not window.guarded(1):
-        packer = make_im2col_packer(
-            b, window, channels, source.x, in_cols * channels, vertical
-        )
+        pitch = in_cols * channels
+        packer = make_im2col_packer(b, window, channels, source.x, pitch, vertical)
 
         def inside(row: ArithExpr) -> ArithExpr:
             n, oy = (row // height, row % height) if batch > 1 else (row * 0, row)
-            return (n * in_rows + oy * window.stride[0]) * (in_cols * channels)
+            return (n * in_rows + oy * window.stride[0]) * pitch
 
         return inside, packer
     zero_point = source.zero_point
@@ -286,10 +273,12 @@ def _pair(b: Kernel, pixels: int) -> Iterator[list[ArithExpr]]:
 
 
 def channel_block_starts(channels: int) -> list[int]:
-    """Return the first channel of each block of four; the last block ends at the last
-    channel.
+    """Return the first channel of each block of four.
+
+    The last block ends at the last channel.
     """
-    return [min(c, max(channels - _CHANNELS, 0)) for c in range(0, channels, _CHANNELS)]
+    last = max(channels - _CHANNELS, 0)
+    return [min(start, last) for start in range(0, channels, _CHANNELS)]
 
 
 SCHEDULES = vector_requantize.int8_schedules(

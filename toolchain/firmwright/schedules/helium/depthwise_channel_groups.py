@@ -55,8 +55,9 @@ _PIXELS = {
 
 @dataclass(frozen=True, slots=True)
 class _ChannelGroupLayer:
-    """Constants of a layer; `bias` [group, block, lanes], `parameters` [block, 2
-    lanes].
+    """The constants of a layer.
+
+    `bias` is [group, block, lanes], `parameters` is [block, 2 lanes].
     """
 
     window: ConvWindow
@@ -77,16 +78,12 @@ class _ChannelGroupLayer:
 
     def first_channel(self, block: ArithExpr) -> ArithExpr:
         start = block * self.block
-        return (
-            minimum(start, self.channels - self.lanes)
-            if self.channels % self.block
-            else start
-        )
+        if self.channels % self.block == 0:
+            return start
+        return minimum(start, self.channels - self.lanes)
 
     def bias_block(self, block: ArithExpr, group: int) -> ArithExpr:
-        """Return the row of the bias table; groups share one bias if the zero point is
-        0.
-        """
+        """Return the row of the bias table; groups share one if the zero point is 0."""
         return block + group * self.blocks if self.bias.shape[0] > 1 else block
 
 
@@ -129,19 +126,17 @@ def _fits_sixteen(
     )
     if not is_supported or count < depthwise_microkernels_16ch.CHANNELS:
         return False
-    return all(
-        depthwise_microkernels_16ch.pair_sums_fit_int16(
-            _seen(conv2d.weights_of(op)[0], group).reshape(-1, count)
-        )
-        for group in groups
-    )
+    kernel = conv2d.weights_of(op)[0]
+    for group in groups:
+        taps = _seen(kernel, group).reshape(-1, count)
+        if not depthwise_microkernels_16ch.pair_sums_fit_int16(taps):
+            return False
+    return True
 
 
 def _seen(kernel: Array, group: tuple[ValidTapRun, ValidTapRun]) -> Array:
-    """Return the weights [row, column, channel] of the taps valid for a group of
-    outputs.
-    """
-    down, across = (span.taps for span in group)
+    """Return the weights [row, column, channel] of the taps that a group reads."""
+    down, across = group[0].taps, group[1].taps
     return kernel[down.start : down.stop, across.start : across.stop]
 
 
@@ -169,32 +164,28 @@ def _layer(
 ) -> _ChannelGroupLayer:
     kernel = conv2d.weight_offsets(op)[0]
     count = kernel.shape[2]
-    starts = [min(c, max(count - block, 0)) for c in range(0, count, block)]
+    last = max(count - block, 0)
+    starts = [min(start, last) for start in range(0, count, block)]
     params, zero_point = _params(op), per_tensor_quant(op.input(0)).zero_point
+    if block == depthwise_microkernels_8ch.CHANNELS:
+        order = depthwise_microkernels_8ch.LANE_ORDER
+    else:
+        order = depthwise_microkernels_16ch.LANE_ORDER
     bias = conv2d.bias_of(op, "int32").astype(np.int64)
-    rows = [
-        bias - zero_point * _seen(kernel, group).sum(axis=(0, 1), dtype=np.int64)
-        for group in (groups if zero_point else groups[:1])
-    ]
-    scales = [
-        np.broadcast_to(np.array(values), count)
-        for values in (params.multipliers, params.shifts)
-    ]
-    order = (
-        depthwise_microkernels_8ch.LANE_ORDER
-        if block == depthwise_microkernels_8ch.CHANNELS
-        else depthwise_microkernels_16ch.LANE_ORDER
-    )
+    rows = []
+    for group in groups if zero_point else groups[:1]:
+        reach = _seen(kernel, group).sum(axis=(0, 1), dtype=np.int64)
+        rows.append(_by_block(bias - zero_point * reach, starts, order))
+    scales = []
+    for values in (params.multipliers, params.shifts):
+        by_channel = np.broadcast_to(np.array(values), count)
+        scales.append(_by_block(by_channel, starts, order))
     dtype = INT16 if kernel.dtype == INT16.np else INT8
     return _ChannelGroupLayer(
         window_of(op, kernel.shape[:2]),
         b.constant("weights", _packed(kernel, starts, block), dtype),
-        b.constant(
-            "bias", np.stack([_by_block(row, starts, order) for row in rows]), INT32
-        ),
-        b.constant(
-            "scales", np.hstack([_by_block(v, starts, order) for v in scales]), INT32
-        ),
+        b.constant("bias", np.stack(rows), INT32),
+        b.constant("scales", np.hstack(scales), INT32),
         count,
         block,
         _settings(op, min(count, block)),
@@ -215,9 +206,7 @@ def _settings(op: OpCall, lanes: int) -> list[int]:
 
 
 def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
-    """Pack weights as [block, tap, sixteen], or only flatten them for blocks of
-    eight.
-    """
+    """Pack weights as [block, tap, sixteen]; for blocks of eight, only flatten them."""
     if block == depthwise_microkernels_8ch.CHANNELS:
         return kernel.reshape(-1)
     flat = kernel.reshape(-1, kernel.shape[2])
@@ -225,9 +214,7 @@ def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
 
 
 def _by_block(values: Array, starts: Sequence[int], order: Sequence[int]) -> Array:
-    """Rearrange per-channel values as [block, lane]; lanes past the end repeat the last
-    value.
-    """
+    """Rearrange values by channel as [block, lane]; lanes past the end repeat one."""
     at = np.array(starts)[:, None] + np.array(order)
     result: Array = values[np.minimum(at, len(values) - 1)]
     return result
@@ -242,7 +229,7 @@ def _pixels(
     pixels: int,
 ) -> None:
     window, count = layer.window, layer.channels
-    down, across = (span.taps for span in spans)
+    down, across = spans[0].taps, spans[1].taps
     n, oy, ox = at
     height, width = window.input_size
     _, out_height, out_width, _ = b.y.shape
@@ -255,29 +242,27 @@ def _pixels(
         steps = (window.dilation[0] * width * count, window.dilation[1] * count)
         pixel_step = window.stride[1] * count
         reach = (len(down) - 1) * steps[0] + (len(across) - 1) * steps[1] + layer.lanes
-        name, weights, geometry = _form(
-            b, layer, (down, across), (block, channel), pixels
-        )
+        reach += (pixels - 1) * pixel_step
+        taps = (down, across)
+        name, weights, geometry = _form(b, layer, taps, (block, channel), pixels)
+        if geometry:
+            geometry = [pixel_step, *geometry]
+        bias = layer.bias_block(block, group) * layer.block
+        outputs = []
+        for p in range(pixels):
+            place = target + channel + p * count
+            outputs.append(b.pointer(b.y, place, layer.lanes, "w"))
         b.evaluate(
             name,
             [
-                b.pointer(
-                    b.input(0), source + channel, reach + (pixels - 1) * pixel_step
-                ),
+                b.pointer(b.input(0), source + channel, reach),
                 weights,
-                b.pointer(
-                    layer.bias,
-                    layer.bias_block(block, group) * layer.block,
-                    layer.block,
-                ),
+                b.pointer(layer.bias, bias, layer.block),
                 b.pointer(layer.parameters, block * (2 * layer.block), 2 * layer.block),
-                *(
-                    b.pointer(b.y, target + channel + p * count, layer.lanes, "w")
-                    for p in range(pixels)
-                ),
+                *outputs,
                 *layer.settings,
                 *steps,
-                *([pixel_step, *geometry] if geometry else []),
+                *geometry,
             ],
         )
 
@@ -289,18 +274,15 @@ def _form(
     at: tuple[ArithExpr, ArithExpr],
     pixels: int,
 ) -> tuple[str, tir.AccessPtr, list[int]]:
-    """Return the micro-kernel's name, the weights pointer and the geometry for
-    `taps`.
-    """
+    """Return the micro-kernel's name, its weights and its geometry for `taps`."""
     down, across = taps
     count, width = layer.channels, layer.window.size[1]
     block, channel = at
     first = down.start * width + across.start
     reach = (len(down) - 1) * width + len(across)
     if layer.block == depthwise_microkernels_8ch.CHANNELS:
-        weights = b.pointer(
-            layer.weights, channel + first * count, (reach - 1) * count + layer.lanes
-        )
+        extent = (reach - 1) * count + layer.lanes
+        weights = b.pointer(layer.weights, channel + first * count, extent)
         name = depthwise_microkernels_8ch.microkernel_name(
             pixels, len(across), b.y.dtype, layer.weights.dtype
         )

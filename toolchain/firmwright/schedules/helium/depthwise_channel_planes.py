@@ -1,6 +1,4 @@
-"""depthwise_conv2d on Helium: one channel at a time, on a padded copy (plane) of the
-channel.
-"""
+"""depthwise_conv2d on Helium: one channel at a time, on its padded copy (plane)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -65,12 +63,9 @@ def window_instructions(
     b_out: int,
     b_in: int,
 ) -> int:
-    block = (
-        18
-        + 2 * (groups - 1)
-        + _ROUNDING_INSTRUCTIONS[rounding]
-        + (2 if lanes < 4 else 0)
-    )
+    block = 18 + 2 * (groups - 1) + _ROUNDING_INSTRUCTIONS[rounding]
+    if lanes < 4:
+        block += 2
     strips = divide_up(outer, b_out)
     return 16 + 8 // groups + strips * (10 + divide_up(inner, b_in) * block)
 
@@ -112,16 +107,15 @@ COPY_PLANE = Intrinsic(
 # ---- windows -------------------------------------------------------------------------
 
 # The parameters of a single channel are adjacent.
-_ONE = vector_requantize.PORTABLE.replace("at + 4", "at + 1").replace(
-    "at + 8", "at + 2"
-)
+_ONE = vector_requantize.PORTABLE.replace("at + 4", "at + 1")
+_ONE = _ONE.replace("at + 8", "at + 2")
 
 
 def _portable(groups: int) -> str:
     each, step = 4 // groups, indent(_ONE, " " * 12)
-    group, place = (
-        (f"o / {each} * group + ", f"o % {each}") if groups > 1 else ("", "o")
-    )
+    group, place = "", "o"
+    if groups > 1:
+        group, place = f"o / {each} * group + ", f"o % {each}"
     return fill_text(_C["portable"], step=step, group=group, place=place)
 
 
@@ -129,31 +123,33 @@ def _block(groups: int) -> str:
     each = 4 // groups
     lines = []
     for group in range(groups):
-        step = f" + {group} * group" if group > 1 else " + group" if group else ""
-        lines.append(
-            f"const int8x16_t x{group} = vldrbq_gather_offset_s8(from{step}, taps);"
-        )
-        lines += [
-            f"const int32_t sum{group * each + k} = vmladavq_s8(x{group}, w{k});"
-            for k in range(each)
-        ]
+        step = ""
+        if group:
+            step = f" + {group} * group" if group > 1 else " + group"
+        values = f"vldrbq_gather_offset_s8(from{step}, taps)"
+        lines.append(f"const int8x16_t x{group} = {values};")
+        for k in range(each):
+            product = f"vmladavq_s8(x{group}, w{k})"
+            lines.append(f"const int32_t sum{group * each + k} = {product};")
     return "\n".join(lines) + "\n" + _C["finish"]
 
 
 def _text(groups: int) -> str:
-    weights = "\n".join(
-        f"const int8x16_t w{k} = vldrbq_gather_offset_s8(w, vldrbq_u8(table + "
-        f"{16 * (k + 1)}));"
-        for k in range(4 // groups)
-    )
-    return fill_text(
-        _C["text"], weights=weights, block=indent(_block(groups), " " * 12)
-    )
+    weights = []
+    for k in range(4 // groups):
+        offsets = f"vldrbq_u8(table + {16 * (k + 1)})"
+        weights.append(f"const int8x16_t w{k} = vldrbq_gather_offset_s8(w, {offsets});")
+    block = indent(_block(groups), " " * 12)
+    return fill_text(_C["text"], weights="\n".join(weights), block=block)
 
 
 def block_starts(count: int, block: int) -> Array:
     """Return the first output of each block along an axis of `count` outputs."""
     return np.minimum(np.arange(0, count, block), count - block)
+
+
+def _first_lane(values: Array) -> Array:
+    return np.asarray(values).reshape(len(values), -1)[:, 0]
 
 
 def _meaning(
@@ -168,22 +164,17 @@ def _meaning(
 ) -> Array:
     zero_point, low, high, rounding, lanes, *geometry = rest
     outer, inner, b_out, b_in, p_out, p_in, y_out, y_in, *group = geometry
-    x, filters, output = (
-        np.asarray(a).reshape(len(a), -1)[:, 0] for a in (plane, w, y)
-    )
+    x, filters = _first_lane(plane), _first_lane(w)
     lane_table = np.asarray(table).reshape(-1, LANES).astype(np.int64)
-    i, j = (
-        a.reshape(-1)
-        for a in np.meshgrid(block_starts(outer, b_out), block_starts(inner, b_in))
-    )
+    grid = np.meshgrid(block_starts(outer, b_out), block_starts(inner, b_in))
+    i, j = grid[0].reshape(-1), grid[1].reshape(-1)
     origin, target = i * p_out + j * p_in, i * y_out + j * y_in
     each = 4 // groups
     bias, multiplier, shift = (int(v) for v in np.asarray(q).reshape(-1)[:3])
-    result = output.copy()
+    result = _first_lane(y).copy()
     for o in range(lanes):
-        window = x[(origin + o // each * sum(group))[:, None] + lane_table[0]].astype(
-            np.int64
-        )
+        first = origin + o // each * sum(group)
+        window = x[first[:, None] + lane_table[0]].astype(np.int64)
         sums = window @ filters[lane_table[1 + o % each]].astype(np.int64) + bias
         scaled = vector_requantize.scale_lanes(sums, multiplier, shift, rounding)
         place = int(np.asarray(places).reshape(-1)[o])
@@ -235,9 +226,12 @@ class _PlaneAxis:
     taps: int
     stride: int
     dilation: int
-    before: int  # positions of the plane in front of the input
-    inside: int  # positions of the plane in the input
-    start: int  # the first input position in the plane
+    before: int
+    """Positions of the plane in front of the input."""
+    inside: int
+    """Positions of the plane in the input."""
+    start: int
+    """The first input position in the plane."""
     x_step: int
     y_step: int
     tap_step: int
@@ -247,13 +241,12 @@ class _PlaneAxis:
         return (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     def window(self, outputs: int) -> list[int]:
-        return sorted(
-            {
-                o * self.stride + k * self.dilation
-                for o in range(outputs)
-                for k in range(self.taps)
-            }
-        )
+        """Return the positions that the windows of adjacent outputs read, in order."""
+        positions = set()
+        for output in range(outputs):
+            for tap in range(self.taps):
+                positions.add(output * self.stride + tap * self.dilation)
+        return sorted(positions)
 
     def tap(self, output: int, position: int) -> int | None:
         """Return the weight offset of the tap of `output` at `position`, or None."""
@@ -266,7 +259,12 @@ class _GatherLayout:
     """How gathers cover a channel plane.
 
     Each gather yields `shape` (rows, columns) outputs; a block has `groups` gathers
-    along one axis.
+    along one axis. Two gathers along the inner axis, of 1 x 2 outputs of 3 x 3 taps at
+    stride 1, read 3 x 4 values each:
+
+        0 0 0 0 . .      . . 1 1 1 1
+        0 0 0 0 . .      . . 1 1 1 1
+        0 0 0 0 . .      . . 1 1 1 1
     """
 
     outer: _PlaneAxis
@@ -293,17 +291,16 @@ class _GatherLayout:
         return self.shape[0] * self.outer.stride * self.inner.length
 
     def positions(self) -> list[tuple[int, int]]:
+        """Return the (row, column) of each value that a gather reads."""
         rows, columns = self.shape
-        return [
-            (r, c) for r in self.outer.window(rows) for c in self.inner.window(columns)
-        ]
+        down, right = self.outer.window(rows), self.inner.window(columns)
+        return [(row, column) for row in down for column in right]
 
     def fits(self) -> bool:
         spots = self.positions()
         reach = max(row * self.inner.length + column for row, column in spots)
-        inside = (
-            self.block[0] <= self.outer.outputs and self.block[1] <= self.inner.outputs
-        )
+        rows, columns = self.block
+        inside = rows <= self.outer.outputs and columns <= self.inner.outputs
         return inside and len(spots) <= LANES and reach <= _REACH
 
     def instructions(self, rounding: LaneRounding) -> int:
@@ -319,15 +316,13 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 def _layout(op: OpCall) -> _GatherLayout | None:
     window = window_of(op, op.input(1).shape[1:3])
-    vertical, horizontal = (_axis(op, window, axis) for axis in (0, 1))
+    vertical, horizontal = _axis(op, window, 0), _axis(op, window, 1)
     rounding = vector_requantize.rounding_mode(vector_requantize.layer_parameters(op))
-    layouts = [
-        layout
-        for outer, inner in ((vertical, horizontal), (horizontal, vertical))
-        if 7 * inner.x_step <= _OFFSETS_16
-        for layout in _layouts(outer, inner)
-        if layout.fits()
-    ]
+    layouts: list[_GatherLayout] = []
+    for outer, inner in ((vertical, horizontal), (horizontal, vertical)):
+        # `mve_copy_plane` gathers eight elements by offsets of 16 bits.
+        if 7 * inner.x_step <= _OFFSETS_16:
+            layouts += filter(_GatherLayout.fits, _layouts(outer, inner))
     return min(layouts, key=lambda layout: layout.instructions(rounding), default=None)
 
 
@@ -346,11 +341,8 @@ def _layouts(outer: _PlaneAxis, inner: _PlaneAxis) -> Iterator[_GatherLayout]:
 def _axis(op: OpCall, window: ConvWindow, axis: int) -> _PlaneAxis:
     x, y = op.input(0).shape, op.output.shape
     outputs = y[1 + axis]
-    taps, stride, dilation = (
-        window.size[axis],
-        window.stride[axis],
-        window.dilation[axis],
-    )
+    taps = window.size[axis]
+    stride, dilation = window.stride[axis], window.dilation[axis]
     begin = -window.padding[2 * axis]
     end = begin + (outputs - 1) * stride + (taps - 1) * dilation + 1
     start, stop = max(begin, 0), min(end, window.input_size[axis])
@@ -385,9 +377,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     size = outer.length * inner.length
     plane = b.allocate("plane", INT8, (size,))
     if (outer.inside, inner.inside) != (outer.length, inner.length):
-        vector_copy.fill_buffer(
-            b, plane, per_tensor_quant(op.input(0)).zero_point, size
-        )
+        zero_point = per_tensor_quant(op.input(0)).zero_point
+        vector_copy.fill_buffer(b, plane, zero_point, size)
     with b.for_("n", batch) as n, b.for_("c", channels) as c:
         start = outer.start * outer.x_step + inner.start * inner.x_step
         source = n * (height * width * channels) + start + c
@@ -397,9 +388,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
             index = b.let("filter", c * multiplier + m)
             image = op.output.elements // batch
             y_start = n * image + index
-            y_last = (outer.outputs - 1) * outer.y_step + (
-                inner.outputs - 1
-            ) * inner.y_step
+            y_last = (outer.outputs - 1) * outer.y_step
+            y_last += (inner.outputs - 1) * inner.y_step
             b.evaluate(
                 f"mve_depthwise_plane_{layout.groups}",
                 [
@@ -437,9 +427,7 @@ def _copy_plane(
 
 
 def _geometry(layout: _GatherLayout) -> list[int]:
-    """Return the immediate operands that describe the positions of outputs and
-    windows.
-    """
+    """Return the immediate operands that place outputs and windows."""
     outer, inner = layout.outer, layout.inner
     steps = (outer.stride * inner.length, inner.stride, outer.y_step, inner.y_step)
     group = [layout.group] if layout.groups > 1 else []
@@ -447,16 +435,13 @@ def _geometry(layout: _GatherLayout) -> list[int]:
 
 
 def _lane_table(layout: _GatherLayout, taps: int) -> Array:
-    """Return the plane offsets of a gather's lanes, then each output's weight
-    offsets.
-    """
+    """Return the plane offsets of a gather, then the weight offsets of each output."""
     spots = layout.positions()
     rows, columns = layout.shape
     table = np.full((1 + _OUTPUTS // layout.groups, LANES), taps, np.int64)
     table[0] = 0
-    table[0, : len(spots)] = [
-        row * layout.inner.length + column for row, column in spots
-    ]
+    for lane, (row, column) in enumerate(spots):
+        table[0, lane] = row * layout.inner.length + column
     for o in range(rows * columns):
         for lane, (row, column) in enumerate(spots):
             down = layout.outer.tap(o // columns, row)
@@ -471,12 +456,11 @@ def _places(layout: _GatherLayout) -> Array:
     rows, columns = layout.shape
     down, right = layout.outer.y_step, layout.inner.y_step
     group = columns * right if layout.along_inner else rows * down
-    spots = [
-        g * group + row * down + column * right
-        for g in range(layout.groups)
-        for row in range(rows)
-        for column in range(columns)
-    ]
+    spots = []
+    for g in range(layout.groups):
+        for row in range(rows):
+            for column in range(columns):
+                spots.append(g * group + row * down + column * right)
     return np.array((spots + [0] * _OUTPUTS)[:_OUTPUTS])
 
 

@@ -1,6 +1,4 @@
-"""Depthwise micro-kernels of sixteen adjacent channels, one per lane, directly on NHWC
-data.
-"""
+"""Depthwise micro-kernels of sixteen adjacent channels of NHWC data, one per lane."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -100,19 +98,17 @@ class VisibleTaps:
         return 36 + len(self.assembly()) + 4 * _ROUNDING_INSTRUCTIONS[rounding]
 
     def assembly(self) -> list[str]:
-        """Return the assembly of the sums; each row ends by skipping its unused
-        weights.
-        """
+        """Return the assembly of the sums; every row skips its unused weights."""
         lines: list[str] = []
         for tap in range(self.count):
             ends_row = (tap + 1) % self.columns == 0
             step = CHANNELS * (1 + (self.width - self.columns if ends_row else 0))
-            products = (line.replace("STEP", f"#{step}") for line in _PRODUCTS[tap % 2])
-            lines += ["vldrb.8 %q[x], [%[from]]", *products]
+            lines.append("vldrb.8 %q[x], [%[from]]")
+            for line in _PRODUCTS[tap % 2]:
+                lines.append(line.replace("STEP", f"#{step}"))
             if tap + 1 < self.count:
-                lines.append(
-                    "add %[from], %[" + ("row" if ends_row else "column") + "]"
-                )
+                advance = "row" if ends_row else "column"
+                lines.append(f"add %[from], %[{advance}]")
             if tap % 2 or tap + 1 == self.count:
                 lines += _WIDENED
         return lines
@@ -129,15 +125,14 @@ def _text(taps: VisibleTaps) -> str:
     back = ("", " - x_column")[taps.columns > 1]
     if taps.columns > 2:
         back = f" - {taps.columns - 1} * x_column"
-    scaled = [
-        vector_requantize.scale_assembly(
-            v, f"vldrwq_s32(q + {4 * index})", f"vldrwq_s32(q + {4 * index + CHANNELS})"
-        )
-        for index, v in enumerate(_VECTORS)
-    ]
+    scaled = []
+    for index, vector in enumerate(_VECTORS):
+        multiplier = f"vldrwq_s32(q + {4 * index})"
+        shift = f"vldrwq_s32(q + {4 * index + CHANNELS})"
+        scaled.append(vector_requantize.scale_assembly(vector, multiplier, shift))
     narrowed = [
-        _NARROWED.format(v=v, u=u, name=name)
-        for v, u, name in (("a", "b", "even"), ("c", "d", "odd"))
+        _NARROWED.format(v="a", u="b", name="even"),
+        _NARROWED.format(v="c", u="d", name="odd"),
     ]
     frame = fill_text(_C["frame"], body=body, back=back)
     return "\n".join(["(void)lanes;", frame, *scaled, *narrowed, _C["stored"]])
@@ -146,9 +141,8 @@ def _text(taps: VisibleTaps) -> str:
 def _portable(taps: VisibleTaps) -> str:
     places = ", ".join(map(str, np.argsort(LANE_ORDER)))
     # Sixteen parameters of each kind follow each other.
-    step = vector_requantize.PORTABLE.replace("at + 4", "at").replace(
-        "at + 8", "at + 16"
-    )
+    step = vector_requantize.PORTABLE.replace("at + 4", "at")
+    step = step.replace("at + 8", "at + 16")
     return fill_text(
         _C["portable"],
         step=indent(step, " " * 4),
@@ -164,11 +158,9 @@ def _meaning(taps: VisibleTaps, *args: Array) -> Array:
     i, j = np.arange(taps.rows)[:, None, None], np.arange(taps.columns)[:, None]
     c, place = np.arange(CHANNELS), np.argsort(LANE_ORDER)
     values, weights = np.asarray(x, np.int64), np.asarray(w, np.int64)
-    products = (
-        values[i * x_row + j * x_column + c]
-        * weights[CHANNELS * (taps.width * i + j) + c]
-    )
-    sums = products.sum(axis=(0, 1)) + np.asarray(bias, np.int64)[place]
+    seen = values[i * x_row + j * x_column + c]
+    filters = weights[CHANNELS * (taps.width * i + j) + c]
+    sums = (seen * filters).sum(axis=(0, 1)) + np.asarray(bias, np.int64)[place]
     parameters = np.asarray(q, np.int64)
     scaled = vector_requantize.scale_lanes(
         sums, parameters[place], parameters[CHANNELS + place], rounding

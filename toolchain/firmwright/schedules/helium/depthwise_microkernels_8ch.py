@@ -1,6 +1,4 @@
-"""Depthwise micro-kernels of eight adjacent channels, one per lane, directly on NHWC
-data.
-"""
+"""Depthwise micro-kernels of eight adjacent channels of NHWC data, one per lane."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -42,7 +40,10 @@ _NARROWED = '__asm__("vqmovnb.s16 %q0, %q0" : "+w"(value));\n'
 def microkernel_name(
     pixels: int, columns: int, dtype: DType = INT8, weight_dtype: DType = INT8
 ) -> str:
-    kind = "wide_" if weight_dtype == INT16 else "" if dtype == INT8 else "int16_"
+    if weight_dtype == INT16:
+        kind = "wide_"
+    else:
+        kind = "" if dtype == INT8 else "int16_"
     return f"mve_depthwise_{kind}8ch_{pixels}x{columns}"
 
 
@@ -86,10 +87,12 @@ def _load(pointer: str, dtype: DType = INT8) -> str:
 
 
 def _place(base: str, *terms: tuple[int, str]) -> str:
-    steps = [
-        step if count == 1 else f"{count} * {step}" for count, step in terms if count
-    ]
-    return " + ".join([base, *steps])
+    """Return the address `base` plus every (count, step) of which count is not 0."""
+    parts = [base]
+    for count, step in terms:
+        if count:
+            parts.append(step if count == 1 else f"{count} * {step}")
+    return " + ".join(parts)
 
 
 def _stored(p: int, dtype: DType) -> str:
@@ -143,9 +146,7 @@ def _portable(pixels: int, columns: int, dtype: DType) -> str:
 def _finished(
     sums: Array, multiplier: Array, shift: Array, settings: Sequence[int]
 ) -> Array:
-    """Return the requantized sums (bias included); int8 settings begin with a zero
-    point.
-    """
+    """Return the requantized sums (bias included); int8 has a zero point in front."""
     if len(settings) == len(_WIDE_ENDING) - 1:
         return int16_dot.requantize_to_int16(sums, multiplier, shift, settings)
     zero_point, low, high, rounding = settings
@@ -168,9 +169,8 @@ def _meaning(
     for p in range(pixels):
         seen = values[p * x_pixel + i * x_row + j * x_column + c]
         sums = (seen * taps).sum(axis=(0, 1)) + starts
-        results.append(
-            _finished(sums, parameters[place], parameters[8 + place], settings)
-        )
+        multiplier, shift = parameters[place], parameters[8 + place]
+        results.append(_finished(sums, multiplier, shift, settings))
     return tuple(results)
 
 

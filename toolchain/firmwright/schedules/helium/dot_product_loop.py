@@ -1,8 +1,6 @@
-"""Dot products of int8 columns on Helium: loop structure, assembly and GEMM
-micro-kernels.
-"""
+"""Dot products of int8 columns on Helium: loops, assembly and GEMM micro-kernels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from textwrap import indent
@@ -61,10 +59,11 @@ class WeightConfig(ScheduleConfig):
 
 @dataclass(frozen=True, slots=True)
 class LaneFormat:
-    """The element format of a column in a vector, and the suffixes of its loads and
-    products.
+    """The element format of a column in a vector.
 
-    With `is_int4`, a byte holds the weights of two rows.
+    `load` and `kind` are the suffixes of the column's loads and of the products, and
+    `weights` is the whole mnemonic of the weights' loads. With `is_int4`, a byte holds
+    the weights of two rows.
     """
 
     size_bytes: int
@@ -75,8 +74,9 @@ class LaneFormat:
 
     @property
     def base(self) -> str:
-        """Return the asm constraint of the weight pointer; widening loads require r0 to
-        r7.
+        """Return the asm constraint of the weight pointer.
+
+        Widening loads require one of r0 to r7.
         """
         return "r" if self.size_bytes == 1 else "l"
 
@@ -107,10 +107,9 @@ def _step(
         elif row % 2 == 0:
             lines.append(f"{lanes.weights} q{count}, [%[w]], #{width}")
             lines.append(f"vshl.i8 q{vector}, q{count}, #4")
-        lines += [
-            f"{multiply} {REGISTERS[rows * p + row]}, q{p}, q{vector}"
-            for p in range(count)
-        ]
+        for p in range(count):
+            total = REGISTERS[rows * p + row]
+            lines.append(f"{multiply} {total}, q{p}, q{vector}")
     return lines
 
 
@@ -124,11 +123,9 @@ class DotProductLoop:
 
     @property
     def suffix(self) -> str:
-        return (
-            str(self.head)
-            + ("_deep" if self.deep else "")
-            + ("_tail" if self.tail else "")
-        )
+        deep = "_deep" if self.deep else ""
+        tail = "_tail" if self.tail else ""
+        return f"{self.head}{deep}{tail}"
 
     @property
     def least_taps(self) -> int:
@@ -137,8 +134,9 @@ class DotProductLoop:
     def lines(
         self, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES
     ) -> list[str]:
-        """Return the assembly; operand `rest` is the tail's length, `count` the
-        iteration count.
+        """Return the assembly of the sums.
+
+        Operand `rest` is the length of the tail, `count` the number of iterations.
         """
         plain, adding = f"vmladav.{lanes.kind}", f"vmladava.{lanes.kind}"
         load, cut = lanes.loading(), lanes.loading(cut=True)
@@ -162,38 +160,34 @@ class DotProductLoop:
         for vector, first in (("first", 0), ("second", 4)):
             for lane in (0, 1):
                 low, high = REGISTERS[first + lane], REGISTERS[first + lane + 2]
-                lines.append(
-                    f"vmov %q[{vector}][{lane + 2}], %q[{vector}][{lane}], {low}, "
-                    f"{high}"
-                )
+                target = f"%q[{vector}][{lane + 2}], %q[{vector}][{lane}]"
+                lines.append(f"vmov {target}, {low}, {high}")
         if lanes.is_int4:
-            lines += [f"vshr.s32 %q[{v}], %q[{v}], #4" for v in ("first", "second")]
+            for vector in ("first", "second"):
+                lines.append(f"vshr.s32 %q[{vector}], %q[{vector}], #4")
         return lines
 
     @property
     def _advances(self) -> bool:
-        """Return whether column pointers advance: in a loop or if an offset exceeds 127
-        bytes.
+        """Return whether column pointers advance.
+
+        They do in a loop, and if an offset exceeds 127 bytes.
         """
         return self.deep or self.head + self.tail > STEPS_PER_ITERATION
 
     def _place(self, index: int) -> str:
-        """Return the end of the address operand in the load of unrolled step
-        `index`.
-        """
+        """Return how the address in the load of unrolled step `index` ends."""
         return _ADVANCING if self._advances else f", #{BYTES_PER_STEP * index}]"
 
     def frame(self, columns: tuple[str, ...], lanes: LaneFormat = INT8_LANES) -> str:
-        """Return the C text that leaves the sums in the vectors `first` and
-        `second`.
-        """
+        """Return C that leaves the sums in the vectors `first` and `second`."""
         body = "\n".join(string_lines(self.lines(columns, lanes)))
         moving = ("w", *columns) if self._advances else ("w",)
         declared = [f"const int8_t *at_{name} = {name};" for name in moving]
-        outputs = [
-            f'[{name}] "+{lanes.base if name == "w" else "r"}"(at_{name})'
-            for name in moving
-        ]
+        outputs = []
+        for name in moving:
+            base = lanes.base if name == "w" else "r"
+            outputs.append(f'[{name}] "+{base}"(at_{name})')
         inputs = []
         if self.deep:
             declared.append("int32_t count = (taps / 16 - 1) / 8;")
@@ -203,26 +197,23 @@ class DotProductLoop:
         if self.tail:
             declared.append("uint32_t kept;")
             outputs.append('[kept] "=&r"(kept)')
-            values = "taps % 16" + (
-                f" / {lanes.size_bytes}" if lanes.size_bytes > 1 else ""
-            )
+            values = "taps % 16"
+            if lanes.size_bytes > 1:
+                values += f" / {lanes.size_bytes}"
             inputs.append(f'[rest] "r"({values})')
         elif not self.deep:
             declared.append("(void)taps;")
-        return "\n".join(
-            [
-                "int32x4_t first, second;",
-                *declared,
-                "__asm__ volatile(",
-                body,
-                (
-                    '    : [first] "=w"(first), [second] "=w"(second),'
-                    f" {', '.join(outputs)}"
-                ),
-                f"    : {', '.join(inputs)}".rstrip(),
-                f"    : {CLOBBERS});",
-            ]
-        )
+        sums = '[first] "=w"(first), [second] "=w"(second)'
+        text = [
+            "int32x4_t first, second;",
+            *declared,
+            "__asm__ volatile(",
+            body,
+            f"    : {', '.join([sums, *outputs])}",
+            f"    : {', '.join(inputs)}".rstrip(),
+            f"    : {CLOBBERS});",
+        ]
+        return "\n".join(text)
 
     def instructions(
         self, columns: tuple[str, ...], taps: int, lanes: LaneFormat = INT8_LANES
@@ -232,34 +223,38 @@ class DotProductLoop:
         return len(self.lines(columns, lanes)) + (rounds - 1) * round_size
 
 
-DOT_PRODUCT_LOOPS = tuple(
-    DotProductLoop(head, deep, tail)
-    for deep, heads in (
-        (False, range(MAX_STEPS + 1)),
-        (True, range(1, STEPS_PER_ITERATION + 1)),
-    )
-    for head in heads
-    for tail in (False, True)
-    if head or tail
-)
+def _all_loops() -> Iterator[DotProductLoop]:
+    for head in range(MAX_STEPS + 1):
+        if head:
+            yield DotProductLoop(head, deep=False, tail=False)
+        yield DotProductLoop(head, deep=False, tail=True)
+    for head in range(1, STEPS_PER_ITERATION + 1):
+        yield DotProductLoop(head, deep=True, tail=False)
+        yield DotProductLoop(head, deep=True, tail=True)
+
+
+DOT_PRODUCT_LOOPS = tuple(_all_loops())
 
 
 def make_for_loops(
     names: str, make: Callable[[DotProductLoop, str], Intrinsic]
 ) -> IntrinsicMakers:
-    """Return makers of the micro-kernels with every loop; `names` has {} for the loop's
-    suffix.
+    """Return makers of the micro-kernels with every loop.
+
+    `names` has {} in place of the loop's suffix.
     """
-    named = ((loop, names.format(loop.suffix)) for loop in DOT_PRODUCT_LOOPS)
-    return {name: partial(make, loop, name) for loop, name in named}
+    makers = {}
+    for loop in DOT_PRODUCT_LOOPS:
+        name = names.format(loop.suffix)
+        makers[name] = partial(make, loop, name)
+    return makers
 
 
 def choose_loop(taps: int) -> DotProductLoop:
     steps, tail = divmod(taps, BYTES_PER_STEP)
     deep = steps > MAX_STEPS
-    return DotProductLoop(
-        (steps - 1) % STEPS_PER_ITERATION + 1 if deep else steps, deep, tail > 0
-    )
+    head = (steps - 1) % STEPS_PER_ITERATION + 1 if deep else steps
+    return DotProductLoop(head, deep, tail > 0)
 
 
 def pad_tap_count(taps: int) -> int:
@@ -282,8 +277,10 @@ def pack_weight_rows(
 
 
 def pack_int4_rows(matrix: Array, starts: Sequence[int], rows: int) -> Array:
-    """Pack [row, tap] as `pack_weight_rows` does, two rows in bytes 16 odd + even (as
-    int16).
+    """Pack [row, tap] as `pack_weight_rows` does, but two rows in each value.
+
+    The values are 16 odd + even, in int16, so that the caller can see whether they fit
+    a byte.
     """
     steps = pack_weight_rows(matrix, starts, rows).astype(np.int16)
     packed: Array = 16 * steps[:, :, 1::2] + steps[:, :, ::2]
@@ -293,8 +290,7 @@ def pack_int4_rows(matrix: Array, starts: Sequence[int], rows: int) -> Array:
 def int4_configs(
     op: OpCall, starts: Sequence[int], rows: int
 ) -> Sequence[WeightConfig]:
-    """Return the configurations of a layer: with int8 weights and, if they fit, in four
-    bits.
+    """Return the configurations of a layer: weights of int8 and, if they fit, of int4.
 
     They do not fit if an odd weight is -8 next to a negative even one.
     """
@@ -323,31 +319,24 @@ second = vaddq_n_s32(second, share1);"""
 
 
 def _text(loop: DotProductLoop, lanes: LaneFormat, *, has_shares: bool) -> str:
-    endings = (("first", "y0"), ("second", "y1"))
-    return "\n".join(
-        [
-            loop.frame(PAIR, lanes),
-            *([_ADDED_SHARES] if has_shares else []),
-            vector_requantize.PARAMETER_LOADS,
-            *(
-                vector_requantize.requantize_assembly(vector, target)
-                for vector, target in endings
-            ),
-        ]
-    )
+    parts = [loop.frame(PAIR, lanes)]
+    if has_shares:
+        parts.append(_ADDED_SHARES)
+    parts.append(vector_requantize.PARAMETER_LOADS)
+    parts.append(vector_requantize.requantize_assembly("first", "y0"))
+    parts.append(vector_requantize.requantize_assembly("second", "y1"))
+    return "\n".join(parts)
 
 
 def unpack_weights(w: Array, rows: int, taps: int) -> Array:
-    """Convert weights [step, row, sixteen] (flat, lanes last) to int64 [row, tap,
-    lanes].
+    """Convert weights to int64 [row, tap, lanes].
+
+    They are [step, row, sixteen] as one flat axis, and the lanes last.
     """
     weights = np.asarray(w, np.int64)
     tail = weights.shape[1:]
-    return (
-        weights.reshape(-1, rows, BYTES_PER_STEP, *tail)
-        .swapaxes(0, 1)
-        .reshape(rows, -1, *tail)[:, :taps]
-    )
+    steps = weights.reshape(-1, rows, BYTES_PER_STEP, *tail)
+    return steps.swapaxes(0, 1).reshape(rows, -1, *tail)[:, :taps]
 
 
 def unpack_int4_weights(w: Array, rows: int, taps: int) -> Array:
@@ -369,14 +358,12 @@ def _meaning(
 ) -> tuple[Array, ...]:
     settings, shares, taps = rest[:_SETTINGS], rest[_SETTINGS:-1] or (0, 0), rest[-1]
     weights = unpack(w, vector_requantize.CHANNELS, taps)
-    return tuple(
-        vector_requantize.requantize_lanes(
-            (weights * np.asarray(x, np.int64)[None, :taps]).sum(axis=1) + share,
-            q,
-            settings,
-        )
-        for x, share in zip((x0, x1), shares, strict=True)
-    )
+    results = []
+    for x, share in zip((x0, x1), shares, strict=True):
+        products = weights * np.asarray(x, np.int64)[None, :taps]
+        sums = products.sum(axis=1) + share
+        results.append(vector_requantize.requantize_lanes(sums, q, settings))
+    return tuple(results)
 
 
 _SETTINGS = len(vector_requantize.EPILOGUE_OPERANDS)
@@ -385,7 +372,9 @@ _SETTINGS = len(vector_requantize.EPILOGUE_OPERANDS)
 def _product(
     loop: DotProductLoop, name: str, lanes: LaneFormat, *, has_shares: bool = False
 ) -> Intrinsic:
-    shares = inputs(INT32, *(f"share{p}" for p in range(2 if has_shares else 0)))
+    shares = inputs(INT32, "share0", "share1") if has_shares else ()
+    unpack = unpack_int4_weights if lanes.is_int4 else unpack_weights
+    product = _C["int4_product" if lanes.is_int4 else "product"].rstrip()
     size = (loop.head + loop.tail) * BYTES_PER_STEP * (2 if lanes.is_int4 else 4)
     return Intrinsic(
         name=name,
@@ -397,13 +386,11 @@ def _product(
             *shares,
             *immediates("taps"),
         ),
-        meaning=partial(
-            _meaning, unpack_int4_weights if lanes.is_int4 else unpack_weights
-        ),
+        meaning=partial(_meaning, unpack),
         portable=fill_text(
             _C["portable"],
             step=indent(vector_requantize.PORTABLE, " " * 8),
-            product=_C["int4_product" if lanes.is_int4 else "product"].rstrip(),
+            product=product,
             share=" + (p == 0 ? share0 : share1)" if has_shares else "",
         ),
         doc="Four channels of two pixels: products over a column, requantised.",

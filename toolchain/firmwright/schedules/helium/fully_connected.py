@@ -1,5 +1,4 @@
-"""fully_connected on Helium: micro-kernels of one column times eight rows, and their
-schedule.
+"""fully_connected on Helium: micro-kernels of one column times eight rows.
 
 If the number of rows is not a multiple of eight, the last block overlaps the one before
 it.
@@ -19,6 +18,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import minimum
 from firmwright.ir.tir.intrinsic import (
     Intrinsic,
+    IntrinsicMakers,
     Meaning,
     Operand,
     immediates,
@@ -93,33 +93,26 @@ def _text(loop: DotProductLoop, lanes: LaneFormat) -> str:
 
 
 def _channels_text(loop: DotProductLoop) -> str:
-    finish, loads = (
-        vector_requantize.requantize_assembly,
-        vector_requantize.PARAMETER_LOADS,
-    )
-    second = (
-        loads.replace("(q", "(q + 12") + "\n" + finish("second", "y + 4", "lanes - 4")
-    )
-    first, second = (
-        indent(text, "    ") for text in (loads + "\n" + finish("first", "y"), second)
-    )
-    return fill_text(
-        _C["channels"], frame=loop.frame(("x",)), first=first, second=second
-    )
+    loads = vector_requantize.PARAMETER_LOADS
+    ending = vector_requantize.requantize_assembly("first", "y")
+    first = indent(f"{loads}\n{ending}", "    ")
+    loads = loads.replace("(q", "(q + 12")
+    ending = vector_requantize.requantize_assembly("second", "y + 4", "lanes - 4")
+    second = indent(f"{loads}\n{ending}", "    ")
+    frame = loop.frame(("x",))
+    return fill_text(_C["channels"], frame=frame, first=first, second=second)
 
 
 def _channels_meaning(w: Array, x: Array, q: Array, y: Array, *rest: int) -> Array:
     *settings, lanes, taps = rest
-    products = (
-        dot_product_loop.unpack_weights(w, ROWS, taps)
-        * np.asarray(x, np.int64)[None, :taps]
-    )
-    total, half = products.sum(axis=1), vector_requantize.CHANNELS
+    weights = dot_product_loop.unpack_weights(w, ROWS, taps)
+    products = weights * np.asarray(x, np.int64)[None, :taps]
+    values = (*settings, vector_requantize.CHANNELS)
+    sums = np.split(products.sum(axis=1), 2)
+    tables = np.split(np.asarray(q), 2)
     halves = [
-        vector_requantize.requantize_lanes(sums, table, (*settings, half))
-        for sums, table in zip(
-            np.split(total, 2), np.split(np.asarray(q), 2), strict=True
-        )
+        vector_requantize.requantize_lanes(sums[0], tables[0], values),
+        vector_requantize.requantize_lanes(sums[1], tables[1], values),
     ]
     return np.concatenate(halves)[:lanes]
 
@@ -149,10 +142,11 @@ def epilogue_settings(
     folded: FoldedRequantize, lanes: int, taps: int
 ) -> list[int] | None:
     """Return the immediate operands, or None if rows differ in more than their bias."""
-    columns = (folded.multiplier, folded.left, folded.addend, folded.sign)
-    if any(len(set(column)) != 1 for column in columns):
-        return None
-    same = [column[0] for column in columns]
+    same = []
+    for column in (folded.multiplier, folded.left, folded.addend, folded.sign):
+        if len(set(column)) != 1:
+            return None
+        same.append(column[0])
     return [*same, folded.shift, folded.clamp_min, folded.clamp_max, lanes, taps]
 
 
@@ -181,10 +175,8 @@ class _RowsKind:
         weight_bytes = steps * dot_product_loop.BYTES_PER_STEP * self.weight_rows
 
         def count(args: Sequence[int]) -> int:
-            return (
-                loop.instructions(("x",), args[-1], self.lanes)
-                + self.epilogue_instructions
-            )
+            products = loop.instructions(("x",), args[-1], self.lanes)
+            return products + self.epilogue_instructions
 
         return Intrinsic(
             name=name,
@@ -236,12 +228,17 @@ _CHANNELS_ROWS = replace(
     text=_channels_text,
     epilogue_instructions=26,
 )
+
+
+def _makers(kind: _RowsKind) -> IntrinsicMakers:
+    names = f"mve_matvec_{kind.name}_{{}}"
+    return dot_product_loop.make_for_loops(names, kind.intrinsic)
+
+
 INTRINSIC_MAKERS = {
-    name: make
-    for kind in (_INT8_ROWS, _INT4_ROWS, _CHANNELS_ROWS)
-    for name, make in dot_product_loop.make_for_loops(
-        f"mve_matvec_{kind.name}_{{}}", kind.intrinsic
-    ).items()
+    **_makers(_INT8_ROWS),
+    **_makers(_INT4_ROWS),
+    **_makers(_CHANNELS_ROWS),
 }
 
 
@@ -254,9 +251,7 @@ def _configs(op: OpCall) -> Sequence[dot_product_loop.WeightConfig]:
 
 
 def _settings(op: OpCall) -> list[int] | None:
-    """Return the micro-kernel's immediate operands, or None if the epilogue is not
-    exact.
-    """
+    """Return the immediate operands, or None if the epilogue is not exact."""
     matrix = weight_offsets(op)
     low, high = accumulator_bounds(fold_zero_point_into_bias(op, matrix), matrix)
     folded = fold_requantize(requantization_of(op), low, high)
@@ -269,10 +264,10 @@ def _build(op: OpCall, config: dot_product_loop.WeightConfig, b: Kernel) -> None
     matrix, settings = weights_of(op), _settings(op)
     assert settings is not None
     folded_bias = fold_zero_point_into_bias(op, weight_offsets(op))
-    bias = np.stack(
-        [np.resize(folded_bias[start:], ROWS) for start in _row_starts(matrix)]
-    )
-    _multiply_rows(op, b, config.weights, bias, settings)
+    blocks = []
+    for start in _row_starts(matrix):
+        blocks.append(np.resize(folded_bias[start:], ROWS))
+    _multiply_rows(op, b, config.weights, np.stack(blocks), settings)
 
 
 def _build_float32(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -281,20 +276,17 @@ def _build_float32(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     starts, half = _row_starts(matrix), vector_requantize.CHANNELS
     params = vector_requantize.layer_parameters(op)
     bias = fold_zero_point_into_bias(op, matrix)
+    second = [start + half for start in starts]
     halves = [
-        vector_requantize.parameter_rows(
-            params, bias, [start + place for start in starts]
-        )
-        for place in (0, half)
+        vector_requantize.parameter_rows(params, bias, starts),
+        vector_requantize.parameter_rows(params, bias, second),
     ]
     settings = vector_requantize.epilogue_settings(params, min(outputs, ROWS))
     _multiply_rows(op, b, "channels", np.hstack(halves), [*settings, depth])
 
 
 def _row_starts(matrix: Array) -> list[int]:
-    """Return the first row of each block of eight; the last block ends at the last
-    row.
-    """
+    """Return the first row of each block; the last block ends at the last row."""
     last = max(len(matrix) - ROWS, 0)
     return [min(start, last) for start in range(0, len(matrix), ROWS)]
 
@@ -302,20 +294,18 @@ def _row_starts(matrix: Array) -> list[int]:
 def _multiply_rows(
     op: OpCall, b: Kernel, kind: str, parameters: Array, settings: Sequence[int]
 ) -> None:
-    """Call the micro-kernel of `kind` for every block; `parameters` has a row per
-    block.
-    """
+    """Call the micro-kernel of `kind` for every block, a row of `parameters`."""
     matrix, starts = weights_of(op), _row_starts(weights_of(op))
     outputs, depth = matrix.shape
     lanes, columns = min(outputs, ROWS), parameters.shape[1]
-    pack = (
-        dot_product_loop.pack_int4_rows
-        if kind == "int4"
-        else dot_product_loop.pack_weight_rows
-    )
-    packed = b.constant("weights", pack(matrix, starts, ROWS), INT8)
+    if kind == "int4":
+        values = dot_product_loop.pack_int4_rows(matrix, starts, ROWS)
+    else:
+        values = dot_product_loop.pack_weight_rows(matrix, starts, ROWS)
+    packed = b.constant("weights", values, INT8)
     table = b.constant("bias", parameters, INT32)
     size = packed.elements // len(starts)
+    microkernel = matvec_microkernel_name(depth, kind)
     zero_point = weight_zero_point(op)
     with b.for_("n", op.output.elements // outputs) as n:
         x = b.pointer(b.input(0), n * depth, depth)
@@ -325,9 +315,7 @@ def _multiply_rows(
             weights = b.pointer(packed, block * size, size)
             bias = b.pointer(biases, block * columns, columns)
             y = b.pointer(b.y, n * outputs + row, lanes, "w")
-            b.evaluate(
-                matvec_microkernel_name(depth, kind), [weights, x, bias, y, *settings]
-            )
+            b.evaluate(microkernel, [weights, x, bias, y, *settings])
 
 
 def _biases(

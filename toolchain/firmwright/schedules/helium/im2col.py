@@ -1,6 +1,4 @@
-"""im2col packing for Helium, and the copies, fills and gathers of int8 runs that it
-uses.
-"""
+"""im2col packing for Helium, with the copies, fills and gathers of int8 runs for it."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -44,9 +42,8 @@ def copy_bytes(
     for first, vectors, last in _pieces(count):
         elements = VECTOR_BYTES * (vectors - 1) + last
         y = b.pointer(target, at + first, elements, "w")
-        b.evaluate(
-            f"mve_copy_{vectors}", [y, b.pointer(source, start + first, elements), last]
-        )
+        x = b.pointer(source, start + first, elements)
+        b.evaluate(f"mve_copy_{vectors}", [y, x, last])
 
 
 def fill_bytes(
@@ -87,26 +84,22 @@ def gather_bytes(
     for first in range(0, count, MAX_UNROLLED_VECTORS * GATHER_LANES):
         elements = min(MAX_UNROLLED_VECTORS * GATHER_LANES, count - first)
         vectors = divide_up(elements, GATHER_LANES)
-        y, x = (
-            b.pointer(target, at + first, elements, "w"),
-            b.pointer(source, start, reach),
-        )
+        y = b.pointer(target, at + first, elements, "w")
+        x = b.pointer(source, start, reach)
         places = b.pointer(offsets, first, vectors * GATHER_LANES)
-        b.evaluate(
-            f"mve_gather_{vectors}", [y, x, places, (elements - 1) % GATHER_LANES + 1]
-        )
+        last = (elements - 1) % GATHER_LANES + 1
+        b.evaluate(f"mve_gather_{vectors}", [y, x, places, last])
 
 
 def _pieces(count: int) -> list[tuple[int, int, int]]:
-    """Return (first element, vectors, elements of the last vector) of each intrinsic
-    call.
-    """
+    """Return the calls as (first element, vectors, elements of the last vector)."""
     max_bytes = MAX_UNROLLED_VECTORS * VECTOR_BYTES
-    return [
-        (first, divide_up(size, VECTOR_BYTES), (size - 1) % VECTOR_BYTES + 1)
-        for first in range(0, count, max_bytes)
-        for size in (min(max_bytes, count - first),)
-    ]
+    pieces = []
+    for first in range(0, count, max_bytes):
+        size = min(max_bytes, count - first)
+        last = (size - 1) % VECTOR_BYTES + 1
+        pieces.append((first, divide_up(size, VECTOR_BYTES), last))
+    return pieces
 
 
 def _move(
@@ -118,15 +111,13 @@ def _move(
     assignment: str,
     meaning: Meaning,
 ) -> Intrinsic:
-    """Return an intrinsic that stores the bytes of `vectors` by the C `assignment` to
-    y[i].
+    """Return an intrinsic that stores `vectors` by the C `assignment` to y[i].
 
     The assembly of all vectors but the last, which has `last` bytes, advances pointers.
     """
     count, lines = _LANES[kind] * (vectors - 1), _C[f"{kind}_step"].split("\n")
-    block = fill_text(
-        _C[f"{kind}_block"], steps="\n".join(string_lines(lines * (vectors - 1)))
-    )
+    steps = "\n".join(string_lines(lines * (vectors - 1)))
+    block = fill_text(_C[f"{kind}_block"], steps=steps)
     end = f"{count} + last" if count else "last"
     return Intrinsic(
         f"mve_{name}_{vectors}",
@@ -158,9 +149,8 @@ def _fill(vectors: int, kind: OperandKind = "imm") -> Intrinsic:
     count = VECTOR_BYTES * (vectors - 1)
 
     def meaning(y: Array, value: Array, last: Array) -> Array:
-        return np.zeros_like(np.asarray(y)[: count + last]) + np.asarray(value).astype(
-            np.int8
-        )
+        zeros = np.zeros_like(np.asarray(y)[: count + last])
+        return zeros + np.asarray(value).astype(np.int8)
 
     return _move(
         "fill",
@@ -179,9 +169,8 @@ def _gather(vectors: int) -> Intrinsic:
     def meaning(y: Array, x: Array, offsets: Array, last: Array) -> Array:
         index = np.asarray(offsets)[: count + last].astype(np.int64)
         values = np.asarray(x)
-        return np.take_along_axis(
-            values, np.broadcast_to(index, (len(index), *values.shape[1:])), 0
-        )
+        places = np.broadcast_to(index, (len(index), *values.shape[1:]))
+        return np.take_along_axis(values, places, 0)
 
     sources = (*pointers(INT8, x=1), *pointers(UINT16, offsets=count + GATHER_LANES))
     return _move(
@@ -221,9 +210,7 @@ class VectorIm2colPacker:
 
     @property
     def taps(self) -> int:
-        """Return the number of values per column; gathered columns are padded to a
-        whole step.
-        """
+        """Return the values of a column; gathered ones are padded to whole steps."""
         exact = self.window.size[0] * self.window.size[1] * self.channels
         return exact if self.offsets is None else pad_tap_count(exact)
 
@@ -232,34 +219,31 @@ class VectorIm2colPacker:
     ) -> None:
         height, width = self.window.size
         if self.offsets is not None:
-            reach = (
-                int(_reach(self.window, self.channels, self.pitch, self.row_step).max())
-                + 1
-            )
+            reach = _reach(self.window, self.channels, self.pitch, self.row_step)
             gather_bytes(
                 b=b,
                 target=columns,
                 at=place,
                 source=self.source,
                 start=start,
-                reach=reach,
+                reach=int(reach.max()) + 1,
                 offsets=self.offsets,
                 count=self.taps,
             )
             return
         whole = self.window.dilation[1] == 1
         run = (width if whole else 1) * self.channels
+        down = self.row_step * self.pitch
+        right = self.window.dilation[1] * self.channels
         for ky in range(height):
             for kx in range(1 if whole else width):
-                at = (
-                    ky * self.row_step * self.pitch
-                    + kx * self.window.dilation[1] * self.channels
-                )
+                at = ky * down + kx * right
                 to = (ky * width + kx) * self.channels
                 copy_bytes(b, columns, place + to, self.source, start + at, run)
 
 
 def _reach(window: ConvWindow, channels: int, pitch: int, row_step: int) -> Array:
+    """Return the offsets of a window's values from its first one."""
     ky = np.arange(window.size[0])[:, None, None] * row_step * pitch
     kx = np.arange(window.size[1])[:, None] * window.dilation[1] * channels
     offsets: Array = (ky + kx + np.arange(channels)).reshape(-1)
@@ -274,16 +258,13 @@ def make_im2col_packer(
     pitch: int,
     row_step: int,
 ) -> VectorIm2colPacker:
-    """Build a packer that gathers if rows are short and offsets fit 16 bits, and else
-    copies.
-    """
+    """Build a packer that gathers short rows, if offsets fit 16 bits, or copies."""
     width = window.size[1] if window.dilation[1] == 1 else 1
     reach = _reach(window, channels, pitch, row_step)
     offsets = None
     if width * channels < VECTOR_BYTES and reach.max() <= _OFFSETS:
-        padded = np.concatenate(
-            [reach, np.zeros(-len(reach) % BYTES_PER_STEP, np.int64)]
-        )
+        padding = np.zeros(-len(reach) % BYTES_PER_STEP, np.int64)
+        padded = np.concatenate([reach, padding])
         offsets = b.constant("offsets", padded, UINT16)
     return VectorIm2colPacker(window, channels, source, pitch, row_step, offsets)
 

@@ -39,33 +39,28 @@ _CHANNELS = vector_requantize.CHANNELS
 
 
 def has_int32_sums(op: OpCall, axis: int) -> bool:
-    """Return whether the layer is int16 with 32-bit sums; `axis` is the channel
-    axis.
-    """
+    """Return whether the layer is int16 with 32-bit sums; channels are on `axis`."""
     return op.input(0).dtype == INT16 and accumulator_dtype(op, axis) == INT32
 
 
 def _conv_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    applies = has_int32_sums(op, 0) and int16_dot.supports_requantize(
-        requantization_of(op)
-    )
+    if not has_int32_sums(op, 0):
+        return ()
+    applies = int16_dot.supports_requantize(requantization_of(op))
     return (NO_CONFIG,) if applies else ()
 
 
 def _build_conv(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel, params = (
-        weights_of(op),
-        int16_dot.adjust_round_once_shifts(requantization_of(op)),
-    )
+    kernel = weights_of(op)
+    params = int16_dot.adjust_round_once_shifts(requantization_of(op))
     flat = kernel.reshape(len(kernel), -1)
     starts = conv2d.channel_block_starts(len(flat))
     table = vector_requantize.parameter_rows(params, bias_of(op, "int32"), starts)
     lanes = min(len(flat), _CHANNELS)
+    packed = pack_weight_rows(flat, starts, _CHANNELS, int16_dot.WIDTH)
     gemm = BlockGemm(
         "mve_gemm_int16",
-        b.constant(
-            "weights", pack_weight_rows(flat, starts, _CHANNELS, int16_dot.WIDTH), INT8
-        ),
+        b.constant("weights", packed, INT8),
         [b.constant("parameters", table, INT32)],
         len(flat),
         2 * flat.shape[1],
@@ -136,11 +131,8 @@ class _Int16RowGemm:
         at: tuple[ArithExpr, ArithExpr],
     ) -> None:
         block, row = at
-        steps, count, size = (
-            self.packed.shape[1],
-            y.shape[0],
-            BYTES_PER_STEP * self.chunk,
-        )
+        steps, count = self.packed.shape[1], y.shape[0]
+        size = BYTES_PER_STEP * self.chunk
         total = b.reg("total", INT64, count)
         for i in range(count):
             b.store(total, [i], b.load(self.sums.bias, [row + i]))
@@ -150,9 +142,8 @@ class _Int16RowGemm:
             self._chunk(b, total, source, column + chunk * size, (first, size))
         if self.taps % size:
             first = block * steps + whole * self.chunk
-            self._chunk(
-                b, total, source, column + whole * size, (first, self.taps % size)
-            )
+            rest = (first, self.taps % size)
+            self._chunk(b, total, source, column + whole * size, rest)
         for i in range(count):
             finish = self.sums.bind_wide_channel(b, row + i)
             b.store(y, [i], finish(b.load(total, [i])))
@@ -192,16 +183,12 @@ def _plan_rows(op: OpCall, b: Kernel) -> _Int16RowGemm:
     flat = kernel.reshape(len(kernel), -1)
     outputs, depth = flat.shape
     count = min(outputs, int16_dot.ROWS)
-    starts = [
-        min(start, outputs - count) for start in range(0, outputs, int16_dot.ROWS)
-    ]
-    packed = b.constant(
-        "weights", pack_weight_rows(flat, starts, int16_dot.ROWS, int16_dot.WIDTH), INT8
-    )
-    sums, chunk = (
-        plan_int16_accumulation(b, op, kernel),
-        longest_chunk(flat, int16_dot.WIDTH),
-    )
+    last = outputs - count
+    starts = [min(start, last) for start in range(0, outputs, int16_dot.ROWS)]
+    rows = pack_weight_rows(flat, starts, int16_dot.ROWS, int16_dot.WIDTH)
+    packed = b.constant("weights", rows, INT8)
+    sums = plan_int16_accumulation(b, op, kernel)
+    chunk = longest_chunk(flat, int16_dot.WIDTH)
     return _Int16RowGemm(packed, sums, outputs, 2 * depth, chunk)
 
 

@@ -52,9 +52,7 @@ class Int16LaneRounding(enum.IntEnum):
 EPILOGUE_OPERANDS = immediates("low", "high", "rounding", "lanes", "taps")
 
 STEP_PORTABLE = _C["step_portable"]
-"""C text from `sum` to `raised`, with parameters from `at`; the caller clamps at
-`high`.
-"""
+"""C text from `sum` to `raised`, parameters from `at`; the caller clamps at `high`."""
 
 _PORTABLE = fill_text(_C["portable"], step=indent(STEP_PORTABLE, " " * 8))
 
@@ -69,17 +67,13 @@ def scale_assembly(
 
 
 def _product_text(loop: DotProductLoop) -> str:
-    return "\n".join(
-        [
-            loop.frame(dot_product_loop.PAIR, dot_product_loop.INT16_LANES),
-            vector_requantize.PARAMETER_LOADS,
-            *(
-                f"{v} = vaddq_s32({v}, bias);\n{scale_assembly(v)}\n"
-                + vector_requantize.store_assembly(v, y, "lanes", INT16)
-                for v, y in (("first", "y0"), ("second", "y1"))
-            ),
-        ]
-    )
+    frame = loop.frame(dot_product_loop.PAIR, dot_product_loop.INT16_LANES)
+    parts = [frame, vector_requantize.PARAMETER_LOADS]
+    for vector, target in (("first", "y0"), ("second", "y1")):
+        parts.append(f"{vector} = vaddq_s32({vector}, bias);")
+        parts.append(scale_assembly(vector))
+        parts.append(vector_requantize.store_assembly(vector, target, "lanes", INT16))
+    return "\n".join(parts)
 
 
 def unpack_int16_column(column: Array) -> Array:
@@ -90,16 +84,14 @@ def unpack_int16_column(column: Array) -> Array:
 
 
 def _sums(w: Array, x: Array, rows: int, taps: int) -> Array:
-    """Return sums [row, lanes...] of weights [step, row, eight] times a column of
-    `taps` bytes.
+    """Return the sums [row, lanes...] of weights times a column of `taps` bytes.
+
+    The weights are [step, row, eight].
     """
     weights = np.asarray(w, np.int64)
     lanes = weights.shape[1:]
-    by_row = (
-        weights.reshape(-1, rows, WIDTH, *lanes)
-        .swapaxes(0, 1)
-        .reshape(rows, -1, *lanes)
-    )
+    steps = weights.reshape(-1, rows, WIDTH, *lanes)
+    by_row = steps.swapaxes(0, 1).reshape(rows, -1, *lanes)
     products = by_row[:, : taps // 2] * unpack_int16_column(x)[None, : taps // 2]
     sums: Array = products.sum(axis=1)
     return sums
@@ -115,9 +107,8 @@ def requantize_to_int16(
         right = -np.asarray(shift, np.int64)
         results = (moved + (np.int64(1) << (right - 1))) >> right
     else:
-        results = multiply_by_quantized_multiplier(
-            sums, multiplier, shift, Rounding.TWICE
-        )
+        twice = Rounding.TWICE
+        results = multiply_by_quantized_multiplier(sums, multiplier, shift, twice)
     clamped: Array = np.clip(results, low, high)
     return clamped.astype(np.int16)
 
@@ -127,15 +118,13 @@ def _product_meaning(
 ) -> tuple[Array, ...]:
     *settings, lanes, taps = rest
     table = np.asarray(q, np.int64)
-    return tuple(
-        requantize_to_int16(
-            _sums(w, x, vector_requantize.CHANNELS, taps) + table[:4],
-            table[4:8],
-            table[8:12],
-            settings,
-        )[:lanes]
-        for x in (x0, x1)
-    )
+    bias, multiplier, shift = table[:4], table[4:8], table[8:12]
+    results = []
+    for x in (x0, x1):
+        sums = _sums(w, x, vector_requantize.CHANNELS, taps) + bias
+        stored = requantize_to_int16(sums, multiplier, shift, settings)
+        results.append(stored[:lanes])
+    return tuple(results)
 
 
 def _product(loop: DotProductLoop, name: str) -> Intrinsic:
@@ -174,25 +163,19 @@ _ROWS_PORTABLE = "\n".join(
 
 
 def _rows_text(loop: DotProductLoop) -> str:
-    lanes = ((vector, lane) for vector in ("first", "second") for lane in range(4))
-    return "\n".join(
-        [
-            loop.frame(("x",), dot_product_loop.INT16_LANES),
-            *(
-                f"c{i} = vgetq_lane_s32({v}, {lane});"
-                for i, (v, lane) in enumerate(lanes)
-            ),
-        ]
-    )
+    lines = [loop.frame(("x",), dot_product_loop.INT16_LANES)]
+    for i in range(ROWS):
+        vector = "first" if i < 4 else "second"
+        lines.append(f"c{i} = vgetq_lane_s32({vector}, {i % 4});")
+    return "\n".join(lines)
 
 
 def _rows(loop: DotProductLoop, name: str) -> Intrinsic:
+    weights = (loop.head + loop.tail) * WIDTH * ROWS
     return Intrinsic(
         name,
         (
-            *pointers(
-                INT8, w=(loop.head + loop.tail) * WIDTH * ROWS, x=loop.least_taps
-            ),
+            *pointers(INT8, w=weights, x=loop.least_taps),
             *immediates("taps"),
             *(Operand(f"c{i}", "out", INT32) for i in range(ROWS)),
         ),
@@ -217,8 +200,9 @@ def supports_requantize(params: Requantization) -> bool:
 
 
 def adjust_round_once_shifts(params: Requantization) -> Requantization:
-    """Return the micro-kernel's parameters; if it rounds once, the product includes one
-    shift.
+    """Return the micro-kernel's parameters.
+
+    If it rounds once, the multiplication includes one of the right shifts.
     """
     if params.rounding is not Rounding.ONCE:
         return params

@@ -1,6 +1,4 @@
-"""logistic and tanh of int16 on Helium: four values gather their entries of the
-table.
-"""
+"""logistic and tanh of int16 on Helium: four values gather their table entries."""
 
 import numpy as np
 

@@ -31,10 +31,20 @@ from firmwright.schedules.schedule_factories import helium_schedule
 # slices of up to four words looks up four indices at a time.
 
 _OPS = (
-    "batch_to_space_nd concatenation depth_to_space mirror_pad pad reshape "
-    "resize_nearest"
+    "batch_to_space_nd",
+    "concatenation",
+    "depth_to_space",
+    "mirror_pad",
+    "pad",
+    "reshape",
+    "resize_nearest",
+    "space_to_batch_nd",
+    "space_to_depth",
+    "split",
+    "strided_slice",
+    "tile",
+    "transpose",
 )
-_OPS += " space_to_batch_nd space_to_depth split strided_slice tile transpose"
 _BLOCK = MAX_UNROLLED_VECTORS * VECTOR_BYTES
 _TIME_MAX = 0.9
 _WORDS_MAX = 4
@@ -47,9 +57,8 @@ def _copy(b: Kernel, target: _Place, source: _Place, axis: CopyAxis) -> None:
     if (axis.x_stride, axis.y_stride) != (1, 1):
         out = b.pointer(to, at, (count - 1) * axis.y_stride + 1, "rw")
         run = b.pointer(x, start, (count - 1) * axis.x_stride + 1)
-        b.evaluate(
-            f"mve_copy_{to.dtype.name}", [out, run, axis.y_stride, axis.x_stride, count]
-        )
+        numbers = [axis.y_stride, axis.x_stride, count]
+        b.evaluate(f"mve_copy_{to.dtype.name}", [out, run, *numbers])
         return
     blocks = count // _BLOCK if count > 2 * _BLOCK else 0
     if blocks:
@@ -84,15 +93,16 @@ def _evaluate(
 
 
 def _slice_words(op: OpCall) -> int:
-    """Return the words of a slice if slices along the only axis that counts can be
-    gathered.
+    """Return the words of a slice, or 0 if slices cannot be gathered.
+
+    They can along the only axis that counts, if they are whole and few words.
     """
     attrs, x = op.attributes(DynamicGatherAttrs), op.input(0)
-    if attrs.mode != "along" or math.prod(x.shape[: gather_axis(op)]) > 1:
+    axis = gather_axis(op)
+    if attrs.mode != "along" or math.prod(x.shape[:axis]) > 1:
         return 0
-    words, rest = divmod(
-        math.prod(x.shape[gather_axis(op) + 1 :]) * x.dtype.size_bytes, 4
-    )
+    slice_bytes = math.prod(x.shape[axis + 1 :]) * x.dtype.size_bytes
+    words, rest = divmod(slice_bytes, 4)
     return words if not rest and words <= _WORDS_MAX else 0
 
 
@@ -148,27 +158,26 @@ def _move(
     )
 
 
+def _strided_copy(dtype: DType, lanes: int, letter: str) -> Intrinsic:
+    return _move(
+        name=f"copy_{dtype.name}",
+        dtype=dtype,
+        numbers="y_step x_step count",
+        meaning=_strided,
+        doc="Copies `count` elements with strides.",
+        section="copy",
+        cost=6 / lanes,
+        n=lanes,
+        bits=128 // lanes,
+        c=letter,
+        shifted="" if dtype == UINT8 else "_shifted",
+    )
+
+
 INTRINSICS = (
-    *(
-        _move(
-            f"copy_{dtype.name}",
-            dtype,
-            "y_step x_step count",
-            _strided,
-            "Copies `count` elements with strides.",
-            "copy",
-            6 / lanes,
-            n=lanes,
-            bits=128 // lanes,
-            c=letter,
-            shifted="" if dtype == UINT8 else "_shifted",
-        )
-        for dtype, lanes, letter in (
-            (UINT8, 8, "b"),
-            (UINT16, 8, "h"),
-            (UINT32, 4, "w"),
-        )
-    ),
+    _strided_copy(UINT8, 8, "b"),
+    _strided_copy(UINT16, 8, "h"),
+    _strided_copy(UINT32, 4, "w"),
     replace(
         _move(
             "flip_signs",
@@ -201,7 +210,7 @@ SCHEDULES = (
             build=_build,
             time_max=_TIME_MAX,
         )
-        for op in _OPS.split()
+        for op in _OPS
     ),
     helium_schedule(
         "helium.quantize.signs",

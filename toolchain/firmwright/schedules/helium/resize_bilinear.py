@@ -35,78 +35,65 @@ def _meaning(y: Array, *values: Array) -> Array:
 def _interpolate(dtype: DType, lane: int) -> Intrinsic:
     """Return the intrinsic for `dtype` with lanes of `lane` bits."""
     kind = "float" if dtype == FLOAT32 else "int"
-    v, size = (
-        f"{kind[0].replace('i', 's')}{lane}",
-        {1: "b", 2: "h", 4: "w"}[dtype.size_bytes],
-    )
-    step, tail = (
-        indent(
-            fill_text(
-                _C[f"step_{kind}"],
-                v=v,
-                vector=f"{kind}{lane}x{128 // lane}_t",
-                scalar=f"int{lane}_t",
-                sign=lane - 1,
-                load=f"vldr{size}q{z}_{v}",
-                inside=", inside" if z else "",
-            ),
-            "    ",
+    v = f"{'f' if dtype == FLOAT32 else 's'}{lane}"
+    size = {1: "b", 2: "h", 4: "w"}[dtype.size_bytes]
+
+    def step_text(load: str, inside: str) -> str:
+        text = fill_text(
+            _C[f"step_{kind}"],
+            v=v,
+            vector=f"{kind}{lane}x{128 // lane}_t",
+            scalar=f"int{lane}_t",
+            sign=lane - 1,
+            load=load,
+            inside=inside,
         )
-        for z in ("", "_z")
+        return indent(text, "    ")
+
+    text = fill_text(
+        _C["text"],
+        store_p=f"vstr{size}q_p_{v}",
+        store=f"vstr{size}q_{v}",
+        step=step_text(f"vldr{size}q_{v}", ""),
+        tail=step_text(f"vldr{size}q_z_{v}", ", inside"),
+        n=128 // lane,
+        lane=lane,
     )
+    weight_dtype = FLOAT32 if dtype == FLOAT32 else INT32
     return Intrinsic(
         f"mve_interpolate_{dtype.name}_{lane}",
         (
             *pointers(dtype, "w", y=1),
             *pointers(dtype, a=1, b=1, c=1, d=1),
-            *inputs(
-                FLOAT32 if dtype == FLOAT32 else INT32,
-                "up",
-                "down",
-                "to_left",
-                "to_right",
-            ),
+            *inputs(weight_dtype, "up", "down", "to_left", "to_right"),
             *immediates("bits", "count"),
         ),
         _meaning,
         fill_text(_C[f"portable_{kind}"], element=dtype.c_type),
         "Interpolates `count` channels between four pixels.",
         requires="mvefp",
-        text={
-            "gnu": fill_text(
-                _C["text"],
-                store_p=f"vstr{size}q_p_{v}",
-                store=f"vstr{size}q_{v}",
-                step=step,
-                tail=tail,
-                n=128 // lane,
-                lane=lane,
-            )
-        },
+        text={"gnu": text},
         count=lambda args: 6 - args[-1] * lane // -128 * 17,
     )
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    (_, height, width, depth), (images, rows, cols, _) = (
-        op.input(0).shape,
-        op.output.shape,
-    )
+    _, height, width, depth = op.input(0).shape
+    images, rows, cols, _ = op.output.shape
     bits, wide, y = share_bits(op, 0, 1), sum_dtype(op), b.y
     lane = 16 if op.input(0).dtype == INT8 and bits <= HALF_BITS else 32
     with b.loops("n oy", (images, rows)) as (n, oy):
         *pair, up, down = load_neighbors(b, 0, oy, wide)
         with b.for_("ox", cols) as ox:
             *sides, to_left, to_right = load_neighbors(b, 1, ox, wide)
-            places = [
-                ((n * height + row) * width + x) * depth for row in pair for x in sides
-            ]
-            taps = [b.pointer(b.input(0), at, depth) for at in places]
+            taps = []
+            for row in pair:
+                for x in sides:
+                    place = ((n * height + row) * width + x) * depth
+                    taps.append(b.pointer(b.input(0), place, depth))
             to = b.pointer(y, ((n * rows + oy) * cols + ox) * depth, depth, "w")
-            weights, name = (
-                [up, down, to_left, to_right],
-                f"mve_interpolate_{y.dtype.name}_{lane}",
-            )
+            weights = [up, down, to_left, to_right]
+            name = f"mve_interpolate_{y.dtype.name}_{lane}"
             b.evaluate(name, [to, *taps, *weights, bits, depth])
 
 

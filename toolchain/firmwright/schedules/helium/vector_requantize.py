@@ -40,9 +40,7 @@ EPILOGUE_OPERANDS = immediates("zero_point", "low", "high", "rounding", "lanes")
 
 
 class LaneRounding(enum.IntEnum):
-    """How an int8 micro-kernel rounds: the values of its immediate operand
-    `rounding`.
-    """
+    """How an int8 micro-kernel rounds: the values of its operand `rounding`."""
 
     HALVES_UP = 0
     """As VRSHL rounds; halves of negative numbers are clamped."""
@@ -55,9 +53,7 @@ class LaneRounding(enum.IntEnum):
 
 
 PORTABLE = _C["portable"]
-"""C text from `sum` to `raised`, with parameters from `at`; the caller clamps at
-`high`.
-"""
+"""C text from `sum` to `raised`, parameters from `at`; the caller clamps at `high`."""
 
 PARAMETER_LOADS = """\
 const int32x4_t bias = vldrwq_s32(q);
@@ -129,21 +125,18 @@ def layer_parameters(op: OpCall) -> Requantization:
 def int8_schedules(
     schedule: Schedule[ConfigT_co],
 ) -> tuple[Schedule[ConfigT_co], Schedule[ConfigT_co]]:
-    """Return `schedule`, and its form for layers in float32, which needs float
-    vectors.
-    """
+    """Return `schedule`, and its form for layers in float32, with float vectors."""
     configs = schedule.configs
-    return (
-        replace(
-            schedule, configs=lambda op: () if op.numerics == "onnx" else configs(op)
-        ),
-        replace(
-            schedule,
-            name=f"{schedule.name}.float32",
-            requires=frozenset({"mve", "mvefp"}),
-            configs=lambda op: configs(op) if op.numerics == "onnx" else (),
-        ),
+    in_integers = replace(
+        schedule, configs=lambda op: () if op.numerics == "onnx" else configs(op)
     )
+    in_float32 = replace(
+        schedule,
+        name=f"{schedule.name}.float32",
+        requires=frozenset({"mve", "mvefp"}),
+        configs=lambda op: configs(op) if op.numerics == "onnx" else (),
+    )
+    return in_integers, in_float32
 
 
 def epilogue_settings(params: Requantization, lanes: int) -> list[int]:
@@ -177,9 +170,8 @@ def parameter_rows(params: Requantization, bias: Array, starts: list[int]) -> Ar
         ]
     )
     index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), channels - 1)
-    return np.ascontiguousarray(table[:, index].transpose(1, 0, 2)).reshape(
-        len(starts), -1
-    )
+    blocks = np.ascontiguousarray(table[:, index].transpose(1, 0, 2))
+    return blocks.reshape(len(starts), -1)
 
 
 def requantize_lanes(sums: Array, q: Array, settings: tuple[Array | int, ...]) -> Array:
