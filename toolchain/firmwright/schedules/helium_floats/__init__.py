@@ -1,3 +1,1 @@
-"""Schedules for float32 on Helium: vectors of four channels, summed in the default
-loops' order.
-"""
+"""Schedules for float32 on Helium: four channels, summed in the default loops' order."""

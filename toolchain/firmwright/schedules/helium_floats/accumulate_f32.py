@@ -1,6 +1,4 @@
-"""Float multiply-accumulate in two styles, and activations: numpy, portable C and
-assembly.
-"""
+"""Float multiply-accumulate in two styles, and activations, in numpy, C and assembly."""
 
 from typing import Literal
 
@@ -72,12 +70,11 @@ def activation_instructions(activation: int) -> int:
 
 
 def store_assembly(name: str, target: str, first: int) -> list[str]:
-    """Return C that stores vector `name` at element `first`, bounded by operand
-    `lanes`.
-    """
-    place = f"{target} + {first}" if first else target
-    rest, some = (
-        (f"lanes - {first}", f" if (lanes > {first})") if first else ("lanes", "")
-    )
+    """Return C that stores vector `name` at element `first`, bounded by `lanes`."""
+    place, rest, some = target, "lanes", ""
+    if first:
+        place = f"{target} + {first}"
+        rest = f"lanes - {first}"
+        some = f" if (lanes > {first})"
     text = fill_text(_C["store"], v=name, y=place, end=first + 4, rest=rest, some=some)
     return text.splitlines()

@@ -76,25 +76,19 @@ class _FloatVectorGemm:
         tile, lanes = self.tile, min(self.tile.lanes, self.outputs)
         size = tile.lanes * self.depth
         with b.for_("group", self.bias.shape[0]) as group:
-            channel = b.let(
-                "channel", minimum(group * tile.lanes, self.outputs - lanes)
-            )
+            first = minimum(group * tile.lanes, self.outputs - lanes)
+            channel = b.let("channel", first)
+            operands = [
+                b.pointer(self.weights, group * size, size),
+                b.pointer(columns, 0, tile.pixels * self.depth),
+                b.pointer(self.bias, group * tile.lanes, tile.lanes),
+            ]
+            for pixel in range(tile.pixels):
+                place = (at + pixel) * self.outputs + channel
+                operands.append(b.pointer(b.y, place, lanes, "w"))
             b.evaluate(
                 microkernels.microkernel_name(self.style, tile),
-                [
-                    b.pointer(self.weights, group * size, size),
-                    b.pointer(columns, 0, tile.pixels * self.depth),
-                    b.pointer(self.bias, group * tile.lanes, tile.lanes),
-                    *(
-                        b.pointer(
-                            b.y, (at + pixel) * self.outputs + channel, lanes, "w"
-                        )
-                        for pixel in range(tile.pixels)
-                    ),
-                    self.activation,
-                    lanes,
-                    self.depth,
-                ],
+                [*operands, self.activation, lanes, self.depth],
             )
 
 
@@ -105,15 +99,15 @@ def _plan_gemm(
     outputs, depth = flat.shape
     last = max(outputs - tile.lanes, 0)
     starts = [min(start, last) for start in range(0, outputs, tile.lanes)]
+    weights = _packed(flat.T, starts, tile.lanes)
+    bias = _packed(bias_of(op, "float32"), starts, tile.lanes)
     return _FloatVectorGemm(
         style,
         tile,
         outputs,
         depth,
-        b.constant("weights", _packed(flat.T, starts, tile.lanes), FLOAT32),
-        b.constant(
-            "bias", _packed(bias_of(op, "float32"), starts, tile.lanes), FLOAT32
-        ),
+        b.constant("weights", weights, FLOAT32),
+        b.constant("bias", bias, FLOAT32),
         accumulate_f32.ACTIVATION_CODES[op.attributes(ActivationAttrs).activation],
     )
 
@@ -128,21 +122,23 @@ def _packed(values: Array, starts: Sequence[int], lanes: int) -> Array:
 def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[VectorTile]:
     if op.input(0).dtype != FLOAT32:
         return ()
-    outputs, packing = op.input(1).shape[0], 1 if kernel_window(op).pointwise else _COPY
+    packing = 1 if kernel_window(op).pointwise else _COPY
+    outputs = op.input(1).shape[0]
     depth = op.input(1).elements // outputs
     pixels = op.output.elements // outputs if op.op == "conv2d" else 1
-    fitting = [
-        tile for tile in microkernels.tiles_for_style(style) if tile.pixels <= pixels
-    ]
+    tiles = microkernels.tiles_for_style(style)
+    fitting = [tile for tile in tiles if tile.pixels <= pixels]
 
     def cost(tile: VectorTile) -> tuple[int, int]:
         groups = divide_up(outputs, tile.lanes)
         gemm = groups * microkernels.microkernel_instructions(style, tile, depth, 1)
-        packed = packing * tile.pixels * depth if tile.pixels > 1 or packing > 1 else 0
+        packed = 0
+        if tile.pixels > 1 or packing > 1:
+            packed = packing * tile.pixels * depth
         return divide_up(pixels, tile.pixels) * (gemm + packed), -tile.sums
 
     best = min(fitting, key=cost)
-    single = min((tile for tile in fitting if tile.pixels == 1), key=cost)
+    single = min([tile for tile in fitting if tile.pixels == 1], key=cost)
     return (best,) if best == single else (best, single)
 
 

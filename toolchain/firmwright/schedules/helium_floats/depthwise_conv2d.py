@@ -1,6 +1,4 @@
-"""float32 depthwise_conv2d on Helium: strips of an output row, four channels at a
-time.
-"""
+"""float32 depthwise_conv2d on Helium: strips of an output row of four channels."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,20 +70,26 @@ class Strip:
 
     def taps(self, position: int) -> list[tuple[int, int]]:
         """Return the (output, tap) pairs that use the input at `position`."""
-        products = ((o, position - o * self.stride) for o in range(self.outputs))
-        return [(o, tap) for o, tap in products if 0 <= tap < self.columns]
+        pairs = []
+        for output in range(self.outputs):
+            tap = position - output * self.stride
+            if 0 <= tap < self.columns:
+                pairs.append((output, tap))
+        return pairs
 
     def used(self) -> list[int]:
-        return sorted(
-            {tap for position in self.reach for _, tap in self.taps(position)}
-        )
+        """Return the taps that any output uses, in order."""
+        used = set()
+        for position in self.reach:
+            used.update(tap for _, tap in self.taps(position))
+        return sorted(used)
 
     def row(self) -> list[str]:
         values, first = self._registers()
-        register = {tap: f"q{first + place}" for place, tap in enumerate(self.used())}
-        lines = [
-            f"vldrw.u32 {name}, [%[w], #{16 * tap}]" for tap, name in register.items()
-        ]
+        lines, register = [], {}
+        for place, tap in enumerate(self.used()):
+            register[tap] = f"q{first + place}"
+            lines.append(f"vldrw.u32 {register[tap]}, [%[w], #{16 * tap}]")
         lines.append(f"add %[w], #{16 * self.columns}")
         for position in self.reach:
             step = "row" if position == self.reach[-1] else "column"
@@ -100,9 +104,7 @@ class Strip:
         return lines
 
     def _registers(self) -> tuple[str, int]:
-        """Return the register of the input values and the number of the first weight
-        register.
-        """
+        """Return the register of the input values, and the number of the first weights'."""
         spare = 2 if self.style == "separate" else 1
         return "q7", _REGISTERS - spare - self.columns
 
@@ -115,10 +117,9 @@ class Strip:
 
 
 def max_outputs(style: AccumulateStyle, columns: int) -> int:
-    """Return how many outputs a strip can have and leave registers for a row of
-    weights.
-    """
-    return min(_REGISTERS - columns - (2 if style == "separate" else 1), _MAX_OUTPUTS)
+    """Return how many outputs of a strip leave registers for a row of weights."""
+    values = 2 if style == "separate" else 1
+    return min(_REGISTERS - columns - values, _MAX_OUTPUTS)
 
 
 def max_outside_columns(columns: int) -> int:
@@ -139,23 +140,15 @@ def _strips(style: AccumulateStyle) -> Iterator[Strip]:
 
 def _text(strip: Strip) -> str:
     names = [f"s{i}" for i in range(strip.outputs)]
-    lines = [
-        *(f"vmov.i32 %q[{name}], #0" for name in names),
-        "wls lr, %[rows], 2f",
-        "1:",
-        *strip.row(),
-        "le lr, 1b",
-        "2:",
-    ]
-    outputs = [
-        *(f'[{name}] "=w"({name})' for name in names),
-        '[w] "+r"(at_w)',
-        '[x] "+r"(at_x)',
-    ]
+    lines = [f"vmov.i32 %q[{name}], #0" for name in names]
+    lines += ["wls lr, %[rows], 2f", "1:", *strip.row(), "le lr, 1b", "2:"]
+    outputs = [f'[{name}] "=w"({name})' for name in names]
+    outputs += ['[w] "+r"(at_w)', '[x] "+r"(at_x)']
     back = len(strip.reach) - 1
     inputs = ['[rows] "r"(rows)', f'[row] "r"(4 * (x_row - {back} * x_column))']
-    inputs += ['[column] "r"(4 * x_column)'] if back else []
-    clobbers = [*strip.clobbered(), "lr", "cc", "memory"]
+    if back:
+        inputs.append('[column] "r"(4 * x_column)')
+    clobbers = [f'"{name}"' for name in (*strip.clobbered(), "lr", "cc", "memory")]
     body = [
         "const float *at_w = w;",
         "const float *at_x = x;",
@@ -164,7 +157,7 @@ def _text(strip: Strip) -> str:
         *string_lines(lines),
         *wrap_assembly("    : ", outputs),
         *wrap_assembly("    : ", inputs),
-        *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
+        *wrap_assembly("    : ", clobbers, ");"),
         "const float32x4_t biases = vldrwq_f32(bias);",
     ]
     for place, name in enumerate(names):
@@ -200,44 +193,40 @@ def _meaning(
 ) -> tuple[Array, ...]:
     activation, rows, x_row, x_column = rest[strip.outputs :]
     values, weights = np.asarray(x, np.float32), np.asarray(w, np.float32)
-    sums: list[Array] = [np.zeros_like(np.asarray(bias, np.float32))] * strip.outputs
+    biases = np.asarray(bias, np.float32)
+    sums: list[Array] = [np.zeros_like(biases)] * strip.outputs
+    style = strip.style
     with np.errstate(all="ignore"):
         for i in range(rows):
             for position in strip.reach:
                 start = i * x_row + (position - strip.before) * x_column
                 for output, tap in strip.taps(position):
                     at = VECTOR_LANES * (strip.columns * i + tap)
-                    x, w = (
-                        values[start : start + VECTOR_LANES],
-                        weights[at : at + VECTOR_LANES],
-                    )
-                    sums[output] = accumulate_f32.accumulate(
-                        strip.style, sums[output], x, w
-                    )
-        totals = [total + np.asarray(bias, np.float32) for total in sums]
+                    x = values[start : start + VECTOR_LANES]
+                    w = weights[at : at + VECTOR_LANES]
+                    total = accumulate_f32.accumulate(style, sums[output], x, w)
+                    sums[output] = total
+        totals = [total + biases for total in sums]
     return tuple(accumulate_f32.apply_activation(total, activation) for total in totals)
 
 
 def _strip_intrinsic(strip: Strip) -> Intrinsic:
+    row = VECTOR_LANES * strip.columns
+    outputs = [
+        Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES)
+        for p in range(strip.outputs)
+    ]
+    count, columns = strip.outputs, strip.columns
     return Intrinsic(
         strip.name,
         (
-            *pointers(
-                FLOAT32,
-                x=VECTOR_LANES,
-                w=VECTOR_LANES * strip.columns,
-                bias=VECTOR_LANES,
-            ),
-            *(
-                Operand(f"y{p}", "ptr", FLOAT32, "w", VECTOR_LANES)
-                for p in range(strip.outputs)
-            ),
+            *pointers(FLOAT32, x=VECTOR_LANES, w=row, bias=VECTOR_LANES),
+            *outputs,
             *immediates("activation", "rows", "x_row", "x_column"),
         ),
         partial(_meaning, strip),
         _portable(strip),
-        f"{strip.outputs} outputs of four channels, windows of {strip.columns} "
-        "columns.",
+        f"{count} outputs of four channels, windows of {columns} columns.",
         requires="mvefp",
         text={"gnu": _text(strip)},
         count=lambda args: strip.instructions(args[-3], args[-4]),
@@ -268,11 +257,9 @@ class _StripRun:
 
 
 def _runs(style: AccumulateStyle, window: ConvWindow, outputs: int) -> list[_StripRun]:
-    max_per_strip = (
-        max_outputs(style, window.size[1]) if window.stride[1] in STRIDES else 1
-    )
-    count = divide_up(outputs, max_per_strip)
-    sizes = [max_per_strip] * (count - 1) + [outputs - max_per_strip * (count - 1)]
+    most = max_outputs(style, window.size[1]) if window.stride[1] in STRIDES else 1
+    count = divide_up(outputs, most)
+    sizes = [most] * (count - 1) + [outputs - most * (count - 1)]
     if count == 2:
         sizes = [divide_up(outputs, 2), outputs // 2]
     runs: list[_StripRun] = []
@@ -296,11 +283,9 @@ def _strip(style: AccumulateStyle, window: ConvWindow, first: int, size: int) ->
 
 
 def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[ScheduleConfig]:
-    if (
-        op.input(0).dtype != FLOAT32
-        or channel_multiplier_of(op) != 1
-        or op.input(0).shape[3] < VECTOR_LANES
-    ):
+    if op.input(0).dtype != FLOAT32 or channel_multiplier_of(op) != 1:
+        return ()
+    if op.input(0).shape[3] < VECTOR_LANES:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
     if window.size[1] > MAX_COLUMNS or window.dilation[1] != 1:
@@ -308,11 +293,8 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[ScheduleConfig]:
     rows = split_by_valid_taps(window, 0, op.output.shape[1])
     runs = _runs(style, window, op.output.shape[2])
     is_seen = all(span.taps for span in rows)
-    return (
-        (NO_CONFIG,)
-        if is_seen and 0 < len(runs) <= _MAX_SPANS and len(rows) <= _MAX_SPANS
-        else ()
-    )
+    is_small = 0 < len(runs) <= _MAX_SPANS and len(rows) <= _MAX_SPANS
+    return (NO_CONFIG,) if is_seen and is_small else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,31 +313,27 @@ class _FloatDepthwiseLayer:
         _, height, width, channels = b.input(0).shape
         _, out_height, out_width, _ = b.y.shape
         n, oy, ox = at
-        top = oy * window.stride[0] + (
-            rows.taps.start * window.dilation[0] - window.padding[0]
-        )
+        above = rows.taps.start * window.dilation[0] - window.padding[0]
+        top = oy * window.stride[0] + above
         left = ox * window.stride[1] + (strip.before - window.padding[2])
         x_row = window.dilation[0] * width * channels
-        reach = (
-            (len(rows.taps) - 1) * x_row
-            + (len(strip.reach) - 1) * channels
-            + VECTOR_LANES
-        )
+        last = (len(rows.taps) - 1) * x_row + (len(strip.reach) - 1) * channels
+        reach = last + VECTOR_LANES
         size, width_taps = self.weights.shape[1] * self.weights.shape[2], window.size[1]
         source = b.let("source", ((n * height + top) * width + left) * channels)
         target = b.let("target", ((n * out_height + oy) * out_width + ox) * channels)
         with b.for_("block", self.bias.shape[0]) as block:
-            channel = b.let(
-                "channel", minimum(block * VECTOR_LANES, channels - VECTOR_LANES)
-            )
+            first = minimum(block * VECTOR_LANES, channels - VECTOR_LANES)
+            channel = b.let("channel", first)
             taps = (block * size + rows.taps.start * width_taps) * VECTOR_LANES
             x = b.pointer(b.input(0), source + channel, reach)
-            w = b.pointer(
-                self.weights, taps, len(rows.taps) * width_taps * VECTOR_LANES
-            )
+            count = len(rows.taps) * width_taps * VECTOR_LANES
+            w = b.pointer(self.weights, taps, count)
             bias = b.pointer(self.bias, block * VECTOR_LANES, VECTOR_LANES)
-            places = [target + channel + p * channels for p in range(strip.outputs)]
-            outputs = [b.pointer(b.y, place, VECTOR_LANES, "w") for place in places]
+            outputs = []
+            for p in range(strip.outputs):
+                place = target + channel + p * channels
+                outputs.append(b.pointer(b.y, place, VECTOR_LANES, "w"))
             settings = [self.activation, len(rows.taps), x_row, channels]
             b.evaluate(strip.name, [x, w, bias, *outputs, *settings])
 
@@ -365,13 +343,16 @@ def _build(
 ) -> None:
     kernel = weights_of(op)[0]
     channels = kernel.shape[2]
-    starts = [min(c, channels - VECTOR_LANES) for c in range(0, channels, VECTOR_LANES)]
-    spans = [slice(start, start + VECTOR_LANES) for start in starts]
     bias, window = bias_of(op, "float32"), window_of(op, kernel.shape[:2])
+    weights, biases = [], []
+    for first in range(0, channels, VECTOR_LANES):
+        start = min(first, channels - VECTOR_LANES)
+        weights.append(kernel[..., start : start + VECTOR_LANES])
+        biases.append(bias[start : start + VECTOR_LANES])
     layer = _FloatDepthwiseLayer(
         window,
-        b.constant("weights", np.stack([kernel[..., span] for span in spans]), FLOAT32),
-        b.constant("bias", np.stack([bias[span] for span in spans]), FLOAT32),
+        b.constant("weights", np.stack(weights), FLOAT32),
+        b.constant("bias", np.stack(biases), FLOAT32),
         ACTIVATION_CODES[op.attributes(ActivationAttrs).activation],
     )
     for rows in split_by_valid_taps(window, 0, op.output.shape[1]):

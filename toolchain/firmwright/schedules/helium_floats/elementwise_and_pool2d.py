@@ -39,7 +39,8 @@ _POOLS = {"average_pool2d": "average", "max_pool2d": "most"}
 def _pairs_meaning(
     op: str, a: Array, b: Array, y: Array, activation: Array, count: Array
 ) -> Array:
-    left, right = (np.asarray(each, np.float32)[:count] for each in (a, b))
+    left = np.asarray(a, np.float32)[:count]
+    right = np.asarray(b, np.float32)[:count]
     compute = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[op]
     with np.errstate(all="ignore"):
         return accumulate_f32.apply_activation(compute(left, right), activation)
@@ -54,7 +55,8 @@ def _limits() -> tuple[str, str]:
 
 
 def _pairs(op: str) -> Intrinsic:
-    scalar, vector = (indent(limit, " " * 4) for limit in _limits())
+    scalar, vector = _limits()
+    scalar, vector = indent(scalar, " " * 4), indent(vector, " " * 4)
     return Intrinsic(
         f"mve_{op}_f32",
         (
@@ -73,11 +75,10 @@ def _pairs(op: str) -> Intrinsic:
 
 
 def _pairs_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    kinds = (op.input(0), op.input(1))
-    fits = all(
-        kind.dtype == FLOAT32 and kind.shape == op.output.shape for kind in kinds
-    )
-    return (NO_CONFIG,) if fits else ()
+    for kind in (op.input(0), op.input(1)):
+        if kind.dtype != FLOAT32 or kind.shape != op.output.shape:
+            return ()
+    return (NO_CONFIG,)
 
 
 def _build_pairs(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
@@ -91,9 +92,8 @@ def _pool_meaning(op: str, x: Array, y: Array, *settings: Array) -> Array:
     rows, columns, row_step, step, activation, lanes = settings
     values = np.asarray(x, np.float32)
     with np.errstate(all="ignore"):
-        total = np.full_like(
-            values[:lanes], np.finfo(np.float32).min if op == "most" else 0
-        )
+        start = np.finfo(np.float32).min if op == "most" else 0
+        total = np.full_like(values[:lanes], start)
         for i in range(rows):
             for j in range(columns):
                 tap = values[i * row_step + j * step :][:lanes]
@@ -107,12 +107,13 @@ def _pool(op: str) -> Intrinsic:
     names = ("rows", "columns", "row_step", "step", "activation", "lanes")
     scalar, vector = _limits()
     stored = "\n".join(accumulate_f32.store_assembly("value", "y", 0))
+    result = "mean" if op == "average" else "greatest"
     return Intrinsic(
         f"mve_{op}_f32",
         (*pointers(FLOAT32, x=1), *pointers(FLOAT32, "w", y=1), *immediates(*names)),
         partial(_pool_meaning, op),
         fill_text(_C[f"{op}_portable"], limit=indent(scalar, " " * 4)),
-        f"The {'mean' if op == 'average' else 'greatest'} of a window, four channels.",
+        f"The {result} of a window, four channels.",
         requires="mvefp",
         text={"gnu": fill_text(_C[f"{op}_text"], limit=vector, stored=stored)},
         definitions=(KEEP_STORES,),
@@ -140,20 +141,16 @@ def _build_pool(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         corner = (n * in_rows + oy * window.stride[0]) * in_cols + ox * window.stride[1]
         place = ((n * height + oy) * width + ox) * channels + channel
         x = b.pointer(b.input(0), corner * channels + channel, reach)
-        y, code = b.pointer(b.y, place, lanes, "w"), ACTIVATION_CODES[attrs.activation]
-        b.evaluate(
-            f"mve_{_POOLS[op.op]}_f32", [x, y, *window.size, *steps, code, lanes]
-        )
+        y = b.pointer(b.y, place, lanes, "w")
+        settings = [*window.size, *steps, ACTIVATION_CODES[attrs.activation], lanes]
+        b.evaluate(f"mve_{_POOLS[op.op]}_f32", [x, y, *settings])
 
 
 def _hard_swish_meaning(x: Array, y: Array, count: Array) -> Array:
     values = np.asarray(x, np.float32)[:count]
     with np.errstate(all="ignore"):
-        return (
-            values
-            * accumulate_f32.apply_activation(values + np.float32(3), 2)
-            / np.float32(6)
-        )
+        cut = accumulate_f32.apply_activation(values + np.float32(3), 2)
+        return values * cut / np.float32(6)
 
 
 def _build_hard_swish(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:

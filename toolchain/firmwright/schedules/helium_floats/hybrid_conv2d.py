@@ -1,6 +1,4 @@
-"""hybrid_conv2d and hybrid_fully_connected on Helium: quantize activations, then int8
-GEMM.
-"""
+"""Hybrid conv2d and fully_connected on Helium: quantize activations, then int8 GEMM."""
 
 from collections.abc import Sequence
 from textwrap import indent
@@ -68,10 +66,12 @@ MIN_MAX = Intrinsic(
 )
 
 
-_WHOLE, _REST = (
-    indent(fill_text(_C["nearest"], values=values), " " * 4)
-    for values in ("vldrwq_f32(from)", "vldrwq_z_f32(from, inside)")
-)
+def _nearest(values: str) -> str:
+    return indent(fill_text(_C["nearest"], values=values), " " * 4)
+
+
+_WHOLE = _nearest("vldrwq_f32(from)")
+_REST = _nearest("vldrwq_z_f32(from, inside)")
 
 
 def _quantize_meaning(
@@ -161,10 +161,8 @@ float32x4_t {y} = vmulq_f32(vcvtq_f32_s32(vsubq_s32({v}, share)), scales);
 def _text(loop: DotProductLoop) -> str:
     lines = [loop.frame(dot_product_loop.PAIR), _TEXT]
     for vector, value, target in (("first", "even", "y0"), ("second", "odd", "y1")):
-        lines += [
-            _ENDING.format(v=vector, y=value),
-            accumulate_f32.emit_vector_activation(value),
-        ]
+        lines.append(_ENDING.format(v=vector, y=value))
+        lines.append(accumulate_f32.emit_vector_activation(value))
         lines += accumulate_f32.store_assembly(value, target, 0)
     return "\n".join(lines)
 
@@ -188,22 +186,20 @@ def _meaning(
     share = np.asarray(totals, np.int64) * zero_point
     results = []
     for x in (x0, x1):
-        sums = (weights * np.asarray(x, np.int64)[None, :taps]).sum(axis=1) - share
+        products = weights * np.asarray(x, np.int64)[None, :taps]
+        sums = products.sum(axis=1) - share
         value = sums.astype(np.float32) * table[:4] * scale + table[4:8]
         results.append(accumulate_f32.apply_activation(value, activation)[:lanes])
     return tuple(results)
 
 
 def _scaled(loop: DotProductLoop, name: str) -> Intrinsic:
+    steps, taps = loop.head + loop.tail, loop.least_taps
+    weights = steps * dot_product_loop.BYTES_PER_STEP * CHANNELS
     return Intrinsic(
         name,
         (
-            *pointers(
-                INT8,
-                w=(loop.head + loop.tail) * dot_product_loop.BYTES_PER_STEP * CHANNELS,
-                x0=loop.least_taps,
-                x1=loop.least_taps,
-            ),
+            *pointers(INT8, w=weights, x0=taps, x1=taps),
             *pointers(INT32, totals=CHANNELS),
             *pointers(FLOAT32, q=2 * CHANNELS),
             *pointers(FLOAT32, "w", y0=1, y1=1),
@@ -259,47 +255,42 @@ def _build_matrix(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
 def _gemm(
     op: OpCall, b: Kernel, activations: QuantizedRow, scale: ArithExpr, first: ArithExpr
 ) -> BlockGemm:
-    """Return the products with the weights of the layer; outputs begin at pixel
-    `first`.
-    """
+    """Return the products with the layer's weights; outputs begin at pixel `first`."""
     channels = op.output.shape[-1]
     flat = weights_of(op).reshape(channels, -1)
     starts = conv2d.channel_block_starts(channels)
-    packed = b.constant(
-        "weights", dot_product_loop.pack_weight_rows(flat, starts, CHANNELS), INT8
-    )
-    totals = b.constant(
-        "totals", _by_block(flat.sum(axis=1, dtype=np.int64), starts), INT32
-    )
+    blocks = dot_product_loop.pack_weight_rows(flat, starts, CHANNELS)
+    packed = b.constant("weights", blocks, INT8)
+    sums = _by_block(flat.sum(axis=1, dtype=np.int64), starts)
+    totals = b.constant("totals", sums, INT32)
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
-    activation = accumulate_f32.ACTIVATION_CODES[
-        op.attributes(ActivationAttrs).activation
-    ]
-    settings = [scale, activations.zero_point, activation, min(channels, CHANNELS)]
-    tables, depth = [totals, factors], flat.shape[1]
+    activation = op.attributes(ActivationAttrs).activation
+    code, lanes = accumulate_f32.ACTIVATION_CODES[activation], min(channels, CHANNELS)
     return BlockGemm(
-        "mve_gemm_hybrid", packed, tables, channels, depth, settings, first
+        "mve_gemm_hybrid",
+        packed,
+        [totals, factors],
+        channels,
+        flat.shape[1],
+        [scale, activations.zero_point, code, lanes],
+        first,
     )
 
 
 def _factors(op: OpCall, starts: Sequence[int]) -> Array:
-    """Return [block, scale or bias, channel]; a common weight scale is part of the
-    batch scale.
+    """Return [block, scale or bias, channel].
+
+    A common scale of all weights is part of the batch's scale.
     """
     scales = np.array(quantization_of(op.input(1)).scales, np.float32)
-    weight_scales = (
-        scales if len(scales) > 1 else np.ones(op.output.shape[-1], np.float32)
-    )
-    tables = [
-        _by_block(values, starts) for values in (weight_scales, bias_of(op, "float32"))
-    ]
-    return np.stack(tables, axis=1)
+    if len(scales) == 1:
+        scales = np.ones(op.output.shape[-1], np.float32)
+    bias = bias_of(op, "float32")
+    return np.stack([_by_block(scales, starts), _by_block(bias, starts)], axis=1)
 
 
 def _by_block(values: Array, starts: Sequence[int]) -> Array:
-    """Rearrange per-channel values as [block, channel of four]; padding repeats the
-    last value.
-    """
+    """Rearrange values by channel as [block, channel]; padding repeats the last one."""
     index = np.minimum(np.array(starts)[:, None] + np.arange(CHANNELS), len(values) - 1)
     return np.asarray(values[index])
 

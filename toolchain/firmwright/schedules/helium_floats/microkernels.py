@@ -1,8 +1,6 @@
-"""float32 GEMM micro-kernels in vector registers: a few channel vectors times a few
-pixels.
-"""
+"""float32 GEMM micro-kernels in vector registers: a few channel vectors times pixels."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from textwrap import indent
@@ -32,9 +30,7 @@ VECTOR_LANES = 4
 MAX_PIXELS = 6
 _ROUND = 4
 _MAX_SUMS: Mapping[AccumulateStyle, int] = {"fused": 6, "separate": 4}
-"""Maximum sums; two registers hold weights, and two more hold products if those are
-separate.
-"""
+"""Maximum sums: two registers hold weights, and two more hold separate products."""
 _VALUES = ("r4", "r5", "r6", "r8", "r9", "r10")
 
 
@@ -55,12 +51,9 @@ class VectorTile(ScheduleConfig):
 
     def step(self, style: AccumulateStyle) -> list[str]:
         values = _VALUES[: self.pixels]
-        load = (
-            "ldr r4, [%[x]], #4"
-            if self.pixels == 1
-            else f"ldm %[x]!, {{{', '.join(values)}}}"
-        )
-        lines = [load]
+        lines = [f"ldm %[x]!, {{{', '.join(values)}}}"]
+        if self.pixels == 1:
+            lines = ["ldr r4, [%[x]], #4"]
         first = 8 - 2 * (2 if style == "separate" else 1)
         for vector in range(self.vectors):
             weights = f"q{first + vector % 2}"
@@ -79,12 +72,20 @@ class VectorTile(ScheduleConfig):
         return pixel * self.vectors + vector
 
 
-_SHAPES = (
-    *((1, pixels) for pixels in range(6, 0, -1)),
-    *((2, pixels) for pixels in (3, 2, 1)),
-    *((3, 2), (4, 1), (6, 1)),
+VECTOR_TILES = (
+    VectorTile(1, 6),
+    VectorTile(1, 5),
+    VectorTile(1, 4),
+    VectorTile(1, 3),
+    VectorTile(1, 2),
+    VectorTile(1, 1),
+    VectorTile(2, 3),
+    VectorTile(2, 2),
+    VectorTile(2, 1),
+    VectorTile(3, 2),
+    VectorTile(4, 1),
+    VectorTile(6, 1),
 )
-VECTOR_TILES = tuple(VectorTile(*shape) for shape in _SHAPES)
 
 
 def tiles_for_style(style: AccumulateStyle) -> list[VectorTile]:
@@ -101,17 +102,16 @@ def microkernel_instructions(
     step = len(tile.step(style))
     rounds, rest = divmod(steps, _ROUND)
     product = 2 + tile.sums + rounds * (_ROUND * step + 1) + rest * (step + 1)
-    ending = (
-        tile.sums * (2 + accumulate_f32.activation_instructions(activation))
-        + tile.vectors
-    )
+    limits = accumulate_f32.activation_instructions(activation)
+    ending = tile.sums * (2 + limits) + tile.vectors
     return product + ending + 8 + tile.pixels
 
 
 def _text(style: AccumulateStyle, tile: VectorTile) -> str:
     step = tile.step(style)
-    lines = [
-        *(f"vmov.i32 %q[s{i}], #0" for i in range(tile.sums)),
+    sums = [f"s{i}" for i in range(tile.sums)]
+    lines = [f"vmov.i32 %q[{name}], #0" for name in sums]
+    lines += [
         "wls lr, %[rounds], 2f",
         "1:",
         *step * _ROUND,
@@ -122,30 +122,25 @@ def _text(style: AccumulateStyle, tile: VectorTile) -> str:
         "le lr, 3b",
         "4:",
     ]
-    sums = [f"s{i}" for i in range(tile.sums)]
     outputs = [f'[{name}] "=w"({name})' for name in sums]
     outputs += ['[w] "+r"(at_w)', '[x] "+r"(at_x)']
-    vectors = range(4 if style == "separate" else 6, 8)
-    clobbers = [
-        *_VALUES[: tile.pixels],
-        "lr",
-        *(f"q{q}" for q in vectors),
-        "cc",
-        "memory",
+    vectors = ("q6", "q7")
+    if style == "separate":
+        vectors = ("q4", "q5", *vectors)
+    clobbered = (*_VALUES[: tile.pixels], "lr", *vectors, "cc", "memory")
+    clobbers = [f'"{name}"' for name in clobbered]
+    body = [
+        "const float *at_w = w;",
+        "const float *at_x = x;",
+        f"float32x4_t {', '.join(sums)};",
+        "__asm__ volatile(",
+        *string_lines(lines),
+        *wrap_assembly("    : ", outputs),
+        f'    : [rounds] "r"(steps / {_ROUND}), [rest] "r"(steps % {_ROUND})',
+        *wrap_assembly("    : ", clobbers, ");"),
+        *_ending(tile),
     ]
-    return "\n".join(
-        [
-            "const float *at_w = w;",
-            "const float *at_x = x;",
-            f"float32x4_t {', '.join(sums)};",
-            "__asm__ volatile(",
-            *string_lines(lines),
-            *wrap_assembly("    : ", outputs),
-            f'    : [rounds] "r"(steps / {_ROUND}), [rest] "r"(steps % {_ROUND})',
-            *wrap_assembly("    : ", [f'"{name}"' for name in clobbers], ");"),
-            *_ending(tile),
-        ]
-    )
+    return "\n".join(body)
 
 
 def _ending(tile: VectorTile) -> list[str]:
@@ -158,9 +153,8 @@ def _ending(tile: VectorTile) -> list[str]:
             name = f"s{tile.place(pixel, vector)}"
             lines.append(f"{name} = vaddq_f32({name}, bias{vector});")
             lines += accumulate_f32.emit_vector_activation(name).splitlines()
-            lines += accumulate_f32.store_assembly(
-                name, f"y{pixel}", VECTOR_LANES * vector
-            )
+            first = VECTOR_LANES * vector
+            lines += accumulate_f32.store_assembly(name, f"y{pixel}", first)
     return lines
 
 
@@ -193,13 +187,13 @@ def _meaning(
         sums = np.zeros(np.broadcast_shapes(a.shape[1:], b.shape[1:]), np.float32)
         for step in range(steps):
             sums = accumulate_f32.accumulate(style, sums, b[step], a[step])
-        total = accumulate_f32.apply_activation(
-            sums + np.asarray(bias, np.float32), activation
-        )
+        biased = sums + np.asarray(bias, np.float32)
+        total = accumulate_f32.apply_activation(biased, activation)
     return tuple(total[pixel, :lanes] for pixel in range(tile.pixels))
 
 
 def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
+    channels, pixels = tile.lanes, tile.pixels
     return Intrinsic(
         microkernel_name(style, tile),
         (
@@ -209,8 +203,7 @@ def _block(style: AccumulateStyle, tile: VectorTile) -> Intrinsic:
         ),
         partial(_meaning, style, tile),
         _portable(style, tile),
-        f"Products of {tile.lanes} channels times {tile.pixels} pixels, biased and "
-        "cut.",
+        f"Products of {channels} channels times {pixels} pixels, biased and cut.",
         requires="mvefp",
         text={"gnu": _text(style, tile)},
         definitions=(KEEP_STORES,),
@@ -251,24 +244,21 @@ def _column_text(pixels: int, *, zero: bool) -> str:
 def _column_meaning(pixels: int, y: Array, *rest: Array) -> Array:
     *source, count = rest
     result = np.array(y)
-    result[: pixels * (count - 1) + 1 : pixels] = (
-        np.asarray(source[0])[:count] if source else 0
-    )
+    values = np.asarray(source[0])[:count] if source else 0
+    result[: pixels * (count - 1) + 1 : pixels] = values
     return result
 
 
 def _column(pixels: int, *, zero: bool) -> Intrinsic:
     value = "0.0f" if zero else "x[i]"
+    source = () if zero else pointers(FLOAT32, x=1)
+    values = "0" if zero else "those of x"
     return Intrinsic(
         f"mve_{'zero' if zero else 'spread'}_f32_{pixels}",
-        (
-            *pointers(FLOAT32, "rw", y=1),
-            *(() if zero else pointers(FLOAT32, x=1)),
-            *immediates("count"),
-        ),
+        (*pointers(FLOAT32, "rw", y=1), *source, *immediates("count")),
         partial(_column_meaning, pixels),
         f"for (int32_t i = 0; i < count; ++i) {{\n    y[{pixels} * i] = {value};\n}}",
-        f"Every {pixels}th element from y on := {'0' if zero else 'those of x'}.",
+        f"Every {pixels}th element from y on := {values}.",
         requires="mvefp",
         text={"gnu": _column_text(pixels, zero=zero)},
         count=lambda args: (
@@ -277,15 +267,13 @@ def _column(pixels: int, *, zero: bool) -> Intrinsic:
     )
 
 
-INTRINSICS = (
-    *(
-        _block(style, tile)
-        for style in ACCUMULATE_STYLES
-        for tile in tiles_for_style(style)
-    ),
-    *(
-        _column(pixels, zero=zero)
-        for pixels in range(1, MAX_PIXELS + 1)
-        for zero in (False, True)
-    ),
-)
+def _all_intrinsics() -> Iterator[Intrinsic]:
+    for style in ACCUMULATE_STYLES:
+        for tile in tiles_for_style(style):
+            yield _block(style, tile)
+    for pixels in range(1, MAX_PIXELS + 1):
+        yield _column(pixels, zero=False)
+        yield _column(pixels, zero=True)
+
+
+INTRINSICS = tuple(_all_intrinsics())
