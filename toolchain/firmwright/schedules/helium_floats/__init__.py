@@ -1,1 +1,1 @@
-"""Schedules for float32 on Helium: four channels, summed in the default loops' order."""
+"""Schedules for float32 on Helium, summing as the default loops do, four at a time."""

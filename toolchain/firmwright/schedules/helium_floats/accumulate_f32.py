@@ -1,4 +1,4 @@
-"""Float multiply-accumulate in two styles, and activations, in numpy, C and assembly."""
+"""Float multiply-accumulate in two styles, and activations: numpy, C and assembly."""
 
 from typing import Literal
 

@@ -86,7 +86,8 @@ class Strip:
 
     def row(self) -> list[str]:
         values, first = self._registers()
-        lines, register = [], {}
+        lines: list[str] = []
+        register: dict[int, str] = {}
         for place, tap in enumerate(self.used()):
             register[tap] = f"q{first + place}"
             lines.append(f"vldrw.u32 {register[tap]}, [%[w], #{16 * tap}]")
@@ -104,7 +105,7 @@ class Strip:
         return lines
 
     def _registers(self) -> tuple[str, int]:
-        """Return the register of the input values, and the number of the first weights'."""
+        """Return the register of values, and the number of the first one of weights."""
         spare = 2 if self.style == "separate" else 1
         return "q7", _REGISTERS - spare - self.columns
 
@@ -344,7 +345,8 @@ def _build(
     kernel = weights_of(op)[0]
     channels = kernel.shape[2]
     bias, window = bias_of(op, "float32"), window_of(op, kernel.shape[:2])
-    weights, biases = [], []
+    weights: list[Array] = []
+    biases: list[Array] = []
     for first in range(0, channels, VECTOR_LANES):
         start = min(first, channels - VECTOR_LANES)
         weights.append(kernel[..., start : start + VECTOR_LANES])

@@ -283,7 +283,7 @@ def _factors(op: OpCall, starts: Sequence[int]) -> Array:
     A common scale of all weights is part of the batch's scale.
     """
     scales = np.array(quantization_of(op.input(1)).scales, np.float32)
-    if len(scales) == 1:
+    if len(scales) <= 1:
         scales = np.ones(op.output.shape[-1], np.float32)
     bias = bias_of(op, "float32")
     return np.stack([_by_block(scales, starts), _by_block(bias, starts)], axis=1)

@@ -1,4 +1,4 @@
-"""float32 GEMM micro-kernels in vector registers: a few channel vectors times pixels."""
+"""float32 GEMM micro-kernels: a few vectors of channels times a few pixels."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -51,9 +51,10 @@ class VectorTile(ScheduleConfig):
 
     def step(self, style: AccumulateStyle) -> list[str]:
         values = _VALUES[: self.pixels]
-        lines = [f"ldm %[x]!, {{{', '.join(values)}}}"]
         if self.pixels == 1:
             lines = ["ldr r4, [%[x]], #4"]
+        else:
+            lines = [f"ldm %[x]!, {{{', '.join(values)}}}"]
         first = 8 - 2 * (2 if style == "separate" else 1)
         for vector in range(self.vectors):
             weights = f"q{first + vector % 2}"
@@ -124,9 +125,9 @@ def _text(style: AccumulateStyle, tile: VectorTile) -> str:
     ]
     outputs = [f'[{name}] "=w"({name})' for name in sums]
     outputs += ['[w] "+r"(at_w)', '[x] "+r"(at_x)']
-    vectors = ("q6", "q7")
+    vectors = ["q6", "q7"]
     if style == "separate":
-        vectors = ("q4", "q5", *vectors)
+        vectors = ["q4", "q5", *vectors]
     clobbered = (*_VALUES[: tile.pixels], "lr", *vectors, "cc", "memory")
     clobbers = [f'"{name}"' for name in clobbered]
     body = [
