@@ -1,3 +1,1 @@
-"""Schedules for RISC-V cores with integer vectors (Zve32x), for vectors of any
-length.
-"""
+"""Schedules for RISC-V cores with integer vectors (Zve32x) of any length."""

@@ -3,6 +3,7 @@
 from functools import partial
 
 from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.ops.schedule import Schedule
 from firmwright.schedules.helium.add_sub import (
     OPERATORS,
@@ -14,16 +15,13 @@ from firmwright.schedules.rvv.vector_requantize import NOMINAL_LANES
 
 _TEXT = read_sections(__file__)["text"]
 
-INTRINSICS = tuple(
-    make_sum(
-        name,
-        sign,
-        "rvv",
-        fill_text(_TEXT, sum=f"__riscv_v{name}_vv_i32m8"),
-        NOMINAL_LANES,
-    )
-    for name, sign in OPERATORS
-)
+
+def _sum(name: str, sign: int) -> Intrinsic:
+    text = fill_text(_TEXT, sum=f"__riscv_v{name}_vv_i32m8")
+    return make_sum(name, sign, "rvv", text, NOMINAL_LANES)
+
+
+INTRINSICS = tuple(_sum(name, sign) for name, sign in OPERATORS)
 SCHEDULES = tuple(
     Schedule(
         f"rvv.{name}.vectors",

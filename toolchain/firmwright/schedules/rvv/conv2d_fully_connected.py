@@ -1,6 +1,4 @@
-"""conv2d and fully_connected on RISC-V vectors: output channels in lanes, inputs in
-scalars.
-"""
+"""conv2d and fully_connected on RISC-V vectors: output channels in lanes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from firmwright.base.dtypes import INT8, INT16, Array
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.ops import fully_connected
 from firmwright.ops.conv2d import weights_of
 from firmwright.ops.conv_window import kernel_window
@@ -29,7 +28,7 @@ from firmwright.schedules.rvv.window_kernel import (
 _C = read_sections(__file__)
 
 # A tap is a load of one weight for each lane and, for each pixel, the load of a scalar
-# and VWMACC.
+# input and VWMACC.
 #
 # `rvv_dot_PIXELS`: weights are extended to 16 bits, products are added to 32-bit sums
 # of 24 registers. `rvv_dot_1_GROUP`, for one pixel: the products of GROUP successive
@@ -41,9 +40,7 @@ _GROUPS = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class RvvDotKernel:
-    """The micro-kernel of `pixels` pixels; with a `group`, its products are added in 16
-    bits.
-    """
+    """The micro-kernel of `pixels`; with a `group`, products are added in 16 bits."""
 
     pixels: int
     group: int = 0
@@ -62,37 +59,44 @@ class RvvDotKernel:
         lanes = NOMINAL_LANES * (16 if self.group else self.lmul) // 8
         tap = 4.4 + 4 / self.group if self.group else 4 + 2 * self.pixels
         sums = 2 if self.group else self.pixels
-        return divide_up(channels, lanes) * round(
-            24 + 8 * sums + rows * (6 + run * tap)
-        )
+        block = round(24 + 8 * sums + rows * (6 + run * tap))
+        return divide_up(channels, lanes) * block
 
     def text(self) -> str:
+        return self._grouped_text() if self.group else self._pixels_text()
+
+    def _grouped_text(self) -> str:
         finish = vector_requantize.requantize_text
-        if self.group:
-            return fill_text(
-                _C["grouped"],
-                group=self.group,
-                add=indent(_C["add"], " " * 16),
-                add_one=indent(_C["add"], " " * 12),
-                first=indent(finish([("sum0", "y + at")], 8, "at", "vl0"), " " * 8),
-                second=indent(
-                    finish([("sum1", "y + at + vl0")], 8, "at + vl0", "vl1"), " " * 8
-                ),
-            )
-        names, pixels = lmul_names(self.lmul), range(self.pixels)
-        product = "sum{0} = __riscv_vwmacc_vx_i32{m}(sum{0}, value[k{1}], tap, vl);"
-        steps = ["", *(f" + {p} * pixel_step" for p in pixels[1:])]
+        first = finish([("sum0", "y + at")], 8, "at", "vl0")
+        second = finish([("sum1", "y + at + vl0")], 8, "at + vl0", "vl1")
+        return fill_text(
+            _C["grouped"],
+            group=self.group,
+            add=indent(_C["add"], " " * 16),
+            add_one=indent(_C["add"], " " * 12),
+            first=indent(first, " " * 8),
+            second=indent(second, " " * 8),
+        )
+
+    def _pixels_text(self) -> str:
+        names = lmul_names(self.lmul)
+        m = names["m"]
+        products: list[str] = []
+        sums: list[str] = []
+        copies: list[str] = []
+        for p in range(self.pixels):
+            step = f" + {p} * pixel_step" if p else ""
+            product = f"__riscv_vwmacc_vx_i32{m}(sum{p}, value[k{step}], tap, vl)"
+            products.append(f"sum{p} = {product};")
+            sums.append(f'"+vr"(sum{p})')
+            if p:
+                copies.append(f"    vint32{m}_t sum{p} = sum0;")
         tap = fill_text(
-            _C["tap"],
-            products="\n".join(product.format(p, steps[p], **names) for p in pixels),
-            sums=", ".join(f'"+vr"(sum{p})' for p in pixels),
-            **names,
+            _C["tap"], products="\n".join(products), sums=", ".join(sums), **names
         )
         return fill_text(
             _C["pixels"],
-            start="\n".join(
-                f"    vint32{names['m']}_t sum{p} = sum0;" for p in pixels[1:]
-            ),
+            start="\n".join(copies),
             tap=indent(tap, " " * 16),
             finish=block_text(vector_requantize.pixel_sums(self.pixels), self.lmul),
             **names,
@@ -103,16 +107,16 @@ LOOPS = (*map(RvvDotKernel, (3, 6, 12)), *(RvvDotKernel(1, group) for group in _
 
 
 def longest_group(flat: Array, run: int) -> int:
-    """Return the most taps of rows of `flat` [channel, tap] whose products always fit
-    16 bits.
+    """Return how many successive taps have products whose sum always fits 16 bits.
+
+    `flat` is [channel, tap], `run` the taps of a row of a window.
     """
     rows = flat.astype(np.int64).reshape(len(flat), -1, run)
-    signed = np.maximum(rows, 0), np.minimum(rows, 0)
+    positive, negative = np.maximum(rows, 0), np.minimum(rows, 0)
 
     def fits(group: int) -> bool:
-        up, down = (
-            np.add.reduceat(part, range(0, run, group), axis=2) for part in signed
-        )
+        up = np.add.reduceat(positive, range(0, run, group), axis=2)
+        down = np.add.reduceat(negative, range(0, run, group), axis=2)
         most, least = up * INT8.max + down * INT8.min, up * INT8.min + down * INT8.max
         return bool(most.max() <= INT16.max and least.min() >= INT16.min)
 
@@ -123,23 +127,24 @@ def choose_loop(flat: Array, rows: int, pixels: int) -> RvvDotKernel:
     """Return the loop with the fewest instructions for `pixels` pixels."""
     channels, run = len(flat), flat.shape[1] // rows
     limit = longest_group(flat, run)
-    loops = [
-        loop for loop in LOOPS if loop.pixels <= pixels and loop.group in (0, limit)
-    ]
-    return min(
-        loops,
-        key=lambda loop: (
-            divide_up(pixels, loop.pixels) * loop.instructions(rows, run, channels)
-        ),
-    )
+    loops = []
+    for loop in LOOPS:
+        if loop.pixels <= pixels and loop.group in (0, limit):
+            loops.append(loop)
+
+    def cost(loop: RvvDotKernel) -> int:
+        blocks = divide_up(pixels, loop.pixels)
+        return blocks * loop.instructions(rows, run, channels)
+
+    return min(loops, key=cost)
 
 
-INTRINSICS = tuple(
-    make_intrinsic(
-        loop.name, loop.pixels, loop.text(), loop.instructions, by_channel=False
-    )
-    for loop in LOOPS
-)
+def _intrinsic(loop: RvvDotKernel) -> Intrinsic:
+    count = loop.instructions
+    return make_intrinsic(loop.name, loop.pixels, loop.text(), count, by_channel=False)
+
+
+INTRINSICS = tuple(map(_intrinsic, LOOPS))
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
@@ -147,19 +152,16 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
         return ()
     if op.op == "fully_connected" and not fully_connected.has_int32_multiplier(op):
         return ()
-    return (
-        (NO_CONFIG,)
-        if vector_requantize.supports_requantize(layer_requantization(op))
-        else ()
-    )
+    applies = vector_requantize.supports_requantize(layer_requantization(op))
+    return (NO_CONFIG,) if applies else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel, window = weights_of(op), kernel_window(op)
     flat, rows = kernel.reshape(len(kernel), -1), window.size[0]
-    pixels = (
-        op.output.elements // len(kernel) if window.pointwise else op.output.shape[2]
-    )
+    pixels = op.output.shape[2]
+    if window.pointwise:
+        pixels = op.output.elements // len(kernel)
     loop = choose_loop(flat, rows, pixels)
     row = (flat.shape[1] // rows, 1, 1)
     emit_window_kernel(b, op, window, loop.name, flat, loop.pixels, row)

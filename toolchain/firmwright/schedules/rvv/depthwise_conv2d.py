@@ -1,6 +1,4 @@
-"""depthwise_conv2d on RISC-V vectors: channels in lanes, one or two pixels at a
-time.
-"""
+"""depthwise_conv2d on RISC-V vectors: channels in lanes, one or two pixels at once."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,6 +7,7 @@ from textwrap import indent
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir.graph.op_call import OpCall
+from firmwright.ir.tir.intrinsic import Intrinsic
 from firmwright.ops.conv2d import channel_multiplier_of, requantization_of, weights_of
 from firmwright.ops.conv_window import window_of
 from firmwright.ops.kernel import Kernel
@@ -32,10 +31,10 @@ _REPEATED_CHANNELS = 64
 def _text(pixels: int) -> str:
     sums = vector_requantize.pixel_sums(pixels)
     start = "vint32m8_t sum1 = sum0;" if pixels > 1 else "(void)pixel_step;"
-    products = [
-        fill_text(_C["product"], p=p, at=f"from + {p} * pixel_step" if p else "from")
-        for p in range(pixels)
-    ]
+    products = []
+    for p in range(pixels):
+        at = f"from + {p} * pixel_step" if p else "from"
+        products.append(fill_text(_C["product"], p=p, at=at))
     return fill_text(
         _C["text"],
         start=start,
@@ -49,26 +48,19 @@ def _count(pixels: int, rows: int, columns: int, channels: int) -> int:
     return blocks * (24 + 8 * pixels + 4 * rows + rows * columns * (4 + 4 * pixels))
 
 
-INTRINSICS = tuple(
-    make_intrinsic(
-        f"rvv_depthwise_{pixels}",
-        pixels,
-        _text(pixels),
-        partial(_count, pixels),
-        by_channel=True,
-    )
-    for pixels in (1, 2)
-)
+def _intrinsic(pixels: int) -> Intrinsic:
+    name, count = f"rvv_depthwise_{pixels}", partial(_count, pixels)
+    return make_intrinsic(name, pixels, _text(pixels), count, by_channel=True)
+
+
+INTRINSICS = (_intrinsic(1), _intrinsic(2))
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if not vector_requantize.is_int8_layer(op) or channel_multiplier_of(op) != 1:
         return ()
-    return (
-        (NO_CONFIG,)
-        if vector_requantize.supports_requantize(requantization_of(op))
-        else ()
-    )
+    applies = vector_requantize.supports_requantize(requantization_of(op))
+    return (NO_CONFIG,) if applies else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:

@@ -32,9 +32,7 @@ UPWARD, AWAY, ONCE = range(3)
 """Values of the immediate operand `rounding`."""
 _LEAST_SHIFTS = {UPWARD: 0, AWAY: 1, ONCE: 2}
 NOMINAL_LANES = 32
-"""32-bit lanes in eight registers of 128 bits, the length that the cost model
-assumes.
-"""
+"""32-bit lanes of eight registers of 128 bits, which the cost model assumes."""
 
 
 def supports_requantize(params: Requantization) -> bool:
@@ -65,20 +63,21 @@ def requantize_settings(params: Requantization) -> list[int]:
 def parameter_tables(
     b: Kernel, params: Requantization, bias: Array
 ) -> tuple[tir.Buffer, tir.Buffer]:
-    """Return the constants `q`, biases then multipliers, and `s`, right shifts, of all
-    channels.
+    """Return the constants of all channels: `q`, biases and multipliers, and `s`.
+
+    `s` are the right shifts.
     """
-    multipliers, shifts = (
-        np.resize(v, len(bias)) for v in (params.multipliers, params.shifts)
-    )
+    multipliers = np.resize(params.multipliers, len(bias))
+    shifts = np.resize(params.shifts, len(bias))
     right = -shifts - (params.rounding is Rounding.ONCE)
     table = np.stack([bias, multipliers])
     return b.constant("parameters", table, INT32), b.constant("shifts", right, UINT16)
 
 
 def lmul_names(lmul: int) -> dict[str, str]:
-    """Return the register groups `m`, `m16` and `m8` of lanes whose int32 take `lmul`
-    registers.
+    """Return the register groups of lanes whose int32 take `lmul` registers.
+
+    `m` is that of 32-bit values, `m16` and `m8` are those of narrower ones.
     """
     return {
         "m": f"m{lmul}",
@@ -89,25 +88,33 @@ def lmul_names(lmul: int) -> dict[str, str]:
 
 def pixel_sums(pixels: int) -> list[tuple[str, str]]:
     """Return the variables of the sums of `pixels` pixels, and their targets."""
-    return [
-        (f"sum{p}", f"y + {p} * channels + at" if p else "y + at")
-        for p in range(pixels)
-    ]
+    sums = [("sum0", "y + at")]
+    for p in range(1, pixels):
+        sums.append((f"sum{p}", f"y + {p} * channels + at"))
+    return sums
 
 
 def requantize_text(
     sums: Sequence[tuple[str, str]], lmul: int, at: str, vl: str
 ) -> str:
-    """Return C that requantizes sums of the channels from `at` in `lmul` registers, and
-    stores.
+    """Return C that requantizes and stores sums of the channels from `at` on.
+
+    Each sum takes `lmul` registers.
     """
     names = {**lmul_names(lmul), "at": at, "vl": vl}
 
     def each(section: str) -> str:
-        return "\n".join(fill_text(_C[section], s=s, y=y, **names) for s, y in sums)
+        texts = [fill_text(_C[section], s=s, y=y, **names) for s, y in sums]
+        return "\n".join(texts)
 
-    parts = {name: indent(each(name), "    ") for name in ("once", "twice", "away")}
-    return fill_text(_C["requantized"], stored=each("stored"), **parts, **names)
+    return fill_text(
+        _C["requantized"],
+        stored=each("stored"),
+        once=indent(each("once"), "    "),
+        twice=indent(each("twice"), "    "),
+        away=indent(each("away"), "    "),
+        **names,
+    )
 
 
 def requantize_lanes(
@@ -115,10 +122,11 @@ def requantize_lanes(
 ) -> Array:
     """Add the biases to sums [pixel, channel, ...] and requantize, in numpy."""
     zero_point, low, high, rounding = settings
-    bias, multiplier, shift = (
-        np.asarray(part, np.int64).reshape(-1, *(1 for _ in sums.shape[2:]))
-        for part in (q[: len(q) // 2], q[len(q) // 2 :], s)
-    )
+    channels = (-1, *[1] * (sums.ndim - 2))
+    half = len(q) // 2
+    bias = np.asarray(q[:half], np.int64).reshape(channels)
+    multiplier = np.asarray(q[half:], np.int64).reshape(channels)
+    shift = np.asarray(s, np.int64).reshape(channels)
     once = int(rounding) == ONCE
     scaled = multiply_by_quantized_multiplier(
         sums + bias,

@@ -1,5 +1,4 @@
-"""The common form of the RVV micro-kernels: windows of adjacent pixels times packed
-weights.
+"""The common form of the RVV micro-kernels: windows of pixels times packed weights.
 
 Also the copies and fills of int8 runs that they need.
 """
@@ -12,6 +11,7 @@ import numpy as np
 from firmwright.base.dtypes import INT8, INT32, UINT16, Array
 from firmwright.base.rounding import divide_up
 from firmwright.base.text_sections import fill_text, read_sections
+from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import INDEX, ArithExpr, immediate
 from firmwright.ir.tir.intrinsic import (
@@ -40,18 +40,36 @@ _C = read_sections(__file__)
 
 _STEPS = ("pixel_step", "rows", "columns", "row_step", "column_step", "channels")
 
-ROW_MOVES = RowMoves(
-    lambda b, target, at, source, start, count: b.evaluate(
-        "rvv_copy",
-        [b.pointer(target, at, count, "w"), b.pointer(source, start, count), count],
-    ),
-    lambda b, target, at, value, count: b.evaluate(
-        "rvv_fill", [b.pointer(target, at, count, "w"), value, count]
-    ),
-    lambda b, target, value, count: b.evaluate(
-        "rvv_fill", [b.pointer(target, 0, count, "w"), value, count]
-    ),
-)
+
+def _copy(
+    b: Kernel,
+    target: tir.Buffer,
+    at: ArithExpr | int,
+    source: tir.Buffer,
+    start: ArithExpr,
+    count: int,
+) -> None:
+    y, x = b.pointer(target, at, count, "w"), b.pointer(source, start, count)
+    b.evaluate("rvv_copy", [y, x, count])
+
+
+def _fill(
+    b: Kernel,
+    target: tir.Buffer,
+    at: ArithExpr | int,
+    value: ArithExpr | int,
+    count: int,
+) -> None:
+    b.evaluate("rvv_fill", [b.pointer(target, at, count, "w"), value, count])
+
+
+def _fill_buffer(
+    b: Kernel, target: tir.Buffer, value: ArithExpr | int, count: int
+) -> None:
+    _fill(b, target, 0, value, count)
+
+
+ROW_MOVES = RowMoves(_copy, _fill, _fill_buffer)
 
 
 def _move(name: str, source: Sequence[Operand], meaning: Meaning) -> Intrinsic:
@@ -92,10 +110,8 @@ def emit_window_kernel(
     `columns` are the taps of a window row, their distance, and the values read at each.
     With `repeats`, as many adjacent pixels are one.
     """
-    params, zero_point = (
-        layer_requantization(op),
-        per_tensor_quant(op.input(0)).zero_point,
-    )
+    params = layer_requantization(op)
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     weights = b.constant("weights", np.tile(flat.T, repeats), INT8)
     bias = np.tile(fold_zero_point_into_bias(op, flat), repeats)
     q, s = vector_requantize.parameter_tables(b, params, bias)
@@ -106,16 +122,14 @@ def emit_window_kernel(
         source, row_step, zero = b.input(0), 0, ArithExpr(immediate(0, INDEX))
         start, first, width = zero, zero, op.output.elements // outputs
         if not window.pointwise:
-            source, start, row_step, row = enter(
-                window_rows(b, window, zero_point, ROW_MOVES)
-            )
+            band = window_rows(b, window, zero_point, ROW_MOVES)
+            source, start, row_step, row = enter(band)
             width = op.output.shape[2]
             first = row * width
         at = enter(pixel_blocks(b, width, pixels * repeats))
         span = pitch * repeats
-        reach = (
-            (pixels - 1) * span + (rows - 1) * row_step + (taps - 1) * distance + values
-        )
+        last = (pixels - 1) * span + (rows - 1) * row_step + (taps - 1) * distance
+        reach = last + values
         size = pixels * len(bias)
         b.evaluate(
             name,
@@ -139,10 +153,10 @@ def make_intrinsic(
     *,
     by_channel: bool,
 ) -> Intrinsic:
-    """Return the micro-kernel of `pixels` pixels; `count` takes rows, columns and
-    channels.
+    """Return the micro-kernel of `pixels` pixels.
 
-    All channels read the same inputs, or with `by_channel` their own.
+    All channels read the same inputs, or with `by_channel` their own. `count` takes
+    rows, columns and channels.
     """
 
     def meaning(
