@@ -1,6 +1,4 @@
-"""Blocks of sums in registers, for reductions of several operands and transposed
-convolutions.
-"""
+"""Blocks of sums in registers, for reductions and transposed convolutions."""
 
 import math
 from collections.abc import Sequence
@@ -28,25 +26,33 @@ from firmwright.schedules.scalar.unrolled_loops import unroll_inner_loops
 # a transposed convolution spans output channels.
 
 _FEATURES = {4: frozenset({"fpu"}), 2: frozenset({"offsets"})}
-"""The features, and so the registers, that blocks with this number of sums in a row
-require.
-"""
+"""Sums in a row of a block -> the features, and so the registers, that it requires."""
 _LANES = 4
 
 
+def _moving_axes(op: OpCall) -> list[set[int]]:
+    """Return the axes of the unreduced result along which each operand moves."""
+    rank = len(unreduced_type(op).shape)
+    moving = []
+    for n, perm in enumerate(input_permutations(op)):
+        axes = set()
+        for k, axis in enumerate(perm):
+            if op.input(n).shape[axis] > 1:
+                axes.add(rank - len(perm) + k)
+        moving.append(axes)
+    return moving
+
+
 def _shared_axes(op: OpCall) -> list[int]:
+    """Return up to two output axes along which an operand does not move."""
     attrs = op.attributes(ReductionAttrs)
-    shape = unreduced_type(op).shape
-    moving = [
-        {
-            len(shape) - len(perm) + k
-            for k, axis in enumerate(perm)
-            if op.input(n).shape[axis] > 1
-        }
-        for n, perm in enumerate(input_permutations(op))
-    ]
-    outputs = [axis for axis, n in enumerate(shape) if n > 1 and axis not in attrs.axes]
-    return [axis for axis in outputs if any(axis not in axes for axes in moving)][-2:]
+    moving = _moving_axes(op)
+    shared = []
+    for axis, size in enumerate(unreduced_type(op).shape):
+        is_output = size > 1 and axis not in attrs.axes
+        if is_output and any(axis not in axes for axes in moving):
+            shared.append(axis)
+    return shared[-2:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +69,16 @@ def _block_configs(size: int, op: OpCall) -> Sequence[SumBlock]:
 
 
 def _block(op: OpCall) -> list[int]:
-    """Return the rows and columns of a matrix product's blocks; sums stay in
-    registers.
-    """
-    steps = {INT8: (2, 2), INT16: (1, 1), FLOAT32: (2, 4)}[op.input(0).dtype]
-    return [
-        math.gcd(step, count)
-        for step, count in zip(steps, op.output.shape[-2:], strict=True)
-    ]
+    """Return the rows and columns of a matrix product's block, held in registers."""
+    rows, columns = {INT8: (2, 2), INT16: (1, 1), FLOAT32: (2, 4)}[op.input(0).dtype]
+    height, width = op.output.shape[-2:]
+    return [math.gcd(rows, height), math.gcd(columns, width)]
 
 
 def _build_reduction(op: OpCall, config: SumBlock, b: Kernel) -> None:
     shape = unreduced_type(op).shape
-    lower_in_blocks(
-        op, b, {axis: min(config.size, shape[axis]) for axis in _shared_axes(op)}
-    )
+    block = {axis: min(config.size, shape[axis]) for axis in _shared_axes(op)}
+    lower_in_blocks(op, b, block)
     b.transform = unroll_inner_loops
 
 

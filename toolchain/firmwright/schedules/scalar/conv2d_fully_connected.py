@@ -1,6 +1,4 @@
-"""conv2d and fully_connected on cores without SIMD: pixels times groups of output
-channels.
-"""
+"""conv2d and fully_connected on cores without SIMD: pixels times groups of channels."""
 
 import math
 from collections.abc import Sequence
@@ -47,16 +45,15 @@ _CHANNEL, _ENDING = 8, 6
 
 def _supports(op: OpCall) -> bool:
     dtype = op.input(0).dtype
-    is_exact = (
-        op.op == "conv2d" or dtype != INT8 or fully_connected.has_int32_multiplier(op)
-    )
-    return dtype in register_blocked_matmul.SUPPORTED_DTYPES and is_exact
+    if dtype not in register_blocked_matmul.SUPPORTED_DTYPES:
+        return False
+    is_exact = op.op == "conv2d" or dtype != INT8
+    return is_exact or fully_connected.has_int32_multiplier(op)
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarBlock(ScheduleConfig):
-    """The configuration of compiled products: the pixels, channels and steps of a
-    block.
+    """The configuration of compiled products: pixels, channels and steps of a block.
 
     What is None has the default of the operator. A fully connected layer has blocks of
     one pixel.
@@ -75,14 +72,15 @@ def _conv_configs(op: OpCall) -> Sequence[ScalarBlock]:
 def _conv_space(op: OpCall) -> Sequence[ScalarBlock]:
     pixels = op.output.elements // op.output.shape[3]
     counts = range(1, min(4, pixels) + 1)
-    return tuple(
-        ScalarBlock(count, lanes, unroll)
-        for count, lanes, unroll in product(counts, (1, 2, 3, 4, 6, 8), (1, 2, 4, 8))
-        if count * lanes <= _MAX_ACCUMULATORS
-        and (count, lanes, unroll)
-        != (2, _LANES["conv2d"], register_blocked_matmul.DEFAULT_UNROLL)
-        and _supports(op)
-    )
+    usual = 2, _LANES["conv2d"], register_blocked_matmul.DEFAULT_UNROLL
+    if not _supports(op):
+        return ()
+    blocks = []
+    for block in product(counts, (1, 2, 3, 4, 6, 8), (1, 2, 4, 8)):
+        count, lanes, _ = block
+        if count * lanes <= _MAX_ACCUMULATORS and block != usual:
+            blocks.append(ScalarBlock(*block))
+    return tuple(blocks)
 
 
 def _matrix_space(op: OpCall) -> Sequence[ScalarBlock]:
@@ -103,16 +101,14 @@ def _build(op: OpCall, config: ScalarBlock, b: Kernel) -> None:
     pixels = op.output.elements // outputs
     block = min(config.pixels or 1, pixels)
     with pixel_blocks(b, pixels, block) as at:
-        columns = pack_columns(
-            b, op, layer.zero_point, window, at, (block, matrix.depth)
-        )
+        shape = (block, matrix.depth)
+        columns = pack_columns(b, op, layer.zero_point, window, at, shape)
         y = b.view("out", b.y, at * outputs, (block, outputs), access="w")
-        register_blocked_matmul.multiply_columns(
-            b,
-            matrix,
-            columns,
-            lambda row, column, value: b.store(y, [column, row], value),
-        )
+
+        def store(row: ArithExpr, column: int, value: ArithExpr) -> None:
+            b.store(y, [column, row], value)
+
+        register_blocked_matmul.multiply_columns(b, matrix, columns, store)
 
 
 def pack_columns(
@@ -132,9 +128,7 @@ def pack_columns(
 
 
 def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock]:
-    """Return the cheapest number of pixels per block, then smaller ones that save
-    memory.
-    """
+    """Return the cheapest pixels per block, and smaller ones that save memory."""
     if op.input(0).dtype != INT8:
         return ()
     outputs, *taps = op.input(1).shape
@@ -144,24 +138,25 @@ def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock
 
     def price(count: int) -> int:
         products = depth * family.cost(outputs, family.rows(outputs, count), count)
-        return divide_up(pixels, count) * (
-            products + outputs * (_CHANNEL + count * _ENDING)
-        )
+        endings = outputs * (_CHANNEL + count * _ENDING)
+        return divide_up(pixels, count) * (products + endings)
 
     best = min(counts, key=price)
-    return [
-        PixelBlock(count) for count in counts if count == best or count < min(best, 3)
-    ]
+    configs = []
+    for count in counts:
+        if count == best or count < min(best, 3):
+            configs.append(PixelBlock(count))
+    return configs
 
 
 def _block_counts(op: OpCall, family: MicrokernelFamily) -> list[int]:
     outputs, *taps = op.input(1).shape
     max_pixels, depth = op.output.elements // outputs, math.prod(taps)
-    return [
-        n
-        for n in family.pixel_counts
-        if n <= max_pixels and fits_address_offsets(family, depth, n)
-    ]
+    counts = []
+    for count in family.pixel_counts:
+        if count <= max_pixels and fits_address_offsets(family, depth, count):
+            counts.append(count)
+    return counts
 
 
 def _block_space(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock]:
@@ -171,11 +166,8 @@ def _block_space(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock]:
 
 
 def _matrix_block_configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    return (
-        (NO_CONFIG,)
-        if op.input(0).dtype == op.input(1).dtype == INT8 and _supports(op)
-        else ()
-    )
+    is_int8 = op.input(0).dtype == op.input(1).dtype == INT8
+    return (NO_CONFIG,) if is_int8 and _supports(op) else ()
 
 
 def _build_blocks(
@@ -197,9 +189,8 @@ def _multiply_in_blocks(
     kernel = weight_offsets(op)
     flat = kernel.reshape(len(kernel), -1)
     rows_for, offset = partial(family.rows, pixels=count), weight_zero_point(op)
-    gemm = plan_scalar_gemm(
-        b, op, flat, layer_requantization(op), rows_for, offset=offset
-    )
+    params = layer_requantization(op)
+    gemm = plan_scalar_gemm(b, op, flat, params, rows_for, offset=offset)
     window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
     with pixel_blocks(b, op.output.elements // len(flat), count) as at:
         columns = pack_columns(b, op, zero_point, window, at, (count, gemm.depth))

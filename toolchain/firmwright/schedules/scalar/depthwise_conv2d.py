@@ -1,6 +1,4 @@
-"""depthwise_conv2d on cores without SIMD: one channel at a time, weights in
-registers.
-"""
+"""depthwise_conv2d on cores without SIMD: a channel at a time, weights in registers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from firmwright.base.dtypes import INT8, INT16, INT32, Array
+from firmwright.base.dtypes import INT8, INT16, INT32, Array, DType
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
@@ -53,10 +51,8 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
         return ()
     window = window_of(op, op.input(1).shape[1:3])
     _, height, width, _ = op.output.shape
-    rows, columns = (
-        split_by_valid_taps(window, 0, height),
-        split_by_valid_taps(window, 1, width),
-    )
+    rows = split_by_valid_taps(window, 0, height)
+    columns = split_by_valid_taps(window, 1, width)
     if not all(run.taps for run in (*rows, *columns)):
         return ()
     unrolled = len(rows) * len(columns) * window.size[0] * window.size[1]
@@ -90,11 +86,9 @@ def _build(
     constant_channels = _constant_channels(b, op, flat)
     order = order_computed_channels(b, constant_channels)
     chosen = list(order.rows)
-    params = (
-        select_channels(requantization_of(op), chosen)
-        if op.input(0).dtype == INT8
-        else None
-    )
+    params = None
+    if op.input(0).dtype == INT8:
+        params = select_channels(requantization_of(op), chosen)
     layer = plan_scalar_layer(
         b, op, flat, params, chosen, may_bake=not in_32_bits, in_32_bits=in_32_bits
     )
@@ -108,15 +102,7 @@ def _build(
         if order.table is not None:
             c = b.let("channel", order.channel(b, index))
         finish = layer.epilogue.bind_channel(b, index)
-        weights = [
-            [
-                b.let(f"w{ky}{kx}", b.load(packed, [index, tap]).cast(layer.sum_dtype))
-                for kx, tap in enumerate(
-                    range(ky * window.size[1], (ky + 1) * window.size[1])
-                )
-            ]
-            for ky in range(window.size[0])
-        ]
+        weights = _load_weights(b, packed, index, window.size, layer.sum_dtype)
         start = b.let("base", layer.start(b, index))
         n = enter(b.for_("n", batch)) if batch > 1 else c * 0
         for form in by_arithmetic(b, finish, is_tile=False):
@@ -126,12 +112,26 @@ def _build(
                     _row(b, op, channel, (n, oy, c), run.taps)
 
 
+def _load_weights(
+    b: Kernel, packed: tir.Buffer, index: ArithExpr, size: tuple[int, int], dtype: DType
+) -> list[list[ArithExpr]]:
+    """Return the weights [row, column] of filter `index`, as variables."""
+    height, width = size
+    weights = []
+    for ky in range(height):
+        row = []
+        for kx in range(width):
+            value = b.load(packed, [index, ky * width + kx]).cast(dtype)
+            row.append(b.let(f"w{ky}{kx}", value))
+        weights.append(row)
+    return weights
+
+
 def _constant_channels(b: Kernel, op: OpCall, flat: Array) -> ConstantChannels:
     if op.input(0).dtype != INT8:
         return ConstantChannels({}, len(flat), None)
-    bounds = accumulator_bounds(
-        fold_zero_point_into_bias(op, flat), flat.astype(np.int64)
-    )
+    bias = fold_zero_point_into_bias(op, flat)
+    bounds = accumulator_bounds(bias, flat.astype(np.int64))
     return find_constant_channels(b, requantization_of(op), *bounds, only_if_many=True)
 
 
@@ -161,12 +161,10 @@ def _row(
     source = ((n * height + top) * width) * depth + c // channel_multiplier_of(op)
     target = ((n * out_height + oy) * out_width) * channels + c
     shape, strides = (len(rows), width), (window.dilation[0] * width * depth, depth)
-    outside = [
-        (ky, kx)
-        for ky in range(window.size[0])
-        if ky not in rows
-        for kx in range(window.size[1])
-    ]
+    outside: list[tuple[int, int]] = []
+    for ky in range(window.size[0]):
+        if ky not in rows:
+            outside += [(ky, kx) for kx in range(window.size[1])]
     x = b.view("in", b.input(0), source, shape, strides=strides)
     y = b.view("out", b.y, target, (out_width,), strides=(channels,), access="w")
     start = b.let("start", channel.plus_outside(channel.start, outside))
@@ -182,12 +180,8 @@ def _row(
 def _emit_fixed_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> None:
     channel, window = row.channel, row.channel.window
     for run in split_by_valid_taps(window, 1, out_width):
-        outside = [
-            (ky, kx)
-            for ky in row.rows
-            for kx in range(window.size[1])
-            if kx not in run.taps
-        ]
+        unseen = [kx for kx in range(window.size[1]) if kx not in run.taps]
+        outside = [(ky, kx) for ky in row.rows for kx in unseen]
         total = b.let("begin", channel.plus_outside(row.start, outside))
         with b.for_("ox", len(run.outputs), run.outputs.start) as ox:
             left = ox * window.stride[1] - window.padding[2]
@@ -205,18 +199,19 @@ def _emit_sliding_window(b: Kernel, row: _ScalarOutputRow, out_width: int) -> No
     acc = b.reg("acc", INT32, reach)
     for j in range(reach - 1):
         b.store(acc, [j], row.start)
-    for column in range(reach - 1):  # until the first output is complete
+    # Until the first output is complete:
+    for column in range(reach - 1):
         for j in range(column + 1):
             total = _column(b, row, b.load(acc, [j]), column - left, column - j)
             b.store(acc, [j], total)
-    # A window wider than the input has columns to the right of it from the first output
-    # on.
+    # A window wider than the input has columns to its right from the first output on.
     complete = max(0, min(out_width, window.input_size[1] + left - reach + 1))
     if complete:
         with b.for_("ox", complete) as ox:
             _next_column(b, row, acc, ox + (reach - 1 - left))
             row.finish(b, ox, b.load(acc, [reach - 1]))
-    for last in range(complete, out_width):  # columns to the right of the input
+    # Columns to the right of the input:
+    for last in range(complete, out_width):
         _next_column(b, row, acc, None)
         row.finish(b, last, b.load(acc, [reach - 1]))
 
@@ -234,11 +229,12 @@ def _column(
 def _next_column(
     b: Kernel, row: _ScalarOutputRow, acc: tir.Buffer, ix: ArithExpr | None
 ) -> None:
-    """Accumulate input column `ix`; leave the completed sum in the last element of
-    `acc`.
-    """
+    """Accumulate input column `ix`; the completed sum is then the last one of `acc`."""
     reach, channel = row.channel.window.size[1], row.channel
-    values = {ky: b.let("x", row.load(b, ky, ix)) for ky in row.rows if ix is not None}
+    values = {}
+    if ix is not None:
+        for ky in row.rows:
+            values[ky] = b.let("x", row.load(b, ky, ix))
     sums = []
     for j in range(reach):
         kx = reach - 1 - j

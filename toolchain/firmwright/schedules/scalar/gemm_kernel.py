@@ -30,8 +30,9 @@ _UNROLL = 4
 
 @dataclass(frozen=True, slots=True)
 class ScalarGemm:
-    """Constants of one layer, in blocks of `rows` weight rows, stored with `offset`
-    added.
+    """The constants of one layer, in blocks of `rows` weight rows.
+
+    Weights are stored with `offset` added.
 
     `may_wrap` is set if sums of products with stored weights may exceed 32 bits.
     """
@@ -86,24 +87,18 @@ def plan_scalar_gemm(
     rows = rows_for(outputs - len(constants.values) or 1)
     order = skip_constant_channels.order_computed_channels(b, constants, rows)
     chosen = list(order.rows)
-    params, bounds = (
-        skip_constant_channels.select_channels(params, chosen),
-        (low[chosen], high[chosen]),
-    )
+    params = skip_constant_channels.select_channels(params, chosen)
+    bounds = (low[chosen], high[chosen])
     if encode is None:
-        packed = (
-            (wide[chosen] + offset)
-            .reshape(-1, rows, depth)
-            .transpose(0, 2, 1)
-            .reshape(-1)
-        )
+        blocks = (wide[chosen] + offset).reshape(-1, rows, depth)
+        packed = blocks.transpose(0, 2, 1).reshape(-1)
         start = bias[chosen]
     else:
         packed, start = encode(wide[chosen], bias[chosen])
     most = max(-int(low.min()), int(high.max())) - depth * INT8.min * abs(offset)
-    preference = (
-        epilogue.FormPreference.NARROW if in_32_bits else epilogue.FormPreference.FITTED
-    )
+    preference = epilogue.FormPreference.FITTED
+    if in_32_bits:
+        preference = epilogue.FormPreference.NARROW
     return ScalarGemm(
         outputs=outputs,
         depth=depth,
@@ -128,9 +123,7 @@ def emit_scalar_gemm(
     columns: tir.Buffer,
     at: ArithExpr,
 ) -> None:
-    """Compute all channels of `pixels` pixels, starting at `at`, with micro-kernels of
-    `family`.
-    """
+    """Compute all channels of `pixels` pixels from `at` on with kernels of `family`."""
     shape = ScalarMicrokernel("bytes", gemm.rows, pixels, family.unrolled(gemm.depth))
     gemm.constants.emit_stores(b, at, pixels)
     excess = [sum_column(b, gemm, columns, pixel) for pixel in range(pixels)]
@@ -139,31 +132,26 @@ def emit_scalar_gemm(
         w, start = gemm.block(b, group)
         x = b.pointer(columns, 0, pixels * gemm.depth)
         registers = [b.load(acc, [i]) for i in range(shape.sums)]
-        b.evaluate(
-            family.block(shape), [w, x, start, gemm.depth, gemm.depth, *registers]
-        )
+        operands = [w, x, start, gemm.depth, gemm.depth, *registers]
+        b.evaluate(family.block(shape), operands)
         for row in range(shape.rows):
             index = group * shape.rows + row
             channel = b.let("channel", gemm.order.channel(b, index))
             finish = gemm.epilogue.bind_channel(b, index)
             place = at * gemm.outputs + channel
-            y = b.view(
-                "out", b.y, place, (pixels,), strides=(gemm.outputs,), access="w"
-            )
+            step = (gemm.outputs,)
+            y = b.view("out", b.y, place, (pixels,), strides=step, access="w")
             for form in epilogue.by_arithmetic(b, finish):
                 for pixel in range(pixels):
                     total = b.load(acc, [shape.place(row, pixel)])
-                    b.store(
-                        y, [pixel], form(subtract_excess(gemm, total, excess[pixel]))
-                    )
+                    exact = subtract_excess(gemm, total, excess[pixel])
+                    b.store(y, [pixel], form(exact))
 
 
 def sum_column(
     b: Kernel, gemm: ScalarGemm, columns: tir.Buffer, pixel: int
 ) -> ArithExpr | None:
-    """Return by how much the products of column `pixel` are too large; None for no
-    offset.
-    """
+    """Return by how much products of column `pixel` are too large; None if exact."""
     if not gemm.offset:
         return None
     total = b.register("total", INT32, 0)
@@ -185,7 +173,5 @@ def subtract_excess(
 
 
 def fits_address_offsets(family: MicrokernelFamily, depth: int, pixels: int) -> bool:
-    """Return whether load offsets reach every column of `depth` bytes from the first
-    one.
-    """
+    """Return whether the offsets of loads reach every column of `depth` bytes."""
     return (pixels - 1) * depth + family.most_unrolled <= family.reach

@@ -45,9 +45,7 @@ def _add_row(
     byte: Callable[[ArithExpr | int], ArithExpr],
     x: Callable[[ArithExpr | int], ArithExpr],
 ) -> None:
-    """Add `count` products to `acc`; `x` returns int32 values, `byte` a pair of
-    weights.
-    """
+    """Add `count` products to `acc`; `x` returns int32, `byte` a pair of weights."""
 
     def add(both: ArithExpr, first: ArithExpr | int, halves: int) -> None:
         weights = ((both & 15) - _OFFSET, (both >> 4) - _OFFSET)

@@ -35,9 +35,8 @@ class _PackedLoops(UnitLoops):
         b, size = self.b, x.shape[-1]
 
         def add(i: ArithExpr | int) -> None:
-            row = [
-                b.load(self.packed[first], [u, i, gate]) for gate in range(len(GATES))
-            ]
+            table = self.packed[first]
+            row = [b.load(table, [u, i, gate]) for gate in range(len(GATES))]
             self.add_products(sums, b.load(x, [*at, i]), row)
 
         with b.unrolled("i", size - size % _UNROLL, _UNROLL) as i:

@@ -85,15 +85,15 @@ class MicrokernelFamily:
 
     @property
     def pixel_counts(self) -> list[int]:
-        return sorted(
-            {p for layout, _, p in self.shapes if layout == "bytes"}, reverse=True
-        )
+        counts = {p for layout, _, p in self.shapes if layout == "bytes"}
+        return sorted(counts, reverse=True)
 
     def rows(self, outputs: int, pixels: int) -> int:
         """Return the `bytes` row count with the least cost for `outputs` rows."""
-        counts = [
-            r for layout, r, p in self.shapes if layout == "bytes" and p == pixels
-        ]
+        counts = []
+        for layout, rows, columns in self.shapes:
+            if layout == "bytes" and columns == pixels:
+                counts.append(rows)
         return min(counts, key=lambda r: (self.cost(outputs, r, pixels), -r))
 
     def unrolled(self, steps: int) -> int:
@@ -103,17 +103,15 @@ class MicrokernelFamily:
         return f"{self.name}_{shape.layout}_{shape.rows}x{shape.pixels}_{shape.unroll}"
 
     def cost(self, outputs: int, rows: int, pixels: int) -> int:
-        """Return the instructions per step for all `outputs` rows in blocks of
-        `rows`.
-        """
-        return divide_up(outputs, rows) * self.step_instructions(
-            ScalarMicrokernel("bytes", rows, pixels, 1)
-        )
+        """Return the instructions per step for `outputs` rows in blocks of `rows`."""
+        shape = ScalarMicrokernel("bytes", rows, pixels, 1)
+        return divide_up(outputs, rows) * self.step_instructions(shape)
 
 
 def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Array, ...]]:
-    """Return the numpy meaning; operands are [element, lane], initial registers are
-    ignored.
+    """Return the numpy meaning, of operands [element, lane].
+
+    The initial values of the registers are ignored.
     """
 
     def run(
@@ -121,46 +119,56 @@ def _meaning(shape: ScalarMicrokernel) -> Callable[..., tuple[Array, ...]]:
     ) -> tuple[Array, ...]:
         weights = np.asarray(w, np.int64)[: shape.rows * steps]
         weights = weights.reshape(steps, shape.rows, *weights.shape[1:])
-        places = shape.step * np.arange(steps)[:, None] + pixel * np.arange(
-            shape.pixels
-        )
-        columns = np.asarray(x, np.int64)[places]
+        down = shape.step * np.arange(steps)[:, None]
+        columns = np.asarray(x, np.int64)[down + pixel * np.arange(shape.pixels)]
         begin = np.asarray(start, np.int64)
-        return tuple(
-            (begin[row] + (weights[:, row] * columns[:, p]).sum(axis=0))
-            .astype(np.uint32)
-            .astype(np.int32)
-            for row in range(shape.rows)
-            for p in range(shape.pixels)
-        )
+        results = []
+        for row in range(shape.rows):
+            for p in range(shape.pixels):
+                total = begin[row] + (weights[:, row] * columns[:, p]).sum(axis=0)
+                results.append(total.astype(np.uint32).astype(np.int32))
+        return tuple(results)
 
     return run
 
 
+def sum_outputs(shape: ScalarMicrokernel) -> str:
+    """Return the asm outputs of the sums, four in a line."""
+    sums = [f'[c{i}] "=&r"(c{i})' for i in range(shape.sums)]
+    lines = [", ".join(sums[first : first + 4]) for first in range(0, len(sums), 4)]
+    return ",\n      ".join(lines)
+
+
+def column_offsets(shape: ScalarMicrokernel) -> list[str]:
+    """Return the asm inputs that place the columns after the first, if any."""
+    if shape.layout != "bytes":
+        return []
+    return [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)]
+
+
 def make_microkernel(family: MicrokernelFamily, shape: ScalarMicrokernel) -> Intrinsic:
+    rows, pixels = shape.rows, shape.pixels
+    results = [f"c{i} = sums[{i}];" for i in range(shape.sums)]
     portable = fill_text(
         _C["portable"],
         count=shape.sums,
-        rows=shape.rows,
-        pixels=shape.pixels,
+        rows=rows,
+        pixels=pixels,
         step=shape.step,
-        results="\n".join(f"c{i} = sums[{i}];" for i in range(shape.sums)),
+        results="\n".join(results),
     )
     return Intrinsic(
         name=family.block(shape),
         operands=(
-            Operand("w", "ptr", shape.dtype, "r", shape.rows * shape.unroll),
+            Operand("w", "ptr", shape.dtype, "r", rows * shape.unroll),
             Operand("x", "ptr", shape.dtype, "r", shape.step * shape.unroll),
-            *pointers(INT32, start=shape.rows),
+            *pointers(INT32, start=rows),
             *immediates("pixel", "steps"),
             *(Operand(f"c{i}", "out", INT32) for i in range(shape.sums)),
         ),
         meaning=_meaning(shape),
         portable=portable,
-        doc=(
-            f"Products of {shape.rows} rows with {shape.pixels} columns of `steps` "
-            "elements."
-        ),
+        doc=f"Products of {rows} rows with {pixels} columns of `steps` elements.",
         requires=family.requires,
         text={"gnu": family.text(shape)},
         count=lambda args: _executed(family, shape, args[_STEPS_ARGUMENT]),
@@ -174,12 +182,9 @@ def _executed(family: MicrokernelFamily, shape: ScalarMicrokernel, steps: int) -
 
 
 def microkernel_makers(family: MicrokernelFamily) -> IntrinsicMakers:
-    shapes = (
-        ScalarMicrokernel(layout, rows, pixels, unroll)
-        for layout, rows, pixels in family.shapes
-        for unroll in range(1, family.most_unrolled + 1)
-    )
-    return {
-        family.block(shape): partial(make_microkernel, family, shape)
-        for shape in shapes
-    }
+    makers = {}
+    for layout, rows, pixels in family.shapes:
+        for unroll in range(1, family.most_unrolled + 1):
+            shape = ScalarMicrokernel(layout, rows, pixels, unroll)
+            makers[family.block(shape)] = partial(make_microkernel, family, shape)
+    return makers

@@ -34,9 +34,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     down = () if width > 1 else _UNROLL
     y = b.view("out", b.y, 0, b.y.shape, dtype=INT32, access="w") if is_relu else b.y
     with output_positions(b, op.output.shape) as at:
-        first = (at.n * rows + at.oy * window.stride[0]) * cols + at.ox * window.stride[
-            1
-        ]
+        top = at.n * rows + at.oy * window.stride[0]
+        first = top * cols + at.ox * window.stride[1]
         taps = b.view(
             "taps",
             b.input(0),
@@ -56,9 +55,10 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
                     b.unrolled("kx", width, *across) as kx,
                 ):
                     most.set(maximum(most.value, b.load(taps, [ky, kx, c]).cast(wide)))
-            value = (
-                maximum(most.value, 0) if is_relu else narrow_to_output(op, most.value)
-            )
+            if is_relu:
+                value = maximum(most.value, 0)
+            else:
+                value = narrow_to_output(op, most.value)
             b.store(y, [at.n, at.oy, at.ox, c], value)
 
 

@@ -1,6 +1,4 @@
-"""quantize of floats without an FPU: a binary search of the bits in the bounds of each
-value.
-"""
+"""quantize of floats without an FPU: a binary search of their bits in 255 bounds."""
 
 from collections.abc import Sequence
 
@@ -27,33 +25,28 @@ _FIRST = 0xFFFFFFFF - _INFINITY
 
 
 def _bounds(op: OpCall) -> Array:
-    """Return, for each value but the least, the key of the least float that gives it or
-    more.
-    """
+    """Return the key of the least float that reaches each value, but the least one."""
     values = np.arange(1, _VALUES) + op.output.dtype.min
-    low = np.full(len(values), ~_INFINITY, np.int64)  # the key of -inf
+    # ~_INFINITY is the key of -inf.
+    low = np.full(len(values), ~_INFINITY, np.int64)
     high = np.full(len(values), _INFINITY, np.int64)
     while (low < high).any():
         middle = (low + high) >> 1
         bits = np.where(middle < 0, middle ^ _SIZE_MASK, middle).astype(np.int32)
         reaches = reference(op, [bits.view(np.float32)])[0] >= values
-        low, high = (
-            np.where(reaches, low, np.minimum(middle + 1, high)),
-            np.where(reaches, middle, high),
-        )
+        low = np.where(reaches, low, np.minimum(middle + 1, high))
+        high = np.where(reaches, middle, high)
     return ((low + _FIRST) & 0xFFFFFFFF).astype(np.uint32)
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
-    return (
-        (NO_CONFIG,)
-        if op.input(0).dtype == FLOAT32 and op.output.dtype in (INT8, UINT8)
-        else ()
-    )
+    applies = op.input(0).dtype == FLOAT32 and op.output.dtype in (INT8, UINT8)
+    return (NO_CONFIG,) if applies else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     bounds, count = b.constant("bounds", _bounds(op), UINT32), b.y.elements
+    dtype = op.output.dtype
     x = b.view("bits", b.input(0), 0, (count,), dtype=INT32, alignment=4)
     y = b.view("out", b.y, 0, (count,), access="w")
     with b.for_("i", count) as i:
@@ -64,7 +57,7 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         for step in (128, 64, 32, 16, 8, 4, 2, 1):
             reached = b.load(bounds, [rank + (step - 1)]) <= key
             rank = b.let("rank", select(reached, rank + step, rank))
-        b.store(y, [i], (rank.cast(INT32) + op.output.dtype.min).cast(op.output.dtype))
+        b.store(y, [i], (rank.cast(INT32) + dtype.min).cast(dtype))
 
 
 SCHEDULES = (

@@ -1,6 +1,4 @@
-"""Matrix multiplication of int8 or float32 layers, a few columns times a few rows at a
-time.
-"""
+"""Matrix multiplication of int8 or float32 layers: a few columns times a few rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,11 +23,9 @@ from firmwright.schedules.epilogue import (
 )
 from firmwright.schedules.epilogue_forms import FinishElement
 
-# int8: sums are int32, begin with the bias (input zero point folded in) and end in
-#     requantization.
-# float32: sums begin at 0 and the bias is added last, in the order of the reference
-#     kernels
-# (docs/numerics.md).
+# Sums of int8 layers are int32, begin with the bias (input zero point folded in) and
+# end in requantization. Sums of float32 layers begin at 0 and the bias is added last,
+# in the order of the reference kernels (docs/numerics.md).
 
 SUPPORTED_DTYPES = (INT8, FLOAT32)
 
@@ -43,8 +39,9 @@ class SumEpilogue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScalarLayerPlan:
-    """Constants of a layer; `bias` may be None. `factors` [channel] scale the
-    weights.
+    """The constants of a layer; `factors` [channel] scale the weights.
+
+    `bias` is None if the epilogue adds it.
     """
 
     dtype: DType
@@ -78,12 +75,10 @@ def plan_scalar_layer(
     chosen = list(range(len(weights)) if channels is None else channels)
     if params is None:
         bias = b.constant("bias", bias_of(op, "float32"), FLOAT32)
-        epilogue: SumEpilogue = _FloatEpilogue(
-            bias, op.attributes(ActivationAttrs).activation
-        )
-        return ScalarLayerPlan(
-            FLOAT32, FLOAT32, 0, None, epilogue, np.ones(len(chosen), np.int64)
-        )
+        activation = op.attributes(ActivationAttrs).activation
+        ending = _FloatEpilogue(bias, activation)
+        ones = np.ones(len(chosen), np.int64)
+        return ScalarLayerPlan(FLOAT32, FLOAT32, 0, None, ending, ones)
     zero_point = per_tensor_quant(op.input(0)).zero_point
     selected = weights[chosen]
     folded = fold_zero_point_into_bias(op, weights)[chosen]
@@ -139,9 +134,9 @@ def pack_matrix(
     unroll: int = DEFAULT_UNROLL,
 ) -> PackedMatrix:
     rows, depth = weights.shape
-    groups = [
-        weights[start : start + lanes].T.reshape(-1) for start in range(0, rows, lanes)
-    ]
+    groups = []
+    for start in range(0, rows, lanes):
+        groups.append(weights[start : start + lanes].T.reshape(-1))
     dtype = INT16 if weights.dtype == INT16.np else layer.dtype
     packed = b.constant("weights", np.concatenate(groups), dtype)
     return PackedMatrix(layer, rows, depth, lanes, packed, unroll)
@@ -150,17 +145,14 @@ def pack_matrix(
 def multiply_columns(
     b: Kernel, matrix: PackedMatrix, columns: tir.Buffer, store: StoreOutput
 ) -> None:
-    """Multiply all rows by `columns` [count, depth]; `store` takes (row, column,
-    value).
-    """
-    full, remainder = divmod(matrix.rows, matrix.lanes)
+    """Multiply all rows by `columns` [count, depth]; store by (row, column, value)."""
+    lanes = matrix.lanes
+    full, remainder = divmod(matrix.rows, lanes)
     if full:
         with b.for_("group", full) as group:
-            _multiply_group(
-                b, matrix, columns, group * matrix.lanes, matrix.lanes, store
-            )
+            _multiply_group(b, matrix, columns, group * lanes, lanes, store)
     if remainder:
-        first = ArithExpr(as_expr(full * matrix.lanes))
+        first = ArithExpr(as_expr(full * lanes))
         _multiply_group(b, matrix, columns, first, remainder, store)
 
 
@@ -198,10 +190,10 @@ def _step(
     b: Kernel, acc: tir.Buffer, columns: tir.Buffer, w: tir.Buffer, k: ArithExpr
 ) -> None:
     count, lanes = columns.shape[0], w.shape[1]
-    inputs = [
-        b.let("x", b.load(columns, [column, k]).cast(acc.dtype))
-        for column in range(count)
-    ]
+    inputs = []
+    for column in range(count):
+        value = b.load(columns, [column, k]).cast(acc.dtype)
+        inputs.append(b.let("x", value))
     for lane in range(lanes):
         weight = b.let("weight", b.load(w, [k, lane]).cast(acc.dtype))
         for column, value in enumerate(inputs):

@@ -29,9 +29,8 @@ _ENTRIES = 256
 def reduce_requantization(func: tir.PrimFunc, b: Builder) -> tir.PrimFunc:
     """Rewrite a function that `b` has built; its tables are constants of `b`."""
     rewriter = _Rewriter(b)
-    body = rewrite_stmt(
-        rewrite_stmt(func.body, rewriter.look_up), rewriter.multiply_high
-    )
+    body = rewrite_stmt(func.body, rewriter.look_up)
+    body = rewrite_stmt(body, rewriter.multiply_high)
     for table in rewriter.tables.values():
         body = tir.AllocateConst(table, f"{b.name}.{table.name}", body)
     return replace(func, body=body)
@@ -39,9 +38,7 @@ def reduce_requantization(func: tir.PrimFunc, b: Builder) -> tir.PrimFunc:
 
 @dataclass(slots=True)
 class _Rewriter:
-    """Rewrites expressions; `bounds` has those of table entries and requantized
-    values.
-    """
+    """Rewrites expressions; `bounds` are those of table entries and scaled values."""
 
     builder: Builder
     tables: dict[tuple[bytes, DType], tir.Buffer] = field(default_factory=dict)
@@ -72,16 +69,13 @@ class _Rewriter:
         values = b.buffer_param("x", x.buffer.dtype, (_ENTRIES,), "in")
         result = b.buffer_param("y", node.dtype, (_ENTRIES,), "out")
         with b.for_("table_entry", _ENTRIES) as i:
-            each, store = (
-                b.load(values, [i]).expr,
-                tir.BufferStore(result, (i.expr,), node),
-            )
+            each = b.load(values, [i]).expr
+            store = tir.BufferStore(result, (i.expr,), node)
             b.append(rewrite_stmt(store, lambda part: each if part == x else None))
         func = b.build()
-        if any(
-            isinstance(part, tir.Var) and part != i.expr for part in walk(func.body)
-        ):
-            return None
+        for part in walk(func.body):
+            if isinstance(part, tir.Var) and part != i.expr:
+                return None
         numbers = np.arange(_ENTRIES, dtype=np.uint8).view(x.buffer.dtype.np)
         y = np.zeros(_ENTRIES, node.dtype.np)
         interpret(func, {"x": numbers, "y": y}, BASE_INTRINSICS)
@@ -89,9 +83,8 @@ class _Rewriter:
         dtype = next(k for k in kinds if k.min <= y.min() and y.max() <= k.max)
         if (key := (y.tobytes(), dtype)) not in self.tables:
             self.tables[key] = self.builder.constant("table", y, dtype)
-        entry = self.builder.load(
-            self.tables[key], [ArithExpr(x).cast(UINT8).cast(INDEX)]
-        )
+        place = ArithExpr(x).cast(UINT8).cast(INDEX)
+        entry = self.builder.load(self.tables[key], [place])
         self.assume(entry, y)
         return entry.cast(node.dtype).expr
 
@@ -101,19 +94,18 @@ class _Rewriter:
                 "requantize_twice", (x, tir.IntImm(factor), tir.IntImm(shift))
             ):
                 left, limits = max(shift, 0) + 1, self.bounds.interval_of(x)
-                if (
-                    limits
-                    and INT32.min <= limits[0] << left
-                    and limits[1] << left <= INT32.max
-                ):
-                    if (factor, shift) == (1 << 30, 1):  # a factor of 1
-                        return x
-                    step = ArithExpr(x) * (1 << left), factor, max(-shift, 0)
-                    new = call_intrinsic("requantize_doubled", step, INT32)
-                    self.assume(
-                        new, BASE_INTRINSICS[node.name].meaning(limits, factor, shift)
-                    )
-                    return new.expr
+                if not limits or limits[0] << left < INT32.min:
+                    return None
+                if limits[1] << left > INT32.max:
+                    return None
+                # A factor of 1 changes nothing.
+                if (factor, shift) == (1 << 30, 1):
+                    return x
+                step = ArithExpr(x) * (1 << left), factor, max(-shift, 0)
+                new = call_intrinsic("requantize_doubled", step, INT32)
+                meaning = BASE_INTRINSICS[node.name].meaning
+                self.assume(new, meaning(limits, factor, shift))
+                return new.expr
         return None
 
     def assume(self, value: ArithExpr, reached: Array) -> None:

@@ -49,43 +49,29 @@ def _begin(shape: ScalarMicrokernel) -> list[str]:
     for row in range(shape.rows):
         first = f"%[c{shape.place(row, 0)}]"
         lines.append(f"lw {first}, {4 * row}(%[start])")
-        lines += [
-            f"mv %[c{shape.place(row, p)}], {first}" for p in range(1, shape.pixels)
-        ]
+        for pixel in range(1, shape.pixels):
+            lines.append(f"mv %[c{shape.place(row, pixel)}], {first}")
     return lines
 
 
 def _text(shape: ScalarMicrokernel) -> str:
     body = string_lines(_step(shape))
-    has_pixels = shape.layout == "bytes" and shape.pixels > 1
-    offsets = (
-        [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)]
-        if has_pixels
-        else []
-    )
-    sums = [f'[c{i}] "=&r"(c{i})' for i in range(shape.sums)]
-    size = _size(shape)
-    places = [
-        f"STEP({size * shape.step * u}, {size * shape.rows * u})"
-        for u in range(shape.unroll)
-    ]
-    clobbers = [
-        *_COLUMNS[: shape.pixels],
-        _WEIGHT,
-        *([_PRODUCT] if shape.pixels > 1 else []),
-    ]
+    offsets = microkernels.column_offsets(shape)
+    x_step, w_step = _size(shape) * shape.step, _size(shape) * shape.rows
+    steps = [f"STEP({x_step * u}, {w_step * u})" for u in range(shape.unroll)]
+    clobbers = [*_COLUMNS[: shape.pixels], _WEIGHT]
+    if shape.pixels > 1:
+        clobbers.append(_PRODUCT)
     return fill_text(
         _C["frame"],
         ahead=shape.step,
-        unused="" if has_pixels else "(void)pixel;\n",
+        unused="" if offsets else "(void)pixel;\n",
         macro=" \\\n".join(["#define STEP(X, W)", *body]),
         begin="\n".join(string_lines(_begin(shape))),
-        uses="    " + " ".join(places),
-        x_bytes=size * shape.step * shape.unroll,
-        w_bytes=size * shape.rows * shape.unroll,
-        sums=",\n      ".join(
-            ", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)
-        ),
+        uses="    " + " ".join(steps),
+        x_bytes=x_step * shape.unroll,
+        w_bytes=w_step * shape.unroll,
+        sums=microkernels.sum_outputs(shape),
         offsets="".join(f", {item}" for item in offsets),
         clobbers=", ".join(f'"{name}"' for name in clobbers),
     )

@@ -59,14 +59,22 @@ def divide_row(weights: Sequence[int]) -> list[list[int]]:
 
 
 def pack_streams(weights: Array, bias: Array) -> tuple[Array, Array]:
-    """Return the streams of all rows, padded to one length, and the initial totals of
-    each.
+    """Return the streams of all rows, padded to one length, and their initial totals.
+
+    A stream is the length of a segment, its weights, and so on, and a 0:
+
+        | 3 | w | w | w | 2 | w | w | 0 |
     """
     rows = [divide_row(row) for row in weights.tolist()]
-    streams = [[value for part in row for value in (len(part), *part)] for row in rows]
+    streams = []
+    for row in rows:
+        stream: list[int] = []
+        for part in row:
+            stream += [len(part), *part]
+        streams.append(stream)
     packed = np.zeros((len(rows), max(map(len, streams)) + 1), np.int64)
-    for row, stream in zip(packed, streams, strict=True):
-        row[: len(stream)] = stream
+    for target, stream in zip(packed, streams, strict=True):
+        target[: len(stream)] = stream
     counts = np.array([len(row) for row in rows], np.int64)
     totals = np.stack([(bias << 16) + bias - _START * counts, bias], axis=1)
     return packed.reshape(-1), totals.astype(np.int32).reshape(-1)
@@ -82,23 +90,22 @@ def _sum_products(stream: Array, words: Array, start: Array) -> Array:
     columns = words[: WORDS * len(weights)].reshape(-1, WORDS)
     low = (columns & 0xFFFF ^ _START) - _START
     first = start[0] - (start[1] << 16) + _START * segments
-    sums = (
-        first + np.array(weights) @ low,
-        start[1] + np.array(weights) @ ((columns - low) >> 16),
-    )
-    return np.stack(sums, axis=1).reshape(-1)
+    even = first + np.array(weights) @ low
+    odd = start[1] + np.array(weights) @ ((columns - low) >> 16)
+    return np.stack((even, odd), axis=1).reshape(-1)
 
 
 def _meaning(w: Array, x: Array, start: Array, *_: Array) -> Array:
     """Return the sums; operands are [element, lane]."""
     operands = [np.asarray(values, np.int64).T for values in (w, x, start)]
     lanes = max(map(len, operands))
-    rows = zip(
-        *(np.broadcast_to(each, (lanes, each.shape[1])) for each in operands),
-        strict=True,
-    )
-    sums = np.stack([_sum_products(*row) for row in rows], axis=1)
-    return sums.astype(np.uint32).astype(np.int32)
+    full = [np.broadcast_to(each, (lanes, each.shape[1])) for each in operands]
+    sums = [_sum_products(*lane) for lane in zip(*full, strict=True)]
+    return np.stack(sums, axis=1).astype(np.uint32).astype(np.int32)
+
+
+def _meaning_of_registers(*operands: Array) -> tuple[Array, ...]:
+    return tuple(_meaning(*operands))
 
 
 def _count(family: str, arguments: Sequence[int]) -> int:
@@ -106,41 +113,36 @@ def _count(family: str, arguments: Sequence[int]) -> int:
     return arguments[3] * each + arguments[4] * segment + channel
 
 
-INTRINSICS = (
-    tuple(
-        Intrinsic(
-            name=f"{family}_swar_1x8",
-            operands=(
-                *pointers(INT8, w=1),
-                *pointers(INT32, x=WORDS, start=2),
-                *immediates("steps", "segments"),
-                *(_REGISTERS if family == "rvm" else pointers(INT32, "w", sums=PIXELS)),
-            ),
-            meaning=(
-                (lambda *each: tuple(_meaning(*each))) if family == "rvm" else _meaning
-            ),
-            portable=_C["portable_rvm" if family == "rvm" else "portable"],
-            doc=(
-                "Products of a row of weights in segments with eight columns, two in a "
-                "word."
-            ),
-            requires=family,
-            text={"gnu": _C[family]},
-            count=partial(_count, family),
-        )
-        for family in _COSTS
+_DOC = "Products of a row of weights in segments with eight columns, two in a word."
+
+
+def _microkernel(family: str) -> Intrinsic:
+    in_registers = family == "rvm"
+    sums = _REGISTERS if in_registers else pointers(INT32, "w", sums=PIXELS)
+    return Intrinsic(
+        name=f"{family}_swar_1x8",
+        operands=(
+            *pointers(INT8, w=1),
+            *pointers(INT32, x=WORDS, start=2),
+            *immediates("steps", "segments"),
+            *sums,
+        ),
+        meaning=_meaning_of_registers if in_registers else _meaning,
+        portable=_C["portable_rvm" if in_registers else "portable"],
+        doc=_DOC,
+        requires=family,
+        text={"gnu": _C[family]},
+        count=partial(_count, family),
     )
-    + narrow_requantize.INTRINSICS
-)
+
+
+INTRINSICS = (*map(_microkernel, _COSTS), *narrow_requantize.INTRINSICS)
 
 
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     is_int8 = op.input(0).dtype == op.input(1).dtype == INT8
-    return (
-        (NO_CONFIG,)
-        if is_int8 and op.output.elements // op.output.shape[3] >= PIXELS
-        else ()
-    )
+    pixels = op.output.elements // op.output.shape[3]
+    return (NO_CONFIG,) if is_int8 and pixels >= PIXELS else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
@@ -156,13 +158,13 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
         in_32_bits=family == "thumb1",
     )
     window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
-    segments = round(float(np.mean([len(divide_row(row)) for row in flat.tolist()])))
+    counts = [len(divide_row(row)) for row in flat.tolist()]
+    segments = round(float(np.mean(counts)))
     words = b.allocate("words", INT32, (gemm.depth, WORDS))
     with pixel_blocks(b, op.output.elements // len(kernel), PIXELS) as at:
         with b.for_("pair", WORDS) as pair:
-            pixels = pack_columns(
-                b, op, zero_point, window, at + pair * 2, (2, gemm.depth)
-            )
+            place, shape = at + pair * 2, (2, gemm.depth)
+            pixels = pack_columns(b, op, zero_point, window, place, shape)
             with b.unrolled("k", gemm.depth, _UNROLL, 4, 2) as k:
                 low, high = b.load_i32(pixels, [0, k]), b.load_i32(pixels, [1, k])
                 b.store(words, [k, pair], low + high * (1 << 16))
@@ -192,18 +194,15 @@ def _emit_channels(
         b.evaluate(f"{family}_swar_1x8", operands)
         channel = b.let("channel", gemm.order.channel(b, index))
         finish = gemm.epilogue.bind_channel(b, index)
-        start_at = at * gemm.outputs + channel
-        out = b.view(
-            "out", b.y, start_at, (PIXELS,), strides=(gemm.outputs,), access="w"
-        )
+        first, step = at * gemm.outputs + channel, (gemm.outputs,)
+        out = b.view("out", b.y, first, (PIXELS,), strides=step, access="w")
         for form in epilogue.by_arithmetic(b, finish):
             for place, total in enumerate(loads):
                 b.store(out, [place], form(total))
             if in_registers:
                 continue
-            with b.unrolled(
-                "pixel", PIXELS, 4 if family == "thumb1" else PIXELS
-            ) as pixel:
+            unroll = 4 if family == "thumb1" else PIXELS
+            with b.unrolled("pixel", PIXELS, unroll) as pixel:
                 b.store(out, [pixel], form(b.load(acc, [pixel])))
 
 

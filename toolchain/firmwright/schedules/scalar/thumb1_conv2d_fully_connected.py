@@ -1,6 +1,4 @@
-"""conv2d and fully_connected on Armv6-M: micro-kernels of eight channels times one
-pixel.
-"""
+"""conv2d and fully_connected on Armv6-M: eight channels times one pixel."""
 
 from collections.abc import Sequence
 
@@ -71,10 +69,11 @@ def _quoted(lines: list[str]) -> str:
 
 
 def _text(unroll: int) -> str:
+    steps = [_quoted(_step(step)) for step in range(unroll)]
     return fill_text(
         _C["text"],
         begin=_quoted(_begin()),
-        steps="\n".join(_quoted(_step(step)) for step in range(unroll)),
+        steps="\n".join(steps),
         end=_quoted(_end()),
         unroll=unroll,
         w_bytes=ROWS * unroll,
@@ -103,6 +102,12 @@ def _executed(unroll: int, steps: int) -> int:
     return len(_begin()) + len(_end()) + steps // unroll * each
 
 
+_DOC = (
+    "Products of 8 rows of weights, each 128 too large, with a column of `steps` "
+    "elements."
+)
+
+
 def _block(unroll: int) -> Intrinsic:
     return Intrinsic(
         name=f"thumb1_8x1_{unroll}",
@@ -115,10 +120,7 @@ def _block(unroll: int) -> Intrinsic:
         ),
         meaning=_meaning,
         portable=_C["portable"],
-        doc=(
-            "Products of 8 rows of weights, each 128 too large, with a column of "
-            "`steps` elements."
-        ),
+        doc=_DOC,
         requires="thumb1",
         text={"gnu": _text(unroll)},
         count=lambda args: _executed(unroll, args[-1]),
@@ -145,9 +147,9 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
             index = b.let("index", group * ROWS + row)
             channel = b.let("channel", gemm.order.channel(b, index))
             finish = gemm.epilogue.bind_channel(b, index)
-            total = b.let(
-                "total", gemm_kernel.subtract_excess(gemm, b.load(sums, [row]), excess)
-            )
+            stored = b.load(sums, [row])
+            exact = gemm_kernel.subtract_excess(gemm, stored, excess)
+            total = b.let("total", exact)
             out = b.view("out", b.y, at * gemm.outputs, (gemm.outputs,), access="w")
             b.store(out, [channel], finish(total))
 
@@ -155,11 +157,8 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
 def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
     if not op.input(0).dtype == op.input(1).dtype == INT8:
         return ()
-    return (
-        (NO_CONFIG,)
-        if op.op == "conv2d" or fully_connected.has_int32_multiplier(op)
-        else ()
-    )
+    applies = op.op == "conv2d" or fully_connected.has_int32_multiplier(op)
+    return (NO_CONFIG,) if applies else ()
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:

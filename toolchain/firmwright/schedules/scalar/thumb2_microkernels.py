@@ -27,9 +27,7 @@ def _loads(shape: ScalarMicrokernel) -> tuple[str, int]:
 
 
 def _column(shape: ScalarMicrokernel, register: str, pixel: int) -> str:
-    """Return the load of element `pixel` of a step; pixel 0 is loaded last and
-    advances.
-    """
+    """Return the load of element `pixel` of a step; that of pixel 0, last, advances."""
     load, size = _loads(shape)
     if pixel == 0:
         return f"{load} {register}, [%[x]], #{size * shape.step}"
@@ -49,8 +47,9 @@ def _mla(shape: ScalarMicrokernel, row: int, pixel: int, a: str, b: str) -> str:
 
 
 def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
-    """Return the assembly of one step; if `is_narrow`, single columns use one register
-    fewer.
+    """Return the assembly of one step.
+
+    If `is_narrow`, that of a single column uses one register fewer.
     """
     u, v, p = "%[u]", "%[v]", "%[p]"
     lines = []
@@ -69,10 +68,8 @@ def _step(shape: ScalarMicrokernel, *, is_narrow: bool = False) -> list[str]:
         rows = list(zip(range(first, shape.rows), temporaries, strict=False))
         lines += [_weight(shape, register) for _, register in rows]
         for row, register in rows:
-            lines += [
-                _mla(shape, row, at, register, columns[at])
-                for at in range(shape.pixels)
-            ]
+            for at, column in enumerate(columns):
+                lines.append(_mla(shape, row, at, register, column))
     return lines
 
 
@@ -83,9 +80,8 @@ def _begin(shape: ScalarMicrokernel) -> list[str]:
         lines.append(f"ldr {first}, [%[u], #{4 * row}]")
     for row in range(shape.rows):
         first = f"%[c{shape.place(row, 0)}]"
-        lines += [
-            f"mov %[c{shape.place(row, p)}], {first}" for p in range(1, shape.pixels)
-        ]
+        for pixel in range(1, shape.pixels):
+            lines.append(f"mov %[c{shape.place(row, pixel)}], {first}")
     return lines
 
 
@@ -95,43 +91,33 @@ def _macro(step: list[str]) -> str:
 
 def _text(shape: ScalarMicrokernel) -> str:
     step = _step(shape)
+    code = "\n".join(step)
     narrow = _step(shape, is_narrow=True)
     second = '[v] "=&r"(v),' if shape.pixels == 1 else ""
-    temporaries = [
-        name for name in _TEMPORARIES if any(f"%[{name}]" in line for line in step)
-    ]
-    has_pixels = shape.layout == "bytes" and shape.pixels > 1
-    offsets = (
-        [f'[p{i}] "i"({i} * pixel)' for i in range(1, shape.pixels)]
-        if has_pixels
-        else []
-    )
-    unused = [] if has_pixels else ["(void)pixel;"]
-    sums = [f'[c{i}] "=&r"(c{i})' for i in range(shape.sums)]
+    declared: list[str] = []
+    outputs: list[str] = []
+    for name, register in _TEMPORARIES.items():
+        if f"%[{name}]" not in code:
+            continue
+        declared.append(f'register int32_t {name} FIXED("{register}");')
+        if name == "p" or not second:
+            outputs.append(f', [{name}] "=&r"({name})')
+    offsets = microkernels.column_offsets(shape)
+    if not offsets:
+        declared.append("(void)pixel;")
+    if second:
+        declared.append("(void)v; /* used by gcc only */")
     return fill_text(
         _C["frame"],
         unroll=shape.unroll,
-        temporaries="\n".join(
-            [
-                f'register int32_t {name} FIXED("{_TEMPORARIES[name]}");'
-                for name in temporaries
-            ]
-            + unused
-            + (["(void)v; /* used by gcc only */"] if second else [])
-        ),
+        temporaries="\n".join(declared),
         narrow=_macro(narrow),
         wide=_macro(step),
         second=second,
         begin="\n".join(string_lines(_begin(shape))),
         uses="    " + " ".join(["STEP"] * shape.unroll),
-        sums=",\n      ".join(
-            ", ".join(sums[i : i + 4]) for i in range(0, len(sums), 4)
-        ),
-        outputs="".join(
-            f', [{name}] "=&r"({name})'
-            for name in temporaries
-            if name == "p" or not second
-        ),
+        sums=microkernels.sum_outputs(shape),
+        outputs="".join(outputs),
         inputs=", ".join(offsets),
     )
 

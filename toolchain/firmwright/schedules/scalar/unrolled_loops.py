@@ -1,6 +1,4 @@
-"""The default loops of any operator, with less requantization and innermost loops
-unrolled.
-"""
+"""The default loops of any operator, unrolled and with less requantization."""
 
 import math
 from collections.abc import Callable
@@ -48,9 +46,9 @@ def unroll_inner_loops(
     def rule(node: Node) -> tir.Stmt | None:
         if not isinstance(node, tir.For) or node.kind != "serial":
             return None
-        if not isinstance(node.extent, tir.IntImm) or any(
-            map(is_long, walk(node.body))
-        ):
+        if not isinstance(node.extent, tir.IntImm):
+            return None
+        if any(map(is_long, walk(node.body))):
             return None
         size, extent = _count_statements(node.body), node.extent.value
         if extent * size <= _STATEMENTS_MAX:
@@ -76,31 +74,31 @@ def _count_statements(body: tir.Stmt) -> float:
 
 def _split(loop: tir.For, extent: int, factor: int, names: UniqueNamer) -> tir.Stmt:
     dtype, rest = loop.var.dtype, extent % factor
+    zero, count = tir.IntImm(0, dtype), tir.IntImm(factor, dtype)
     step = tir.Var(names.unique("u"), dtype)
-    first = tir.Binary("mul", loop.var, tir.IntImm(factor, dtype))
+    first = tir.Binary("mul", loop.var, count)
     place = tir.Binary("add", loop.start, tir.Binary("add", first, step))
     body = substitute(loop.body, {loop.var.name: place})
-    inner = tir.For(
-        step, tir.IntImm(0, dtype), tir.IntImm(factor, dtype), body, "unrolled"
-    )
-    zero, trips = tir.IntImm(0, dtype), tir.IntImm(extent // factor, dtype)
+    inner = tir.For(step, zero, count, body, "unrolled")
+    trips = tir.IntImm(extent // factor, dtype)
     blocks = replace(loop, start=zero, extent=trips, body=inner)
     if not rest:
         return blocks
     start = tir.Binary("add", loop.start, tir.IntImm(extent - rest, dtype))
     var = tir.Var(names.unique(loop.var.name), dtype)
     tail = rename_declarations(substitute(loop.body, {loop.var.name: var}), names)
-    return make_sequence(
-        [blocks, tir.For(var, start, tir.IntImm(rest, dtype), tail, "unrolled")]
-    )
+    last = tir.For(var, start, tir.IntImm(rest, dtype), tail, "unrolled")
+    return make_sequence([blocks, last])
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     _build_loops(op, config, b)
     is_long = _reads_table if op.op == "softmax" else _is_never_long
-    b.transform = lambda func: unroll_inner_loops(
-        reduce_requantization(func, b), is_long
-    )
+
+    def transform(func: tir.PrimFunc) -> tir.PrimFunc:
+        return unroll_inner_loops(reduce_requantization(func, b), is_long)
+
+    b.transform = transform
 
 
 def _reads_table(node: Node) -> bool:
