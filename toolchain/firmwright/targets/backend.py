@@ -53,39 +53,38 @@ class Backend:
     pools: tuple[str, ...] = ()
     """Pools that the board must provide."""
     device: str = ""
-    """Device that executes calls asynchronously, such as `npu0`; "" is the core
-    itself.
-    """
+    """Device that executes calls asynchronously, such as `npu0`; "" is the core."""
     wait: str = ""
-    """C function that waits for the calls that kernels started, `int32_t wait(void)`;
-    "" if they are complete when the kernels return.
+    """C function that waits for the calls that kernels started, `int32_t wait(void)`.
+
+    "" if calls are complete when the kernels return.
     """
     visible_pools: tuple[str, ...] = ()
-    """Pools accessible to the backend's kernels: tensors are placed there, and
-    constants are copied there once. () means all pools and program memory.
+    """Pools accessible to the backend's kernels; () means all and program memory.
+
+    Tensors are placed there, and constants are copied there once.
     """
     bus_master: bool = False
-    """Whether it reads program memory, but not memory that is tightly coupled to the
-    core.
-    """
+    """Whether it reads program memory, but none that is tightly coupled to the core."""
     tiles: int = 1
-    """Maximum row tiles of a call; in a private pool, their transfers overlap
-    computation.
+    """Maximum row tiles of a call.
+
+    In a private pool, their transfers overlap computation.
     """
     estimated_by: str = ""
     """Source of `cost`, for profiles."""
     emulated_by: str = ""
-    """C function that computes the calls on boards without the device; counts exclude
-    it.
+    """C function that computes the calls on boards without the device.
+
+    Counts exclude it.
     """
     intrinsics: tuple[Intrinsic, ...] = ()
     check: str = ""
-    """C function called before a run, `int32_t check(uint32_t data_version)`; "" for
-    none.
-    """
+    """C function called before a run, `int32_t check(uint32_t data_version)`, or ""."""
     data_version: int = 1
-    """Version of constants in the backend's format; the device supports it if `check`
-    returns 0.
+    """Version of constants in the backend's format.
+
+    The device supports it if `check` returns 0.
     """
     passes: target_kind.PassSelection = target_kind.PassSelection(
         only=SELECTABLE_TIR_PASSES
@@ -97,9 +96,7 @@ class Backend:
         return ()
 
     def phases(self) -> Mapping[Phase, Sequence[Pass]]:
-        """Return passes for named points of the pipeline (see
-        targets/target_kind.py).
-        """
+        """Return passes for named points of the pipeline (targets/target_kind.py)."""
         return {}
 
     def features(self, target: Target) -> frozenset[str]:
@@ -111,9 +108,7 @@ class Backend:
         raise NotImplementedError
 
     def generate(self, kernel: BackendKernel) -> None:
-        """Write the C files of a region (`kernel.file`) and the kernel that calls
-        them.
-        """
+        """Write a region's C files (`kernel.file`) and the kernel that calls them."""
         raise NotImplementedError
 
     def tir_to_runtime(self) -> Sequence[Pass]:
@@ -129,8 +124,7 @@ class Backend:
         return ()
 
     def cost(self, match: Match) -> int | None:
-        """Return the modeled cycles of one run of the match, or None if it must be
-        measured.
+        """Return the modeled cycles of a run of the match, or None to measure it.
 
         One cycle counts as one instruction in an emulator.
         """
@@ -139,38 +133,37 @@ class Backend:
     def rejections(
         self, function: Function, module: IRModule, target: Target
     ) -> Mapping[str, str]:
-        """Return why calls of `function` stay on the core, by the names of their first
-        outputs.
+        """Return why calls of `function` stay on the core.
+
+        Keys are the names of their first outputs.
         """
         return {}
 
     def transfer(self, size_bytes: int) -> int | None:
-        """Return the cycles of a transfer to or from the backend; None means the
-        board's DMA.
-        """
+        """Return the cycles of a transfer to or from it; None is the board's DMA."""
         return None
 
     def library(self, target: Target) -> str:
-        """Return the library's version; measurements are valid only for that
-        version.
-        """
+        """Return the library's version, for which alone measurements are valid."""
         return ""
 
     # ---- derived values --------------------------------------------------------------
 
     @cached_property
     def kind(self) -> target_kind.TargetKind:
+        class_doc = (type(self).__doc__ or "").strip().partition("\n")[0]
+        hooks = target_kind.Hooks(
+            self._hook("generate"),
+            self._hook("lower"),
+            tuple(self.tir_to_runtime()) or None,
+        )
         return target_kind.TargetKind(
             self.name,
-            self.doc or (type(self).__doc__ or "").strip().partition("\n")[0],
+            self.doc or class_doc,
             self.attrs,
             self.features,
             is_core=False,
-            hooks=target_kind.Hooks(
-                self._hook("generate"),
-                self._hook("lower"),
-                tuple(self.tir_to_runtime()) or None,
-            ),
+            hooks=hooks,
             passes=self.passes,
             phases={name: tuple(passes) for name, passes in self.phases().items()},
         )
@@ -178,10 +171,11 @@ class Backend:
     @cached_property
     def table(self) -> tuple[PatternEntry, ...]:
         """The pattern table with full names, `backend.entry`."""
-        return tuple(
-            PatternEntry(f"{self.name}.{entry.name}", entry.pattern, entry.predicate)
-            for entry in self.patterns()
-        )
+        entries = []
+        for entry in self.patterns():
+            name = f"{self.name}.{entry.name}"
+            entries.append(PatternEntry(name, entry.pattern, entry.predicate))
+        return tuple(entries)
 
     def _hook(self, method: str) -> target_kind.FunctionHook | None:
         if getattr(type(self), method) is getattr(Backend, method):

@@ -1,5 +1,4 @@
-"""Calls of the methods of backends: exceptions and wrong results are errors of the
-backend.
+"""Calls of the methods of backends: exceptions and wrong results are their errors.
 
 The other packages call a backend's methods only here; `pattern_matching` calls the
 predicates of its table, `target_hooks` the hooks of its kind.
@@ -19,18 +18,14 @@ from firmwright.targets.backend import Backend
 
 @dataclass(frozen=True, slots=True)
 class LibrarySources:
-    """The files of a backend's library by name, and the compiler flags for its C
-    files.
-    """
+    """The files of a backend's library by name, and compiler flags for its C files."""
 
     files: Mapping[str, bytes]
     flags: Sequence[str]
 
 
 def modeled_cost(backend: Backend, match: Match) -> int | None:
-    """Return the modeled cycles of one run of the match, or None if it must be
-    measured.
-    """
+    """Return the modeled cycles of a run of the match; None if it must be measured."""
     label = _label(backend, "cost")
     with plugin_call(label):
         cycles = backend.cost(match)
@@ -38,9 +33,7 @@ def modeled_cost(backend: Backend, match: Match) -> int | None:
 
 
 def transfer_cycles(backend: Backend, size_bytes: int) -> int | None:
-    """Return the declared cycles of a transfer, or None for the time of the board's
-    DMA.
-    """
+    """Return the declared cycles of a transfer; None is the time of the board's DMA."""
     label = _label(backend, "transfer")
     with plugin_call(label):
         cycles = backend.transfer(size_bytes)
@@ -50,17 +43,17 @@ def transfer_cycles(backend: Backend, size_bytes: int) -> int | None:
 def rejection_reasons(
     backend: Backend, function: Function, module: IRModule, target: Target
 ) -> Mapping[str, str]:
-    """Return why calls of `function` stay on the core, by the names of their first
-    outputs.
+    """Return why calls of `function` stay on the core.
+
+    Keys are the names of their first outputs.
     """
     label = _label(backend, "rejections")
     with plugin_call(label):
         reasons = dict(backend.rejections(function, module, target))
     for name, reason in reasons.items():
         if not isinstance(name, str) or not isinstance(reason, str):
-            raise _wrong_result(
-                label, (name, reason), "reasons by the names of tensors, as texts"
-            )
+            expected = "reasons by the names of tensors, as texts"
+            raise _wrong_result(label, (name, reason), expected)
     return reasons
 
 
@@ -76,17 +69,14 @@ def library_version(backend: Backend, target: Target) -> str:
 def library_sources(
     backend: Backend, target: Target, symbols: frozenset[str]
 ) -> LibrarySources:
-    """Return the library files that the functions `symbols` need, with their compiler
-    flags.
-    """
+    """Return the library files that the functions `symbols` need, with their flags."""
     label = _label(backend, "c_files")
     with plugin_call(label):
         files = dict(backend.c_files(target, symbols))
     for name, data in files.items():
         if not isinstance(name, str) or not isinstance(data, bytes):
-            raise _wrong_result(
-                label, (name, type(data).__name__), "bytes by the names of files"
-            )
+            returned = name, type(data).__name__
+            raise _wrong_result(label, returned, "bytes by the names of files")
     label = _label(backend, "c_flags")
     with plugin_call(label):
         flags = list(backend.c_flags(target))

@@ -28,23 +28,18 @@ class BackendRegistry:
         self._known: dict[str, Backend] = {}
 
     def register(self, backend: Backend | type[Backend]) -> Backend:
-        """Register a backend and return its instance, which replaces an earlier one of
-        its class.
+        """Register a backend and return its instance.
 
-        Raise UsageError if another class uses the name.
+        It replaces an earlier one of its class. Raise UsageError if another class uses
+        the name.
         """
         with plugin_call(f"the backend {backend.name}"):
             instance = backend() if isinstance(backend, type) else backend
             check_backend(instance, frozenset(op_table()))
         before = self._known.get(instance.name, instance)
-        homes = [
-            f"{kind.__module__}.{kind.__qualname__}"
-            for kind in map(type, (before, instance))
-        ]
-        if homes[0] != homes[1]:
-            what = (
-                f"two backends are called {instance.name}: {homes[0]} and {homes[1]}."
-            )
+        first, second = _home(before), _home(instance)
+        if first != second:
+            what = f"two backends are called {instance.name}: {first} and {second}."
             raise UsageError(what, hint="rename or uninstall one of them.")
         self._known[instance.name] = instance
         return instance
@@ -60,42 +55,45 @@ class BackendRegistry:
         for point in entry_points(group=ENTRY_POINT_GROUP):
             if point.name not in self._known:
                 self._load(point)
-        return {
-            name: self._known[name] for name in sorted(self._known, key=_with_numbers)
-        }
+        names = sorted(self._known, key=_with_numbers)
+        return {name: self._known[name] for name in names}
 
     def _load(self, point: EntryPoint) -> None:
-        label = (
-            f"the import of {point.value}, the entry point of the backend {point.name},"
-        )
+        name = point.name
+        label = f"the import of {point.value}, the entry point of the backend {name},"
         with plugin_call(label):
             backend = point.load()
         is_class = isinstance(backend, type) and issubclass(backend, Backend)
-        if not (is_class or isinstance(backend, Backend)) or backend.name != point.name:
-            raise UsageError(
-                f"the entry point {point.name} of the group {ENTRY_POINT_GROUP} "
-                "is not a backend of that name.",
-                where=point.value,
-                hint=(
-                    "a subclass of firmwright.targets.backend.Backend, or an instance."
-                ),
+        if not (is_class or isinstance(backend, Backend)) or backend.name != name:
+            what = (
+                f"the entry point {name} of the group {ENTRY_POINT_GROUP} is not a "
+                "backend of that name."
             )
+            hint = "a subclass of firmwright.targets.backend.Backend, or an instance."
+            raise UsageError(what, where=point.value, hint=hint)
         self.register(backend)
+
+
+def _home(backend: Backend) -> str:
+    kind = type(backend)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _with_numbers(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts the numbers in names by their values."""
-    return [
-        (int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)
-    ]
+    key = []
+    for part in re.split(r"(\d+)", name):
+        key.append((int(part) if part.isdigit() else 0, part))
+    return key
 
 
 BACKENDS = BackendRegistry()
 
 
 def register_backend(backend: RegisteredBackend) -> RegisteredBackend:
-    """Make a backend or its class known in this process, in place of an earlier one;
-    return it.
+    """Make a backend or its class known in this process, and return it.
+
+    It takes the place of an earlier one.
     """
     BACKENDS.register(backend)
     return backend

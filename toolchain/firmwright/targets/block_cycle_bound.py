@@ -28,17 +28,13 @@ class CycleBound:
         first = block.addresses[0]
         if first not in self._costs:
             timing, (_, _, _, line) = self.timing, self.flash
-            path = [
-                (address, self.code.instructions[address])
-                for address in block.addresses
-            ]
-            stall = max(
-                timing.load_tail, timing.address_stall, *timing.result_stall.values(), 0
-            )
+            instructions = self.code.instructions
+            path = [(address, instructions[address]) for address in block.addresses]
+            stalls = timing.result_stall.values()
+            stall = max(timing.load_tail, timing.address_stall, *stalls, 0)
             reads = (block.end - 1) // line - first // line + 1
-            self._costs[first] = (
-                path_cycles(timing, path) + stall + reads * self._waits(first)
-            )
+            cycles = path_cycles(timing, path) + stall + reads * self._waits(first)
+            self._costs[first] = cycles
         self.total += self._costs[first]
 
     def load(

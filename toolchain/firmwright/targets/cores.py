@@ -1,15 +1,11 @@
 """Kinds of cores and the features of their instruction sets.
 
 `dsp`: SIMD instructions of Armv7E-M and Armv8-M with the DSP extension. `mve`: Helium;
-    `mvefp`: its
-float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no longer than
-    VMUL and VADD,
-which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M without DSP extension.
-    `thumb1`:
-Armv6-M, without a 32-bit high multiply and with few registers. `rvm`: integer multiply
-    of RISC-V;
-`rvv`: its integer vectors (Zve32x). `offsets`: loads with wide offsets, which unrolled
-    loops use.
+`mvefp`: its float vectors. `fpu`: single precision in hardware. `vmla`: VMLA takes no
+longer than VMUL and VADD, which does not hold on Cortex-M4. `mla`: Armv7-M or Armv8-M
+without DSP extension. `thumb1`: Armv6-M, without a 32-bit high multiply and with few
+registers. `rvm`: integer multiply of RISC-V; `rvv`: its integer vectors (Zve32x).
+`offsets`: loads with wide offsets, which unrolled loops use.
 Source: the architecture reference manuals.
 """
 
@@ -27,9 +23,8 @@ _CORTEX_M: Mapping[str, frozenset[str]] = {
     "cortex-m7": frozenset({*_DSP, "vmla"}),
     "cortex-m23": frozenset({"thumb1"}),
     "cortex-m33": frozenset({*_DSP, "vmla"}),
-    "cortex-m33+nodsp": frozenset(
-        {"thumb2", "offsets", "mulh", "mla"}
-    ),  # no FPU either
+    # No FPU either.
+    "cortex-m33+nodsp": frozenset({"thumb2", "offsets", "mulh", "mla"}),
     "cortex-m55": frozenset(_HELIUM),
     "cortex-m85": frozenset(_HELIUM),
 }
@@ -38,30 +33,24 @@ _RV32: Mapping[str, frozenset[str]] = {
     "rv32imac_zve32x": frozenset({"rvm", "rvv", "offsets"}),
 }
 
+_CORE = TargetAttribute("cortex-m4", "the core", tuple(_CORTEX_M))
+_RISCV_SET = TargetAttribute("rv32imac", "the instruction set", tuple(_RV32))
+_RISCV_CORE = TargetAttribute("", "the core, if its timing is known", ("sifive-e31",))
+
 CORE_KINDS: Mapping[str, TargetKind] = {
-    kind.name: kind
-    for kind in (
-        TargetKind("host", "portable C99 for the machine that compiles"),
-        TargetKind("c", "portable C99 for any core"),
-        TargetKind(
-            "cortex-m",
-            "Arm Cortex-M microcontrollers",
-            {"mcpu": TargetAttribute("cortex-m4", "the core", tuple(_CORTEX_M))},
-            lambda target: _CORTEX_M[str(target.attr("mcpu", "cortex-m4"))],
-        ),
-        TargetKind(
-            "riscv32",
-            "32-bit RISC-V with multiply (RV32IM and up)",
-            {
-                "march": TargetAttribute(
-                    "rv32imac", "the instruction set", tuple(_RV32)
-                ),
-                "mcpu": TargetAttribute(
-                    "", "the core, if its timing is known", ("sifive-e31",)
-                ),
-            },
-            lambda target: _RV32[str(target.attr("march", "rv32imac"))],
-        ),
-    )
+    "host": TargetKind("host", "portable C99 for the machine that compiles"),
+    "c": TargetKind("c", "portable C99 for any core"),
+    "cortex-m": TargetKind(
+        "cortex-m",
+        "Arm Cortex-M microcontrollers",
+        {"mcpu": _CORE},
+        lambda target: _CORTEX_M[str(target.attr("mcpu", "cortex-m4"))],
+    ),
+    "riscv32": TargetKind(
+        "riscv32",
+        "32-bit RISC-V with multiply (RV32IM and up)",
+        {"march": _RISCV_SET, "mcpu": _RISCV_CORE},
+        lambda target: _RV32[str(target.attr("march", "rv32imac"))],
+    ),
 }
 """Kinds of cores by name."""

@@ -1,6 +1,4 @@
-"""Cost model weights, which cost_weights.txt contains: instructions, cycles and code
-bytes.
-"""
+"""Weights of the cost model: instructions, cycles and code bytes (cost_weights.txt)."""
 
 from dataclasses import replace
 
@@ -16,15 +14,11 @@ _CALL_BYTES = 8.0
 _FPU_CODE_BYTES = 4.0
 _RISCV_REGISTERS = 20
 _THUMB1_REGISTERS = 5
-"""Registers available besides operands; only eight of the sixteen do arithmetic or
-addressing.
-"""
+"""Registers besides operands; only eight of sixteen do arithmetic or addressing."""
 
 
 def cost_weights_for(target: Target | None) -> CostWeights:
-    """Return the weights for a target, or generic ones if its family was not
-    measured.
-    """
+    """Return the weights for a target, generic ones if its family was not measured."""
     if target is None or target.kind not in ("cortex-m", "riscv32"):
         return GENERIC_WEIGHTS
     mcpu = str(target.attr("mcpu"))
@@ -34,11 +28,9 @@ def cost_weights_for(target: Target | None) -> CostWeights:
     if "dsp" in has:
         family, name = ("helium", "Helium") if "mve" in has else ("dsp", "DSP")
         weights = _weights(f"cortex-m with {name}", family, mcpu)
-        return (
-            _with_fpu(weights, "vmla" if "vmla" in has else mcpu)
-            if "fpu" in has
-            else weights
-        )
+        if "fpu" not in has:
+            return weights
+        return _with_fpu(weights, "vmla" if "vmla" in has else mcpu)
     if "thumb1" in has:
         return _weights("Armv6-M", "armv6m", mcpu, _THUMB1_REGISTERS)
     return _weights("cortex-m without DSP", "thumb2", mcpu)
@@ -78,6 +70,7 @@ def _columns(text: str) -> dict[str, dict[str, float]]:
 
 
 _TEXT = read_sections(__file__, ".txt")
-_WORK, _CODE_BYTES, _SOFT_FLOAT, _FPU = (
-    _columns(_TEXT[name]) for name in ("work", "code_bytes", "soft_float", "fpu")
-)
+_WORK = _columns(_TEXT["work"])
+_CODE_BYTES = _columns(_TEXT["code_bytes"])
+_SOFT_FLOAT = _columns(_TEXT["soft_float"])
+_FPU = _columns(_TEXT["fpu"])

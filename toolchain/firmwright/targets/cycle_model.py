@@ -1,5 +1,4 @@
-"""Modeled cycles of executed instructions: straight-line sequences through a core's
-pipeline.
+"""Modeled cycles of executed instructions: straight sequences through a pipeline.
 
 A sequence begins where a branch arrives, and is priced once from there on with the
 number of executions that continue through it.
@@ -52,10 +51,10 @@ def _straight_runs(executed: Iterable[Executed]) -> Iterator[list[Executed]]:
 
 def _run_cycles(timing: CoreTiming, run: Sequence[Executed]) -> float:
     total, passed = 0.0, 0
-    ends = {
-        step.instruction.target: i
-        for i, step in sorted(enumerate(run), key=lambda item: item[1].branched)
-    }
+    # Of several branches to one target, the one that is taken most is kept.
+    ends: dict[int, int] = {}
+    for i, step in sorted(enumerate(run), key=lambda item: item[1].branched):
+        ends[step.instruction.target] = i
     for start, step in enumerate(run):
         arrivals = step.count - passed
         passed = step.count - step.branched
@@ -94,8 +93,9 @@ def _path_cycles(
 
 @dataclass(slots=True)
 class _Pipeline:
-    """A core that issues in order and has just branched to `target`; `now` counts
-    cycles.
+    """A core that issues in order and has just branched to `target`.
+
+    `now` counts cycles.
     """
 
     timing: CoreTiming
@@ -126,9 +126,7 @@ class _Pipeline:
         self._before = instruction
 
     def _fetch(self, address: int, size_bytes: int) -> float:
-        """Return the cycle at which the instruction can execute, two after its last
-        fetch.
-        """
+        """Return when the instruction can execute: two cycles after its last fetch."""
         last = (address + size_bytes - 1) // _WORD_BYTES
         while self._word <= last:
             oldest = self._word - self.timing.fetch_words
@@ -140,18 +138,17 @@ class _Pipeline:
 
     def _release(self, address: int, size_bytes: int, start: float) -> None:
         """Free the words that are consumed when the instruction leaves the decoder."""
-        for word in range(
-            address // _WORD_BYTES, (address + size_bytes) // _WORD_BYTES
-        ):
+        first, end = address // _WORD_BYTES, (address + size_bytes) // _WORD_BYTES
+        for word in range(first, end):
             self._released[word] = start - 1
 
     def _stall(self, before: Instruction, now: Instruction) -> float:
         timing = self.timing
         if before.kind == "load" and timing.load_tail:
-            independent = (
-                now.kind in _SINGLE_ACCESSES and not now.address & before.writes
-            )
-            return 0.0 if independent else timing.load_tail
+            is_access = now.kind in _SINGLE_ACCESSES
+            if is_access and not now.address & before.writes:
+                return 0.0
+            return timing.load_tail
         if now.address & before.writes and before.kind in ("alu", "multiply"):
             return timing.address_stall
         if before.writes & (now.reads | now.address):

@@ -1,5 +1,4 @@
-"""Instructions from objdump's disassembly: size, kind, and the registers that timing
-depends on.
+"""Instructions from objdump's disassembly: size, kind, and registers, for timing.
 
 Thumb (Armv6-M to Armv8.1-M with Helium) and RV32IMAC, in the syntax of GNU and LLVM
 objdump.
@@ -72,11 +71,12 @@ _TABLES: Final = read_sections(__file__, ".txt")
 
 
 def _kinds(table: str, condition: str = "") -> _Kinds:
-    rows = (row.split(maxsplit=1) for row in _TABLES[table].splitlines())
-    return tuple(
-        (cast(InstructionKind, kind), re.compile(f"(?:{row}){condition}"))
-        for kind, row in rows
-    )
+    kinds = []
+    for line in _TABLES[table].splitlines():
+        kind, row = line.split(maxsplit=1)
+        pattern = re.compile(f"(?:{row}){condition}")
+        kinds.append((cast(InstructionKind, kind), pattern))
+    return tuple(kinds)
 
 
 _ARM: Final = _kinds("arm", _CONDITION)
@@ -146,12 +146,8 @@ def _decode(
     updates = memory and ("!" in operands or operands.rstrip()[-1:] not in "])")
     base = address if updates else _NONE
     text = f"{mnemonic} {operands}"
-    rows = (
-        name
-        for of, name, pattern in _VARIANTS
-        if of == kind and re.match(pattern, text)
-    )
-    variant = next(rows, "")
+    variant = _variant(kind, text)
+    is_early = variant == "shifted" or _EARLY.match(name)
     target = _TARGET.search(operands) if kind in ("branch", "loop") else None
     return Instruction(
         size_bytes,
@@ -161,14 +157,19 @@ def _decode(
         reads,
         address,
         base,
-        early=frozenset(
-            names[-1:] if variant == "shifted" or _EARLY.match(name) else ()
-        ),
+        early=frozenset(names[-1:] if is_early else ()),
         late=frozenset(names[_LATE.get(kind, slice(0))]),
         variant=variant,
         target=int(target[1], 16) if target else 0,
         text=text,
     )
+
+
+def _variant(kind: InstructionKind, text: str) -> str:
+    for of, name, pattern in _VARIANTS:
+        if of == kind and re.match(pattern, text):
+            return name
+    return ""
 
 
 def _split(
@@ -177,12 +178,8 @@ def _split(
     """Return the registers that an instruction writes and those that it reads."""
     if kind in ("load", "load_multiple", "vector_load"):
         return frozenset(names), _NONE
-    if kind in (
-        "store",
-        "store_multiple",
-        "vector_store",
-        "branch",
-    ) or _NO_RESULT.match(name):
+    is_store = kind in ("store", "store_multiple", "vector_store")
+    if is_store or kind == "branch" or _NO_RESULT.match(name):
         return _NONE, frozenset(names)
     results = 2 if kind == "multiply_long" else 1
     updates = operands == results + 1 and not _ONE_SOURCE.match(name)
@@ -191,6 +188,5 @@ def _split(
 
 
 def _expand(span: re.Match[str]) -> str:
-    return ", ".join(
-        f"{span[1]}{index}" for index in range(int(span[2]), int(span[3]) + 1)
-    )
+    numbers = range(int(span[2]), int(span[3]) + 1)
+    return ", ".join([f"{span[1]}{number}" for number in numbers])

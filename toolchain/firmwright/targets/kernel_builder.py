@@ -4,7 +4,7 @@ The parameters of the PrimFunc are those of the graph function, followed by its 
 Operators of the region are looked up by name:
 
     def lower(self, kernel):
-        conv = kernel.call("conv2d")                  # types, attributes, constants of the call
+        conv = kernel.call("conv2d")  # types, attributes, constants of the call
         packed = kernel.constant("packed", pack(conv.constant(1).array()), INT8)
         stride = conv.attributes(Conv2DAttrs).stride[0]
         kernel.run("npu_conv", [kernel.inputs[0], packed, kernel.outputs[0], stride])
@@ -20,6 +20,7 @@ from firmwright.ir import tir
 from firmwright.ir.core import Attr, Target
 from firmwright.ir.graph import Call, Function, OpCall
 from firmwright.ir.graph.evaluate import make_op_call
+from firmwright.ir.graph.nodes import Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.builder import Builder
 from firmwright.ir.tir.plan import OVERLAYS_ATTR
@@ -42,17 +43,15 @@ class BackendKernel(Builder):
         self.module = module
         self.target = target
         self.files: dict[str, bytes] = {}
-        self.inputs = tuple(
-            self.buffer_param("x", v.type.dtype, v.type.shape, "in", KERNEL_ALIGNMENT)
-            for v in function.params
-        )
-        self.outputs = tuple(
-            self.buffer_param("y", v.type.dtype, v.type.shape, "out", KERNEL_ALIGNMENT)
-            for v in function.results
-        )
+        self.inputs = tuple(self._param("x", v, "in") for v in function.params)
+        self.outputs = tuple(self._param("y", v, "out") for v in function.results)
         self._externs: list[str] = []
         self._workspaces: list[tir.Buffer] = []
         self._overlays: list[tuple[str, str, int]] = []
+
+    def _param(self, name: str, value: Value, role: tir.ParamRole) -> tir.Buffer:
+        kind = value.type
+        return self.buffer_param(name, kind.dtype, kind.shape, role, KERNEL_ALIGNMENT)
 
     @property
     def entry(self) -> str:
@@ -77,8 +76,10 @@ class BackendKernel(Builder):
 
     def find(self, *names: str) -> OpCall | None:
         """Return the first call of one of these operators, or None."""
-        match = next((call for call in self.calls if call.op in names), None)
-        return None if match is None else make_op_call(match, self.module)
+        for call in self.calls:
+            if call.op in names:
+                return make_op_call(call, self.module)
+        return None
 
     def scope(self, buffer: tir.Buffer) -> str:
         """Return the pool assigned to an input or output; "" if the planner chooses."""
@@ -114,52 +115,47 @@ class BackendKernel(Builder):
             raise PluginError(what, where=f"@{self.graph.name}")
 
     def run(self, function: str, arguments: Sequence[KernelArgument]) -> None:
-        """Call an intrinsic with whole buffers, accessed according to their roles, and
-        numbers.
-        """
+        """Call an intrinsic with numbers and whole buffers, accessed by their roles."""
         self.evaluate(function, [self._argument(item) for item in arguments])
 
     def extern(self, symbol: str, arguments: Sequence[KernelArgument]) -> None:
-        """Call the C function `symbol`, which is declared according to the
-        arguments.
-        """
+        """Call the C function `symbol`, declared according to the arguments."""
         self._externs.append(symbol)
         self.run(symbol, arguments)
 
     def _argument(self, item: KernelArgument) -> tir.AccessPtr | int:
         if isinstance(item, int):
             return item
-        is_read_only = item in self.inputs or item.scope == "const"
-        access: tir.AccessMode = (
-            "w" if item in self.outputs else "r" if is_read_only else "rw"
-        )
+        access: tir.AccessMode = "rw"
+        if item in self.outputs:
+            access = "w"
+        elif item in self.inputs or item.scope == "const":
+            access = "r"
         return self.pointer(item, 0, item.elements, access)
 
     def lowered(self) -> LoweredFunction:
-        table = op_table()
-        kinds = "+".join(call.op for call in self.calls)
+        kinds = "+".join([call.op for call in self.calls])
         if len(self.calls) > _NAMED_CALLS:
             kinds = f"{len(self.calls)} operators"
         externs = tuple(dict.fromkeys(self._externs))
         attrs: dict[str, Attr] = {"extern": externs} if externs else {}
         if self._overlays:
             attrs[OVERLAYS_ATTR] = tuple(self._overlays)
+        table, macs = op_table(), 0
+        for call in self.calls:
+            macs += table[call.op].macs(make_op_call(call, self.module))
         prim_func = self.build(
             op=self.entry.partition(".")[2] or kinds,
             schedule=self.target.kind,
             comment=_shapes(self.graph, kinds),
-            macs=sum(
-                table[call.op].macs(make_op_call(call, self.module))
-                for call in self.calls
-            ),
+            macs=macs,
             **attrs,
         )
         body = prim_func.body
         for buffer in reversed(self._workspaces):
             body = tir.Allocate(buffer, body, "scratch")
-        return LoweredFunction(
-            replace(prim_func, body=body), dict(self.constants), dict(self.files)
-        )
+        function = replace(prim_func, body=body)
+        return LoweredFunction(function, dict(self.constants), dict(self.files))
 
 
 def flatten_calls(function: Function, module: IRModule) -> tuple[Call, ...]:

@@ -1,6 +1,4 @@
-"""The requantization of layers with weights, for backends that compute it by
-themselves.
-"""
+"""The requantization of layers with weights, for backends that compute it."""
 
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops import conv2d, fully_connected
@@ -9,9 +7,7 @@ from firmwright.ops.requantize import Requantization
 
 
 def requantize_step(call: OpCall) -> Requantization | None:
-    """Return the requantization of a layer, or None if it is not a multiplier and
-    shift.
-    """
+    """Return the requantization of a layer; None if it is no multiplier and shift."""
     if call.op != "fully_connected":
         return conv2d.requantization_of(call)
     if is_int16x8(call):

@@ -25,27 +25,23 @@ def collect_needed_files(
     source_folder: str,
     symbols: frozenset[str],
 ) -> Mapping[str, bytes]:
-    """Return the sources that define `symbols` and everything they call, and the
-    included headers.
+    """Return the sources of `symbols` and of everything they call, and their headers.
 
     Keys are file names for sources and include paths for headers.
     """
-    texts = {
-        path: _COMMENT.sub("", path.read_text(encoding="utf-8", errors="replace"))
-        for path in sorted((root / source_folder).rglob("*.c"))
-    }
-    definitions = {
-        name: path for path, text in texts.items() for name in _defined(text)
-    }
-    tables = {
-        name: path for path, text in texts.items() for name in _TABLE.findall(text)
-    }
+    texts: dict[Path, str] = {}
+    definitions: dict[str, Path] = {}
+    tables: dict[str, Path] = {}
+    for path in sorted((root / source_folder).rglob("*.c")):
+        source_text = path.read_text(encoding="utf-8", errors="replace")
+        texts[path] = _COMMENT.sub("", source_text)
+        definitions |= dict.fromkeys(_defined(texts[path]), path)
+        tables |= dict.fromkeys(_TABLE.findall(texts[path]), path)
     definitions |= tables
-    headers = {
-        path.relative_to(root / folder).as_posix(): path
-        for folder in include_folders
-        for path in sorted((root / folder).rglob("*.h"))
-    }
+    headers: dict[str, Path] = {}
+    for folder in include_folders:
+        for path in sorted((root / folder).rglob("*.h")):
+            headers[path.relative_to(root / folder).as_posix()] = path
     files: dict[str, bytes] = {}
     queue = sorted(symbols)
     seen = set(queue)
@@ -70,12 +66,11 @@ def defined_symbols(source: str) -> set[str]:
 
 
 def _defined(text: str) -> list[str]:
-    definitions = _DEFINITION.finditer(text)
-    return [
-        match[1]
-        for match in definitions
-        if "static" not in match[0].partition("(")[0].lower()
-    ]
+    names = []
+    for match in _DEFINITION.finditer(text):
+        if "static" not in match[0].partition("(")[0].lower():
+            names.append(match[1])
+    return names
 
 
 def _asked_for(

@@ -1,5 +1,4 @@
-"""Machine code as Python functions: the values of registers and stack that basic blocks
-compute.
+"""Machine code as Python functions: the effects of blocks on registers and stack.
 
 Instructions become statements over known values (machine_code.txt). None is an unknown
 value: data from writable memory outside of the stack, and all results that depend on
@@ -19,9 +18,7 @@ from firmwright.targets.disassembly import Instruction
 Values: TypeAlias = dict[str, Any]
 """Known registers by name, and `flags`."""
 _TAKEN: Final = 1
-"""Added to the address of a conditional instruction that leaves: a block for the case
-it does.
-"""
+"""Added to the address of a conditional instruction: the block if it does leave."""
 _PAIRS: Final = ("eq ne", "cs cc", "hs lo", "mi pl", "hi ls", "ge lt", "gt le", "vs vc")
 _OPPOSITE: Final = dict(p.split()[::way] for p in _PAIRS for way in (1, -1))
 _HINT: Final = "its time has no known bound: use another kernel or other options."
@@ -54,16 +51,16 @@ _Row: TypeAlias = tuple[re.Pattern[str], str]
 
 
 def _rows(section: str) -> tuple[_Row, ...]:
-    pairs = (row.split(" =>") for row in _TABLES[section].splitlines())
-    return tuple(
-        (re.compile(re.sub(r"@\w", lambda m: _TOKENS[m[0]], pattern)), text.strip())
-        for pattern, text in pairs
-    )
+    rows = []
+    for row in _TABLES[section].splitlines():
+        pattern, text = row.split(" =>")
+        expression = re.sub(r"@\w", lambda token: _TOKENS[token[0]], pattern)
+        rows.append((re.compile(expression), text.strip()))
+    return tuple(rows)
 
 
-_ROWS: Final = {
-    name: _rows(name) for name in ("arm", "riscv", "arm_ends", "riscv_ends")
-}
+_SECTIONS: Final = ("arm", "riscv", "arm_ends", "riscv_ends")
+_ROWS: Final = {name: _rows(name) for name in _SECTIONS}
 
 
 def _signed(value: int) -> int:
@@ -76,8 +73,8 @@ def _functions(section: str, form: str) -> dict[str, Callable[..., Any]]:
         name, text = row.split(maxsplit=1)
         names = [name for name in "xyzw" if re.search(rf"\b{name}\b", text)]
         unknown = " or ".join(f"{name} is None" for name in names)
-        source = f"lambda {', '.join(names)}: {form.format(unknown=unknown, text=text)}"
-        functions[name] = eval(source, {"S": _signed})
+        body = form.format(unknown=unknown, text=text)
+        functions[name] = eval(f"lambda {', '.join(names)}: {body}", {"S": _signed})
     return functions
 
 
@@ -152,17 +149,13 @@ def _match_row(text: str, section: str) -> list[str] | None:
     """Return the statements of the first row that matches, None if there is none."""
     for pattern, row in _ROWS[section]:
         if match := pattern.fullmatch(text):
-            row = row.format(
-                "", *("0" if group is None else group for group in match.groups())
-            )
+            row = row.format("", *match.groups("0"))
             return [line for line in row.split("; ") if line]
     return None
 
 
 def _several(text: str) -> list[str]:
-    """Return the statements of an instruction that accesses several registers in
-    memory.
-    """
+    """Return the statements of an instruction that moves several registers."""
     match = _SEVERAL.fullmatch(text)
     if match is None:
         return []
@@ -172,9 +165,8 @@ def _several(text: str) -> list[str]:
     down, base = name == "push" or down == "db", base or "sp"
     step = width * len(names) * (-1 if down else 1)
     lines = [f"a = add({base}, {step if down else 0})"]
-    lines += (
-        [f"{base} = add({base}, {step})"] if updates or name in ("push", "pop") else []
-    )
+    if updates or name in ("push", "pop"):
+        lines.append(f"{base} = add({base}, {step})")
     for i, register in enumerate(names):
         place = f"add(a, {width * i})"
         if name in ("pop", "ldm"):
@@ -201,30 +193,26 @@ def _result(instruction: Instruction, text: str, *, is_arm: bool) -> list[str]:
     if len(sources) != count:
         exact = re.match("alu|divide|multiply|.*load", instruction.kind)
         found = instruction.writes if exact else frozenset(_REGISTER.findall(text))
-        lines = [
-            f"{_ALIASES.get(register, register)} = None" for register in sorted(found)
-        ]
+        cleared = [_ALIASES.get(register, register) for register in sorted(found)]
+        lines = [f"{register} = None" for register in cleared]
         lines += ["flags = UNKNOWN"] * (name.endswith("s") or name == "vmrs")
         return lines + ["store(stack, None, None)"] * ("store" in instruction.kind)
     arguments = f"({', '.join(sources)})"
     lines = [f"{operands[0]} = {base}{arguments}"]
     if flagged and base in ("sub", "rsb"):
-        lines.insert(
-            0, f"flags = True, {', '.join(sources[:: -1 if base == 'rsb' else 1])}"
-        )
+        compared = sources[:: -1 if base == "rsb" else 1]
+        lines.insert(0, f"flags = True, {', '.join(compared)}")
     elif flagged:
-        is_known = f"{base}_carry" in _RESULTS and (
-            base in ("add", "adc") or sources[1].isdigit()
-        )
+        is_known = f"{base}_carry" in _RESULTS
+        if is_known and base not in ("add", "adc"):
+            is_known = sources[1].isdigit()
         carry = f"{base}_carry{arguments}" if is_known else None
         lines.insert(0, f"flags = False, {base}{arguments}, {carry}")
     return ["c = holds(flags, 'cs')", *lines] if sources[-1] == "c" else lines
 
 
 def _if_holds(lines: list[str], condition: str) -> list[str]:
-    """Return statements for the case that a condition holds, and that this is
-    unknown.
-    """
+    """Return statements for the case that a condition holds, or is unknown."""
     head = [f"b = holds(flags, {condition!r})"]
     unknown = list[str]()
     for line in lines:
@@ -243,8 +231,9 @@ class UnknownPathError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class MachineCode:
-    """An image's instructions, constant sections, and functions with their start, size
-    and name.
+    """An image's instructions, constant sections, and functions.
+
+    Functions have their start, size and name.
     """
 
     is_arm: bool
@@ -268,8 +257,10 @@ class MachineCode:
         return None
 
     def function_at(self, address: int) -> tuple[int, int, str]:
-        inside = (f for f in self.functions if f[0] <= address < f[0] + f[1])
-        return next(inside, (address, 2, f"0x{address:08x}"))
+        for start, size, name in self.functions:
+            if start <= address < start + size:
+                return start, size, name
+        return address, 2, f"0x{address:08x}"
 
     def unknown(self, what: str, address: int) -> UnknownPathError:
         start, _, name = self.function_at(address)
@@ -279,22 +270,19 @@ class MachineCode:
     def initial_values(self) -> Values:
         """Return the registers at the start of a function whose return address is 0."""
         kinds = {"r": 13} if self.is_arm else {"a": 8, "s": 12, "t": 7}
-        values: Values = {
-            f"{k}{i}": None for k, count in kinds.items() for i in range(count)
-        }
-        return values | {
-            "lr" if self.is_arm else "ra": 0,
-            "sp": STACK_TOP,
-            "flags": UNKNOWN_FLAGS,
-        }
+        values: Values = {}
+        for kind, count in kinds.items():
+            values |= {f"{kind}{number}": None for number in range(count)}
+        link = "lr" if self.is_arm else "ra"
+        return values | {link: 0, "sp": STACK_TOP, "flags": UNKNOWN_FLAGS}
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Instructions with one entry; `step` executes them and returns the next address,
-    or None.
+    """Instructions with one entry; `step` executes them.
 
-    A call returns to `end`. `successors` are the possible next blocks of the function.
+    It returns the next address, or None. A call returns to `end`. `successors` are the
+    possible next blocks of the function.
     """
 
     kind: Literal["jump", "call", "exit"]
@@ -305,22 +293,17 @@ class Block:
 
 
 _End: TypeAlias = tuple[Literal["jump", "call", "exit"], str, tuple[int, ...]]
-"""The expression of the next address, None if it is unknown, and the possible next
-blocks.
-"""
+"""The kind, the expression of the next address (None: unknown), and the next blocks."""
 
 
 class BlockCompiler:
-    """Compiles the blocks of an image on demand; `targets` are the targets of
-    branches.
-    """
+    """Compiles the blocks of an image on demand; branches jump to `targets`."""
 
     def __init__(
         self, code: MachineCode, load: Callable[..., Any], store: Callable[..., Any]
     ) -> None:
-        self.targets = {
-            instruction.target for instruction in code.instructions.values()
-        }
+        instructions = code.instructions.values()
+        self.targets = {instruction.target for instruction in instructions}
         self._code = code
         self._names = _statement_names(load, store)
         self._blocks: dict[int, Block] = {}
@@ -332,22 +315,20 @@ class BlockCompiler:
 
     def _compile(self, start: int) -> Block:
         lines, addresses, conditions = list[str](), list[int](), list[str]()
-        address, end = start & ~_TAKEN, None
+        address, end, is_taken = start & ~_TAKEN, None, bool(start & _TAKEN)
         while end is None:
             instruction = self._code.instructions.get(address)
             if instruction is None:
                 raise self._code.unknown("execution leaves the code.", address)
             condition = conditions.pop(0) if conditions else ""
-            if start & _TAKEN:
+            if is_taken:
                 condition = instruction.text.split()[0].partition(".")[0][-2:]
-            addresses += [] if start & _TAKEN else [address]
+            addresses += [] if is_taken else [address]
             if instruction.kind == "if_then":
                 name, first = instruction.text.split()
                 conditions = [first if c == "t" else _OPPOSITE[first] for c in name[1:]]
             following = address + instruction.size_bytes
-            end = self._end(
-                lines, instruction, address, condition, is_taken=bool(start & _TAKEN)
-            )
+            end = self._end(lines, instruction, address, condition, is_taken=is_taken)
             address = following
             if end is None and address in self.targets and not conditions:
                 end = "jump", str(address), (address,)
@@ -373,9 +354,8 @@ class BlockCompiler:
             return None
         following = address + instruction.size_bytes
         if condition and not is_taken:
-            return _fork(
-                lines, f"holds(flags, {condition!r})", address | _TAKEN, following
-            )
+            known = f"holds(flags, {condition!r})"
+            return _fork(lines, known, address | _TAKEN, following)
         if loads_pc:
             lines += _effects(instruction, text, "", is_arm=is_arm)
             return "exit", "pc", ()
@@ -399,42 +379,42 @@ class BlockCompiler:
         return "jump", str(reached), (reached,)
 
     def _table_end(self, lines: list[str], text: str, start: int) -> _End:
-        """Return the end of a block that jumps through a table of offsets, which
-        follows it.
-        """
+        """Return the end of a block that jumps by the table of offsets after it."""
         match = re.fullmatch(r"tb([bh]) \[\w+, (?:lsl\()?(\w+).*", text)
-        before = (
-            self._code.instructions.get(start - 4 - back) for back in range(2, 24, 2)
-        )
-        limits = (
-            re.fullmatch(rf"cmp\S* {match and match[2]}, #(\d+)", i.text)
-            for i in before
-            if i
-        )
-        limit = next(filter(None, limits), None)
+        limit = self._compared_with(match[2], start - 4) if match else None
         if limit is None or match is None:
             raise self._code.unknown("a jump table has an unknown size.", start - 4)
-        size = 1 + (match[1] == "h")
-        places = (start + size * i for i in range(int(limit[1]) + 1))
-        offsets = (self._code.load({}, place, size, False) or 0 for place in places)
-        targets = tuple(start + 2 * offset for offset in offsets)
+        size, index = 1 + (match[1] == "h"), match[2]
+        reached = []
+        for place in range(start, start + size * (limit + 1), size):
+            offset = self._code.load({}, place, size, False) or 0
+            reached.append(start + 2 * offset)
+        targets = tuple(reached)
         self.targets.update(targets)
-        return "jump", f"None if {match[2]} is None else {targets}[{match[2]}]", targets
+        return "jump", f"None if {index} is None else {targets}[{index}]", targets
+
+    def _compared_with(self, register: str, address: int) -> int | None:
+        """Return the number to which code before `address` compares a register."""
+        for back in range(2, 24, 2):
+            instruction = self._code.instructions.get(address - back)
+            if instruction is None:
+                continue
+            limit = re.fullmatch(rf"cmp\S* {register}, #(\d+)", instruction.text)
+            if limit is not None:
+                return int(limit[1])
+        return None
 
     def _source(self, lines: list[str], expression: str) -> str:
         values = self._code.initial_values()
-        registers = sorted(
-            frozenset(_REGISTER.findall(f"{lines} {expression}")) - {"pc", "zero"}
-        )
-        lines = [
-            *(f"{name} = values.get({name!r})" for name in registers),
-            "zero, flags = 0, values['flags']",
-            *(line for line in lines if not line.startswith("zero = ")),
-            *(f"values[{name!r}] = {name}" for name in registers if name in values),
-            "values['flags'] = flags",
-            f"return {expression}",
-        ]
-        return "def step(values, stack):\n" + "".join(f" {line}\n" for line in lines)
+        found = frozenset(_REGISTER.findall(f"{lines} {expression}"))
+        registers = sorted(found - {"pc", "zero"})
+        body = [f"{name} = values.get({name!r})" for name in registers]
+        body.append("zero, flags = 0, values['flags']")
+        body += [line for line in lines if not line.startswith("zero = ")]
+        saved = [name for name in registers if name in values]
+        body += [f"values[{name!r}] = {name}" for name in saved]
+        body += ["values['flags'] = flags", f"return {expression}"]
+        return "\n ".join(["def step(values, stack):", *body]) + "\n"
 
 
 def _fork(lines: list[str], condition: str, taken: int, following: int) -> _End:

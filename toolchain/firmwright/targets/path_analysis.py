@@ -17,15 +17,18 @@ from firmwright.targets.block_cycle_bound import CycleBound
 from firmwright.targets.machine_code import Block, BlockCompiler, Values
 
 _MEETINGS_MAX: Final = 20_000
+_UNBOUNDED: Final = (
+    "the number of iterations of the loop before this place depends on data."
+)
 _Place: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WorstPath:
-    """The largest cost of a function, and that of each call: callee, instructions and
-    cycles.
+    """The largest cost of a function, and that of each of its calls.
 
-    `executions` has a bound for each instruction.
+    `calls` are callee, instructions and cycles; `executions` has a bound for each
+    instruction.
     """
 
     instructions: int
@@ -36,11 +39,11 @@ class WorstPath:
 
 @dataclass(slots=True)
 class _State:
-    """A point of execution; `frames` has the function, return address and place of
-    calls.
+    """A point of execution.
 
-    `begin` is the cost before the open call of the analyzed function. `iterations` of
-    loops are counted by header since there has been more than one state.
+    `frames` has the function, return address and place of each open call. `begin` is
+    the cost before the open call of the analyzed function. `iterations` of loops are
+    counted by header since there has been more than one state.
     """
 
     address: int
@@ -91,9 +94,8 @@ class _Function:
                 open_blocks.pop()
                 continue
             if successor not in before:
-                open_blocks.append(
-                    (successor, iter(compiler.block(successor).successors))
-                )
+                following = iter(compiler.block(successor).successors)
+                open_blocks.append((successor, following))
             before.setdefault(successor, []).append(address)
         self.order = {address: i for i, address in enumerate(finished)}
         self.loops: dict[int, set[int]] = {}
@@ -106,9 +108,11 @@ class _Function:
                 address = inside.pop()
                 inside += () if address in loop else before[address]
                 loop.add(address)
-        self.headers = {
-            a: [h for h, loop in self.loops.items() if a in loop] for a in finished
-        }
+        self.headers: dict[int, list[int]] = {address: [] for address in finished}
+        for header, loop in self.loops.items():
+            for address in finished:
+                if address in loop:
+                    self.headers[address].append(header)
 
 
 class PathAnalysis:
@@ -123,9 +127,7 @@ class PathAnalysis:
         self._calls: list[tuple[int, int, float]] = []
 
     def run(self, caller: int, root: int) -> WorstPath:
-        """Return the worst path of the function at `root` when the one at `caller`
-        calls it.
-        """
+        """Return the worst path of the function at `root`, which `caller` calls."""
         executions: Counter[int] = Counter()
         most = 0
         state: _State | None = self._start(caller, root)
@@ -156,9 +158,8 @@ class PathAnalysis:
                 state = self._next()
         for start in tuple(executions):
             count = executions.pop(start)
-            executions.update(
-                dict.fromkeys(self._compiler.block(start).addresses, count)
-            )
+            addresses = self._compiler.block(start).addresses
+            executions.update(dict.fromkeys(addresses, count))
         return WorstPath(most, self._cycles.total, tuple(self._calls), executions)
 
     def _start(self, caller: int, root: int) -> _State:
@@ -166,9 +167,8 @@ class PathAnalysis:
         while state.address != root:
             following = self._step(self._compiler.block(state.address), state)
             if not following:
-                raise self._code.unknown(
-                    "the call of the model is not found.", state.address
-                )
+                what = "the call of the model is not found."
+                raise self._code.unknown(what, state.address)
             state.address = following & ~1
         state.values["lr" if self._code.is_arm else "ra"] = 0
         return state
@@ -179,9 +179,8 @@ class PathAnalysis:
         except LookupError as error:
             raise self._code.unknown(str(error), state.address) from error
         if following is None and block.kind != "jump":
-            raise self._code.unknown(
-                "the target of a jump depends on data.", state.address
-            )
+            what = "the target of a jump depends on data."
+            raise self._code.unknown(what, state.address)
         return following
 
     def _fork(self, block: Block, state: _State) -> None:
@@ -193,9 +192,7 @@ class PathAnalysis:
             self._suspend(source, state.copy(address))
 
     def _leave(self, state: _State, following: int) -> None:
-        """Return from a function, or continue in another one that returns to the same
-        place.
-        """
+        """Return from a function, or continue in one that returns to the same place."""
         callee, state.address = state.entry, following
         if not state.frames or following != state.frames[-1][1]:
             state.entry = following
@@ -221,11 +218,7 @@ class PathAnalysis:
         if other is not state:
             other.meet(state)
             if other.meetings > _MEETINGS_MAX:
-                what = (
-                    "the number of iterations of the loop before this place depends on "
-                    "data."
-                )
-                raise self._code.unknown(what, state.address)
+                raise self._code.unknown(_UNBOUNDED, state.address)
 
     def _next(self) -> _State | None:
         if not self._pending:

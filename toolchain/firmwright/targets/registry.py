@@ -26,10 +26,8 @@ def target_kind_of(target: Target) -> TargetKind:
     if backend is None:
         kinds = [*CORE_KINDS, *BACKENDS.all()]
         what = f"unknown target kind {target.kind!r}."
-        hint = (
-            f"{suggest_name(target.kind, kinds)}, or install the package of that "
-            "backend."
-        )
+        likely = suggest_name(target.kind, kinds)
+        hint = f"{likely}, or install the package of that backend."
         raise UsageError(what, hint=hint)
     return backend.kind
 
@@ -50,12 +48,11 @@ def features_of_known(targets: Iterable[Target]) -> frozenset[str]:
     A saved module may name a backend that is not installed, and has no calls left to
     lower for it.
     """
-    known = (
-        target
-        for target in targets
-        if target.kind in CORE_KINDS or backend_of(target) is not None
-    )
-    return frozenset[str]().union(*map(target_features, known))
+    features: set[str] = set()
+    for target in targets:
+        if target.kind in CORE_KINDS or backend_of(target) is not None:
+            features |= target_features(target)
+    return frozenset(features)
 
 
 def parse_targets(text: str, known: Sequence[Target] = ()) -> tuple[Target, ...]:
@@ -76,29 +73,28 @@ def parse_target(text: str, known: Sequence[Target] = ()) -> Target:
         return target_from_json(_json(text), known)
     words = text.split()
     if not words:
-        raise UsageError(
-            "the target is empty.", hint="--target 'cortex-m -mcpu=cortex-m4'."
-        )
+        hint = "--target 'cortex-m -mcpu=cortex-m4'."
+        raise UsageError("the target is empty.", hint=hint)
     kind = target_kind_of(Target(words[0]))
     attrs = _missing_attrs(kind, known)
     for word in words[1:]:
         name, equals, value = word.lstrip("-").partition("=")
-        attrs[name] = _checked(
-            kind, name, _spec(kind, name), value if equals else "true"
-        )
+        spec = _spec(kind, name)
+        attrs[name] = _checked(kind, name, spec, value if equals else "true")
     return Target(kind.name, tuple(sorted(attrs.items())))
 
 
 def _missing_attrs(
     kind: TargetKind, known: Sequence[Target]
 ) -> dict[str, int | bool | str]:
-    like = next(
-        (target for target in known if target.kind == kind.name), Target(kind.name)
-    )
-    defaults = {
-        name: spec.default for name, spec in kind.attrs.items() if spec.default != ""
-    }
-    return defaults | dict(like.attrs)
+    attrs: dict[str, int | bool | str] = {}
+    for name, spec in kind.attrs.items():
+        if spec.default != "":
+            attrs[name] = spec.default
+    for target in known:
+        if target.kind == kind.name:
+            return attrs | dict(target.attrs)
+    return attrs
 
 
 def _checked(
@@ -106,9 +102,8 @@ def _checked(
 ) -> int | bool | str:
     if isinstance(spec.default, bool):
         if value not in ("true", "false"):
-            raise UsageError(
-                f"target {kind.name}: {name} is true or false, not {value!r}."
-            )
+            what = f"target {kind.name}: {name} is true or false, not {value!r}."
+            raise UsageError(what)
         return value == "true"
     if isinstance(spec.default, int):
         if not value.lstrip("-").isdigit():
@@ -133,9 +128,8 @@ def _spec(kind: TargetKind, name: str) -> TargetAttribute:
     if name not in kind.attrs:
         names = ", ".join(kind.attrs) or "it has none"
         what = f"target {kind.name} has no attribute {name!r} (known: {names})."
-        raise UsageError(
-            what, hint=suggest_name(name, kind.attrs) or "no attribute at all"
-        )
+        hint = suggest_name(name, kind.attrs) or "no attribute at all"
+        raise UsageError(what, hint=hint)
     return kind.attrs[name]
 
 
@@ -146,21 +140,16 @@ def target_to_json(target: Target) -> dict[str, object]:
 
 def target_from_json(data: Json, known: Sequence[Target] = ()) -> Target:
     """Check and return the target of a JSON object."""
-    if (
-        not isinstance(data, dict)
-        or set(data) - {"kind", "attrs"}
-        or "kind" not in data
-    ):
+    known_keys = {"kind", "attrs"}
+    if not isinstance(data, dict) or set(data) - known_keys or "kind" not in data:
         what = f"the target {json.dumps(data)} is not an object with kind and attrs."
-        raise UsageError(
-            what, hint='{"kind": "cortex-m", "attrs": {"mcpu": "cortex-m4"}}.'
-        )
+        hint = '{"kind": "cortex-m", "attrs": {"mcpu": "cortex-m4"}}.'
+        raise UsageError(what, hint=hint)
     kind = target_kind_of(Target(str(data["kind"])))
     attrs_data = data.get("attrs", {})
     if not isinstance(attrs_data, dict):
-        raise UsageError(
-            f"target {kind.name}: attrs are an object, not {json.dumps(attrs_data)}."
-        )
+        shown = json.dumps(attrs_data)
+        raise UsageError(f"target {kind.name}: attrs are an object, not {shown}.")
     attrs = _missing_attrs(kind, known)
     for name, value in attrs_data.items():
         spec = _spec(kind, name)
@@ -173,6 +162,5 @@ def _json(text: str) -> Json:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise UsageError(
-            f"the target is not valid JSON: {error}.", where=text
-        ) from error
+        what = f"the target is not valid JSON: {error}."
+        raise UsageError(what, where=text) from error

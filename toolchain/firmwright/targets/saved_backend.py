@@ -1,5 +1,4 @@
-"""Records of backends in lowered modules, which compile where the backends are not
-installed.
+"""Records of backends in lowered modules, which compile without these installed.
 
 A record names the later passes of the backend, which cannot be saved: reaching one is
 an error.
@@ -58,38 +57,37 @@ class SavedBackend(Backend):
     def kind(self) -> TargetKind:
         features = frozenset(self._items("features"))
         choice = dict(self._items("passes"))
-        steps = {
-            place: self._passes(choice.get(place, ())) for place in ("before", "after")
-        }
+        before = self._passes(choice.get("before", ()))
+        after = self._passes(choice.get("after", ()))
         only = frozenset(choice["only"]) if "only" in choice else None
-        hook = tuple(
-            self._pass(name, "tir_to_runtime") for name in self._items("tir_to_runtime")
-        )
+        names = self._items("tir_to_runtime")
+        hook = tuple(self._pass(name, "tir_to_runtime") for name in names)
+        skip = frozenset(choice.get("skip", ()))
         return TargetKind(
             self.name,
             self.doc,
             features=lambda target: features,
             is_core=False,
             hooks=Hooks(tir_to_runtime=hook or None),
-            passes=PassSelection(only, frozenset(choice.get("skip", ())), **steps),
+            passes=PassSelection(only, skip, before, after),
             phases=self._passes(self._items("phases")),  # type: ignore[arg-type]  # phase names
         )
 
     def _passes(self, names: Any) -> dict[str, tuple[Pass, ...]]:
-        return {
-            place: tuple(self._pass(n, place) for n in steps) for place, steps in names
-        }
+        passes = {}
+        for place, steps in names:
+            passes[place] = tuple(self._pass(name, place) for name in steps)
+        return passes
 
     def _pass(self, name: str, place: str) -> Pass:
         return Pass(name, self._missing(f"the pass {name} ({place}) cannot run"))
 
     def _intrinsic(self, record: Any) -> Intrinsic:
         data = _with_dtype(dict(record), "result")
-        operands = (_with_dtype(dict(item), "dtype") for item in data["operands"])
-        own = {
-            "text": dict(data["text"]),
-            "operands": tuple(Operand(**item) for item in operands),
-        }
+        operands = []
+        for item in data["operands"]:
+            operands.append(Operand(**_with_dtype(dict(item), "dtype")))
+        own = {"text": dict(data["text"]), "operands": tuple(operands)}
         what = f"the function {data['name']} cannot be evaluated"
         return Intrinsic(meaning=self._missing(what), **{**data, **own})
 
@@ -102,9 +100,7 @@ class SavedBackend(Backend):
 
 
 def backend_in(module: IRModule, name: str) -> Backend | None:
-    """Return the backend of a target of the module, installed or recorded; None for
-    cores.
-    """
+    """Return the backend of a target, installed or recorded; None for cores."""
     return backend_of(module.targets[name]) or read_records(module).get(name)
 
 
@@ -142,9 +138,7 @@ def make_record(
     files: Sequence[str],
     symbols: Collection[str],
 ) -> SavedBackend:
-    """Record a backend with the intrinsics, library files and C functions that its
-    kernels use.
-    """
+    """Record a backend with the intrinsics, files and functions that kernels use."""
     kind = backend.kind
     hook = kind.hooks.tir_to_runtime or ()
     data = {
@@ -157,19 +151,20 @@ def make_record(
         "files": tuple(files),
         "symbols": frozenset(symbols),
     }
-    return SavedBackend(
-        tuple((name, _to_attr(item)) for name, item in data.items() if item)
-    )
+    record = [(name, _to_attr(item)) for name, item in data.items() if item]
+    return SavedBackend(tuple(record))
 
 
 def _to_attr(value: Any) -> Attr:
     match value:
         case Intrinsic() | Operand() | PassSelection():
-            items = ((f, getattr(value, f.name)) for f in fields(value))
-            changed = {
-                f.name: v for f, v in items if f.default is MISSING or v != f.default
-            }
-            return _to_attr({k: v for k, v in changed.items() if k not in _NOT_SAVED})
+            changed = {}
+            for each in fields(value):
+                item = getattr(value, each.name)
+                is_set = each.default is MISSING or item != each.default
+                if is_set and each.name not in _NOT_SAVED:
+                    changed[each.name] = item
+            return _to_attr(changed)
         case Pass() | DType():
             return value.name
         case Mapping():

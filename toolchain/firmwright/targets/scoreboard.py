@@ -12,9 +12,7 @@ _LONG_AGO = -99.0
 
 @dataclass(slots=True)
 class Scoreboard:
-    """A core that has just branched after executing `loop`; `now` counts cycles
-    since.
-    """
+    """A core that has just branched after executing `loop`; `now` counts from there."""
 
     timing: CoreTiming
     loop: InitVar[Sequence[Instruction]]
@@ -35,15 +33,13 @@ class Scoreboard:
     def execute(self, address: int, instruction: Instruction) -> None:
         timing = self.timing
         sources = instruction.reads | instruction.address
-        operands = max(
-            (self._operand(name, instruction) for name in sources), default=_LONG_AGO
-        )
+        ready = [self._operand(name, instruction) for name in sources]
+        operands = max(ready, default=_LONG_AGO)
         name = instruction.variant or instruction.kind
         units = [i for i, unit in enumerate(timing.units) if name in unit]
         paired = self._pairs(instruction)
-        start = max(
-            self.now - paired, operands, *(self._free.get(unit, 0.0) for unit in units)
-        )
+        free = [self._free.get(unit, 0.0) for unit in units]
+        start = max(self.now - paired, operands, *free)
         paired = start < self.now
         for unit in units:
             self._free[unit] = start + _lookup(timing.busy, instruction, 1.0)
@@ -51,10 +47,8 @@ class Scoreboard:
         if latency < 1 and (paired or start < operands + timing.early):
             latency = 1.0
         self._loaded -= instruction.writes
-        if (
-            instruction.kind in ("load", "load_multiple")
-            and instruction.variant != "narrow"
-        ):
+        is_load = instruction.kind in ("load", "load_multiple")
+        if is_load and instruction.variant != "narrow":
             self._loaded |= instruction.writes - instruction.base
         for register in instruction.writes:
             is_base = register in instruction.base
@@ -66,9 +60,7 @@ class Scoreboard:
         self.now = max(self.now, start + (1 if cycles < 0 else math.ceil(cycles)))
 
     def _operand(self, name: str, instruction: Instruction) -> float:
-        """Return the first cycle in which the instruction can issue with this
-        operand.
-        """
+        """Return the first cycle in which the instruction can issue with an operand."""
         ready = self._ready.get(name, _LONG_AGO)
         if name in self._loaded:
             ready += _lookup(self.timing.after_load, instruction, 0.0)

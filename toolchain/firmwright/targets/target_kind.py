@@ -19,9 +19,7 @@ from firmwright.ir.module import IRModule, Pass
 
 @dataclass(frozen=True, slots=True)
 class TargetAttribute:
-    """An attribute of a target: default (which fixes its type), meaning, allowed
-    values.
-    """
+    """An attribute of a target: default, which fixes its type, meaning, and choices."""
 
     default: int | bool | str
     doc: str
@@ -30,9 +28,7 @@ class TargetAttribute:
 
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
-    """A kernel, its constants, and its C files, by their paths in the backend's project
-    folder.
-    """
+    """A kernel, its constants, and its C files by path in the backend's folder."""
 
     function: tir.PrimFunc
     constants: Mapping[str, Constant] = field(default_factory=dict)
@@ -40,9 +36,7 @@ class LoweredFunction:
 
 
 FunctionHook: TypeAlias = Callable[[Function, IRModule, Target], LoweredFunction]
-"""Generates one kernel; its parameters are the function's parameters, then its
-results.
-"""
+"""Generates one kernel, whose parameters are the function's, then its results."""
 ModuleHook: TypeAlias = "Pass | tuple[Pass, ...]"
 Hook: TypeAlias = "ModuleHook | FunctionHook"
 HookName: TypeAlias = Literal["relay_to_runtime", "relay_to_tir", "tir_to_runtime"]
@@ -79,8 +73,7 @@ Phase: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class PassSelection:
-    """Selection of default passes for the kind's functions: `only` these, or all except
-    `skip`.
+    """Selection of a kind's default passes: `only` these, or all except `skip`.
 
     `before` and `after` are additional passes around a default pass.
     """
@@ -96,9 +89,7 @@ class PassSelection:
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """A family of code generators: a core, or a backend that executes part of the
-    program.
-    """
+    """A family of code generators: a core, or a backend for a part of the program."""
 
     name: str
     doc: str
