@@ -29,7 +29,8 @@ from firmwright.ir.settings import NumericsProfile
 from firmwright.ir.tir.builder import INDEX
 from firmwright.ir.tir.traversal import Node, rewrite_func
 from firmwright.ir.tir.verify import verify_module
-from firmwright.lower.lowering import Lowering, make_row_call
+from firmwright.lower.lowering import Lowering
+from firmwright.lower.row_calls import make_row_call
 from firmwright.ops.opdef import RowWindow
 from firmwright.ops.registry import op_table
 from firmwright.ops.schedule import LoweringCandidate

@@ -1,10 +1,10 @@
-"""Texts about calls and kernels: in the comments of the generated code, and in tuning
-logs.
-"""
+"""Texts about calls and kernels, in comments of generated code and in tuning logs."""
+
+from collections.abc import Sequence
 
 from firmwright.ir.graph.attributes.layers import activation_of
 from firmwright.ir.graph.attributes.values import ExpressionAttrs
-from firmwright.ir.graph.nodes import Call, TensorType
+from firmwright.ir.graph.nodes import Call, TensorType, Value
 from firmwright.ops.schedule import LoweringCandidate, ScheduleConfig
 
 _EXPRESSION_SHOWN_MAX = 50
@@ -20,26 +20,27 @@ def format_schedule(rule: str, config: ScheduleConfig) -> str:
 
 
 def words_of(candidate: LoweringCandidate) -> str:
-    """Return the schedule and configuration of a candidate, as in its kernel's
-    attributes.
-    """
+    """Return a candidate's schedule and configuration, as its kernel's attribute."""
     return str(candidate.function.attrs["schedule"])
 
 
 def format_shapes(call: Call) -> str:
     """Format operator, shapes and activation: `conv2d 25x5x64 -> 25x5x64, relu`."""
-    inputs = ", ".join(_shape(value.type) for value in call.variables)
-    outputs = ", ".join(_shape(value.type) for value in call.outputs)
+    inputs = _shapes(call.variables)
+    outputs = _shapes(call.outputs)
     text = f"{call.op} {inputs} -> {outputs}"
     activation = activation_of(call.attrs)
     if activation != "none":
         text += f", {activation}"
-    if (
-        isinstance(call.attrs, ExpressionAttrs)
-        and len(call.attrs.formula) <= _EXPRESSION_SHOWN_MAX
-    ):
-        text += f", {call.attrs.formula}"
+    if isinstance(call.attrs, ExpressionAttrs):
+        formula = call.attrs.formula
+        if len(formula) <= _EXPRESSION_SHOWN_MAX:
+            text += f", {formula}"
     return text
+
+
+def _shapes(values: Sequence[Value]) -> str:
+    return ", ".join([_shape(value.type) for value in values])
 
 
 def _shape(kind: TensorType) -> str:

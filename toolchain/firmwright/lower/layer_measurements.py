@@ -21,9 +21,7 @@ from firmwright.ops.tuning_records import (
 )
 
 _EQUAL_RATIO = 1.002
-"""Counts within this ratio are considered equal, since other code in the firmware
-affects them.
-"""
+"""Counts within this ratio are equal, since other code in the firmware affects them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +32,13 @@ class LayerMeasurements:
 
     @staticmethod
     def from_measurements(measurements: Sequence[Measurement]) -> LayerMeasurements:
-        return LayerMeasurements(
-            group_pairs((item.choice, item) for item in measurements)
-        )
+        pairs = [(item.choice, item) for item in measurements]
+        return LayerMeasurements(group_pairs(pairs))
 
     def configs(
         self, schedule: Schedule[ScheduleConfig], call: OpCall
     ) -> tuple[ScheduleConfig, ...]:
-        """Return the configurations of a schedule to build, with the best one that was
-        measured.
-        """
+        """Return the configurations to build: the schedule's and the best measured."""
         own = tuple(schedule.configs(call))
         best = self._best_choice(schedule.name)
         if best is None:
@@ -55,9 +50,7 @@ class LayerMeasurements:
         return (*own, *measured)
 
     def _best_choice(self, rule: str) -> ConfiguredSchedule | None:
-        """Return the choice of the schedule `rule` with the lowest correct
-        measurement.
-        """
+        """Return the choice of schedule `rule` with the lowest correct measurement."""
         counts: list[tuple[int, ConfiguredSchedule]] = []
         for choice, items in self.measured.items():
             correct = [item.count for item in items if item.status == "ok"]
@@ -68,8 +61,7 @@ class LayerMeasurements:
     def with_measured_costs(
         self, offered: Sequence[LoweringCandidate]
     ) -> list[LoweringCandidate]:
-        """Return the candidates with measured costs, without those measured as wrong or
-        failed.
+        """Return the candidates with measured costs, without wrong and failed ones.
 
         Candidates without a measurement keep their prediction, scaled by the prediction
         error of the best measured one. Counts in other units are scaled so that the
@@ -97,11 +89,10 @@ class LayerMeasurements:
                 costs.append(item.instructions * correction)
             else:
                 costs.append(measurement.count * scale)
-        levels = _equalize_similar(costs)
-        return [
-            item.with_instructions(round(c))
-            for item, c in zip(usable, levels, strict=True)
-        ]
+        priced: list[LoweringCandidate] = []
+        for item, cost in zip(usable, _equalize_similar(costs), strict=True):
+            priced.append(item.with_instructions(round(cost)))
+        return priced
 
     def count_stale(
         self,
@@ -114,7 +105,9 @@ class LayerMeasurements:
         for schedule in rules:
             for config in schedule.tunable_configs(call):
                 possible.add(configured_schedule(schedule.name, config))
-        built = {configured_schedule(item.rule, item.config): item for item in offered}
+        built: dict[ConfiguredSchedule, LoweringCandidate] = {}
+        for item in offered:
+            built[configured_schedule(item.rule, item.config)] = item
         stale = 0
         for choice, measurements in self.measured.items():
             is_changed = choice in built and self._measurement_of(built[choice]) is None
@@ -123,9 +116,7 @@ class LayerMeasurements:
         return stale
 
     def _measurement_of(self, item: LoweringCandidate) -> Measurement | None:
-        """Return the measurement of this kernel, preferring one with an error
-        status.
-        """
+        """Return the measurement of this kernel, preferably one of an error."""
         items = self.measured.get(configured_schedule(item.rule, item.config), ())
         if not items:
             return None

@@ -1,5 +1,4 @@
-"""Lowering of every call in the graph to a list of candidates, by predicted or measured
-cost.
+"""Lowering of every call in the graph to candidates, by predicted or measured cost.
 
 Views have no candidates. Nothing is selected here, and the module is not changed.
 """
@@ -15,10 +14,9 @@ from typing import NamedTuple
 from firmwright.base import errors
 from firmwright.ir import tir
 from firmwright.ir.core import Attr, Constant, Target
-from firmwright.ir.graph.attributes.layers import WindowAttrs
 from firmwright.ir.graph.attributes.movement import is_subview
 from firmwright.ir.graph.evaluate import make_op_call
-from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function, Value
+from firmwright.ir.graph.nodes import CONTROL_FLOW_OPS, Call, Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord, digest_kernel
 from firmwright.ir.settings import Minimize
@@ -31,9 +29,10 @@ from firmwright.lower.kernel_texts import format_schedule, format_shapes, words_
 from firmwright.lower.layer_measurements import LayerMeasurements
 from firmwright.lower.recorded_kernels import difference_error, missing_kernel_error
 from firmwright.lower.rounding_sensitivity import has_discontinuity
+from firmwright.lower.row_calls import make_row_call
 from firmwright.lower.stall_cycles import flash_stall_cycles, pool_stall_cycles
 from firmwright.ops.kernel import KERNEL_ALIGNMENT, Kernel
-from firmwright.ops.opdef import OpTable, RowReduction, RowWindow
+from firmwright.ops.opdef import OpTable, RowReduction
 from firmwright.ops.requantize import has_weight_zero_point
 from firmwright.ops.schedule import (
     DEFAULT_SCHEDULE,
@@ -60,9 +59,7 @@ _STALE_MESSAGE = (
 
 
 class LoweredCall(NamedTuple):
-    """A call with its candidates; views, control flow and calls of PrimFuncs have
-    none.
-    """
+    """A call with its candidates; views, control flow and PrimFunc calls have none."""
 
     call: Call
     candidates: tuple[LoweringCandidate, ...]
@@ -87,8 +84,9 @@ class Lowering:
         return self.module.entry_graph
 
     def calls(self) -> tuple[LoweredCall, ...]:
-        """Return every call with its candidates; UnsupportedError lists all that have
-        none.
+        """Return every call with its candidates.
+
+        UnsupportedError lists all that have none.
         """
         results = {value.name for value in self.entry.sinks}
         lowered: list[LoweredCall] = []
@@ -97,20 +95,19 @@ class Lowering:
             try:
                 lowered.append(self._lowered(index, call, results))
             except errors.NotSupportedError as reason:
-                refused.append(
-                    errors.UnsupportedItem(call.op, str(call.span), str(reason))
-                )
+                where = str(call.span)
+                refused.append(errors.UnsupportedItem(call.op, where, str(reason)))
         if refused:
             raise errors.UnsupportedError(refused, where=self.module.name)
-        stale = sum(self._stale(item) for item in lowered) if self.tuning.layers else 0
+        stale = 0
+        if self.tuning.layers:
+            stale = sum([self._stale(item) for item in lowered])
         if stale:
             log.warning(_STALE_MESSAGE, self.module.name, stale)
         return tuple(lowered)
 
     def space(self, index: int) -> tuple[ConfiguredSchedule, ...]:
-        """Return every schedule and configuration that call `index` can be built
-        with.
-        """
+        """Return every schedule and configuration that can build call `index`."""
         call = self.entry.body[index]
         op_call = make_op_call(call, self.module)
         space: list[ConfiguredSchedule] = []
@@ -120,9 +117,7 @@ class Lowering:
         return (*space, DEFAULT_CHOICE)
 
     def kernel(self, index: int, choice: ConfiguredSchedule) -> LoweringCandidate:
-        """Build the kernel of call `index` with a schedule and configuration of its
-        `space`.
-        """
+        """Build the kernel of call `index` by a `choice` of its `space`."""
         call = self.entry.body[index]
         name = f"{call.op}_{index}"
         if choice == DEFAULT_CHOICE:
@@ -133,9 +128,7 @@ class Lowering:
         raise errors.InternalError(f"{name} has no kernel with the schedule {choice}")
 
     def rows(self, index: int, band: int = 1) -> RowKernels | None:
-        """Return kernels that compute call `index` in bands of rows, or None if
-        impossible.
-        """
+        """Return kernels that compute call `index` in bands of rows, or None."""
         call = self.entry.body[index]
         if call.op.startswith("@"):
             return None
@@ -149,25 +142,19 @@ class Lowering:
             accumulate = self._accumulation(f"{name}_sums", call, rows, band)
             return RowKernels(rows, (accumulate,), self._row_finish(name, call, rows))
         bands = rows.for_bands(band)
-        return RowKernels(
-            bands, self._offered(name, make_row_call(call, bands, band), call)
-        )
+        part = make_row_call(call, bands, band)
+        return RowKernels(bands, self._offered(name, part, call))
 
     def _lowered(self, index: int, call: Call, results: set[str]) -> LoweredCall:
-        """Return a call with its candidates; `results` are the values that leave the
-        entry.
-        """
+        """Return a call with its candidates; values in `results` leave the entry."""
         has_kernel = call.op.startswith("@") or call.op in CONTROL_FLOW_OPS
         if has_kernel or is_subview(call.attrs):
             return LoweredCall(call, ())
         # A view that is a result of the model, or state, needs memory of its own, so it
         # is copied.
         is_copied = call.outputs[0].name in results
-        if (
-            self.ops[call.op].is_view
-            and not is_copied
-            and call.inputs[0] in call.variables
-        ):
+        is_view = self.ops[call.op].is_view and not is_copied
+        if is_view and call.inputs[0] in call.variables:
             return LoweredCall(call, ())
         name = f"{self.prefix}{call.op}_{index}"
         if self.record is not None and name not in self.record.kernels:
@@ -188,14 +175,14 @@ class Lowering:
         offered = self._possible(name, call, whole)
         if not self.module.settings.weight_independent:
             return offered
-        same = tuple(
-            item for item in offered if self._suits_all_weights(item, name, call, whole)
-        )
+        same: list[LoweringCandidate] = []
+        for item in offered:
+            if self._suits_all_weights(item, name, call, whole):
+                same.append(item)
         if not same:
-            raise errors.NotSupportedError(
-                "kernels that all depend on the values of the weights"
-            )
-        return same
+            what = "kernels that all depend on the values of the weights"
+            raise errors.NotSupportedError(what)
+        return tuple(same)
 
     def _suits_all_weights(
         self, item: LoweringCandidate, name: str, call: Call, whole: Call
@@ -218,9 +205,7 @@ class Lowering:
     def built(
         self, name: str, call: Call, whole: Call, words: str
     ) -> LoweringCandidate | None:
-        """Return the kernel with the schedule and configuration `words`, or None if
-        impossible.
-        """
+        """Return the kernel with the schedule and configuration `words`, or None."""
         if words == DEFAULT_SCHEDULE:
             return self._default(name, call, whole)
         for schedule, config in self._configured(call, words.partition(" ")[0]):
@@ -241,9 +226,7 @@ class Lowering:
     def _recorded(
         self, record: ProgramRecord, name: str, call: Call, whole: Call
     ) -> tuple[LoweringCandidate, ...]:
-        """Return the recorded kernel alone; none if the record has no kernel of that
-        name.
-        """
+        """Return the recorded kernel alone, or none if there is none of that name."""
         kernel = record.kernels.get(name)
         if kernel is None:
             return ()
@@ -256,23 +239,21 @@ class Lowering:
         built = [form for form in forms if form is not None]
         if not built:
             raise self.difference(record, name, call, whole)
-        same = (form for form in built if digest_kernel(form.function) == kernel.code)
-        return (
-            next(same, built[0]),
-        )  # a kernel that updates its state is compared later
+        for form in built:
+            if digest_kernel(form.function) == kernel.code:
+                return (form,)
+        # A kernel that updates its state is compared later.
+        return (built[0],)
 
     def difference(
         self, record: ProgramRecord, name: str, call: Call, whole: Call
     ) -> errors.MismatchError:
-        """Return the error for the recorded kernel `name`, which is not that of these
-        weights.
-        """
+        """Return the error for a recorded kernel that is not of these weights."""
         kernel = record.kernels[name]
 
         def suits(module: IRModule) -> bool:
-            built = replace(self, module=module).built(
-                name, call, whole, kernel.schedule
-            )
+            other = replace(self, module=module)
+            built = other.built(name, call, whole, kernel.schedule)
             return built is not None and digest_kernel(built.function) == kernel.code
 
         index = self.entry.body.index(whole)
@@ -289,15 +270,14 @@ class Lowering:
                 candidate = self._scheduled(name, call, schedule, config, whole)
                 # A schedule that trades time for bytes is offered only within its
                 # limit, in multiples of the time of the default kernel.
-                if (
-                    not schedule.time_max
-                    or candidate.instructions <= schedule.time_max * most
-                ):
+                limit = schedule.time_max * most
+                if not schedule.time_max or candidate.instructions <= limit:
                     offered.append(candidate)
-        measured = tuned.with_measured_costs(offered)
-        return tuple(
-            sorted(measured, key=lambda item: item.instructions + item.stall_cycles)
-        )
+
+        def time(item: LoweringCandidate) -> int:
+            return item.instructions + item.stall_cycles
+
+        return tuple(sorted(tuned.with_measured_costs(offered), key=time))
 
     def _default(self, name: str, call: Call, whole: Call) -> LoweringCandidate:
         """Return the kernel of the operator's definition, which suits every target."""
@@ -313,9 +293,8 @@ class Lowering:
             return LayerMeasurements({})
         layer = layer_digest(make_op_call(call, self.module), target)
         board = self.module.settings.board
-        return LayerMeasurements.from_measurements(
-            self.tuning.measurements_for_layer(layer, board)
-        )
+        measurements = self.tuning.measurements_for_layer(layer, board)
+        return LayerMeasurements.from_measurements(measurements)
 
     def _stale(self, item: LoweredCall) -> int:
         """Return the number of measurements of a call that apply to no kernel."""
@@ -325,9 +304,8 @@ class Lowering:
         if not tuned.measured:
             return 0
         schedules = self._available(item.call)
-        return tuned.count_stale(
-            item.candidates, schedules, make_op_call(item.call, self.module)
-        )
+        op_call = make_op_call(item.call, self.module)
+        return tuned.count_stale(item.candidates, schedules, op_call)
 
     def _accumulation(
         self, name: str, call: Call, rows: RowReduction, band: int
@@ -349,12 +327,9 @@ class Lowering:
                 break
         x = op_call.input(0)
         kernel = Builder(name, call.span)
-        row = kernel.buffer_param(
-            "x", x.dtype, (1, band, *x.shape[2:]), "in", KERNEL_ALIGNMENT
-        )
-        acc = kernel.buffer_param(
-            "acc", rows.dtype, (rows.count,), "inout", KERNEL_ALIGNMENT
-        )
+        shape, count = (1, band, *x.shape[2:]), (rows.count,)
+        row = kernel.buffer_param("x", x.dtype, shape, "in", KERNEL_ALIGNMENT)
+        acc = kernel.buffer_param("acc", rows.dtype, count, "inout", KERNEL_ALIGNMENT)
         accumulate(op_call, kernel, row, acc)
         return self._finish(kernel, call, call, schedule_name)
 
@@ -365,9 +340,8 @@ class Lowering:
         op_call = make_op_call(call, self.module)
         y = op_call.output
         kernel = Builder(name, call.span)
-        acc = kernel.buffer_param(
-            "acc", rows.dtype, (rows.count,), "in", KERNEL_ALIGNMENT
-        )
+        count = (rows.count,)
+        acc = kernel.buffer_param("acc", rows.dtype, count, "in", KERNEL_ALIGNMENT)
         result = kernel.buffer_param("y", y.dtype, y.shape, "out", KERNEL_ALIGNMENT)
         rows.finish(op_call, kernel, acc, result)
         return self._finish(kernel, call, call)
@@ -375,26 +349,22 @@ class Lowering:
     def _fitting(self, call: Call) -> list[Schedule[ScheduleConfig]]:
         objective = self.module.settings.objective
         # With a RAM budget, kernels that save RAM compete, too, whatever the goal is.
-        goals = {"", objective.minimize} | (
-            set() if objective.has_free_ram else {Minimize.RAM}
-        )
-        return [
-            schedule for schedule in self._available(call) if schedule.goal in goals
-        ]
+        goals = {"", objective.minimize}
+        if not objective.has_free_ram:
+            goals.add(Minimize.RAM)
+        available = self._available(call)
+        return [schedule for schedule in available if schedule.goal in goals]
 
     def _available(self, call: Call) -> list[Schedule[ScheduleConfig]]:
         """Return the schedules that can build a kernel for a call on its target."""
-        target = self._target(call)
+        target, settings = self._target(call), self.module.settings
         available = self.features(target) if target else frozenset()
-        schedules = [
-            s for s in self.rules if s.op == call.op and s.requires <= available
-        ]
-        if self.module.settings.flash.has_short_loops:
+        own = [schedule for schedule in self.rules if schedule.op == call.op]
+        schedules = [schedule for schedule in own if schedule.requires <= available]
+        if settings.flash.has_short_loops:
             schedules = [schedule.with_short_loops() for schedule in schedules]
-        elif self.module.settings.objective.minimize is Minimize.SIZE:
-            schedules = [
-                schedule.with_short_loops(only=False) for schedule in schedules
-            ]
+        elif settings.objective.minimize is Minimize.SIZE:
+            schedules = [one.with_short_loops(only=False) for one in schedules]
         if has_weight_zero_point(make_op_call(call, self.module)):
             schedules = [s for s in schedules if s.takes_weight_zero_point]
         # A fused float operation rounds once instead of twice. Before a rounding to
@@ -434,9 +404,7 @@ class Lowering:
         schedule: str = DEFAULT_SCHEDULE,
         **attrs: Attr,
     ) -> LoweringCandidate:
-        """Return the built kernel with its attributes; its MACs are those of the whole
-        call.
-        """
+        """Return the built kernel with its attributes and the whole call's MACs."""
         func = kernel.build(
             op=call.op,
             schedule=schedule,
@@ -449,20 +417,19 @@ class Lowering:
         for node in statements(func.body):
             if isinstance(node, tir.Allocate) and node.buffer.scope == "global":
                 scratch_bytes += node.buffer.size_bytes
+        constants = dict(kernel.constants)
         price = estimate_cost(func, self.intrinsics, self.weights(self._target(call)))
         return LoweringCandidate(
             DEFAULT_SCHEDULE,
             NO_CONFIG,
             func,
-            dict(kernel.constants),
+            constants,
             scratch_bytes=scratch_bytes,
-            flash_bytes=sum(
-                constant.size_bytes for constant in kernel.constants.values()
-            ),
+            flash_bytes=sum([constant.size_bytes for constant in constants.values()]),
             code_bytes=price.code_bytes,
             instructions=price.instructions,
             cycles=price.cycles,
-            stall_cycles=self._stall_cycles(func, call, kernel.constants),
+            stall_cycles=self._stall_cycles(func, call, constants),
         )
 
     def _stall_cycles(
@@ -481,25 +448,3 @@ def has_same_code(one: LoweringCandidate, other: LoweringCandidate) -> bool:
         return [(name, c.dtype, c.shape) for name, c in candidate.constants.items()]
 
     return layout(one) == layout(other) and one.function == other.function
-
-
-def make_row_call(call: Call, rows: RowWindow, band: int) -> Call:
-    """Return a call that computes a band of output rows of `call` from the rows that it
-    needs.
-    """
-
-    def with_rows(value: Value, count: int) -> Value:
-        shape = (1, count, *value.type.shape[2:])
-        return replace(value, type=replace(value.type, shape=shape))
-
-    attrs = call.attrs
-    if isinstance(attrs, WindowAttrs):
-        attrs = replace(attrs, padding=(0, 0, *attrs.padding[2:]))
-    inputs: list[Value | None] = []
-    for index, value in enumerate(call.inputs):
-        if value is None or value.constant is not None or index in rows.whole_inputs:
-            inputs.append(value)
-        else:
-            inputs.append(with_rows(value, rows.window_height))
-    outputs = tuple(with_rows(value, band) for value in call.outputs)
-    return replace(call, inputs=tuple(inputs), outputs=outputs, attrs=attrs)

@@ -1,6 +1,4 @@
-"""Lowering by the record of an earlier compilation, and the reasons why it may be
-impossible.
-"""
+"""Lowering by the record of an earlier compilation, and why it may be impossible."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -41,8 +39,7 @@ def difference_error(
     kernel: str,
     suits: Callable[[IRModule], bool],
 ) -> MismatchError:
-    """Return the error for call `index`, whose recorded `kernel` does not suit the
-    module.
+    """Return the error for call `index`, whose recorded `kernel` does not suit it.
 
     `suits` returns whether it suits a module with other weights.
     """
@@ -60,9 +57,7 @@ def _reason(
     call: Call,
     suits: Callable[[IRModule], bool],
 ) -> str:
-    """Say what differs: the call, or a property of the weights without which the kernel
-    suits.
-    """
+    """Say what differs: the call, or a property of weights that the kernel requires."""
     before = record.calls.get(f"{call.op}_{index}", "")
     now = describe_call(call)
     if before and before != now:
@@ -89,9 +84,7 @@ def _ranges(module: IRModule, call: Call) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A possible requirement, what violates it, and the module with weights that
-    satisfy it.
-    """
+    """A possible requirement, its violation, and the module with suitable weights."""
 
     requirement: str
     found: str
@@ -99,9 +92,7 @@ class _Change:
 
 
 def _changes(module: IRModule, call: Call) -> Iterator[_Change]:
-    """Yield the properties of weights that can decide about a kernel, the most specific
-    first.
-    """
+    """Yield properties of weights that can decide on a kernel, most specific first."""
     weights = _constant(module, call, 1)
     bias = _constant(module, call, 2)
     if bias is not None and not bias.dtype.is_float:
@@ -115,10 +106,8 @@ def _changes(module: IRModule, call: Call) -> Iterator[_Change]:
     if len(lowest):
         first = [int(index) for index in lowest[0]]
         found = f"the new weights contain {least} {len(lowest)} times, first at {first}"
-        changed = np.maximum(values, least + 1)
-        yield _Change(
-            f"that no weight is {least}", found, _with(module, weights, changed)
-        )
+        changed = _with(module, weights, np.maximum(values, least + 1))
+        yield _Change(f"that no weight is {least}", found, changed)
     found = f"the new weights reach from {values.min()} to {values.max()}"
     small = np.clip(values, _INT4_LEAST, _INT4_MOST)
     yield _Change("weights within four bits", found, _with(module, weights, small))

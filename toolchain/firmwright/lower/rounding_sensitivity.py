@@ -13,18 +13,16 @@ def has_discontinuity(function: Function) -> bool:
 
 
 def _is_discontinuous(call: Call) -> bool:
-    """Return whether a call rounds floats, converts them, or quantizes them for hybrid
-    weights.
-    """
+    """Return whether a call rounds or converts floats, or quantizes hybrid inputs."""
     if not any(value.type.dtype == FLOAT32 for value in call.variables):
         return False
     if call.op.startswith("@") or call.op in _ROUNDING_OPS:
         return True
     if any(value.type.dtype != FLOAT32 for value in call.outputs):
         return True
-    constants = [
-        value
-        for value in call.inputs
-        if value is not None and value.constant is not None
-    ]
-    return any(value.type.quantization is not None for value in constants)
+    for value in call.inputs:
+        if value is None or value.constant is None:
+            continue
+        if value.type.quantization is not None:
+            return True
+    return False

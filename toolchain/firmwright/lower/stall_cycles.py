@@ -1,6 +1,4 @@
-"""Cycles that a kernel waits for memory: flash, and pools that the user assigned to
-tensors.
-"""
+"""Cycles that a kernel waits for memory: flash, and pools assigned to tensors."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,9 +19,7 @@ _CACHED_BYTES = 256
 def flash_stall_cycles(
     func: tir.PrimFunc, constants: Mapping[str, Constant], per_byte: float
 ) -> int:
-    """Return the cycles that reads of constants wait for flash, except of small
-    ones.
-    """
+    """Return the cycles that reads of constants wait for flash, but for small ones."""
     if not per_byte:
         return 0
     moved = count_traffic(func, {})
@@ -36,9 +32,7 @@ def flash_stall_cycles(
 
 
 def pool_stall_cycles(func: tir.PrimFunc, call: Call, pools: Sequence[PoolInfo]) -> int:
-    """Return the cycles that the pools assigned to the call's tensors add to the
-    fastest pool.
-    """
+    """Return the cycles that the pools of a call's tensors add to the fastest pool."""
     known = {pool.name: pool for pool in pools if has_known_speed(pool)}
     values = [*call.variables, *call.outputs]
     assigned = [known.get(value.virtual_device.memory_scope) for value in values]

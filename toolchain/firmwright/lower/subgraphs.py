@@ -47,9 +47,8 @@ def _lower_function(
         constants.update(best.constants)
         read[best.function.name] = item.call.inputs
         called = f"@{best.function.name}"
-        body.append(
-            replace(item.call, op=called, inputs=item.call.variables, attrs=NO_ATTRS)
-        )
+        inputs = item.call.variables
+        body.append(replace(item.call, op=called, inputs=inputs, attrs=NO_ATTRS))
     functions[function.name] = replace(function, body=tuple(body))
     module = replace(module, functions=functions, constants=constants)
     for kernel, values in read.items():
