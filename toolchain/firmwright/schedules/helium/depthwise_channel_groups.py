@@ -24,8 +24,8 @@ from firmwright.schedules.helium import (
     int16_dot,
     vector_requantize,
 )
-from firmwright.schedules.helium.depthwise_channel_planes import LANES
 from firmwright.schedules.helium.depthwise_microkernels_16ch import VisibleTaps
+from firmwright.schedules.helium.depthwise_plane_microkernels import LANES
 from firmwright.schedules.helium.int16_conv2d_fully_connected import has_int32_sums
 from firmwright.schedules.schedule_factories import helium_schedule
 from firmwright.schedules.window_bounds import (

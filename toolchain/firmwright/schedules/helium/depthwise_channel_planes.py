@@ -2,212 +2,30 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from textwrap import indent
 
 import numpy as np
 
 from firmwright.base.dtypes import INT8, INT32, UINT8, UINT32, Array
-from firmwright.base.rounding import divide_up
-from firmwright.base.text_sections import fill_text, read_sections
 from firmwright.ir import tir
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.tir.builder import ArithExpr
-from firmwright.ir.tir.intrinsic import Intrinsic, immediates, pointers
 from firmwright.ops.conv2d import channel_multiplier_of, weights_of
 from firmwright.ops.conv_window import ConvWindow, window_of
 from firmwright.ops.kernel import Kernel
 from firmwright.ops.requantize import Requantization, per_tensor_quant
 from firmwright.ops.schedule import NO_CONFIG, ScheduleConfig
-from firmwright.schedules.asm_macros import KEEP_STORES
 from firmwright.schedules.epilogue import fold_zero_point_into_bias
 from firmwright.schedules.helium import im2col as vector_copy
 from firmwright.schedules.helium import vector_requantize
+from firmwright.schedules.helium.depthwise_plane_microkernels import (
+    COPY_PLANE,
+    GROUP_COUNTS,
+    LANES,
+    plane_copy_instructions,
+    window_instructions,
+)
 from firmwright.schedules.helium.vector_requantize import LaneRounding
 from firmwright.schedules.schedule_factories import helium_schedule
-
-_C = read_sections(__file__)
-
-# `mve_copy_plane` copies one channel of an NHWC tensor to a plane, eight elements per
-# gather. `mve_depthwise_plane_G` computes every output of a filter. One gather of
-# sixteen bytes holds the window of 4 / G adjacent outputs, each with its own weight
-# vector that is zero outside its window; G gathers make four sums. `table` holds the
-# offsets of the gather, then those of each weight vector, within a filter that ends in
-# a zero. Blocks of `b_out` x `b_in` outputs advance along the inner axis; the last
-# block overlaps its predecessor.
-
-LANES = 16
-GROUP_COUNTS = (1, 2, 4)
-_GEOMETRY = ("outer", "inner", "b_out", "b_in", "p_out", "p_in", "y_out", "y_in")
-
-
-_ROUNDING_INSTRUCTIONS = {
-    LaneRounding.HALVES_UP: 0,
-    LaneRounding.HALVES_AWAY: 2,
-    LaneRounding.HALVES_AWAY_IF_SHIFTED: 4,
-    LaneRounding.IN_FLOAT32: 1,
-}
-"""Instructions for each vector of four sums, besides those of every mode."""
-
-
-def plane_copy_instructions(rows: int, columns: int) -> int:
-    return 12 + rows * (6 + columns // 8 * 5 + (4 if columns % 8 else 0))
-
-
-def window_instructions(
-    groups: int,
-    rounding: LaneRounding,
-    lanes: int,
-    outer: int,
-    inner: int,
-    b_out: int,
-    b_in: int,
-) -> int:
-    block = 18 + 2 * (groups - 1) + _ROUNDING_INSTRUCTIONS[rounding]
-    if lanes < 4:
-        block += 2
-    strips = divide_up(outer, b_out)
-    return 16 + 8 // groups + strips * (10 + divide_up(inner, b_in) * block)
-
-
-# ---- the plane -----------------------------------------------------------------------
-
-
-def _plane_meaning(
-    plane: Array,
-    x: Array,
-    rows: int,
-    columns: int,
-    row_step: int,
-    column_step: int,
-    pitch: int,
-) -> Array:
-    i, j = np.arange(rows)[:, None], np.arange(columns)
-    result = np.array(plane)
-    result[i * pitch + j] = np.asarray(x)[i * row_step + j * column_step]
-    return result
-
-
-COPY_PLANE = Intrinsic(
-    name="mve_copy_plane",
-    operands=(
-        *pointers(INT8, "rw", plane=1),
-        *pointers(INT8, x=1),
-        *immediates("rows", "columns", "row_step", "column_step", "pitch"),
-    ),
-    meaning=_plane_meaning,
-    portable=_C["plane_portable"],
-    doc="Copies one channel to a plane.",
-    requires="mve",
-    text={"gnu": _C["plane_text"]},
-    definitions=(KEEP_STORES,),
-    count=lambda args: plane_copy_instructions(args[2], args[3]),
-)
-
-# ---- windows -------------------------------------------------------------------------
-
-# The parameters of a single channel are adjacent.
-_ONE = vector_requantize.PORTABLE.replace("at + 4", "at + 1")
-_ONE = _ONE.replace("at + 8", "at + 2")
-
-
-def _portable(groups: int) -> str:
-    each, step = 4 // groups, indent(_ONE, " " * 12)
-    group, place = "", "o"
-    if groups > 1:
-        group, place = f"o / {each} * group + ", f"o % {each}"
-    return fill_text(_C["portable"], step=step, group=group, place=place)
-
-
-def _block(groups: int) -> str:
-    each = 4 // groups
-    lines = []
-    for group in range(groups):
-        step = ""
-        if group:
-            step = f" + {group} * group" if group > 1 else " + group"
-        values = f"vldrbq_gather_offset_s8(from{step}, taps)"
-        lines.append(f"const int8x16_t x{group} = {values};")
-        for k in range(each):
-            product = f"vmladavq_s8(x{group}, w{k})"
-            lines.append(f"const int32_t sum{group * each + k} = {product};")
-    return "\n".join(lines) + "\n" + _C["finish"]
-
-
-def _text(groups: int) -> str:
-    weights = []
-    for k in range(4 // groups):
-        offsets = f"vldrbq_u8(table + {16 * (k + 1)})"
-        weights.append(f"const int8x16_t w{k} = vldrbq_gather_offset_s8(w, {offsets});")
-    block = indent(_block(groups), " " * 12)
-    return fill_text(_C["text"], weights="\n".join(weights), block=block)
-
-
-def block_starts(count: int, block: int) -> Array:
-    """Return the first output of each block along an axis of `count` outputs."""
-    return np.minimum(np.arange(0, count, block), count - block)
-
-
-def _first_lane(values: Array) -> Array:
-    return np.asarray(values).reshape(len(values), -1)[:, 0]
-
-
-def _meaning(
-    groups: int,
-    plane: Array,
-    w: Array,
-    table: Array,
-    places: Array,
-    q: Array,
-    y: Array,
-    *rest: int,
-) -> Array:
-    zero_point, low, high, rounding, lanes, *geometry = rest
-    outer, inner, b_out, b_in, p_out, p_in, y_out, y_in, *group = geometry
-    x, filters = _first_lane(plane), _first_lane(w)
-    lane_table = np.asarray(table).reshape(-1, LANES).astype(np.int64)
-    grid = np.meshgrid(block_starts(outer, b_out), block_starts(inner, b_in))
-    i, j = grid[0].reshape(-1), grid[1].reshape(-1)
-    origin, target = i * p_out + j * p_in, i * y_out + j * y_in
-    each = 4 // groups
-    bias, multiplier, shift = (int(v) for v in np.asarray(q).reshape(-1)[:3])
-    result = _first_lane(y).copy()
-    for o in range(lanes):
-        first = origin + o // each * sum(group)
-        window = x[first[:, None] + lane_table[0]].astype(np.int64)
-        sums = window @ filters[lane_table[1 + o % each]].astype(np.int64) + bias
-        scaled = vector_requantize.scale_lanes(sums, multiplier, shift, rounding)
-        place = int(np.asarray(places).reshape(-1)[o])
-        result[target + place] = np.clip(scaled + zero_point, low, high).astype(np.int8)
-    return result.reshape(np.asarray(y).shape)
-
-
-def _window(groups: int) -> Intrinsic:
-    geometry = _GEOMETRY if groups == 1 else (*_GEOMETRY, "group")
-    return Intrinsic(
-        name=f"mve_depthwise_plane_{groups}",
-        operands=(
-            *pointers(INT8, plane=1, w=1),
-            *pointers(UINT8, table=LANES * (1 + 4 // groups)),
-            *pointers(UINT32, places=4),
-            *pointers(INT32, q=3),
-            *pointers(INT8, "rw", y=1),
-            *vector_requantize.EPILOGUE_OPERANDS,
-            *immediates(*geometry),
-        ),
-        meaning=partial(_meaning, groups),
-        portable=_portable(groups),
-        doc="All outputs of one filter from its channel's plane.",
-        requires="mve",
-        text={"gnu": _text(groups)},
-        count=lambda args: window_instructions(
-            groups, LaneRounding(args[9]), *args[10:15]
-        ),
-    )
-
-
-INTRINSICS = (COPY_PLANE, *map(_window, GROUP_COUNTS))
-
 
 # The margins of a plane hold the zero point, so every window is inside and the zero
 # point is folded into the bias. Each filter of the channel then runs over the plane.
@@ -413,7 +231,7 @@ def _copy_plane(
     extent = (outer.inside - 1) * inner.length + inner.inside
     reach = (outer.inside - 1) * outer.x_step + (inner.inside - 1) * inner.x_step + 1
     b.evaluate(
-        "mve_copy_plane",
+        COPY_PLANE.name,
         [
             b.pointer(plane, margin, extent, "rw"),
             b.pointer(b.input(0), source, reach),
