@@ -48,7 +48,8 @@ def _meaning(
         return multiply_by_quantized_multiplier(wide, factor, by, Rounding.TWICE)
 
     half = len(terms) // 2
-    left, right = term(a, *terms[:half]), term(b, *terms[half:])
+    left = term(a, *terms[:half])
+    right = term(b, *terms[half:])
     total = left + sign * right if sign else left * right
     scaled = multiply_by_quantized_multiplier(total, multiplier, shift, Rounding.TWICE)
     return np.clip(scaled + zero_point, low, high).astype(dtype.np)
@@ -89,10 +90,12 @@ def make_sum(
 
 
 def _text(name: str, sign: int, dtype: DType) -> str:
-    left, narrowed = left_shift(dtype), vector_requantize.NARROWED[dtype]
+    left = left_shift(dtype)
+    narrowed = vector_requantize.NARROWED[dtype]
     total = _C["sum" if sign else "product"]
     total = fill_text(total, sum=f"v{name}q_s32", left=left, less=left - 1)
-    letter, limits = "b" if dtype == INT8 else "h", {"min": dtype.min, "max": dtype.max}
+    letter = "b" if dtype == INT8 else "h"
+    limits = {"min": dtype.min, "max": dtype.max}
     return fill_text(
         _C["text"], total=indent(total, " " * 4), c=letter, narrowed=narrowed, **limits
     )

@@ -117,7 +117,8 @@ class BlockGemm:
         return replace(self, taps=taps, depth=self.depth or self.taps)
 
     def _share(self, b: Kernel, source: tir.Buffer, column: ArithExpr) -> ArithExpr:
-        depth, total = self.depth or self.taps, b.register("total", INT32)
+        depth = self.depth or self.taps
+        total = b.register("total", INT32)
         b.evaluate(
             dot_product_loop.SUM.name,
             [b.pointer(source, column, depth), depth, total.value],
@@ -194,7 +195,8 @@ def _direct(
     def column(pixel: ArithExpr) -> ArithExpr:
         if window.pointwise:
             return pixel * gemm.taps
-        image, oy = pixel // (height * width), pixel // width % height
+        image = pixel // (height * width)
+        oy = pixel // width % height
         row = image * in_rows + oy * window.stride[0]
         return (row * in_cols + pixel % width * window.stride[1]) * gemm.taps
 

@@ -166,7 +166,9 @@ def _layer(
     count = kernel.shape[2]
     last = max(count - block, 0)
     starts = [min(start, last) for start in range(0, count, block)]
-    params, zero_point = _params(op), per_tensor_quant(op.input(0)).zero_point
+    params = _params(op)
+    zero_point = per_tensor_quant(op.input(0)).zero_point
+    order: Sequence[int]
     if block == depthwise_microkernels_8ch.CHANNELS:
         order = depthwise_microkernels_8ch.LANE_ORDER
     else:
@@ -214,7 +216,7 @@ def _packed(kernel: Array, starts: Sequence[int], block: int) -> Array:
 
 
 def _by_block(values: Array, starts: Sequence[int], order: Sequence[int]) -> Array:
-    """Rearrange values by channel as [block, lane]; lanes past the end repeat one."""
+    """Rearrange values as [block, lane]; lanes past the end repeat the last value."""
     at = np.array(starts)[:, None] + np.array(order)
     result: Array = values[np.minimum(at, len(values) - 1)]
     return result

@@ -111,7 +111,8 @@ class _GatherLayout:
     def positions(self) -> list[tuple[int, int]]:
         """Return the (row, column) of each value that a gather reads."""
         rows, columns = self.shape
-        down, right = self.outer.window(rows), self.inner.window(columns)
+        down = self.outer.window(rows)
+        right = self.inner.window(columns)
         return [(row, column) for row in down for column in right]
 
     def fits(self) -> bool:
@@ -134,7 +135,8 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 def _layout(op: OpCall) -> _GatherLayout | None:
     window = window_of(op, op.input(1).shape[1:3])
-    vertical, horizontal = _axis(op, window, 0), _axis(op, window, 1)
+    vertical = _axis(op, window, 0)
+    horizontal = _axis(op, window, 1)
     rounding = vector_requantize.rounding_mode(vector_requantize.layer_parameters(op))
     layouts: list[_GatherLayout] = []
     for outer, inner in ((vertical, horizontal), (horizontal, vertical)):
@@ -160,10 +162,12 @@ def _axis(op: OpCall, window: ConvWindow, axis: int) -> _PlaneAxis:
     x, y = op.input(0).shape, op.output.shape
     outputs = y[1 + axis]
     taps = window.size[axis]
-    stride, dilation = window.stride[axis], window.dilation[axis]
+    stride = window.stride[axis]
+    dilation = window.dilation[axis]
     begin = -window.padding[2 * axis]
     end = begin + (outputs - 1) * stride + (taps - 1) * dilation + 1
-    start, stop = max(begin, 0), min(end, window.input_size[axis])
+    start = max(begin, 0)
+    stop = min(end, window.input_size[axis])
     across = (x[2], y[2], window.size[1]) if axis == 0 else (1, 1, 1)
     return _PlaneAxis(
         outputs=outputs,

@@ -155,9 +155,11 @@ def _portable(taps: VisibleTaps) -> str:
 
 def _meaning(taps: VisibleTaps, *args: Array) -> Array:
     x, w, bias, q, _, zero_point, low, high, rounding, _, x_row, x_column = args
-    i, j = np.arange(taps.rows)[:, None, None], np.arange(taps.columns)[:, None]
+    i = np.arange(taps.rows)[:, None, None]
+    j = np.arange(taps.columns)[:, None]
     c, place = np.arange(CHANNELS), np.argsort(LANE_ORDER)
-    values, weights = np.asarray(x, np.int64), np.asarray(w, np.int64)
+    values = np.asarray(x, np.int64)
+    weights = np.asarray(w, np.int64)
     seen = values[i * x_row + j * x_column + c]
     filters = weights[CHANNELS * (taps.width * i + j) + c]
     sums = (seen * filters).sum(axis=(0, 1)) + np.asarray(bias, np.int64)[place]

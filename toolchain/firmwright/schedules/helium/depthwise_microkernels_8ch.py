@@ -160,16 +160,21 @@ def _meaning(
 ) -> tuple[Array, ...]:
     *settings, lanes = rest[pixels : -len(_GEOMETRY)]
     x_row, x_column, x_pixel, w_row, w_column, rows = rest[-len(_GEOMETRY) :]
-    i, j = np.arange(rows)[:, None, None], np.arange(columns)[:, None]
-    c, place = np.arange(lanes), np.argsort(LANE_ORDER)[:lanes]
-    values, weights = np.asarray(x, np.int64), np.asarray(w, np.int64)
+    i = np.arange(rows)[:, None, None]
+    j = np.arange(columns)[:, None]
+    c = np.arange(lanes)
+    place = np.argsort(LANE_ORDER)[:lanes]
+    values = np.asarray(x, np.int64)
+    weights = np.asarray(w, np.int64)
     taps = weights[i * w_row + j * w_column + c]
-    starts, parameters = np.asarray(bias, np.int64)[place], np.asarray(q, np.int64)
+    starts = np.asarray(bias, np.int64)[place]
+    parameters = np.asarray(q, np.int64)
     results = []
     for p in range(pixels):
         seen = values[p * x_pixel + i * x_row + j * x_column + c]
         sums = (seen * taps).sum(axis=(0, 1)) + starts
-        multiplier, shift = parameters[place], parameters[8 + place]
+        multiplier = parameters[place]
+        shift = parameters[8 + place]
         results.append(_finished(sums, multiplier, shift, settings))
     return tuple(results)
 

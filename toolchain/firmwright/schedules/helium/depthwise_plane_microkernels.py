@@ -155,7 +155,8 @@ def _meaning(
     lane_table = np.asarray(table).reshape(-1, LANES).astype(np.int64)
     grid = np.meshgrid(block_starts(outer, b_out), block_starts(inner, b_in))
     i, j = grid[0].reshape(-1), grid[1].reshape(-1)
-    origin, target = i * p_out + j * p_in, i * y_out + j * y_in
+    origin = i * p_out + j * p_in
+    target = i * y_out + j * y_in
     each = 4 // groups
     bias, multiplier, shift = (int(v) for v in np.asarray(q).reshape(-1)[:3])
     result = _first_lane(y).copy()

@@ -98,7 +98,8 @@ def _step(
 ) -> list[str]:
     """Return a step: a vector of each column, times those of all weight rows."""
     count = len(columns)
-    rows, width = len(REGISTERS) // count, BYTES_PER_STEP // lanes.size_bytes
+    rows = len(REGISTERS) // count
+    width = BYTES_PER_STEP // lanes.size_bytes
     lines = [f"{load} q{p}, [%[{name}]{place}" for p, name in enumerate(columns)]
     for row in range(rows):
         vector = count + (1 - row % 2 if lanes.is_int4 else row % (4 - count))
@@ -138,7 +139,8 @@ class DotProductLoop:
 
         Operand `rest` is the length of the tail, `count` the number of iterations.
         """
-        plain, adding = f"vmladav.{lanes.kind}", f"vmladava.{lanes.kind}"
+        plain = f"vmladav.{lanes.kind}"
+        adding = f"vmladava.{lanes.kind}"
         load, cut = lanes.loading(), lanes.loading(cut=True)
         step = partial(_step, columns, lanes)
         lines: list[str] = []
@@ -159,7 +161,8 @@ class DotProductLoop:
             lines += [f"sub {odd}, {odd}, {even}, asr #4" for odd, even in sums]
         for vector, first in (("first", 0), ("second", 4)):
             for lane in (0, 1):
-                low, high = REGISTERS[first + lane], REGISTERS[first + lane + 2]
+                low = REGISTERS[first + lane]
+                high = REGISTERS[first + lane + 2]
                 target = f"%q[{vector}][{lane + 2}], %q[{vector}][{lane}]"
                 lines.append(f"vmov {target}, {low}, {high}")
         if lanes.is_int4:
@@ -356,7 +359,9 @@ def _meaning(
     y1: Array,
     *rest: Array,
 ) -> tuple[Array, ...]:
-    settings, shares, taps = rest[:_SETTINGS], rest[_SETTINGS:-1] or (0, 0), rest[-1]
+    settings = rest[:_SETTINGS]
+    shares = rest[_SETTINGS:-1] or (0, 0)
+    taps = rest[-1]
     weights = unpack(w, vector_requantize.CHANNELS, taps)
     results = []
     for x, share in zip((x0, x1), shares, strict=True):

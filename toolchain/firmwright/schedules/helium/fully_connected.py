@@ -273,7 +273,8 @@ def _build(op: OpCall, config: dot_product_loop.WeightConfig, b: Kernel) -> None
 def _build_float32(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     matrix = weights_of(op)
     outputs, depth = matrix.shape
-    starts, half = _row_starts(matrix), vector_requantize.CHANNELS
+    starts = _row_starts(matrix)
+    half = vector_requantize.CHANNELS
     params = vector_requantize.layer_parameters(op)
     bias = fold_zero_point_into_bias(op, matrix)
     second = [start + half for start in starts]
@@ -295,7 +296,8 @@ def _multiply_rows(
     op: OpCall, b: Kernel, kind: str, parameters: Array, settings: Sequence[int]
 ) -> None:
     """Call the micro-kernel of `kind` for every block, a row of `parameters`."""
-    matrix, starts = weights_of(op), _row_starts(weights_of(op))
+    matrix = weights_of(op)
+    starts = _row_starts(weights_of(op))
     outputs, depth = matrix.shape
     lanes, columns = min(outputs, ROWS), parameters.shape[1]
     if kind == "int4":

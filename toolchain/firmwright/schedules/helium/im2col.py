@@ -115,7 +115,8 @@ def _move(
 
     The assembly of all vectors but the last, which has `last` bytes, advances pointers.
     """
-    count, lines = _LANES[kind] * (vectors - 1), _C[f"{kind}_step"].split("\n")
+    count = _LANES[kind] * (vectors - 1)
+    lines = _C[f"{kind}_step"].split("\n")
     steps = "\n".join(string_lines(lines * (vectors - 1)))
     block = fill_text(_C[f"{kind}_block"], steps=steps)
     end = f"{count} + last" if count else "last"

@@ -118,7 +118,9 @@ def _product_meaning(
 ) -> tuple[Array, ...]:
     *settings, lanes, taps = rest
     table = np.asarray(q, np.int64)
-    bias, multiplier, shift = table[:4], table[4:8], table[8:12]
+    bias = table[:4]
+    multiplier = table[4:8]
+    shift = table[8:12]
     results = []
     for x in (x0, x1):
         sums = _sums(w, x, vector_requantize.CHANNELS, taps) + bias

@@ -62,8 +62,10 @@ def _lookup(op: str) -> Intrinsic:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    table, count = b.constant("sigmoid", sigmoid_table(), UINT16), op.output.elements
-    x, y = b.pointer(b.input(0), 0, count), b.pointer(b.y, 0, count, "w")
+    table = b.constant("sigmoid", sigmoid_table(), UINT16)
+    count = op.output.elements
+    x = b.pointer(b.input(0), 0, count)
+    y = b.pointer(b.y, 0, count, "w")
     places = [y, x, b.pointer(table, 0, table.elements)]
     b.evaluate(f"mve_{op.op}_int16", [*places, *step_multiplier(op), count])
 

@@ -107,7 +107,8 @@ def _slice_words(op: OpCall) -> int:
 
 
 def _build_gather(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    count, step = op.input(1).elements, op.input(1).dtype.size_bytes // 4
+    count = op.input(1).elements
+    step = op.input(1).dtype.size_bytes // 4
     places = b.view("places", b.input(1), 0, (count * step,), dtype=INT32, alignment=4)
     numbers = [op.input(0).shape[gather_axis(op)], _slice_words(op), step, count]
     at = b.pointer(places, 0, count * step)
