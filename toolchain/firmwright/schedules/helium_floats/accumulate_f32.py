@@ -36,7 +36,8 @@ def accumulate(style: AccumulateStyle, total: Array, x: Array, w: Array) -> Arra
 def _fused(total: Array, x: Array, w: Array) -> Array:
     # The product is exact in double precision. The sum is rounded to odd, using its
     # error term, so that rounding it again to single precision is exact.
-    product, addend = np.asarray(x * w.astype(np.float64)), total.astype(np.float64)
+    product = np.asarray(x * w.astype(np.float64))
+    addend = total.astype(np.float64)
     wide = np.asarray(product + addend)
     part = wide - product
     error = (product - (wide - part)) + (addend - part)

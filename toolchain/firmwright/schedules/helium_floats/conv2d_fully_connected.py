@@ -73,7 +73,8 @@ class _FloatVectorGemm:
     activation: int
 
     def emit(self, b: Kernel, columns: tir.Buffer, at: ArithExpr) -> None:
-        tile, lanes = self.tile, min(self.tile.lanes, self.outputs)
+        tile = self.tile
+        lanes = min(self.tile.lanes, self.outputs)
         size = tile.lanes * self.depth
         with b.for_("group", self.bias.shape[0]) as group:
             first = minimum(group * tile.lanes, self.outputs - lanes)
@@ -143,8 +144,10 @@ def _configs(style: AccumulateStyle, op: OpCall) -> Sequence[VectorTile]:
 
 
 def _build(style: AccumulateStyle, op: OpCall, tile: VectorTile, b: Kernel) -> None:
-    window, gemm = kernel_window(op), _plan_gemm(op, b, style, tile)
-    pixels, block = op.output.elements // gemm.outputs, gemm.tile.pixels
+    window = kernel_window(op)
+    gemm = _plan_gemm(op, b, style, tile)
+    pixels = op.output.elements // gemm.outputs
+    block = gemm.tile.pixels
     with b.for_("block", divide_up(pixels, block)) as index:
         at = b.let("at", minimum(index * block, pixels - block))
         if window.pointwise and block == 1:

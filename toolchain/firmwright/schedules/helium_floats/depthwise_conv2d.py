@@ -79,7 +79,7 @@ class Strip:
 
     def used(self) -> list[int]:
         """Return the taps that any output uses, in order."""
-        used = set()
+        used: set[int] = set()
         for position in self.reach:
             used.update(tap for _, tap in self.taps(position))
         return sorted(used)
@@ -193,7 +193,8 @@ def _meaning(
     strip: Strip, x: Array, w: Array, bias: Array, *rest: Array
 ) -> tuple[Array, ...]:
     activation, rows, x_row, x_column = rest[strip.outputs :]
-    values, weights = np.asarray(x, np.float32), np.asarray(w, np.float32)
+    values = np.asarray(x, np.float32)
+    weights = np.asarray(w, np.float32)
     biases = np.asarray(bias, np.float32)
     sums: list[Array] = [np.zeros_like(biases)] * strip.outputs
     style = strip.style
@@ -320,7 +321,8 @@ class _FloatDepthwiseLayer:
         x_row = window.dilation[0] * width * channels
         last = (len(rows.taps) - 1) * x_row + (len(strip.reach) - 1) * channels
         reach = last + VECTOR_LANES
-        size, width_taps = self.weights.shape[1] * self.weights.shape[2], window.size[1]
+        size = self.weights.shape[1] * self.weights.shape[2]
+        width_taps = window.size[1]
         source = b.let("source", ((n * height + top) * width + left) * channels)
         target = b.let("target", ((n * out_height + oy) * out_width + ox) * channels)
         with b.for_("block", self.bias.shape[0]) as block:
@@ -344,7 +346,8 @@ def _build(
 ) -> None:
     kernel = weights_of(op)[0]
     channels = kernel.shape[2]
-    bias, window = bias_of(op, "float32"), window_of(op, kernel.shape[:2])
+    bias = bias_of(op, "float32")
+    window = window_of(op, kernel.shape[:2])
     weights: list[Array] = []
     biases: list[Array] = []
     for first in range(0, channels, VECTOR_LANES):

@@ -104,7 +104,8 @@ QUANTIZE = Intrinsic(
 
 
 def _ends(b: Kernel, row: FloatRow, low: Register, high: Register) -> None:
-    least, most = b.register("least", UINT32), b.register("most", INT32)
+    least = b.register("least", UINT32)
+    most = b.register("most", INT32)
     values = b.pointer(row.buffer, row.start, row.size)
     b.evaluate(MIN_MAX.name, [values, row.size, least.value, most.value])
     for end, bits in ((low, least.value.cast(INT32)), (high, most.value)):
@@ -265,7 +266,8 @@ def _gemm(
     totals = b.constant("totals", sums, INT32)
     factors = b.constant("factors", _factors(op, starts), FLOAT32)
     activation = op.attributes(ActivationAttrs).activation
-    code, lanes = accumulate_f32.ACTIVATION_CODES[activation], min(channels, CHANNELS)
+    code = accumulate_f32.ACTIVATION_CODES[activation]
+    lanes = min(channels, CHANNELS)
     return BlockGemm(
         "mve_gemm_hybrid",
         packed,

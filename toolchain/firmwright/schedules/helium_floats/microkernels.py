@@ -161,7 +161,8 @@ def _ending(tile: VectorTile) -> list[str]:
 
 def _portable(style: AccumulateStyle, tile: VectorTile) -> str:
     names = ", ".join(f"y{p}" for p in range(tile.pixels))
-    x, w = f"x[{tile.pixels} * i + p]", f"w[{tile.lanes} * i + lane]"
+    x = f"x[{tile.pixels} * i + p]"
+    w = f"w[{tile.lanes} * i + lane]"
     term = accumulate_f32.PORTABLE_ACCUMULATE[style].format(x=x, w=w, total="sum")
     return fill_text(
         _C["portable"],
@@ -181,7 +182,8 @@ def _meaning(
     *rest: Array,
 ) -> tuple[Array, ...]:
     activation, lanes, steps = rest[tile.pixels :]
-    weights, values = np.asarray(w, np.float32), np.asarray(x, np.float32)
+    weights = np.asarray(w, np.float32)
+    values = np.asarray(x, np.float32)
     a = weights.reshape(-1, 1, tile.lanes, *weights.shape[1:])
     b = values.reshape(-1, tile.pixels, 1, *values.shape[1:])
     with np.errstate(all="ignore"):
