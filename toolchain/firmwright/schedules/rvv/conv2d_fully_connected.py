@@ -112,12 +112,14 @@ def longest_group(flat: Array, run: int) -> int:
     `flat` is [channel, tap], `run` the taps of a row of a window.
     """
     rows = flat.astype(np.int64).reshape(len(flat), -1, run)
-    positive, negative = np.maximum(rows, 0), np.minimum(rows, 0)
+    positive = np.maximum(rows, 0)
+    negative = np.minimum(rows, 0)
 
     def fits(group: int) -> bool:
         up = np.add.reduceat(positive, range(0, run, group), axis=2)
         down = np.add.reduceat(negative, range(0, run, group), axis=2)
-        most, least = up * INT8.max + down * INT8.min, up * INT8.min + down * INT8.max
+        most = up * INT8.max + down * INT8.min
+        least = up * INT8.min + down * INT8.max
         return bool(most.max() <= INT16.max and least.min() >= INT16.min)
 
     return max(group for group in _GROUPS if group == 1 or fits(group))
@@ -158,7 +160,8 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     kernel, window = weights_of(op), kernel_window(op)
-    flat, rows = kernel.reshape(len(kernel), -1), window.size[0]
+    flat = kernel.reshape(len(kernel), -1)
+    rows = window.size[0]
     pixels = op.output.shape[2]
     if window.pointwise:
         pixels = op.output.elements // len(kernel)

@@ -49,7 +49,8 @@ def _count(pixels: int, rows: int, columns: int, channels: int) -> int:
 
 
 def _intrinsic(pixels: int) -> Intrinsic:
-    name, count = f"rvv_depthwise_{pixels}", partial(_count, pixels)
+    name = f"rvv_depthwise_{pixels}"
+    count = partial(_count, pixels)
     return make_intrinsic(name, pixels, _text(pixels), count, by_channel=True)
 
 
@@ -70,7 +71,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     repeats = 1
     if window.stride[1] == 1:
         repeats = min(width, max(_REPEATED_CHANNELS // channels, 1))
-    pixels, flat = min(2, width // repeats), kernel.reshape(-1, channels).T
+    pixels = min(2, width // repeats)
+    flat = kernel.reshape(-1, channels).T
     row = (columns, window.dilation[1] * channels, channels * repeats)
     emit_window_kernel(
         b=b,

@@ -49,7 +49,8 @@ def _copy(
     start: ArithExpr,
     count: int,
 ) -> None:
-    y, x = b.pointer(target, at, count, "w"), b.pointer(source, start, count)
+    y = b.pointer(target, at, count, "w")
+    x = b.pointer(source, start, count)
     b.evaluate("rvv_copy", [y, x, count])
 
 
@@ -119,8 +120,12 @@ def emit_window_kernel(
     rows, outputs = flat.shape[1] // taps, len(flat)
     pitch = window.stride[1] * op.input(0).shape[-1]
     with Nest() as enter:
-        source, row_step, zero = b.input(0), 0, ArithExpr(immediate(0, INDEX))
-        start, first, width = zero, zero, op.output.elements // outputs
+        source = b.input(0)
+        row_step = 0
+        zero = ArithExpr(immediate(0, INDEX))
+        start = zero
+        first = zero
+        width = op.output.elements // outputs
         if not window.pointwise:
             band = window_rows(b, window, zero_point, ROW_MOVES)
             source, start, row_step, row = enter(band)
