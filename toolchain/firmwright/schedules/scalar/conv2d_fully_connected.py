@@ -151,7 +151,8 @@ def _block_configs(op: OpCall, family: MicrokernelFamily) -> Sequence[PixelBlock
 
 def _block_counts(op: OpCall, family: MicrokernelFamily) -> list[int]:
     outputs, *taps = op.input(1).shape
-    max_pixels, depth = op.output.elements // outputs, math.prod(taps)
+    max_pixels = op.output.elements // outputs
+    depth = math.prod(taps)
     counts = []
     for count in family.pixel_counts:
         if count <= max_pixels and fits_address_offsets(family, depth, count):
@@ -188,10 +189,12 @@ def _multiply_in_blocks(
     """Compute blocks of `count` pixels with the micro-kernels of a family."""
     kernel = weight_offsets(op)
     flat = kernel.reshape(len(kernel), -1)
-    rows_for, offset = partial(family.rows, pixels=count), weight_zero_point(op)
+    rows_for = partial(family.rows, pixels=count)
+    offset = weight_zero_point(op)
     params = layer_requantization(op)
     gemm = plan_scalar_gemm(b, op, flat, params, rows_for, offset=offset)
-    window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
+    window = kernel_window(op)
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     with pixel_blocks(b, op.output.elements // len(flat), count) as at:
         columns = pack_columns(b, op, zero_point, window, at, (count, gemm.depth))
         emit_scalar_gemm(b, gemm, family, count, columns, at)

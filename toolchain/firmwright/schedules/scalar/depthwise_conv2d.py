@@ -160,7 +160,8 @@ def _row(
     top = oy * window.stride[0] - window.padding[0] + rows.start * window.dilation[0]
     source = ((n * height + top) * width) * depth + c // channel_multiplier_of(op)
     target = ((n * out_height + oy) * out_width) * channels + c
-    shape, strides = (len(rows), width), (window.dilation[0] * width * depth, depth)
+    shape = (len(rows), width)
+    strides = (window.dilation[0] * width * depth, depth)
     outside: list[tuple[int, int]] = []
     for ky in range(window.size[0]):
         if ky not in rows:

@@ -60,7 +60,8 @@ def _add_row(
 
 
 def _build_fully_connected(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    weights, zero_point = weights_of(op), per_tensor_quant(op.input(0)).zero_point
+    weights = weights_of(op)
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     (outputs, inputs), wide = weights.shape, accumulator_dtype(op, 0)
     sums = weights.sum(axis=1, dtype=np.int64)
     bias = b.constant("bias", bias_of(op, "int32") - zero_point * sums, wide)
@@ -82,7 +83,8 @@ def _build_fully_connected(op: OpCall, config: ScheduleConfig, b: Kernel) -> Non
 
 
 def _build_conv2d(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    weights, zero_point = weights_of(op), per_tensor_quant(op.input(0)).zero_point
+    weights = weights_of(op)
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     outputs, height, width, inputs = weights.shape
     wide = accumulator_dtype(op, 0)
     bias = b.constant("bias", bias_of(op, "int32"), wide)

@@ -45,7 +45,8 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    bounds, count = b.constant("bounds", _bounds(op), UINT32), b.y.elements
+    bounds = b.constant("bounds", _bounds(op), UINT32)
+    count = b.y.elements
     dtype = op.output.dtype
     x = b.view("bits", b.input(0), 0, (count,), dtype=INT32, alignment=4)
     y = b.view("out", b.y, 0, (count,), access="w")

@@ -93,7 +93,8 @@ class _Rewriter:
             case tir.IntrinsicCall(
                 "requantize_twice", (x, tir.IntImm(factor), tir.IntImm(shift))
             ):
-                left, limits = max(shift, 0) + 1, self.bounds.interval_of(x)
+                left = max(shift, 0) + 1
+                limits = self.bounds.interval_of(x)
                 if not limits or limits[0] << left < INT32.min:
                     return None
                 if limits[1] << left > INT32.max:

@@ -57,7 +57,8 @@ def _begin(shape: ScalarMicrokernel) -> list[str]:
 def _text(shape: ScalarMicrokernel) -> str:
     body = string_lines(_step(shape))
     offsets = microkernels.column_offsets(shape)
-    x_step, w_step = _size(shape) * shape.step, _size(shape) * shape.rows
+    x_step = _size(shape) * shape.step
+    w_step = _size(shape) * shape.rows
     steps = [f"STEP({x_step * u}, {w_step * u})" for u in range(shape.unroll)]
     clobbers = [*_COLUMNS[: shape.pixels], _WEIGHT]
     if shape.pixels > 1:

@@ -147,7 +147,8 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
     kernel = weight_offsets(op)
-    flat, params = kernel.reshape(len(kernel), -1), epilogue.layer_requantization(op)
+    flat = kernel.reshape(len(kernel), -1)
+    params = epilogue.layer_requantization(op)
     gemm = plan_scalar_gemm(
         b,
         op,
@@ -157,7 +158,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
         encode=pack_streams,
         in_32_bits=family == "thumb1",
     )
-    window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
+    window = kernel_window(op)
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     counts = [len(divide_row(row)) for row in flat.tolist()]
     segments = round(float(np.mean(counts)))
     words = b.allocate("words", INT32, (gemm.depth, WORDS))
@@ -166,7 +168,8 @@ def _build(op: OpCall, config: ScheduleConfig, b: Kernel, family: str) -> None:
             place, shape = at + pair * 2, (2, gemm.depth)
             pixels = pack_columns(b, op, zero_point, window, place, shape)
             with b.unrolled("k", gemm.depth, _UNROLL, 4, 2) as k:
-                low, high = b.load_i32(pixels, [0, k]), b.load_i32(pixels, [1, k])
+                low = b.load_i32(pixels, [0, k])
+                high = b.load_i32(pixels, [1, k])
                 b.store(words, [k, pair], low + high * (1 << 16))
         _emit_channels(b, gemm, family, words, at, segments)
 
@@ -180,7 +183,8 @@ def _emit_channels(
     segments: int,
 ) -> None:
     gemm.constants.emit_stores(b, at, PIXELS)
-    channels, in_registers = len(gemm.order.rows), family == "rvm"
+    channels = len(gemm.order.rows)
+    in_registers = family == "rvm"
     sums = None if in_registers else b.allocate("sums", INT32, (PIXELS,))
     size = gemm.weights.elements // channels
     with b.for_("index", channels) as index:
@@ -194,7 +198,8 @@ def _emit_channels(
         b.evaluate(f"{family}_swar_1x8", operands)
         channel = b.let("channel", gemm.order.channel(b, index))
         finish = gemm.epilogue.bind_channel(b, index)
-        first, step = at * gemm.outputs + channel, (gemm.outputs,)
+        first = at * gemm.outputs + channel
+        step = (gemm.outputs,)
         out = b.view("out", b.y, first, (PIXELS,), strides=step, access="w")
         for form in epilogue.by_arithmetic(b, finish):
             for place, total in enumerate(loads):

@@ -141,7 +141,8 @@ def _emit_gemm(b: Kernel, gemm: ScalarGemm, column: tir.Buffer, at: ArithExpr) -
     sums = b.allocate("sums", INT32, (ROWS,))
     with b.for_("group", gemm.blocks) as group:
         w, start = gemm.block(b, group)
-        x, y = b.pointer(column, 0, gemm.depth), b.pointer(sums, 0, ROWS, "w")
+        x = b.pointer(column, 0, gemm.depth)
+        y = b.pointer(sums, 0, ROWS, "w")
         b.evaluate(microkernel_name(gemm.depth), [w, x, start, y, gemm.depth])
         with b.for_("row", ROWS) as row:
             index = b.let("index", group * ROWS + row)
@@ -162,12 +163,15 @@ def _configs(op: OpCall) -> Sequence[ScheduleConfig]:
 
 
 def _build(op: OpCall, config: ScheduleConfig, b: Kernel) -> None:
-    kernel, offset = weight_offsets(op), WEIGHT_OFFSET + weight_zero_point(op)
-    flat, params = kernel.reshape(len(kernel), -1), layer_requantization(op)
+    kernel = weight_offsets(op)
+    offset = WEIGHT_OFFSET + weight_zero_point(op)
+    flat = kernel.reshape(len(kernel), -1)
+    params = layer_requantization(op)
     gemm = gemm_kernel.plan_scalar_gemm(
         b, op, flat, params, lambda computed: ROWS, UINT8, offset, in_32_bits=True
     )
-    window, zero_point = kernel_window(op), per_tensor_quant(op.input(0)).zero_point
+    window = kernel_window(op)
+    zero_point = per_tensor_quant(op.input(0)).zero_point
     with b.for_("pixel", op.output.elements // len(kernel)) as at:
         column = pack_columns(b, op, zero_point, window, at, (1, gemm.depth))
         _emit_gemm(b, gemm, column, at)

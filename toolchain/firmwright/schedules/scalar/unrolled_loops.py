@@ -50,7 +50,8 @@ def unroll_inner_loops(
             return None
         if any(map(is_long, walk(node.body))):
             return None
-        size, extent = _count_statements(node.body), node.extent.value
+        size = _count_statements(node.body)
+        extent = node.extent.value
         if extent * size <= _STATEMENTS_MAX:
             return replace(node, kind="unrolled")
         for factor in _FACTORS:
@@ -74,7 +75,8 @@ def _count_statements(body: tir.Stmt) -> float:
 
 def _split(loop: tir.For, extent: int, factor: int, names: UniqueNamer) -> tir.Stmt:
     dtype, rest = loop.var.dtype, extent % factor
-    zero, count = tir.IntImm(0, dtype), tir.IntImm(factor, dtype)
+    zero = tir.IntImm(0, dtype)
+    count = tir.IntImm(factor, dtype)
     step = tir.Var(names.unique("u"), dtype)
     first = tir.Binary("mul", loop.var, count)
     place = tir.Binary("add", loop.start, tir.Binary("add", first, step))
