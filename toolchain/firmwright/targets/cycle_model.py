@@ -138,7 +138,8 @@ class _Pipeline:
 
     def _release(self, address: int, size_bytes: int, start: float) -> None:
         """Free the words that are consumed when the instruction leaves the decoder."""
-        first, end = address // _WORD_BYTES, (address + size_bytes) // _WORD_BYTES
+        first = address // _WORD_BYTES
+        end = (address + size_bytes) // _WORD_BYTES
         for word in range(first, end):
             self._released[word] = start - 1
 

@@ -314,8 +314,12 @@ class BlockCompiler:
         return self._blocks[address]
 
     def _compile(self, start: int) -> Block:
-        lines, addresses, conditions = list[str](), list[int](), list[str]()
-        address, end, is_taken = start & ~_TAKEN, None, bool(start & _TAKEN)
+        lines = list[str]()
+        addresses = list[int]()
+        conditions = list[str]()
+        address = start & ~_TAKEN
+        end = None
+        is_taken = bool(start & _TAKEN)
         while end is None:
             instruction = self._code.instructions.get(address)
             if instruction is None:
