@@ -297,7 +297,7 @@ def _multiply_rows(
 ) -> None:
     """Call the micro-kernel of `kind` for every block, a row of `parameters`."""
     matrix = weights_of(op)
-    starts = _row_starts(weights_of(op))
+    starts = _row_starts(matrix)
     outputs, depth = matrix.shape
     lanes, columns = min(outputs, ROWS), parameters.shape[1]
     if kind == "int4":
