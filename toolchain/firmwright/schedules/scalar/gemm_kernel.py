@@ -132,8 +132,8 @@ def emit_scalar_gemm(
         w, start = gemm.block(b, group)
         x = b.pointer(columns, 0, pixels * gemm.depth)
         registers = [b.load(acc, [i]) for i in range(shape.sums)]
-        operands = [w, x, start, gemm.depth, gemm.depth, *registers]
-        b.evaluate(family.block(shape), operands)
+        name, depth = family.block(shape), gemm.depth
+        b.evaluate(name, [w, x, start, depth, depth, *registers])
         for row in range(shape.rows):
             index = group * shape.rows + row
             channel = b.let("channel", gemm.order.channel(b, index))
