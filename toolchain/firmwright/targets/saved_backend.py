@@ -84,10 +84,11 @@ class SavedBackend(Backend):
 
     def _intrinsic(self, record: Any) -> Intrinsic:
         data = _with_dtype(dict(record), "result")
+        records, text = data["operands"], dict(data["text"])
         operands = []
-        for item in data["operands"]:
+        for item in records:
             operands.append(Operand(**_with_dtype(dict(item), "dtype")))
-        own = {"text": dict(data["text"]), "operands": tuple(operands)}
+        own = {"text": text, "operands": tuple(operands)}
         what = f"the function {data['name']} cannot be evaluated"
         return Intrinsic(meaning=self._missing(what), **{**data, **own})
 
