@@ -22,9 +22,7 @@ BUS_DIVIDER: Final = "_DIVIDER"
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A clock driver, the frequencies of source and processor, and the driver's
-    macros.
-    """
+    """A clock driver, the source's and processor's frequencies, and its macros."""
 
     driver: str
     source_hz: int
@@ -32,16 +30,15 @@ class Clock:
     settings: Settings
 
     def bus_divider(self, bus: str) -> int | None:
-        """Return the divider from the processor's clock to the bus; None for an unknown
-        bus.
-        """
+        """Return the divider from processor clock to bus; None for an unknown bus."""
         return dict(self.settings).get(bus + BUS_DIVIDER)
 
 
 @dataclass(frozen=True, slots=True)
 class ClockTree:
-    """A clock driver with its settings and limits; the source is internal with
-    `internal_hz`.
+    """A clock driver with its settings and limits.
+
+    With `internal_hz` the source is an internal oscillator, otherwise a crystal.
     """
 
     driver: str
@@ -64,9 +61,7 @@ class ClockTree:
 
 @dataclass(frozen=True, slots=True)
 class Pll:
-    """A PLL: source / m * n / p, with the allowed factors and frequency limits in
-    MHz.
-    """
+    """A PLL: source / m * n / p, with the allowed factors and limits in MHz."""
 
     m: range
     n: range
@@ -106,16 +101,20 @@ def _stm32f103(crystal_hz: int, hz: int) -> Settings:
 
 
 _STM32F4_PLL: Final = Pll(
-    range(2, 64), range(50, 433), (2, 4, 6, 8), (1, 2), (100, 432)
+    m=range(2, 64),
+    n=range(50, 433),
+    p=(2, 4, 6, 8),
+    compared_mhz=(1, 2),
+    output_mhz=(100, 432),
 )
 
 
 def _stm32f4(crystal_hz: int, hz: int, *, apb1_hz: int, data_cache: bool) -> Settings:
-    pll = zip(
-        ("PLL_M", "PLL_N", "PLL_P"), _STM32F4_PLL.solve(crystal_hz, hz), strict=True
-    )
+    m, n, p = _STM32F4_PLL.solve(crystal_hz, hz)
     return (
-        *pll,
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_P", p),
         ("APB1_DIVIDER", _divider(hz, apb1_hz)),
         ("APB2_DIVIDER", _divider(hz, 2 * apb1_hz)),
         ("FLASH_WAITS", _waits(hz, 30 * _MHZ)),
@@ -145,21 +144,21 @@ def _stm32l4r5(source_hz: int, hz: int) -> Settings:
 def _stm32u575(source_hz: int, hz: int) -> Settings:
     pll = Pll(range(1, 17), range(4, 513), range(2, 129, 2), (4, 16), (128, 544))
     m, n, r = pll.solve(source_hz, hz)
-    input_range, waits = 3 if source_hz // m >= 8 * _MHZ else 0, _waits(hz, 32 * _MHZ)
-    pll_settings = (
+    input_range = 3 if source_hz // m >= 8 * _MHZ else 0
+    return (
         ("PLL_M", m),
         ("PLL_N", n),
         ("PLL_R", r),
         ("PLL_RANGE", input_range),
+        ("FLASH_WAITS", _waits(hz, 32 * _MHZ)),
     )
-    return (*pll_settings, ("FLASH_WAITS", waits))
 
 
 def _stm32h743(source_hz: int, hz: int) -> Settings:
-    """Return the settings for revision Y: half of the clock on the AHB, a quarter on
-    the APBs.
+    """Return the settings for revision Y.
 
-    The flash's wait states and programming delay follow the clock of its bus.
+    The AHB has half of the clock, the APBs have a quarter. The flash's wait states and
+    programming delay follow the clock of its bus.
     """
     pll = Pll(range(1, 64), range(4, 513), range(2, 129, 2), (8, 16), (192, 836))
     m, n, p = pll.solve(source_hz, hz)
@@ -167,7 +166,9 @@ def _stm32h743(source_hz: int, hz: int) -> Settings:
     bus_hz = hz // ahb_divider
     delay = next(i for i, top in enumerate((70, 185, 210)) if bus_hz <= top * _MHZ)
     return (
-        *(("PLL_M", m), ("PLL_N", n), ("PLL_P", p)),
+        ("PLL_M", m),
+        ("PLL_N", n),
+        ("PLL_P", p),
         ("AHB_DIVIDER", ahb_divider),
         ("APB_OF_AHB", _divider(bus_hz, 100 * _MHZ)),
         ("FLASH_WAITS", _waits(bus_hz, 70 * _MHZ)),
@@ -176,19 +177,15 @@ def _stm32h743(source_hz: int, hz: int) -> Settings:
 
 
 def _rp2(crystal_hz: int, hz: int) -> Settings:
-    """Solve hz = crystal * feedback / (first * second) with the highest VCO
-    frequency.
-    """
+    """Solve hz = crystal * feedback / (first * second) with the highest VCO clock."""
     ways = []
     for first in range(1, 8):
         for second in range(1, first + 1):
             feedback, rest = divmod(hz * first * second, crystal_hz)
             vco_hz = feedback * crystal_hz
-            if (
-                not rest
-                and 16 <= feedback <= 320
-                and 750 * _MHZ <= vco_hz <= 1600 * _MHZ
-            ):
+            if rest or not 16 <= feedback <= 320:
+                continue
+            if 750 * _MHZ <= vco_hz <= 1600 * _MHZ:
                 ways.append((vco_hz, first, second, feedback))
     if not ways:
         raise ValueError(_NO_SETTING)
@@ -202,8 +199,9 @@ def _rp2(crystal_hz: int, hz: int) -> Settings:
 
 
 def _fe310(crystal_hz: int, hz: int) -> Settings:
-    """Return the settings; the flash (2 * FLASH_HALF_DIVIDER) reads at up to 50 MHz
-    (03h).
+    """Return the settings; the flash reads with command 03h at up to 50 MHz.
+
+    The clock of the flash is divided by 2 * FLASH_HALF_DIVIDER.
     """
     pll = Pll(range(1, 5), range(2, 129, 2), (2, 4, 8), (6, 12), (384, 768))
     r, f, q = pll.solve(crystal_hz, hz)
@@ -268,16 +266,14 @@ def read_clock(table: TomlTable, port: str) -> Clock:
     trees = CLOCK_TREES[port]
     tree = trees[table.choice("driver", tuple(trees))]
     is_internal = tree.internal_hz is not None
-    table.expect_keys(
-        ("driver", "hz") if is_internal else ("driver", "crystal_hz", "hz")
-    )
+    crystal_keys = () if is_internal else ("crystal_hz",)
+    table.expect_keys(("driver", *crystal_keys, "hz"))
     source_hz = tree.internal_hz or table.integer("crystal_hz", minimum=1)
     hz = table.integer("hz", minimum=1)
     try:
         settings = tree.solve(source_hz, hz)
     except ValueError as limit:
         source = "the internal oscillator" if is_internal else "a crystal"
-        raise table.error(
-            "hz", f"{source} of {source_hz} Hz cannot give {hz} Hz: {limit}."
-        ) from limit
+        what = f"{source} of {source_hz} Hz cannot give {hz} Hz: {limit}."
+        raise table.error("hz", what) from limit
     return Clock(tree.driver, source_hz, hz, settings)

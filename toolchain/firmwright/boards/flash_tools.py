@@ -26,9 +26,7 @@ _USB: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
 
 @dataclass(frozen=True, slots=True)
 class FlashTools:
-    """Pairs of a tool and its argument, the default tool first, and the port's USB
-    ids.
-    """
+    """Pairs of a tool and its argument, the default first, and the port's USB ids."""
 
     tools: tuple[tuple[str, str], ...] = ()
     usb: tuple[str, ...] = ()
@@ -40,8 +38,9 @@ class FlashTools:
 
 
 def read_flash_tools(table: TomlTable) -> FlashTools:
-    """Read `[flash]`; without `runner` the default is the first of FLASH_RUNNERS with a
-    key.
+    """Read `[flash]`.
+
+    Without `runner`, the default is the first tool of FLASH_RUNNERS that has a key.
     """
     table.expect_keys((*FLASH_RUNNERS, "runner", "usb", "uf2_family"))
     tools = [(name, table.text(name)) for name in FLASH_RUNNERS if table.has(name)]
@@ -55,7 +54,6 @@ def read_flash_tools(table: TomlTable) -> FlashTools:
     usb = table.strings("usb", ())
     for ids in usb:
         if not _USB.fullmatch(ids):
-            raise table.error(
-                "usb", f"{ids!r} is not a pair of vendor and product as '0483:374b'."
-            )
+            what = f"{ids!r} is not a pair of vendor and product as '0483:374b'."
+            raise table.error("usb", what)
     return FlashTools(tuple(tools), usb, table.integer("uf2_family", 0))

@@ -28,10 +28,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 def load_board(name: str, extra_dirs: Sequence[Path] = ()) -> Board:
-    """Return the board called `name`; a BoardError suggests similar names if there is
-    none.
+    """Return the board called `name`.
 
     "EMULATED@CHIP" is the first board with the memory sizes and flash of the second.
+
+    Raises:
+        BoardError: there is no such board; the hint names similar ones.
     """
     name, _, chip = name.partition("@")
     board = _read_board_file(board_file(name, extra_dirs), search_path(extra_dirs))
@@ -64,9 +66,8 @@ def list_boards(extra_dirs: Sequence[Path] = ()) -> tuple[Board, ...]:
 
 
 def search_path(extra_dirs: Sequence[Path] = ()) -> tuple[Path, ...]:
-    named = [
-        Path(p) for p in os.environ.get("FIRMWRIGHT_BOARDS", "").split(os.pathsep) if p
-    ]
+    variable = os.environ.get("FIRMWRIGHT_BOARDS", "")
+    named = [Path(part) for part in variable.split(os.pathsep) if part]
     return (*extra_dirs, *named, *_installed_dirs(), boards_dir())
 
 
@@ -80,16 +81,16 @@ def _installed_dirs() -> tuple[Path, ...]:
             found.append(Path(value))
         else:
             where = f"{ENTRY_POINT_GROUP}: {point.name} = {point.value}"
-            raise BoardError(
-                "this entry point is neither a module nor a path.", where=where
-            )
+            what = "this entry point is neither a module nor a path."
+            raise BoardError(what, where=where)
     return tuple(found)
 
 
 def _board_names(directories: Sequence[Path]) -> list[str]:
-    return sorted(
-        {file.parent.name for d in directories for file in d.glob("*/board.toml")}
-    )
+    names: set[str] = set()
+    for directory in directories:
+        names.update(file.parent.name for file in directory.glob("*/board.toml"))
+    return sorted(names)
 
 
 def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
@@ -98,29 +99,26 @@ def _read_soc(table: TomlTable, directories: Sequence[Path]) -> TomlTable:
         file = directory / "soc" / f"{name}.toml"
         if Path(name).name == name and file.is_file():
             return TomlTable(_parse_toml(file), f"soc/{file.name}")
-    names = sorted(
-        {file.stem for d in directories for file in (d / "soc").glob("*.toml")}
-    )
-    raise table.error(
-        "soc", f"there is no file soc/{name}.toml.", f"{_similar(name, names)}."
-    )
+    names: set[str] = set()
+    for directory in directories:
+        names.update(file.stem for file in (directory / "soc").glob("*.toml"))
+    hint = f"{_similar(name, sorted(names))}."
+    raise table.error("soc", f"there is no file soc/{name}.toml.", hint)
 
 
 def _similar(name: str, names: list[str]) -> str:
     """Return the names that begin with `name`, or the most similar ones, or all."""
     longer = [other for other in names if name and other.startswith(name)]
-    return ", ".join(
-        longer or difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names
-    )
+    near = longer or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return ", ".join(near or names)
 
 
 def _parse_toml(file: Path) -> dict[str, object]:
     try:
         return tomllib.loads(read_input_text(file))
     except OSError as problem:
-        raise BoardError(
-            f"the file cannot be read: {problem.strerror}.", where=str(file)
-        ) from problem
+        what = f"the file cannot be read: {problem.strerror}."
+        raise BoardError(what, where=str(file)) from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
         where = f"{file.parent.name}/{file.name}"
         raise BoardError(f"this is not TOML: {problem}.", where=where) from problem
@@ -129,24 +127,22 @@ def _parse_toml(file: Path) -> dict[str, object]:
 def create_board(
     name: str, like: str, place: Path, extra_dirs: Sequence[Path] = ()
 ) -> Path:
-    """Write `place/name/board.toml`, a copy of the board `like` with a new name and
-    description.
-    """
+    """Write `place/name/board.toml`, the board `like` with new name and description."""
     if not _NAME.fullmatch(name) or name == "soc":
         hint = "small letters, digits, '-', '_' and '.', a letter or digit first."
         raise UsageError(f"{name!r} is not a valid board name.", hint=hint)
     board = load_board(like, extra_dirs)
     file = place / name / BOARD_FILE
     if file.exists():
-        raise UsageError(
-            "a board of that name exists.", where=str(file), hint="another name."
-        )
+        what = "a board of that name exists."
+        raise UsageError(what, where=str(file), hint="another name.")
     text = board_file(like, extra_dirs).read_text(encoding="utf-8")
-    for key, value in (
-        ("name", name),
-        ("description", f"{name}, from {like} ({board.description})"),
-        ("validation", "built"),
-    ):
+    changes = {
+        "name": name,
+        "description": f"{name}, from {like} ({board.description})",
+        "validation": "built",
+    }
+    for key, value in changes.items():
         text = re.sub(rf"(?m)^{key} = .*$", f'{key} = "{value}"', text, count=1)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8", newline="\n")

@@ -9,9 +9,7 @@ MemoryKind = Literal["flash", "ram"]
 ADDRESSES: Final = 1 << 32
 SMALL_CACHE_BYTES: Final = 2048
 BANDWIDTH: Final = 4.0
-"""The bytes per cycle of memory that states no bandwidth: 32 bits without wait
-states.
-"""
+"""Bytes per cycle of memory without a stated one: 32 bits without wait states."""
 SERIAL_BANDWIDTH: Final = 0.5
 """Slower flash makes a run wait for constants in spite of a large cache."""
 
@@ -65,23 +63,17 @@ class MemoryRegion:
 
     @property
     def has_small_cache(self) -> bool:
-        """Whether loops of unrolled kernels would be read from slow flash again and
-        again.
-        """
-        return (
-            bool(self.wait_states) and 0 < self.instruction_cache <= SMALL_CACHE_BYTES
-        )
+        """Whether loops of unrolled kernels would be reread from slow flash."""
+        is_small = 0 < self.instruction_cache <= SMALL_CACHE_BYTES
+        return bool(self.wait_states) and is_small
 
     @property
     def read_bandwidth(self) -> float | None:
-        """Return the bytes of constants read in a cycle; None if unknown or mostly
-        cached.
-        """
+        """The bytes of constants read in a cycle; None if unknown or mostly cached."""
         speed = self.read_bytes / (1 + (self.wait_states or 0))
-        slow = self.has_small_cache or (
-            self.instruction_cache and speed < SERIAL_BANDWIDTH
-        )
-        return self.bandwidth or (speed if slow else None)
+        is_slow_for_cache = self.instruction_cache and speed < SERIAL_BANDWIDTH
+        is_slow = self.has_small_cache or is_slow_for_cache
+        return self.bandwidth or (speed if is_slow else None)
 
     @property
     def read_model(self) -> tuple[int, ...]:
@@ -102,9 +94,11 @@ def read_memory_regions(table: TomlTable, port: str) -> tuple[MemoryRegion, ...]
         region = read_table(row, MemoryRegion)
         _check_region(row, region, regions)
         regions.append(region)
-    for kind in () if port == "host" else ("flash", "ram"):
-        if not any(r.kind == kind for r in regions):
-            raise table.error("memory", f"there is no region of kind {kind}.")
+    if port != "host":
+        kinds = {region.kind for region in regions}
+        for kind in ("flash", "ram"):
+            if kind not in kinds:
+                raise table.error("memory", f"there is no region of kind {kind}.")
     return tuple(regions)
 
 
@@ -118,19 +112,17 @@ def _check_region(
     if region.pool and region.kind != "ram":
         raise table.error("pool", "only a region of kind ram can hold a pool.")
     if region.ramfunc and region.kind != "ram":
-        raise table.error(
-            "ramfunc", "only a region of kind ram can hold copied functions."
-        )
+        what = "only a region of kind ram can hold copied functions."
+        raise table.error("ramfunc", what)
     for other in earlier:
         if region.name == other.name:
             raise table.error("name", f"two regions are called {other.name}.")
         for key in ("pool", "const_pool"):
-            if getattr(region, key) and getattr(region, key) == getattr(other, key):
-                raise table.error(
-                    key, f"{other.name} already defines a pool of this name."
-                )
+            pool = getattr(region, key)
+            if pool and pool == getattr(other, key):
+                what = f"{other.name} already defines a pool of this name."
+                raise table.error(key, what)
         if region.start < other.end and other.start < region.end:
             at = max(region.start, other.start)
-            raise table.error(
-                "start", f"{region.name} overlaps {other.name} at {at:#x}."
-            )
+            what = f"{region.name} overlaps {other.name} at {at:#x}."
+            raise table.error("start", what)

@@ -65,11 +65,9 @@ def read_register_writes(table: TomlTable, key: str) -> RegisterWrites:
     pairs = table.pairs(key)
     for address, word in pairs:
         if address % 4 or max(address, word) >= ADDRESSES or min(address, word) < 0:
-            raise table.error(
-                key,
-                f"[{address:#x}, {word:#x}] is not a pair of an aligned address and a "
-                "word.",
-            )
+            pair = f"[{address:#x}, {word:#x}]"
+            what = f"{pair} is not a pair of an aligned address and a word."
+            raise table.error(key, what)
     return pairs
 
 
@@ -88,10 +86,8 @@ def _read_pin(table: TomlTable, key: str) -> int:
 def _read_scale(table: TomlTable, key: str) -> tuple[int, int]:
     scale = table.integers(key)
     if len(scale) != 2 or min(scale) < 1:
-        raise table.error(
-            key,
-            f"expected [numerator, denominator], both at least 1, found {list(scale)}.",
-        )
+        expected = "[numerator, denominator], both at least 1"
+        raise table.error(key, f"expected {expected}, found {list(scale)}.")
     return scale[0], scale[1]
 
 
@@ -129,9 +125,7 @@ class PerformanceCounter:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Identical cores, `count` in all; the registers at `base` start all but the main
-    core.
-    """
+    """Identical cores, `count` in all; registers at `base` start all but the main."""
 
     driver: Annotated[str, TomlKey(choices=CORES_DRIVERS)]
     base: int
@@ -140,11 +134,10 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class DmaController:
-    """A DMA controller for memory-to-memory copies; `interrupt` signals the end of a
-    copy.
+    """A DMA controller for memory-to-memory copies.
 
     A copy takes `setup` cycles, the time of its bytes, and `burst_cycles` for each
-    `burst` bytes.
+    `burst` bytes. `interrupt` signals its end.
     """
 
     driver: Annotated[str, TomlKey(choices=DMA_DRIVERS)]
@@ -166,8 +159,9 @@ class DmaController:
 
 @dataclass(frozen=True, slots=True)
 class Watchdog:
-    """A watchdog, clocked at `clock_hz`, that resets the chip after `timeout_ms`
-    without a kick.
+    """A watchdog that resets the chip after `timeout_ms` without a kick.
+
+    `clock_hz` is the frequency of its clock.
     """
 
     driver: Annotated[str, TomlKey(choices=WATCHDOG_DRIVERS)]
@@ -184,15 +178,11 @@ class Watchdog:
 def require_driver_keys(
     table: TomlTable, driver: str, keys: Mapping[str, Sequence[str]]
 ) -> None:
-    """Raise BoardError unless `table` has the keys that the driver requires, with a
-    value.
-    """
+    """Raise BoardError unless `table` has values for the keys the driver requires."""
+    hint = "boards/README.md describes the keys of each driver."
     for key in keys.get(driver, ()):
         if not table.has(key) or table.is_empty(key):
-            what = f"the driver {driver} requires this key."
-            raise table.error(
-                key, what, "boards/README.md describes the keys of each driver."
-            )
+            raise table.error(key, f"the driver {driver} requires this key.", hint)
 
 
 def read_console(table: TomlTable, port: str, clock: Clock | None) -> Console:
@@ -207,9 +197,8 @@ def read_console(table: TomlTable, port: str, clock: Clock | None) -> Console:
     if console.gpio:
         require_driver_keys(table, console.driver, CONSOLE_KEYS_WITH_GPIO)
     if console.bus and (clock is None or clock.bus_divider(console.bus) is None):
-        raise table.error(
-            "bus", f"no clock of this board defines the divider of {console.bus!r}."
-        )
+        what = f"no clock of this board defines the divider of {console.bus!r}."
+        raise table.error("bus", what)
     return console
 
 
@@ -221,25 +210,26 @@ def read_counter(table: TomlTable, port: str) -> PerformanceCounter:
 
 
 def read_watchdog(table: TomlTable, port: str, clock_hz: int) -> Watchdog | None:
-    """Read `[watchdog]`; None without a time-out. `clock_hz` is the chip's clock after
-    reset.
+    """Read `[watchdog]`; None without a time-out.
+
+    `clock_hz` is the frequency of the chip after reset, the default of its clock.
     """
     watchdog = read_table(table, Watchdog, port)
     watchdog = replace(watchdog, clock_hz=watchdog.clock_hz or clock_hz)
     if watchdog.ticks > _WATCHDOG_TICKS_MAX:
-        raise table.error(
-            "timeout_ms",
-            f"{watchdog.timeout_ms} ms are {watchdog.ticks} ticks of the watchdog, "
-            f"which counts to {_WATCHDOG_TICKS_MAX}.",
-        )
+        ticks = f"{watchdog.ticks} ticks of the watchdog"
+        limit = f"which counts to {_WATCHDOG_TICKS_MAX}"
+        what = f"{watchdog.timeout_ms} ms are {ticks}, {limit}."
+        raise table.error("timeout_ms", what)
     return watchdog if watchdog.timeout_ms else None
 
 
 def copy_channels(dma: DmaController | None, *, is_host: bool) -> tuple[str, ...]:
-    """Return the device names of the DMA channels in `--devices` and virtual
-    devices.
-    """
-    count = HOST_CHANNELS if is_host else 0 if dma is None else dma.channels
+    """Return the DMA channels' names in `--devices` and in virtual devices."""
+    if is_host:
+        count = HOST_CHANNELS
+    else:
+        count = 0 if dma is None else dma.channels
     return tuple(f"dma{number}" for number in range(count))
 
 

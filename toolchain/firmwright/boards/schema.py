@@ -20,8 +20,9 @@ from firmwright.boards.toml_table import TomlKey, TomlTable, check_keys, read_ta
 from firmwright.ir.core import PoolInfo
 
 Compiler = Literal["gcc", "clang", "zig"]
-"""The compiler of the models. zig also replaces the toolchain's runtime, C library and
-linker.
+"""The compiler of the models.
+
+zig also replaces the toolchain's runtime, C library and linker.
 """
 RunKind = Literal["host", "qemu", "serial", "plugin"]
 Validation = Literal["emulated", "built", "hardware"]
@@ -43,9 +44,7 @@ CORES: Final = (
 POOL_ALIGN: Final = 16
 MEMORY_ALIGN: Final = 0x1_0000
 STACK_BYTES_MIN: Final = 320
-"""A fault report needs up to 160 bytes including the link's, and may use half of the
-stack.
-"""
+"""Twice a fault report's 160 bytes (with the link's): it may use half of the stack."""
 LINK_PAYLOAD_BYTES: Final = 256
 LINK_PAYLOAD_BYTES_MIN: Final = 64
 LINK_PAYLOAD_BYTES_MAX: Final = 65000
@@ -55,9 +54,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """How firmware is started; for an emulator its `program`, `machine` and
-    arguments.
-    """
+    """How firmware starts; for an emulator its `program`, `machine` and arguments."""
 
     kind: RunKind
     program: str = ""
@@ -67,8 +64,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bytes reserved for the stack, and for the runtime if it shares RAM with a
-    pool.
+    """The bytes reserved for the stack, and for a runtime that shares RAM with a pool.
 
     With `fit_stack`, the planner reserves `stack_bytes`, and the image its computed
     worst case.
@@ -89,8 +85,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A chip's factor of modeled cycles, measured `least` to `most`, and its flash wait
-    states.
+    """A chip's factor of modeled cycles and its flash wait states.
+
+    The measured factors lie between `least` and `most`.
     """
 
     scale: Annotated[float, TomlKey(read=TomlTable.number)]
@@ -102,9 +99,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """A board: the source of compiler flags, linker script, memory pools and
-    sessions.
-    """
+    """The source of a board's compiler flags, linker script, pools and sessions."""
 
     name: str
     description: str
@@ -124,13 +119,9 @@ class Board:
     reset: Annotated[
         peripherals.RegisterWrites, TomlKey(read=peripherals.read_register_writes)
     ] = ()
-    """Register writes that restart the chip, in order; empty if the core can restart
-    itself.
-    """
+    """Register writes, in order, that restart the chip; empty if the core does that."""
     pipeline: str = ""
-    """The implementation of the core, for modeled cycles, if `core` is an instruction
-    set.
-    """
+    """For modeled cycles: the core's implementation if `core` is an instruction set."""
     caches: bool = False
     """Whether start-up enables the caches of the core."""
     boot: str = ""
@@ -146,10 +137,14 @@ class Board:
     """What extensions read from their tables; see `table`."""
 
     def table(self, kind: type[T]) -> T | None:
-        """Return what an extension read from its table, by its type; None without the
-        table.
+        """Return what an extension read from its table; None without the table.
+
+        The type of the value tells the extensions apart.
         """
-        return next((value for value in self.tables if isinstance(value, kind)), None)
+        for value in self.tables:
+            if isinstance(value, kind):
+                return value
+        return None
 
     @property
     def is_host(self) -> bool:
@@ -183,49 +178,45 @@ class Board:
     @property
     def ramfunc(self) -> MemoryRegion | None:
         """The RAM region for hot functions, if flash has wait states."""
-        regions = (r for r in self.memory if r.ramfunc)
-        return (
-            next(regions, None) if not self.is_host and self.flash.wait_states else None
-        )
+        if self.is_host or not self.flash.wait_states:
+            return None
+        return next((r for r in self.memory if r.ramfunc), None)
 
     def pools(self) -> tuple[PoolInfo, ...]:
         """Return the planner's pools; the first RAM's excludes stack and runtime."""
         if self.is_host:
             return (PoolInfo("sram"),)
+        return tuple(self._pool(region) for region in self.memory if region.pool)
+
+    def _pool(self, region: MemoryRegion) -> PoolInfo:
         usual = BANDWIDTH if self.flash.wait_states else None
-        return tuple(
-            PoolInfo(
-                r.pool,
-                self._pool_bytes(r),
-                read_bandwidth=r.bandwidth or usual,
-                write_bandwidth=r.bandwidth or usual,
-                read_latency=r.latency,
-                write_latency=r.latency,
-                section=f".noinit.{r.name}",
-                cache_line=r.cache_line,
-                targets=r.targets,
-                tightly_coupled=r.tightly_coupled,
-            )
-            for r in self.memory
-            if r.pool
+        bandwidth = region.bandwidth or usual
+        return PoolInfo(
+            region.pool,
+            self._pool_bytes(region),
+            read_bandwidth=bandwidth,
+            write_bandwidth=bandwidth,
+            read_latency=region.latency,
+            write_latency=region.latency,
+            section=f".noinit.{region.name}",
+            cache_line=region.cache_line,
+            targets=region.targets,
+            tightly_coupled=region.tightly_coupled,
         )
 
     def const_pools(self) -> tuple[PoolInfo, ...]:
-        """Return the constant pools: the program's flash and regions with
-        `const_pool`.
-        """
+        """Return the constant pools: the program's flash, regions with `const_pool`."""
         if self.is_host:
             return ()
-        return tuple(
-            PoolInfo(
-                r.const_pool or r.name,
-                r.size_bytes,
-                access="ro",
-                section="" if r == self.flash else f".rodata.{r.name}",
-            )
-            for r in self.memory
-            if r.const_pool or r == self.flash
-        )
+        pools = []
+        for region in self.memory:
+            is_program = region == self.flash
+            if region.const_pool or is_program:
+                name = region.const_pool or region.name
+                section = "" if is_program else f".rodata.{region.name}"
+                pool = PoolInfo(name, region.size_bytes, access="ro", section=section)
+                pools.append(pool)
+        return tuple(pools)
 
     @property
     def relocates_vectors(self) -> bool:
@@ -243,26 +234,20 @@ class Board:
 
     @property
     def console_raised_hz(self) -> int:
-        """The console's clock frequency once start-up code has raised the processor
-        clock.
-        """
+        """The console's clock frequency once start-up has raised the processor's."""
         if self.console.clock_hz or self.clock is None:
             return self.console_hz
         return self.clock.hz // (self.clock.bus_divider(self.console.bus) or 1)
 
     @property
     def external(self) -> MemoryRegion | None:
-        """The region that emulates memory outside the address space; None if the board
-        has none.
-        """
+        """The region that emulates memory outside the address space; None without."""
         return next((r for r in self.memory if r.const_pool), None)
 
     def _pool_bytes(self, region: MemoryRegion) -> int:
-        reserved = (
-            self.limits.stack_bytes + self.limits.runtime_bytes
-            if region == self.ram
-            else 0
-        )
+        reserved = 0
+        if region == self.ram:
+            reserved = self.limits.stack_bytes + self.limits.runtime_bytes
         return (region.size_bytes - reserved) // POOL_ALIGN * POOL_ALIGN
 
     def _total(self, kind: MemoryKind) -> int | None:
@@ -272,17 +257,19 @@ class Board:
 
 
 def with_memory_of(board: Board, chip: Board) -> Board:
-    """Return an emulated `board` with the regions of a chip of the same core, moved to
-    its own.
+    """Return an emulated `board` with a chip's regions, moved to the board's addresses.
+
+    Both have the same core.
     """
     if chip.core != board.core or board.run.kind != "qemu":
         what = f"{board.name} cannot emulate {chip.name}."
         raise BoardError(what, hint=f"an emulated board with a {chip.core}.")
     flash = replace(chip.flash, start=board.flash.start)
     start, memory = board.ram.start, [flash]
-    for region in (r for r in chip.memory if r.kind == "ram"):
-        memory.append(replace(region, start=start))
-        start += round_up(region.size_bytes, MEMORY_ALIGN)
+    for region in chip.memory:
+        if region.kind == "ram":
+            memory.append(replace(region, start=start))
+            start += round_up(region.size_bytes, MEMORY_ALIGN)
     if flash.size_bytes > board.flash.size_bytes or start > board.ram.end:
         raise BoardError(f"{board.name} has too little memory to emulate {chip.name}.")
     name, pipeline = f"{board.name}@{chip.name}", chip.pipeline
@@ -290,9 +277,7 @@ def with_memory_of(board: Board, chip: Board) -> Board:
 
 
 def read_board(table: TomlTable, name: str) -> Board:
-    """Read the board of the folder `name`; BoardError if the file violates the
-    schema.
-    """
+    """Read the board of the folder `name`; BoardError if it violates the schema."""
     readers = table_readers()
     more_keys = ("soc", *readers)
     check_keys(table, Board, more_keys)
@@ -324,11 +309,7 @@ def read_board(table: TomlTable, name: str) -> Board:
         counter=peripherals.read_counter(table.subtable("counter"), port),
         run=_read_run(table.subtable("run")),
         limits=_read_limits(table.subtable("limits"), memory),
-        boot=(
-            table.choice("boot", peripherals.BOOTS.get(port, ()))
-            if table.has("boot")
-            else ""
-        ),
+        boot=_read_boot(table, port),
         flash_tools=read_flash_tools(table.subtable("flash")),
         watchdog=optional(
             "watchdog", lambda own: peripherals.read_watchdog(own, port, clock_hz)
@@ -340,6 +321,12 @@ def read_board(table: TomlTable, name: str) -> Board:
         calibration=calibration,
         tables=read_extension_tables(table, memory, readers),
     )
+
+
+def _read_boot(table: TomlTable, port: str) -> str:
+    if not table.has("boot"):
+        return ""
+    return table.choice("boot", peripherals.BOOTS.get(port, ()))
 
 
 def _read_run(table: TomlTable) -> RunConfig:
@@ -357,9 +344,7 @@ def _read_limits(table: TomlTable, memory: tuple[MemoryRegion, ...]) -> Limits:
     ram_bytes = next((r.size_bytes for r in memory if r.kind == "ram"), None)
     reserved = limits.stack_bytes + limits.runtime_bytes
     if ram_bytes is not None and reserved >= ram_bytes:
-        what = (
-            f"stack and runtime reserve {reserved} bytes, but the RAM has {ram_bytes} "
-            "bytes."
-        )
+        needed = f"stack and runtime reserve {reserved} bytes"
+        what = f"{needed}, but the RAM has {ram_bytes} bytes."
         raise table.error("stack", what)
     return limits

@@ -1,5 +1,6 @@
-"""Reading of TOML tables into dataclasses; a board's table overrides its chip's key by
-key.
+"""Reading of TOML tables into dataclasses.
+
+A board's table overrides its chip's table key by key.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ Choices = Sequence[str] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class TomlTable:
-    """The keys of one table of a file; `below` is the table of another file that it
-    overrides.
-    """
+    """One table of a file; `below` is the table of another file that it overrides."""
 
     values: Mapping[str, object]
     file: str
@@ -28,9 +27,7 @@ class TomlTable:
     below: TomlTable | None = None
 
     def where(self, key: str) -> str:
-        """Return `file:table.key` for the layer that holds the key, by default the top
-        layer.
-        """
+        """Return `file:table.key` for the layer with the key, by default the top."""
         layer = self._holder(key) or self
         return f"{layer.file}:{layer.path}{key}"
 
@@ -38,15 +35,11 @@ class TomlTable:
         """Reject unknown keys in every layer, suggesting the nearest known key."""
         for key in self.values:
             if key not in known:
-                near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.6)
-                hint = (
-                    f"write {near[0]}."
-                    if near
-                    else f"one of {', '.join(sorted(known))}."
-                )
-                raise BoardError(
-                    "unknown key.", where=f"{self.file}:{self.path}{key}", hint=hint
-                )
+                names = sorted(known)
+                near = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
+                hint = f"write {near[0]}." if near else f"one of {', '.join(names)}."
+                where = f"{self.file}:{self.path}{key}"
+                raise BoardError("unknown key.", where=where, hint=hint)
         if self.below is not None:
             self.below.expect_keys(known)
 
@@ -105,12 +98,9 @@ class TomlTable:
     def pairs(self, key: str) -> tuple[tuple[int, int], ...]:
         """Read a list of pairs of integers; the default is an empty list."""
         value = self._get(key, ())
-        if not isinstance(value, list | tuple) or not all(
-            isinstance(v, list) and len(v) == 2 and all(type(n) is int for n in v)
-            for v in value
-        ):
+        if not isinstance(value, list | tuple) or not all(map(_is_pair, value)):
             raise self._wrong_type(key, "a list of pairs of integers", value)
-        return tuple((v[0], v[1]) for v in value)
+        return tuple((first, second) for first, second in value)
 
     def is_text(self, key: str) -> bool:
         holder = self._holder(key)
@@ -125,9 +115,7 @@ class TomlTable:
         return holder is not None and holder.values[key] in ("", [], {})
 
     def subtable(self, key: str) -> TomlTable:
-        """Return the table under `key` and the tables that it overrides; empty if
-        absent.
-        """
+        """Return the table under `key` with those it overrides; empty if absent."""
         below = self.below.subtable(key) if self.below is not None else None
         value = self.values.get(key, {})
         if not isinstance(value, dict):
@@ -135,19 +123,18 @@ class TomlTable:
         return TomlTable(value, self.file, f"{self.path}{key}.", below)
 
     def subtables(self, key: str) -> tuple[TomlTable, ...]:
-        """Return the array of tables under `key` from the topmost layer that has the
-        key.
-        """
+        """Return the tables under `key` from the topmost layer that has the key."""
         holder = self._holder(key)
         if holder is None:
             return ()
         value = holder.values[key]
         if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
             raise self._wrong_type(key, "an array of tables", value)
-        return tuple(
-            TomlTable(v, holder.file, f"{holder.path}{key}[{i}].")
-            for i, v in enumerate(value)
-        )
+        tables = []
+        for index, values in enumerate(value):
+            path = f"{holder.path}{key}[{index}]."
+            tables.append(TomlTable(values, holder.file, path))
+        return tuple(tables)
 
     def _holder(self, key: str) -> TomlTable | None:
         if key in self.values:
@@ -164,9 +151,8 @@ class TomlTable:
 
     def _typed(self, key: str, default: object, kind: type[T], expected: str) -> T:
         value = self._get(key, default)
-        if (
-            not isinstance(value, kind) or type(value) is not kind
-        ):  # a bool is not an integer
+        # The type must be the same: a bool is not an integer here.
+        if not isinstance(value, kind) or type(value) is not kind:
             raise self._wrong_type(key, expected, value)
         return value
 
@@ -174,22 +160,29 @@ class TomlTable:
         self, key: str, default: object, kind: type[T], expected: str
     ) -> tuple[T, ...]:
         value = self._get(key, default)
-        if not isinstance(value, list | tuple) or not all(
-            type(item) is kind for item in value
-        ):
+        if not isinstance(value, list | tuple):
             raise self._wrong_type(key, expected, value)
+        for item in value:
+            if type(item) is not kind:
+                raise self._wrong_type(key, expected, value)
         return tuple(value)
 
     def _wrong_type(self, key: str, expected: str, value: object) -> BoardError:
         return self.error(key, f"expected {expected}, found {value!r}.")
 
 
+def _is_pair(value: object) -> bool:
+    if not isinstance(value, list) or len(value) != 2:
+        return False
+    return all(type(number) is int for number in value)
+
+
 @dataclass(frozen=True, slots=True)
 class TomlKey:
-    """The key of a dataclass field, by default its name, and the limits or reader of
-    its value.
+    """The key of a dataclass field and the limits or reader of its value.
 
-    A field without a key (`has_key`) gets its value from the caller.
+    The default is the field's name. A field without a key (`has_key`) gets its value
+    from the caller.
     """
 
     key: str = ""
@@ -207,21 +200,18 @@ def read_table(
     more_keys: Sequence[str] = (),
     **values: Any,
 ) -> T:
-    """Return a `cls` with fields read from the keys of `table` according to their
-    annotations.
+    """Return a `cls` with the fields that their annotations read from `table`.
 
     `port` selects among choices by port; `values` are fields read by the caller.
     """
     specs, hints = _toml_keys(cls), get_type_hints(cls)
     check_keys(table, cls, more_keys)
     for item in fields(cls):  # type: ignore[arg-type]
-        spec = specs[item.name]
-        if item.name not in values:
+        name, spec = item.name, specs[item.name]
+        if name not in values:
             default = None if item.default is MISSING else item.default
-            key = spec.key or item.name
-            values[item.name] = _read_key(
-                table, key, spec, hints[item.name], default, port
-            )
+            key = spec.key or name
+            values[name] = _read_key(table, key, spec, hints[name], default, port)
     return cls(**values)
 
 
@@ -249,11 +239,8 @@ def _read_key(
     if get_origin(hint) is Literal:
         return table.choice(key, get_args(hint), default)
     if spec.choices:
-        known = (
-            spec.choices.get(port, ())
-            if isinstance(spec.choices, Mapping)
-            else spec.choices
-        )
+        choices = spec.choices
+        known = choices.get(port, ()) if isinstance(choices, Mapping) else choices
         return table.choice(key, known, default)
     if hint is str:
         return table.text(key, default)

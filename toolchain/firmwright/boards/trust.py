@@ -30,35 +30,31 @@ _OPENOCD_FILES: Final = re.compile(
 def check_compiler(
     table: TomlTable, toolchain: str, cpu_flags: tuple[str, ...]
 ) -> None:
-    """Raise BoardError unless the values name a compiler on PATH and options of its
-    processor.
-    """
+    """Raise BoardError unless these are a compiler on PATH and processor options."""
     if not re.fullmatch(TOOL_PREFIX, toolchain, re.ASCII):
+        what = f"{toolchain!r} is not a compiler's prefix."
         hint = "the prefix of a compiler on PATH, such as arm-none-eabi."
-        raise table.error(
-            "toolchain", f"{toolchain!r} is not a compiler's prefix.", hint
-        )
+        raise table.error("toolchain", what, hint)
     for flag in cpu_flags:
         if not re.fullmatch(MACHINE_FLAG, flag, re.ASCII):
             what = f"{flag!r} is not a machine option of gcc."
-            raise table.error(
-                "cpu_flags", what, "options such as -mcpu=cortex-m4 only."
-            )
+            hint = "options such as -mcpu=cortex-m4 only."
+            raise table.error("cpu_flags", what, hint)
 
 
 def check_emulator(
     table: TomlTable, program: str, machine: str, args: tuple[str, ...]
 ) -> None:
-    """Raise BoardError unless the emulator and its arguments are harmless, or
-    trusted.
+    """Raise BoardError unless the emulator is trusted, or harmless with its arguments.
+
+    The user trusts a program with --trust.
     """
     if trusts_program(program):
         return
     hint = f"read the board file; if you trust it, add --trust {program}."
     if not _EMULATOR.fullmatch(program):
-        raise table.error(
-            "program", f"the board starts {program!r}, which is not QEMU.", hint
-        )
+        what = f"the board starts {program!r}, which is not QEMU."
+        raise table.error("program", what, hint)
     if not _MACHINE.fullmatch(machine):
         raise table.error("machine", f"{machine!r} is not the name of a machine.", hint)
     if not _EMULATOR_ARGS.fullmatch(" ".join(args)):
@@ -68,15 +64,13 @@ def check_emulator(
 
 def check_flash_argument(table: TomlTable, tool: str, argument: str) -> None:
     """Raise BoardError if the argument could make a flash tool read other files."""
-    if not (_OPENOCD_FILES if tool == "openocd" else _FLASH_ARGUMENT).fullmatch(
-        argument
-    ):
-        files = (
-            "files in OpenOCD's folders interface, board and target, separated by "
-            "blanks"
-        )
-        expected = (
-            files if tool == "openocd" else "letters, digits and any of _ . : + = , -"
-        )
+    if tool == "openocd":
+        pattern = _OPENOCD_FILES
+        folders = "interface, board and target"
+        expected = f"files in OpenOCD's folders {folders}, separated by blanks"
+    else:
+        pattern = _FLASH_ARGUMENT
+        expected = "letters, digits and any of _ . : + = , -"
+    if not pattern.fullmatch(argument):
         hint = f"{expected}; run the tool yourself with any other argument."
         raise table.error(tool, f"{argument!r} is not an argument for {tool}.", hint)
