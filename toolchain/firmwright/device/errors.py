@@ -70,27 +70,21 @@ class RefusedError(DeviceError):
     ) -> None:
         is_known = status in Status.__members__.values()
         reason = _REFUSALS.get(Status(status), "") if is_known else ""
-        super().__init__(
-            f"the firmware refused {command.name.lower()}: "
-            f"{reason or f'status {status}'}.",
-            where=where,
-        )
+        reason = reason or f"status {status}"
+        what = f"the firmware refused {command.name.lower()}: {reason}."
+        super().__init__(what, where=where)
         self.status = status
         self.payload = payload
 
 
 class SessionLostError(DeviceError):
-    """The firmware does not know the session, due to a restart or to another host on
-    the link.
-    """
+    """The firmware does not know the session: it restarted, or another host came."""
 
     def __init__(self, *, where: str) -> None:
-        super().__init__(
-            "the firmware lost this session: it restarted, or another host took over "
-            "the link.",
-            where=where,
-            hint="start the session again; if this repeats, check the power supply.",
-        )
+        why = "it restarted, or another host took over the link"
+        what = f"the firmware lost this session: {why}."
+        hint = "start the session again; if this repeats, check the power supply."
+        super().__init__(what, where=where, hint=hint)
 
 
 class RequestLostError(DeviceTimeoutError):
@@ -100,29 +94,20 @@ class RequestLostError(DeviceTimeoutError):
 def make_timeout_error(
     command: Command, patience_s: float, *, accepted: bool, where: str
 ) -> DeviceTimeoutError:
-    """Return the error for an unanswered request; `accepted` means that its run had
-    begun.
-    """
+    """Return the error for an unanswered request; `accepted`: its run had begun."""
     match command:
         case Command.HELLO:
             what = "no firmware answered"
-            hint = (
-                "check that the board runs Firmwright firmware, and check the baud "
-                "rate."
-            )
+            first = "check that the board runs Firmwright firmware"
+            hint = f"{first}, and check the baud rate."
         case Command.RUN | Command.STEP:
-            what = (
-                "the run was accepted but did not end"
-                if accepted
-                else "no answer to run"
-            )
+            what = "no answer to run"
+            if accepted:
+                what = "the run was accepted but did not end"
             hint = "a large model on a slow board may need a longer time-out."
         case _:
             what = f"no answer to {command.name.lower()}"
-            hint = (
-                "the firmware hangs or the line is unreliable: reset the board and try "
-                "again."
-            )
-    return DeviceTimeoutError(
-        f"{what} within {patience_s:g} s.", where=where, hint=hint
-    )
+            why = "the firmware hangs or the line is unreliable"
+            hint = f"{why}: reset the board and try again."
+    what = f"{what} within {patience_s:g} s."
+    return DeviceTimeoutError(what, where=where, hint=hint)

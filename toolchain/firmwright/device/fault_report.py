@@ -85,35 +85,33 @@ class Fault:
 
     @classmethod
     def decode(cls, payload: bytes) -> Fault:
-        family, operator, stack, *words = unpack_payload(
-            "<HHI12I", payload, "fault report"
-        )
-        names = _FAULT_REGISTERS.get(
-            family & ~_WATCHDOG, [f"word{i}" for i in range(12)]
-        )
+        fields = unpack_payload("<HHI12I", payload, "fault report")
+        family, operator, stack_bytes, *words = fields
+        unknown = [f"word{i}" for i in range(12)]
+        names = _FAULT_REGISTERS.get(family & ~_WATCHDOG, unknown)
+        watchdog = bool(family & _WATCHDOG)
+        pool = ""
+        if family == _GUARD_FAMILY:
+            # Behind the header of 8 bytes and the 4 registers of this family.
+            pool = payload[24:].split(b"\0")[0].decode("ascii", "replace")
         return cls(
-            dict(zip(names, words, strict=False)),
-            None if operator == NO_OPERATOR else operator,
-            0 if family & _WATCHDOG else stack,
-            (
-                payload[24:].split(b"\0")[0].decode("ascii", "replace")
-                if family == _GUARD_FAMILY
-                else ""
-            ),
-            bool(family & _WATCHDOG),
+            registers=dict(zip(names, words, strict=False)),
+            operator=None if operator == NO_OPERATOR else operator,
+            stack_used_bytes=0 if watchdog else stack_bytes,
+            pool=pool,
+            watchdog=watchdog,
         )
 
     def register(self, *names: str) -> int | None:
         """Return the first of these registers that the processor family has."""
-        return next(
-            (self.registers[name] for name in names if name in self.registers), None
-        )
+        for name in names:
+            if name in self.registers:
+                return self.registers[name]
+        return None
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """Describe the causes in the status registers, with the faulting address if
-        known.
-        """
+        """The causes in the status registers, with the faulting address if known."""
         registers = self.registers
         cfsr = registers.get("cfsr", 0)
         causes = [text for bit, text in _CFSR_BITS.items() if cfsr >> bit & 1]
@@ -121,13 +119,13 @@ class Fault:
             if cfsr >> bit & 1:
                 causes.append(f"at address 0x{registers[name]:08x}")
         if "mcause" in registers:
-            causes.append(
-                _MCAUSES.get(registers["mcause"], f"cause {registers['mcause']}")
-            )
+            code = registers["mcause"]
+            causes.append(_MCAUSES.get(code, f"cause {code}"))
             causes.append(f"value 0x{registers['mtval']:08x}")
         if "signal" in registers:
             address = registers["address_high"] << 32 | registers["address_low"]
-            signal = _SIGNALS.get(registers["signal"], f"signal {registers['signal']}")
+            number = registers["signal"]
+            signal = _SIGNALS.get(number, f"signal {number}")
             causes.append(f"{signal}, address 0x{address:x}")
         return tuple(causes)
 
@@ -167,25 +165,21 @@ class Fault:
         if self.watchdog:
             event, why = "the watchdog expired and restarted the board", ""
         where = "" if self.operator is None else f" in operator {self.operator}"
-        values = " ".join(
-            f"{name}=0x{value:08x}" for name, value in self.registers.items()
-        )
-        stack = (
-            f", {self.stack_used_bytes:,} bytes of stack used"
-            if self.stack_used_bytes
-            else ""
-        )
+        registers = self.registers.items()
+        values = " ".join(f"{name}=0x{value:08x}" for name, value in registers)
+        stack = ""
+        if self.stack_used_bytes:
+            stack = f", {self.stack_used_bytes:,} bytes of stack used"
         return f"{event}{where}{why}: {values}{stack}"
 
     def _broken_guard(self) -> str:
         words = self.registers
-        changed = f"{words['changed']} guard byte{'s' if words['changed'] > 1 else ''}"
+        count = words["changed"]
+        changed = f"{count} guard byte{'s' if count > 1 else ''}"
         side = "before" if words["below"] else "after"
-        when = (
-            "between operators"
-            if self.operator is None
-            else f"during operator {self.operator}"
-        )
+        when = "between operators"
+        if self.operator is not None:
+            when = f"during operator {self.operator}"
         return (
             f"out-of-bounds write next to pool {self.pool!r}, detected {when}: "
             f"{changed} {side} it changed, the nearest at distance "

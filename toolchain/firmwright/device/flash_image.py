@@ -15,9 +15,7 @@ _UF2_HAS_FAMILY: Final = 0x2000
 
 @dataclass(frozen=True, slots=True)
 class FlashImage:
-    """Flash contents as nonempty (address, bytes) pieces, in ascending order with gaps
-    between.
-    """
+    """Flash contents: nonempty (address, bytes) pieces, ascending and with gaps."""
 
     pieces: tuple[tuple[int, bytes], ...]
 
@@ -41,8 +39,12 @@ class FlashImage:
         raise UsageError(f"the image has no data at {address:#x}.")
 
     def chunks(self, most_bytes: int, align: int = 1) -> tuple[tuple[int, bytes], ...]:
-        """Split pieces into chunks of `most_bytes`, aligned to `align` by padding with
-        0xFF.
+        """Split pieces into chunks of `most_bytes`; pad with 0xFF to align to `align`.
+
+        A piece is padded in front and at its end:
+
+            0xFF ... | data of the piece           | 0xFF ...
+            ^ start - front: a multiple of `align`          ^ so is the end
         """
         chunks = []
         for start, data in self.pieces:
@@ -84,7 +86,8 @@ def read_hex(file: Path) -> FlashImage:
             case 4:
                 base = int.from_bytes(data, "big") << 16
             case 3 | 5:
-                continue  # the start address, which is also in the vector table
+                # The start address, which is also in the vector table.
+                continue
             case _:
                 raise UsageError(f"unknown record type {kind}.", where=where)
     if not bytes_at:
@@ -93,16 +96,17 @@ def read_hex(file: Path) -> FlashImage:
 
 
 def _record(line: str, where: str) -> tuple[int, int, bytes]:
+    """Return kind, address and data of a record.
+
+    A record is the length of its data, the address (two bytes), the kind, the data,
+    and a byte that makes the sum of all 0.
+    """
     try:
         raw = bytes.fromhex(line.strip().removeprefix(":"))
     except ValueError:
         raw = b""
-    if (
-        not line.startswith(":")
-        or len(raw) < 5
-        or len(raw) != raw[0] + 5
-        or sum(raw) & 0xFF
-    ):
+    has_length = len(raw) >= 5 and len(raw) == raw[0] + 5
+    if not line.startswith(":") or not has_length or sum(raw) & 0xFF:
         raise UsageError("this is not an Intel HEX record.", where=where)
     return raw[3], int.from_bytes(raw[1:3], "big"), raw[4:-1]
 

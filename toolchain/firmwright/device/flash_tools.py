@@ -33,8 +33,7 @@ class FlashJob:
 
 @dataclass(frozen=True, slots=True)
 class FlashTool:
-    """How to install a tool, and templates of its commands to program, erase and read
-    back flash.
+    """How to install a tool, and templates of its commands for flash.
 
     Each line of a template is one command. `{job.NAME}` stands for an attribute of the
     FlashJob, ARGUMENT for the words of `FlashJob.argument`, each preceded by `option`.
@@ -59,33 +58,28 @@ class FlashTool:
         return self.write.split()[0]
 
     def write_commands(self, job: FlashJob, verify: bool) -> tuple[ToolCommand, ...]:
-        """Return the commands that program flash and, with `verify`, verify it or read
-        it back.
-        """
+        """Return the commands that program flash and, if wanted, verify or read it."""
         write = self.write.replace("VERIFY", self.verify if verify else "")
-        return _fill(f"{write}\n{self.read if verify else ''}", self.option, job)
+        read = self.read if verify else ""
+        return _fill(f"{write}\n{read}", self.option, job)
 
     def proofs(self, verify: bool) -> tuple[str, ...]:
-        """Return the regular expressions that the output of `write_commands` must
-        match.
-        """
-        return (
-            (self.proof, self.verify_proof) if verify and self.verify else (self.proof,)
-        )
+        """Return the regular expressions for the output of `write_commands`."""
+        if verify and self.verify:
+            return (self.proof, self.verify_proof)
+        return (self.proof,)
 
     def erase_commands(self, job: FlashJob) -> tuple[ToolCommand, ...]:
         return _fill(self.erase, self.option, job)
 
     def script_text(self, job: FlashJob, verify: bool) -> str:
-        return self.script.replace("VERIFY", self.verify if verify else "").format(
-            job=job
-        )
+        script = self.script.replace("VERIFY", self.verify if verify else "")
+        return script.format(job=job)
 
 
 def _fill(template: str, option: str, job: FlashJob) -> tuple[ToolCommand, ...]:
-    return tuple(
-        tuple(_words(line, option, job)) for line in template.splitlines() if line
-    )
+    lines = [line for line in template.splitlines() if line]
+    return tuple(tuple(_words(line, option, job)) for line in lines)
 
 
 def _words(line: str, option: str, job: FlashJob) -> Iterator[str]:
@@ -97,9 +91,8 @@ def _words(line: str, option: str, job: FlashJob) -> Iterator[str]:
             yield word.format(job=job)
 
 
-_TABLES: Final = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+_TABLE_FILE: Final = Path(__file__).with_suffix(".toml")
+_TABLES: Final = tomllib.loads(_TABLE_FILE.read_text(encoding="utf-8"))
 TOOLS: Final[Mapping[str, FlashTool]] = {
     name: FlashTool(**table) for name, table in _TABLES.items()
 }

@@ -1,6 +1,4 @@
-"""Flashing and debugging through a GDB stub, whose memory map declares which memory is
-flash.
-"""
+"""Flashing and debugging through a GDB stub, whose memory map tells what is flash."""
 
 import contextlib
 import re
@@ -16,15 +14,14 @@ PACKET_BYTES: Final = 1024
 _HEX_OF_ONE_BYTE: Final = 2
 _SP, _PC, _XPSR, _RISCV_PC = 13, 15, 25, 32
 _XPSR_THUMB: Final = 1 << 24
+_PACKET: Final = re.compile(rb"\$([^#]*)#([0-9a-fA-F]{2})")
 _FLASH_REGION: Final = re.compile(
     r'<memory\s+type="flash"\s+start="(\w+)"\s+length="(\w+)"'
 )
 
 
 class GdbClient(Closeable):
-    """A connection to a GDB stub at `HOST:PORT` or `unix:PATH`; the target must be
-    halted.
-    """
+    """A connection to a GDB stub at `HOST:PORT` or `unix:PATH` of a halted target."""
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
         self._address = address
@@ -33,9 +30,8 @@ class GdbClient(Closeable):
         try:
             self._packet_bytes = self._supported()
             self._flash = self._flash_regions()
-            if (
-                self._has_features
-            ):  # some stubs accept register writes only after this request
+            if self._has_features:
+                # Some stubs accept register writes only after this request.
                 self._request(b"qXfer:features:read:target.xml:0,400")
             self._request(b"?")
         except BaseException:
@@ -52,26 +48,22 @@ class GdbClient(Closeable):
         """Write the image, erasing flash first."""
         for start, data in image.pieces:
             if self._is_flash(start):
-                self._expect_ok(
-                    b"vFlashErase:%x,%x" % (start, len(data)), "erase flash"
-                )
+                erase = b"vFlashErase:%x,%x" % (start, len(data))
+                self._expect_ok(erase, "erase flash")
         for address, data in image.chunks(self._data_bytes):
             if self._is_flash(address):
-                escaped = re.sub(
-                    rb"[#$}*]", lambda match: bytes((0x7D, match[0][0] ^ 0x20)), data
-                )
-                self._expect_ok(b"vFlashWrite:%x:" % address + escaped, "write flash")
+                write = b"vFlashWrite:%x:" % address + _escaped(data)
+                self._expect_ok(write, "write flash")
             else:
                 self.write(address, data)
         if any(self._is_flash(start) for start, _ in image.pieces):
             self._expect_ok(b"vFlashDone", "finish with flash")
 
     def verify(self, image: FlashImage) -> None:
+        hint = "flash again; if the error persists, this memory is not writable."
         for address, data in image.chunks(self._data_bytes):
-            hint = "flash again; if the error persists, this memory is not writable."
-            check_read_back(
-                self.read(address, len(data)), data, address, self._address, hint
-            )
+            found = self.read(address, len(data))
+            check_read_back(found, data, address, self._address, hint)
 
     def write(self, address: int, data: bytes) -> None:
         command = b"M%x,%x:" % (address, len(data))
@@ -88,8 +80,9 @@ class GdbClient(Closeable):
         return data
 
     def begin_cortex_m(self, vectors: int) -> None:
-        """Set stack pointer and program counter from the vector table; `close` resumes
-        there.
+        """Set stack pointer and program counter from a vector table, for `close`.
+
+        `close` resumes there.
         """
         stack = int.from_bytes(self.read(vectors, 4), "little")
         reset = int.from_bytes(self.read(vectors + 4, 4), "little")
@@ -124,23 +117,19 @@ class GdbClient(Closeable):
 
     @property
     def _data_bytes(self) -> int:
-        """Return how many bytes fit, as hex, into a packet after the longest
-        command.
-        """
-        return max(64, (self._packet_bytes - 64) // _HEX_OF_ONE_BYTE // 64 * 64)
+        """How many bytes fit, as hex, into a packet after the longest command."""
+        fitting = (self._packet_bytes - 64) // _HEX_OF_ONE_BYTE
+        return max(64, fitting // 64 * 64)
 
     def _supported(self) -> int:
-        answer = self._request(b"qSupported:xmlRegisters=arm,riscv").decode(
-            "ascii", "replace"
-        )
+        reply = self._request(b"qSupported:xmlRegisters=arm,riscv")
+        answer = reply.decode("ascii", "replace")
         packet_size = re.search(r"PacketSize=([0-9a-fA-F]+)", answer)
         self._has_map = "qXfer:memory-map:read+" in answer
         self._has_features = "qXfer:features:read+" in answer
-        return (
-            min(int(packet_size[1], 16), 8 * PACKET_BYTES)
-            if packet_size
-            else PACKET_BYTES
-        )
+        if not packet_size:
+            return PACKET_BYTES
+        return min(int(packet_size[1], 16), 8 * PACKET_BYTES)
 
     def _flash_regions(self) -> tuple[range, ...]:
         text = b""
@@ -151,11 +140,11 @@ class GdbClient(Closeable):
             text += answer[1:]
             if answer[:1] == b"l":
                 break
-        regions = _FLASH_REGION.findall(text.decode("ascii", "replace"))
-        return tuple(
-            range(int(start, 0), int(start, 0) + int(size, 0))
-            for start, size in regions
-        )
+        regions = []
+        for digits in _FLASH_REGION.findall(text.decode("ascii", "replace")):
+            start, size = (int(number, 0) for number in digits)
+            regions.append(range(start, start + size))
+        return tuple(regions)
 
     def _is_flash(self, address: int) -> bool:
         return any(address in region for region in self._flash)
@@ -174,9 +163,8 @@ class GdbClient(Closeable):
             raise self._refused(action, answer)
 
     def _refused(self, action: str, answer: bytes) -> DeviceError:
-        reply = (
-            answer.decode("ascii", "replace") or "with an empty packet (unsupported)"
-        )
+        text = answer.decode("ascii", "replace")
+        reply = text or "with an empty packet (unsupported)"
         what = f"the stub failed to {action}: it answered {reply}."
         hint = "halt the target, and check that the image is for this board."
         return DeviceError(what, where=self._address, hint=hint)
@@ -196,22 +184,8 @@ class GdbClient(Closeable):
             raise self._gone(error) from error
 
     def _receive(self) -> bytes:
-        while (
-            packet := re.search(rb"\$([^#]*)#([0-9a-fA-F]{2})", self._received)
-        ) is None:
-            try:
-                more = self._socket.recv(4096)
-            except TimeoutError as error:
-                hint = "check that no other client is connected."
-                what = "the stub does not answer."
-                raise DeviceTimeoutError(
-                    what, where=self._address, hint=hint
-                ) from error
-            except OSError as error:
-                raise self._gone(error) from error
-            if not more:
-                raise self._gone(None)
-            self._received += more
+        while (packet := _PACKET.search(self._received)) is None:
+            self._received += self._receive_piece()
         data, check = bytes(packet[1]), int(packet[2], 16)
         del self._received[: packet.end()]
         if sum(data) & 0xFF != check:
@@ -219,6 +193,20 @@ class GdbClient(Closeable):
         with contextlib.suppress(OSError):
             self._socket.sendall(b"+")
         return _unescaped(data)
+
+    def _receive_piece(self) -> bytes:
+        where = self._address
+        try:
+            piece = self._socket.recv(4096)
+        except TimeoutError as error:
+            hint = "check that no other client is connected."
+            what = "the stub does not answer."
+            raise DeviceTimeoutError(what, where=where, hint=hint) from error
+        except OSError as error:
+            raise self._gone(error) from error
+        if not piece:
+            raise self._gone(None)
+        return piece
 
     def _gone(self, error: OSError | None) -> DeviceError:
         why = f": {error}" if error is not None else ""
@@ -248,9 +236,15 @@ def _connect(address: str, timeout_s: float) -> socket.socket:
         raise DeviceError(what, where=address, hint=hint) from error
 
 
+def _escaped(data: bytes) -> bytes:
+    """Write a reserved byte as `}` and the byte with bit 5 inverted."""
+    return re.sub(rb"[#$}*]", lambda match: bytes((0x7D, match[0][0] ^ 0x20)), data)
+
+
 def _unescaped(data: bytes) -> bytes:
-    """Remove escapes and expand runs (`*` and a character repeat a byte 3 to 97 more
-    times).
+    """Remove escapes and expand runs.
+
+    In a run, `*` and a character repeat the byte before 3 to 97 more times.
     """
     out = bytearray()
     for escape, run, byte in re.findall(rb"(?s)\}(.)|(?<=.)\*(.)|(.)", data):

@@ -1,6 +1,4 @@
-"""Execution of a model's C code in this process, as a shared library loaded with
-cffi.
-"""
+"""Execution of a model's C code in this process: a shared library loaded by cffi."""
 
 from __future__ import annotations
 
@@ -39,8 +37,10 @@ class LibraryTensor:
 
 @dataclass(frozen=True, slots=True)
 class LibraryConstants:
-    """A pool outside the library; `scope` is `external` (pointer), `port` (read) or
-    `async`.
+    """A pool outside the library.
+
+    `scope` is `external` (a pointer), `port` (a function that reads) or `async` (one
+    that starts reading and one that waits).
     """
 
     name: str
@@ -50,13 +50,12 @@ class LibraryConstants:
 
 @dataclass(frozen=True, slots=True)
 class LibraryModel:
-    """The C interface of a model; `alignment` is the largest that any pool or buffer
-    requires.
+    """The C interface of a model.
 
-    `inputs_in_pools` and `outputs_in_pools` mark tensors in pools. `params` is the
-    parameter block of a model without linked constants, with `param_count` pointers
-    into it. `state` names the state buffers. Each of the `devices` executes a call when
-    it starts.
+    `inputs_in_pools` and `outputs_in_pools` mark tensors in pools. `alignment` is the
+    largest that any pool or buffer requires. `params` is the parameter block of a model
+    without linked constants, with `param_count` pointers into it. `state` names the
+    state buffers. Each of the `devices` executes a call when it starts.
     """
 
     name: str
@@ -82,9 +81,8 @@ class LibrarySession(Closeable):
     def __init__(self, library: Path, model: LibraryModel) -> None:
         self._model = model
         self._ffi = cffi.FFI()
-        self._ffi.cdef(
-            render_template("firmwright.device", "library.h.j2", model=model)
-        )
+        header = render_template("firmwright.device", "library.h.j2", model=model)
+        self._ffi.cdef(header)
         try:
             self._library = self._ffi.dlopen(str(library))
         except OSError as error:
@@ -108,26 +106,25 @@ class LibrarySession(Closeable):
             self._library = None
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run one inference and return the outputs in order, as flat arrays by tensor
-        name.
-        """
+        """Run one inference; return the outputs in order as flat arrays by name."""
         expected = [tensor.name for tensor in self._model.inputs]
         if sorted(inputs) != sorted(expected):
             what = f"the inputs are {sorted(inputs)}; the model has {expected}."
             raise UsageError(what, where=self._model.name)
         for tensor in self._model.inputs:
-            data = np.ascontiguousarray(
-                inputs[tensor.name], np.dtype(tensor.dtype)
-            ).tobytes()
+            dtype = np.dtype(tensor.dtype)
+            data = np.ascontiguousarray(inputs[tensor.name], dtype).tobytes()
             if len(data) != tensor.size_bytes:
                 raise UsageError(f"it has {len(data)} bytes.", where=tensor.name)
             self._ffi.memmove(getattr(self._in, tensor.field), data, tensor.size_bytes)
-        more = tuple(item for item in (self._params, self._devices) if item is not None)
-        more += (self._ffi.NULL,) * self._model.has_probe_callback
+        more = [item for item in (self._params, self._devices) if item is not None]
+        if self._model.has_probe_callback:
+            more.append(self._ffi.NULL)
         run = getattr(self._library, self._model.run_symbol)
         statuses: list[int] = []
 
-        def execute() -> None:  # its references outlive an interrupted session
+        # The references of this function outlive an interrupted session.
+        def execute() -> None:
             statuses.append(run(self._in, self._out, self._pools, *more))
             self._is_running = False
 
@@ -138,9 +135,8 @@ class LibrarySession(Closeable):
         worker.start()
         worker.join()
         if statuses != [0]:
-            raise DeviceError(
-                f"the model's run returned {statuses[0]}.", where=self._model.name
-            )
+            what = f"the model's run returned {statuses[0]}."
+            raise DeviceError(what, where=self._model.name)
         return {tensor.name: self._read(tensor) for tensor in self._model.outputs}
 
     def reset(self) -> None:
@@ -167,14 +163,15 @@ class LibrarySession(Closeable):
         self.reset()
         if model.outputs_in_pools:
             self._function("map_io")(self._pools, self._in, self._out)
-        outside = (
-            []
-            if model.inputs_in_pools
-            else [(self._in, tensor) for tensor in model.inputs]
-        )
+        if not model.inputs_in_pools:
+            self._allocate_tensors(self._in, model.inputs)
         if not model.outputs_in_pools:
-            outside += [(self._out, tensor) for tensor in model.outputs]
-        for struct, tensor in outside:
+            self._allocate_tensors(self._out, model.outputs)
+
+    def _allocate_tensors(
+        self, struct: CData, tensors: tuple[LibraryTensor, ...]
+    ) -> None:
+        for tensor in tensors:
             setattr(struct, tensor.field, self._allocate(tensor.size_bytes))
 
     def _map_constants(self, constants: LibraryConstants) -> None:
@@ -206,9 +203,7 @@ class LibrarySession(Closeable):
             reader.wait = self._callback("int32_t(void *)", wait)
 
     def _map_devices(self) -> CData:
-        """Return the struct of devices, each of which executes a call when it
-        starts.
-        """
+        """Return the struct of devices; each executes a call when it starts."""
         if not self._model.devices:
             return None
         devices = self._struct("devices")
@@ -222,20 +217,15 @@ class LibrarySession(Closeable):
                 return 0
 
             device = getattr(devices, name)
-            kind = (
-                "int32_t(void *, uint32_t, struct "
-                f"{self._model.name}_workspace_pools *)"
-            )
+            pools_type = f"struct {self._model.name}_workspace_pools *"
+            kind = f"int32_t(void *, uint32_t, {pools_type})"
             device.start = self._callback(kind, start)
-            device.wait = self._callback(
-                "int32_t(void *, uint32_t)", lambda context, call: 0
-            )
+            kind = "int32_t(void *, uint32_t)"
+            device.wait = self._callback(kind, lambda context, call: 0)
         return devices
 
     def _callback(self, kind: str, function: Callable[..., int]) -> CData:
-        """Return a C function that calls `function`, valid as long as the session
-        exists.
-        """
+        """Return a C function that calls `function` as long as the session exists."""
         self._callbacks.append(self._ffi.callback(kind, function, error=-1))
         return self._callbacks[-1]
 

@@ -1,8 +1,8 @@
-"""Exact instruction counts from a QEMU plugin (`plugin/count.c`), compiled by the
-host's compiler.
+"""Exact instruction counts from a QEMU plugin (`plugin/count.c`).
 
-The plugin counts the instructions executed during the last call of a root function, and
-attributes each to the root's instruction that caused it.
+The plugin, which the host's compiler compiles, counts the instructions executed during
+the last call of a root function, and attributes each to the root's instruction that
+caused it.
 """
 
 import hashlib
@@ -35,9 +35,8 @@ _HEADER = struct.Struct("<6I")
 _STEP = np.dtype([("cpu", "<u4"), ("function", "<u4"), ("executed", "<u8", (2,))])
 _STEPS = 1 << 16
 _EVENTS = ("count", "taken", "fetch_stalls", "data_stalls", "unaligned")
-_CELL = np.dtype(
-    [("address", "<u4"), ("site", "<u4"), *((name, "<u8") for name in _EVENTS)]
-)
+_COUNTERS = [(name, "<u8") for name in _EVENTS]
+_CELL = np.dtype([("address", "<u4"), ("site", "<u4"), *_COUNTERS])
 _CELLS = 1 << 19
 TracedFunctions: TypeAlias = Sequence[tuple[int, int]]
 """Functions by their addresses and sizes."""
@@ -46,8 +45,7 @@ _TOOL_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class InstructionCount:
-    """Executions of an instruction, caused by the one at `site` in the root, and their
-    events.
+    """Executions of an instruction, caused by the root's one at `site`, with events.
 
     `fetch_stalls` and `data_stalls` are cycles that the core waits for flash,
     `unaligned` the additional accesses of unaligned data.
@@ -64,9 +62,7 @@ class InstructionCount:
 
 @dataclass(frozen=True, slots=True)
 class FunctionEntry:
-    """An entry of core `cpu` into `function`, with the instruction counts of both
-    cores.
-    """
+    """An entry of core `cpu` into `function`, with both cores' instruction counts."""
 
     cpu: int
     function: int
@@ -118,14 +114,11 @@ class InstructionCounter(Closeable):
         return self._header()[0] == _MAGIC
 
     def read(self) -> tuple[InstructionCount, ...]:
-        """Return the nonzero counts of the root's last call, in order of first
-        execution.
-        """
+        """Return the nonzero counts of the root's last call, by first execution."""
         magic, count, entries, overflow, _, _ = self._header()
         if magic != _MAGIC or not entries:
-            raise DeviceError(
-                "the function to be counted was never called.", where="QEMU's plugin"
-            )
+            what = "the function to be counted was never called."
+            raise DeviceError(what, where="QEMU's plugin")
         if overflow:
             what = "the code has too many instructions to count each."
             raise DeviceError(what, where="QEMU's plugin")
@@ -135,11 +128,11 @@ class InstructionCounter(Closeable):
 
     def steps(self) -> tuple[FunctionEntry, ...]:
         rows = np.fromfile(self._path, _STEP, self._header()[4], offset=_HEADER.size)
-        columns = (rows[name].tolist() for name in ("cpu", "function", "executed"))
-        return tuple(
-            FunctionEntry(cpu, function, tuple(executed))
-            for cpu, function, executed in zip(*columns, strict=True)
-        )
+        columns = [rows[name].tolist() for name in ("cpu", "function", "executed")]
+        entries = []
+        for cpu, function, executed in zip(*columns, strict=True):
+            entries.append(FunctionEntry(cpu, function, tuple(executed)))
+        return tuple(entries)
 
     def _header(self) -> tuple[int, ...]:
         with self._path.open("rb") as file:
@@ -148,13 +141,9 @@ class InstructionCounter(Closeable):
 
 def build_counter_plugin(folder: Path) -> Path:
     """Compile the plugin in `folder` and return its path, or raise ToolMissingError."""
-    compiler = next((path for name in _COMPILERS if (path := find_program(name))), None)
-    if compiler is None:
-        what = "counting requires a C compiler for this machine."
-        raise ToolMissingError(what, hint="apt install gcc.")
-    sources = b"".join(
-        path.read_bytes() for path in sorted(_SOURCE.parent.glob("*.[ch]"))
-    )
+    compiler = _find_compiler()
+    files = sorted(_SOURCE.parent.glob("*.[ch]"))
+    sources = b"".join(file.read_bytes() for file in files)
     key = hashlib.sha256(" ".join(_FLAGS).encode() + sources).hexdigest()[:16]
     library = folder / f"count-{key}.so"
     if library.is_file():
@@ -169,12 +158,20 @@ def build_counter_plugin(folder: Path) -> Path:
     return library
 
 
+def _find_compiler() -> str:
+    for name in _COMPILERS:
+        path = find_program(name)
+        if path:
+            return path
+    what = "counting requires a C compiler for this machine."
+    raise ToolMissingError(what, hint="apt install gcc.")
+
+
 def check_plugin_support(program: str) -> None:
     path = find_program(program)
     if path is None:
-        raise ToolMissingError(
-            f"{program} is not installed.", hint="apt install qemu-system."
-        )
+        what = f"{program} is not installed."
+        raise ToolMissingError(what, hint="apt install qemu-system.")
     _, options = run_program([path, "--help"], program, timeout_s=_TOOL_TIMEOUT_S)
     if "\n-plugin " not in options:
         hint = "use a QEMU configured with --enable-plugins, such as Debian's."

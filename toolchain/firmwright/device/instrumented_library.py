@@ -1,6 +1,4 @@
-"""Execution of a library with access tracing, which detects violations of the memory
-plan.
-"""
+"""Execution of a library with access tracing, which checks the memory plan."""
 
 from __future__ import annotations
 
@@ -33,14 +31,12 @@ struct fwr_access_violation {
 void fwr_access_start(const struct fwr_access_pool *, uint32_t);
 void fwr_access_record(const void *, uint32_t, int32_t);
 uint32_t fwr_access_violations(struct fwr_access_violation *);
-"""
+"""  # noqa: E501
 _OUTSIDE, _UNWRITTEN = 0, 1
 
 
 class AccessTracingSession(LibrarySession):
-    """A library session that checks every memory access; buffers in `kept` must survive
-    a run.
-    """
+    """A library session that checks every access; buffers in `kept` survive a run."""
 
     def __init__(
         self,
@@ -51,11 +47,9 @@ class AccessTracingSession(LibrarySession):
         kept: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(library, model)
-        self._buffers, self._operators, self._kept = (
-            tuple(buffers),
-            tuple(operators),
-            kept,
-        )
+        self._buffers = tuple(buffers)
+        self._operators = tuple(operators)
+        self._kept = kept
         self._watch = cffi.FFI()
         self._watch.cdef(_DECLARATIONS)
         self._watcher = self._watch.dlopen(str(library))
@@ -78,13 +72,11 @@ class AccessTracingSession(LibrarySession):
             for tensor in self._model.inputs:
                 self._touch(tensor.field, write=True)
         results = super().run(inputs)
-        outputs = self._model.outputs if self._model.outputs_in_pools else ()
-        intact = sorted(self._kept) if self._model.outputs_in_pools else []
-        for name in (
-            *(tensor.field for tensor in outputs),
-            *intact,
-            *self._model.state,
-        ):
+        intact: list[str] = []
+        if self._model.outputs_in_pools:
+            intact += [tensor.field for tensor in self._model.outputs]
+            intact += sorted(self._kept)
+        for name in (*intact, *self._model.state):
             self._touch(name, write=False)
         fault = self._watch.new("struct fwr_access_violation *")
         count = self._watcher.fwr_access_violations(fault)
@@ -93,16 +85,22 @@ class AccessTracingSession(LibrarySession):
         return results
 
     def _describe(self, entry: CData, pool: str, size_bytes: int) -> None:
-        mine = [(n, b) for n, b in enumerate(self._buffers, 1) if b.pool == pool]
-        buffer, planned = (
-            np.zeros(size_bytes, np.uint16),
-            np.zeros(size_bytes, np.uint32),
-        )
-        for number, each in mine:
+        """Tell the watcher for every byte its buffer and its place in the plan.
+
+        A byte belongs to the buffer of number `buffer` (from 1; 0 is none). `planned`
+        is its planned address, which indexes `owner` and `writer`, where the watcher
+        notes what the byte holds and which operator wrote it.
+        """
+        buffer = np.zeros(size_bytes, np.uint16)
+        planned = np.zeros(size_bytes, np.uint32)
+        top = 0
+        for number, each in enumerate(self._buffers, 1):
+            if each.pool != pool:
+                continue
             end = each.offset + each.size_bytes
             buffer[each.offset : end] = number
             planned[each.offset : end] = each.planned + np.arange(each.size_bytes)
-        top = max((each.planned + each.size_bytes for _, each in mine), default=0)
+            top = max(top, each.planned + each.size_bytes)
         entry.base = self._watch.cast("uint8_t *", self._address(pool))
         entry.bytes = size_bytes
         for field, array, kind in (
@@ -129,29 +127,22 @@ class AccessTracingSession(LibrarySession):
         more = f" ({count - 1:,} more such accesses)" if count > 1 else ""
         place = self._place(pool, fault.byte)
         if fault.kind == _OUTSIDE:
-            return (
-                f"{operator} accesses pool {pool} outside its buffers: {place}{more}."
-            )
+            outside = f"pool {pool} outside its buffers"
+            return f"{operator} accesses {outside}: {place}{more}."
         if fault.kind == _UNWRITTEN:
             return f"{operator} reads {place}, which has not been written{more}."
         owner = self._buffers[fault.owner - 1].name
         writer = self._by(fault.writer)
-        return (
-            f"{operator} reads {place}, which {writer} has overwritten with "
-            f"{owner}{more}."
-        )
+        change = f"{writer} has overwritten with {owner}"
+        return f"{operator} reads {place}, which {change}{more}."
 
     def _by(self, operator: int) -> str:
-        return (
-            f"operator {operator} ({self._operators[operator]})"
-            if operator >= 0
-            else "the run"
-        )
+        if operator < 0:
+            return "the run"
+        return f"operator {operator} ({self._operators[operator]})"
 
     def _place(self, pool: str, byte: int) -> str:
-        """Describe a byte relative to the buffer that contains it, or the last one
-        before it.
-        """
+        """Describe a byte relative to its buffer, or to the last buffer before it."""
         below = [b for b in self._buffers if b.pool == pool and b.offset <= byte]
         if not below:
             return f"byte {byte}"

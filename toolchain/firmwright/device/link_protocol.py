@@ -1,5 +1,6 @@
-"""The link's little-endian messages (runtime_c/ABI.md): frames with COBS and CRC-32,
-payloads.
+"""The link's little-endian messages: frames with COBS and CRC-32, and payloads.
+
+runtime_c/ABI.md describes them.
 """
 
 from __future__ import annotations
@@ -132,14 +133,14 @@ def cobs_decode(data: bytes) -> bytes | None:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """Return the stuffed frame with CRC-32, between zeros that end noise and expose
-    damage.
+    """Return the stuffed frame with CRC-32, between zeros.
+
+    The zeros end noise and expose damage.
     """
-    header = struct.pack(
-        "<HHBb", frame.session, frame.sequence, frame.kind, frame.status
-    )
-    body = header + frame.payload
-    return b"\0" + cobs_encode(body + struct.pack("<I", zlib.crc32(body))) + b"\0\0"
+    fields = (frame.session, frame.sequence, frame.kind, frame.status)
+    body = struct.pack("<HHBb", *fields) + frame.payload
+    checksum = struct.pack("<I", zlib.crc32(body))
+    return b"\0" + cobs_encode(body + checksum) + b"\0\0"
 
 
 def decode_frame(block: bytes) -> Frame | None:
@@ -147,7 +148,8 @@ def decode_frame(block: bytes) -> Frame | None:
     body = cobs_decode(block)
     if body is None or len(body) < HEADER_BYTES + CRC_BYTES:
         return None
-    content, (crc,) = body[:-CRC_BYTES], struct.unpack("<I", body[-CRC_BYTES:])
+    content = body[:-CRC_BYTES]
+    (crc,) = struct.unpack("<I", body[-CRC_BYTES:])
     if zlib.crc32(content) != crc:
         return None
     session, sequence, kind, status = struct.unpack_from("<HHBb", content)
@@ -161,14 +163,11 @@ class FrameReader:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[Frame | None]:
-        """Return the frames that the received bytes complete; a damaged frame is
-        None.
-        """
+        """Return the frames that the received bytes complete; a damaged one is None."""
         *ended, rest = (self._pending + data).split(b"\0")
         if len(rest) > _ENCODED_MAX_BYTES:
-            rest = rest[
-                -_ENCODED_MAX_BYTES:
-            ]  # too long for a frame; keep memory bounded
+            # Too long for a frame: keep memory bounded.
+            rest = rest[-_ENCODED_MAX_BYTES:]
         self._pending = bytearray(rest)
         return [decode_frame(bytes(block)) for block in ended if block]
 
@@ -196,9 +195,7 @@ def pack_request(command: Command, *fields: int) -> bytes:
 
 
 def run_request(count: int, *, checksums: bool, tap: int | None = None) -> bytes:
-    """Return the payload that starts `count` runs, which pause after operator `tap` if
-    given.
-    """
+    """Return the payload that starts `count` runs; they pause after operator `tap`."""
     plain = pack_request(Command.RUN, count, RUN_CHECKSUMS if checksums else 0)
     return plain if tap is None else plain + struct.pack("<H", tap)
 
@@ -222,9 +219,7 @@ def unpack_payload(layout: str, payload: bytes, what: str) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The firmware's description of itself, in the order of the payload; `profile` is 0
-    or 1.
-    """
+    """The firmware's description of itself, as in the payload; `profile` is 0 or 1."""
 
     link_version: int
     abi: int
@@ -244,21 +239,19 @@ class Hello:
 
     @classmethod
     def decode(cls, payload: bytes) -> Hello:
-        """Decode an answer's payload; both versions are checked before anything
-        else.
-        """
+        """Decode an answer's payload; both versions are checked first."""
         if len(payload) >= 4:
-            version, abi = struct.unpack_from("<HH", payload)
-            if (version, abi) != (LINK_VERSION, ABI):
-                raise DeviceError(
-                    f"the firmware has link version {version} and ABI {abi}; "
-                    f"this firmwright requires {LINK_VERSION} and {ABI}.",
-                    hint=(
-                        "rebuild and flash the firmware with this version of "
-                        "firmwright."
-                    ),
-                )
+            _check_versions(*struct.unpack_from("<HH", payload))
         return cls(*unpack_payload("<HH16sHHHHHHIIIIIH", payload, "hello"))
+
+
+def _check_versions(link_version: int, abi: int) -> None:
+    if (link_version, abi) != (LINK_VERSION, ABI):
+        found = f"link version {link_version} and ABI {abi}"
+        needed = f"{LINK_VERSION} and {ABI}"
+        what = f"the firmware has {found}; this firmwright requires {needed}."
+        hint = "rebuild and flash the firmware with this version of firmwright."
+        raise DeviceError(what, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,9 +269,7 @@ class RunAnswer:
 
 
 def decode_operators(payload: bytes, count: int) -> list[tuple[int, int, int]]:
-    """Return ticks, calls and checksum of operators over the runs of the last
-    request.
-    """
+    """Return operators' ticks, calls and checksum over the last request's runs."""
     _require_size(payload, OPERATOR_BYTES * count, "profile")
     return list(struct.iter_unpack("<QII", payload))
 
@@ -287,12 +278,10 @@ def decode_tensor(payload: bytes) -> tuple[str, int]:
     """Return the numpy dtype name and the size in bytes of a tensor."""
     code, size_bytes = unpack_payload("<BI", payload, "tensor description")
     if code not in DTYPE_NAMES:
-        raise DeviceError(
-            f"the firmware describes a tensor of unknown dtype code {code}."
-        )
-    if size_bytes % np.dtype(DTYPE_NAMES[code]).itemsize:
-        what = (
-            f"the firmware describes {size_bytes} bytes of {DTYPE_NAMES[code]} values."
-        )
+        what = f"the firmware describes a tensor of unknown dtype code {code}."
         raise DeviceError(what)
-    return DTYPE_NAMES[code], size_bytes
+    dtype = DTYPE_NAMES[code]
+    if size_bytes % np.dtype(dtype).itemsize:
+        what = f"the firmware describes {size_bytes} bytes of {dtype} values."
+        raise DeviceError(what)
+    return dtype, size_bytes

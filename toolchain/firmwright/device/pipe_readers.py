@@ -16,17 +16,15 @@ class SelectPipeReader:
         self._pipe = pipe
 
     def read(self, limit: int, timeout_s: float) -> bytes | None:
-        """Return up to `limit` bytes, b"" after the timeout, or None at the end of the
-        stream.
-        """
+        """Return up to `limit` bytes, b"" after the timeout, or None at the end."""
         ready, _, _ = select.select([self._pipe], [], [], timeout_s)
-        return (os.read(self._pipe.fileno(), limit) or None) if ready else b""
+        if not ready:
+            return b""
+        return os.read(self._pipe.fileno(), limit) or None
 
 
 class ThreadPipeReader:
-    """A `SelectPipeReader` for Windows; its daemon thread ends when the child closes
-    the pipe.
-    """
+    """A `SelectPipeReader` for Windows; its daemon thread ends with the stream."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pieces: queue.SimpleQueue[bytes] = queue.SimpleQueue()

@@ -6,18 +6,14 @@ from typing import IO, TypeAlias
 
 
 class SelectPipeWriter:
-    """A writer to a pipe that waits with `select`, so that a child that never reads is
-    noticed.
-    """
+    """A writer to a pipe that waits with `select`: it notices if nobody ever reads."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
         os.set_blocking(pipe.fileno(), False)
 
     def write(self, data: bytes, timeout_s: float) -> int:
-        """Write until the child has taken nothing for `timeout_s`; return the bytes
-        left over.
-        """
+        """Write until nothing is taken for `timeout_s`; return the bytes left over."""
         view = memoryview(data)
         while view:
             _, ready, _ = select.select([], [self._pipe], [], timeout_s)
@@ -28,9 +24,7 @@ class SelectPipeWriter:
 
 
 class BlockingPipeWriter:
-    """A `SelectPipeWriter` for Windows, which cannot wait for pipes: it has no time
-    limit.
-    """
+    """A `SelectPipeWriter` for Windows, which waits for pipes without a time limit."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe

@@ -1,5 +1,6 @@
-"""A child process as a transport, by stdin and stdout or a pseudo terminal, for one
-thread.
+"""A child process as a transport, by stdin and stdout or a pseudo terminal.
+
+A transport is for one thread.
 """
 
 import atexit
@@ -29,9 +30,7 @@ _WRITE_TIMEOUT_S = 20.0
 
 
 class ProcessTransport:
-    """A child process; `environment` holds additional variables, and errors contain
-    `name`.
-    """
+    """A child process with additional variables in `environment`; errors say `name`."""
 
     def __init__(
         self,
@@ -58,7 +57,8 @@ class ProcessTransport:
         except ToolMissingError:
             self._stderr.close()
             raise
-        assert self._process.stdout is not None  # as requested above
+        # Both are pipes, as requested above.
+        assert self._process.stdout is not None
         self._reader = make_pipe_reader(self._process.stdout)
         assert self._process.stdin is not None
         self._writer = make_pipe_writer(self._process.stdin)
@@ -110,9 +110,8 @@ class ProcessTransport:
         else:
             ending = f"ended with exit code {code}"
         what = f"the process {ending} during a session.{self._last_words()}"
-        return DeviceError(
-            what, where=self.name, hint=self._hint or "start the session again."
-        )
+        hint = self._hint or "start the session again."
+        return DeviceError(what, where=self.name, hint=hint)
 
     def _last_words(self) -> str:
         if self._stderr.closed:
@@ -124,12 +123,11 @@ class ProcessTransport:
 
 
 class PtyProcess(Closeable):
-    """Firmware with the pseudo terminal `name` as UART, which stays open between
-    clients.
+    """Firmware with the pseudo terminal `name` as UART.
 
-    `command` gets the terminal's file descriptor, which the process inherits. The
-    terminal is also the standard input and, without `drops_output`, the standard
-    output.
+    The terminal stays open between clients. `command` gets its file descriptor, which
+    the process inherits. It is also the standard input and, without `drops_output`, the
+    standard output.
     """
 
     def __init__(

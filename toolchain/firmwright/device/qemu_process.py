@@ -31,16 +31,16 @@ PACE_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class QemuCommand:
-    """The emulator, machine and image; `extra` holds further arguments such as `-cpu`
-    or `-bios`.
+    """The emulator, machine and image.
 
-    `plugin` is the argument of `-plugin` (see instruction_counter.py). `loads` are
-    copied into memory before the firmware starts. `gdb` is the path of a debugger's
-    socket, for which the processor waits; an image is then optional. Without
-    `has_uart`, the link uses memory. With `pace`, an instruction takes 2^pace
-    nanoseconds, and virtual time is not ahead of the host's. `terminal` is an inherited
-    descriptor of a terminal for the link, otherwise standard input and output. A paced
-    emulator writes warnings to its standard output when the host is too slow.
+    `extra` holds further arguments such as `-cpu` or `-bios`. `plugin` is the argument
+    of `-plugin` (see instruction_counter.py). `loads` are copied into memory before the
+    firmware starts. `gdb` is the path of a debugger's socket, for which the processor
+    waits; an image is then optional. Without `has_uart`, the link uses memory. With
+    `pace`, an instruction takes 2^pace nanoseconds, and virtual time is not ahead of
+    the host's. `terminal` is an inherited descriptor of a terminal for the link,
+    otherwise standard input and output. A paced emulator writes warnings to its
+    standard output when the host is too slow.
     """
 
     machine: str
@@ -55,20 +55,24 @@ class QemuCommand:
     terminal: int | None = None
 
     def arguments(self) -> list[Word]:
-        stub = f"socket,path={self.gdb.replace(',', ',,')},server=on,wait=off,id=gdb"
-        return [
-            self.program,
-            *("-machine", self.machine),
-            *self.extra,
-            *(() if self.kernel is None else ("-kernel", self.kernel)),
-            *(arg for load in self.loads for arg in ("-device", _loader(load))),
-            *("-icount", f"shift={self.pace}" + (",align=on" if self.pace else "")),
-            *(("-plugin", self.plugin) if self.plugin else ()),
-            *("-display", "none", "-monitor", "none", "-nodefaults"),
-            *self._link(),
-            *(("-serial", "chardev:link") if self.has_uart else ()),
-            *(("-S", "-chardev", stub, "-gdb", "chardev:gdb") if self.gdb else ()),
-        ]
+        words: list[Word] = [self.program, "-machine", self.machine, *self.extra]
+        if self.kernel is not None:
+            words += ["-kernel", self.kernel]
+        for load in self.loads:
+            words += ["-device", _loader(load)]
+        align = ",align=on" if self.pace else ""
+        words += ["-icount", f"shift={self.pace}{align}"]
+        if self.plugin:
+            words += ["-plugin", self.plugin]
+        words += ["-display", "none", "-monitor", "none", "-nodefaults"]
+        words += self._link()
+        if self.has_uart:
+            words += ["-serial", "chardev:link"]
+        if self.gdb:
+            path = self.gdb.replace(",", ",,")
+            stub = f"socket,path={path},server=on,wait=off,id=gdb"
+            words += ["-S", "-chardev", stub, "-gdb", "chardev:gdb"]
+        return words
 
     def _link(self) -> list[Word]:
         if self.terminal is None:
@@ -78,9 +82,7 @@ class QemuCommand:
 
 
 def _loader(load: PreloadedMemory) -> str:
-    """Return the argument of QEMU's generic loader; commas in values are written
-    twice.
-    """
+    """Return the argument of QEMU's generic loader; a comma in a value is doubled."""
     file = str(load.file.absolute()).replace(",", ",,")
     return f"loader,file={file},addr={load.address:#x},force-raw=on"
 
@@ -89,14 +91,15 @@ def start_qemu(command: QemuCommand) -> ProcessTransport:
     if find_program(command.program) is None:
         package = PACKAGES.get(command.program, command.program)
         what = f"{command.program} is not installed."
-        raise ToolMissingError(
-            what, where=command.machine, hint=f"apt install {package}."
-        )
+        hint = f"apt install {package}."
+        raise ToolMissingError(what, where=command.machine, hint=hint)
+    arguments = command.arguments()
+    by_hand = " ".join(map(str, arguments))
     return ProcessTransport(
-        command.arguments(),
+        arguments,
         name=f"{command.program} -machine {command.machine}",
         hint="start the session again; if it happens every time, "
-        f"try the command by hand: {' '.join(map(str, command.arguments()))}",
+        f"try the command by hand: {by_hand}",
     )
 
 
@@ -127,9 +130,8 @@ class QemuRttTransport(RttTransport):
 def open_qemu_rtt(command: QemuCommand, board: Board) -> QemuRttTransport:
     folder = tempfile.mkdtemp(prefix="firmwright-")
     gdb = str(Path(folder) / "gdb")
-    return QemuRttTransport(
-        start_qemu(replace(command, gdb=gdb, has_uart=False)), folder, board
-    )
+    process = start_qemu(replace(command, gdb=gdb, has_uart=False))
+    return QemuRttTransport(process, folder, board)
 
 
 def _connect(address: str) -> GdbClient:

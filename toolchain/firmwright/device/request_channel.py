@@ -23,9 +23,7 @@ _SEQUENCES = 1 << 16
 _SPLIT_AFTER_LOSSES = 4
 _CALL_BACK_AFTER_LOSSES = 6
 _CALL_BACK_BYTES = 700
-"""More bytes than firmware accepts at a wrong rate before it restores the initial
-rate.
-"""
+"""More than firmware accepts at a wrong rate before it restores the initial rate."""
 
 FaultExplainer = Callable[[Fault], str]
 Clock = Callable[[], float]
@@ -62,9 +60,7 @@ class RequestChannel:
 
     @contextlib.contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Limit the time of all requests of a block, each of which has its own
-        limit.
-        """
+        """Limit the time of all requests of a block; each also has its own limit."""
         before, self._end = self._end, min(self._end, self._clock() + seconds)
         try:
             yield
@@ -91,9 +87,7 @@ class RequestChannel:
     def request_frame(
         self, command: Command, payload: bytes = b"", *, may_split: bool = False
     ) -> Frame:
-        """Send a request like `request` and return the answer frame, with status OK or
-        PAUSED.
-        """
+        """Send like `request` and return the answer frame, of status OK or PAUSED."""
         answer = self._exchange(self._next(command, payload), may_split)
         self._require_ok(answer, command)
         return answer
@@ -126,14 +120,14 @@ class RequestChannel:
             sent = self._clock()
             if answer is None:
                 self._transport.write(encoded)
-                answer = self._await(
-                    [frame], min(sent + self._wait_s(losses), deadline)
-                )
+                until = min(sent + self._wait_s(losses), deadline)
+                answer = self._await([frame], until)
             if answer is not None and answer.status == Status.BUSY:
                 accepted = True
                 until = min(self._clock() + self._timeouts.last_wait_s, deadline)
+                # The notice may be repeated.
                 while answer is not None and answer.status == Status.BUSY:
-                    answer = self._await([frame], until)  # the notice may be repeated
+                    answer = self._await([frame], until)
             if answer is not None:
                 self._note(command, self._clock() - sent)
                 return answer
@@ -143,9 +137,7 @@ class RequestChannel:
             )
 
     def _clear_line(self, requests: Sequence[Frame], losses: int) -> Frame | None:
-        """After a loss, end a partial frame in the firmware's receiver and wait for its
-        report.
-        """
+        """After a loss, end a partial frame in the receiver and wait for its report."""
         # A receiver without FIFO drops bytes while it reports, so nothing may be sent
         # meanwhile.
         if not losses:
@@ -155,9 +147,7 @@ class RequestChannel:
         return self._await(requests, self._clock() + grace_s)
 
     def _wait_s(self, losses: int) -> float:
-        """Return the delay before the next repetition, based on the last answer
-        time.
-        """
+        """Return the delay before the next repetition, based on the last answer's."""
         first = max(self._timeouts.first_wait_s, 2 * self._usual_s)
         return min(first * 1.5**losses, self._timeouts.last_wait_s)
 
@@ -185,9 +175,8 @@ class RequestChannel:
                 command, patience_s, accepted=accepted, where=where
             )
         if may_split and losses >= _SPLIT_AFTER_LOSSES:
-            raise errors.RequestLostError(
-                "a request was lost several times.", where=where
-            )
+            what = "a request was lost several times."
+            raise errors.RequestLostError(what, where=where)
 
     # ---- Several at a time -----------------------------------------------------------
 
@@ -218,10 +207,9 @@ class RequestChannel:
                 size = min(piece_bytes, end - sent)
                 frame = self._next(command, make(sent, size))
                 encoded = link.encode_frame(frame)
-                if (
-                    flying
-                    and sum(one[2] for one in flying) + len(encoded) > window_bytes
-                ):
+                flying_bytes = sum(one[2] for one in flying)
+                if flying and flying_bytes + len(encoded) > window_bytes:
+                    # Give the number back: this request waits for its turn.
                     self._sequence = (self._sequence - 1) % _SEQUENCES
                     break
                 self._transport.write(encoded)
@@ -251,9 +239,7 @@ class RequestChannel:
     # ---- Receiving -------------------------------------------------------------------
 
     def _await(self, requests: Sequence[Frame], until: float) -> Frame | None:
-        """Wait for the answer to one of `requests`; return None when they must be
-        repeated.
-        """
+        """Wait for an answer to one of `requests`; None if they must be repeated."""
         while True:
             while self._received:
                 frame = self._received.popleft()
@@ -268,9 +254,8 @@ class RequestChannel:
             left_s = until - self._clock()
             if left_s <= 0:
                 return None
-            self._received.extend(
-                self._reader.feed(self._transport.read(_READ_BYTES, left_s))
-            )
+            data = self._transport.read(_READ_BYTES, left_s)
+            self._received.extend(self._reader.feed(data))
 
     def _answers(self, frame: Frame, requests: Sequence[Frame]) -> bool:
         """Return whether a frame answers one of `requests` of this session."""
@@ -278,19 +263,17 @@ class RequestChannel:
             fault = Fault.decode(frame.payload)
             more = "" if self._explain is None else self._explain(fault)
             raise errors.FaultError(fault, more, where=self._transport.name)
-        return any(
-            frame.session == request.session
-            and frame.sequence == request.sequence
-            and frame.kind == request.kind | link.KIND_ANSWER
-            for request in requests
-        )
+        answered = (frame.session, frame.sequence, frame.kind)
+        for request in requests:
+            kind = request.kind | link.KIND_ANSWER
+            if answered == (request.session, request.sequence, kind):
+                return True
+        return False
 
     # ---- The line's rate -------------------------------------------------------------
 
     def change_baud(self, baud: int) -> bool:
-        """Change the baud rate and return whether it works; else both sides keep the
-        old one.
-        """
+        """Change the baud rate; return whether it works, else both keep the old one."""
         if not has_baud(self._transport):
             return False
         try:
@@ -300,9 +283,8 @@ class RequestChannel:
         self._transport.set_baud(baud)
         try:
             hello = self._next(Command.HELLO, b"")
-            self._require_ok(
-                self._exchange(hello, False, self._timeouts.baud_s), Command.HELLO
-            )
+            answer = self._exchange(hello, False, self._timeouts.baud_s)
+            self._require_ok(answer, Command.HELLO)
         except DeviceTimeoutError:
             self._go_back()
             self.request(Command.HELLO)

@@ -13,8 +13,10 @@ from firmwright.device.gdb_client import GdbClient
 
 _ID: Final = b"SEGGER RTT\0\0\0\0\0\0"
 _UP, _DOWN = 24, 48
-"""The offsets of the channels; each has six words: name, buffer, size, write, read,
-flags.
+"""Offsets of the channels; each is six words: name, buffer, size, write, read, flags.
+
+A ring buffer holds the bytes from `read` up to `write`, which may be below it. It is
+empty if both are equal, so one byte always remains free.
 """
 _WRITE, _READ = 12, 16
 _SEARCHED_BYTES: Final = 1 << 16
@@ -25,9 +27,7 @@ _PAUSE_S: Final = 0.002
 
 
 class RttTransport:
-    """A byte stream over RTT ring buffers in a target's memory; owns `stub` and closes
-    it.
-    """
+    """A byte stream over RTT ring buffers in a target's memory; it owns `stub`."""
 
     def __init__(
         self, stub: GdbClient, ram_start: int, ram_bytes: int, name: str
@@ -68,9 +68,7 @@ class RttTransport:
             self._stub.close()
 
     def _find(self, start: int, size_bytes: int) -> int:
-        """Return the address of the control block, running the target until the block
-        exists.
-        """
+        """Run the target until the control block exists, and return its address."""
         deadline = time.monotonic() + _START_S
         while True:
             self._stub.go()
@@ -88,19 +86,19 @@ class RttTransport:
     def _search(self, start: int, size_bytes: int) -> int | None:
         text = b""
         for offset in range(0, size_bytes, _PIECE_BYTES):
-            text += self._read_bytes(
-                start + offset, min(_PIECE_BYTES, size_bytes - offset)
-            )
+            piece_bytes = min(_PIECE_BYTES, size_bytes - offset)
+            text += self._read_bytes(start + offset, piece_bytes)
             at = text.find(_ID)
             if at >= 0:
                 return start + at
         return None
 
     def _read_bytes(self, address: int, size_bytes: int) -> bytes:
-        pieces = range(0, size_bytes, 256)
-        return b"".join(
-            self._stub.read(address + i, min(256, size_bytes - i)) for i in pieces
-        )
+        data = b""
+        for offset in range(0, size_bytes, 256):
+            piece_bytes = min(256, size_bytes - offset)
+            data += self._stub.read(address + offset, piece_bytes)
+        return data
 
     def _channel(self, at: int) -> tuple[int, int, int, int]:
         words = struct.unpack("<6I", self._stub.read(self._block + at, 24))

@@ -12,9 +12,7 @@ from firmwright.base.errors import DeviceError, UsageError
 DEFAULT_BAUD = 115200
 WRITE_TIMEOUT_S = 10.0
 _GONE: tuple[type[Exception], ...] = (serial.SerialException, OSError)
-"""The errors that a disconnected port raises; on POSIX, draining raises
-termios.error.
-"""
+"""The errors of a disconnected port; on POSIX, draining raises termios.error."""
 with contextlib.suppress(ImportError):
     import termios
 
@@ -23,9 +21,7 @@ with contextlib.suppress(ImportError):
 
 @dataclass(frozen=True, slots=True)
 class SerialPortInfo:
-    """A serial port: name, "vendor:product" in hexadecimal, serial number and
-    description.
-    """
+    """A serial port; `usb` is "vendor:product" in hexadecimal."""
 
     name: str
     usb: str
@@ -44,10 +40,9 @@ def usb_ports() -> tuple[SerialPortInfo, ...]:
     ports = []
     for port in list_ports.comports():
         if port.vid is not None and port.pid is not None:
-            usb, number = f"{port.vid:04x}:{port.pid:04x}", port.serial_number or ""
-            ports.append(
-                SerialPortInfo(port.device, usb, number, port.description or "")
-            )
+            usb = f"{port.vid:04x}:{port.pid:04x}"
+            number, description = port.serial_number or "", port.description or ""
+            ports.append(SerialPortInfo(port.device, usb, number, description))
     return tuple(sorted(ports, key=lambda port: port.name))
 
 
@@ -57,9 +52,7 @@ def find_serial_port(
     ports: Sequence[SerialPortInfo],
     choose: PortChooser | None = None,
 ) -> str:
-    """Return the only port with a USB id in `usb`; among several, `choose` selects
-    one.
-    """
+    """Return the only port with a USB id in `usb`; `choose` selects among several."""
     if not usb:
         what = "the board needs a serial port, and none was given."
         raise UsageError(what, where=board, hint="give the port: --port /dev/ttyACM0.")
@@ -78,10 +71,10 @@ def find_serial_port(
 
 
 class SerialTransport:
-    """An exclusively opened port or another URL that pyserial supports
-    (`socket://HOST:PORT`).
+    """An exclusively opened port.
 
-    `parity` "E" selects even parity, which some boot ROMs require.
+    `url` may be any that pyserial supports, such as `socket://HOST:PORT`. `parity` "E"
+    selects even parity, which some boot ROMs require.
     """
 
     def __init__(
@@ -103,14 +96,12 @@ class SerialTransport:
                 hint = "end the other session or monitor; `fuser` on the port names it."
                 what = "the port is in use by another program."
                 raise DeviceError(what, where=url, hint=hint) from error
-            raise DeviceError(
-                f"the port cannot be opened: {error}.",
-                where=url,
-                hint=(
-                    "check the cable and the name; `ls /dev/tty*` lists ports, and on "
-                    "Linux the user must be in the group that owns it (dialout)."
-                ),
-            ) from error
+            what = f"the port cannot be opened: {error}."
+            hint = (
+                "check the cable and the name; `ls /dev/tty*` lists ports, and on "
+                "Linux the user must be in the group that owns it (dialout)."
+            )
+            raise DeviceError(what, where=url, hint=hint) from error
 
     def read(self, limit: int, timeout_s: float) -> bytes:
         """Wait for one byte, then return all that have arrived."""

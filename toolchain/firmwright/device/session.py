@@ -1,6 +1,4 @@
-"""Sessions with running firmware: write inputs, run, measure, read the outputs of these
-inputs.
-"""
+"""Sessions with running firmware: write inputs, run, measure, read their outputs."""
 
 import contextlib
 import time
@@ -29,9 +27,7 @@ Arrays = Mapping[str, Array]
 _PAYLOAD_MIN_BYTES = 32
 _DATA_HEADER_BYTES = 6  # longest header before data in a payload
 _GREETING_LIMITS = 10
-"""The greeting, with all names and sizes, may take this multiple of one request's
-limit.
-"""
+"""The greeting (all names and sizes) may take this multiple of a request's limit."""
 _SLOWEST_BYTES_PER_S = 64
 """A transfer at a lower rate ends with an error even if every piece arrives in time."""
 _NAMES_MAX_BYTES = 1 << 20
@@ -72,9 +68,7 @@ class DeviceInfo(link.Hello):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The cost of some runs in the counter's unit (`DeviceInfo.counter_unit`),
-    rounded.
-    """
+    """The cost of some runs in units of `DeviceInfo.counter_unit`, rounded."""
 
     runs: int
     total: int
@@ -83,9 +77,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCount:
-    """The cost of one operator over the last runs; the checksum is 0 unless
-    requested.
-    """
+    """One operator's cost over the last runs; the checksum is 0 unless requested."""
 
     count: int
     calls: int
@@ -105,14 +97,15 @@ class Session(Closeable):
         explain: FaultExplainer | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """Greet the firmware; close the transport if that fails or the model id
-        differs.
-        """
+        """Greet the firmware; close the transport on failure or another model id."""
         self._transport = transport
         self._timeouts = timeouts or Timeouts()
         self._clock = clock
         self._line = RequestChannel(
-            transport, self._timeouts, clock=clock, explain=explain
+            transport,
+            self._timeouts,
+            clock=clock,
+            explain=explain,
         )
         self._model_id = model_id
         self._payload_limit = payload_max_bytes
@@ -127,9 +120,7 @@ class Session(Closeable):
         self._transport.close()
 
     def write_inputs(self, inputs: Arrays) -> None:
-        """Write every input, given as arrays in C order with the dtype and size of the
-        input.
-        """
+        """Write every input from an array in C order of the input's dtype and size."""
         expected = [tensor.name for tensor in self.info.inputs]
         if sorted(inputs) != sorted(expected):
             what = f"the inputs are {sorted(inputs)}; the model has {expected}."
@@ -148,9 +139,7 @@ class Session(Closeable):
         self._write(Command.WRITE_PARAMS, params)
 
     def read_outputs(self) -> dict[str, Array]:
-        """Return all outputs of the last run as flat arrays; raise DeviceError if
-        unavailable.
-        """
+        """Return the last run's outputs as flat arrays; DeviceError without them."""
         outputs: dict[str, Array] = {}
         for index, tensor in enumerate(self.info.outputs):
             data = self._read(Command.READ_OUTPUT, tensor.size_bytes, index)
@@ -158,22 +147,22 @@ class Session(Closeable):
         return outputs
 
     def execute(self, count: int = 1, *, checksums: bool = False) -> RunResult:
-        """Run `count` times; `checksums` collects CRC-32s of first outputs (profile
-        images).
+        """Run `count` times; `checksums` collects CRC-32s of operators' first outputs.
+
+        Checksums need a profile image.
         """
         request = link.run_request(count, checksums=checksums)
         try:
-            answer = link.RunAnswer.decode(
-                self._line.request_frame(Command.RUN, request).payload
-            )
+            frame = self._line.request_frame(Command.RUN, request)
+            answer = link.RunAnswer.decode(frame.payload)
         except RefusedError as refused:
             if refused.status != Status.RUN:
                 raise
             failed = link.RunAnswer.decode(refused.payload)
-            raise self._error(
-                f"the model's run returned {failed.model_status}."
-            ) from refused
-        total, least = self._units(answer.total_ticks), self._units(answer.least_ticks)
+            what = f"the model's run returned {failed.model_status}."
+            raise self._error(what) from refused
+        total = self._units(answer.total_ticks)
+        least = self._units(answer.least_ticks)
         return RunResult(answer.runs, total, least)
 
     def run(self, inputs: Arrays) -> dict[str, Array]:
@@ -182,14 +171,13 @@ class Session(Closeable):
         return self.read_outputs()
 
     def measure(self, inputs: Arrays) -> int:
-        """Return the cost of the second of two runs; the inputs are written before each
-        run.
-        """
+        """Return the cost of the second of two runs, both on newly written inputs."""
         return next(self.measurements(inputs, 1))
 
     def measurements(self, inputs: Arrays, runs: int) -> Iterator[int]:
-        """Yield the costs of runs on written inputs, after a warm-up; `profile` has the
-        last's.
+        """Yield the costs of runs on newly written inputs, after a warm-up.
+
+        `profile` describes the last of them.
         """
         self.write_inputs(inputs)
         self.execute()
@@ -207,28 +195,27 @@ class Session(Closeable):
             answer = self._splittable(Command.PROFILE_READ, first, count)
             if answer is not None:
                 records += link.decode_operators(answer, count)
-        return tuple(
-            OperatorCount(self._units(ticks), *more) for ticks, *more in records
-        )
+        counts = []
+        for ticks, calls, checksum in records:
+            counts.append(OperatorCount(self._units(ticks), calls, checksum))
+        return tuple(counts)
 
     def taps(self, operator: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Run once on the written inputs and yield each operator with its first
-        output's bytes.
+        """Run once and yield each operator with the bytes of its first output.
 
-        This needs a profile image. A single `operator` is yielded each time it runs.
+        This needs written inputs and a profile image. A single `operator` is yielded
+        each time it runs.
         """
         tap = link.TAP_ALL if operator is None else operator
         request = link.run_request(1, checksums=False, tap=tap)
         begin, outside_s = self._clock(), 0.0
         answer = self._line.request_frame(Command.RUN, request)
         while answer.status == Status.PAUSED:
-            index, size_bytes = link.unpack_payload(
-                "<HI", answer.payload, "pause message"
-            )
+            fields = link.unpack_payload("<HI", answer.payload, "pause message")
+            index, size_bytes = fields
             if index >= self.info.operator_count or size_bytes > _TENSORS_MAX_BYTES:
-                raise self._error(
-                    f"the firmware paused after an unknown operator {index}."
-                )
+                what = f"the firmware paused after an unknown operator {index}."
+                raise self._error(what)
             reading = self._clock()
             yield index, self._read(Command.TAP_READ, size_bytes)
             outside_s += self._clock() - reading
@@ -241,11 +228,9 @@ class Session(Closeable):
         return self._line.change_baud(baud)
 
     def stack_bytes(self) -> int:
-        return int(
-            link.unpack_payload("<I", self._line.request(Command.STACK), "stack mark")[
-                0
-            ]
-        )
+        answer = self._line.request(Command.STACK)
+        (used_bytes,) = link.unpack_payload("<I", answer, "stack mark")
+        return int(used_bytes)
 
     def reset(self) -> None:
         """Restart the firmware, even after a fault, and greet it again."""
@@ -292,11 +277,11 @@ class Session(Closeable):
         names_bytes = tensors_bytes = 0
         for index in range(count):
             answer = self._line.request(Command.TENSOR, is_output, index)
-            tensors.append(
-                TensorInfo(self._text(names, index), *link.decode_tensor(answer))
-            )
-            names_bytes += len(tensors[-1].name)
-            tensors_bytes += tensors[-1].size_bytes
+            name = self._text(names, index)
+            dtype, size_bytes = link.decode_tensor(answer)
+            tensors.append(TensorInfo(name, dtype, size_bytes))
+            names_bytes += len(name)
+            tensors_bytes += size_bytes
             if names_bytes > _NAMES_MAX_BYTES or tensors_bytes > _TENSORS_MAX_BYTES:
                 raise self._error(
                     f"the firmware describes {tensors_bytes:,} bytes of tensors with "
@@ -319,9 +304,7 @@ class Session(Closeable):
         return text.decode("utf-8", errors="replace")
 
     def _splittable(self, command: Command, *fields: int) -> bytes | None:
-        """Return the answer; None after repeated losses, which make later pieces
-        smaller.
-        """
+        """Return the answer; None after repeated losses, with smaller pieces later."""
         try:
             return self._line.request(command, *fields, may_split=self._may_split)
         except RequestLostError:
@@ -334,18 +317,14 @@ class Session(Closeable):
 
     def _write(self, command: Command, data: bytes, *index: int) -> None:
         def request(offset: int, size: int) -> bytes:
-            return (
-                link.pack_request(command, *index, offset)
-                + data[offset : offset + size]
-            )
+            header = link.pack_request(command, *index, offset)
+            return header + data[offset : offset + size]
 
-        for _, answer in self._transfer(
-            command, request, len(data), _DATA_HEADER_BYTES
-        ):
+        pieces = self._transfer(command, request, len(data), _DATA_HEADER_BYTES)
+        for _, answer in pieces:
             if answer:
-                raise self._error(
-                    f"the firmware answers a write with {len(answer)} bytes."
-                )
+                what = f"the firmware answers a write with {len(answer)} bytes."
+                raise self._error(what)
 
     def _read(self, command: Command, size_bytes: int, *index: int) -> bytes:
         def request(offset: int, size: int) -> bytes:

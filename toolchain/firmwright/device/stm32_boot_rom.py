@@ -1,5 +1,6 @@
-"""Flashing through an STM32's boot ROM, started by BOOT0, over UART with even parity
-(AN3155).
+"""Flashing through an STM32's boot ROM over a UART with even parity (AN3155).
+
+A high level at BOOT0 during reset starts the boot ROM.
 """
 
 import functools
@@ -27,9 +28,7 @@ _SYNC_TRIES: Final = 5
 
 
 class Stm32BootRom:
-    """A connection to the boot ROM, which measures its baud rate from the first
-    byte.
-    """
+    """A connection to the boot ROM, which measures the baud rate of the first byte."""
 
     def __init__(self, line: Transport) -> None:
         self._line = line
@@ -43,38 +42,34 @@ class Stm32BootRom:
         self._line.write(b"\xff\xff\x00" if extended else b"\xff\x00")
         self._acknowledged("erase", _ERASE_S)
         for address, data in image.chunks(_BLOCK_BYTES, align=4):
+            action = f"write to {address:#x}"
             self._command(_WRITE, "write")
-            self._send_checked(address.to_bytes(4, "big"), f"write to {address:#x}")
-            self._send_checked(bytes((len(data) - 1,)) + data, f"write to {address:#x}")
+            self._send_checked(address.to_bytes(4, "big"), action)
+            self._send_checked(bytes((len(data) - 1,)) + data, action)
 
     def verify(self, image: FlashImage) -> None:
         for address, data in image.chunks(_BLOCK_BYTES):
-            check_read_back(
-                self._read(address, len(data)), data, address, self._line.name
-            )
+            found = self._read(address, len(data))
+            check_read_back(found, data, address, self._line.name)
 
     def start(self, address: int) -> None:
         """Start the program with its vector table at `address`."""
         self._command(_GO, "start the program")
-        self._send_checked(
-            address.to_bytes(4, "big"), f"start the program at {address:#x}"
-        )
+        action = f"start the program at {address:#x}"
+        self._send_checked(address.to_bytes(4, "big"), action)
 
     def _synchronise(self) -> None:
-        """Send the byte for measuring the baud rate; a synchronized ROM answers
-        NACK.
-        """
+        """Send the byte that shows the baud rate; a ROM that knows it answers NACK."""
         for _ in range(_SYNC_TRIES):
             self._line.write(bytes((_SYNC,)))
             answer = self._line.read(1, _ANSWER_S)
             if answer in (bytes((_ACK,)), bytes((_NACK,))):
                 return
+        what = "no boot ROM answers."
         hint = (
             "set BOOT0 high and reset the chip; the ROM listens only on certain pins."
         )
-        raise DeviceTimeoutError(
-            "no boot ROM answers.", where=self._line.name, hint=hint
-        )
+        raise DeviceTimeoutError(what, where=self._line.name, hint=hint)
 
     def _query(self, command: int, action: str) -> bytes:
         self._command(command, action)
@@ -101,16 +96,15 @@ class Stm32BootRom:
         answer = self._take(1, timeout_s)[0]
         if answer == _ACK:
             return
-        reply = (
-            "refused to" if answer == _NACK else f"answered {answer:#04x} and did not"
-        )
+        reply = f"answered {answer:#04x} and did not"
+        if answer == _NACK:
+            reply = "refused to"
+        what = f"the boot ROM {reply} {action}."
         hint = (
-            "the flash may be protected (option bytes), or the address is not of this "
-            "chip."
+            "the flash may be protected (option bytes), "
+            "or the address is not of this chip."
         )
-        raise DeviceError(
-            f"the boot ROM {reply} {action}.", where=self._line.name, hint=hint
-        )
+        raise DeviceError(what, where=self._line.name, hint=hint)
 
     def _take(self, count: int, timeout_s: float = _ANSWER_S) -> bytes:
         data = b""

@@ -13,9 +13,7 @@ class Transport(Protocol):
         """Return the name used in errors: a port, a command or a board."""
 
     def read(self, limit: int, timeout_s: float) -> bytes:
-        """Return up to `limit` bytes, or b"" after the timeout; raise DeviceError if
-        closed.
-        """
+        """Return up to `limit` bytes, b"" after the timeout; DeviceError if closed."""
 
     def write(self, data: bytes) -> None:
         """Send all of `data`; raise DeviceError if the other side has closed."""
@@ -28,9 +26,7 @@ class BaudTransport(Transport, Protocol):
     """A transport with an adjustable baud rate."""
 
     def set_baud(self, baud: int) -> None:
-        """Change the rate after all written bytes have left; 0 restores the initial
-        rate.
-        """
+        """Change the rate after all written bytes have left; 0 restores the first."""
 
 
 def has_baud(transport: Transport) -> TypeGuard[BaudTransport]:

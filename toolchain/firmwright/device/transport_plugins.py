@@ -7,9 +7,10 @@ with `kind = "plugin"` and `program = "NAME"` in its `[run]` table, or by a port
 reads and writes:
 
     def open_emulator(request: TransportRequest) -> Transport:
-        run = request.board.run child = ProcessTransport(["emulator", run.machine,
-        str(request.elf)], name=run.machine) return EmulatorTransport(child,
-        SerialTransport("socket://localhost:3456"))
+        machine = request.board.run.machine
+        command = ["emulator", machine, str(request.elf)]
+        child = ProcessTransport(command, name=machine)
+        return EmulatorTransport(child, SerialTransport("socket://localhost:3456"))
 """
 
 from collections.abc import Callable
@@ -44,18 +45,17 @@ TransportFactory = Callable[[TransportRequest], Transport]
 
 
 def load_transport_plugins() -> dict[str, TransportFactory]:
-    points = entry_points(group=ENTRY_POINT_GROUP)
-    return {
-        point.name: cast(TransportFactory, load_entry_point(point)) for point in points
-    }
+    plugins: dict[str, TransportFactory] = {}
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        plugins[point.name] = cast(TransportFactory, load_entry_point(point))
+    return plugins
 
 
 def plugin_for_port(port: str) -> TransportFactory | None:
-    return (
-        load_transport_plugins()[port.partition("://")[0]]
-        if is_plugin_port(port)
-        else None
-    )
+    if not is_plugin_port(port):
+        return None
+    scheme = port.partition("://")[0]
+    return load_transport_plugins()[scheme]
 
 
 def is_plugin_port(port: str) -> bool:
@@ -66,9 +66,7 @@ def is_plugin_port(port: str) -> bool:
 
 
 def plugin_for_board(board: Board) -> TransportFactory:
-    """Return the plug-in of the board's `[run]` table; raise UsageError if it is not
-    installed.
-    """
+    """Return the plug-in of the board's `[run]` table; UsageError if not installed."""
     plugins = load_transport_plugins()
     if board.run.program not in plugins:
         installed = ", ".join(plugins) or "none is installed"

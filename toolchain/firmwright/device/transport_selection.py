@@ -1,5 +1,6 @@
-"""Selection of the transport to a board: host process, emulator, serial port, probe or
-plug-in.
+"""Selection of the transport to a board.
+
+It is a host process, an emulator, a serial port, a debug probe or a plug-in.
 """
 
 import time
@@ -35,9 +36,7 @@ RECONNECT_S = 5.0
 
 
 def takes_image(port: str) -> bool:
-    """Return whether the transport starts or loads the image: not if it runs behind the
-    port.
-    """
+    """Return whether the transport starts the image: not if it runs behind `port`."""
     return not port or is_plugin_port(port)
 
 
@@ -65,18 +64,17 @@ def open_transport(
         return RttTransport(stub, board.ram.start, board.ram.size_bytes, port)
     if port:
         open_plugin = plugin_for_port(port)
-        return (
-            _reconnecting(port, baud) if open_plugin is None else open_plugin(request)
-        )
+        if open_plugin is not None:
+            return open_plugin(request)
+        return _reconnecting(port, baud)
     match board.run.kind:
         case "host":
-            external = (
-                {EXTERNAL_MEMORY_VARIABLE: str(loads[0].file.absolute())}
-                if loads
-                else {}
-            )
+            environment = {}
+            if loads:
+                external = loads[0].file.absolute()
+                environment[EXTERNAL_MEMORY_VARIABLE] = str(external)
             name = f"{board.name} firmware {elf}"
-            return ProcessTransport([elf], name=name, environment=external)
+            return ProcessTransport([elf], name=name, environment=environment)
         case "qemu":
             run = board.run
             command = QemuCommand(
@@ -98,18 +96,17 @@ def open_transport(
 
 
 def _reconnecting(port: str, baud: int) -> Transport:
-    return ReconnectingTransport(
-        lambda: SerialTransport(port, baud=baud), patience_s=RECONNECT_S
-    )
+    def open_port() -> SerialTransport:
+        return SerialTransport(port, baud=baud)
+
+    return ReconnectingTransport(open_port, patience_s=RECONNECT_S)
 
 
 RETRY_S = 0.2
 
 
 class ReconnectingTransport:
-    """The transport that `reopen` returns, opened immediately and again after a
-    disconnect.
-    """
+    """The transport of `reopen`, opened immediately and again after a disconnect."""
 
     def __init__(
         self,
@@ -159,9 +156,8 @@ class ReconnectingTransport:
         self._inner.close()
         until = self._clock() + self._patience_s
         while self._clock() < until:
-            self._sleep(
-                RETRY_S
-            )  # also before the first attempt: a port may fail again at once
+            # Also before the first attempt: a port may fail again at once.
+            self._sleep(RETRY_S)
             try:
                 self._inner = self._reopen()
             except DeviceError:
