@@ -46,6 +46,7 @@ from firmwright.ir.graph.patterns import Match, constant, op, wildcard
 from firmwright.ops import batch_matmul, elementwise_arithmetic, softmax
 from firmwright.ops.int16x8 import has_int64_sum
 from firmwright.ops.requantize import (
+    Requantization,
     has_weight_zero_point,
     per_tensor_quant,
     quantized_activation_range,
@@ -63,17 +64,16 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
     attrs = call.attributes(PoolAttrs)
     x, y, padding = call.input(0), call.output, attrs.padding
     low, high = quantized_activation_range(attrs.activation, y)
-    is_average = call.op == "average_pool2d"
-    size = (
-        average_pool_workspace_bytes(call, core_features(kernel)) if is_average else 0
-    )
+    function, size = "max_pool", 0
+    if call.op == "average_pool2d":
+        function = "avgpool"
+        size = average_pool_workspace_bytes(call, core_features(kernel))
     height, width = attrs.size
     params, buffer, more = workspace_context(kernel, size)
-    name = f"{'avgpool' if is_average else 'max_pool'}_{dtype_suffix(x.dtype)}"
     text = fill_text(
         _C["pool"],
         buffer=buffer,
-        name=name,
+        name=f"{function}_{dtype_suffix(x.dtype)}",
         x=c_shape(x.shape),
         y=c_shape(y.shape),
         stride=c_tile(attrs.stride),
@@ -85,9 +85,8 @@ def write_pool(kernel: BackendKernel, call: OpCall) -> None:
     )
     kind = activation_pointer_type(x.dtype)
     heads = [f"const {kind}x", f"{kind}y", *params]
-    write_wrapper_function(
-        kernel, heads, text, [kernel.inputs[0], kernel.outputs[0], *more]
-    )
+    arguments = [kernel.inputs[0], kernel.outputs[0], *more]
+    write_wrapper_function(kernel, heads, text, arguments)
 
 
 def write_softmax(kernel: BackendKernel, call: OpCall) -> None:
@@ -106,12 +105,15 @@ def write_softmax(kernel: BackendKernel, call: OpCall) -> None:
 def _write_softmax_int16(
     kernel: BackendKernel, call: OpCall, rows: int, depth: int, beta: float
 ) -> None:
-    multiplier, shift = softmax.difference_multiplier(
-        per_tensor_quant(call.input(0)).scale, beta
-    )
+    scale = per_tensor_quant(call.input(0)).scale
+    multiplier, shift = softmax.difference_multiplier(scale, beta)
     powers, inverses = softmax.lookup_tables()
     text = fill_text(
-        _C["softmax_int16"], rows=rows, depth=depth, multiplier=multiplier, shift=shift
+        _C["softmax_int16"],
+        rows=rows,
+        depth=depth,
+        multiplier=multiplier,
+        shift=shift,
     )
     heads = [
         "const int16_t *x",
@@ -123,53 +125,47 @@ def _write_softmax_int16(
         *kernel.inputs,
         *kernel.outputs,
         kernel.constant("powers", powers, INT16),
+        kernel.constant("inverses", inverses, INT16),
     ]
-    arguments.append(kernel.constant("inverses", inverses, INT16))
     write_wrapper_function(kernel, heads, text, arguments)
 
 
 def write_add(kernel: BackendKernel, call: OpCall) -> None:
     rescaled = rescaled_sum(call)
-    numbers = [
-        n for t in rescaled.terms for n in (-t.zero_point, t.multiplier, t.shift)
-    ]
-    step = rescaled.output
-    after = [
-        step.zero_point,
-        step.multipliers[0],
-        step.shifts[0],
-        step.clamp_min,
-        step.clamp_max,
-    ]
-    _elementwise(kernel, call, "add", [*numbers, rescaled.terms[0].left], after)
+    before: list[int] = []
+    for term in rescaled.terms:
+        before += [-term.zero_point, term.multiplier, term.shift]
+    before.append(rescaled.terms[0].left)
+    _elementwise(kernel, call, "add", before, rescaled.output)
 
 
 def write_mul(kernel: BackendKernel, call: OpCall) -> None:
     step = elementwise_arithmetic.product_requantization(call)
     before = [-per_tensor_quant(call.input(index)).zero_point for index in (0, 1)]
+    _elementwise(kernel, call, "mul", before, step)
+
+
+def _elementwise(
+    kernel: BackendKernel,
+    call: OpCall,
+    name: str,
+    before: list[int],
+    step: Requantization,
+) -> None:
+    """Write a call with `before` in front of the output pointer and `step` after it."""
     after = [
         step.zero_point,
         step.multipliers[0],
         step.shifts[0],
         step.clamp_min,
         step.clamp_max,
+        call.output.elements,
     ]
-    _elementwise(kernel, call, "mul", before, after)
-
-
-def _elementwise(
-    kernel: BackendKernel, call: OpCall, name: str, before: list[int], after: list[int]
-) -> None:
-    """Write a call with the numbers `before` the output pointer and the numbers `after`
-    it.
-    """
-    words = (
-        ", ".join(map(str, before)),
-        ", ".join(map(str, [*after, call.output.elements])),
-    )
+    first_words = ", ".join(map(str, before))
+    last_words = ", ".join(map(str, after))
     kind = activation_pointer_type(call.output.dtype)
     function = f"arm_elementwise_{name}_{dtype_suffix(call.output.dtype)}"
-    text = f"(void){function}(a, b, {words[0]}, y, {words[1]});"
+    text = f"(void){function}(a, b, {first_words}, y, {last_words});"
     heads = [f"const {kind}a", f"const {kind}b", f"{kind}y"]
     first, second = (kernel.inputs * 2)[:2]
     write_wrapper_function(kernel, heads, text, [first, second, kernel.outputs[0]])
@@ -178,20 +174,15 @@ def _elementwise(
 def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
     """Write batch_matmul; a constant second factor is transposed at compile time."""
     x, other, y = call.input(0), call.input(1), call.output
-    step, (columns, depth) = (
-        batch_matmul.requantization_of(call),
-        transposed_rhs_shape(call),
-    )
+    step = batch_matmul.requantization_of(call)
+    columns, depth = transposed_rhs_shape(call)
     rhs_constant = call.constant(1)
     factor: tir.Buffer = kernel.inputs[-1]
     if rhs_constant is not None:
-        array = rhs_constant.array()
-        straight = (
-            array
-            if call.attributes(BatchMatmulAttrs).adj_y
-            else np.swapaxes(array, -1, -2)
-        )
-        factor = kernel.constant("factor", np.ascontiguousarray(straight), other.dtype)
+        rows = rhs_constant.array()
+        if not call.attributes(BatchMatmulAttrs).adj_y:
+            rows = np.swapaxes(rows, -1, -2)
+        factor = kernel.constant("factor", np.ascontiguousarray(rows), other.dtype)
     sums = 4 * columns if "mve" in core_features(kernel) and x.dtype == INT8 else 0
     params, buffer, more = workspace_context(kernel, sums)
     text = fill_text(
@@ -218,9 +209,9 @@ def write_batch_matmul(kernel: BackendKernel, call: OpCall) -> None:
 def transposed_rhs_shape(call: OpCall) -> tuple[int, int]:
     """Return the rows and columns of the second factor in the library's layout."""
     rows, columns = call.input(1).shape[-2:]
-    return (
-        (rows, columns) if call.attributes(BatchMatmulAttrs).adj_y else (columns, rows)
-    )
+    if call.attributes(BatchMatmulAttrs).adj_y:
+        return (rows, columns)
+    return (columns, rows)
 
 
 PATH_VARIABLE = "CMSIS_NN_PATH"
@@ -250,15 +241,14 @@ class CmsisNn(Backend):
 
     def patterns(self) -> Sequence[PatternEntry]:
         weighted = (wildcard(), constant(), constant(absent=True))
-        rows = [
-            PatternEntry(name, op(name, *weighted), _supports_weighted_layer)
-            for name in _WEIGHTED
-        ]
-        others = [name for name in _WRITERS if name not in _WEIGHTED]
-        return [
-            *rows,
-            *(PatternEntry(name, op(name), _supports_call) for name in others),
-        ]
+        entries = []
+        for name in _WEIGHTED:
+            pattern = op(name, *weighted)
+            entries.append(PatternEntry(name, pattern, _supports_weighted_layer))
+        for name in _WRITERS:
+            if name not in _WEIGHTED:
+                entries.append(PatternEntry(name, op(name), _supports_call))
+        return entries
 
     def generate(self, kernel: BackendKernel) -> None:
         (call,) = kernel.ops
@@ -275,9 +265,8 @@ def _library() -> Path:
     path = Path(os.environ.get(PATH_VARIABLE, ""))
     if not os.environ.get(PATH_VARIABLE) or not (path / HEADER).is_file():
         where = f"{path}" if os.environ.get(PATH_VARIABLE) else ""
-        what = (
-            f"the backend cmsis-nn needs a copy of the library that contains {HEADER}."
-        )
+        library = f"a copy of the library that contains {HEADER}"
+        what = f"the backend cmsis-nn needs {library}."
         hint = f"--cmsis-nn PATH or the variable {PATH_VARIABLE}."
         raise UsageError(what, where=where, hint=hint)
     return path
@@ -302,9 +291,8 @@ def _supports_call(match: Match) -> bool:
         case "batch_matmul":
             return _supports_batch_matmul(call)
         case _:
-            return call.attributes(WindowAttrs).dilation == (1, 1) and not _is_unsigned(
-                call
-            )
+            is_dilated = call.attributes(WindowAttrs).dilation != (1, 1)
+            return not is_dilated and not _is_unsigned(call)
 
 
 def _is_unsigned(call: OpCall) -> bool:
@@ -340,9 +328,7 @@ def _supports_weighted_layer(match: Match) -> bool:
 
 
 def _supports_int16_layer(call: OpCall) -> bool:
-    """Return whether the library supports an int16 layer; only conv2d may have a 32-bit
-    bias.
-    """
+    """Return whether the library supports it; only conv2d may have a 32-bit bias."""
     if call.op == "transpose_conv":
         return False
     one_scale = call.op != "fully_connected" or len(layers.weight_scales(call)) == 1

@@ -1,9 +1,8 @@
-"""C text of CMSIS-NN calls and their workspace sizes: one function per kernel fills the
-structs.
+"""C text of CMSIS-NN calls and their workspace sizes.
 
-Workspace sizes are those of the library's `arm_*_get_buffer_size` compiled by gcc or
-upstream clang. Source of names, members and sizes: the public headers arm_nnfunctions.h
-and arm_nn_types.h.
+One function per kernel fills the library's structs. Workspace sizes are those of its
+`arm_*_get_buffer_size` compiled by gcc or upstream clang. Source of names, members and
+sizes: the public headers arm_nnfunctions.h and arm_nn_types.h.
 """
 
 import re
@@ -24,11 +23,9 @@ from firmwright.targets.kernel_builder import BackendKernel
 
 def core_features(kernel: BackendKernel) -> frozenset[str]:
     core = kernel.module.targets.get("cpu", Target("c"))
-    return (
-        CORE_KINDS["cortex-m"].features(core)
-        if core.kind == "cortex-m"
-        else frozenset()
-    )
+    if core.kind != "cortex-m":
+        return frozenset()
+    return CORE_KINDS["cortex-m"].features(core)
 
 
 def dtype_suffix(dtype: DType) -> str:
@@ -42,13 +39,13 @@ def activation_pointer_type(dtype: DType) -> str:
 
 def c_shape(shape: Sequence[int]) -> str:
     """Return the cmsis_nn_dims initializer of a shape of at most four dimensions."""
-    return f"{{{', '.join(map(str, (*(1,) * (4 - len(shape)), *shape)))}}}"
+    ones = [1] * (4 - len(shape))
+    sizes = ", ".join(map(str, [*ones, *shape]))
+    return f"{{{sizes}}}"
 
 
 def c_tile(values: Sequence[int]) -> str:
-    """Return the cmsis_nn_tile initializer, which is (width, height), for (rows,
-    columns).
-    """
+    """Return the initializer of a cmsis_nn_tile (width, height) for (rows, columns)."""
     return f"{{{values[1]}, {values[0]}}}"
 
 
@@ -59,9 +56,18 @@ def write_wrapper_function(
     arguments: Sequence[tir.Buffer],
 ) -> None:
     head = c_function_head(f"void {kernel.symbol}(", params)
-    wrap = partial(textwrap.fill, width=LINE_COLUMNS, initial_indent=" " * 4)
-    lines = (" ".join(line.split()) for line in re.split(r"(?<=;)\n", statements))
-    body = "\n".join(wrap(line, subsequent_indent=" " * 8) for line in lines if line)
+    wrap = partial(
+        textwrap.fill,
+        width=LINE_COLUMNS,
+        initial_indent=" " * 4,
+        subsequent_indent=" " * 8,
+    )
+    lines = []
+    for statement in re.split(r"(?<=;)\n", statements):
+        line = " ".join(statement.split())
+        if line:
+            lines.append(wrap(line))
+    body = "\n".join(lines)
     headers = "#include <string.h>\n\n" if "mem" in statements else ""
     text = f'{headers}#include "arm_nnfunctions.h"\n\n{head}\n{{\n{body}\n}}\n'
     kernel.file(f"{kernel.symbol}.c", text)
@@ -85,13 +91,9 @@ _MVE_CHANNELS = 124
 _FAST_TAPS = 512
 """The fast int16 depthwise function requires fewer taps than this."""
 _REVERSED_CHANNELS = 16
-"""Transposed convolutions of more channels run as convolutions of the reversed
-kernel.
-"""
+"""With more channels, a transposed convolution convolves with the reversed kernel."""
 _ONE_CHANNEL_OUTPUTS = 1
-"""With MVE, a single input channel with more outputs than this is a plain
-convolution.
-"""
+"""With MVE, one input channel with more outputs than this is a plain convolution."""
 
 
 def conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
@@ -109,26 +111,24 @@ def _conv_bytes(
     attrs = call.attributes(WindowAttrs)
     _, height, width, depth = kernel
     padding, stride = attrs.padding, attrs.stride
+    _, rows, _, channels = call.input(0).shape
     no_dilation = attrs.dilation == (1, 1)
-    is_point = (
-        (height, width) == (1, 1) and no_dilation and padding[0] == padding[2] == 0
-    )
-    if is_point and depth == call.input(0).shape[3]:
+    no_padding = padding[0] == padding[2] == 0
+    is_point = (height, width) == (1, 1) and no_dilation and no_padding
+    if is_point and depth == channels:
         return 0
-    columns = height * width * call.input(0).shape[3]
+    columns = height * width * channels
     if "mve" not in features:
-        return 4 * (round_up(columns, 4))
-    whole = 4 * (round_up(columns, _MVE_LANES))
-    is_row = call.input(0).shape[1] == 1 and height == 1 and no_dilation
-    if is_row and stride[1] * call.input(0).shape[3] % 4 == 0:
+        return 4 * round_up(columns, 4)
+    whole = 4 * round_up(columns, _MVE_LANES)
+    is_row = rows == 1 and height == 1 and no_dilation
+    if is_row and stride[1] * channels % 4 == 0:
         return max(_row_bytes(call, width), whole)
     return whole
 
 
 def _row_bytes(call: OpCall, width: int) -> int:
-    """Return the size for the one-row function, which copies the row ends with
-    padding.
-    """
+    """Return the size for the one-row function, which copies padded row ends."""
     attrs = call.attributes(WindowAttrs)
     depth = call.input(0).shape[3]
     left = attrs.padding[2]
@@ -158,10 +158,9 @@ def depthwise_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
 def _depthwise_int16_bytes(call: OpCall, features: frozenset[str]) -> int:
     _, height, width, outputs = call.input(1).shape
     column = height * width * outputs
-    is_fast = outputs == call.input(0).shape[3] and call.attributes(
-        WindowAttrs
-    ).dilation == (1, 1)
-    if not is_fast or height * width >= _FAST_TAPS:
+    if call.attributes(WindowAttrs).dilation != (1, 1):
+        return 0
+    if outputs != call.input(0).shape[3] or height * width >= _FAST_TAPS:
         return 0
     if "mve" in features:
         return 8 * column + 8
@@ -174,27 +173,23 @@ def transpose_conv_workspace_bytes(call: OpCall, features: frozenset[str]) -> in
     if reversed_weights_bytes(call):
         column = height * width * depth
         if "mve" in features:
-            return 4 * (round_up(column, _MVE_LANES))
-        return 4 * (round_up(column, 4))
+            return 4 * round_up(column, _MVE_LANES)
+        return 4 * round_up(column, 4)
     down, right = call.attributes(TransposeConvAttrs).stride
     row = (call.input(0).shape[2] - 1) * right + max(width, down, right)
     return 4 * outputs * row * max(height, down)
 
 
 def reversed_weights_bytes(call: OpCall) -> int:
-    """Return the size of the reversed weights of arm_transpose_conv_wrapper_s8, or
-    0.
-    """
+    """Return the size of arm_transpose_conv_wrapper_s8's reversed weights, or 0."""
     outputs, height, width, depth = call.input(1).shape
-    is_convolution = (
-        max(call.attributes(TransposeConvAttrs).stride) <= 2
-        and depth > _REVERSED_CHANNELS
-    )
+    stride = call.attributes(TransposeConvAttrs).stride
+    is_convolution = max(stride) <= 2 and depth > _REVERSED_CHANNELS
     return outputs * height * width * depth if is_convolution else 0
 
 
 def average_pool_workspace_bytes(call: OpCall, features: frozenset[str]) -> int:
     """Return the size for arm_avgpool_s8 or _s16."""
-    return (
-        4 * call.input(0).shape[3] if "dsp" in features and "mve" not in features else 0
-    )
+    if "dsp" not in features or "mve" in features:
+        return 0
+    return 4 * call.input(0).shape[3]

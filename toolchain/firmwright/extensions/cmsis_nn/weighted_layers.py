@@ -1,5 +1,4 @@
-"""CMSIS-NN calls for layers with weights: convolutions, fully connected layers, SVDF
-and LSTM.
+"""CMSIS-NN calls of layers with weights: convolution, fully connected, SVDF, LSTM.
 
 Weights, bias, multipliers and shifts are constants. The bias of int16 layers has 64
 bits unless the call declares 32. Source of signatures and layouts: the public headers
@@ -46,7 +45,8 @@ def weight_scales(call: OpCall) -> tuple[float, ...]:
 
 def _step(call: OpCall) -> Requantization:
     step = requantize_step(call)
-    assert step is not None  # checked by the predicate
+    # The predicate of the pattern has checked it.
+    assert step is not None
     return step
 
 
@@ -54,24 +54,19 @@ def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
     """Add the weights, bias, and per-output multipliers and shifts as constants."""
     step, wide = _step(call), has_int64_sum(call)
     channels = call.output.shape[-1]
-    pairs = np.broadcast_to(
-        np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1),
-        (2, channels),
-    )
+    pairs = np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1)
+    pairs = np.broadcast_to(pairs, (2, channels))
+    bias = conv2d.bias_of(call, "int64")
     return [
         kernel.constant("weights", call.constant_array(1), INT8),
-        kernel.constant(
-            "bias", conv2d.bias_of(call, "int64"), INT64 if wide else INT32
-        ),
+        kernel.constant("bias", bias, INT64 if wide else INT32),
         kernel.constant("multipliers", pairs[0], INT32),
         kernel.constant("shifts", pairs[1], INT32),
     ]
 
 
 def _heads(call: OpCall) -> list[str]:
-    """Return the C parameters for the input, the constants of `_weights` and the
-    output.
-    """
+    """Return the C parameters of the input, `_weights`' constants and the output."""
     kind = activation_pointer_type(call.input(0).dtype)
     bias = "int64_t" if has_int64_sum(call) else "int32_t"
     tables = ["const int8_t *w", f"const {bias} *bias"]
@@ -80,9 +75,7 @@ def _heads(call: OpCall) -> list[str]:
 
 
 def _layer_values(call: OpCall) -> dict[str, object]:
-    """Return the words that the texts of all layers with per-channel requantization
-    contain.
-    """
+    """Return the words in the texts of all layers with per-channel requantization."""
     step, x, w, y = _step(call), call.input(0), call.input(1), call.output
     return {
         "input_offset": -per_tensor_quant(x).zero_point,
@@ -129,12 +122,10 @@ def write_convolution(kernel: BackendKernel, call: OpCall) -> None:
 def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
     attrs = call.attributes(TransposeConvAttrs)
     features = core_features(kernel)
-    params, buffer, more = workspace_context(
-        kernel, transpose_conv_workspace_bytes(call, features)
-    )
-    reversed_params, other, filters = workspace_context(
-        kernel, reversed_weights_bytes(call), "turned"
-    )
+    size = transpose_conv_workspace_bytes(call, features)
+    params, buffer, more = workspace_context(kernel, size)
+    size = reversed_weights_bytes(call)
+    turned_params, other, filters = workspace_context(kernel, size, "turned")
     text = fill_text(
         _C["transpose_conv"],
         **_layer_values(call),
@@ -150,9 +141,8 @@ def write_transpose_conv(kernel: BackendKernel, call: OpCall) -> None:
         *more,
         *filters,
     ]
-    write_wrapper_function(
-        kernel, [*_heads(call), *params, *reversed_params], text, arguments
-    )
+    heads = [*_heads(call), *params, *turned_params]
+    write_wrapper_function(kernel, heads, text, arguments)
 
 
 def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
@@ -169,7 +159,9 @@ def write_fully_connected(kernel: BackendKernel, call: OpCall) -> None:
     else:
         heads = [*heads[:3], heads[-1]]
         values["quant"] = fill_text(
-            _C["per_tensor_quant"], multiplier=step.multipliers[0], shift=step.shifts[0]
+            _C["per_tensor_quant"],
+            multiplier=step.multipliers[0],
+            shift=step.shifts[0],
         )
     arguments.append(kernel.outputs[0])
     buffer = "{NULL, 0}"
@@ -223,8 +215,10 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
         state=filters * steps,
         state_bytes=2 * batch * filters * steps,
     )
-    heads = ["const int8_t *x", "const int16_t *before", "const int8_t *feature"]
-    heads += [
+    heads = [
+        "const int8_t *x",
+        "const int16_t *before",
+        "const int8_t *feature",
         "const int16_t *time",
         "const int32_t *bias",
         "int8_t *y",
@@ -240,17 +234,13 @@ def write_svdf(kernel: BackendKernel, call: OpCall) -> None:
 
 
 _ORDER = (1, 0, 2, 3)
-"""Gate order of the library (forget, input, cell, output) as indices into the
-operator's order.
-"""
+"""The library's gates (forget, input, cell, output) as indices into the operator's."""
 _NAMES = ("input", "forget", "cell", "output")
 _CELL = 2
 
 
 def supports_lstm(call: OpCall) -> bool:
-    """Return whether the layer uses TFLM's rounding and clips cells, as the library
-    requires.
-    """
+    """Return whether the layer rounds like TFLM and clips cells, as is required."""
     x = call.input(0)
     as_tflm = x.dtype == INT16 or (x.dtype == INT8 and call.numerics == "tflm")
     return as_tflm and lstm_layer.cell_clip(call) > 0
@@ -263,20 +253,24 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
     cells = per_tensor_quant(call.input(lstm_layer.CELL_STATE))
     power = frexp(cells.scale)[1] - 1
     one, new = quantize_multiplier(2.0**-15), quantize_multiplier(2.0 ** -(30 + power))
-    numbers = [int(call.attributes(LstmAttrs).time_major), batch, time, inputs, units]
-    numbers += [
+    numbers = [
+        int(call.attributes(LstmAttrs).time_major),
+        batch,
+        time,
+        inputs,
+        units,
         -per_tensor_quant(x).zero_point,
         *one,
         *new,
         int(lstm_layer.cell_clip(call)),
         power,
+        *lstm_layer.hidden_factor(call),
+        hidden.zero_point,
     ]
-    numbers += [*lstm_layer.hidden_factor(call), hidden.zero_point]
     gates = [_gate(kernel, call, gate) for gate in _ORDER]
     kind, size = activation_pointer_type(x.dtype), x.dtype.size_bytes
-    temporary = [
-        kernel.workspace(name, batch * units, INT16) for name in ("first", "second")
-    ]
+    first = kernel.workspace("first", batch * units, INT16)
+    second = kernel.workspace("second", batch * units, INT16)
     text = fill_text(
         _C["lstm"],
         numbers=", ".join(map(str, numbers)),
@@ -290,13 +284,16 @@ def write_lstm(kernel: BackendKernel, call: OpCall) -> None:
         f"const {kind}hidden",
         "const int16_t *cells",
         f"{kind}y",
+        f"{kind}hidden_after",
+        "int16_t *cells_after",
     ]
-    heads += [f"{kind}hidden_after", "int16_t *cells_after"]
-    heads += [head for _, items, _ in gates for head in items]
-    arguments = [*kernel.inputs, *kernel.outputs]
-    arguments += [buffer for _, _, items in gates for buffer in items]
+    arguments: list[tir.Buffer] = [*kernel.inputs, *kernel.outputs]
+    for _, params, buffers in gates:
+        heads += params
+        arguments += buffers
     heads += ["int16_t *first", "int16_t *second"]
-    write_wrapper_function(kernel, heads, text, [*arguments, *temporary])
+    arguments += [first, second]
+    write_wrapper_function(kernel, heads, text, arguments)
 
 
 def _gate(
@@ -325,4 +322,5 @@ def _gate(
         buffers.append(kernel.constant(stem, weights, INT8))
         buffers.append(kernel.constant(f"{stem}_bias", totals, wide))
     kind = "ARM_TANH" if gate == _CELL else "ARM_SIGMOID"
-    return f"{{{', '.join(parts)}, NULL, {kind}}}", heads, buffers
+    initializer = ", ".join([*parts, "NULL", kind])
+    return f"{{{initializer}}}", heads, buffers
