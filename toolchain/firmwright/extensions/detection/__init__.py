@@ -1,6 +1,4 @@
-"""TFLite's post-processing of detections: boxes from anchors, and non-maximum
-suppression.
-"""
+"""TFLite's post-processing of detections: anchors and non-maximum suppression."""
 
 from firmwright.base.extensions import Extension
 

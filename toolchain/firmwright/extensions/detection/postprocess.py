@@ -48,26 +48,24 @@ from firmwright.ops.strided_copy import lower_fill
 
 def infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(DetectionsAttrs)
-    boxes, scores, anchors = (call.input(index) for index in range(3))
-    kinds, results = (boxes, scores, anchors), {kind.dtype for kind in call.outputs}
-    if {kind.dtype for kind in kinds} - {FLOAT32, INT8, UINT8} or results != {FLOAT32}:
-        raise NotSupportedError(
-            "detections of types other than float32, int8 and uint8"
-        )
+    boxes, scores, anchors = call.input(0), call.input(1), call.input(2)
+    kinds = (boxes, scores, anchors)
+    dtypes = {kind.dtype for kind in kinds}
+    results = {kind.dtype for kind in call.outputs}
+    if dtypes - {FLOAT32, INT8, UINT8} or results != {FLOAT32}:
+        what = "detections of types other than float32, int8 and uint8"
+        raise NotSupportedError(what)
     for kind in kinds:
         if kind.dtype != FLOAT32:
+            # Raises NotSupportedError without such a quantization.
             per_tensor_quant(kind)
     if len(call.outputs) != 4 or len(boxes.shape) != 3 or len(scores.shape) != 3:
         raise NotSupportedError("detections without all of their tensors")
     count = boxes.shape[1]
-    if (
-        boxes.shape != (1, count, 4)
-        or scores.shape[:2] != (1, count)
-        or anchors.shape != (count, 4)
-    ):
-        raise NotSupportedError(
-            f"boxes of {list(boxes.shape)}, scores of {list(scores.shape)}"
-        )
+    has_boxes = boxes.shape == (1, count, 4) and anchors.shape == (count, 4)
+    if not has_boxes or scores.shape[:2] != (1, count):
+        sizes = f"boxes of {list(boxes.shape)}, scores of {list(scores.shape)}"
+        raise NotSupportedError(sizes)
     if not 1 <= attrs.num_classes <= scores.shape[2]:
         raise NotSupportedError(f"{attrs.num_classes} of {scores.shape[2]} classes")
     limit = attrs.max_detections
@@ -76,44 +74,41 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 
 def _real_value(kind: TensorType, x: Any) -> Any:
-    """Return the value of a stored number, or of an array, of type `kind`, as
-    dequantize does.
-    """
+    """Return the value of a stored number or array of `kind`, as dequantize does."""
     if kind.dtype == FLOAT32:
         return x
     quant = per_tensor_quant(kind)
     if isinstance(x, ArithExpr):
         return (x.cast(INT32) - quant.zero_point).cast(FLOAT32) * quant.scale
-    return (x.astype(np.int64) - quant.zero_point).astype(np.float32) * np.float32(
-        quant.scale
-    )
+    differences = (x.astype(np.int64) - quant.zero_point).astype(np.float32)
+    return differences * np.float32(quant.scale)
 
 
 def _corners_and_scores(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, Array]:
-    boxes, scores, anchors = (
-        _real_value(call.input(k), x) for k, x in enumerate(arrays)
-    )
-    encoded = boxes[0] / np.array(call.attributes(DetectionsAttrs).scales, np.float32)
+    attrs = call.attributes(DetectionsAttrs)
+    real = [_real_value(call.input(k), x) for k, x in enumerate(arrays)]
+    boxes, scores, anchors = real
+    encoded = boxes[0] / np.array(attrs.scales, np.float32)
     center = encoded[:, :2] * anchors[:, 2:] + anchors[:, :2]
     half = np.float32(0.5) * np.exp(encoded[:, 2:]) * anchors[:, 2:]
     corners = np.concatenate([center - half, center + half], axis=1).astype(np.float32)
-    return corners, scores[0][:, -call.attributes(DetectionsAttrs).num_classes :]
+    return corners, scores[0][:, -attrs.num_classes :]
 
 
 def intersection_over_union(box: Array, others: Array) -> Array:
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     shared = np.maximum(high - low, 0).prod(axis=1)
-    area, areas = ((b[..., 2:] - b[..., :2]).prod(axis=-1) for b in (box, others))
+    area = (box[2:] - box[:2]).prod(axis=-1)
+    areas = (others[:, 2:] - others[:, :2]).prod(axis=-1)
     total = area + areas - shared
     has_area = (area > 0) & (areas > 0)
-    return np.asarray(
-        np.where(has_area, shared / np.where(has_area, total, 1), 0), np.float32
-    )
+    ratio = shared / np.where(has_area, total, 1)
+    return np.asarray(np.where(has_area, ratio, 0), np.float32)
 
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(DetectionsAttrs)
-    limit = attrs.max_detections
+    limit, iou_limit = attrs.max_detections, np.float32(attrs.iou_threshold)
     corners, scores = _corners_and_scores(call, arrays)
     best_scores = scores.max(axis=1)
     is_open = best_scores >= np.float32(attrs.score_threshold)
@@ -125,9 +120,7 @@ def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
         results[1][0, box_count] = scores[chosen].argmax()
         results[2][0, box_count] = best_scores[chosen]
         box_count += 1
-        is_open &= intersection_over_union(corners[chosen], corners) <= np.float32(
-            attrs.iou_threshold
-        )
+        is_open &= intersection_over_union(corners[chosen], corners) <= iou_limit
         is_open[chosen] = False
     results[3][0] = box_count
     return tuple(results)
@@ -162,22 +155,20 @@ def lower(call: OpCall, b: Kernel) -> None:
 
 
 def _real(b: Kernel, index: int, at: Sequence[ArithExpr | int]) -> ArithExpr:
-    return ArithExpr(
-        as_expr(_real_value(b.call.input(index), b.load(b.input(index), at)))
-    )
+    stored = b.load(b.input(index), at)
+    return ArithExpr(as_expr(_real_value(b.call.input(index), stored)))
 
 
 def _place(b: Kernel, box: ArithExpr, kind: ArithExpr) -> list[ArithExpr | int]:
-    return [
-        0,
-        box,
-        kind + b.input(1).shape[2] - b.call.attributes(DetectionsAttrs).num_classes,
-    ]
+    classes = b.call.attributes(DetectionsAttrs).num_classes
+    return [0, box, kind + b.input(1).shape[2] - classes]
 
 
 def _score_key(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
-    """Emit a score as an int32 of the same order, which negative ones need not have if
-    refused.
+    """Emit a score as an int32 of the same order.
+
+    The bits of nonnegative floats have that order. Those of negative ones have the
+    reverse, and need not be changed if the threshold refuses all of them.
     """
     scores, at = b.input(1), _place(b, box, kind)
     if not scores.dtype.is_float:
@@ -190,10 +181,8 @@ def _score_key(b: Kernel, box: ArithExpr, kind: ArithExpr) -> ArithExpr:
 
 def _least_key(call: OpCall) -> int:
     """Return the least key of a score that is not below the threshold."""
-    kind, limit = (
-        call.input(1),
-        np.float32(call.attributes(DetectionsAttrs).score_threshold),
-    )
+    kind = call.input(1)
+    limit = np.float32(call.attributes(DetectionsAttrs).score_threshold)
     if kind.dtype.is_float:
         bits = int(limit.view(np.int32))
         return bits if bits >= 0 else INT32.min - bits
@@ -202,16 +191,13 @@ def _least_key(call: OpCall) -> int:
 
 
 def _lower_corners(b: Kernel, i: ArithExpr) -> list[ArithExpr]:
-    scales, lows, highs = (
-        b.call.attributes(DetectionsAttrs).scales,
-        list[ArithExpr](),
-        list[ArithExpr](),
-    )
+    scales = b.call.attributes(DetectionsAttrs).scales
+    lows: list[ArithExpr] = []
+    highs: list[ArithExpr] = []
     for axis in (0, 1):
         size = b.let("size", _real(b, 2, [i, axis + 2]))
-        center = _real(b, 0, [0, i, axis]) / scales[axis] * size + _real(
-            b, 2, [i, axis]
-        )
+        shift = _real(b, 0, [0, i, axis]) / scales[axis] * size
+        center = shift + _real(b, 2, [i, axis])
         encoded = _real(b, 0, [0, i, axis + 2]) / scales[axis + 2]
         middle = b.let("center", center)
         half = b.let("half", intrinsic("exp_f32", [encoded], FLOAT32) * 0.5 * size)
@@ -227,17 +213,17 @@ def _lower_selection(
     key: Callable[[ArithExpr], ArithExpr],
     take: Callable[[ArithExpr, ArithExpr, ArithExpr], None],
 ) -> ArithExpr:
-    """Move the best boxes without overlap to the rows of `corners`; return their
-    number.
+    """Move the best boxes without overlap to rows of `corners`; return their number.
 
     `take` receives the row, the box and its key. Open boxes form a heap, the first one
-    on top: its entries are the key times 2^32, plus the number of boxes after this one.
+    on top. Entries compare like their keys; of equal keys, the first box is the
+    greatest:
+
+        bits 63 to 32    key of the score
+        bits 31 to 0     number of boxes after this one
     """
-    size, (count,), limit = (
-        b.register("size", UINT32, 0),
-        entries.shape,
-        corners.shape[0],
-    )
+    size = b.register("size", UINT32, 0)
+    (count,), limit = entries.shape, corners.shape[0]
 
     def sift(first: ArithExpr | int) -> None:
         heap = b.pointer(entries, 0, count, "rw")
@@ -256,18 +242,16 @@ def _lower_selection(
     with b.while_(logical_and(selected.value < limit, size.value > 0)):
         entry = b.let("entry", b.load(entries, [0]))
         size.set(size.value - 1)
-        b.store(
-            entries, [0], b.load(entries, [minimum(size.value, count - 1).cast(INDEX)])
-        )
+        last = minimum(size.value, count - 1).cast(INDEX)
+        b.store(entries, [0], b.load(entries, [last]))
         sift(0)
         box = b.let("box", maximum((count - 1) - (entry & 0xFFFFFFFF), 0))
         box_corners = _lower_corners(b, box)
         place = b.let("place", minimum(selected.value, limit - 1).cast(INDEX))
         is_free = b.register("is_free", INT32, 1)
         with b.for_("j", place) as j:
-            _lower_overlap(
-                b, box_corners, [b.load(corners, [j, k]) for k in range(4)], is_free
-            )
+            other_corners = [b.load(corners, [j, k]) for k in range(4)]
+            _lower_overlap(b, box_corners, other_corners, is_free)
         with b.if_(is_free.value > 0):
             for axis, value in enumerate(box_corners):
                 b.store(corners, [place, axis], value)
@@ -280,17 +264,13 @@ def _lower_overlap(
     b: Kernel, box: Sequence[ArithExpr], other: Sequence[ArithExpr], is_free: Register
 ) -> None:
     """Emit code that clears `is_free` if the corners overlap beyond the threshold."""
-    area, other_area = (
-        b.let("area", (corner[2] - corner[0]) * (corner[3] - corner[1]))
-        for corner in (box, other)
-    )
-    extents = [
-        maximum(
-            minimum(box[axis + 2], other[axis + 2]) - maximum(box[axis], other[axis]),
-            0.0,
-        )
-        for axis in (0, 1)
-    ]
+    area = b.let("area", (box[2] - box[0]) * (box[3] - box[1]))
+    other_area = b.let("area", (other[2] - other[0]) * (other[3] - other[1]))
+    extents = []
+    for axis in (0, 1):
+        high = minimum(box[axis + 2], other[axis + 2])
+        low = maximum(box[axis], other[axis])
+        extents.append(maximum(high - low, 0.0))
     intersection = b.let("intersection", extents[0] * extents[1])
     ratio = intersection / (other_area + area - intersection)
     with (
@@ -353,9 +333,10 @@ def lower_by_class(call: OpCall, b: Kernel) -> None:
             with b.if_(value > b.load(b.outputs[2], [0, limit - 1])):
                 _lower_insertion(b, boxes, (value, c, box), limit)
 
-        selected = _lower_selection(
-            b, entries, corners, lambda box: _score_key(b, box, c), take
-        )
+        def key(box: ArithExpr) -> ArithExpr:
+            return _score_key(b, box, c)
+
+        selected = _lower_selection(b, entries, corners, key, take)
         box_count.set(minimum(selected + box_count.value, limit))
     _lower_results(b, boxes, box_count)
 
@@ -366,9 +347,7 @@ def _lower_insertion(
     detection: tuple[ArithExpr, ArithExpr, ArithExpr],
     limit: int,
 ) -> None:
-    """Insert `detection` after entries with an equal score; its score must exceed the
-    last one.
-    """
+    """Insert `detection` after equal scores; its score must exceed the last one."""
     _, kinds, scores, _ = b.outputs
     value, kind, at = detection
     place = b.register("place", INT32, limit - 1)
@@ -392,9 +371,8 @@ def _lower_results(b: Kernel, boxes: tir.Buffer, total: Register) -> None:
     count = b.call.input(0).shape[1]
     with b.for_("d", b.call.attributes(DetectionsAttrs).max_detections) as d:
         with b.if_(d.cast(UINT32) < total.value):
-            box = b.let(
-                "box", minimum(maximum(b.load(boxes, [d]), 0), count - 1).cast(INDEX)
-            )
+            number = maximum(b.load(boxes, [d]), 0)
+            box = b.let("box", minimum(number, count - 1).cast(INDEX))
             for k, corner in enumerate(_lower_corners(b, box)):
                 b.store(b.outputs[0], [0, d, k], corner)
         with b.else_():
