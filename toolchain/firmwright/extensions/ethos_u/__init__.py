@@ -1,6 +1,4 @@
-"""Arm's NPU Ethos-U55 and U65: backends that Vela programs, and models that Vela has
-compiled.
-"""
+"""Arm's NPU Ethos-U55 and U65: backends that use Vela, and models compiled by it."""
 
 from firmwright.base.extensions import Extension
 

@@ -12,6 +12,4 @@ class EthosUAttrs(OpAttrs):
     fast_bytes: int
     """Size of the fast memory, or 0 if it is the arena."""
     offsets: tuple[int, ...]
-    """Places in the arena of the inputs after the second and of the outputs, in
-    bytes.
-    """
+    """Byte offsets in the arena of the inputs after the second and of the outputs."""

@@ -42,8 +42,10 @@ _ALIGNMENT = 16
 _COMPILED = "ethos_u"
 _SURVEYS = 8
 _CONFIG = slice(8, 12)
-"""The word of a command stream with the product, and the logarithm of the
-multiply-adds.
+"""The word of a command stream with the product and multiply-adds of its NPU.
+
+    bits 31 to 28: the product, by which _PRODUCTS has its name
+    bits 3 to 0:   the binary logarithm of the multiply-adds in a cycle
 """
 _PRODUCTS = {0: "u55", 1: "u65"}
 
@@ -60,38 +62,27 @@ class EthosU(Backend):
 
     def __init__(self, product: str, macs: int, system_config: str) -> None:
         self.name = f"ethos-{product}-{macs}"
-        self.doc = (
-            f"Arm Ethos-{product.upper()} with {macs} multiply-adds in a cycle, by Vela"
-        )
-        self.attrs = {
-            "system-config": TargetAttribute(
-                system_config, "clock and memories, for Vela"
-            ),
-            "memory-mode": TargetAttribute(
-                "Shared_Sram", "memory of weights and arena, for Vela"
-            ),
-        }
+        npu = f"Arm Ethos-{product.upper()}"
+        self.doc = f"{npu} with {macs} multiply-adds in a cycle, by Vela"
+        system = TargetAttribute(system_config, "clock and memories, for Vela")
+        memory = TargetAttribute("Shared_Sram", "memory of weights and arena, for Vela")
+        self.attrs = {"system-config": system, "memory-mode": memory}
         self._surveys: dict[Hashable, tuple[Hashable, VelaSurvey]] = {}
 
     def patterns(self) -> Sequence[PatternEntry]:
         compiled = PatternEntry(_COMPILED, op(_COMPILED))
-        return [
-            compiled,
-            *(PatternEntry(name, op(name), self._takes) for name in WRITABLE),
-        ]
+        written = [PatternEntry(name, op(name), self._takes) for name in WRITABLE]
+        return [compiled, *written]
 
     def cost(self, match: Match) -> int | None:
-        """Return Vela's estimate; for a call of an open graph, its share of one stream
-        for all.
-        """
+        """Return Vela's estimate; for an open graph's call, its share of one stream."""
         call, region = match.calls[0], "target" in match.function.attrs
         if call.op == _COMPILED:
             return None
         if len(match.calls) == 1 and not region:
             cycles = self._survey(match.function, match.module, match.target).cycles
-            share = cycles.get(
-                call.outputs[0].name, 0 if call.op == "reshape" else None
-            )
+            usual = 0 if call.op == "reshape" else None
+            share = cycles.get(call.outputs[0].name, usual)
             if share is not None:
                 return share
         graph = match.function if region else None
@@ -114,12 +105,13 @@ class EthosU(Backend):
         if not os.environ.get(PATH_VARIABLE):
             return ()
         _, architecture, macs = self.name.split("-")
-        names = (
-            f"ETHOSU_ARCH={architecture}",
-            f"ETHOSU_MACS={macs}",
-            f"ETHOS{architecture.upper()}",
-        )
-        return [f"-D{name}" for name in (*names, "ETHOSU_LOG_ENABLE=0", "NDEBUG")]
+        return [
+            f"-DETHOSU_ARCH={architecture}",
+            f"-DETHOSU_MACS={macs}",
+            f"-DETHOS{architecture.upper()}",
+            "-DETHOSU_LOG_ENABLE=0",
+            "-DNDEBUG",
+        ]
 
     def rejections(
         self, function: Function, module: IRModule, target: Target
@@ -129,14 +121,14 @@ class EthosU(Backend):
     def _survey(
         self, function: Function, module: IRModule, target: Target
     ) -> VelaSurvey:
-        """Return the survey of a graph, once for each: matches of all its calls need
-        it.
-        """
-        held = function, module.constants  # so that no other objects have their ids
-        key = *map(id, held), module.settings.profile, self._options(target)
+        """Return the survey of a graph, made once: matches of all its calls need it."""
+        options = self._options(target)
+        # The objects are kept, so that no other objects get their ids.
+        held = function, module.constants
+        key = *map(id, held), module.settings.profile, options
         if key not in self._surveys:
             latest = list(self._surveys.items())[1 - _SURVEYS :]
-            survey = _survey_graph(function, module, self._options(target))
+            survey = _survey_graph(function, module, options)
             self._surveys = {**dict(latest), key: (held, survey)}
         return self._surveys[key][1]
 
@@ -145,8 +137,9 @@ class EthosU(Backend):
         return match.calls[0].outputs[0].name not in reasons
 
     def _options(self, target: Target) -> VelaOptions:
-        attrs = (str(target.attr(name)) for name in ("system-config", "memory-mode"))
-        return VelaOptions(self.name, *attrs)
+        system_config = str(target.attr("system-config"))
+        memory_mode = str(target.attr("memory-mode"))
+        return VelaOptions(self.name, system_config, memory_mode)
 
     def _program(
         self,
@@ -170,31 +163,29 @@ ETHOS_U65_512 = EthosU("u65", 512, _U65_SYSTEM)
 
 
 def _read_program(call: OpCall, target: Target) -> NpuProgram:
-    """Return the program of a model that Vela compiled; raise UsageError for another
-    NPU.
-    """
+    """Return the program that Vela compiled; raise UsageError for another NPU."""
     attrs = call.attributes(EthosUAttrs)
     commands, weights = (constant.data for constant in call.constants[:2] if constant)
     config = int.from_bytes(commands[_CONFIG], "little")
     accelerator = f"ethos-{_PRODUCTS.get(config >> 28)}-{1 << (config & 15)}"
     if accelerator != target.kind:
-        raise UsageError(
-            f"Vela compiled the model for {accelerator}.",
-            hint=f"--target {accelerator}.",
-        )
+        what = f"Vela compiled the model for {accelerator}."
+        raise UsageError(what, hint=f"--target {accelerator}.")
     offsets, count = attrs.offsets, len(call.inputs) - 2
     sizes = (attrs.arena_bytes, attrs.fast_bytes)
     return NpuProgram(commands, weights, *sizes, offsets[:count], offsets[count:])
 
 
 def boundary(calls: Sequence[Call]) -> tuple[list[Value], list[Value]]:
-    """Return the values that the calls read and do not define, and those that they only
-    define.
-    """
-    made = {value.name: value for call in calls for value in call.outputs}
-    read = {value.name: value for call in calls for value in call.variables}
+    """Return the values that calls read but do not define, and the unread results."""
+    made: dict[str, Value] = {}
+    read: dict[str, Value] = {}
+    for call in calls:
+        made |= {value.name: value for value in call.outputs}
+        read |= {value.name: value for value in call.variables}
     inputs = [value for name, value in read.items() if name not in made]
-    return inputs, [value for name, value in made.items() if name not in read]
+    outputs = [value for name, value in made.items() if name not in read]
+    return inputs, outputs
 
 
 def _survey_graph(
@@ -207,9 +198,8 @@ def _survey_graph(
         name = call.outputs[0].name
         try:
             if is_compiled:
-                raise NotSupportedError(
-                    "the model's operators for the NPU are compiled already"
-                )
+                what = "the model's operators for the NPU are compiled already"
+                raise NotSupportedError(what)
             check_npu_numerics(make_op_call(call, module))
             write_tflite([call], module, *boundary([call]))
             calls.append(call)
@@ -222,30 +212,27 @@ def _survey_graph(
 def _survey_calls(
     calls: Sequence[Call], module: IRModule, options: VelaOptions
 ) -> VelaSurvey:
-    """Return the survey of calls, some of which Vela may leave to the core or fail to
-    read.
+    """Return the survey of calls; Vela may leave some to the core or fail to read some.
+
+    When it fails, each half of the calls is surveyed by itself.
     """
     if not calls:
         return VelaSurvey({}, {})
     outputs = tuple(call.outputs[0].name for call in calls)
     try:
-        return vela.survey_operators(
-            write_tflite(calls, module, *boundary(calls)), options, outputs
-        )
+        model = write_tflite(calls, module, *boundary(calls))
+        return vela.survey_operators(model, options, outputs)
     except ToolFailedError as error:
         if len(calls) == 1:
             return VelaSurvey({outputs[0]: str(error).splitlines()[-1]}, {})
     half = len(calls) // 2
-    a, b = (
-        _survey_calls(part, module, options) for part in (calls[:half], calls[half:])
-    )
+    a = _survey_calls(calls[:half], module, options)
+    b = _survey_calls(calls[half:], module, options)
     return VelaSurvey({**a.reasons, **b.reasons}, {**a.cycles, **b.cycles})
 
 
 def write_call(kernel: BackendKernel, program: NpuProgram) -> None:
-    """Write the C function that starts the program, and its constants and
-    workspaces.
-    """
+    """Write the C function that starts the program, its constants and workspaces."""
     arguments: list[tir.Buffer] = [*kernel.inputs, *kernel.outputs]
     params = [f"const {b.dtype.c_type} *{b.name}" for b in kernel.inputs]
     params += [f"{b.dtype.c_type} *{b.name}" for b in kernel.outputs]
@@ -292,8 +279,9 @@ def write_call(kernel: BackendKernel, program: NpuProgram) -> None:
 
 
 def _driver_files() -> Iterable[Path]:
-    """Return the sources of Arm's driver, none if the application has it, or the
-    model's.
+    """Return the sources of Arm's driver or of the model, or none.
+
+    There are none if the application provides the driver.
     """
     path = os.environ.get(PATH_VARIABLE, "")
     if not path:
@@ -302,12 +290,10 @@ def _driver_files() -> Iterable[Path]:
         return ()
     root = Path(path)
     if not (root / "src" / "ethosu_driver.c").is_file():
-        what = (
-            "the folder is not a copy of Arm's driver: src/ethosu_driver.c is missing."
-        )
+        missing = "src/ethosu_driver.c is missing"
+        what = f"the folder is not a copy of Arm's driver: {missing}."
         hint = f"--ethos-u-driver PATH or {DRIVER_OF_APPLICATION}, or {PATH_VARIABLE}."
         raise UsageError(what, where=path, hint=hint)
-    sources = [
-        file for file in root.glob("src/*.[ch]") if file.stem != "ethosu_device_u85"
-    ]
+    files = root.glob("src/*.[ch]")
+    sources = [file for file in files if file.stem != "ethosu_device_u85"]
     return (*root.glob("include/*.h"), *sources, *_C_FOLDER.glob("bare_metal/*"))

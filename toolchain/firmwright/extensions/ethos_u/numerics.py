@@ -1,5 +1,4 @@
-"""Whether Vela's command streams compute the integers that a profile defines, call by
-call.
+"""Whether Vela's command streams compute a profile's integers, call by call.
 
 Vela derives multipliers from products of scales in double precision, and the NPU rounds
 results of convolutions twice. Another requantization is accepted if no sum that the
@@ -30,9 +29,7 @@ _TANH_SCALE = 1 / 128
 
 
 def _is_unsigned(call: OpCall) -> bool:
-    """Return whether the model's tensors are uint8 and the call without weights rounds
-    for them.
-    """
+    """Return whether the model has uint8 tensors and the unweighted call rounds so."""
     match call.attrs:
         case AveragePoolAttrs(unsigned=True) | L2NormalizationAttrs(unsigned=True):
             return True
@@ -40,12 +37,9 @@ def _is_unsigned(call: OpCall) -> bool:
 
 
 def check_npu_numerics(call: OpCall) -> None:
-    """Raise NotSupportedError if the NPU may compute other values than the profile of
-    the call.
-    """
-    kinds = {
-        kind.dtype for kind in (*call.inputs[:1], *call.outputs) if kind is not None
-    }
+    """Raise NotSupportedError if the NPU may compute other values than the profile."""
+    types = (*call.inputs[:1], *call.outputs)
+    kinds = {kind.dtype for kind in types if kind is not None}
     if call.op == "quantize" and kinds == {INT8, UINT8}:
         if per_tensor_quant(call.input(0)).scale != per_tensor_quant(call.output).scale:
             raise NotSupportedError("it changes the scale of uint8 values")
@@ -84,26 +78,21 @@ def _is_like_npu(call: OpCall) -> bool:
 def _is_same_step(call: OpCall, step: Requantization) -> bool:
     x, y = per_tensor_quant(call.input(0)).scale, per_tensor_quant(call.output).scale
     scales = quantization_of(call.input(1)).scales
-    vela = np.array(
-        [quant.quantize_multiplier(x * scale / y) for scale in scales], np.int64
-    )
+    multipliers = [quant.quantize_multiplier(x * scale / y) for scale in scales]
+    vela = np.array(multipliers, np.int64)
     pairs = np.array([step.multipliers, step.shifts], np.int64).T
     own = np.broadcast_to(pairs, vela.shape)
     if step.rounding is Rounding.TWICE and np.array_equal(vela, own):
         return True
     low, high = _reachable_sums(call, len(scales))
-    levels = (
-        np.arange(step.clamp_min - step.zero_point, step.clamp_max - step.zero_point)
-        + 1
-    )
+    least, most = step.clamp_min - step.zero_point, step.clamp_max - step.zero_point
+    levels = np.arange(least, most) + 1
     first = _first_sums(levels, own, step.rounding, low, high)
     return np.array_equal(first, _first_sums(levels, vela, Rounding.TWICE, low, high))
 
 
 def _reachable_sums(call: OpCall, channels: int) -> tuple[IntArray, IntArray]:
-    """Return the lowest and highest sum of each channel, over those with one
-    multiplier.
-    """
+    """Return the lowest and highest sum of each channel, of all for one multiplier."""
     weights, bias = call.constant_array(1), call.constant(2)
     axis = 3 if call.op == "depthwise_conv2d" else 0
     offsets = weights.astype(np.int64) - weight_zero_point(call)
@@ -114,25 +103,19 @@ def _reachable_sums(call: OpCall, channels: int) -> tuple[IntArray, IntArray]:
     offset = 0 if bias is None else bias.array().astype(np.int64)
     low = np.minimum(products.min(axis=-1), 0).sum(axis=1) + offset
     high = np.maximum(products.max(axis=-1), 0).sum(axis=1) + offset
-    return (
-        (low, high)
-        if channels > 1
-        else (low.min(keepdims=True), high.max(keepdims=True))
-    )
+    if channels > 1:
+        return low, high
+    return low.min(keepdims=True), high.max(keepdims=True)
 
 
 def _first_sums(
     levels: IntArray, pairs: IntArray, rounding: Rounding, low: IntArray, high: IntArray
 ) -> IntArray:
-    """Return the lowest sum, per channel, that gives each level or more, by
-    bisection.
-    """
+    """Return per channel the lowest sum that gives each level or more, by bisection."""
     multipliers, shifts = pairs[:, :1], pairs[:, 1:]
     shape = (len(pairs), len(levels))
-    first, end = (
-        np.broadcast_to(low[:, None], shape),
-        np.broadcast_to(high[:, None] + 1, shape),
-    )
+    first = np.broadcast_to(low[:, None], shape)
+    end = np.broadcast_to(high[:, None] + 1, shape)
     while (first < end).any():
         middle = (first + end) // 2
         results = quant.multiply_by_quantized_multiplier(

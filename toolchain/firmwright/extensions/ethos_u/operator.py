@@ -20,16 +20,14 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 
 def reference(call: OpCall, arrays: Sequence[Array]) -> NoReturn:
     what = "a command stream of Vela has no numpy reference."
-    hint = (
-        "verify --reference-model with the model from before Vela, or --expect OUT.npz."
-    )
+    model = "the model from before Vela"
+    hint = f"verify --reference-model with {model}, or --expect OUT.npz."
     raise UsageError(what, hint=hint)
 
 
 def lower(call: OpCall, kernel: object) -> NoReturn:
-    raise NotSupportedError(
-        "only an NPU executes it: --target ethos-u55-128, for example"
-    )
+    what = "only an NPU executes it: --target ethos-u55-128, for example"
+    raise NotSupportedError(what)
 
 
 OPDEF = OpDef(

@@ -1,5 +1,6 @@
-"""Write calls as a TFLite file, the input of accelerators' compilers; needs the extra
-`ethos-u`.
+"""Write calls as a TFLite file, the input of accelerators' compilers.
+
+This needs the extra `ethos-u`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,19 +56,28 @@ _PAIRS = {
 
 @dataclass(frozen=True, slots=True)
 class _TfliteOperator:
-    """An operator of TFLite; `inputs` adds the inputs that are attributes of the
-    call.
-    """
+    """An operator of TFLite; `inputs` adds inputs that are attributes of the call."""
 
     name: str
     inputs: Callable[[OpCall, list[Any]], list[Any]] = lambda call, inputs: inputs
 
 
 def _with(*attrs: str) -> Callable[[OpCall, list[Any]], list[Any]]:
-    return lambda call, inputs: [
-        *inputs,
-        *(np.array(getattr(call.attrs, a)) for a in attrs),
-    ]
+    def inputs_with_attrs(call: OpCall, inputs: list[Any]) -> list[Any]:
+        added = [np.array(getattr(call.attrs, attr)) for attr in attrs]
+        return [*inputs, *added]
+
+    return inputs_with_attrs
+
+
+def _shape_first(call: OpCall, inputs: list[Any]) -> list[Any]:
+    """Return the inputs of TRANSPOSE_CONV: shape, weights, x and perhaps the bias."""
+    x, weights, *bias = inputs
+    return [np.array(call.output.shape), weights, x, *bias]
+
+
+def _shape_last(call: OpCall, inputs: list[Any]) -> list[Any]:
+    return [*inputs, np.array(call.output.shape)]
 
 
 def _slice_inputs(call: OpCall, inputs: list[Any]) -> list[Any]:
@@ -108,14 +118,9 @@ _OPERATORS = {
     "depthwise_conv2d": _TfliteOperator("DEPTHWISE_CONV_2D"),
     "average_pool2d": _TfliteOperator("AVERAGE_POOL_2D"),
     "max_pool2d": _TfliteOperator("MAX_POOL_2D"),
-    "transpose_conv": _TfliteOperator(
-        "TRANSPOSE_CONV",
-        lambda call, x: [np.array(call.output.shape), x[1], x[0], *x[2:]],
-    ),
+    "transpose_conv": _TfliteOperator("TRANSPOSE_CONV", _shape_first),
     "fully_connected": _TfliteOperator("CONV_2D"),
-    "reshape": _TfliteOperator(
-        "RESHAPE", lambda call, x: [*x, np.array(call.output.shape)]
-    ),
+    "reshape": _TfliteOperator("RESHAPE", _shape_last),
     "pad": _TfliteOperator("PAD", _pad_inputs),
     "mean": _TfliteOperator("MEAN", _with("axes")),
     "split": _TfliteOperator("SPLIT_V", _with("sizes", "axis")),
@@ -142,7 +147,9 @@ def write_tflite(
     """
     writer = _ModelWriter(module)
     inputs = [writer.tensor(value) for value in params]
-    operators = [part for call in calls for part in writer.operators(call)]
+    operators: list[Table] = []
+    for call in calls:
+        operators += writer.operators(call)
     outputs = [writer.tensor(value) for value in results]
     return writer.file(operators, inputs, outputs)
 
@@ -160,28 +167,22 @@ class _ModelWriter:
         if value is None:
             return -1
         if value.name not in self.numbers:
-            stored = (
-                self.module.constants[value.constant].array()
-                if value.constant
-                else None
-            )
+            stored = None
+            if value.constant:
+                stored = self.module.constants[value.constant].array()
             self.numbers[value.name] = self._add(value.name, value.type, stored)
         return self.numbers[value.name]
 
     def _add(self, name: str, kind: TensorType, stored: Array | None = None) -> int:
-        self.tensors.append(
-            {
-                "name": name,
-                "shape": kind.shape,
-                "type": kind.dtype.name,
-                "buffer": 0 if stored is None else len(self.buffers),
-                **(
-                    {"quantization": _quantization(q)}
-                    if (q := kind.quantization)
-                    else {}
-                ),
-            }
-        )
+        table = {
+            "name": name,
+            "shape": kind.shape,
+            "type": kind.dtype.name,
+            "buffer": 0 if stored is None else len(self.buffers),
+        }
+        if kind.quantization:
+            table["quantization"] = _quantization(kind.quantization)
+        self.tensors.append(table)
         if stored is not None:
             self.buffers.append({"data": np.frombuffer(stored.tobytes(), np.uint8)})
         return len(self.tensors) - 1
@@ -195,17 +196,15 @@ class _ModelWriter:
         row = _OPERATORS[call.op]
         inputs = [self.tensor(value) for value in call.inputs]
         values = _option_values(described)
-        arguments = [
-            self._number(item) if isinstance(item, np.ndarray) else item
-            for item in row.inputs(described, inputs)
-        ]
+        arguments = []
+        for item in row.inputs(described, inputs):
+            is_array = isinstance(item, np.ndarray)
+            arguments.append(self._number(item) if is_array else item)
         outputs = [self.tensor(value) for value in call.outputs]
         return [self._operator(row.name, arguments, outputs, values)]
 
     def _matrix_as_convolution(self, call: Call, described: OpCall) -> list[Table]:
-        """Return a convolution of one column, the multiplier of which Vela derives
-        exactly.
-        """
+        """Return a convolution of one column: Vela derives its multiplier exactly."""
         weights = described.constant(1)
         if weights is None:
             raise NotSupportedError("weights that are not constant")
@@ -213,15 +212,13 @@ class _ModelWriter:
         rows, name = described.input(0).elements // depth, call.outputs[0].name
 
         def as_image(kind: TensorType, *shape: int, **stored: Array) -> int:
-            return self._add(
-                f"{name}/{len(self.tensors)}", replace(kind, shape=shape), **stored
-            )
+            own_name = f"{name}/{len(self.tensors)}"
+            return self._add(own_name, replace(kind, shape=shape), **stored)
 
         x, y = self.tensor(call.inputs[0]), self.tensor(call.outputs[0])
         image = as_image(described.input(0), 1, rows, 1, depth)
-        kernel = as_image(
-            described.input(1), outputs, 1, 1, depth, stored=weights.array()
-        )
+        array = weights.array()
+        kernel = as_image(described.input(1), outputs, 1, 1, depth, stored=array)
         result = as_image(described.output, 1, rows, 1, outputs)
         arguments = [image, kernel, *(self.tensor(value) for value in call.inputs[2:])]
         return [
@@ -242,17 +239,19 @@ class _ModelWriter:
         if name not in self.codes:
             self.codes.append(name)
         table = OPTIONS_OF_OPERATOR.get(name, "")
-        number = {own: key for key, own in OPTION_TABLES.items()}.get(table, 0)
-        options = {
-            key: value for key, value in values.items() if key in TABLES.get(table, {})
-        }
-        return {
+        numbers = {own: key for key, own in OPTION_TABLES.items()}
+        number = numbers.get(table, 0)
+        operator = {
             "opcode_index": self.codes.index(name),
             "inputs": inputs,
             "outputs": outputs,
             "builtin_options_type": number,
-            **({"builtin_options": (table, options)} if number else {}),
         }
+        if number:
+            known = TABLES.get(table, {})
+            options = {key: value for key, value in values.items() if key in known}
+            operator["builtin_options"] = (table, options)
+        return operator
 
     def file(
         self, operators: Sequence[Table], inputs: Sequence[int], outputs: Sequence[int]
@@ -263,23 +262,20 @@ class _ModelWriter:
             "outputs": outputs,
             "operators": operators,
         }
-        codes = [OPERATORS.index(name) for name in self.codes]
+        codes = []
+        for name in self.codes:
+            code = OPERATORS.index(name)
+            old_code = min(code, _OLD_CODE_MAX)
+            codes.append({"deprecated_builtin_code": old_code, "builtin_code": code})
         model = {
             "version": SCHEMA_VERSION,
-            "operator_codes": [
-                {
-                    "deprecated_builtin_code": min(code, _OLD_CODE_MAX),
-                    "builtin_code": code,
-                }
-                for code in codes
-            ],
+            "operator_codes": codes,
             "subgraphs": [subgraph],
             "buffers": self.buffers,
         }
         builder = _flatbuffers().Builder(1024)
-        builder.Finish(
-            _write_table(builder, "Model", model), file_identifier=FILE_IDENTIFIER
-        )
+        root = _write_table(builder, "Model", model)
+        builder.Finish(root, file_identifier=FILE_IDENTIFIER)
         return bytes(builder.Output())
 
 
@@ -299,8 +295,9 @@ def _option_values(call: OpCall) -> dict[str, Any]:
         raise NotSupportedError(f"the fused activation {activation.lower()}")
     values = {**attrs, "fused_activation_function": activation, "padding": "VALID"}
     for attr, pattern in _PAIRS.items():
-        for axis, value in zip("hw", attrs.get(attr, ()), strict=False):
-            values[pattern.format(axis, {"h": "height", "w": "width"}[axis])] = value
+        for axis, value in zip(("h", "w"), attrs.get(attr, ()), strict=False):
+            long_name = {"h": "height", "w": "width"}[axis]
+            values[pattern.format(axis, long_name)] = value
     values |= {
         "stride_h": values.get("stride_h", 1),
         "stride_w": values.get("stride_w", 1),
@@ -310,9 +307,8 @@ def _option_values(call: OpCall) -> dict[str, Any]:
     if call.op == "depthwise_conv2d":
         values["depth_multiplier"] = call.output.shape[3] // call.input(0).shape[3]
     if call.op == "transpose_conv":
-        values["padding"] = (
-            "SAME" if any(call.attributes(TransposeConvAttrs).before) else "VALID"
-        )
+        has_padding = any(call.attributes(TransposeConvAttrs).before)
+        values["padding"] = "SAME" if has_padding else "VALID"
     elif isinstance(call.attrs, WindowAttrs) and any(call.attrs.padding):
         if not _is_same(call):
             raise NotSupportedError("explicit padding")
@@ -323,32 +319,32 @@ def _option_values(call: OpCall) -> dict[str, Any]:
 def _is_same(call: OpCall) -> bool:
     attrs = call.attributes(WindowAttrs)
     size = attrs.size if isinstance(attrs, PoolAttrs) else call.input(1).shape[1:3]
-    axes = zip(
-        call.input(0).shape[1:3], size, attrs.stride, attrs.dilation, strict=True
-    )
-    return attrs.padding == tuple(n for axis in axes for n in same_padding(*axis))
+    image = call.input(0).shape[1:3]
+    padding: list[int] = []
+    for axis in zip(image, size, attrs.stride, attrs.dilation, strict=True):
+        padding += same_padding(*axis)
+    return attrs.padding == tuple(padding)
 
 
 def _flatbuffers() -> Any:
     try:
         import flatbuffers
     except ImportError as error:
-        what = (
-            "writing TFLite files needs the Python package flatbuffers, which is not "
-            "installed."
-        )
-        raise ToolMissingError(
-            what, hint="pip install 'firmwright[ethos-u]'."
-        ) from error
+        package = "the Python package flatbuffers"
+        what = f"writing TFLite files needs {package}, which is not installed."
+        hint = "pip install 'firmwright[ethos-u]'."
+        raise ToolMissingError(what, hint=hint) from error
     return flatbuffers
 
 
 def _write_table(builder: Any, name: str, values: Table) -> Any:
     fields = TABLES[name]
-    written = {
-        key: _write_value(builder, fields[key].type, v) for key, v in values.items()
-    }
-    builder.StartObject(1 + max((item.slot for item in fields.values()), default=0))
+    # Objects cannot be nested in the file: all that this table refers to comes first.
+    written = {}
+    for key, content in values.items():
+        written[key] = _write_value(builder, fields[key].type, content)
+    slots = [item.slot for item in fields.values()]
+    builder.StartObject(1 + max(slots, default=0))
     for key, value in written.items():
         name, slot = fields[key].type, fields[key].slot
         kind = "Int8" if name in ENUMERATIONS else _SCALARS.get(name, "")

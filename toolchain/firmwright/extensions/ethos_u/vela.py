@@ -1,5 +1,4 @@
-"""Vela, Arm's compiler for Ethos-U: it is given TFLite files and returns command
-streams.
+"""Vela, Arm's compiler for Ethos-U: from TFLite files to command streams.
 
 It runs as a program of this Python environment (the extra `ethos-u`).
 """
@@ -55,9 +54,7 @@ class NpuProgram:
 
 @dataclass(frozen=True, slots=True)
 class VelaSurvey:
-    """Why operators stay on the core, and estimated cycles of the NPU's, by their
-    outputs.
-    """
+    """Why operators stay on the core, and the NPU's estimated cycles, by output."""
 
     reasons: Mapping[str, str]
     cycles: Mapping[str, int]
@@ -89,65 +86,52 @@ def survey_operators(
         text = run_vela(model, options, Path(folder), "tflite")
         cycles = _cycles_by_output(Path(folder), frozenset(outputs))
     reasons = dict(_WARNING.findall(text))
-    on_core = {name: reasons.get(name, _NO_REASON) for name in _ON_CORE.findall(text)}
+    names = _ON_CORE.findall(text)
+    on_core = {name: reasons.get(name, _NO_REASON) for name in names}
     return VelaSurvey(on_core, cycles)
 
 
 def _cycles_by_output(folder: Path, outputs: frozenset[str]) -> Mapping[str, int]:
-    """Return the estimates by output; steps with other names belong to the next one's
-    operator.
-    """
+    """Return the estimates by output; other steps count for the operator after them."""
     cycles, earlier = Counter[str](), 0
     for file in folder.glob("*_per-layer.csv"):
         for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
-            earlier += int(float(row["Op Cycles"])) if row["Target"] == "NPU" else 0
+            if row["Target"] == "NPU":
+                earlier += int(float(row["Op Cycles"]))
             name = row["Name"]
-            own = (
-                name if name in outputs else name.rpartition("/")[0]
-            )  # a part of an operator
-            if own in outputs:
-                cycles[own] += earlier
+            if name not in outputs:
+                # Perhaps a part of an operator.
+                name = name.rpartition("/")[0]
+            if name in outputs:
+                cycles[name] += earlier
                 earlier = 0
     return cycles
 
 
 def run_vela(model: bytes, options: VelaOptions, folder: Path, output: str) -> str:
     if find_spec("ethosu") is None or find_spec("ethosu.vela") is None:
-        what = (
-            "the target for Ethos-U needs Arm's compiler Vela, which is not installed."
-        )
+        compiler = "Arm's compiler Vela"
+        what = f"the target for Ethos-U needs {compiler}, which is not installed."
         raise ToolMissingError(what, hint="pip install 'firmwright[ethos-u]'.")
     path = folder / "model.tflite"
     path.write_bytes(model)
     command = [*python_command("ethosu.vela", path)]
-    command += ["--accelerator-config", options.accelerator, "--config", _CONFIG]
-    command += [
-        "--system-config",
-        options.system_config,
-        "--memory-mode",
-        options.memory_mode,
-    ]
-    command += [
-        "--output-format",
-        output,
-        "--output-dir",
-        folder,
-        "--show-cpu-operations",
-    ]
-    command += ["--verbose-performance"]  # estimates by operator
-    status, text = run_program(
-        command, "Vela", timeout_s=_TIMEOUT_S, where=options.accelerator
-    )
+    npu = options.accelerator
+    command += ["--accelerator-config", npu, "--config", _CONFIG]
+    command += ["--system-config", options.system_config]
+    command += ["--memory-mode", options.memory_mode]
+    command += ["--output-format", output, "--output-dir", folder]
+    command += ["--show-cpu-operations"]
+    # Estimates by operator.
+    command += ["--verbose-performance"]
+    status, text = run_program(command, "Vela", timeout_s=_TIMEOUT_S, where=npu)
     if wrong_option := _WRONG_OPTION.search(text):
-        hint = (
-            "an entry of Vela's configuration: python -m ethosu.vela --list-configs "
-            + _CONFIG
-        )
-        raise UsageError(
-            f"Vela: {wrong_option[1]}.", where=options.accelerator, hint=f"{hint}."
-        )
+        what = f"Vela: {wrong_option[1]}."
+        listing = f"python -m ethosu.vela --list-configs {_CONFIG}"
+        hint = f"an entry of Vela's configuration: {listing}."
+        raise UsageError(what, where=npu, hint=hint)
     if status:
-        what = f"Vela could not compile a region for {options.accelerator}."
+        what = f"Vela could not compile a region for {npu}."
         raise ToolFailedError(what, command=command, exit_status=status, output=text)
     return text
 
