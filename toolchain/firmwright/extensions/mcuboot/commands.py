@@ -1,6 +1,4 @@
-"""MCUboot's part in the verbs `export`, which signs images, and `flash`, which sends
-them.
-"""
+"""MCUboot's part in the verbs: `export` signs images, `flash` sends them."""
 
 import argparse
 import shlex
@@ -34,12 +32,12 @@ def _export_update(args: argparse.Namespace) -> Outcome:
             hint = f"add {name}; firmwright export --help describes it."
             raise UsageError(f"signed images need {name}.", where="export", hint=hint)
     folder = Path(args.models[0])
-    source: Compilation | Bundle | Path = (
-        folder if folder.is_dir() else compile_for_export(args)
-    )
-    if isinstance(source, Path):
-        board = load_board(read_project_board(source), args.board_dirs)
+    source: Compilation | Bundle | Path
+    if folder.is_dir():
+        source = folder
+        board = load_board(read_project_board(folder), args.board_dirs)
     else:
+        source = compile_for_export(args)
         board = source.board
     more = tuple(shlex.split(args.imgtool_args or ""))
     if args.security_counter:
@@ -53,11 +51,8 @@ def _export_update(args: argparse.Namespace) -> Outcome:
         "output": str(output),
         "files": list(files),
     }
-    rows = [
-        ("update", str(output)),
-        ("version", metadata.version),
-        *(("image", f) for f in files),
-    ]
+    rows = [("update", str(output)), ("version", metadata.version)]
+    rows += [("image", file) for file in files]
     return Outcome(data, format_pairs(rows))
 
 
@@ -70,10 +65,10 @@ _STATE_NOTES = {
 def _send_update(args: argparse.Namespace) -> Outcome:
     update = read_update(Path(args.model))
     if args.dry_run:
-        lines = [
-            f"{image.file}: image {image.number}, {len(image.data):,} bytes"
-            for image in update.images
-        ]
+        lines = []
+        for image in update.images:
+            size = f"{len(image.data):,} bytes"
+            lines.append(f"{image.file}: image {image.number}, {size}")
         return Outcome({"runner": args.runner, "commands": []}, "\n".join(lines))
     port = args.address
     if not port:

@@ -44,11 +44,11 @@ def sign_update(
         raise ToolMissingError(what, hint="pip install 'firmwright[mcuboot]'.")
     if not signing.key.is_file():
         hint = f"create one: imgtool keygen -k {signing.key} -t ecdsa-p256."
-        raise UsageError(
-            "there is no such key file.", where=str(signing.key), hint=hint
-        )
+        what = "there is no such key file."
+        raise UsageError(what, where=str(signing.key), hint=hint)
     slots = board.table(McubootSlots)
-    assert slots is not None  # the caller selected payloads by its slots
+    # The caller selected the payloads by the slots.
+    assert slots is not None
     content: dict[str, str | bytes] = {MARKER: metadata}
     entries = []
     for number, payload in payloads.items():
@@ -77,33 +77,25 @@ def sign_update(
 def _sign(
     payload: bytes, slots: McubootSlots, slot_bytes: int, signing: ImageSigning
 ) -> bytes:
-    """Return the payload with MCUboot's header and signature, for a slot of
-    `slot_bytes`.
-    """
+    """Return the payload with header and signature, for a slot of `slot_bytes`."""
     with tempfile.TemporaryDirectory(prefix="firmwright-sign-") as folder:
         source = Path(folder) / "payload.bin"
         target = Path(folder) / "signed.bin"
         source.write_bytes(payload)
         command: list[Word] = [*python_command("imgtool.main", "sign", "--pad-header")]
         command += ["--key", signing.key, "--version", signing.version]
-        command += [
-            "--header-size",
-            hex(slots.header_bytes),
-            "--slot-size",
-            hex(slot_bytes),
-        ]
+        command += ["--header-size", hex(slots.header_bytes)]
+        command += ["--slot-size", hex(slot_bytes)]
         command += ["--align", str(slots.align), *signing.more]
         command += [source, target]
-        # --imgtool-args may name files relative to the current folder.
+        options = "--key, --package-version, --imgtool-args"
         run_program(
             command,
             "imgtool",
             timeout_s=SIGN_TIMEOUT_S,
+            # --imgtool-args may name files relative to the current folder.
             folder=Path.cwd(),
             failure="imgtool did not sign the image.",
-            hint=(
-                "check --key, --package-version, --imgtool-args and the board's "
-                "[mcuboot]."
-            ),
+            hint=f"check {options} and the board's [mcuboot].",
         )
         return target.read_bytes()

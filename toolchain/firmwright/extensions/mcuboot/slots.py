@@ -34,25 +34,21 @@ def read_mcuboot(table: TomlTable, memory: Sequence[MemoryRegion]) -> McubootSlo
     slots = tuple((name, rows.integer(name, minimum=1)) for name in rows.values)
     read = read_table(table, McubootSlots, slots=slots)
     if read.align not in ALIGNMENTS:
-        raise table.error(
-            "align", f"{read.align} is not one of {', '.join(map(str, ALIGNMENTS))}."
-        )
+        known = ", ".join(map(str, ALIGNMENTS))
+        raise table.error("align", f"{read.align} is not one of {known}.")
     regions = {region.name: region for region in memory}
     program = next(region.name for region in memory if region.kind == "flash")
     if not slots or slots[0][0] != program:
-        raise table.error(
-            "slots", f"the first slot must be that of the program, {program}."
-        )
+        what = f"the first slot must be that of the program, {program}."
+        raise table.error("slots", what)
     for name, slot_bytes in slots:
         if name not in regions:
-            raise rows.error(
-                name, f"no memory region has this name; use {', '.join(regions)}."
-            )
+            known = ", ".join(regions)
+            raise rows.error(name, f"no memory region has this name; use {known}.")
         need = read.header_bytes + regions[name].size_bytes
         if need > slot_bytes:
-            raise rows.error(
-                name, f"header and region have {need} bytes, the slot {slot_bytes}."
-            )
+            what = f"header and region have {need} bytes, the slot {slot_bytes}."
+            raise rows.error(name, what)
     return read
 
 

@@ -1,5 +1,4 @@
-"""Sends signed images to an SMP server: MCUboot's serial recovery, or the
-application's.
+"""Sends signed images to an SMP server: MCUboot's serial recovery or an application.
 
 smpclient implements SMP. A running image is never confirmed here, but by the
 application, because MCUboot's serial recovery marks the secondary slot for any hash.
@@ -43,9 +42,7 @@ Outcome = Literal["installed", "test", "permanent", "unconfirmed"]
 
 @dataclass(frozen=True, slots=True)
 class SignedImage:
-    """A signed image of image `number`; uploads name its slots by `primary` and
-    `secondary`.
-    """
+    """A signed image; uploads name its slots by `primary` and `secondary`."""
 
     number: int
     file: str
@@ -58,8 +55,9 @@ class SignedImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageOutcome:
-    """The state of an image after an update; `sent_bytes` is 0 if the device already
-    has it.
+    """An image's state after an update; `sent_bytes` is 0 if the device has it already.
+
+    `version` is text, as the device reports it.
     """
 
     image: int
@@ -84,34 +82,41 @@ def read_signed_image(
         struct.error,
         _smpclient("mcuboot").MCUBootImageError,
     ) as error:
-        raise _damaged(
-            file, f"it is not a complete image of MCUboot ({error})"
-        ) from error
+        reason = f"it is not a complete image of MCUboot ({error})"
+        raise _damaged(file, reason) from error
+    # The file: header, image and protected TLVs, which are hashed; then other TLVs.
     head, tlvs = info.header, {tlv.header.type: tlv.value for tlv in info.tlvs}
-    hashed = head.hdr_size + head.img_size + head.protect_tlv_size
-    if hashed + info.tlv_info.tlv_tot > len(data):
+    hashed_bytes = head.hdr_size + head.img_size + head.protect_tlv_size
+    if hashed_bytes + info.tlv_info.tlv_tot > len(data):
         raise _damaged(file, "its end is missing")
-    digest = next(((kind, tlvs[kind]) for kind in _HASHES if kind in tlvs), None)
-    if (
-        digest is None
-        or hashlib.new(_HASHES[digest[0]], data[:hashed]).digest() != digest[1]
-    ):
+    digest = _digest_of(data[:hashed_bytes], tlvs)
+    if digest is None:
         raise _damaged(file, "its content does not have the hash that it states")
     if not any(kind in tlvs for kind in _SIGNATURES):
         raise _damaged(file, "it has no signature")
     version = (head.ver.major, head.ver.minor, head.ver.revision, head.ver.build_num)
     place = number if secondary is None else secondary
-    return SignedImage(number, file.name, data, version, digest[1], primary, place)
+    return SignedImage(number, file.name, data, version, digest, primary, place)
+
+
+def _digest_of(hashed: bytes, tlvs: Mapping[int, bytes]) -> bytes | None:
+    """Return the first hash in the TLVs; None without one or if it is another's."""
+    for kind, function in _HASHES.items():
+        if kind in tlvs:
+            digest = tlvs[kind]
+            is_right = hashlib.new(function, hashed).digest() == digest
+            return digest if is_right else None
+    return None
 
 
 def send_update(
     images: Sequence[SignedImage], port: str, *, confirm: bool = False
 ) -> tuple[ImageOutcome, ...]:
-    """Send the images, mark them for a test or with `confirm` as permanent, and
-    restart.
+    """Send the images, mark them, and restart the device.
 
-    Raise DeviceError if the server does not answer or accept an image, and UsageError,
-    before anything is sent, if the device runs a newer version.
+    They are marked for a test or, with `confirm`, as permanent. Raise DeviceError if
+    the server does not answer or accept an image, and UsageError, before anything is
+    sent, if the device runs a newer version.
     """
     logging.getLogger("smpclient").setLevel(logging.CRITICAL)
     smpclient = _smpclient()
@@ -133,9 +138,8 @@ def _smpclient(module: str = "") -> Any:
         return importlib.import_module(f"smpclient.{module}" if module else "smpclient")
     except ImportError as error:
         what = "smpclient, which sends images to MCUboot, is not installed."
-        raise errors.ToolMissingError(
-            what, hint="pip install 'firmwright[mcuboot]'."
-        ) from error
+        hint = "pip install 'firmwright[mcuboot]'."
+        raise errors.ToolMissingError(what, hint=hint) from error
 
 
 def _damaged(file: Path, reason: str) -> errors.UsageError:
@@ -156,14 +160,14 @@ async def _send_update(
             for image in images:
                 _check_version(image, before, port)
             running = {place: state.hash for place, state in before.items()}
-            new = [
-                image
-                for image in images
-                if running.get((image.number, 0)) != image.digest
-            ]
-            first = [
-                i for i in new if (i.number, 0) not in before and i.primary is not None
-            ]
+            new: list[SignedImage] = []
+            first: list[SignedImage] = []
+            for image in images:
+                place = (image.number, 0)
+                if running.get(place) != image.digest:
+                    new.append(image)
+                    if place not in before and image.primary is not None:
+                        first.append(image)
             for image in new:
                 await _upload(client, image, port, to_primary=image in first)
             for image in new:
@@ -171,10 +175,10 @@ async def _send_update(
                     group = _smpclient("requests.image_management")
                     marking = group.ImageStatesWrite(hash=image.digest, confirm=confirm)
                     await _states(client, port, marking)
-        finally:  # also after an error: the device leaves serial recovery
-            with contextlib.suppress(
-                TimeoutError, smpclient.exceptions.SMPClientException
-            ):
+        finally:
+            # Also after an error: the device leaves serial recovery.
+            failure = smpclient.exceptions.SMPClientException
+            with contextlib.suppress(TimeoutError, failure):
                 await client.request(os_group.ResetWrite(), _RESET_S)
 
     marked: Outcome = "permanent" if confirm else "test"
@@ -183,20 +187,23 @@ async def _send_update(
         state, sent_bytes = marked, len(image.data)
         if image not in new:
             is_confirmed = before[image.number, 0].confirmed
-            state, sent_bytes = "installed" if is_confirmed else "unconfirmed", 0
+            state = "installed" if is_confirmed else "unconfirmed"
+            sent_bytes = 0
         elif image in first:
             state = "installed"
-        version = _text(image.version)
-        outcomes.append(
-            ImageOutcome(image.number, image.file, version, state, sent_bytes)
+        outcome = ImageOutcome(
+            image=image.number,
+            file=image.file,
+            version=_text(image.version),
+            state=state,
+            sent_bytes=sent_bytes,
         )
+        outcomes.append(outcome)
     return tuple(outcomes)
 
 
 async def _await_server(port: str) -> None:
-    """Wait for an SMP server; ask Firmwright firmware once to restart into the boot
-    loader.
-    """
+    """Wait for an SMP server; ask Firmwright's firmware once to restart into it."""
     smpclient, os_group = _smpclient(), _smpclient("requests.os_management")
     deadline, has_restarted = time.monotonic() + PATIENCE_S, False
     while time.monotonic() < deadline:
@@ -211,14 +218,12 @@ async def _await_server(port: str) -> None:
         if not has_restarted:
             has_restarted = True
             _restart_firmware(port)
-    raise errors.DeviceTimeoutError(
-        f"no SMP server answered within {PATIENCE_S:g} s.",
-        where=port,
-        hint=(
-            "restart the board during the attempt; MCUboot needs "
-            "MCUBOOT_SERIAL_WAIT_FOR_DFU, or the application an SMP server."
-        ),
+    what = f"no SMP server answered within {PATIENCE_S:g} s."
+    hint = (
+        "restart the board during the attempt; MCUboot needs "
+        "MCUBOOT_SERIAL_WAIT_FOR_DFU, or the application an SMP server."
     )
+    raise errors.DeviceTimeoutError(what, where=port, hint=hint)
 
 
 def _restart_firmware(port: str) -> None:
@@ -232,9 +237,7 @@ def _restart_firmware(port: str) -> None:
 async def _states(
     client: Any, port: str, request: Any = None
 ) -> Mapping[tuple[int, int], Any]:
-    """Return the images of the device by image number and slot; MCUboot lists valid
-    ones only.
-    """
+    """Return the device's images by image number and slot; MCUboot lists valid ones."""
     group = _smpclient("requests.image_management")
     answer = await client.request(request or group.ImageStatesRead())
     if _smpclient("generics").error(answer):
@@ -253,30 +256,28 @@ def _check_version(
         return
     have = tuple(map(int, re.findall(r"\d+", running.version)))
     if image.version[:3] < have[:3]:
-        what = f"the device runs version {running.version} of image {image.number}; "
-        what += f"{image.file} is older, {_text(image.version)}."
-        hint = (
-            "export it with a higher --package-version; roll-back protection refuses "
-            "older ones."
-        )
+        runs = f"the device runs version {running.version} of image {image.number}"
+        what = f"{runs}; {image.file} is older, {_text(image.version)}."
+        why = "roll-back protection refuses older ones"
+        hint = f"export it with a higher --package-version; {why}."
         raise errors.UsageError(what, where=port, hint=hint)
 
 
 async def _upload(
     client: Any, image: SignedImage, port: str, *, to_primary: bool
 ) -> None:
-    async for offset in client.upload(
-        image.data, image.primary if to_primary else image.secondary
-    ):
+    place = image.primary if to_primary else image.secondary
+    async for offset in client.upload(image.data, place):
         log.info("%s: %d of %d bytes", image.file, offset, len(image.data))
-    state = (await _states(client, port)).get((image.number, 0 if to_primary else 1))
+    states = await _states(client, port)
+    state = states.get((image.number, 0 if to_primary else 1))
     if state is None or state.hash != image.digest:
         what = f"MCUboot does not accept image {image.number}, {image.file}."
-        hint = (
-            "sign it by the device's key, with a --security-counter that is not lower."
-        )
+        counter = "a --security-counter that is not lower"
+        hint = f"sign it by the device's key, with {counter}."
         raise errors.DeviceError(what, where=port, hint=hint)
 
 
 def _text(version: Version) -> str:
-    return ".".join(map(str, version[:3])) + (f"+{version[3]}" if version[3] else "")
+    text = ".".join(map(str, version[:3]))
+    return f"{text}+{version[3]}" if version[3] else text

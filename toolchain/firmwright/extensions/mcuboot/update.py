@@ -1,6 +1,4 @@
-"""Updates for MCUboot: exports signed images of firmware and constants, and sends
-them.
-"""
+"""Updates for MCUboot: exports and reads signed images of firmware and constants."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,9 +42,7 @@ def export_update(
     signing: ImageSigning,
     only: int | None = None,
 ) -> tuple[str, ...]:
-    """Write the signed images, or `only` the one with that number; return the file
-    names.
-    """
+    """Write the signed images, or `only` that number; return the file names."""
     slots = board.table(McubootSlots)
     if slots is None:
         what = "the board's file does not describe the slots of an MCUboot."
@@ -62,12 +58,12 @@ def export_update(
 
 
 def _project_files(source: Compilation | Bundle | Path) -> Mapping[str, bytes]:
-    if isinstance(source, Path):
-        paths = [source / MARKER, *source.glob("model/*.bin")]
-        return {
-            path.relative_to(source).as_posix(): path.read_bytes() for path in paths
-        }
-    return source.project().encoded()
+    if not isinstance(source, Path):
+        return source.project().encoded()
+    files = {}
+    for path in (source / MARKER, *source.glob("model/*.bin")):
+        files[path.relative_to(source).as_posix()] = path.read_bytes()
+    return files
 
 
 def _payloads(
@@ -77,20 +73,18 @@ def _payloads(
     files: Mapping[str, bytes],
     only: int | None,
 ) -> dict[int, bytes]:
-    """Return the firmware and the constants of each region with a slot, by image
-    number.
-    """
+    """Return firmware and constants of each region with a slot, by image number."""
     payloads: dict[int, bytes] = {}
     for number, (region, _) in enumerate(slots.slots):
         if only not in (None, number):
             continue
         if region == board.flash.name:
-            image = (
-                build_project(source)
-                if isinstance(source, Path)
-                else build_image(source)
-            )
-            assert image.bin is not None  # the board has flash
+            if isinstance(source, Path):
+                image = build_project(source)
+            else:
+                image = build_image(source)
+            # The board has flash.
+            assert image.bin is not None
             payloads[number] = image.bin.read_bytes()
         for path, data in files.items():
             if path.startswith("model/") and path.endswith(f"_{region}.bin"):
@@ -98,19 +92,15 @@ def _payloads(
     if only is not None and only not in payloads:
         region = slots.slots[only][0] if only < len(slots.slots) else ""
         what = f"there is nothing for image {only}."
-        hint = (
-            f"compile with --const-pool {region}:external."
-            if region
-            else "omit --image."
-        )
+        hint = "omit --image."
+        if region:
+            hint = f"compile with --const-pool {region}:external."
         raise UsageError(what, where=board.name, hint=hint)
     return payloads
 
 
 def read_update(folder: Path) -> Update:
-    """Read an update folder; raise UsageError for one with damaged or unsigned
-    images.
-    """
+    """Read an update folder; raise UsageError for damaged or unsigned images."""
     try:
         manifest = parse_json(read_input_text(folder / MANIFEST))
         files = as_objects(as_object(manifest)["files"])
@@ -122,18 +112,15 @@ def read_update(folder: Path) -> Update:
         raise UsageError(what, where=str(folder), hint=hint) from problem
     images: list[SignedImage] = []
     for entry in entries:
-        image = read_signed_image(
-            folder / entry.file, entry.number, entry.primary_slot, entry.secondary_slot
-        )
+        slots = (entry.primary_slot, entry.secondary_slot)
+        image = read_signed_image(folder / entry.file, entry.number, *slots)
         images.append(image)
     return Update(board, tuple(images))
 
 
 @dataclass(frozen=True, slots=True)
 class _ManifestEntry:
-    """A file of a manifest with its image number, and its slots if the manifest has
-    them.
-    """
+    """A file of a manifest with its image number; slots are None if not stated."""
 
     file: str
     number: int
@@ -143,7 +130,8 @@ class _ManifestEntry:
 
 def _read_entry(entry: JsonObject) -> _ManifestEntry:
     """Return an entry; raise KeyError, TypeError or ValueError if it is malformed."""
-    slots = [int(str(entry[key])) if key in entry else None for key in _SLOT_KEYS]
-    return _ManifestEntry(
-        Path(str(entry["file"])).name, int(str(entry["image_index"])), *slots
-    )
+    slots: list[int | None] = []
+    for key in _SLOT_KEYS:
+        slots.append(int(str(entry[key])) if key in entry else None)
+    file = Path(str(entry["file"])).name
+    return _ManifestEntry(file, int(str(entry["image_index"])), *slots)
