@@ -1,6 +1,4 @@
-"""The benchmark MLPerf Tiny: its firmware, a client of its protocol, and the verb
-`mlperf`.
-"""
+"""MLPerf Tiny: its firmware, a client of its protocol, and the verb `mlperf`."""
 
 from firmwright.base.extensions import Extension
 

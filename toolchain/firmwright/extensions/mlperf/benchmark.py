@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from firmwright.base.child_process import Word
 from firmwright.base.dtypes import Array
 from firmwright.base.errors import UsageError
 from firmwright.base.input_files import read_input_bytes, read_input_rows
@@ -67,8 +68,9 @@ class BenchmarkScore:
 def with_benchmark_firmware(
     compiled: Compilation, task: str = "", *, energy: bool = False, clock_hz: int = 0
 ) -> Compilation:
-    """Return the compilation with the benchmark's firmware; `clock_hz` is an emulated
-    core's.
+    """Return the compilation with the benchmark's firmware.
+
+    `clock_hz` is the clock of an emulated core; 0 leaves it as it is.
     """
     if clock_hz and compiled.board.run.kind != "qemu":
         what = "a clock can be set for emulated boards only."
@@ -80,9 +82,7 @@ def with_benchmark_firmware(
 def benchmark_task(
     compiled: Compilation, task: str = "", *, energy: bool = False
 ) -> MlperfTask:
-    """Return the task called `task`, by default the model's; raise UsageError if it has
-    none.
-    """
+    """Return the task called `task`, by default the model's; UsageError without one."""
     if compiled.module.results.pipelined_runs:
         what = "the benchmark reads the outputs of each input after one run."
         raise UsageError(what, where=compiled.module.name, hint="omit --pipeline-runs.")
@@ -96,9 +96,7 @@ FIRMWARE_MAINS: Mapping[str, FirmwareFactory] = {
 
 
 def task_of(compiled: Compilation) -> MlperfTask | None:
-    """Return the task of a compilation with the benchmark's firmware, None without
-    it.
-    """
+    """Return the task of a compilation; None if its firmware is not the benchmark's."""
     main = compiled.firmware_main
     return main if isinstance(main, MlperfTask) else None
 
@@ -125,9 +123,8 @@ def run_benchmark(
             timings.append(session.infer(iterations, warmups))
     task = task_of(compiled) or find_task(compiled.module.io)
     labels = np.array([sample.label for sample in samples])
-    microseconds = statistics.median(
-        timing.microseconds / timing.count for timing in timings
-    )
+    times = [timing.microseconds / timing.count for timing in timings]
+    microseconds = statistics.median(times)
     return BenchmarkScore(
         task=task.name,
         name=name,
@@ -151,8 +148,9 @@ def _mean_result(session: MlperfSession, sample: LabeledSample) -> Array:
 
 
 def serve_on_pty(compiled: Compilation) -> PtyProcess:
-    """Run the firmware on a pseudo terminal for the benchmark's runner, at the task's
-    clock.
+    """Run the firmware on a pseudo terminal for the benchmark's runner.
+
+    The pace of the emulator is the power of two next to the period of the task's clock.
     """
     task, run = task_of(compiled), compiled.board.run
     if task is not None and task.clock_hz:
@@ -168,10 +166,11 @@ def serve_on_pty(compiled: Compilation) -> PtyProcess:
             tuple(run.args),
             pace=task.pace if task else 0,
         )
-        return PtyProcess(
-            lambda terminal: replace(command, terminal=terminal).arguments(),
-            drops_output=True,
-        )
+
+        def arguments(terminal: int) -> list[Word]:
+            return replace(command, terminal=terminal).arguments()
+
+        return PtyProcess(arguments, drops_output=True)
     if run.kind == "host":
         return PtyProcess(lambda _: [image.elf])
     what = "a physical board has its own serial port."
@@ -182,9 +181,7 @@ def serve_on_pty(compiled: Compilation) -> PtyProcess:
 def read_dataset(
     folder: str | Path, task: MlperfTask, limit: int | None = None
 ) -> tuple[LabeledSample, ...]:
-    """Read at most `limit` samples; raise UsageError for missing files and wrong
-    sizes.
-    """
+    """Read at most `limit` samples; UsageError for missing files and wrong sizes."""
     labels = Path(folder) / LABELS
     try:
         rows = read_input_rows(labels)
@@ -192,33 +189,29 @@ def read_dataset(
         what = f"the data set has no {LABELS} that can be read: {error}."
         hint = "use a data set folder of the benchmark's runner, which has that file."
         raise UsageError(what, where=str(folder), hint=hint) from error
-    samples = tuple(
-        _labeled_sample(Path(folder), row, task, labels) for row in rows[:limit]
-    )
+    samples = []
+    for row in rows[:limit]:
+        samples.append(_labeled_sample(Path(folder), row, task, labels))
     if not samples:
         raise UsageError("the data set holds no samples.", where=str(labels))
-    return samples
+    return tuple(samples)
 
 
 def _labeled_sample(
     folder: Path, row: Sequence[str], task: MlperfTask, labels: Path
 ) -> LabeledSample:
-    """Read the file of a line of the labels; UsageError if one of them does not fit the
-    task.
-    """
+    """Read the file of a line of the labels; UsageError if they do not fit the task."""
     try:
         name, _, label, *window = row
         size, stride = 0, 0
         if window:
             size, stride = map(int, window[:2])
         data = read_input_bytes(folder / name)
-        return LabeledSample(
-            name, _windows(data, size, stride, task.sample_bytes), int(label)
-        )
+        windows = _windows(data, size, stride, task.sample_bytes)
+        return LabeledSample(name, windows, int(label))
     except OSError as error:
-        raise UsageError(
-            f"{row[0]} cannot be read: {error.strerror}.", where=str(labels)
-        ) from error
+        what = f"{row[0]} cannot be read: {error.strerror}."
+        raise UsageError(what, where=str(labels)) from error
     except ValueError as error:
         what = f"the line {','.join(row)!r} or its file does not fit: {error}."
         hint = f"use lines FILE,CLASSES,CLASS and files of {task.sample_bytes} bytes."
@@ -228,14 +221,11 @@ def _labeled_sample(
 def _windows(
     data: bytes, size: int, stride: int, sample_bytes: int
 ) -> tuple[bytes, ...]:
-    """Split a file into windows (size 0: it is one); raise ValueError if they are no
-    samples.
-    """
+    """Split a file into windows, one if `size` is 0; ValueError unless samples fit."""
     if not size:
         size = stride = max(len(data), 1)
     if size != sample_bytes or stride < 1 or len(data) < size:
-        raise ValueError(
-            f"{len(data)} bytes in windows of {size}, samples have {sample_bytes}"
-        )
+        windows = f"{len(data)} bytes in windows of {size}"
+        raise ValueError(f"{windows}, samples have {sample_bytes}")
     starts = range(0, len(data) - size + 1, stride)
     return tuple(data[start : start + size] for start in starts)

@@ -24,8 +24,7 @@ GLUE: Final = "firmware/fwr_mlperf_task.c"
 
 @dataclass(frozen=True, slots=True)
 class MlperfTask:
-    """One task of the benchmark, which makes a firmware's main program
-    (`FirmwareMain`).
+    """One task of the benchmark, which makes a firmware's main (a `FirmwareMain`).
 
     With `is_error`, the single result is the difference between output and input. With
     `streams`, the firmware records detections. With `energy`, it marks times on a pin.
@@ -79,9 +78,7 @@ TASKS: Final = (
 
 
 def find_task(io: IoBinding, name: str = "") -> MlperfTask:
-    """Return the task called `name`, by default the one with the model's input and
-    output sizes.
-    """
+    """Return the task called `name`, by default one with the model's sizes."""
     if len(io.inputs) != 1 or len(io.outputs) != 1 or io.stream_input_rows:
         counts = f"{len(io.inputs)} and {len(io.outputs)}"
         what = "the benchmark's models have one whole input and one output"
@@ -96,12 +93,8 @@ def find_task(io: IoBinding, name: str = "") -> MlperfTask:
         has_sizes = (task.elements, task.results) == (elements, results)
         if has_sizes and name in ("", task.name):
             return task
-    choices = ", ".join(
-        f"{task.name} {task.elements} to {task.results}" for task in TASKS
-    )
+    sizes = [f"{task.name} {task.elements} to {task.results}" for task in TASKS]
     called = f" called {name}" if name else ""
-    raise UsageError(
-        f"the model takes {elements} values to {results}, which no task of the "
-        f"benchmark{called} does.",
-        hint=f"a model of one: {choices}.",
-    )
+    no_task = f"which no task of the benchmark{called} does"
+    what = f"the model takes {elements} values to {results}, {no_task}."
+    raise UsageError(what, hint=f"a model of one: {', '.join(sizes)}.")

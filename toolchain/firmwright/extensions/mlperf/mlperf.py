@@ -17,14 +17,17 @@ def run(args: argparse.Namespace) -> Outcome:
         hint = "--dataset DIR runs the benchmark, --serve waits for its runner."
         raise UsageError("exactly one of --dataset and --serve is needed.", hint=hint)
     compiled = benchmark.with_benchmark_firmware(
-        arguments.compile_from_args(args), args.task, clock_hz=args.clock
+        arguments.compile_from_args(args),
+        args.task,
+        clock_hz=args.clock,
     )
     if args.serve:
         return _serve(compiled)
     task = find_task(compiled.module.io, args.task)
+    samples = benchmark.read_dataset(args.dataset, task, args.samples)
     score = benchmark.run_benchmark(
         compiled,
-        benchmark.read_dataset(args.dataset, task, args.samples),
+        samples,
         port=args.port,
         timeout_s=args.timeout,
         iterations=args.iterations,
@@ -35,11 +38,9 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def _serve(compiled: Compilation) -> Outcome:
     with benchmark.serve_on_pty(compiled) as terminal:
-        print(
-            f"firmwright: the firmware answers at {terminal.name}; Ctrl-C ends it.",
-            file=sys.stderr,
-            flush=True,
-        )
+        where = f"the firmware answers at {terminal.name}"
+        notice = f"firmwright: {where}; Ctrl-C ends it."
+        print(notice, file=sys.stderr, flush=True)
         try:
             terminal.wait()
         except KeyboardInterrupt:

@@ -1,6 +1,4 @@
-"""A client of the MLPerf Tiny text protocol; answers end with `m-ready`, times are in
-us.
-"""
+"""A client of MLPerf Tiny's text protocol: answers end with `m-ready`, times are us."""
 
 import re
 import time
@@ -47,8 +45,9 @@ class MlperfSession(Closeable):
         self._transport.close()
 
     def command(self, text: str) -> tuple[str, ...]:
-        """Send a command and return the answer lines; raise DeviceError if one reports
-        an error.
+        """Send a command and return the answer's lines; DeviceError if one is an error.
+
+        The lines of an error begin with `e-`.
         """
         self._transport.write(f"{text}%".encode())
         lines: list[str] = []
@@ -64,9 +63,7 @@ class MlperfSession(Closeable):
         return tuple(lines)
 
     def value(self, text: str, before: str) -> str:
-        """Return the text after `before` in the answer: a bracketed value or a line's
-        rest.
-        """
+        """Return what follows `before`: a value in brackets or the rest of a line."""
         return _value(self.command(text), before, text)
 
     def load(self, sample: bytes) -> None:
@@ -75,26 +72,23 @@ class MlperfSession(Closeable):
         for at in range(0, len(sample), CHUNK_BYTES):
             said = self.command(f"db {sample[at : at + CHUNK_BYTES].hex()}")
         if "m-load-done" not in said:
-            raise DeviceError(
-                "the firmware did not take the whole sample.", where="db load"
-            )
+            what = "the firmware did not take the whole sample."
+            raise DeviceError(what, where="db load")
 
     def infer(self, count: int, warmups: int) -> InferenceTiming:
         text = f"infer {count} {warmups}"
         lines = self.command(text)
         laps = [line.removeprefix(_LAP) for line in lines if line.startswith(_LAP)]
         if len(laps) != 2:
-            raise DeviceError(
-                f"the answer has {len(laps)} time stamps, not two.", where=text
-            )
+            what = f"the answer has {len(laps)} time stamps, not two."
+            raise DeviceError(what, where=text)
         numbers = _value(lines, "m-results-", text)
         try:
             begin, end = map(int, laps)
-            results = tuple(float(number) for number in numbers.rstrip(",").split(","))
+            results = tuple(map(float, numbers.rstrip(",").split(",")))
         except ValueError as error:
-            raise DeviceError(
-                "the answer has a number that is none.", where=text
-            ) from error
+            what = "the answer has a number that is none."
+            raise DeviceError(what, where=text) from error
         return InferenceTiming(count, end - begin, results)
 
     def _greet(self) -> None:
@@ -137,9 +131,8 @@ class MlperfSession(Closeable):
             if left <= 0:
                 what = "the firmware did not answer in time."
                 hint = "increase --timeout or reduce --iterations."
-                raise DeviceTimeoutError(
-                    what, where=f"{self._transport.name}, {doing}", hint=hint
-                )
+                where = f"{self._transport.name}, {doing}"
+                raise DeviceTimeoutError(what, where=where, hint=hint)
             self._received += self._transport.read(4096, left)
         line = bytes(self._received[:end])
         del self._received[: end + 1]
