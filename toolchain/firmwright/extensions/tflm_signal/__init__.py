@@ -1,6 +1,4 @@
-"""The signal library of TFLM: spectra, filter banks, and streams of samples with their
-state.
-"""
+"""The signal library of TFLM: spectra, filter banks, and sample streams with state."""
 
 from firmwright.base.extensions import Extension
 

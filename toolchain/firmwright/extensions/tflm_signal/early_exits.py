@@ -48,31 +48,42 @@ def _exits_early(call: Call) -> bool:
 
 def _recompute_results_after_last_exit(function: Function) -> Function:
     """Copy results that precede the last exit to values of the same names after it."""
-    last = max(place for place, call in enumerate(function.body) if _exits_early(call))
-    late = {value.name for call in function.body[last + 1 :] for value in call.outputs}
+    body = function.body
+    last = max(place for place, call in enumerate(body) if _exits_early(call))
+    late = _defined_names(body[last + 1 :])
     early = [value for value in _unique(function.results) if value.name not in late]
     renamed = {value.name: replace(value, name=f"{value.name}/now") for value in early}
 
     def now(value: Value) -> Value:
         return renamed.get(value.name, value)
 
-    body = [
-        replace(
-            call,
-            inputs=tuple(v and now(v) for v in call.inputs),
-            outputs=tuple(map(now, call.outputs)),
-        )
-        for call in function.body
-    ]
-    span = body[last].span
-    copies = [
-        Call("reshape", (now(value),), (value,), NO_ATTRS, span) for value in early
-    ]
-    state = tuple(
-        replace(s, value=now(s.value), next=now(s.next)) for s in function.state
-    )
+    calls: list[Call] = []
+    for call in body:
+        inputs = tuple(value and now(value) for value in call.inputs)
+        outputs = tuple(map(now, call.outputs))
+        calls.append(replace(call, inputs=inputs, outputs=outputs))
+    for value in early:
+        copy = Call("reshape", (now(value),), (value,), NO_ATTRS, body[last].span)
+        calls.append(copy)
+    states: list[State] = []
+    for state in function.state:
+        states.append(replace(state, value=now(state.value), next=now(state.next)))
     params = tuple(map(now, function.params))
-    return replace(function, params=params, body=(*body, *copies), state=state)
+    return replace(function, params=params, body=tuple(calls), state=tuple(states))
+
+
+def _defined_names(calls: Sequence[Call]) -> set[str]:
+    names: set[str] = set()
+    for call in calls:
+        names.update(value.name for value in call.outputs)
+    return names
+
+
+def _first_exit(calls: Sequence[Call]) -> int | None:
+    for place, call in enumerate(calls):
+        if _exits_early(call):
+            return place
+    return None
 
 
 def _unique(values: Sequence[Value]) -> list[Value]:
@@ -81,8 +92,9 @@ def _unique(values: Sequence[Value]) -> list[Value]:
 
 @dataclass
 class _TailOutliner:
-    """Outlines the calls after an early exit; `before` has the values of skipped calls
-    by name.
+    """Outlines the calls after early exits; `before` has skipped calls' values by name.
+
+    These are the values of the last complete run.
     """
 
     session: ImportSession
@@ -92,16 +104,17 @@ class _TailOutliner:
         self, body: Sequence[Call], live_out: Sequence[Value]
     ) -> tuple[list[Call], list[State]]:
         """Return `body` with a branch after its first early exit, and its state."""
-        place = next((k for k, call in enumerate(body) if _exits_early(call)), None)
+        place = _first_exit(body)
         if place is None:
             return list(body), []
         buffer, tail = body[place], body[place + 1 :]
         head = [*body[:place], replace(buffer, attrs=CircularBufferAttrs())]
-        defined = {value.name for call in tail for value in call.outputs}
+        defined = _defined_names(tail)
         results = [value for value in live_out if value.name in defined]
-        added = [
-            self._state_between_runs(v) for v in results if v.name not in self.before
-        ]
+        added: list[State] = []
+        for value in results:
+            if value.name not in self.before:
+                added.append(self._state_between_runs(value))
         rest, inner = self.outline_tail(tail, results)
         results += [state.next for state in inner]
         self.before |= {state.next.name: state.value for state in inner}
@@ -120,13 +133,10 @@ class _TailOutliner:
         return State(value, following, self.session.constant(initial))
 
     def _emit_run_counter(self, buffer: Call) -> tuple[list[Call], Value, State]:
-        stem, cycles = (
-            buffer.outputs[0].name,
-            buffer.attributes(CircularBufferAttrs).cycles,
-        )
-        count, following = (
-            Value(f"{stem}/{name}", _COUNT) for name in ("runs", "runs/next")
-        )
+        stem = buffer.outputs[0].name
+        cycles = buffer.attributes(CircularBufferAttrs).cycles
+        count = Value(f"{stem}/runs", _COUNT)
+        following = Value(f"{stem}/runs/next", _COUNT)
         is_due = Value(f"{stem}/is_due", TensorType((1,), BOOL))
         advance = ExpressionAttrs(formula=f"(a + 1) % {cycles}")
         is_first = ExpressionAttrs(formula="a == 0")
@@ -144,30 +154,22 @@ class _TailOutliner:
         is_due: Value,
     ) -> Call:
         previous = [self.before[value.name] for value in results]
-        defined = {value.name for call in rest for value in call.outputs}
-        captured = [
-            value
-            for call in rest
-            for value in call.variables
-            if value.name not in defined
-        ]
+        defined = _defined_names(rest)
+        captured: list[Value] = []
+        for call in rest:
+            captured += [v for v in call.variables if v.name not in defined]
         operands = tuple(_unique([*captured, *previous]))
-        copies = [
-            Call(
-                "reshape",
-                (old,),
-                (Value(f"{value.name}/kept", value.type),),
-                NO_ATTRS,
-                buffer.span,
-            )
-            for old, value in zip(previous, results, strict=True)
-        ]
+        copies: list[Call] = []
+        copied: list[Value] = []
+        for old, value in zip(previous, results, strict=True):
+            kept = Value(f"{value.name}/kept", value.type)
+            copies.append(Call("reshape", (old,), (kept,), NO_ATTRS, buffer.span))
+            copied.append(kept)
         number = len(self.session.functions)
         whole, ended = f"whole_run_{number}", f"ended_run_{number}"
-        copied = tuple(copy.outputs[0] for copy in copies)
         self.session.functions |= {
             whole: Function(whole, operands, tuple(rest), tuple(results)),
-            ended: Function(ended, operands, tuple(copies), copied),
+            ended: Function(ended, operands, tuple(copies), tuple(copied)),
         }
         attrs = IfAttrs(then=whole, else_=ended)
         return Call("if", (is_due, *operands), tuple(results), attrs, buffer.span)

@@ -37,9 +37,8 @@ def _check_length(call: OpCall) -> int:
     if x.dtype not in (INT16, INT32, FLOAT32) or y.dtype != x.dtype:
         raise NotSupportedError(f"a transform of {x.dtype.name} to {y.dtype.name}")
     if length not in _LENGTHS:
-        raise NotSupportedError(
-            f"a transform length of {length}, not a power of two from 8 to 16384"
-        )
+        allowed = "a power of two from 8 to 16384"
+        raise NotSupportedError(f"a transform length of {length}, not {allowed}")
     return length
 
 
@@ -53,17 +52,14 @@ def _rfft_infer(call: OpCall) -> tuple[TensorType, ...]:
 def _irfft_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, length = call.input(0), _check_length(call)
     if not x.shape or x.shape[-1] != length + 2:
-        raise NotSupportedError(
-            f"{length} samples from a spectrum of shape {list(x.shape)}"
-        )
+        spectrum = f"a spectrum of shape {list(x.shape)}"
+        raise NotSupportedError(f"{length} samples from {spectrum}")
     return (TensorType((*x.shape[:-1], length), x.dtype),)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fractions:
-    """Arithmetic on fractions of `bits` bits; the last axis holds real and imaginary
-    parts.
-    """
+    """Arithmetic on fractions of `bits` bits; the last axis is (real, imaginary)."""
 
     bits: int
 
@@ -72,12 +68,12 @@ class _Fractions:
         return 1 << (self.bits - 1)
 
     def wrapped(self, x: Array) -> Array:
-        return np.asarray(x.astype(np.int16 if self.bits == 15 else np.int32), np.int64)
+        stored = x.astype(np.int16 if self.bits == 15 else np.int32)
+        return np.asarray(stored, np.int64)
 
     def scaled(self, x: Array, parts: int) -> Array:
-        return self.wrapped(
-            (x * (((1 << self.bits) - 1) // parts) + self.half) >> self.bits
-        )
+        factor = ((1 << self.bits) - 1) // parts
+        return self.wrapped((x * factor + self.half) >> self.bits)
 
     def halved(self, x: Array) -> Array:
         return np.asarray(x.astype(np.int32) >> 1, np.int64)
@@ -85,9 +81,8 @@ class _Fractions:
     def turned(self, x: Array, by: Array) -> Array:
         real = x[..., 0] * by[..., 0] - x[..., 1] * by[..., 1]
         imaginary = x[..., 0] * by[..., 1] + x[..., 1] * by[..., 0]
-        return self.wrapped(
-            (np.stack([real, imaginary], axis=-1) + self.half) >> self.bits
-        )
+        products = np.stack([real, imaginary], axis=-1)
+        return self.wrapped((products + self.half) >> self.bits)
 
     def transformed(self, x: Array, *, reverse: bool) -> Array:
         count = x.shape[-2]
@@ -97,9 +92,9 @@ class _Fractions:
             parts = x.reshape(*x.shape[:-2], stage.blocks, stage.radix, stage.size, 2)
             a, *rest = np.moveaxis(self.scaled(parts, stage.radix), -3, 0)
             steps = np.arange(stage.size) * stage.blocks
-            rotated = [
-                self.turned(part, circle[q * steps]) for q, part in enumerate(rest, 1)
-            ]
+            rotated = []
+            for q, part in enumerate(rest, 1):
+                rotated.append(self.turned(part, circle[q * steps]))
             sums = self._added(a, rotated, reverse=reverse)
             x = np.stack(sums, axis=-3).reshape(x.shape)
         return x
@@ -112,9 +107,10 @@ class _Fractions:
         b, c, d = turned
         even, odd = self.wrapped(a + c), self.wrapped(a - c)
         outer, across = self.wrapped(b + d), self.wrapped(b - d)
-        quarter = np.stack([across[..., 1], -across[..., 0]], axis=-1) * (
-            -1 if reverse else 1
-        )
+        # A quarter turn of `across`, in the direction of the transform.
+        quarter = np.stack([across[..., 1], -across[..., 0]], axis=-1)
+        if reverse:
+            quarter = -quarter
         sums = (even + outer, odd + quarter, even - outer, odd - quarter)
         return [self.wrapped(value) for value in sums]
 
@@ -150,41 +146,33 @@ class _Fractions:
         sums = np.stack([ends[0] + ends[1], ends[0] - ends[1]], axis=-1)
         packed[..., 0, :] = self.scaled(self.wrapped(sums), 2)
         packed[..., k, :] = self.wrapped(total + difference)
-        packed[..., count - k, :] = self.wrapped(
-            self.wrapped(total - difference) * (1, -1)
-        )
+        conjugates = self.wrapped(total - difference) * (1, -1)
+        packed[..., count - k, :] = self.wrapped(conjugates)
         return self.transformed(packed, reverse=True).reshape(*x.shape[:-1], -1)
 
 
 def _rfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x, length = arrays[0], call.attributes(FftAttrs).length
-    padded = np.zeros(
-        (*x.shape[:-1], length), np.float64 if x.dtype.kind == "f" else np.int64
-    )
+    is_float = x.dtype.kind == "f"
+    padded = np.zeros((*x.shape[:-1], length), np.float64 if is_float else np.int64)
     padded[..., : x.shape[-1]] = x
-    if x.dtype.kind == "f":
+    if is_float:
         spectrum = np.fft.rfft(padded)
         bins = np.stack([spectrum.real, spectrum.imag], axis=-1).astype(np.float32)
         return (bins.reshape(call.output.shape),)
-    return (
-        _Fractions(fft_lowering.fraction_bits(call.output.dtype))
-        .spectrum(padded)
-        .astype(x.dtype),
-    )
+    fractions = _Fractions(fft_lowering.fraction_bits(call.output.dtype))
+    return (fractions.spectrum(padded).astype(x.dtype),)
 
 
 def _irfft_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     x = arrays[0]
     if x.dtype.kind == "f":
-        bins = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
-        samples = np.fft.irfft(
-            bins[..., 0] + 1j * bins[..., 1], call.attributes(FftAttrs).length
-        )
+        parts = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
+        bins = parts[..., 0] + 1j * parts[..., 1]
+        samples = np.fft.irfft(bins, call.attributes(FftAttrs).length)
         return (samples.astype(np.float32),)
-    samples = _Fractions(fft_lowering.fraction_bits(call.output.dtype)).samples(
-        x.astype(np.int64)
-    )
-    return (samples.astype(x.dtype),)
+    fractions = _Fractions(fft_lowering.fraction_bits(call.output.dtype))
+    return (fractions.samples(x.astype(np.int64)).astype(x.dtype),)
 
 
 def _rfft_lower(call: OpCall, b: Kernel) -> None:

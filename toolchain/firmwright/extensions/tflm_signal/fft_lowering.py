@@ -53,9 +53,7 @@ def radix_stages(count: int) -> tuple[FftStage, ...]:
 
 @cache
 def digit_reversal(count: int) -> tuple[int, ...]:
-    """Return, for each position of the transform, the index of the number to load
-    there.
-    """
+    """Return for each position of the transform the index of the number to load."""
     order = np.zeros(1, np.int64)
     stride = 1
     for stage in reversed(radix_stages(count)):
@@ -68,10 +66,12 @@ def digit_reversal(count: int) -> tuple[int, ...]:
 def circle_points(
     divisions: int, first: float, count: int, bits: int, *, reverse: bool
 ) -> Array:
-    """Return `count` unit-circle points at `divisions` per turn, starting at number
-    `first`.
+    """Return `count` points of the unit circle, `divisions` per turn, from `first` on.
+
+    They turn backwards unless `reverse` is set.
     """
-    angle = 2 * np.pi * (np.arange(count) + first) / divisions * (1 if reverse else -1)
+    sign = 1 if reverse else -1
+    angle = 2 * np.pi * (np.arange(count) + first) / divisions * sign
     points = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
     if bits == 0:
         return points
@@ -84,8 +84,9 @@ def twiddle_factors(count: int, bits: int, *, reverse: bool) -> Array:
 
 
 def real_twiddle_factors(count: int, bits: int, *, reverse: bool) -> Array:
-    """Return the factors that split bins k and n - k of a real transform, for k =
-    1..count / 2.
+    """Return the factors that split bins k and n - k, for k from 1 to n / 2.
+
+    They are those of a transform of real numbers, and n is `count`.
     """
     return circle_points(2 * count, 1 + count / 2, count // 2, bits, reverse=reverse)
 
@@ -129,9 +130,8 @@ class FftBuilder:
     def load_permuted(self, source: tir.Buffer, numbers: tir.Buffer) -> None:
         with self._digit_reversed() as (position, index):
             for part in (0, 1):
-                self.b.store(
-                    numbers, [position, part], self.b.load(source, [index, part])
-                )
+                value = self.b.load(source, [index, part])
+                self.b.store(numbers, [position, part], value)
 
     def transform(self, numbers: tir.Buffer) -> None:
         table = twiddle_factors(self.count, self.bits, reverse=self.reverse)
@@ -142,27 +142,23 @@ class FftBuilder:
                 self.b.for_("block", stage.blocks) as block,
                 self.b.for_("i", stage.size) as i,
             ):
-                positions = [
-                    block * base + i + q * stage.size for q in range(stage.radix)
-                ]
+                positions: list[ArithExpr] = []
+                for q in range(stage.radix):
+                    positions.append(block * base + i + q * stage.size)
                 self._butterfly(numbers, positions, stage, i, circle)
 
     def unpack_real_bins(
         self, numbers: tir.Buffer, bins: tir.Buffer, frame: ArithExpr
     ) -> None:
-        """Store the bins of the real samples, given the transform of the sample
-        pairs.
-        """
+        """Store the bins of real samples, given the transform of the sample pairs."""
         b, count = self.b, self.count
         circle = self._real_twiddle_table()
         first = self._bind("first", self._scale(self._load(numbers, 0), 2))
         self._store(bins, [frame, 0], (first[0] + first[1], self._zero))
         self._store(bins, [frame, count], (first[0] - first[1], self._zero))
         with b.for_("k", count // 2) as k:
-            near, far = (
-                self._load(numbers, k + 1),
-                self._load(numbers, (k * -1) + (count - 1)),
-            )
+            near = self._load(numbers, k + 1)
+            far = self._load(numbers, (k * -1) + (count - 1))
             total, difference = self._sum_and_difference(near, far, circle, k)
             sums = total[0] + difference[0], total[1] + difference[1]
             self._store(bins, [frame, k + 1], self._halve(sums))
@@ -172,9 +168,7 @@ class FftBuilder:
     def pack_real_bins(
         self, bins: tir.Buffer, frame: ArithExpr, joined: tir.Buffer
     ) -> None:
-        """Store the transform of the sample pairs, given the bins of the real
-        samples.
-        """
+        """Store the transform of the sample pairs, given the bins of real samples."""
         b, count = self.b, self.count
         circle = self._real_twiddle_table()
         first = b.load(bins, [frame, 0, 0]).cast(self.wide)
@@ -185,9 +179,8 @@ class FftBuilder:
             near = self._load(bins, k + 1, frame)
             far = self._load(bins, (k * -1) + (count - 1), frame)
             total, difference = self._sum_and_difference(near, far, circle, k)
-            self._store(
-                joined, [k + 1], (total[0] + difference[0], total[1] + difference[1])
-            )
+            sums = total[0] + difference[0], total[1] + difference[1]
+            self._store(joined, [k + 1], sums)
             sums = total[0] - difference[0], difference[1] - total[1]
             self._store(joined, [(k * -1) + (count - 1)], sums)
 
@@ -211,14 +204,13 @@ class FftBuilder:
     ) -> None:
         parts: list[Complex] = []
         for q, position in enumerate(positions):
-            part = self._bind(
-                "abcd"[q], self._scale(self._load(numbers, position), stage.radix)
-            )
+            name = "abcd"[q]
+            scaled = self._scale(self._load(numbers, position), stage.radix)
+            part = self._bind(name, scaled)
             if q:
-                turn = self._twiddle(
-                    circle, i * (q * stage.blocks), is_unity=stage.size == 1
-                )
-                part = self._bind(f"{'abcd'[q]}_turned", self._multiply(part, turn))
+                place, is_unity = i * (q * stage.blocks), stage.size == 1
+                turn = self._twiddle(circle, place, is_unity=is_unity)
+                part = self._bind(f"{name}_turned", self._multiply(part, turn))
             parts.append(part)
         sums = parts if stage.radix == 2 else self._even_odd_sums(parts)
         for position, number in zip(positions, self._add(sums), strict=True):
@@ -232,9 +224,10 @@ class FftBuilder:
             ("outer", b[0] + d[0], b[1] + d[1]),
             ("across", b[0] - d[0], b[1] - d[1]),
         )
-        return [
-            self._bind(name, (self._wrap(re), self._wrap(im))) for name, re, im in rows
-        ]
+        sums: list[Complex] = []
+        for name, real, imaginary in rows:
+            sums.append(self._bind(name, (self._wrap(real), self._wrap(imaginary))))
+        return sums
 
     def _add(self, sums: Sequence[Complex]) -> list[Complex]:
         if len(sums) == 2:
@@ -247,13 +240,16 @@ class FftBuilder:
             (even[0] - outer[0], even[1] - outer[1]),
             (odd[0] - across[1], odd[1] + across[0]),
         ]
-        return [sums_of_four[k] for k in (0, 3, 2, 1)] if self.reverse else sums_of_four
+        if self.reverse:
+            return [sums_of_four[k] for k in (0, 3, 2, 1)]
+        return sums_of_four
 
     def _sum_and_difference(
         self, near: Complex, far: Complex, circle: tir.Buffer, k: ArithExpr
     ) -> tuple[Complex, Complex]:
-        """Return half of near + conj(far), and half of near - conj(far) times a twiddle
-        factor.
+        """Return half of near + conj(far), and half of near - conj(far), turned.
+
+        The latter is multiplied by the twiddle factor `k` of `circle`.
         """
         a = self._bind("near", self._scale(near, 2))
         over = self._bind("far", (far[0], self._wrap(far[1] * -1)))
@@ -276,21 +272,15 @@ class FftBuilder:
 
     @contextmanager
     def _digit_reversed(self) -> Iterator[tuple[ArithExpr, ArithExpr]]:
-        """Open loops; yield a transform position and the index of the number to load
-        there.
-        """
+        """Open loops; yield a transform position and the index of the number for it."""
         with ExitStack() as loops:
-            position, source = (
-                ArithExpr(as_expr(0, INDEX)),
-                ArithExpr(as_expr(0, INDEX)),
-            )
+            position = ArithExpr(as_expr(0, INDEX))
+            source = ArithExpr(as_expr(0, INDEX))
             stride = 1
             for stage in reversed(radix_stages(self.count)):
                 digit = loops.enter_context(self.b.for_("digit", stage.radix))
-                position, source = (
-                    position + digit * stage.size,
-                    source + digit * stride,
-                )
+                position = position + digit * stage.size
+                source = source + digit * stride
                 stride *= stage.radix
             yield position, source
 
@@ -300,13 +290,10 @@ class FftBuilder:
         return real, imaginary
 
     def _load(self, source: tir.Buffer, *where: ExprLike) -> Complex:
-        """Load the complex number at index `where[0]`, of frame `where[1]` if it is
-        given.
-        """
+        """Load the complex number at index `where[0]`, of frame `where[1]` if given."""
         index = [*where[1:], where[0]]
-        real, imaginary = (
-            self.b.load(source, [*index, part]).cast(self.wide) for part in (0, 1)
-        )
+        real = self.b.load(source, [*index, 0]).cast(self.wide)
+        imaginary = self.b.load(source, [*index, 1]).cast(self.wide)
         return real, imaginary
 
     def _store(
@@ -324,7 +311,8 @@ class FftBuilder:
         return self._load(circle, place)
 
     def _multiply(self, x: Complex, by: Complex) -> Complex:
-        real, imaginary = x[0] * by[0] - x[1] * by[1], x[0] * by[1] + x[1] * by[0]
+        real = x[0] * by[0] - x[1] * by[1]
+        imaginary = x[0] * by[1] + x[1] * by[0]
         return self._round(real), self._round(imaginary)
 
     def _scale(self, x: Complex, parts: int) -> Complex:
@@ -341,7 +329,8 @@ class FftBuilder:
     def _halve(self, x: Complex) -> Complex:
         if not self.bits:
             return x[0] * 0.5, x[1] * 0.5
-        real, imaginary = (part.cast(INT32).cast(self.wide) >> 1 for part in x)
+        real = x[0].cast(INT32).cast(self.wide) >> 1
+        imaginary = x[1].cast(INT32).cast(self.wide) >> 1
         return real, imaginary
 
     def _wrap(self, x: ArithExpr) -> ArithExpr:

@@ -1,5 +1,4 @@
-"""Filter bank operators of TFLM's signal library: from spectrum energy to keyword
-features.
+"""Filter bank operators of TFLM's signal library: from energy to keyword features.
 
 filter_bank: channel c sums weights * x over its bins and unweights * x over the bins of
     channel c - 1 (overlapping triangles), in 64 bits that wrap.
@@ -7,11 +6,11 @@ filter_bank_square_root: square root, rounded to nearest, shifted right by input
 spectral_subtraction: updates a noise estimate n' = (a x 2^s + b n) / 2^t, with separate
     a, b for odd channels, and subtracts it, leaving at least the share
     `min_signal_remaining` of x.
-pcan: v = x times a gain that falls with rising noise; output v^2 / 4 below 2, else v -
-    1.
+pcan: v = x times a gain that falls with rising noise; output v^2 / 4 below 2, otherwise
+    v - 1.
 filter_bank_log: `output_scale` ln(x 2^s) / 2^16, saturated to int16; x below 1 counts
-    as 1. The fraction of log2 is interpolated in a 16-bit table of log2(1 + i/128) -
-    i/128.
+    as 1. The fraction of log2 is interpolated in a 16-bit table of
+    log2(1 + i/128) - i/128.
 """
 
 from collections.abc import Sequence
@@ -48,10 +47,9 @@ UINT32_MASK = 0xFFFFFFFF
 def _per_channel_type(call: OpCall, source: DType, result: DType) -> TensorType:
     x, y = call.input(0), call.output
     if x.dtype != source or x.elements != y.elements:
-        raise NotSupportedError(
-            f"{y.elements} channels of {x.dtype.name} {list(x.shape)}, not of "
-            f"{source.name}"
-        )
+        found = f"{x.dtype.name} {list(x.shape)}"
+        what = f"{y.elements} channels of {found}, not of {source.name}"
+        raise NotSupportedError(what)
     return TensorType(y.shape, result)
 
 
@@ -59,63 +57,57 @@ _TABLES = ("weights", "unweights", "first bins", "first weights", "widths")
 
 
 def _bank_tables(call: OpCall) -> list[Array]:
-    tables = [call.constant(index) for index in range(1, 6)]
-    if any(table is None for table in tables):
-        raise NotSupportedError(f"a filter bank with variable {', '.join(_TABLES)}")
-    return [table.array().reshape(-1) for table in tables if table is not None]
+    tables: list[Array] = []
+    for index in range(1, 6):
+        table = call.constant(index)
+        if table is None:
+            raise NotSupportedError(f"a filter bank with variable {', '.join(_TABLES)}")
+        tables.append(table.array().reshape(-1))
+    return tables
 
 
 def _bank_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, count = call.input(0), call.attributes(FilterBankAttrs).num_channels
     weights, unweights, bins, starts, widths = _bank_tables(call)
     if x.dtype != UINT32 or call.output.elements != count:
-        raise NotSupportedError(
-            f"{count} channels of {x.dtype.name} in {call.output.shape}"
-        )
-    if any(len(table) != count + 1 for table in (bins, starts, widths)):
-        raise NotSupportedError(
-            f"a filter bank of {count} channels with tables of other lengths"
-        )
+        what = f"{count} channels of {x.dtype.name} in {call.output.shape}"
+        raise NotSupportedError(what)
+    for table in (bins, starts, widths):
+        if len(table) != count + 1:
+            bank = f"a filter bank of {count} channels"
+            raise NotSupportedError(f"{bank} with tables of other lengths")
     occupied = widths > 0
-    highest = (
-        max((bins + widths)[occupied].max(initial=0), 0),
-        max((starts + widths).max(initial=0), 0),
-    )
+    bins_end = max((bins + widths)[occupied].max(initial=0), 0)
+    weights_end = max((starts + widths).max(initial=0), 0)
     lowest = min(bins[occupied].min(initial=0), starts[occupied].min(initial=0))
-    if (
-        lowest < 0
-        or highest[0] > x.elements
-        or highest[1] > min(len(weights), len(unweights))
-    ):
+    weights_fit = weights_end <= min(len(weights), len(unweights))
+    if lowest < 0 or bins_end > x.elements or not weights_fit:
         raise NotSupportedError("a filter bank with indices outside of its tables")
     return (TensorType(call.output.shape, UINT64),)
 
 
 def _bank_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     energy = arrays[0].reshape(-1).astype(object)
-    weights, unweights, bins, starts, widths = (
-        a.reshape(-1).tolist() for a in arrays[1:6]
-    )
+    tables = [array.reshape(-1).tolist() for array in arrays[1:6]]
+    weights, unweights, bins, starts, widths = tables
     sums, carried = [], 0
     for first, start, width in zip(bins, starts, widths, strict=True):
         part = energy[first : first + width]
-        sums.append(
-            carried
-            + int(np.dot(part, np.array(weights[start : start + width], object)))
-        )
-        carried = int(np.dot(part, np.array(unweights[start : start + width], object)))
+        rising = np.array(weights[start : start + width], object)
+        falling = np.array(unweights[start : start + width], object)
+        sums.append(carried + int(np.dot(part, rising)))
+        carried = int(np.dot(part, falling))
     wrapped = [value % (1 << 64) for value in sums[1:]]
     return (np.array(wrapped, np.uint64).reshape(call.output.shape),)
 
 
 def _bank_lower(call: OpCall, b: Kernel) -> None:
     count = call.attributes(FilterBankAttrs).num_channels
-    bins, starts, widths = (
-        b.constant(name, table.astype(np.uint16), UINT16)
-        for name, table in zip(
-            ("bins", "places", "widths"), _bank_tables(call)[2:], strict=True
-        )
-    )
+    names, tables = ("bins", "places", "widths"), _bank_tables(call)[2:]
+    constants = []
+    for name, array in zip(names, tables, strict=True):
+        constants.append(b.constant(name, array.astype(np.uint16), UINT16))
+    bins, starts, widths = constants
     size = call.input(0).elements
     x = b.view("energy", b.input(0), 0, (size,))
     y = b.view("out", b.y, 0, (count,), access="w")
@@ -126,9 +118,8 @@ def _bank_lower(call: OpCall, b: Kernel) -> None:
         first = b.let("bin", b.load(bins, [channel]).cast(INDEX))
         start = b.let("place", b.load(starts, [channel]).cast(INDEX))
         with b.for_("j", b.load(widths, [channel]).cast(INDEX)) as j:
-            value = b.let(
-                "value", b.load(x, [minimum(first + j, size - 1)]).cast(UINT64)
-            )
+            energy = b.load(x, [minimum(first + j, size - 1)])
+            value = b.let("value", energy.cast(UINT64))
             for sums, index in ((total, 1), (carried, 2)):
                 table = b.input(index)
                 weight = b.load(table, [minimum(start + j, table.elements - 1)])
@@ -163,10 +154,8 @@ def _root_lower(call: OpCall, b: Kernel) -> None:
 def _subtraction_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, noise = call.input(0), call.input(1)
     count = call.attributes(SpectralSubtractionAttrs).num_channels
-    if (x.dtype, noise.dtype) != (UINT32, UINT32) or (x.elements, noise.elements) != (
-        count,
-        count,
-    ):
+    has_types = x.dtype == UINT32 and noise.dtype == UINT32
+    if not has_types or x.elements != count or noise.elements != count:
         raise NotSupportedError(f"{count} channels of {x.dtype.name} {list(x.shape)}")
     return tuple(TensorType(kind.shape, UINT32) for kind in call.outputs)
 
@@ -192,15 +181,13 @@ def _subtraction_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array
     estimate = scaled * new_by.astype(np.uint64) + noise * old_by.astype(np.uint64)
     estimate = estimate >> shift & word
     noise_part = np.minimum(estimate, scaled)
-    minimum_left = (
-        signal * np.uint64(attrs.min_signal_remaining & UINT32_MASK) >> shift & word
-    )
-    remaining = np.maximum((scaled - noise_part) >> bits, minimum_left).astype(
-        np.uint32
-    )
-    new_estimate = (noise_part if attrs.clamping else estimate).astype(np.uint32)
-    return remaining.reshape(call.output.shape), new_estimate.reshape(
-        call.outputs[1].shape
+    share = np.uint64(attrs.min_signal_remaining & UINT32_MASK)
+    minimum_left = signal * share >> shift & word
+    remaining = np.maximum((scaled - noise_part) >> bits, minimum_left)
+    new_estimate = noise_part if attrs.clamping else estimate
+    return (
+        remaining.astype(np.uint32).reshape(call.output.shape),
+        new_estimate.astype(np.uint32).reshape(call.outputs[1].shape),
     )
 
 
@@ -217,10 +204,8 @@ def _lower_subtraction_channel(
     b: Kernel, buffers: Sequence[tir.Buffer], i: ArithExpr
 ) -> None:
     call, (x, noise, y, new_estimate) = b.call, buffers
-    bits, shift = (
-        call.attributes(SpectralSubtractionAttrs).smoothing_bits,
-        call.attributes(SpectralSubtractionAttrs).spectral_subtraction_bits,
-    )
+    attrs = call.attributes(SpectralSubtractionAttrs)
+    bits, shift = attrs.smoothing_bits, attrs.spectral_subtraction_bits
     (new, old), (odd_new, odd_old) = _smoothing(call, 0), _smoothing(call, 1)
     is_even = (i % 2).equal(0)
     alike = (new, old) == (odd_new, odd_old)
@@ -232,16 +217,10 @@ def _lower_subtraction_channel(
     smooth = smooth + b.load(noise, [i]).cast(UINT64) * old_by.cast(UINT64)
     estimate = b.let("smooth", (smooth >> shift).cast(UINT32), UINT32)
     noise_part = b.let("used", minimum(estimate, scaled), UINT32)
-    share = _word(
-        call.attributes(SpectralSubtractionAttrs).min_signal_remaining & UINT32_MASK
-    ).cast(UINT64)
+    share = _word(attrs.min_signal_remaining & UINT32_MASK).cast(UINT64)
     minimum_left = (signal.cast(UINT64) * share >> shift).cast(UINT32)
     b.store(y, [i], maximum((scaled - noise_part) >> bits, minimum_left))
-    b.store(
-        new_estimate,
-        [i],
-        noise_part if call.attributes(SpectralSubtractionAttrs).clamping else estimate,
-    )
+    b.store(new_estimate, [i], noise_part if attrs.clamping else estimate)
 
 
 def _word(value: int) -> ArithExpr:
@@ -270,13 +249,11 @@ def _pcan_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     curve = ((slope * fraction + (1 << 14)).astype(np.int32) >> 15) + gains[row]
     gain = np.where(noise <= 2, gains[np.minimum(noise, 2)], curve).astype(np.int16)
     product = x.astype(np.uint64) * gain.astype(np.uint32).astype(np.uint64)
-    ratio = (product >> np.uint64(call.attributes(PcanAttrs).snr_shift)).astype(
-        np.uint32
-    )
+    snr_shift = np.uint64(call.attributes(PcanAttrs).snr_shift)
+    ratio = (product >> snr_shift).astype(np.uint32)
     square = ratio * ratio >> np.uint32(2 + 2 * _SNR_BITS - _OUTPUT_BITS)
-    beyond = (ratio >> np.uint32(_SNR_BITS - _OUTPUT_BITS)) - np.uint32(
-        1 << _OUTPUT_BITS
-    )
+    one = np.uint32(1 << _OUTPUT_BITS)
+    beyond = (ratio >> np.uint32(_SNR_BITS - _OUTPUT_BITS)) - one
     shrunk = np.where(ratio < (2 << _SNR_BITS), square, beyond)
     return (shrunk.reshape(call.output.shape),)
 
@@ -291,26 +268,23 @@ def _pcan_lower(call: OpCall, b: Kernel) -> None:
         level = b.let("level", b.load(noise, [i]), UINT32)
         gain = b.let("gain", _gain(b, gains, level).cast(INT16).cast(UINT32), UINT32)
         product = b.load(x, [i]).cast(UINT64) * gain.cast(UINT64)
-        v = b.let(
-            "ratio",
-            (product >> call.attributes(PcanAttrs).snr_shift).cast(UINT32),
-            UINT32,
-        )
+        ratio = (product >> call.attributes(PcanAttrs).snr_shift).cast(UINT32)
+        v = b.let("ratio", ratio, UINT32)
         square = v * v >> (2 + 2 * _SNR_BITS - _OUTPUT_BITS)
         beyond = (v >> (_SNR_BITS - _OUTPUT_BITS)) - (1 << _OUTPUT_BITS)
         b.store(y, [i], select(v < (2 << _SNR_BITS), square, beyond))
 
 
 def _gain(b: Kernel, gains: tir.Buffer, level: ArithExpr) -> ArithExpr:
-    """Return the gain at noise `level`, from a table with a quadratic segment per bit
-    length.
+    """Return the gain at noise `level`.
+
+    The table has a quadratic segment for each bit length: value, slope, bend and an
+    unused number. The fraction is the 10 bits of the level behind its first one.
     """
     bits = intrinsic("bit_length", [level], INT32)
     row = maximum(minimum(bits * 4 - 6, gains.elements - 3), 0).cast(INDEX)
-    left, right = (
-        maximum(bits * -1 + 11, 0).cast(UINT32),
-        maximum(bits - 11, 0).cast(UINT32),
-    )
+    left = maximum(bits * -1 + 11, 0).cast(UINT32)
+    right = maximum(bits - 11, 0).cast(UINT32)
     fraction = (level << left >> right) & 0x3FF
     value, slope, bend = (b.load_i32(gains, [row + k]) for k in range(3))
     steep = (bend * fraction.cast(INT32) >> 5) + slope * 32
@@ -352,9 +326,8 @@ def _log_lower(call: OpCall, b: Kernel) -> None:
     with b.for_("i", count) as i:
         shifted = b.load(source, [i]) << attrs.input_correction_bits
         x = b.let("x", maximum(shifted, 1), UINT32)
-        whole = b.let(
-            "whole", intrinsic("bit_length", [x], INT32).cast(UINT32) - 1, UINT32
-        )
+        length = intrinsic("bit_length", [x], INT32).cast(UINT32)
+        whole = b.let("whole", length - 1, UINT32)
         part = b.let("part", (x << (_word(31) - whole) & 0x7FFFFFFF) >> 15, UINT32)
         segment = b.let("segment", minimum(part >> 9, 127).cast(INDEX))
         below, above = b.load_i32(table, [segment]), b.load_i32(table, [segment + 1])

@@ -8,8 +8,8 @@
     delay: delays the samples by `delay_length`; the first ones are zeros.
     overlap_add: adds overlapping frames and emits `frame_step` sums for each; int16
         sums saturate.
-    circular_buffer: the last slots along axis 1; each run drops the first and appends
-        x.
+    circular_buffer: the last slots along axis 1; each run drops the first of them and
+        appends x.
 
 framer, delay and overlap_add work along the last axis. Invalid outputs, which TFLM does
 not write, hold the samples available so far, then zeros. With attribute `cycles`,
@@ -79,17 +79,12 @@ def _framer_infer(call: OpCall) -> tuple[TensorType, ...]:
     frames = streams(call.input(0))[1] // attrs.frame_step
     size = attrs.frame_size
     if call.output.shape != (*call.input(0).shape[:-1], frames, size):
-        raise NotSupportedError(
-            f"frames of {size} samples in shape {list(call.output.shape)}"
-        )
+        shape = list(call.output.shape)
+        raise NotSupportedError(f"frames of {size} samples in shape {shape}")
     valid = TensorType(call.outputs[1].shape, BOOL)
     if valid.elements != 1:
         raise NotSupportedError(f"a flag of shape {list(valid.shape)}")
-    return (
-        TensorType(call.output.shape, INT16),
-        valid,
-        *(kind for kind in call.outputs[2:]),
-    )
+    return (TensorType(call.output.shape, INT16), valid, *call.outputs[2:])
 
 
 def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -99,20 +94,17 @@ def _framer_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...
     x = arrays[0].reshape(rows, count)
     past = arrays[1] if len(arrays) > 1 else np.zeros((rows, 0), np.int16)
     sequence = np.concatenate([past, x], axis=1)
-    frames = np.stack(
-        [sequence[:, f * step : f * step + size] for f in range(count // step)], 1
-    )
+    starts = range(0, count // step * step, step)
+    frames = np.stack([sequence[:, start : start + size] for start in starts], 1)
     missing = int(arrays[2][0]) if len(arrays) > 2 else 0
     valid = np.full(call.outputs[1].shape, missing == 0)
-    new_state = (
-        [sequence[:, sequence.shape[1] - past.shape[1] :]] if len(arrays) > 1 else []
-    )
-    countdown = (
-        [np.array([max(missing - count // step, 0)], np.int32)]
-        if len(arrays) > 2
-        else []
-    )
-    return (frames.reshape(call.output.shape), valid, *new_state, *countdown)
+    new_state: list[Array] = []
+    if len(arrays) > 1:
+        new_state.append(sequence[:, sequence.shape[1] - past.shape[1] :])
+    if len(arrays) > 2:
+        countdown = max(missing - count // step, 0)
+        new_state.append(np.array([countdown], np.int32))
+    return (frames.reshape(call.output.shape), valid, *new_state)
 
 
 def _framer_lower(call: OpCall, b: Kernel) -> None:
@@ -151,9 +143,8 @@ def _stacker_infer(call: OpCall) -> tuple[TensorType, ...]:
     channels = attrs.num_channels
     frames = attrs.left + 1 + attrs.right
     if call.input(0).elements != channels or call.output.elements != channels * frames:
-        raise NotSupportedError(
-            f"{frames} frames of {channels} from {list(call.input(0).shape)}"
-        )
+        shape = list(call.input(0).shape)
+        raise NotSupportedError(f"{frames} frames of {channels} from {shape}")
     if call.outputs[1].elements != 1:
         raise NotSupportedError(f"a flag of shape {list(call.outputs[1].shape)}")
     flag = TensorType(call.outputs[1].shape, BOOL)
@@ -168,7 +159,9 @@ def _stacker_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
         past, state = np.tile(x, len(past) // len(x)), attrs.right
     stacked = np.concatenate([past, x])
     wait = attrs.step - 1 if state == 0 else state - 1
-    new_state = [stacked[len(x) :].reshape(arrays[2].shape)] if len(arrays) > 2 else []
+    new_state: list[Array] = []
+    if len(arrays) > 2:
+        new_state.append(stacked[len(x) :].reshape(arrays[2].shape))
     flag = np.full(call.outputs[1].shape, state == 0)
     return (
         stacked.reshape(call.output.shape),
@@ -233,15 +226,13 @@ def _delay_lower(call: OpCall, b: Kernel) -> None:
 def _overlap_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, step = call.input(0), call.attributes(OverlapAddAttrs).frame_step
     if x.dtype not in (INT16, FLOAT32) or call.output.dtype != x.dtype:
-        raise NotSupportedError(
-            f"overlap_add of {x.dtype.name} giving {call.output.dtype.name}"
-        )
+        kinds = f"{x.dtype.name} giving {call.output.dtype.name}"
+        raise NotSupportedError(f"overlap_add of {kinds}")
     *rows, frames, _ = x.shape
     shape = call.output.shape
     if shape != (*rows, frames * step):
-        raise NotSupportedError(
-            f"{frames} frames of {step} sums in shape {list(shape)}"
-        )
+        what = f"{frames} frames of {step} sums in shape {list(shape)}"
+        raise NotSupportedError(what)
     return (TensorType(shape, x.dtype), *call.outputs[1:])
 
 
@@ -252,9 +243,8 @@ def _overlap_reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ..
     left = arrays[1] if len(arrays) > 1 else np.zeros((len(pieces), 0), x.dtype.np)
     pieces_of_sums = []
     for frame in range(frames):
-        padded = np.concatenate(
-            [left, np.zeros((len(pieces), step), left.dtype)], axis=1
-        )
+        zeros = np.zeros((len(pieces), step), left.dtype)
+        padded = np.concatenate([left, zeros], axis=1)
         if x.dtype == INT16:
             total = padded.astype(np.int32) + pieces[:, frame]
             sums = np.clip(total, INT16.min, INT16.max).astype(np.int16)
@@ -305,9 +295,8 @@ def _overlap_lower(call: OpCall, b: Kernel) -> None:
 def _circular_infer(call: OpCall) -> tuple[TensorType, ...]:
     x, y = call.input(0), call.output
     if x.dtype != INT8 or y.dtype != INT8 or call.input(1).shape != y.shape:
-        raise NotSupportedError(
-            f"a circular buffer of {x.dtype.name} with {y.dtype.name} output"
-        )
+        kinds = f"{x.dtype.name} with {y.dtype.name} output"
+        raise NotSupportedError(f"a circular buffer of {kinds}")
     if len(y.shape) != 4 or x.shape != (1, 1, *y.shape[2:]):
         raise NotSupportedError(f"slots of {list(x.shape)} in {list(y.shape)}")
     return (TensorType(y.shape, INT8, y.quantization),)

@@ -1,6 +1,4 @@
-"""The signal library of TFLM: spectra, filter banks, and streams with state not in the
-file.
-"""
+"""Importers of TFLM's signal library, with the state that files do not contain."""
 
 from collections.abc import Mapping
 
@@ -103,14 +101,12 @@ def _stacker(context: ImportContext) -> ImportedCall:
     right = int_option(context, "stacker_right_context")
     step = int_option(context, "stacker_step")
     if min(channels, step) < 1 or min(left, right) < 0 or step > left + right + 1:
-        raise NotSupportedError(
-            f"{left} + 1 + {right} frames of {channels} every {step} runs"
-        )
+        frames = f"{left} + 1 + {right} frames of {channels}"
+        raise NotSupportedError(f"{frames} every {step} runs")
     memory = [ImplicitState("wait", TensorType((1,), INT32), -1)]
     if left + right:
-        memory.append(
-            ImplicitState("past", TensorType((1, (left + right) * channels), INT16))
-        )
+        past = TensorType((1, (left + right) * channels), INT16)
+        memory.append(ImplicitState("past", past))
     attrs = StackerAttrs(num_channels=channels, left=left, right=right, step=step)
     return ImportedCall("stacker", attrs, (0,), implicit_state=tuple(memory))
 
@@ -120,12 +116,11 @@ def _delay(context: ImportContext) -> ImportedCall:
     x, length = context.inputs[0], int_option(context, "delay_length")
     if x is None or length < 0:
         raise NotSupportedError(f"a delay of {length} samples")
-    state = (
-        (ImplicitState("past", TensorType((streams(x)[0], length), INT16)),)
-        if length
-        else ()
-    )
-    return ImportedCall("delay", NO_ATTRS, (0,), implicit_state=state)
+    state: list[ImplicitState] = []
+    if length:
+        past = TensorType((streams(x)[0], length), INT16)
+        state.append(ImplicitState("past", past))
+    return ImportedCall("delay", NO_ATTRS, (0,), implicit_state=tuple(state))
 
 
 def _overlap_add(context: ImportContext) -> ImportedCall:
@@ -149,9 +144,8 @@ def _circular_buffer(context: ImportContext) -> ImportedCall:
     cycles = _runs_per_execution(context, y.shape)
     zero = y.quantization.zero_points[0] if y.quantization else 0
     state = (ImplicitState("before", y, zero, next_output=0),)
-    return ImportedCall(
-        "circular_buffer", CircularBufferAttrs(cycles=cycles), (0,), (), state
-    )
+    attrs = CircularBufferAttrs(cycles=cycles)
+    return ImportedCall("circular_buffer", attrs, (0,), (), state)
 
 
 def _runs_per_execution(context: ImportContext, shape: tuple[int, ...]) -> int:

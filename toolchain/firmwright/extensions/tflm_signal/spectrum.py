@@ -31,9 +31,8 @@ def _window_infer(call: OpCall) -> tuple[TensorType, ...]:
     if (x.dtype, weights.dtype) != (INT16, INT16):
         raise NotSupportedError(f"a window of {weights.dtype.name} over {x.dtype.name}")
     if len(weights.shape) != 1 or x.shape[-1:] != weights.shape:
-        raise NotSupportedError(
-            f"a window of shape {list(weights.shape)} over {list(x.shape)}"
-        )
+        shapes = f"{list(weights.shape)} over {list(x.shape)}"
+        raise NotSupportedError(f"a window of shape {shapes}")
     return (TensorType(x.shape, INT16, call.output.quantization),)
 
 
@@ -50,9 +49,8 @@ def _window_lower(call: OpCall, b: Kernel) -> None:
     with b.for_("frame", shape[0]) as frame, b.for_("i", size) as i:
         product = b.load_i32(x, [frame, i]) * b.load_i32(b.input(1), [i])
         scaled = product >> call.attributes(WindowFunctionAttrs).shift
-        b.store(
-            y, [frame, i], maximum(minimum(scaled, INT16.max), INT16.min).cast(INT16)
-        )
+        saturated = maximum(minimum(scaled, INT16.max), INT16.min)
+        b.store(y, [frame, i], saturated.cast(INT16))
 
 
 def _scale_infer(call: OpCall) -> tuple[TensorType, ...]:
@@ -94,18 +92,16 @@ def _scale_lower(call: OpCall, b: Kernel) -> None:
     left = b.let("left", select(magnitude > 0, maximum(15 - length, 0), 0), INT32)
     b.store(bits, [0], left)
     with b.for_("k", count) as k:
-        b.store(
-            y, [k], (b.load_i32(x, [k]).cast(UINT32) << left.cast(UINT32)).cast(INT16)
-        )
+        sample = b.load_i32(x, [k]).cast(UINT32)
+        b.store(y, [k], (sample << left.cast(UINT32)).cast(INT16))
 
 
 def _energy_infer(call: OpCall) -> tuple[TensorType, ...]:
     attrs = call.attributes(SpectrumEnergyAttrs)
     x, bins = call.input(0), call.output.elements
     if x.dtype != INT16 or x.elements != 2 * bins:
-        raise NotSupportedError(
-            f"the energy of {bins} bins of {x.dtype.name} {list(x.shape)}"
-        )
+        what = f"the energy of {bins} bins of {x.dtype.name} {list(x.shape)}"
+        raise NotSupportedError(what)
     first, last = attrs.start_index, attrs.end_index
     if not 0 <= first <= last <= bins:
         raise NotSupportedError(f"bins {first} to {last} of {bins}")
