@@ -1,6 +1,4 @@
-"""Ensembles of decision trees of ONNX-ML: forests and boosted trees of scikit-learn and
-others.
-"""
+"""Ensembles of decision trees of ONNX-ML: forests and boosted trees."""
 
 from firmwright.base.extensions import Extension
 

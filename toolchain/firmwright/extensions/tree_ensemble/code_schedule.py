@@ -43,10 +43,8 @@ def _depth(forest: trees.Forest) -> int:
 
 def _build(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
     forest = trees.forest_from_call(call)
-    leaves, feature_grids = (
-        trees.build_leaf_table(forest),
-        trees.threshold_grids(forest),
-    )
+    leaves = trees.build_leaf_table(forest)
+    feature_grids = trees.threshold_grids(forest)
     if feature_grids is None:
         thresholds = trees.ordered_bit_thresholds(forest)
     else:
@@ -58,9 +56,9 @@ def _build(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         for place, (feature, left) in enumerate(forest.features):
             value = b.load(x, [row, feature])
             if feature_grids is None:
-                key = trees.ordered_bit_key(
-                    value, b.load(bits, [row, feature]), trees.missing_value_key(left)
-                )
+                word = b.load(bits, [row, feature])
+                missing = trees.missing_value_key(left)
+                key = trees.ordered_bit_key(value, word, missing)
                 b.store(keys, [place], key)
                 continue
             numbers = trees.grid_key_params((feature, left), feature_grids[place])
@@ -70,9 +68,8 @@ def _build(call: OpCall, config: ScheduleConfig, b: Kernel) -> None:
         sums = b.reg("sum", INT32, classes)
         for k in range(classes):
             b.store(sums, [k], call.attributes(TreeEnsembleAttrs).bases[k])
-        writer = _TreeEmitter(
-            b, forest, thresholds, leaves.rows[leaves.row_indices], keys, sums
-        )
+        leaf_rows = leaves.rows[leaves.row_indices]
+        writer = _TreeEmitter(b, forest, thresholds, leaf_rows, keys, sums)
         first = 0
         for tree, size in enumerate(forest.sizes.tolist()):
             writer.subtree(first, first + tree, size)
@@ -91,10 +88,8 @@ class _TreeEmitter:
         sums: tir.Buffer,
     ) -> None:
         self.b, self.keys, self.sums = b, keys, sums
-        self.columns, self.left_counts = (
-            forest.columns.tolist(),
-            forest.left_counts.tolist(),
-        )
+        self.columns = forest.columns.tolist()
+        self.left_counts = forest.left_counts.tolist()
         self.thresholds, self.leaves = thresholds.tolist(), leaves.tolist()
 
     def subtree(self, at: int, leaf: int, size: int) -> None:

@@ -55,9 +55,7 @@ class _TreeNode:
 
 @dataclass(slots=True)
 class _FlattenedTrees:
-    """Trees in the form of `tree_ensemble`: branches in preorder, leaves from left to
-    right.
-    """
+    """Trees as in `tree_ensemble`: branches in preorder, leaves from left to right."""
 
     features: list[int] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
@@ -80,28 +78,26 @@ class _FlattenedTrees:
                 self.leaves.append(key)
                 self.trees.append(number)
                 if len(self.leaves) > 1 << 20:
-                    raise NotSupportedError(
-                        "more than a million leaves, or a circle of nodes"
-                    )
+                    what = "more than a million leaves, or a circle of nodes"
+                    raise NotSupportedError(what)
                 continue
             threshold, swapped = _as_less_or_equal(branch)
             self.features.append(branch.feature)
             self.thresholds.append(threshold)
             self.missing.append(branch.missing_is_true != swapped)
-            left, right = (branch.true, branch.false)[:: -1 if swapped else 1]
+            left, right = branch.true, branch.false
+            if swapped:
+                left, right = right, left
             waiting += [(right, len(self.left_counts)), (left, None)]
             self.left_counts.append(0)
             if len(self.left_counts) > 1 << 20:
-                raise NotSupportedError(
-                    "more than a million branches, or a circle of nodes"
-                )
+                what = "more than a million branches, or a circle of nodes"
+                raise NotSupportedError(what)
         self.sizes.append(len(self.left_counts) - before)
 
 
 def _as_less_or_equal(branch: _TreeNode) -> tuple[float, bool]:
-    """Express the branch as x <= t; return t and whether the children must be
-    swapped.
-    """
+    """Express the branch as x <= t; return t and whether the children are swapped."""
     mode = _SWAPPED.get(branch.mode, branch.mode)
     if mode not in ("BRANCH_LEQ", "BRANCH_LT"):
         raise NotSupportedError(f"branches of kind {branch.mode}")
@@ -137,9 +133,8 @@ def _flatten_attributes(c: NodeContext) -> tuple[_FlattenedTrees, dict[Key, int]
     )
     branches: dict[Key, _TreeNode | None] = {}
     for tree, number, mode, feature, value, true, false, missing in rows:
-        node = _TreeNode(
-            mode, feature, value, (tree, true), (tree, false), bool(missing)
-        )
+        sides = (tree, true), (tree, false)
+        node = _TreeNode(mode, feature, value, *sides, bool(missing))
         branches[tree, number] = None if mode == "LEAF" else node
 
     def find(key: Key) -> _TreeNode | None:
@@ -161,9 +156,8 @@ def _weights(
     trees, nodes, targets = (c.attrs[name] for name in names)
     weights = c.attr(f"{prefix}_weights", c.attr(f"{prefix}_weights_as_tensor"))
     values = np.zeros((len(places), outputs))
-    for tree, number, target, weight in zip(
-        trees, nodes, targets, weights, strict=True
-    ):
+    rows = zip(trees, nodes, targets, weights, strict=True)
+    for tree, number, target, weight in rows:
         place = places.get((tree, number))
         if place is None or not 0 <= target < outputs:
             raise NotSupportedError("a leaf value that belongs to no tree")
@@ -189,9 +183,8 @@ def _emit_tree_ensemble(
         ("leaves", leaves, np.int32),
     )
     tables = [c.emit.const(np.asarray(data, kind), name) for name, data, kind in parts]
-    attrs = TreeEnsembleAttrs(
-        exponent=exponent, bases=tuple(int(base) for base in whole)
-    )
+    whole_bases = tuple(int(base) for base in whole)
+    attrs = TreeEnsembleAttrs(exponent=exponent, bases=whole_bases)
     return c.emit.call("tree_ensemble", x, *tables, attrs=attrs)
 
 
@@ -220,9 +213,8 @@ def _classifier(c: NodeContext) -> Results:
     classes = len(c.attr("classlabels_int64s") or c.attr("classlabels_strings") or ())
     values, targets = _weights(c, places, "class", max(classes, 2))
     if classes != 2 or len(targets) > 1:
-        return labels_and_scores(
-            c, _emit_tree_ensemble(c, flattened, values, _bases(c))
-        )
+        scores = _emit_tree_ensemble(c, flattened, values, _bases(c))
+        return labels_and_scores(c, scores)
     bases = _bases(c)
     score = _emit_tree_ensemble(c, flattened, values[:, list(targets)], bases[-1:])
     return labels_and_scores(c, score, is_positive=bool(np.all(values >= 0)))
@@ -230,36 +222,27 @@ def _classifier(c: NodeContext) -> Results:
 
 def _ensemble(c: NodeContext) -> OnnxValue:
     attrs = c.attrs
-    modes = [
-        _MODE_NAMES[int(mode)] for mode in np.asarray(attrs["nodes_modes"]).reshape(-1)
-    ]
+    mode_numbers = np.asarray(attrs["nodes_modes"]).reshape(-1)
+    modes = [_MODE_NAMES[int(mode)] for mode in mode_numbers]
     thresholds = np.asarray(attrs["nodes_splits"]).reshape(-1)
     if thresholds.dtype != np.float32:
         raise NotSupportedError(f"thresholds of {thresholds.dtype}")
     missing = attrs.get("nodes_missing_value_tracks_true") or (0,) * len(modes)
-    columns = tuple(
-        attrs[f"nodes_{name}"]
-        for name in (
-            "featureids",
-            "truenodeids",
-            "trueleafs",
-            "falsenodeids",
-            "falseleafs",
-        )
+    rows = zip(
+        modes,
+        attrs["nodes_featureids"],
+        thresholds,
+        attrs["nodes_trueleafs"],
+        attrs["nodes_truenodeids"],
+        attrs["nodes_falseleafs"],
+        attrs["nodes_falsenodeids"],
+        missing,
+        strict=True,
     )
-    branches = [
-        _TreeNode(
-            mode,
-            feature,
-            float(value),
-            (true_leaf, true),
-            (false_leaf, false),
-            bool(nan),
-        )
-        for mode, value, nan, feature, true, true_leaf, false, false_leaf in zip(
-            modes, thresholds, missing, *columns, strict=True
-        )
-    ]
+    branches: list[_TreeNode] = []
+    for mode, feature, value, true_leaf, true, false_leaf, false, nan in rows:
+        sides = (true_leaf, true), (false_leaf, false)
+        branches.append(_TreeNode(mode, feature, float(value), *sides, bool(nan)))
 
     def find(key: Key) -> _TreeNode | None:
         if key[0]:

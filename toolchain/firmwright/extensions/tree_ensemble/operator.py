@@ -1,5 +1,4 @@
-"""tree_ensemble: y[n, k] sums the leaves that row n of x reaches in the trees of output
-k.
+"""tree_ensemble: y[n, k] sums the values k of the leaves that row n of x reaches.
 
 Inputs: x (float32, [rows, features]); for all branches, in preorder tree by tree: the
 feature, the threshold, the number of branches on the left, and whether a missing value
@@ -66,9 +65,7 @@ class Forest:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdGrid:
-    """The grid of a column: thresholds k / 2^`shift`, `low` <= k <= `high`, stored as k
-    - `low`.
-    """
+    """A column's grid: thresholds k / 2^`shift`, `low` <= k <= `high`, as k - `low`."""
 
     shift: int
     low: int
@@ -80,13 +77,10 @@ Grids = tuple[ThresholdGrid, ...]
 
 
 def forest_from_call(call: OpCall) -> Forest:
-    features, thresholds, lefts, missing, sizes, leaves = map(
-        call.constant_array, range(1, 7)
-    )
-    pairs = [
-        (int(f), bool(m))
-        for f, m in zip(features.tolist(), missing.tolist(), strict=True)
-    ]
+    tables = map(call.constant_array, range(1, 7))
+    features, thresholds, lefts, missing, sizes, leaves = tables
+    rows = zip(features.tolist(), missing.tolist(), strict=True)
+    pairs = [(int(feature), bool(left)) for feature, left in rows]
     distinct = tuple(sorted(set(pairs)))
     column_index = {pair: index for index, pair in enumerate(distinct)}
     columns = np.array([column_index[pair] for pair in pairs], np.int64)
@@ -118,21 +112,16 @@ def _grid(thresholds: Array) -> ThresholdGrid | None:
 
 
 def grid_thresholds(forest: Forest, column_grids: Grids) -> Array:
-    """Return thresholds as uint16 positions on their columns' grids; the lowest is
-    0.
-    """
+    """Return thresholds as uint16 positions on their columns' grids, from 0 up."""
     factors = np.array([2.0**grid.shift for grid in column_grids])
     lows = np.array([grid.low for grid in column_grids], np.int64)
-    scaled = (forest.thresholds.astype(np.float64) * factors[forest.columns]).astype(
-        np.int64
-    )
-    return np.asarray(scaled - lows[forest.columns], np.uint16)
+    scaled = forest.thresholds.astype(np.float64) * factors[forest.columns]
+    positions = scaled.astype(np.int64) - lows[forest.columns]
+    return np.asarray(positions, np.uint16)
 
 
 def ordered_bit_thresholds(forest: Forest) -> Array:
-    """Return thresholds as int32 in the order of the floats; both zeros map to one
-    value.
-    """
+    """Return thresholds as int32 in the order of the floats; both zeros are equal."""
     bits = (forest.thresholds + np.float32(0)).view(np.int32)
     return np.asarray(bits ^ ((bits >> 31) & _KEY_MAX), np.int32)
 
@@ -145,9 +134,7 @@ def grid_key(
     high: ArithExpr | float,
     missing: ArithExpr | float,
 ) -> ArithExpr:
-    """Return x * `scale`, clamped to [`low`, `high`] and rounded up; `missing` replaces
-    NaN.
-    """
+    """Return x * `scale` in [`low`, `high`], rounded up; `missing` replaces a NaN."""
     scaled = select(x.equal(x), x * scale, ArithExpr(as_expr(missing, FLOAT32)))
     limited = b.let("scaled", minimum(maximum(scaled, low), high))
     truncated = b.let("whole", limited.cast(INT32))
@@ -157,9 +144,7 @@ def grid_key(
 def ordered_bit_key(
     x: ArithExpr, bits: ArithExpr, missing: ArithExpr | int
 ) -> ArithExpr:
-    """Return an integer key, made of the `bits` of x, that sorts like x; a NaN's is
-    `missing`.
-    """
+    """Return a key made of the `bits` of x that sorts like x; a NaN's is `missing`."""
     ordered = binary_expr("xor", bits, binary_expr("and", bits >> 31, _KEY_MAX))
     return select(x.equal(x), ordered, ArithExpr(as_expr(missing, INT32)))
 
@@ -193,40 +178,38 @@ def build_leaf_table(forest: Forest) -> LeafTable:
 def quantize_leaves(
     values: Array, bases: Array, trees: Array
 ) -> tuple[Array, Array, int]:
-    """Return (leaves, bases, exponent): multiples of 2^-exponent with sums that fit in
-    32 bits.
+    """Return leaves and bases as multiples of 2^-exponent, and the exponent.
 
-    `trees` holds the tree of each leaf. If the values of every leaf have the same sum
-    up to rounding, the integers have exactly the same sum, and sums over outputs fit in
-    32 bits too.
+    Sums over all trees fit in 32 bits. `trees` holds the tree of each leaf. If the
+    values of every leaf have the same sum up to rounding, the integers have exactly the
+    same sum, and sums over outputs fit in 32 bits too.
     """
     values = values.astype(np.float64)
     sums = values.sum(axis=1)
     has_total = values.shape[1] > 1 and bool(np.ptp(sums) <= 1e-6 * np.abs(sums).max())
     reach = _reach(values, bases, trees)
-    if has_total:  # the last output is the total less the others
+    if has_total:
+        # The last output is the total less the others.
         totals = np.stack([np.abs(values[:, :-1]).sum(axis=1), sums], axis=1)
         total_bases = np.array([np.abs(bases[:-1]).sum(), bases.sum()])
         reach = max(reach, _reach(totals, total_bases, trees))
-    exponent = (
-        0 if reach == 0 else int(np.floor(np.log2(((1 << 31) - (1 << 16)) / reach)))
-    )
+    exponent = 0
+    if reach != 0:
+        room = ((1 << 31) - (1 << 16)) / reach
+        exponent = int(np.floor(np.log2(room)))
     exponent = min(max(exponent, -90), 120)
     integers = np.rint(values * 2.0**exponent).astype(np.int64)
     if has_total:
         target = round(float(np.median(sums)) * 2.0**exponent)
         largest_outputs = np.argmax(np.abs(integers), axis=1)
-        integers[np.arange(len(integers)), largest_outputs] += target - integers.sum(
-            axis=1
-        )
+        missing = target - integers.sum(axis=1)
+        integers[np.arange(len(integers)), largest_outputs] += missing
     whole_bases = np.rint(bases * 2.0**exponent).astype(np.int64)
     return integers.astype(np.int32), whole_bases, exponent
 
 
 def _reach(values: Array, bases: Array, trees: Array) -> float:
-    """Return the largest magnitude that the sum of one column over all trees can
-    have.
-    """
+    """Return the largest magnitude that one column's sum over all trees can have."""
     largest = np.zeros((int(trees.max()) + 1, values.shape[1]))
     np.maximum.at(largest, trees, np.abs(values))
     return float((largest.sum(axis=0) + np.abs(bases)).max())
@@ -236,16 +219,18 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
     x = call.input(0)
     if x.dtype != FLOAT32 or len(x.shape) != 2:
         raise NotSupportedError(f"trees over {len(x.shape)}-D {x.dtype.name} input")
-    if any(call.constant(index) is None for index in range(1, 7)):
-        raise NotSupportedError("trees that are not constant")
+    for index in range(1, 7):
+        if call.constant(index) is None:
+            raise NotSupportedError("trees that are not constant")
     forest = forest_from_call(call)
     branches, trees = forest.branches, len(forest.sizes)
     if int(forest.sizes.sum()) != branches or forest.leaves.ndim != 2:
         raise NotSupportedError("tree sizes that do not match the branches")
     if len(forest.leaves) != branches + trees:
         raise NotSupportedError(f"{len(forest.leaves)} leaves for {branches} branches")
-    if not all(0 <= feature < x.shape[1] for feature, _ in forest.features):
-        raise NotSupportedError("a branch on a feature outside of the input")
+    for feature, _ in forest.features:
+        if not 0 <= feature < x.shape[1]:
+            raise NotSupportedError("a branch on a feature outside of the input")
     if np.any(np.isnan(forest.thresholds)):
         raise NotSupportedError("a NaN threshold")
     return (TensorType((x.shape[0], forest.leaves.shape[1]), FLOAT32),)
@@ -254,10 +239,10 @@ def infer(call: OpCall) -> tuple[TensorType, ...]:
 def reference(call: OpCall, arrays: Sequence[Array]) -> tuple[Array, ...]:
     attrs = call.attributes(TreeEnsembleAttrs)
     forest = forest_from_call(call)
-    totals = [
-        forest.leaves[_leaf_of_each_tree(forest, row)].sum(axis=0, dtype=np.int64)
-        for row in arrays[0]
-    ]
+    totals = []
+    for row in arrays[0]:
+        leaves = forest.leaves[_leaf_of_each_tree(forest, row)]
+        totals.append(leaves.sum(axis=0, dtype=np.int64))
     sums = np.array(totals) + np.array(attrs.bases, np.int64)
     unit = np.float32(2.0**-attrs.exponent)
     return ((sums.astype(np.float32) * unit).astype(np.float32),)
@@ -273,10 +258,8 @@ def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
     while np.any(sizes > 0):
         (active,) = np.nonzero(sizes > 0)
         current = branch[active]
-        column, left = (
-            forest.columns[current],
-            forest.left_counts[current].astype(np.int64),
-        )
+        column = forest.columns[current]
+        left = forest.left_counts[current].astype(np.int64)
         x = row[features[column]]
         goes_left = (x <= forest.thresholds[current]) | (np.isnan(x) & missing[column])
         branch[active] += np.where(goes_left, 1, left + 1)
@@ -286,17 +269,14 @@ def _leaf_of_each_tree(forest: Forest, row: Array) -> Array:
 
 
 def lower(call: OpCall, b: Kernel) -> None:
-    """Emit walks of tables with 4 bytes per branch if all thresholds are on grids, else
-    6.
-    """
+    """Emit walks of tables: 4 bytes per branch with all thresholds on grids, else 6."""
     forest = forest_from_call(call)
     leaves, column_grids = build_leaf_table(forest), threshold_grids(forest)
     if column_grids is None:
         thresholds = b.constant("thresholds", ordered_bit_thresholds(forest), INT32)
     else:
-        thresholds = b.constant(
-            "thresholds", grid_thresholds(forest, column_grids), UINT16
-        )
+        positions = grid_thresholds(forest, column_grids)
+        thresholds = b.constant("thresholds", positions, UINT16)
     rows = call.input(0).shape[0]
     keys = b.allocate("keys", INT32, (len(forest.features),))
     with b.for_("row", rows) as row:
@@ -329,10 +309,10 @@ def _write_keys(
             )
             b.store(keys, [v], value)
         return
-    table = np.array(
-        [grid_key_params(*p) for p in zip(forest.features, grids, strict=True)]
-    )
-    numbers = b.constant("grid", table, FLOAT32)
+    table = []
+    for pair, grid in zip(forest.features, grids, strict=True):
+        table.append(grid_key_params(pair, grid))
+    numbers = b.constant("grid", np.array(table), FLOAT32)
     with b.for_("column", count) as v:
         feature = b.let("at", minimum(b.load(columns, [v]).cast(INDEX), last))
         value = b.let("value", b.load(x, [row, feature]))
@@ -345,13 +325,9 @@ def grid_key_params(
     feature: tuple[int, bool], grid: ThresholdGrid
 ) -> tuple[float, float, float, float]:
     """Return the scale, the least and greatest key, and the key of a missing value."""
-    high = float(grid.high + 1)
-    return (
-        2.0**grid.shift,
-        float(grid.low),
-        high,
-        float(grid.low) if feature[1] else high,
-    )
+    low, high = float(grid.low), float(grid.high + 1)
+    missing = low if feature[1] else high
+    return (2.0**grid.shift, low, high, missing)
 
 
 def _walk(
@@ -362,17 +338,16 @@ def _walk(
     keys: tir.Buffer,
     sums: tir.Buffer,
 ) -> None:
-    words = (
-        forest.left_counts.astype(np.int64) << _column_bits(forest)
-    ) | forest.columns
-    branches = b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
-    sizes = b.constant(
-        "sizes", forest.sizes, UINT16 if forest.sizes.max() < 1 << 16 else UINT32
-    )
+    # The word of a branch: | branches on its left side | column: `bits` bits |
     bits = _column_bits(forest)
-    first, position, leaf, remaining = (
-        b.register(name, UINT32) for name in ("first", "place", "leaf", "remaining")
-    )
+    words = (forest.left_counts.astype(np.int64) << bits) | forest.columns
+    branches = b.constant("branches", words, smallest_unsigned_dtype(int(words.max())))
+    size_dtype = UINT16 if forest.sizes.max() < 1 << 16 else UINT32
+    sizes = b.constant("sizes", forest.sizes, size_dtype)
+    first = b.register("first", UINT32)
+    position = b.register("place", UINT32)
+    leaf = b.register("leaf", UINT32)
+    remaining = b.register("remaining", UINT32)
     first.set(0)
     with b.for_("tree", len(forest.sizes)) as tree:
         position.set(first.value)
@@ -380,17 +355,12 @@ def _walk(
         remaining.set(b.load(sizes, [tree]).cast(UINT32))
         first.add(remaining.value)
         with b.while_(remaining.value > 0):
-            index = b.let(
-                "at", minimum(position.value, forest.branches - 1).cast(INDEX)
-            )
+            place = minimum(position.value, forest.branches - 1)
+            index = b.let("at", place.cast(INDEX))
             branch = b.let("branch", b.load(branches, [index]).cast(UINT32))
             left = b.let("left", branch >> bits)
-            column = b.let(
-                "column",
-                minimum(branch & ((1 << bits) - 1), len(forest.features) - 1).cast(
-                    INDEX
-                ),
-            )
+            number = minimum(branch & ((1 << bits) - 1), len(forest.features) - 1)
+            column = b.let("column", number.cast(INDEX))
             is_left = b.load(keys, [column]) <= b.load(thresholds, [index]).cast(INT32)
             with b.if_(is_left):
                 position.add(1)
@@ -430,9 +400,7 @@ def _add_leaf(b: Kernel, leaves: LeafTable, leaf: Register, sums: tir.Buffer) ->
 def store_sums(
     call: OpCall, b: Kernel, leaves: LeafTable, sums: tir.Buffer, row: ArithExpr
 ) -> None:
-    """Store the outputs of a row; with a constant total, derive the last output from
-    the others.
-    """
+    """Store the outputs of a row; the last may be a constant total less the others."""
     attrs = call.attributes(TreeEnsembleAttrs)
     unit = 2.0**-attrs.exponent
     outputs = leaves.rows.shape[1]
