@@ -1,5 +1,6 @@
-"""Collage: find the cheapest partition, given the cost of each candidate region
-(decision 0061).
+"""Collage: find the cheapest partition, given each candidate region's cost.
+
+The design is decision 0061.
 
 The search is a shortest path over sets of covered calls. Each step adds a candidate
 region with the first uncovered call, so that each partition is built in one order only:
@@ -34,16 +35,12 @@ from firmwright.partitioning.target_resolution import CORE_TARGET_NAME
 TransferCost = Callable[[str, str, int], int]
 """Cost of a transfer, given source, destination and bytes; "" is the core."""
 _BEGINNINGS_MAX = 2048
-"""Limit of partial programs with the same first uncovered call; the cheapest are
-kept.
-"""
+"""Limit of partial programs of one first uncovered call; the cheapest are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCandidate:
-    """A region that its group's target ("" is the core) could execute, with its
-    cost.
-    """
+    """A region that its group's target ("" is the core) could execute, and its cost."""
 
     group: CallGroup
     cost: RegionCost
@@ -51,9 +48,7 @@ class PartitionCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedProgram:
-    """Regions that cover all calls, in the order of their first calls, with total
-    cost.
-    """
+    """Regions that cover all calls, in order of their first calls, with total cost."""
 
     parts: tuple[PartitionCandidate, ...]
     count: int
@@ -69,9 +64,7 @@ def describe_regions(
     program: Sequence[PartitionCandidate],
     candidates: Sequence[PartitionCandidate],
 ) -> tuple[PartitionedRegion, ...]:
-    """Return the regions of a program; their alternatives are the candidates with
-    common calls.
-    """
+    """Return a program's regions; alternatives are candidates with common calls."""
     regions: list[PartitionedRegion] = []
     for part in program:
         own = _as_alternative(function, part)
@@ -97,15 +90,12 @@ def _as_alternative(
     group = candidate.group
     makes = tuple(function.body[index].outputs[0].name for index in group.calls)
     entries = tuple(covered.entry for covered in group.entries)
-    return RegionAlternative(
-        group.target or CORE_TARGET_NAME, makes, entries, candidate.cost
-    )
+    target = group.target or CORE_TARGET_NAME
+    return RegionAlternative(target, makes, entries, candidate.cost)
 
 
 def _is_alternative(other: CallGroup, group: CallGroup) -> bool:
-    """Return whether `other` has calls of `group` but is another region or has another
-    target.
-    """
+    """Return whether `other` has calls of `group`, but differs in calls or target."""
     is_same = (other.target, other.calls) == (group.target, group.calls)
     return not is_same and not set(other.calls).isdisjoint(group.calls)
 
@@ -122,9 +112,8 @@ def restrict_to_known_costs(
     forced = calls_in(fixed)
     # A region without alternatives does not affect the comparison, so that it may cost
     # nothing.
-    usable = [
-        PartitionCandidate(group, RegionCost("ok", how="free")) for group in fixed
-    ]
+    free = RegionCost("ok", how="free")
+    usable = [PartitionCandidate(group, free) for group in fixed]
     for candidate in candidates:
         if candidate.cost.status == "ok" and forced.isdisjoint(candidate.group.calls):
             usable.append(candidate)
@@ -134,17 +123,17 @@ def restrict_to_known_costs(
 def search_partitions(
     function: Function, candidates: Sequence[PartitionCandidate], transfer: TransferCost
 ) -> tuple[PartitionedProgram, ...]:
-    """Return Pareto-optimal programs, cheapest first; UsageError if a call is in no
-    candidate.
+    """Return the Pareto-optimal programs, the cheapest first.
+
+    Raises:
+        UsageError: a call is in no candidate.
     """
     return _PartitionSearch(function, candidates, transfer).programs()
 
 
 @dataclass(frozen=True, slots=True)
 class _PartialProgram:
-    """The beginning of a program, as a chain of its regions from the last to the
-    first.
-    """
+    """The beginning of a program, as a chain of its regions from last to first."""
 
     count: int
     peak_bytes: int
@@ -176,9 +165,7 @@ _ProgramsByBorder: TypeAlias = dict[_Border, list[_PartialProgram]]
 
 
 class _PartitionSearch:
-    """The search for the programs of one function, and the facts about it that the
-    search reads.
-    """
+    """The search for the programs of one function, with the facts that it reads."""
 
     def __init__(
         self,
@@ -205,26 +192,24 @@ class _PartitionSearch:
         coverable = calls_in(candidate.group for candidate in candidates)
         for index, call in enumerate(function.body):
             if index not in coverable:
+                what = f"no target can run the operator {call.op}"
                 raise UsageError(
-                    f"no target can run the operator {call.op}: every region with it "
-                    "failed.",
+                    f"{what}: every region with it failed.",
                     where=str(call.span) if call.span.file else function.name,
                     hint="the reasons are in the result and in the log.",
                 )
 
     def programs(self) -> tuple[PartitionedProgram, ...]:
-        """Return the programs of which none is at least as good as another, cheapest
-        first.
-        """
+        """Return the programs that no other is as good as, the cheapest first."""
         total = len(self.function.body)
         # The partial programs by their first uncovered call; complete ones are the last
         # item.
         waiting: list[_ProgramsByBorder] = [{} for _ in range(total + 1)]
         waiting[0][_Border(0, ())] = [_PartialProgram(0, 0)]
         for first in range(total):
-            for border, programs in _cheapest_borders(waiting[first]).items():
+            for border, beginnings in _cheapest_borders(waiting[first]).items():
                 for candidate in self.by_first_call[first]:
-                    self._extend(programs, border, candidate, waiting)
+                    self._extend(beginnings, border, candidate, waiting)
             waiting[first] = {}
         complete: list[_PartialProgram] = []
         for program in itertools.chain.from_iterable(waiting[total].values()):
@@ -232,9 +217,11 @@ class _PartitionSearch:
         if not complete:
             raise UsageError("no regions cover the model.", where=self.function.name)
         complete.sort(key=lambda program: (program.count, program.peak_bytes))
-        return tuple(
-            PartitionedProgram(k.parts(), k.count, k.peak_bytes) for k in complete
-        )
+        programs = []
+        for chain in complete:
+            parts = chain.parts()
+            programs.append(PartitionedProgram(parts, chain.count, chain.peak_bytes))
+        return tuple(programs)
 
     def _extend(
         self,
@@ -243,9 +230,7 @@ class _PartitionSearch:
         candidate: PartitionCandidate,
         waiting: list[_ProgramsByBorder],
     ) -> None:
-        """Add `candidate` to the programs of a border, unless they cover one of its
-        calls.
-        """
+        """Add `candidate` to a border's programs unless they cover one of its calls."""
         bits = sum(1 << index for index in candidate.group.calls)
         if border.covered & bits:
             return
@@ -257,31 +242,28 @@ class _PartitionSearch:
         # `~covered & covered + 1` is the lowest bit that is 0 in `covered`.
         first_uncovered = (~covered & covered + 1).bit_length() - 1
         place = waiting[first_uncovered].setdefault(new_border, [])
-        peak = self.live_bytes[candidate.group.calls[-1]] + sum(
-            candidate.cost.scratch.values()
-        )
+        live_bytes = self.live_bytes[candidate.group.calls[-1]]
+        region_bytes = live_bytes + sum(candidate.cost.scratch.values())
         for program in programs:
             count = program.count + candidate.cost.count + moved
-            new = _PartialProgram(
-                count, max(program.peak_bytes, peak), candidate, program
-            )
+            peak_bytes = max(program.peak_bytes, region_bytes)
+            new = _PartialProgram(count, peak_bytes, candidate, program)
             _add_unless_dominated(place, new)
 
     def _border_owners(
         self, covered: int, owners: Mapping[int, str]
     ) -> tuple[tuple[int, str], ...]:
-        """Return the calls of `owners` with an uncovered neighbor, with their
-        targets.
-        """
+        """Return the calls of `owners` with an uncovered neighbor, and the targets."""
         border: list[tuple[int, str]] = []
         for index, owner in sorted(owners.items()):
-            if any(not covered >> neighbor & 1 for neighbor in self.neighbors[index]):
-                border.append((index, owner))
+            for neighbor in self.neighbors[index]:
+                if not covered >> neighbor & 1:
+                    border.append((index, owner))
+                    break
         return tuple(border)
 
     def _transfer_cost(self, group: CallGroup, owners: Mapping[int, str]) -> int:
-        """Return the cost of the transfers between a group and the calls that have an
-        owner.
+        """Return the cost of transfers between a group and the calls with an owner.
 
         A region may start at an earlier call than its inputs' makers, so that covered
         calls may be readers of its outputs. The transfers to calls without an owner are
@@ -312,20 +294,18 @@ class _PartitionSearch:
 def _add_unless_dominated(
     programs: list[_PartialProgram], new: _PartialProgram
 ) -> None:
-    """Add `new` if none of `programs` is at least as good, and remove those that are
-    not better.
-    """
-    if any(program.is_at_least_as_good(new) for program in programs):
-        return
-    programs[:] = [
-        program for program in programs if not new.is_at_least_as_good(program)
-    ]
-    programs.append(new)
+    """Add `new` unless one of `programs` is as good, and remove those not better."""
+    for program in programs:
+        if program.is_at_least_as_good(new):
+            return
+    better = [program for program in programs if not new.is_at_least_as_good(program)]
+    programs[:] = [*better, new]
 
 
 def _cheapest_borders(borders: _ProgramsByBorder) -> _ProgramsByBorder:
-    """Return the `_BEGINNINGS_MAX` borders with the cheapest programs; the order is
-    stable.
+    """Return the `_BEGINNINGS_MAX` borders with the cheapest programs, in a set order.
+
+    Borders with programs of equal cost are ordered by themselves.
     """
     if len(borders) <= _BEGINNINGS_MAX:
         return borders
@@ -338,11 +318,10 @@ def _cheapest_borders(borders: _ProgramsByBorder) -> _ProgramsByBorder:
 
 
 def _live_bytes(function: Function) -> list[int]:
-    """Return for each call the bytes of the tensors that are live while it runs in file
-    order.
+    """Return for each call the bytes of the tensors that are live while it runs.
 
-    A tensor is live from the call that makes it to its last reader; sources are live
-    from the start and sinks to the end.
+    Calls run in file order. A tensor is live from the call that makes it to its last
+    reader; sources are live from the start and sinks to the end.
     """
     first = {value.name: -1 for value in function.sources}
     size = {value.name: value.type.size_bytes for value in function.sources}

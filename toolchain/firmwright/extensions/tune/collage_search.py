@@ -67,9 +67,7 @@ _TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class _SearchedFunction:
-    """A function with the candidates for its regions, and the programs that were found
-    of them.
-    """
+    """A function, the candidates for its regions, and the programs found of them."""
 
     function: Function
     candidates: Sequence[PartitionCandidate]
@@ -101,10 +99,11 @@ def search_collage(
     The costs are those of whole single runs: runs are not pipelined, and calls are not
     split over accelerators.
     """
-    devices = tuple(
-        name for name in options.devices if is_core(name) or is_copy_device(name)
-    )
-    options = replace(options, pipeline_runs=False, devices=devices)
+    devices: list[str] = []
+    for name in options.devices:
+        if is_core(name) or is_copy_device(name):
+            devices.append(name)
+    options = replace(options, pipeline_runs=False, devices=tuple(devices))
     module = prepare_module(model, options)
     return _CollageSearch(model, module, options, setup, at, cost_log).run()
 
@@ -119,13 +118,11 @@ class _CollageSearch:
     cost_log: RegionCostLog
 
     def run(self) -> CollageResult:
-        """Return the best of the methods collage, eager and none, by the cost of the
-        program.
-        """
+        """Return the cheapest program of the methods collage, eager and none."""
         strategies = {"eager": greedy_cover, "none": annotated_cover}
-        modules = {
-            how: self._run_partition(choose) for how, choose in strategies.items()
-        }
+        modules: dict[str, IRModule] = {}
+        for how, choose in strategies.items():
+            modules[how] = self._run_partition(choose)
         totals = {how: self._program_cost(module) for how, module in modules.items()}
         searched = self._search_functions()
         parts: tuple[partition_result.PartitionedRegion, ...] = ()
@@ -152,9 +149,8 @@ class _CollageSearch:
             parts=parts,
             totals=totals,
         )
-        return CollageResult(
-            result, make_portable(self.model, modules[best], self.options)
-        )
+        partitioned = make_portable(self.model, modules[best], self.options)
+        return CollageResult(result, partitioned)
 
     def _run_partition(self, choose: PartitionStrategy) -> IRModule:
         return run_partition(self.module, PassTimer(), choose)
@@ -165,11 +161,9 @@ class _CollageSearch:
         """Search the functions that no target has yet."""
         searched: list[_SearchedFunction] = []
         for function in self.module.functions.values():
-            if (
-                isinstance(function, Function)
-                and not target_of(function)
-                and function.body
-            ):
+            if not isinstance(function, Function):
+                continue
+            if not target_of(function) and function.body:
                 searched.append(self._search_function(function))
         return searched
 
@@ -177,30 +171,28 @@ class _CollageSearch:
         active = active_backends(self.module)
         matches = all_matches(function, self.module, active)
         groups = [*matches, *_groups_of_core(function, matches), *_assigned(function)]
-        prices = RegionCostEstimator(
+        estimator = RegionCostEstimator(
             self.module, self.options, self.setup, self.at, self.cost_log
         )
-        costs = prices.estimate(function, groups)
-        candidates = [
-            PartitionCandidate(g, cost) for g, cost in zip(groups, costs, strict=True)
-        ]
+        costs = estimator.estimate(function, groups)
+        candidates: list[PartitionCandidate] = []
+        for group, cost in zip(groups, costs, strict=True):
+            candidates.append(PartitionCandidate(group, cost))
         eager = [*greedy_cover(function, self.module, active), *_assigned(function)]
-        usable = collage.restrict_to_known_costs(
-            candidates, with_unmatched(function, eager)
-        )
+        cover = with_unmatched(function, eager)
+        usable = collage.restrict_to_known_costs(candidates, cover)
         programs = collage.search_partitions(function, usable, self._transfer)
         if self.options.optimize == "ram":
             programs = tuple(sorted(programs, key=lambda p: (p.peak_bytes, p.count)))
         return _SearchedFunction(function, candidates, programs)
 
     def _transfer(self, source: str, to: str, size_bytes: int) -> int:
-        """Return the cycles of a transfer, which each of the two targets may contribute
-        to.
-        """
+        """Return the cycles of a transfer; each of the two targets may add some."""
         device_map = DeviceMap(self.module)
-        return sum(
-            device_map.transfer_cycles(t, size_bytes, self._dma) for t in {source, to}
-        )
+        cycles = 0
+        for target in {source, to}:
+            cycles += device_map.transfer_cycles(target, size_bytes, self._dma)
+        return cycles
 
     @cached_property
     def _dma(self) -> DmaController | None:
@@ -209,9 +201,7 @@ class _CollageSearch:
     def _programs(
         self, searched: Sequence[_SearchedFunction], choose: PartitionStrategy
     ) -> dict[str, PartitionedProgram]:
-        """Return the regions that a strategy chooses for each function, without total
-        costs.
-        """
+        """Return the regions that a strategy chooses per function, without totals."""
         programs_by_name: dict[str, PartitionedProgram] = {}
         active = active_backends(self.module)
         for item in searched:
@@ -231,9 +221,7 @@ class _CollageSearch:
         searched: Sequence[_SearchedFunction],
         programs: Mapping[str, PartitionedProgram],
     ) -> tuple[partition_result.PartitionedRegion, ...]:
-        """Return the regions of the programs of all functions, with their
-        alternatives.
-        """
+        """Return the regions of all functions' programs, with their alternatives."""
         regions: list[partition_result.PartitionedRegion] = []
         for item in searched:
             parts = programs[item.function.name].parts
@@ -243,9 +231,7 @@ class _CollageSearch:
     # ---- whole programs --------------------------------------------------------------
 
     def _ranking_key(self, total: partition_result.ProgramCost) -> tuple[float, ...]:
-        """Return a key that is smaller for better programs; those without a count are
-        worst.
-        """
+        """Return a key that is less for better programs; no count is the worst."""
         if total.count is None:
             return (float("inf"),)
         if self.options.optimize == "ram":
@@ -263,16 +249,16 @@ class _CollageSearch:
         cost = self.cost_log.find(key)
         if cost is None:
             cost = self._run(compiled)
-            self.cost_log.append(
-                RegionCostRecord(key, f"{self.model.name} as a whole", cost)
-            )
+            what = f"{self.model.name} as a whole"
+            self.cost_log.append(RegionCostRecord(key, what, cost))
         if cost.status != "ok":
             return partition_result.ProgramCost(None, pools, reason=cost.reason)
         return partition_result.ProgramCost(cost.count, pools, cost.constants_bytes)
 
     def _run(self, compiled: Compilation) -> RegionCost:
-        """Measure the whole program; `constants_bytes` of the result is the image's
-        flash size.
+        """Measure the whole program.
+
+        `constants_bytes` of the result is the size of the image in flash.
         """
         if self.setup is None:
             return RegionCost("unknown", reason="the board cannot be measured")
@@ -284,8 +270,9 @@ class _CollageSearch:
         return RegionCost("ok", count_measured, constants_bytes=image.sizes.flash_bytes)
 
     def _measured(self, compiled: Compilation) -> int:
-        """Return the count of a run, by the timer if functions of several operators mix
-        counts.
+        """Return the count of a run.
+
+        The timer counts if functions that several operators share would mix counts.
         """
         assert self.setup is not None
         if self.setup.method != TIMER:
@@ -305,11 +292,9 @@ class _CollageSearch:
     def _unit(self) -> str:
         if self.setup is None:
             return "predicted instructions"
-        return (
-            "cycles"
-            if self.setup.port or self.setup.method == CYCLES
-            else "instructions"
-        )
+        if self.setup.port or self.setup.method == CYCLES:
+            return "cycles"
+        return "instructions"
 
 
 _NO_ROOM = "it does not fit:"
@@ -319,18 +304,17 @@ _NO_ROOM = "it does not fit:"
 def _groups_of_core(
     function: Function, matches: Sequence[CallGroup]
 ) -> list[CallGroup]:
-    """Return each open call, and the calls of each match, as groups that the core
-    executes.
-    """
+    """Return each open call, and each match's calls, as groups that the core runs."""
     annotated: set[int] = set()
+    singles: list[tuple[int, ...]] = []
     for index, call in enumerate(function.body):
-        if call.target not in ("", CORE_TARGET_NAME):
+        if call.target in ("", CORE_TARGET_NAME):
+            singles.append((index,))
+        else:
             annotated.add(index)
-    singles = [
-        (index,) for index in range(len(function.body)) if index not in annotated
-    ]
+    several = [match.calls for match in matches]
     groups: list[CallGroup] = []
-    for calls in dict.fromkeys([*singles, *(match.calls for match in matches)]):
+    for calls in dict.fromkeys([*singles, *several]):
         if annotated.isdisjoint(calls):
             groups.append(CallGroup(calls))
     return groups

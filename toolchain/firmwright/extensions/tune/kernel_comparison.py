@@ -22,9 +22,7 @@ from firmwright.pipeline import Options, configure_module
 LOWERED_STAGE = "lower-select"
 """The pass that comparison modules record as the last one run."""
 MISMATCH_COUNT_OUTPUT = "differing"
-"""The name of the output tensor, which holds the number of differing values of each
-kernel.
-"""
+"""The name of the output, which has the number of differing values of each kernel."""
 _ALIGNMENT = 16
 """Alignment of all buffers in bytes; no kernel requires more."""
 _WRONG_BYTE = 0x55
@@ -60,9 +58,7 @@ def layer_module(call: OpCall) -> IRModule:
 
 
 def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandidate:
-    """Return the kernel with `suffix` appended to its name and to its constants'
-    names.
-    """
+    """Return the kernel with `suffix` after its name and its constants' names."""
 
     def rule(node: Node) -> Node | None:
         if isinstance(node, tir.AllocateConst):
@@ -80,9 +76,7 @@ def rename_kernel(alternative: LoweringCandidate, suffix: str) -> LoweringCandid
 def comparison_module(
     layers: Sequence[KernelComparison], board: Board, options: Options
 ) -> IRModule:
-    """Return a main that calls all kernels, as its operators, and counts their
-    mismatches.
-    """
+    """Return a main that calls all kernels as its operators and counts mismatches."""
     total = sum(len(layer.kernels) for layer in layers)
     differing = tir.Buffer(MISMATCH_COUNT_OUTPUT, INT32, (total,), alignment=_ALIGNMENT)
     parts: list[_LayerMain] = []
@@ -111,9 +105,7 @@ def comparison_module(
 
 @dataclass(frozen=True, slots=True)
 class _LayerMain:
-    """The part of the main for one layer; `kernels` are the reference, then those
-    compared.
-    """
+    """The part of the main for one layer; the first of `kernels` is the reference."""
 
     inputs: tuple[tir.Buffer, ...]
     kernels: tuple[LoweringCandidate, ...]
@@ -124,8 +116,7 @@ class _LayerMain:
 def _layer(
     number: int, first: int, layer: KernelComparison, differing: tir.Buffer
 ) -> _LayerMain:
-    """Return the part of layer `number`, whose kernels have the operators from `first`
-    on.
+    """Return the part of layer `number`; its kernels are the operators from `first` on.
 
     In C, it is:
 
@@ -163,13 +154,10 @@ def _layer(
 def _call(
     kernel: LoweringCandidate, inputs: Sequence[tir.Buffer], result: tir.Buffer, op: int
 ) -> tir.PrimFuncCall:
-    """Return a call of a kernel as operator `op`; -1 is no operator, which is not
-    measured.
-    """
+    """Return a call of a kernel as operator `op`; -1 is none and is not measured."""
     args: list[tir.Expr] = [whole_buffer(buffer, "r") for buffer in inputs]
-    return tir.PrimFuncCall(
-        kernel.function.name, (*args, whole_buffer(result, "w")), op=op
-    )
+    args.append(whole_buffer(result, "w"))
+    return tir.PrimFuncCall(kernel.function.name, tuple(args), op=op)
 
 
 def _buffer(name: str, kind: TensorType) -> tir.Buffer:
@@ -181,14 +169,11 @@ def _io(buffer: tir.Buffer) -> IoTensor:
 
 
 def _fill_with_wrong_values(name: str, kind: TensorType) -> tir.PrimFunc:
-    """Build a function that writes a value different from the reference to each
-    element.
-    """
+    """Build a function that writes to each element another value than the reference."""
     b = Builder(name)
-    right = b.buffer_param(
-        "right", kind.dtype, (kind.elements,), "in", kind.dtype.size_bytes
-    )
-    y = b.buffer_param("y", kind.dtype, (kind.elements,), "out", kind.dtype.size_bytes)
+    dtype, shape = kind.dtype, (kind.elements,)
+    right = b.buffer_param("right", dtype, shape, "in", dtype.size_bytes)
+    y = b.buffer_param("y", dtype, shape, "out", dtype.size_bytes)
     with b.for_("i", kind.elements) as i:
         b.store(y, [i], binary_expr("xor", b.load(right, [i]), _WRONG_BYTE))
     return b.build(comment="overwrites the result with wrong values")
@@ -197,10 +182,9 @@ def _fill_with_wrong_values(name: str, kind: TensorType) -> tir.PrimFunc:
 def _compare(name: str, kind: TensorType) -> tir.PrimFunc:
     """Build a function that counts the elements that differ from the reference."""
     b = Builder(name)
-    right = b.buffer_param(
-        "right", kind.dtype, (kind.elements,), "in", kind.dtype.size_bytes
-    )
-    y = b.buffer_param("y", kind.dtype, (kind.elements,), "in", kind.dtype.size_bytes)
+    dtype, shape = kind.dtype, (kind.elements,)
+    right = b.buffer_param("right", dtype, shape, "in", dtype.size_bytes)
+    y = b.buffer_param("y", dtype, shape, "in", dtype.size_bytes)
     differing = b.buffer_param("differing", INT32, (1,), "out", INT32.size_bytes)
     count = b.reg("count", INT32)
     b.store(count, [0], 0)

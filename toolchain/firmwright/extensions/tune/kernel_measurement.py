@@ -1,5 +1,4 @@
-"""Measurement of kernels: an image with several kernels runs once, and its results are
-checked.
+"""Measurement of kernels: an image with several runs once, its results are checked.
 
 Method `exact` counts every instruction in QEMU, `cycles` models their cycles, and
 `timer` reads the board's counter around each kernel. Results must equal those of the
@@ -56,9 +55,7 @@ EXACT, CYCLES, TIMER = "exact", "cycles", "timer"
 _RANDOM_SAMPLE = 3
 """Index of the first random sample; earlier samples are constant."""
 _TOOL_TIMEOUT_S = 300.0
-"""Time limit of the compiler's answer to --version, large since machines may be
-busy.
-"""
+"""Limit of the compiler's answer to --version, large since machines may be busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +95,16 @@ class KernelResult:
 def make_measurement_setup(
     board: Board, port: str, flash: str, timeout_s: float | None = None
 ) -> MeasurementSetup:
-    """Return the setup for measurements on `board`; raise UsageError if none are
-    possible.
-    """
+    """Return the setup for measurements on `board`; UsageError if none are possible."""
     if port:
         if not flash:
             what = (
-                "each trial is a separate firmware, and there is no command to "
-                "flash it."
+                "each trial is a separate firmware, and there is "
+                "no command to flash it."
             )
             hint = (
-                "--flash-command 'COMMAND {bin}', with {elf}, {bin} or {hex} for the "
-                "image."
+                "--flash-command 'COMMAND {bin}', "
+                "with {elf}, {bin} or {hex} for the image."
             )
             raise errors.UsageError(what, where=board.name, hint=hint)
         return MeasurementSetup(TIMER, port, flash, timeout_s)
@@ -131,9 +126,8 @@ def measurement_context(options: Options, method: str) -> MeasurementContext:
     """Return the conditions that affect counts on this machine."""
     board = load_board(options.board, options.board_dirs)
     words = (compiler_flags.MODEL_OPTIMIZATION, *compiler_flags.compile_flags(board))
-    return MeasurementContext(
-        board.name, method, _compiler(board), " ".join(words), VERSION
-    )
+    flags = " ".join(words)
+    return MeasurementContext(board.name, method, _compiler(board), flags, VERSION)
 
 
 def _compiler(board: Board) -> str:
@@ -162,18 +156,14 @@ def run_task(task: MeasurementTask) -> tuple[KernelResult, ...]:
         problem = error
     except errors.DeviceError as error:
         if task.setup.port:
-            raise errors.DeviceError(
-                error.what, where=error.where, hint=error.hint
-            ) from error
+            what, where, hint = error.what, error.where, error.hint
+            raise errors.DeviceError(what, where=where, hint=hint) from error
         problem = error
     if len(task.kernels) == 1:
         call, choice = task.kernels[0]
-        settings = (f"{name}={value}" for name, value in choice.settings)
-        log.warning(
-            "a kernel fails: %s: %s",
-            " ".join([call.op, choice.rule, *settings]),
-            problem,
-        )
+        settings = [f"{name}={value}" for name, value in choice.settings]
+        kernel = " ".join([call.op, choice.rule, *settings])
+        log.warning("a kernel fails: %s: %s", kernel, problem)
         return (KernelResult("failed"),)
     middle = len(task.kernels) // 2
     first = run_task(replace(task, kernels=task.kernels[:middle]))
@@ -200,9 +190,8 @@ def _kernel_layer(
     call: OpCall, choices: Sequence[ConfiguredSchedule], board: Board, options: Options
 ) -> KernelComparison:
     """Return the kernels of a layer, lowered for `board`, with the reference loops."""
-    lowering = make_lowering(
-        configure_module(layer_module(call), board, options), options
-    )
+    module = configure_module(layer_module(call), board, options)
+    lowering = make_lowering(module, options)
     kernels = tuple(lowering.kernel(0, choice) for choice in choices)
     return KernelComparison(call, lowering.kernel(0, DEFAULT_CHOICE), kernels)
 
@@ -210,25 +199,22 @@ def _kernel_layer(
 def _measured(
     compiled: Compilation, setup: MeasurementSetup
 ) -> tuple[KernelResult, ...]:
-    """Return the results of a comparison module, in which each kernel is an
-    operator.
-    """
-    sample = generate_samples(compiled.module.io.inputs, _RANDOM_SAMPLE + 1).samples[
-        _RANDOM_SAMPLE
-    ]
+    """Return the results of a comparison module, whose operators are the kernels."""
+    generated = generate_samples(compiled.module.io.inputs, _RANDOM_SAMPLE + 1)
+    sample = generated.samples[_RANDOM_SAMPLE]
     outputs: list[Tensors] = []
 
     def read(session: ModelSession) -> None:
         outputs.append(session.device.read_outputs())
 
     counts, unit = measure_operators(compiled, setup, sample, read)
+    differing = outputs[0][MISMATCH_COUNT_OUTPUT]
     results: list[KernelResult] = []
-    for mismatches, count in zip(
-        outputs[0][MISMATCH_COUNT_OUTPUT], counts.values(), strict=True
-    ):
-        results.append(
-            KernelResult("wrong") if mismatches else KernelResult("ok", count, unit)
-        )
+    for mismatches, count in zip(differing, counts.values(), strict=True):
+        if mismatches:
+            results.append(KernelResult("wrong"))
+        else:
+            results.append(KernelResult("ok", count, unit))
     return tuple(results)
 
 
@@ -238,21 +224,20 @@ def measure_operators(
     sample: Tensors,
     after_run: Callable[[ModelSession], None] = lambda session: None,
 ) -> tuple[dict[int, int], str]:
-    """Run `sample`; return the counts of the operators with code (views have none) and
-    the unit.
+    """Run `sample`; return the counts by operator, and their unit.
 
-    `after_run` is called with the open session.
+    Views have no code and no count. `after_run` is called with the open session.
     """
     opener = session_opener(setup)
+    counts: dict[int, int] = {}
     if setup.method != TIMER:
         exact = measure_instructions(
             compiled, open_with=opener, sample=sample, after_run=after_run
         )
-        if setup.method == CYCLES:
-            return {op: part.duration for op, part in exact.operators.items()}, "cycles"
-        return {
-            op: part.instructions for op, part in exact.operators.items()
-        }, "instructions"
+        in_cycles = setup.method == CYCLES
+        for op, part in exact.operators.items():
+            counts[op] = part.duration if in_cycles else part.instructions
+        return counts, "cycles" if in_cycles else "instructions"
     image = build_image(compiled, "profile")
     run_flash_command(image, setup.flash)
     with opener(compiled, image=image) as session:
@@ -260,9 +245,9 @@ def measure_operators(
         records = session.device.profile()
         after_run(session)
         unit = session.device.info.counter_unit
-    return {
-        op.index: records[op.index].count for op in compiled.summary.operators
-    }, unit
+    for operator in compiled.summary.operators:
+        counts[operator.index] = records[operator.index].count
+    return counts, unit
 
 
 def session_opener(setup: MeasurementSetup) -> SessionOpener:

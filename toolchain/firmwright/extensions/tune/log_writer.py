@@ -1,8 +1,7 @@
-"""Writers of search logs: one line per measurement, in the order of the search, flushed
-at once.
+"""Writers of search logs: one line per measurement, in the order of the search.
 
-Measurements that arrive before their turn are kept in LOG.ahead. Only one process can
-write a log at a time.
+Each line is flushed at once. Measurements that arrive before their turn are kept in
+LOG.ahead. Only one process can write a log at a time.
 """
 
 import contextlib
@@ -64,9 +63,7 @@ class TuningLogWriter(Closeable):
     """Writes an open log; use it as a context manager."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open the log; raise UsageError if it cannot be written or another process
-        writes it.
-        """
+        """Open the log; UsageError if that fails or another process writes it."""
         self.path = Path(path)
         self._ahead = self.path.with_name(self.path.name + ".ahead")
         self._file = open_log(self.path)
@@ -89,9 +86,7 @@ class TuningLogWriter(Closeable):
         return self._known.get(key)
 
     def record_early(self, item: Measurement) -> None:
-        """Keep a measurement whose turn has not come, so that an interrupted search has
-        it.
-        """
+        """Keep a measurement whose turn has not come, in case the search is ended."""
         self._known[item.key] = item
         if self._waiting is None:
             self._waiting = _open(self._ahead)
@@ -110,9 +105,8 @@ def open_log(path: Path) -> TextIO:
     if not lock_file(file, wait=False):
         file.close()
         what = "another search is writing this log."
-        raise UsageError(
-            what, where=str(path), hint="another file; logs are merged by cat."
-        )
+        hint = "another file; logs are merged by cat."
+        raise UsageError(what, where=str(path), hint=hint)
     _truncate_incomplete_line(path)
     return file
 
@@ -169,9 +163,7 @@ _STATUSES: dict[str, CostStatus] = {status: status for status in get_args(CostSt
 
 
 def _parsed(data: JsonObject) -> RegionCostRecord:
-    """Return the record of a line; raise KeyError, TypeError or ValueError if it is
-    malformed.
-    """
+    """Return the record of a line; KeyError, TypeError or ValueError if malformed."""
     if data["schema"] != REGION_COST_SCHEMA:
         raise ValueError("another schema")
     context = MeasurementContext(**{name: str(data[name]) for name in _CONTEXT_FIELDS})

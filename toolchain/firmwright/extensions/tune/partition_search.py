@@ -1,6 +1,4 @@
-"""The partition method `collage`; it uses cost models on boards that cannot be
-measured.
-"""
+"""The partition method `collage`: costs are measured or, if not possible, modeled."""
 
 import logging
 from collections.abc import Mapping
@@ -32,9 +30,7 @@ log = logging.getLogger(__name__)
 def search_partition(
     model: Model, options: OptionValues, request: PartitionRequest
 ) -> PartitionChoice:
-    """Return the result of a Collage search, with measured costs if the board can be
-    measured.
-    """
+    """Return the result of a Collage search, with measured costs where possible."""
     compile_options = options_for(model.module, options)
     board = load_board(compile_options.board, compile_options.board_dirs)
     setup: MeasurementSetup | None = None
@@ -43,7 +39,8 @@ def search_partition(
             board, request.port, request.flash, request.timeout_s
         )
         if setup.method == EXACT and _has_estimates(compile_options.target):
-            setup = replace(setup, method=CYCLES)  # The estimates are in cycles too.
+            # The estimates are in cycles too.
+            setup = replace(setup, method=CYCLES)
     else:
         log.warning("nothing can be measured on %s: costs are modeled.", board.name)
     context = measurement_context(compile_options, setup.method if setup else "modeled")

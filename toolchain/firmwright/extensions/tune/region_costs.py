@@ -1,5 +1,4 @@
-"""Costs of a partition's regions, measured in firmware images that run many regions
-once.
+"""Costs of a partition's regions, measured in images that run many regions once.
 
 Regions that do not compile, build or run are found by halving the set, and their errors
 recorded. If nothing can be measured, the cost model estimates regions of the core.
@@ -70,16 +69,12 @@ _FREE = RegionCost("ok", how="free")
 """The cost of regions without a choice and of views, which have no code."""
 _UNKNOWN = RegionCost("unknown", how="")
 _SAMPLES = 4
-"""Number of samples; the last one is random and is measured, as counts may depend on
-data.
-"""
+"""Number of samples; the last, which is random, is measured: counts depend on data."""
 
 
 @dataclass(frozen=True)
 class RegionCostEstimator:
-    """Estimates costs of regions on a board; `setup` is None if nothing can be
-    measured.
-    """
+    """Estimates regions' costs on a board; `setup` is None if none can be measured."""
 
     module: IRModule
     options: Options
@@ -90,8 +85,7 @@ class RegionCostEstimator:
     def estimate(
         self, function: Function, groups: Sequence[CallGroup]
     ) -> list[RegionCost]:
-        """Return the cost of each group; those without a known cost are measured and
-        logged.
+        """Return the cost of each group; unknown ones are measured and logged.
 
         Groups with equal keys are measured once.
         """
@@ -105,9 +99,8 @@ class RegionCostEstimator:
         for batch in _batches(list(open_keys.items()), function, budget):
             measured = self._measure_or_split(function, [group for _, group in batch])
             for (key, group), cost in zip(batch, measured, strict=True):
-                self.cost_log.append(
-                    RegionCostRecord(key, _describe_region(function, group), cost)
-                )
+                described = _describe_region(function, group)
+                self.cost_log.append(RegionCostRecord(key, described, cost))
         costs: list[RegionCost] = []
         for key, known in zip(keys, known_costs, strict=True):
             costs.append(known or self.cost_log.find(key) or _UNKNOWN)
@@ -116,10 +109,9 @@ class RegionCostEstimator:
     def _known(self, function: Function, group: CallGroup) -> RegionCost | None:
         """Return the cost of a group that need not or cannot be measured, or None."""
         calls = [function.body[index] for index in group.calls]
-        if any(
-            call.op in CONTROL_FLOW_OPS or call.op.startswith("@") for call in calls
-        ):
-            return _FREE
+        for call in calls:
+            if call.op in CONTROL_FLOW_OPS or call.op.startswith("@"):
+                return _FREE
         if not group.target and all(op_table()[call.op].is_view for call in calls):
             return _FREE
         for item in active_backends(self.module):
@@ -133,9 +125,7 @@ class RegionCostEstimator:
         return self.cost_log.find(self.key(function, group))
 
     def key(self, function: Function, group: CallGroup) -> RegionCostKey:
-        """Return the log key: structure, target and library, goal, and measurement
-        context.
-        """
+        """Return the log key: structure, target and library, goal, and context."""
         target = self.module.targets[group.target or CORE_TARGET_NAME]
         described = str(target)
         for item in active_backends(self.module):
@@ -169,26 +159,20 @@ class RegionCostEstimator:
     def _measure_or_split(
         self, function: Function, groups: Sequence[CallGroup]
     ) -> list[RegionCost]:
-        """Return the costs of groups; a set that fails is halved until the cause is
-        isolated.
-        """
+        """Return the costs of groups; a failing set is halved to isolate the cause."""
         try:
             return self._measured(function, groups)
         except (ToolMissingError, InternalError):
             raise
         except FirmwrightError as error:
             if len(groups) == 1:
-                log.warning(
-                    "a region fails: %s: %s",
-                    _describe_region(function, groups[0]),
-                    error,
-                )
+                region = _describe_region(function, groups[0])
+                log.warning("a region fails: %s: %s", region, error)
                 return [RegionCost("failed", reason=str(error))]
         middle = len(groups) // 2
-        first, second = groups[:middle], groups[middle:]
-        return self._measure_or_split(function, first) + self._measure_or_split(
-            function, second
-        )
+        first = self._measure_or_split(function, groups[:middle])
+        second = self._measure_or_split(function, groups[middle:])
+        return first + second
 
     def _measured(
         self, function: Function, groups: Sequence[CallGroup]
@@ -236,9 +220,7 @@ class RegionCostEstimator:
 
 
 def isolated_region_options(options: Options) -> Options:
-    """Return the options for regions alone, without those that concern the whole
-    program.
-    """
+    """Return the options without those that concern the whole program."""
     goal = "balanced" if options.optimize == "ram" else options.optimize
     return replace(
         options,
@@ -259,12 +241,9 @@ def isolated_region_options(options: Options) -> Options:
 
 
 def run_passes_before_reordering(module: IRModule, options: Options) -> IRModule:
-    """Run the passes before call reordering, and mark it as done: regions do not need
-    it.
-    """
-    module = configure_module(
-        module, load_board(options.board, options.board_dirs), options
-    )
+    """Run the passes before call reordering, and mark that as done: it is needless."""
+    board = load_board(options.board, options.board_dirs)
+    module = configure_module(module, board, options)
     for step in remaining_passes(module, options):
         if step.name == _ORDER:
             break
@@ -280,18 +259,15 @@ def _describe_region(function: Function, group: CallGroup) -> str:
 def _batches(
     rows: Sequence[tuple[RegionCostKey, CallGroup]], function: Function, budget: int
 ) -> Iterator[list[tuple[RegionCostKey, CallGroup]]]:
-    """Yield the rows in sets whose tensors have at most `budget` bytes, unless it is
-    one row.
-    """
+    """Yield rows in sets whose tensors have at most `budget` bytes, or of one row."""
     batch: list[tuple[RegionCostKey, CallGroup]] = []
     batch_bytes = 0
     for key, group in rows:
         size = 0
         for index in group.calls:
             call = function.body[index]
-            size += sum(
-                value.type.size_bytes for value in (*call.variables, *call.outputs)
-            )
+            for value in (*call.variables, *call.outputs):
+                size += value.type.size_bytes
         if batch and (batch_bytes + size > budget or len(batch) == REGIONS_PER_IMAGE):
             yield batch
             batch = []
@@ -308,9 +284,7 @@ def _batches(
 def build_region_module(
     module: IRModule, function: Function, groups: Sequence[CallGroup]
 ) -> IRModule:
-    """Return a partitioned module of these regions, which share only inputs of equal
-    types.
-    """
+    """Return a partitioned module of regions that share only inputs of equal types."""
     builder = _RegionModuleBuilder(function)
     assigned: list[CallGroup] = []
     for number, group in enumerate(groups):
@@ -348,9 +322,7 @@ def build_region_module(
 
 
 class _RegionModuleBuilder:
-    """Builds a function of separate regions; a region's tensors are called part1.0,
-    part1.1, ...
-    """
+    """Builds a function of regions; the tensors of one are part1.0, part1.1, ..."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -366,16 +338,21 @@ class _RegionModuleBuilder:
             call = self.function.body[index]
             inputs: list[Value | None] = []
             for operand in call.inputs:
-                inputs.append(
-                    None if operand is None else self._input(operand, renamed)
-                )
+                if operand is None:
+                    inputs.append(None)
+                else:
+                    inputs.append(self._input(operand, renamed))
             for value in call.outputs:
                 renamed[value.name] = Value(f"part{number}.{len(renamed)}", value.type)
             outputs = tuple(renamed[value.name] for value in call.outputs)
             span = Span("part", number, index, outputs[0].name)
             places[index] = len(self.body)
             call = replace(
-                call, inputs=tuple(inputs), outputs=outputs, span=span, target=""
+                call,
+                inputs=tuple(inputs),
+                outputs=outputs,
+                span=span,
+                target="",
             )
             self.body.append(call)
         self.results += [renamed[name] for name in self._read_outside(group)]
@@ -397,9 +374,7 @@ class _RegionModuleBuilder:
         return renamed[value.name]
 
     def _read_outside(self, group: CallGroup) -> list[str]:
-        """Return the outputs that other calls or the caller read, at least the last
-        one.
-        """
+        """Return the outputs read by other calls or the caller, at least the last."""
         read = {value.name for value in self.function.sinks}
         outputs: list[str] = []
         for index, call in enumerate(self.function.body):
@@ -416,11 +391,9 @@ def _constants(module: IRModule, region_of: Mapping[int, int]) -> Counter[int]:
     for call in prim_calls(module.aot_main.body):
         kernel = module.functions[call.callee]
         if call.op in region_of and isinstance(kernel, tir.PrimFunc):
-            sizes = (
-                module.constants[name].size_bytes
-                for name in used_constants(kernel.body)
-            )
-            bytes_by_region[region_of[call.op]] += sum(sizes)
+            region = region_of[call.op]
+            for name in used_constants(kernel.body):
+                bytes_by_region[region] += module.constants[name].size_bytes
     return bytes_by_region
 
 
@@ -432,7 +405,8 @@ def _scratch(
     Inputs and outputs are not counted, as the search adds the tensors between regions.
     """
     plan = compiled.summary.plan
-    assert plan is not None  # the module is planned
+    # The module is planned.
+    assert plan is not None
     scratch: dict[int, dict[str, int]] = {}
     for time, op in enumerate(plan.operator_by_time):
         if op not in region_of:

@@ -56,9 +56,7 @@ _KERNEL_CODE_BYTES = 6 << 10
 _IMAGE_INSTRUCTIONS = 100_000_000
 """Maximum predicted instructions of one image's run, to keep tasks short."""
 _FAR_OFF = 2
-"""Schedules predicted to be slower by more than this factor are tried only as
-offered.
-"""
+"""Schedules predicted to be slower by more than this are tried only as offered."""
 _BAR = 20
 """Number of characters of the progress bar."""
 
@@ -75,11 +73,10 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class LayerSearchResult:
-    """The result of one layer: trials, best choice, and `guess`, the choice without a
-    log.
+    """The result of one layer: trials, best choice, and the choice without a log.
 
-    `guess_count` is 0 if that was not measured. `calls` counts the layer's calls in the
-    model.
+    The latter is `guess`; `guess_count` is 0 if that was not measured. `calls` counts
+    the layer's calls in the model.
     """
 
     description: str
@@ -115,17 +112,13 @@ class _LayerSearch:
     lowering: Lowering
     calls: int = 0
     seen: dict[ConfiguredSchedule, int | None] = field(default_factory=dict)
-    """The count of each choice that was tried; None if its kernel is wrong or
-    failed.
-    """
+    """The count of each choice that was tried; None if its kernel is wrong or fails."""
     built: dict[ConfiguredSchedule, LoweringCandidate] = field(default_factory=dict)
     """The kernels that are not offered."""
 
     @cached_property
     def choices(self) -> tuple[ConfiguredSchedule, ...]:
-        """Return the offered choices, and all those of competitive or unoffered
-        schedules.
-        """
+        """The offered choices, and all those of competitive or unoffered schedules."""
         # The best prediction of a schedule comes first, so that it overwrites the
         # others.
         costs: dict[str, int] = {}
@@ -141,14 +134,12 @@ class _LayerSearch:
 
     @cached_property
     def offered(self) -> dict[ConfiguredSchedule, LoweringCandidate]:
-        """Return the candidates that are offered without a log, best prediction
-        first.
-        """
+        """The candidates that are offered without a log, best prediction first."""
         (lowered,) = self.lowering.calls()
-        return {
-            configured_schedule(item.rule, item.config): item
-            for item in lowered.candidates
-        }
+        offered: dict[ConfiguredSchedule, LoweringCandidate] = {}
+        for item in lowered.candidates:
+            offered[configured_schedule(item.rule, item.config)] = item
+        return offered
 
     def kernel(self, choice: ConfiguredSchedule) -> LoweringCandidate:
         """Return the kernel of a choice, which is built once."""
@@ -165,9 +156,7 @@ class _LayerSearch:
         return self.digest, kernel_digest(self.kernel(choice).function), choice, at
 
     def proposals(self, plan: SearchOptions) -> Sequence[ConfiguredSchedule]:
-        """Return the next choices, the default one first, or none when the search is
-        complete.
-        """
+        """Return the next choices, the default one first; none at the search's end."""
         space = SearchSpace(self.choices, self.predicted)
         if len(self.choices) <= plan.trials:
             return space.untried(self.seen)
@@ -224,8 +213,9 @@ def tune(
 def list_layers(
     model: Model, options: Options
 ) -> Iterator[tuple[IRModule, OpCall, str]]:
-    """Yield each operator call as lowering receives it, with its module and a
-    description.
+    """Yield each operator call as lowering receives it, its module and its description.
+
+    The description names the operator with its shapes.
     """
     names = pass_names(model.module, options)
     module = module_after(model, names[names.index(LOWERED_STAGE) - 1], options)
@@ -258,18 +248,21 @@ def _layers(model: Model, options: Options) -> tuple[list[_LayerSearch], int]:
 
 
 def _is_exact(call: OpCall) -> bool:
-    """Return whether results are exact integers; float kernels may differ in the last
-    bits.
-    """
-    kinds = [*(kind for kind in call.inputs if kind is not None), *call.outputs]
-    return len(call.outputs) == 1 and all(kind.dtype.is_int for kind in kinds)
+    """Return whether the result is exact: float kernels may differ in the last bits."""
+    if len(call.outputs) != 1:
+        return False
+    for kind in (*call.inputs, *call.outputs):
+        if kind is not None and not kind.dtype.is_int:
+            return False
+    return True
 
 
 def _layer_result(layer: _LayerSearch) -> LayerSearchResult:
     """Return the best choice of a layer; of equal counts, the one that sorts first."""
-    counts = [
-        (count, choice) for choice, count in layer.seen.items() if count is not None
-    ]
+    counts: list[tuple[int, ConfiguredSchedule]] = []
+    for choice, count in layer.seen.items():
+        if count is not None:
+            counts.append((count, choice))
     guess = next(iter(layer.offered))
     best_count, best = min(counts, default=(0, guess))
     return LayerSearchResult(
@@ -340,7 +333,8 @@ class _SearchRun:
             upcoming = self._write(ready, upcoming)
         for proposal, key in zip(proposals, keys, strict=True):
             done = self.log_writer.find(key)
-            assert done is not None  # every task has returned a result
+            # Every task has returned a result.
+            assert done is not None
             count = done.count if done.status == "ok" else None
             proposal.layer.seen[proposal.choice] = count
             self.unit = done.unit or self.unit
@@ -364,9 +358,7 @@ class _SearchRun:
     def _write(
         self, rest: Iterator[MeasurementKey], upcoming: MeasurementKey | None
     ) -> MeasurementKey | None:
-        """Write the known measurements, `upcoming` first; return the first unknown
-        key.
-        """
+        """Write the known measurements, `upcoming` first; return the unknown key."""
         while upcoming is not None:
             measurement = self.log_writer.find(upcoming)
             if measurement is None:
@@ -379,9 +371,8 @@ class _SearchRun:
         done = self.measured + self.from_log
         filled = round(_BAR * done / max(self.total, done, 1))
         bar = "█" * filled + "░" * (_BAR - filled)
-        log.info(
-            "%s %d of %d kernels, %d from the log", bar, done, self.total, self.from_log
-        )
+        message = "%s %d of %d kernels, %d from the log"
+        log.info(message, bar, done, self.total, self.from_log)
 
     def _tasks(self, proposals: Sequence[_Proposal]) -> Iterator[MeasurementTask]:
         """Yield the proposals in order, in tasks as large as one image permits."""
@@ -402,9 +393,7 @@ class _SearchRun:
 
 
 def _fits_one_image(group: Sequence[_Proposal], board: Board) -> bool:
-    """Return whether the kernels and the references of their layers fit in one short
-    run.
-    """
+    """Return whether the kernels and their layers' references fit in one short run."""
     layers = {id(proposal.layer): proposal.layer for proposal in group}.values()
     references = [layer.kernel(DEFAULT_CHOICE) for layer in layers]
     kernels = [*references, *(proposal.kernel for proposal in group)]
@@ -418,9 +407,7 @@ def _fits_one_image(group: Sequence[_Proposal], board: Board) -> bool:
 
 
 def _tensor_bytes(call: OpCall) -> int:
-    """Return the bytes of a layer's tensors in an image: its inputs, and its result
-    twice.
-    """
+    """Return the bytes of a layer's tensors in an image: inputs, twice the result."""
     size = 2 * call.output.size_bytes
     for index, kind in enumerate(call.inputs):
         if kind is not None and call.constant(index) is None:

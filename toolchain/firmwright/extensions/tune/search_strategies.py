@@ -1,6 +1,4 @@
-"""Strategies of a schedule search, which propose the next kernels of a layer to
-measure.
-"""
+"""Strategies of a schedule search, which propose a layer's next kernels to measure."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ TriedCounts: TypeAlias = Mapping[ConfiguredSchedule, int | None]
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The choices of a layer, most promising first, and a function that predicts their
-    counts.
-    """
+    """The choices of a layer, most promising first, and a prediction of counts."""
 
     choices: tuple[ConfiguredSchedule, ...]
     predicted: Callable[[ConfiguredSchedule], int]
@@ -48,9 +44,7 @@ def propose_random(
 def propose_by_cost_model(
     space: SearchSpace, seen: TriedCounts, count: int, rng: np.random.Generator
 ) -> Sequence[ConfiguredSchedule]:
-    """Propose choices by predicted cost, corrected by the measured error of each
-    schedule.
-    """
+    """Propose choices by predicted cost, corrected by measured errors by schedule."""
     corrections = _corrections(space, seen)
     overall = corrections.get("", 1.0)
 
@@ -61,8 +55,7 @@ def propose_by_cost_model(
 
 
 def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
-    """Return the mean ratio of measured to predicted counts by schedule, and overall
-    under "".
+    """Return the mean ratio of measured to predicted counts by schedule; "" is overall.
 
     The mean is geometric, since a prediction that is half of the count is as wrong as
     one that is twice the count.
@@ -73,9 +66,10 @@ def _corrections(space: SearchSpace, seen: TriedCounts) -> dict[str, float]:
             ratio = math.log(counted / max(1, space.predicted(choice)))
             logs.setdefault(choice.rule, []).append(ratio)
             logs.setdefault("", []).append(ratio)
-    return {
-        name: math.exp(math.fsum(ratios) / len(ratios)) for name, ratios in logs.items()
-    }
+    corrections: dict[str, float] = {}
+    for name, ratios in logs.items():
+        corrections[name] = math.exp(math.fsum(ratios) / len(ratios))
+    return corrections
 
 
 _PARENTS = 4
@@ -117,9 +111,7 @@ def propose_by_mutation(
 def _first_of_each_schedule(
     choices: Sequence[ConfiguredSchedule],
 ) -> list[ConfiguredSchedule]:
-    """Return the first choice of each schedule; the schedule whose choices end last is
-    last.
-    """
+    """Return each schedule's first choice, in the order in which their choices end."""
     by_schedule: dict[str, ConfiguredSchedule] = {}
     for choice in reversed(choices):
         by_schedule[choice.rule] = choice

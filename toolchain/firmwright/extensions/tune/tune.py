@@ -11,7 +11,12 @@ from firmwright.cli.text_table import Cell, format_pairs, format_table
 from firmwright.cli.verb import Outcome
 from firmwright.extensions.tune.kernel_measurement import make_measurement_setup
 from firmwright.extensions.tune.log_writer import TuningLogWriter
-from firmwright.extensions.tune.schedule_search import SearchOptions, TuningResult, tune
+from firmwright.extensions.tune.schedule_search import (
+    LayerSearchResult,
+    SearchOptions,
+    TuningResult,
+    tune,
+)
 from firmwright.flows.executors import open_executor
 from firmwright.flows.model.compilation import options_for
 from firmwright.ops.tuning_records import ConfiguredSchedule
@@ -23,9 +28,8 @@ def run(args: argparse.Namespace) -> Outcome:
         what = "the module is partly compiled already."
         raise UsageError(what, where=model.file, hint="tune the model file instead.")
     if args.port and (args.jobs or 1) > 1:
-        raise UsageError(
-            "a single board cannot run several jobs.", hint="omit --jobs with --port."
-        )
+        what = "a single board cannot run several jobs."
+        raise UsageError(what, hint="omit --jobs with --port.")
     options = options_for(model.module, arguments.compile_options(args))
     board = load_board(options.board, options.board_dirs)
     rig = make_measurement_setup(board, args.port, args.flash_command, args.timeout)
@@ -44,20 +48,21 @@ def tuning_to_json(result: TuningResult, path: str) -> dict[str, object]:
         "untuned": result.untuned,
         "log": path,
         "known": result.from_log,
-        "layers": [
-            {
-                "layer": layer.description,
-                "calls": layer.calls,
-                "tried": layer.tried,
-                "space": layer.space,
-                "bad": layer.bad,
-                "best": format_schedule(layer.best),
-                "best_count": layer.best_count or None,
-                "predicted_best": format_schedule(layer.guess),
-                "predicted_best_count": layer.guess_count or None,
-            }
-            for layer in result.layers
-        ],
+        "layers": [_layer_to_json(layer) for layer in result.layers],
+    }
+
+
+def _layer_to_json(layer: LayerSearchResult) -> dict[str, object]:
+    return {
+        "layer": layer.description,
+        "calls": layer.calls,
+        "tried": layer.tried,
+        "space": layer.space,
+        "bad": layer.bad,
+        "best": format_schedule(layer.best),
+        "best_count": layer.best_count or None,
+        "predicted_best": format_schedule(layer.guess),
+        "predicted_best_count": layer.guess_count or None,
     }
 
 
@@ -86,17 +91,13 @@ def format_summary(result: TuningResult, path: str) -> str:
             gain = f"{100 * (1 - layer.best_count / layer.guess_count):.1f} %"
         rows.append((*tried, *best, gain))
     bad = sum(layer.bad for layer in result.layers)
+    measured = f"{result.measured:,}, and {result.from_log:,} known from the log"
     lines: list[tuple[str, Cell]] = [
         ("board", result.board),
-        (
-            "kernels measured",
-            f"{result.measured:,}, and {result.from_log:,} known from the log",
-        ),
+        ("kernels measured", measured),
         ("wrong or failed", bad),
         ("calls without a choice", result.untuned),
         ("log", path),
     ]
-    return (
-        f"{format_pairs(lines)}\n\n{format_table(head, rows)}\n\nTo use it: compile "
-        f"--tuning {path}"
-    )
+    use = f"To use it: compile --tuning {path}"
+    return "\n\n".join([format_pairs(lines), format_table(head, rows), use])
