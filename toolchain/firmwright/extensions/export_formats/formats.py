@@ -1,6 +1,4 @@
-"""The formats that are templates around the model's C, each in a folder of
-`templates/`.
-"""
+"""The formats that are templates around a model's C, each a folder of `templates/`."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,6 +1,4 @@
-"""TVM's Model Library Format, version 7: a reproducible tar archive of sources and
-metadata.
-"""
+"""TVM's Model Library Format, version 7: a reproducible tar archive with metadata."""
 
 import io
 import json
@@ -36,8 +34,9 @@ def tar_tree(tree: SourceTree) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLibraryFormat(ExportFormat):
-    """The archive's contents; metadata.json is in TVM's form, firmwright.json in the
-    project's.
+    """The archive's contents.
+
+    metadata.json is in TVM's form, firmwright.json in the project's.
     """
 
     takes_tests: bool = False
@@ -58,27 +57,21 @@ class ModelLibraryFormat(ExportFormat):
 
 
 def _metadata(name: str, summary: CompilationSummary) -> str:
-    facts = {
-        "version": VERSION,
-        "modules": {
-            name: {
-                "model_name": name,
-                "export_datetime": _DATE,
-                "memory": {"functions": _functions(summary)},
-                "target": sorted(summary.target.values()),
-                "executors": ["aot"],
-                "style": "full-model",
-                "external_dependencies": [],
-            }
-        },
+    module = {
+        "model_name": name,
+        "export_datetime": _DATE,
+        "memory": {"functions": _functions(summary)},
+        "target": sorted(summary.target.values()),
+        "executors": ["aot"],
+        "style": "full-model",
+        "external_dependencies": [],
     }
+    facts = {"version": VERSION, "modules": {name: module}}
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
 
 
 def _functions(summary: CompilationSummary) -> dict[str, object]:
-    """Describe the main with all memory, and operators without any, as they share the
-    plan.
-    """
+    """Describe main with all memory, and operators without any: they share the plan."""
     interface = (*summary.io.inputs, *summary.io.outputs)
     main = {
         "device": _DEVICE_CPU,

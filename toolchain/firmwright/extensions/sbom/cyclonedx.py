@@ -1,6 +1,4 @@
-"""The SBOM of a firmware project in CycloneDX 1.6; equal inputs give equal
-documents.
-"""
+"""The SBOM of a firmware project in CycloneDX 1.6; it depends on the inputs only."""
 
 import hashlib
 import json
@@ -28,11 +26,10 @@ Component: TypeAlias = dict[str, Json]
 
 @dataclass(frozen=True, slots=True)
 class SbomInput:
-    """The contents of a project's folder; `files` maps relative paths to SHA-256 in
-    hex.
+    """The contents of a project's folder.
 
-    `image` is the hash of the release image and `built_by` its compiler's version line,
-    or "".
+    `files` maps relative paths to SHA-256 in hex. `image` is the hash of the release
+    image and `built_by` its compiler's version line, or "".
     """
 
     board: str
@@ -59,13 +56,12 @@ def build_sbom(project: SbomInput, epoch_s: int | None = None) -> dict[str, Json
     }
     if epoch_s is not None:
         metadata["timestamp"] = datetime.fromtimestamp(epoch_s, UTC).isoformat()
+    refs = [item["bom-ref"] for item in components]
+    root: Component = {"ref": _ROOT, "dependsOn": refs}
     body: dict[str, Json] = {
         "metadata": metadata,
         "components": components,
-        "dependencies": [
-            {"ref": _ROOT, "dependsOn": [item["bom-ref"] for item in components]},
-            *({"ref": item["bom-ref"]} for item in components),
-        ],
+        "dependencies": [root, *({"ref": ref} for ref in refs)],
     }
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
     return {
@@ -101,9 +97,7 @@ def _models(project: SbomInput) -> Iterator[Component]:
 
 
 def _folders(project: SbomInput) -> Iterator[Component]:
-    """Yield the runtime library, the backends, and all files that are in no other
-    component.
-    """
+    """Yield the runtime library, the backends, and a component of all other files."""
     runtime = _paths_in(project, "runtime/")
     if runtime:
         component = _component("library", "firmwright-runtime", "runtime", VERSION)

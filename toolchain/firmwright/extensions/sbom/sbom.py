@@ -48,34 +48,39 @@ def project_sbom(folder: Path, environment: Mapping[str, str]) -> dict[str, Json
     facts, about = read_metadata(folder, _USED_FACTS), read_board_facts(folder)
     elf = folder / "build" / "release" / "firmware.elf"
     image = elf.read_bytes() if elf.is_file() else b""
-    places = (file for place in _FOLDERS for file in (folder / place).rglob("*"))
-    single = (folder / name for name in _TOP_LEVEL_FILES)
-    files = [file for file in sorted((*places, *single)) if file.is_file()]
     compiler_match = _COMPILERS.search(image)
     project = SbomInput(
         board=as_text(about["name"]),
         core=as_text(about["core"]),
         models=facts_of_models(facts),
         library_flags=as_texts(about["library_flags"]),
-        files={
-            file.relative_to(folder).as_posix(): hashlib.sha256(
-                file.read_bytes()
-            ).hexdigest()
-            for file in files
-        },
+        files=_file_hashes(folder),
         image=hashlib.sha256(image).hexdigest() if image else "",
         built_by=compiler_match[1].decode("ascii", "replace") if compiler_match else "",
     )
     return build_sbom(project, _epoch_s(environment))
 
 
+def _file_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of the project's files by their paths in the folder."""
+    paths = [folder / name for name in _TOP_LEVEL_FILES]
+    for place in _FOLDERS:
+        paths += (folder / place).rglob("*")
+    hashes: dict[str, str] = {}
+    for path in sorted(paths):
+        if path.is_file():
+            name = path.relative_to(folder).as_posix()
+            hashes[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashes
+
+
 def _epoch_s(environment: Mapping[str, str]) -> int | None:
     text = environment.get(EPOCH_VARIABLE, "")
     if not text:
         return None
-    if not text.isdecimal() or len(text) > 11:  # seconds until the year 5138
+    # 11 digits are enough until the year 5138.
+    if not text.isdecimal() or len(text) > 11:
+        what = f"{text!r} is not a number of seconds."
         hint = "set it to seconds since 1970, or unset it."
-        raise UsageError(
-            f"{text!r} is not a number of seconds.", where=EPOCH_VARIABLE, hint=hint
-        )
+        raise UsageError(what, where=EPOCH_VARIABLE, hint=hint)
     return int(text)

@@ -1,3 +1,1 @@
-"""An example accelerator that works concurrently with the core: the backend
-`vanilla`.
-"""
+"""An example accelerator that works concurrently with the core: backend `vanilla`."""

@@ -26,6 +26,7 @@ from firmwright.targets.target_kind import (
 )
 
 _OPERATORS = ("conv2d", "fully_connected")
+_SPEED = TargetAttribute(0, "modeled speed; 0: that of the core that executes it")
 
 
 class VanillaAccelerator(Backend):
@@ -34,17 +35,14 @@ class VanillaAccelerator(Backend):
     name = "vanilla"
     device = "vanilla0"
     tiles = 4
-    attrs: Mapping[str, TargetAttribute] = {
-        "macs-per-cycle": TargetAttribute(
-            0, "modeled speed; 0: that of the core that executes it"
-        )
-    }
+    attrs: Mapping[str, TargetAttribute] = {"macs-per-cycle": _SPEED}
 
     def patterns(self) -> Sequence[PatternEntry]:
         weighted = (wildcard(), constant(), constant())
-        return [
-            PatternEntry(name, op(name, *weighted), _is_int8) for name in _OPERATORS
-        ]
+        entries = []
+        for name in _OPERATORS:
+            entries.append(PatternEntry(name, op(name, *weighted), _is_int8))
+        return entries
 
     def cost(self, match: Match) -> int | None:
         speed = int(match.target.attr("macs-per-cycle"))
@@ -57,7 +55,12 @@ class VanillaAccelerator(Backend):
         hooks = Hooks(relay_to_tir=_lower_default_loops)
         doc = type(self).__doc__ or ""
         return TargetKind(
-            self.name, doc, self.attrs, is_core=False, hooks=hooks, passes=self.passes
+            self.name,
+            doc,
+            self.attrs,
+            is_core=False,
+            hooks=hooks,
+            passes=self.passes,
         )
 
 
@@ -73,7 +76,6 @@ def _lower_default_loops(
     described, opdef = make_op_call(call, module), op_table()[call.op]
     kernel = Kernel(function.name, described, call.span)
     opdef.lower(described, kernel)
-    prim_func = kernel.build(
-        op=call.op, schedule=target.kind, macs=opdef.macs(described)
-    )
+    macs = opdef.macs(described)
+    prim_func = kernel.build(op=call.op, schedule=target.kind, macs=macs)
     return LoweredFunction(prim_func, dict(kernel.constants))
