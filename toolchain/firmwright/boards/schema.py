@@ -119,7 +119,7 @@ class Board:
     reset: Annotated[
         peripherals.RegisterWrites, TomlKey(read=peripherals.read_register_writes)
     ] = ()
-    """Register writes, in order, that restart the chip; empty if the core does that."""
+    """Register writes that restart the chip, in order; empty if the core does it."""
     pipeline: str = ""
     """For modeled cycles: the core's implementation if `core` is an instruction set."""
     caches: bool = False

@@ -94,7 +94,7 @@ class RequestLostError(DeviceTimeoutError):
 def make_timeout_error(
     command: Command, patience_s: float, *, accepted: bool, where: str
 ) -> DeviceTimeoutError:
-    """Return the error for an unanswered request; `accepted`: its run had begun."""
+    """Return the error for an unanswered request, `accepted` if its run had begun."""
     match command:
         case Command.HELLO:
             what = "no firmware answered"

@@ -195,7 +195,10 @@ def pack_request(command: Command, *fields: int) -> bytes:
 
 
 def run_request(count: int, *, checksums: bool, tap: int | None = None) -> bytes:
-    """Return the payload that starts `count` runs; they pause after operator `tap`."""
+    """Return the payload that starts `count` runs, which pause after operator `tap`.
+
+    With the `tap` None they do not pause.
+    """
     plain = pack_request(Command.RUN, count, RUN_CHECKSUMS if checksums else 0)
     return plain if tap is None else plain + struct.pack("<H", tap)
 

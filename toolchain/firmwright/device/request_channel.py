@@ -147,7 +147,7 @@ class RequestChannel:
         return self._await(requests, self._clock() + grace_s)
 
     def _wait_s(self, losses: int) -> float:
-        """Return the delay before the next repetition, based on the last answer's."""
+        """Return the delay until the next repetition, based on the last answer time."""
         first = max(self._timeouts.first_wait_s, 2 * self._usual_s)
         return min(first * 1.5**losses, self._timeouts.last_wait_s)
 

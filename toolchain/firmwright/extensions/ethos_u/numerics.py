@@ -29,7 +29,7 @@ _TANH_SCALE = 1 / 128
 
 
 def _is_unsigned(call: OpCall) -> bool:
-    """Return whether the model has uint8 tensors and the unweighted call rounds so."""
+    """Return whether a call without weights rounds for the uint8 tensors of a model."""
     match call.attrs:
         case AveragePoolAttrs(unsigned=True) | L2NormalizationAttrs(unsigned=True):
             return True
@@ -92,7 +92,7 @@ def _is_same_step(call: OpCall, step: Requantization) -> bool:
 
 
 def _reachable_sums(call: OpCall, channels: int) -> tuple[IntArray, IntArray]:
-    """Return the lowest and highest sum of each channel, of all for one multiplier."""
+    """Return the lowest and highest sum of each multiplier's channels."""
     weights, bias = call.constant_array(1), call.constant(2)
     axis = 3 if call.op == "depthwise_conv2d" else 0
     offsets = weights.astype(np.int64) - weight_zero_point(call)

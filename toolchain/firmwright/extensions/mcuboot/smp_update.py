@@ -55,10 +55,7 @@ class SignedImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageOutcome:
-    """An image's state after an update; `sent_bytes` is 0 if the device has it already.
-
-    `version` is text, as the device reports it.
-    """
+    """An image's state after an update; `sent_bytes` is 0 if the device had it."""
 
     image: int
     file: str
@@ -203,7 +200,7 @@ async def _send_update(
 
 
 async def _await_server(port: str) -> None:
-    """Wait for an SMP server; ask Firmwright's firmware once to restart into it."""
+    """Wait for an SMP server; restart our firmware into the boot loader once."""
     smpclient, os_group = _smpclient(), _smpclient("requests.os_management")
     deadline, has_restarted = time.monotonic() + PATIENCE_S, False
     while time.monotonic() < deadline:

@@ -200,7 +200,7 @@ class _PartitionSearch:
                 )
 
     def programs(self) -> tuple[PartitionedProgram, ...]:
-        """Return the programs that no other is as good as, the cheapest first."""
+        """Return the programs that no other one dominates, the cheapest first."""
         total = len(self.function.body)
         # The partial programs by their first uncovered call; complete ones are the last
         # item.
@@ -303,9 +303,9 @@ def _add_unless_dominated(
 
 
 def _cheapest_borders(borders: _ProgramsByBorder) -> _ProgramsByBorder:
-    """Return the `_BEGINNINGS_MAX` borders with the cheapest programs, in a set order.
+    """Return the `_BEGINNINGS_MAX` borders with the cheapest programs.
 
-    Borders with programs of equal cost are ordered by themselves.
+    Borders with equal costs are compared themselves, so that the choice is stable.
     """
     if len(borders) <= _BEGINNINGS_MAX:
         return borders

@@ -1,4 +1,4 @@
-"""Measurement of kernels: an image with several runs once, its results are checked.
+"""Measurement of kernels: an image runs several once, and their results are checked.
 
 Method `exact` counts every instruction in QEMU, `cycles` models their cycles, and
 `timer` reads the board's counter around each kernel. Results must equal those of the
@@ -55,7 +55,7 @@ EXACT, CYCLES, TIMER = "exact", "cycles", "timer"
 _RANDOM_SAMPLE = 3
 """Index of the first random sample; earlier samples are constant."""
 _TOOL_TIMEOUT_S = 300.0
-"""Limit of the compiler's answer to --version, large since machines may be busy."""
+"""Time limit of the compiler's --version, large since machines may be busy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class TuningLogWriter(Closeable):
         return self._known.get(key)
 
     def record_early(self, item: Measurement) -> None:
-        """Keep a measurement whose turn has not come, in case the search is ended."""
+        """Keep a measurement before its turn, in case the search is interrupted."""
         self._known[item.key] = item
         if self._waiting is None:
             self._waiting = _open(self._ahead)

@@ -220,7 +220,7 @@ class RegionCostEstimator:
 
 
 def isolated_region_options(options: Options) -> Options:
-    """Return the options without those that concern the whole program."""
+    """Return the options for regions alone: none of them is for the whole program."""
     goal = "balanced" if options.optimize == "ram" else options.optimize
     return replace(
         options,

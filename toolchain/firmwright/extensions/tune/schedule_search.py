@@ -358,7 +358,7 @@ class _SearchRun:
     def _write(
         self, rest: Iterator[MeasurementKey], upcoming: MeasurementKey | None
     ) -> MeasurementKey | None:
-        """Write the known measurements, `upcoming` first; return the unknown key."""
+        """Write known measurements, `upcoming` first; return the first unknown key."""
         while upcoming is not None:
             measurement = self.log_writer.find(upcoming)
             if measurement is None:
