@@ -54,8 +54,8 @@ def _weights(kernel: BackendKernel, call: OpCall) -> list[tir.Buffer]:
     """Add the weights, bias, and per-output multipliers and shifts as constants."""
     step, wide = _step(call), has_int64_sum(call)
     channels = call.output.shape[-1]
-    pairs = np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1)
-    pairs = np.broadcast_to(pairs, (2, channels))
+    table = np.array([step.multipliers, step.shifts], np.int32).reshape(2, -1)
+    pairs = np.broadcast_to(table, (2, channels))
     bias = conv2d.bias_of(call, "int64")
     return [
         kernel.constant("weights", call.constant_array(1), INT8),
