@@ -320,8 +320,8 @@ class Session(Closeable):
             header = link.pack_request(command, *index, offset)
             return header + data[offset : offset + size]
 
-        pieces = self._transfer(command, request, len(data), _DATA_HEADER_BYTES)
-        for _, answer in pieces:
+        size = len(data)
+        for _, answer in self._transfer(command, request, size, _DATA_HEADER_BYTES):
             if answer:
                 what = f"the firmware answers a write with {len(answer)} bytes."
                 raise self._error(what)
