@@ -82,11 +82,4 @@ def _have_offsets(tensors: Sequence[int], offsets: Sequence[int]) -> bool:
     return True
 
 
-def _have_offsets(tensors: Sequence[int], offsets: Sequence[int]) -> bool:
-    for index in tensors:
-        if not 0 <= index < len(offsets) or offsets[index] < 0:
-            return False
-    return True
-
-
 MODEL_REWRITES: tuple[ModelRewrite, ...] = (describe_npu_memory,)
