@@ -68,8 +68,7 @@ _CALLS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """The result of a compilation: planned module, sources, metadata, board and
-    options.
+    """The result of a compilation: module, sources, metadata, board and options.
 
     `imported` is the module before the first pass, with target, pools and options set.
     `source` holds the bytes of the model file, if any, for the reference runtime.
@@ -100,8 +99,10 @@ class Compilation:
     @property
     def c_prefix(self) -> str:
         """The prefix of the model's C functions, which is the name of its C file."""
-        files = [path for path in self.tree.files if path.startswith("model/")]
-        sources = [path for path in files if path.endswith(".c")]
+        sources: list[str] = []
+        for path in self.tree.files:
+            if path.startswith("model/") and path.endswith(".c"):
+                sources.append(path)
         if len(sources) != 1:
             raise InternalError(
                 f"the compilation has {len(sources)} model files, not one."
@@ -132,9 +133,7 @@ class Compilation:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Several compilations for one board in one firmware, which share equal
-    constants.
-    """
+    """Compilations for one board in one firmware, which share equal constants."""
 
     parts: tuple[Compilation, ...]
     tree: SourceTree
@@ -168,9 +167,7 @@ def compile_model(
     watch: PassObserver | None = None,
     stopwatch: PassTimer | None = None,
 ) -> Compilation:
-    """Compile `model` for a board; `watch` is called with the module after every
-    pass.
-    """
+    """Compile `model` for a board; `watch` gets the module after every pass."""
     model.require_trust()
     raise_recursion_limit()
 
@@ -184,7 +181,10 @@ def compile_model(
 def _is_large(module: IRModule) -> bool:
     entry = module.entry
     if isinstance(entry, Function):
-        return sum(max(1, len(call.outputs)) for call in entry.body) > _CALLS_MAX
+        results = 0
+        for call in entry.body:
+            results += max(1, len(call.outputs))
+        return results > _CALLS_MAX
     return len(module.functions) > _CALLS_MAX
 
 
@@ -216,8 +216,9 @@ def _compile(
 
 
 def _resolved(options: Options, module: IRModule, board: Board) -> Options:
-    """Return the options to record; the choices for all weights follow from the other
-    options.
+    """Return the options to record.
+
+    The choices for all weights are left out, since they follow from the other options.
     """
     update_of = None if options.weight_independent else options.update_of
     target = canonical_target_string(module.targets, board)
@@ -225,9 +226,7 @@ def _resolved(options: Options, module: IRModule, board: Board) -> Options:
 
 
 def _with_choices_for_all_weights(model: IRModule, options: Options) -> Options:
-    """Return the options with the choices for stand-ins, unless they follow other
-    choices.
-    """
+    """Add the choices for stand-in weights, unless the options follow other choices."""
     if (
         not options.weight_independent
         or options.update_of is not None
@@ -240,9 +239,7 @@ def _with_choices_for_all_weights(model: IRModule, options: Options) -> Options:
 
 
 def record_of(compiled: Compilation) -> ProgramRecord | None:
-    """Return the choices of a compilation, with which `Options.update_of` compiles new
-    weights.
-    """
+    """Return the choices of a compilation, for `Options.update_of` with new weights."""
     summary = compiled.summary
     return compiled.record and replace(
         compiled.record,
@@ -301,19 +298,21 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
         raise UsageError(
             f"the models are compiled for several boards: {', '.join(boards)}."
         )
-    check_models_combine([part.module for part in parts])
+    modules = [part.module for part in parts]
+    check_models_combine(modules)
     order, shared = tuple(range(len(parts))), None
     if concurrent:
-        check_concurrent_fit([part.module for part in parts])
+        check_concurrent_fit(modules)
     else:
-        joint = plan_jointly([part.module for part in parts], parts[0].options.planner)
+        joint = plan_jointly(modules, parts[0].options.planner)
         order, shared = joint.order, joint.plan
-        parts = [
-            emit_compilation(
+        planned: list[Compilation] = []
+        for part, module in zip(parts, joint.modules, strict=True):
+            emitted = emit_compilation(
                 module, part.imported, part.board, part.options, part.source
             )
-            for part, module in zip(parts, joint.modules, strict=True)
-        ]
+            planned.append(emitted)
+        parts = planned
     inline_asm = all(part.options.inline_asm for part in parts)
     steps = any(part.options.emit_step_api for part in parts)
     check_common_style([make_emit_options(part.board, part.options) for part in parts])
@@ -324,12 +323,11 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     with_files = [add_library_files(part.module) for part in parts]
     backend_files = parts[0].module
     for module in with_files:
-        backend_files = with_new_files(
-            backend_files, module.files, f"the model {module.name}"
-        )
-    generated = frozenset[str]().union(
-        *(generated_files(part.module) for part in parts)
-    )
+        origin = f"the model {module.name}"
+        backend_files = with_new_files(backend_files, module.files, origin)
+    generated: frozenset[str] = frozenset()
+    for part in parts:
+        generated |= generated_files(part.module)
     check_external_symbols(backend_files.files, generated)
     tree = emit_multi_model_firmware(
         with_files,

@@ -37,9 +37,7 @@ def make_emit_options(board: Board, options: Options) -> EmitOptions:
 
 
 def configure_module(model: IRModule, board: Board, options: Options) -> IRModule:
-    """Return `model` with pools, target and options set; unchanged once a pass has
-    run.
-    """
+    """Return `model` with pools, target and options; unchanged once a pass has run."""
     if model.is_started:
         return model
     check_options(options)
@@ -86,9 +84,7 @@ def _settings(model: IRModule, board: Board, options: Options) -> Settings:
 
 
 def _numerics(model: IRModule, options: Options) -> NumericsProfile:
-    """Return the profile: that of the option, but `onnx` for ONNX models and PyTorch
-    programs.
-    """
+    """Return the option's profile, but `onnx` for ONNX models and PyTorch programs."""
     if model.settings.numerics != "onnx":
         if options.numerics == "onnx":
             what = "--numerics onnx applies to ONNX models and PyTorch programs only."
@@ -103,8 +99,7 @@ def _numerics(model: IRModule, options: Options) -> NumericsProfile:
 
 
 def _flash_timing(model: IRModule, board: Board, options: Options) -> FlashTiming:
-    """Return what flash with wait states requires: functions in RAM, short loops,
-    stalls.
+    """Return what flash wait states require: functions in RAM, short loops, stalls.
 
     Short loops suit a small cache. Constants do not stall that `cache_constants` copies
     to RAM.
@@ -115,8 +110,10 @@ def _flash_timing(model: IRModule, board: Board, options: Options) -> FlashTimin
     is_fast = options.objective.minimize is Minimize.SPEED
     runs_from_ram = is_fast and board.ramfunc is not None
     has_budget = options.ram_bytes is not None
-    pools = (pool for pool in model.pools if pool.access == "rw" and not has_budget)
-    room = sum(pool.size_bytes or 0 for pool in pools)
+    room = 0
+    for pool in model.pools:
+        if pool.access == "rw" and not has_budget:
+            room += pool.size_bytes or 0
     constants = sum(constant.size_bytes for constant in model.constants.values())
     are_copied = is_fast and constants <= room * SPARE_PERCENT_MAX // 100
     stalls = flash.has_small_cache and not are_copied

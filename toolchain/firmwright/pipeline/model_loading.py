@@ -53,9 +53,7 @@ def load_module(
 def complete_model(
     data: bytes, file: Path, given: ModelOverrides = ModelOverrides()
 ) -> bytes:
-    """Return the bytes with overrides and external data, also of models in C source or
-    of Keras.
-    """
+    """Return the bytes with overrides and external data, also of C source and Keras."""
     is_text = data[:10] == b"firmwright"
     if is_c_source(file.name) and not is_text:
         data = read_c_array(data, file.name)
@@ -82,8 +80,7 @@ def load_module_bytes(
     signature: str = "",
     path: Path | None = None,
 ) -> IRModule:
-    """Load a module from bytes; `file` is its name in messages. Module text is
-    verified.
+    """Load a module from bytes; `file` names it in messages. Module text is verified.
 
     `signature` selects one of several entry points of a .tflite file. Code in module
     text is trusted if the user trusts `path`. Raises ModelError, UsageError or
@@ -112,9 +109,7 @@ def load_module_bytes(
 
 
 def _check_targets(module: IRModule, file: str) -> None:
-    """Raise ModelError if a target of the module has an attribute that its kind does
-    not have.
-    """
+    """Raise ModelError for a target with an attribute that its kind does not have."""
     for name, target in module.targets.items():
         backend = backend_of(target)
         kind = backend.kind if backend else CORE_KINDS.get(target.kind)
@@ -145,10 +140,13 @@ def _check_entry(module: IRModule, file: str) -> None:
 
 def _checked(module: IRModule, file: str) -> IRModule:
     """Return the module; raise ModelError if a tensor is too large for any device."""
-    graphs = (f for f in module.functions.values() if isinstance(f, Function))
-    for value in (v for f in graphs for call in f.body for v in call.outputs):
-        what = f"tensor {value.name} has {{}} bytes"
-        check_count(value.type.size_bytes, TENSOR_BYTES_MAX, what, file)
+    for graph in module.functions.values():
+        if not isinstance(graph, Function):
+            continue
+        for call in graph.body:
+            for value in call.outputs:
+                what = f"tensor {value.name} has {{}} bytes"
+                check_count(value.type.size_bytes, TENSOR_BYTES_MAX, what, file)
     return module
 
 

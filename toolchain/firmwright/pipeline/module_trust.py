@@ -16,9 +16,7 @@ from firmwright.targets.saved_backend import read_records
 
 
 def without_trust(module: IRModule, path: Path) -> IRModule:
-    """Mark the code of a module that was read from `path`, unless the user trusts the
-    file.
-    """
+    """Mark the code of a module from `path`, unless the user trusts that file."""
     items = tuple(dict.fromkeys(_code_of(module)))
     if not items or trusts_path(path):
         return module
@@ -37,5 +35,6 @@ def _code_of(module: IRModule) -> Iterator[str]:
         yield "functions in backend_checks"
     if module.results.device_waits:
         yield "functions in device_waits"
-    lowered = (f for f in module.functions.values() if isinstance(f, tir.PrimFunc))
-    yield from (f"@{function.name}" for function in lowered)
+    for function in module.functions.values():
+        if isinstance(function, tir.PrimFunc):
+            yield f"@{function.name}"

@@ -19,9 +19,7 @@ C_APIS = ("own", "tvm")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All user options of a compilation. Their defaults are part of the public
-    interface.
-    """
+    """All options of a compilation; the defaults are part of the public interface."""
 
     board: str = "host"
     target: str = ""
@@ -62,8 +60,9 @@ class Options:
 
     @property
     def objective(self) -> Objective:
-        """What `optimize` and the budgets mean: `balanced` is the fastest image within
-        a budget.
+        """What `optimize` and the budgets mean.
+
+        `balanced` is the fastest image within a budget.
         """
         minimize = Minimize(self.optimize)
         if minimize is Minimize.BALANCED and self.flash_bytes is not None:

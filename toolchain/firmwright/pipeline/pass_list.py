@@ -124,14 +124,14 @@ def _make_kernels(module: IRModule, hook: HookName) -> IRModule:
     after = run_hook(module, hook)
     intrinsics = collect_intrinsics(after, INTRINSICS)
     for name, function in after.functions.items():
-        if isinstance(function, tir.PrimFunc) and function is not module.functions.get(
-            name
-        ):
-            problems = diagnose_prim_func(function, after, intrinsics)
-            if problems:
-                label = f"`{BACKEND_METHODS[hook]}` of target {target_of(function)}"
-                what = f"{label} made an invalid kernel: {'; '.join(problems)}."
-                raise PluginError(what, where=module.name)
+        is_new = function is not module.functions.get(name)
+        if not is_new or not isinstance(function, tir.PrimFunc):
+            continue
+        problems = diagnose_prim_func(function, after, intrinsics)
+        if problems:
+            label = f"`{BACKEND_METHODS[hook]}` of target {target_of(function)}"
+            what = f"{label} made an invalid kernel: {'; '.join(problems)}."
+            raise PluginError(what, where=module.name)
     return after
 
 
@@ -142,15 +142,13 @@ def remaining_passes(
     steps = passes_for(options, watch)
     done = module.results.stage
     names = [step.name for step in steps]
-    remaining = without_applied(
-        module, steps[names.index(str(done)) + 1 if done in names else 0 :]
-    )
-    for step in without_applied(module, [step for step in steps if step.after]):
+    first = names.index(str(done)) + 1 if done in names else 0
+    remaining = without_applied(module, steps[first:])
+    with_place = [step for step in steps if step.after]
+    for step in without_applied(module, with_place):
         if step not in remaining:
-            what = (
-                f"the pass {step.name} follows {step.after}, but the module is at "
-                f"{done}."
-            )
+            what = f"the pass {step.name} follows {step.after}"
+            what += f", but the module is at {done}."
             raise UsageError(what, where=module.name, hint="start from the model file.")
     return remaining
 

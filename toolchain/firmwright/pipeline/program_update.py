@@ -1,6 +1,4 @@
-"""Checks that new weights keep the code of an earlier compilation, and its record in
-metadata.
-"""
+"""Checks that new weights keep the code that the metadata of a compilation records."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _KERNEL_OF_CALL = re.compile(
     r"(?P<op>\w+?)_(?P<index>\d+)(?P<row>_row(?:s(?P<band>\d+))?)?(_sums)?$"
 )
 _OWN_OPTIONS = frozenset({"board", "name", "tuning", "update_of"})
-"""Options that may differ between a compilation and its update, or that are compared
-otherwise.
-"""
+"""Options that may differ in an update, or that are compared in another way."""
 
 
 def check_same_options(record: ProgramRecord, options: Options, board: str) -> None:
@@ -49,13 +45,10 @@ def check_same_options(record: ProgramRecord, options: Options, board: str) -> N
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             option = name.replace("_", "-")
-            before, now = (
-                json.dumps(side.get(name, "not given")) for side in (theirs, ours)
-            )
-            what = (
-                f"the code to update was compiled with another {option}: {before}, not "
-                f"{now}."
-            )
+            before = json.dumps(theirs.get(name, "not given"))
+            now = json.dumps(ours.get(name, "not given"))
+            what = f"the code to update was compiled with another {option}"
+            what += f": {before}, not {now}."
             raise UsageError(what, hint="give the options of that compilation.")
 
 
@@ -67,9 +60,7 @@ def _plain(options: Mapping[str, object]) -> dict[str, object]:
 def check_kernels(
     graph: IRModule, selected: IRModule, lowering: Lowering, record: ProgramRecord
 ) -> None:
-    """Raise MismatchError, with call and reason, unless all kernels are those of the
-    record.
-    """
+    """Raise MismatchError, with call and reason, for a kernel that is not recorded."""
     found = record_selection(graph, selected)
     for name, kernel in found.kernels.items():
         before = record.kernels.get(name)
@@ -77,30 +68,23 @@ def check_kernels(
             continue
         match = _KERNEL_OF_CALL.match(name)
         entry = graph.entry
-        if (
-            match is None
-            or not isinstance(entry, Function)
-            or name not in _names(graph, match)
-        ):
+        is_own = match is not None and name in _names(graph, match)
+        if match is None or not isinstance(entry, Function) or not is_own:
             continue  # the AOT main, or a kernel of a backend
         index = int(match["index"])
 
         def suits(
             module: IRModule, match: re.Match[str] = match, name: str = name
         ) -> bool:
-            return (
-                _digest(replace(lowering, module=module), match)
-                == record.kernels[name].code
-            )
+            digest = _digest(replace(lowering, module=module), match)
+            return digest == record.kernels[name].code
 
         raise difference_error(graph, record, index, name, suits)
     for name in sorted(found.kernels.keys() | record.kernels.keys()):
         if found.kernels.get(name) != record.kernels.get(name):
-            text = (
-                "the order or memory of the calls"
-                if name == "run"
-                else f"the function {name}"
-            )
+            text = f"the function {name}"
+            if name == "run":
+                text = "the order or memory of the calls"
             what = f"{text} is not that of the code to update."
             raise MismatchError(what, where=graph.name, hint="update the code, too.")
 
@@ -112,9 +96,7 @@ def _names(graph: IRModule, match: re.Match[str]) -> set[str]:
 
 
 def _digest(lowering: Lowering, match: re.Match[str]) -> str:
-    """Return the digest of a kernel of the record for these weights, or "" if it is
-    impossible.
-    """
+    """Return the digest of a recorded kernel for these weights, "" if impossible."""
     index, record = int(match["index"]), lowering.record
     assert record is not None
     call = lowering.entry.body[index]
@@ -123,19 +105,15 @@ def _digest(lowering: Lowering, match: re.Match[str]) -> str:
             rows = lowering.rows(index, int(match["band"] or 1))
         except MismatchError:
             return ""
-        return (
-            digest_kernel(rows.candidates[0].function)
-            if rows and rows.candidates
-            else ""
-        )
+        if rows and rows.candidates:
+            return digest_kernel(rows.candidates[0].function)
+        return ""
     built = lowering.built(match[0], call, call, record.kernels[match[0]].schedule)
     return "" if built is None else digest_kernel(built.function)
 
 
 def check_code(record: ProgramRecord, module: IRModule) -> None:
-    """Raise MismatchError unless the code of the finished `module` is that of the
-    record.
-    """
+    """Raise MismatchError unless the finished `module` has the code of the record."""
     if digest_code(module) == record.code:
         return
     what = "the code differs from the one to update after the choice of kernels"

@@ -33,9 +33,7 @@ from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 def kernel_cost_estimator(
     module: IRModule,
 ) -> Callable[[tir.PrimFunc, Mapping[str, int]], Cost]:
-    """Return the cost of a kernel of `module` for given values of its scalar
-    parameters.
-    """
+    """Return the cost of a kernel of `module` for given values of its parameters."""
     intrinsics = collect_intrinsics(module, INTRINSICS)
 
     def estimate(kernel: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:
@@ -48,10 +46,10 @@ def kernel_cost_estimator(
 def make_lowering(
     module: IRModule, options: Options, record: ProgramRecord | None = None
 ) -> Lowering:
-    """Return the lowering of a module's calls; measurements apply only with inline
-    assembly.
+    """Return the lowering of a module's calls.
 
-    With a `record` each call has the recorded kernel only.
+    Measurements apply only with inline assembly. With a `record` each call has the
+    recorded kernel only.
     """
     tuning = options.tuning if options.inline_asm else NO_TUNING_RECORDS
     features = features_of_known(module.targets.values())
@@ -70,17 +68,14 @@ def make_lowering(
 def make_selection_oracle(options: Options) -> SelectionOracle:
     """Return the selection callbacks, which cache the analysis of each kernel."""
     cache = InplaceCache()
-    quick = (
-        best_first_fit_planner
-        if options.planner == DEFAULT_PLANNER
-        else options.planner
-    )
+    quick = options.planner
+    if options.planner == DEFAULT_PLANNER:
+        quick = best_first_fit_planner
 
     def estimate(candidate: IRModule) -> PlanEstimate:
         unlimited = tuple(replace(pool, size_bytes=None) for pool in candidate.pools)
-        plan = plan_memory(
-            replace(candidate, pools=unlimited), quick, cache
-        ).memory_plan
+        trial = replace(candidate, pools=unlimited)
+        plan = plan_memory(trial, quick, cache).memory_plan
         needs = min_bytes_by_time(plan.buffers, plan.conflicts)
         calls = (call.op for call in prim_calls(candidate.aot_main.body))
         return PlanEstimate(plan.workspace_bytes, dict(zip(calls, needs, strict=False)))
@@ -100,9 +95,8 @@ def make_selection_oracle(options: Options) -> SelectionOracle:
         if options.objective.minimize is Minimize.SIZE:
             kernel = simplify(kernel)
             template = make_template(flatten_buffers(kernel) or kernel, INTRINSICS)
-            return CodeKey(
-                template.key, tuple((n.value, n.runs) for n in template.numbers)
-            )
+            numbers = tuple((n.value, n.runs) for n in template.numbers)
+            return CodeKey(template.key, numbers)
         return CodeKey(make_template(kernel, INTRINSICS).merging_key)
 
     return SelectionOracle(estimate, fits, key)

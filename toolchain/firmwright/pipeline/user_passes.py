@@ -1,6 +1,4 @@
-"""Passes of users, which may change the whole module; the verifier checks the
-result.
-"""
+"""Passes of users, which may change the whole module; the result is verified."""
 
 import importlib
 import os
@@ -24,7 +22,7 @@ UserPass: TypeAlias = "Pass | Callable[[IRModule], IRModule] | str"
 IMPORT_STAGE = "import"
 """The place before the first pass of the pipeline."""
 ENTRY_POINT_GROUP = "firmwright.passes"
-"""Attribute with the names of passes that ran."""
+"""The group of the entry points of installed packages that are passes."""
 
 
 def make_user_pass(item: UserPass) -> Pass:
@@ -37,12 +35,10 @@ def make_user_pass(item: UserPass) -> Pass:
         raise UsageError(
             f"the pass {name} is not a function.", hint="--pass MODULE:FUNCTION."
         )
-    run = found.run if isinstance(found, Pass) else found
-    step = (
-        found
-        if isinstance(found, Pass)
-        else Pass(getattr(run, "__name__", "pass"), run)
-    )
+    if isinstance(found, Pass):
+        run, step = found.run, found
+    else:
+        run, step = found, Pass(getattr(found, "__name__", "pass"), found)
     module = getattr(run, "__module__", "") or "unknown"
     function = getattr(run, "__qualname__", step.name)
     origin = f"{module}:{function} {package_of(module)}".rstrip()
@@ -60,23 +56,16 @@ def make_user_pass(item: UserPass) -> Pass:
 def _load(name: str) -> object:
     module, colon, function = name.partition(":")
     if not colon:
-        points = [
-            point
-            for point in entry_points(group=ENTRY_POINT_GROUP)
-            if point.name == name
-        ]
-        if not points:
-            what = (
-                f"no installed package has an entry point {name} in "
-                f"{ENTRY_POINT_GROUP}."
-            )
-            raise UsageError(
-                what, hint="install the package, or --pass MODULE:FUNCTION."
-            )
-        module, function = points[0].module, points[0].attr
-    own = (
-        [os.getcwd()] if colon else []
-    )  # as `python -m` does; packages are installed elsewhere
+        points = entry_points(group=ENTRY_POINT_GROUP)
+        named = [point for point in points if point.name == name]
+        if not named:
+            what = f"no installed package has an entry point {name}"
+            what += f" in {ENTRY_POINT_GROUP}."
+            hint = "install the package, or --pass MODULE:FUNCTION."
+            raise UsageError(what, hint=hint)
+        module, function = named[0].module, named[0].attr
+    # The current folder, as `python -m` does; packages are installed elsewhere.
+    own = [os.getcwd()] if colon else []
     sys.path[:0] = own
     try:
         return getattr(importlib.import_module(module), function)
@@ -94,11 +83,13 @@ def insert_user_passes(
     steps: Sequence[Pass], passes: Sequence[Pass]
 ) -> tuple[Pass, ...]:
     """Insert each pass after its place, in the order given."""
-    for index, step in enumerate(passes):
-        if step.name in [other.name for other in passes[:index]]:
+    names: set[str] = set()
+    for step in passes:
+        if step.name in names:
             raise UsageError(
                 f"two passes have the name {step.name}.", hint="rename one of them."
             )
+        names.add(step.name)
     places = (IMPORT_STAGE, *(step.name for step in steps))
     for step in passes:
         if step.after not in places:
@@ -107,10 +98,8 @@ def insert_user_passes(
             )
     inserted = [_verified(step) for step in passes if step.after == IMPORT_STAGE]
     for step in steps:
-        inserted += [
-            step,
-            *(_verified(own) for own in passes if own.after == step.name),
-        ]
+        inserted.append(step)
+        inserted += [_verified(own) for own in passes if own.after == step.name]
     return tuple(inserted)
 
 

@@ -90,9 +90,7 @@ class CensusTotals:
 
 
 LIMIT = 0.05
-"""The share of default loops above which a model is counted in
-`CensusTotals.above_limit`.
-"""
+"""Models with a larger share of default loops count in `CensusTotals.above_limit`."""
 
 
 def sum_entries(entries: Sequence[CensusEntry]) -> CensusTotals | None:
@@ -101,18 +99,20 @@ def sum_entries(entries: Sequence[CensusEntry]) -> CensusTotals | None:
     if not profiled:
         return None
     total = 0
+    macs = 0
     in_default_loops = 0.0
     above_limit = 0
     for entry in profiled:
         count, share = entry.count or 0, entry.default_loops or 0.0
         total += count
+        macs += entry.macs or 0
         in_default_loops += count * share
         above_limit += share > LIMIT
     return CensusTotals(
         models=len(profiled),
         unit=profiled[0].unit,
         count=total,
-        macs=sum(entry.macs or 0 for entry in profiled),
+        macs=macs,
         default_loops=round(in_default_loops / total, 4),
         above_limit=above_limit,
     )
@@ -121,7 +121,11 @@ def sum_entries(entries: Sequence[CensusEntry]) -> CensusTotals | None:
 def count_statuses(entries: Sequence[CensusEntry]) -> dict[CensusStatus, int]:
     """Return the number of models with each status that occurs, best status first."""
     counts = Counter(entry.status for entry in entries)
-    return {status: counts[status] for status in CensusStatus if counts[status]}
+    found: dict[CensusStatus, int] = {}
+    for status in CensusStatus:
+        if counts[status]:
+            found[status] = counts[status]
+    return found
 
 
 def render_census(entries: Sequence[CensusEntry], folder: str, board: str) -> str:

@@ -36,9 +36,9 @@ class LayerAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class RunScores:
-    """The figures of one run: those that apply of top1, top5, auc, mean_abs_error and
-    rms_error.
+    """The figures of one run.
 
+    `figures` has those that apply of top1, top5, auc, mean_abs_error and rms_error.
     `output_difference` is the mean absolute difference from the first run's outputs,
     `same_class` the share of samples with its class.
     """
@@ -69,8 +69,7 @@ class ChangedSample:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The runs of the float model (if given), of the model by its runtime, and of the
-    firmware.
+    """The runs of the float model (if given), the model's runtime, and the firmware.
 
     `mismatches` is the number of outputs of the firmware that differ from the model's
     runtime. `confusions` are the firmware's, most frequent first. `layers` compares the
@@ -122,7 +121,8 @@ def format_scores(runs: Sequence[RunScores]) -> tuple[list[str], list[list[str]]
     """Return the titles and the rows of a table of the figures."""
     names = list(runs[0].figures)
     titles = ["", "by"]
-    titles += [_TITLES.get(name, name.replace("_", " ")) for name in names]
+    for name in names:
+        titles.append(_TITLES.get(name, name.replace("_", " ")))
     rows: list[list[str]] = []
     for run in runs:
         figures = [_figure(name, run.figures[name]) for name in names]

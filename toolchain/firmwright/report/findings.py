@@ -17,9 +17,7 @@ MAX_PREDICTION_ERROR = 0.3
 MIN_PREDICTED_SHARE = 0.05
 """Predictions of operators below this share of a run are not compared."""
 _MOVES = ("transpose", "quantize", "dequantize")
-"""Operators that compute nothing, which a different export of the model often
-avoids.
-"""
+"""Operators that compute nothing, which another export of the model often avoids."""
 _TEXT = read_sections(__file__, ".txt")
 
 
@@ -52,17 +50,18 @@ def _share(report: BuildReport, operator: OperatorReport) -> float:
 
 
 def _slow_paths(report: BuildReport) -> Iterator[ReportFinding]:
-    """Find operators without a schedule for the core, and floats that library functions
-    compute.
-    """
-    default = [
-        operator for operator in report.operators if operator.schedule == "default"
-    ]
-    slow = [operator for operator in default if _share(report, operator) >= MIN_SHARE]
+    """Find operators without a schedule for the core, and floats of library calls."""
+    slow: list[OperatorReport] = []
+    for operator in report.operators:
+        is_default = operator.schedule == "default"
+        if is_default and _share(report, operator) >= MIN_SHARE:
+            slow.append(operator)
     for label, operators in _by_kind(slow):
-        percent = 100 * sum(_share(report, operator) for operator in operators)
+        shares = [_share(report, operator) for operator in operators]
         verb = "uses" if len(operators) == 1 else "use"
-        yield _finding("default_loops", label=label, verb=verb, percent=percent)
+        yield _finding(
+            "default_loops", label=label, verb=verb, percent=100 * sum(shares)
+        )
     if report.library_floats:
         yield _finding("library_floats")
 
@@ -76,7 +75,8 @@ def _by_kind(
     operators: Iterable[OperatorReport],
 ) -> Iterator[tuple[str, list[OperatorReport]]]:
     """Yield the operators of each kind with a label, such as "conv2d 3, 7"."""
-    for kind, several in group_pairs((item.kind, item) for item in operators).items():
+    by_kind = group_pairs((item.kind, item) for item in operators)
+    for kind, several in by_kind.items():
         numbers = ", ".join(str(operator.index) for operator in several)
         yield f"{kind} {numbers}", several
 
@@ -84,14 +84,18 @@ def _by_kind(
 def _moves(report: BuildReport) -> Iterator[ReportFinding]:
     """Find operators that only move or convert data."""
     for kind in _MOVES:
-        remaining = [operator for operator in report.operators if operator.kind == kind]
-        if remaining:
-            count = sum(operator.count for operator in remaining)
+        number = count = 0
+        for operator in report.operators:
+            if operator.kind == kind:
+                number += 1
+                count += operator.count
+        if number:
+            verb = "operator remains" if number == 1 else "operators remain"
             yield _finding(
                 "moves",
                 kind=kind,
-                number=len(remaining),
-                verb="operator remains" if len(remaining) == 1 else "operators remain",
+                number=number,
+                verb=verb,
                 count=count,
                 unit=report.unit,
                 percent=100 * count / max(report.total, 1),
@@ -123,10 +127,8 @@ def _full_memory(
 
 def _stack(report: BuildReport) -> Iterator[ReportFinding]:
     stack = report.stack
-    if (
-        stack.reserve_bytes
-        and stack.firmware_bytes >= FULL_STACK_RATIO * stack.reserve_bytes
-    ):
+    full_bytes = FULL_STACK_RATIO * stack.reserve_bytes
+    if stack.reserve_bytes and stack.firmware_bytes >= full_bytes:
         yield _finding("stack", stack=stack)
 
 
@@ -142,10 +144,9 @@ def _predictions(report: BuildReport) -> Iterator[ReportFinding]:
         return
     wrong: list[OperatorReport] = []
     for operator in report.operators:
-        is_compared = (
-            operator.predicted and _share(report, operator) >= MIN_PREDICTED_SHARE
-        )
-        if is_compared and abs(_relative_error(operator)) > MAX_PREDICTION_ERROR:
+        if not operator.predicted or _share(report, operator) < MIN_PREDICTED_SHARE:
+            continue
+        if abs(_relative_error(operator)) > MAX_PREDICTION_ERROR:
             wrong.append(operator)
     for label, operators in _by_kind(wrong):
         errors = [_relative_error(operator) for operator in operators]
@@ -157,7 +158,5 @@ def _predictions(report: BuildReport) -> Iterator[ReportFinding]:
 
 
 def _relative_error(operator: OperatorReport) -> float:
-    """Return the error of a prediction relative to it; positive if the operator is
-    slower.
-    """
+    """Return the relative error of a prediction, positive if the operator is slower."""
     return operator.count / operator.predicted - 1

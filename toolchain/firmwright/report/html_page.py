@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from markupsafe import Markup
 
 from firmwright.base.json_input import Json, JsonObject, as_list
+from firmwright.compilation_summary import PlannedBuffer
 from firmwright.report.memory_map import (
     KIND_LABELS,
     MapPage,
@@ -39,9 +40,7 @@ _SECTION_WORDS: Final = {
 
 
 class _Segment(NamedTuple):
-    """A segment of a stacked bar; templates unpack it. `style` is the number of its
-    color.
-    """
+    """A segment of a stacked bar, which templates unpack; `style` numbers its color."""
 
     label: str
     size_bytes: int
@@ -49,34 +48,30 @@ class _Segment(NamedTuple):
 
 
 def render_page(report: BuildReport, earlier: JsonObject | None = None) -> str:
-    """Return the page; `earlier` is the JSON of another report, to which it is
-    compared.
-    """
+    """Return the page; `earlier` is the JSON of another report to compare with."""
     occupied = occupied_bytes_by_time(report)
     peak = peak_time(report)
-    facts = json.dumps(
-        {**report.as_json(), "occupied_bytes": occupied}, separators=(",", ":")
-    )
+    values = {**report.as_json(), "occupied_bytes": occupied}
+    facts = json.dumps(values, separators=(",", ":"))
     used_kinds = {buffer.kind for buffer in report.buffers}
+    kinds = [item for item in KIND_LABELS.items() if item[0] in used_kinds]
     alive = [buffer for buffer in report.buffers if buffer.lives_at(peak)]
+    alive.sort(key=lambda buffer: (-buffer.size_bytes, buffer.name))
+    by_bytes = sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))
+    flash_sizes = [operator.flash_bytes for operator in report.operators]
     return render_report_template(
         "report.html.j2",
         report=report,
         earlier=earlier,
         before=_earlier_counts(earlier),
         maps=[(pool, Markup(_map(report, pool.name))) for pool in report.pools],
-        kinds=[
-            (kind, label) for kind, label in KIND_LABELS.items() if kind in used_kinds
-        ],
+        kinds=kinds,
         peak=peak,
         peak_bytes=occupied[peak] if occupied else 0,
-        alive=sorted(alive, key=lambda buffer: (-buffer.size_bytes, buffer.name)),
-        next_peaks=sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))[
-            :_PEAKS
-        ],
+        alive=alive,
+        next_peaks=by_bytes[:_PEAKS],
         widest=_widest(report),
-        heaviest=max((operator.flash_bytes for operator in report.operators), default=0)
-        or 1,
+        heaviest=max(flash_sizes, default=0) or 1,
         flash=_flash(report),
         largest=_largest(report),
         kind_words=KIND_LABELS,
@@ -86,9 +81,7 @@ def render_page(report: BuildReport, earlier: JsonObject | None = None) -> str:
 
 
 def _earlier_counts(earlier: JsonObject | None) -> dict[str, Json]:
-    """Return the counts of operators by name in another report, which may be
-    malformed.
-    """
+    """Return the counts by operator name in another report, which may be malformed."""
     counts: dict[str, Json] = {}
     if earlier is not None:
         for row in as_list(earlier["operators"]):
@@ -98,32 +91,35 @@ def _earlier_counts(earlier: JsonObject | None) -> dict[str, Json]:
 
 
 def _map(report: BuildReport, pool: str) -> str:
-    """Return the memory map of a pool as SVG; a single pool has the plan's lower
-    bound.
-    """
-    numbers = {buffer.name: index for index, buffer in enumerate(report.buffers)}
-    used_bytes = next(p.used_bytes for p in report.pools if p.name == pool)
+    """Return the memory map of a pool as SVG; a single pool has the plan's bound."""
+    numbers: dict[str, int] = {}
+    shown: list[PlannedBuffer] = []
+    for index, buffer in enumerate(report.buffers):
+        numbers[buffer.name] = index
+        if buffer.pool == pool:
+            shown.append(buffer)
+    names = tuple(item.name for item in report.pools)
+    used_bytes = report.pools[names.index(pool)].used_bytes
     bound = report.lower_bound_bytes if len(report.pools) == 1 else None
+    times = range(len(report.operator_by_time))
     memory_map = MemoryMap(
         title="",
-        buffers=tuple(buffer for buffer in report.buffers if buffer.pool == pool),
-        kinds=tuple(
-            report.kind_at(time) for time in range(len(report.operator_by_time))
-        ),
+        buffers=tuple(shown),
+        kinds=tuple(map(report.kind_at, times)),
         used_bytes=used_bytes,
         bound_label=format_bound(used_bytes, bound),
     )
-    return render_svg(memory_map, MapPage(tuple(p.name for p in report.pools), numbers))
+    return render_svg(memory_map, MapPage(names, numbers))
 
 
 def _widest(report: BuildReport) -> int:
-    """Return the largest count or prediction, to which the bars of operators are
-    relative.
-    """
-    counts = [operator.count for operator in report.operators]
-    if report.unit == "instructions":
-        counts += [operator.predicted for operator in report.operators]
-    return max(counts, default=0) or 1
+    """Return the largest count or prediction, to which the operators' bars relate."""
+    widest = 0
+    for operator in report.operators:
+        widest = max(widest, operator.count)
+        if report.unit == "instructions":
+            widest = max(widest, operator.predicted)
+    return widest or 1
 
 
 def _flash(report: BuildReport) -> list[_Segment]:
@@ -145,8 +141,8 @@ def _largest(report: BuildReport) -> list[_Segment]:
     for operator in operators[:_LARGEST]:
         label = f"{operator.kind} {operator.index}"
         segments.append(_Segment(label, operator.flash_bytes, 0))
-    of_others = sum(operator.flash_bytes for operator in operators[_LARGEST:])
-    of_all = sum(operator.flash_bytes for operator in operators)
+    sizes = [operator.flash_bytes for operator in operators]
+    of_others, of_all = sum(sizes[_LARGEST:]), sum(sizes)
     segments += [
         _Segment("other operators", of_others, 0),
         _Segment("calls and glue", report.model_flash_bytes - of_all, 1),

@@ -45,9 +45,7 @@ KIND_COLORS: Final = {kind: color for kind, (_, color) in _KINDS.items()}
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """A pool's buffers and size, the operator kind at each time, and the label of the
-    top line.
-    """
+    """A pool's buffers and size, the operator kinds by time, the top line's label."""
 
     title: str
     buffers: tuple[PlannedBuffer, ...]
@@ -58,10 +56,10 @@ class MemoryMap:
 
 @dataclass(frozen=True, slots=True)
 class MapPage:
-    """The page of a map: all pools, whose colors differ if there are several, and
-    buffer numbers.
+    """The page of a map: all pools, and the numbers of buffers.
 
-    The page's script maps pointer positions to times and buffers.
+    The colors of pools differ if there are several. The page's script maps pointer
+    positions to times and buffers.
     """
 
     pools: tuple[str, ...]
@@ -96,9 +94,7 @@ class MapScale:
         return self.top + HEIGHT * (1 - offset / self.top_bytes)
 
     def box(self, buffer: PlannedBuffer, live: tuple[int, int]) -> dict[str, float]:
-        """Return the rectangle of a live range, a pixel narrower on both sides, for a
-        template.
-        """
+        """Return the rectangle of a live range, a pixel narrower on both sides."""
         first, end = live
         x = self.x(first) + 1
         y = self.y(buffer.end)
@@ -107,8 +103,9 @@ class MapScale:
 
 
 def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> MemoryMap:
-    """Return the map of a pool of a compilation; the workspace in one pool has a lower
-    bound.
+    """Return the map of a pool of a compilation.
+
+    The workspace in one pool has a lower bound.
     """
     plan = summary.plan
     assert plan is not None  # compiled to the end
@@ -125,9 +122,7 @@ def make_memory_map(summary: CompilationSummary, pool: str, title: str) -> Memor
 
 
 def format_bound(used_bytes: int, bound: int | None) -> str:
-    """Format the size of a pool; a single pool is the workspace, which has a lower
-    bound.
-    """
+    """Format the size of a pool; only the workspace in one pool has a lower bound."""
     label = f"{used_bytes:,} bytes"
     if bound is None:
         return label
@@ -136,9 +131,7 @@ def format_bound(used_bytes: int, bound: int | None) -> str:
 
 
 def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
-    """Return the map for a page with its style sheet, by default for a separate
-    file.
-    """
+    """Return the map for a page with its style sheet, by default for its own file."""
     steps = max(len(drawn.kinds), 1)
     least_step, width = (30.0, 1044.0) if page else (54.0, 800.0)
     scale = MapScale(
@@ -149,7 +142,8 @@ def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
     )
     boxes: list[tuple[PlannedBuffer, dict[str, float]]] = []
     for buffer in drawn.buffers:
-        boxes += [(buffer, scale.box(buffer, live)) for live in buffer.live]
+        for live in buffer.live:
+            boxes.append((buffer, scale.box(buffer, live)))
     return render_report_template(
         "memory_map.svg.j2",
         map=drawn,
@@ -164,9 +158,7 @@ def render_svg(drawn: MemoryMap, page: MapPage | None = None) -> str:
 
 
 def _tick_bytes(used_bytes: int) -> int:
-    """Return the distance of the ticks: the first of 1, 2, 5, 10, 20, ... that is large
-    enough.
-    """
+    """Return the first distance of ticks of 1, 2, 5, 10, ... that is large enough."""
     unit = 1
     while True:
         for digit in (1, 2, 5):
@@ -176,17 +168,15 @@ def _tick_bytes(used_bytes: int) -> int:
 
 
 def compilation_html(summary: CompilationSummary) -> str:
-    """Render a compilation for notebooks: summary, operators, and a map of each
-    pool.
-    """
+    """Render a compilation for notebooks: summary, operators, a map of each pool."""
     maps: list[Markup] = []
     for name, pool in summary.pools.items():
         if pool.bytes:
             title = f"{summary.model} on {summary.board}, pool {name}"
             maps.append(Markup(render_svg(make_memory_map(summary, name, title))))
-    rows = [
-        (op.name, op.kind, op.macs or None, op.schedule) for op in summary.operators
-    ]
+    rows: list[tuple[str, str, int | None, str]] = []
+    for op in summary.operators:
+        rows.append((op.name, op.kind, op.macs or None, op.schedule))
     return render_notebook_item(
         "firmwright.report",
         "compilation.html.j2",

@@ -27,8 +27,9 @@ class PoolUsage:
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """An operator's cost in the report's unit, and flash; n operators share code by 1/n
-    each.
+    """An operator's cost in the report's unit, and its flash.
+
+    Each of n operators that share code has 1/n of it.
     """
 
     index: int
@@ -69,9 +70,7 @@ class ReportFinding:
 
 @dataclass(frozen=True, slots=True)
 class ParallelRun:
-    """The modeled length of a run on several devices, without concurrency, and of its
-    transfers.
-    """
+    """The modeled length of a run on several devices, in sequence, and of transfers."""
 
     makespan: int
     sequential: int
@@ -85,13 +84,12 @@ class ParallelRun:
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """The results of building one model for one board; `total` and all counts are in
-    `unit`.
+    """The results of building one model for one board.
 
-    `library_floats` is true if library functions compute floats. `search` is the result
-    of a partition search, as in the JSON of `partition`. `estimates` are devices with
-    the cycles of their calls and the source of these, `modeled_cycles` those of the run
-    with time and range.
+    `total` and all counts are in `unit`. `library_floats` is true if library functions
+    compute floats. `search` is the result of a partition search, as in the JSON of
+    `partition`. `estimates` are devices with the cycles of their calls and the source
+    of these, `modeled_cycles` those of the run with time and range.
     """
 
     model: str
@@ -136,9 +134,7 @@ class BuildReport:
         return sum(operator.macs for operator in self.operators)
 
     def kind_at(self, time: int) -> str:
-        """Return the kind of the operator at a time, or "" if another access happens
-        then.
-        """
+        """Return the kind of the operator at a time, or "" for another access."""
         index = self.operator_by_time[time]
         for operator in self.operators:
             if operator.index == index:
@@ -158,11 +154,10 @@ def occupied_bytes(buffers: tuple[PlannedBuffer, ...], time: int) -> int:
     total = 0
     for pool in {buffer.pool for buffer in buffers}:
         reached = 0
-        alive = [
-            buffer
-            for buffer in buffers
-            if buffer.pool == pool and buffer.lives_at(time)
-        ]
+        alive: list[PlannedBuffer] = []
+        for buffer in buffers:
+            if buffer.pool == pool and buffer.lives_at(time):
+                alive.append(buffer)
         for buffer in sorted(alive, key=lambda buffer: (buffer.offset, buffer.end)):
             total += max(0, buffer.end - max(buffer.offset, reached))
             reached = max(reached, buffer.end)
