@@ -34,9 +34,7 @@ copyreg.pickle(MappingProxyType, lambda mapping: (_frozen, (dict(mapping),)))
 
 
 class Executor:
-    """Runs picklable tasks by functions of this package; here in this process, one by
-    one.
-    """
+    """Runs picklable tasks of this package's functions, here one by one in-process."""
 
     def call(self, function: Callable[..., Result], *args: object) -> Result:
         """Call `function` on a machine that runs tasks."""
@@ -45,9 +43,7 @@ class Executor:
     def run(
         self, function: Callable[[Task], Result], tasks: Sequence[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Yield the position and the result of each task, in the order of
-        completion.
-        """
+        """Yield the position and the result of each task, in order of completion."""
         for index, task in enumerate(tasks):
             yield index, function(task)
 
@@ -72,9 +68,7 @@ class ProcessExecutor(Executor):
 
 
 class DaskExecutor(Executor):
-    """Runs tasks on the workers of a Dask scheduler, which need this version of
-    Firmwright.
-    """
+    """Runs tasks on the workers of a Dask scheduler, which need this same version."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -100,9 +94,7 @@ class DaskExecutor(Executor):
 def run_calls(
     executor: Executor, calls: Sequence[Callable[[], Result]]
 ) -> list[Result]:
-    """Return the results in the order of `calls`, which are partial functions of this
-    package.
-    """
+    """Return the results in the order of `calls`, partial functions of this package."""
     results = dict(executor.run(operator.call, calls))
     return [results[index] for index in range(len(calls))]
 

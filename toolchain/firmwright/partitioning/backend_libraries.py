@@ -44,9 +44,7 @@ _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 
 
 def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable:
-    """Return `base` with the functions of the backends and those that kernels
-    declare.
-    """
+    """Return `base` with the functions of backends and those that kernels declare."""
     table = _IntrinsicCollector(module.name, base)
     for name, backend in module_backends(module):
         for item in backend.intrinsics:
@@ -59,9 +57,7 @@ def collect_intrinsics(module: IRModule, base: IntrinsicTable) -> IntrinsicTable
 
 
 def _extern_calls(function: tir.PrimFunc) -> Iterator[tir.IntrinsicCall]:
-    """Yield the calls of the functions that a kernel declares in its attribute
-    `extern`.
-    """
+    """Yield the calls of the functions that a kernel's attribute `extern` declares."""
     declared = function.attrs["extern"]
     names = declared if isinstance(declared, tuple) else (declared,)
     for node in statements(function.body):
@@ -71,9 +67,7 @@ def _extern_calls(function: tir.PrimFunc) -> Iterator[tir.IntrinsicCall]:
 
 @dataclass(frozen=True, slots=True)
 class _IntrinsicCollector:
-    """Intrinsics by name; a name has one meaning, and an external symbol one C
-    declaration.
-    """
+    """Intrinsics by name; a name has one meaning, a C symbol one declaration."""
 
     module: str
     base: IntrinsicTable
@@ -82,25 +76,21 @@ class _IntrinsicCollector:
     """The first intrinsic of each C function, and its origin."""
 
     def add(self, item: Intrinsic, origin: str) -> None:
-        """Add the intrinsic that `origin` declares; PluginError if it contradicts
-        another one.
-        """
+        """Add what `origin` declares; PluginError if it contradicts another one."""
         symbol = item.symbol or item.name
         same_name = self.base.get(item.name) or self.added.setdefault(item.name, item)
         same_symbol, other = self.symbols.setdefault(symbol, (same_name, origin))
         if _declaration(item) != _declaration(same_symbol):
-            problem = (
-                f"and {other} declare the function {symbol} with different parameters"
-            )
+            problem = f"and {other} declare the function {symbol}"
+            problem += " with different parameters"
         elif _meaning(item) != _meaning(same_name):
-            problem = (
-                f"defines the intrinsic {item.name}, which exists with another meaning"
-            )
+            problem = f"defines the intrinsic {item.name}"
+            problem += ", which exists with another meaning"
         else:
             return
         hint = (
-            "another name, such as `kernel.symbol`, or one with the backend's name as a"
-            " prefix."
+            "another name, such as `kernel.symbol`, or one with the backend's name as "
+            "a prefix."
         )
         raise PluginError(f"{origin} {problem}.", where=self.module, hint=hint)
 
@@ -134,9 +124,7 @@ def module_backends(module: IRModule) -> Iterator[tuple[str, Backend]]:
 
 
 def _extern(call: tir.IntrinsicCall) -> Intrinsic:
-    """Return the intrinsic of a C function whose parameters have the types of the
-    arguments.
-    """
+    """Return the intrinsic of a C function with parameters of the arguments' types."""
     operands: list[Operand] = []
     for index, arg in enumerate(call.args):
         if isinstance(arg, tir.AccessPtr):
@@ -196,22 +184,22 @@ def find_waits(module: IRModule) -> dict[str, str]:
 
 def generated_files(module: IRModule) -> frozenset[str]:
     """Return the C files of single regions."""
-    records = read_records(module).values()
-    return frozenset(module.files).difference(*(record.files for record in records))
+    generated = set(module.files)
+    for record in read_records(module).values():
+        generated.difference_update(record.files)
+    return frozenset(generated)
 
 
 def _kernels(module: IRModule, name: str) -> list[tir.PrimFunc]:
-    return [
-        func
-        for func in functions_on_target(module, name)
-        if isinstance(func, tir.PrimFunc)
-    ]
+    kernels: list[tir.PrimFunc] = []
+    for func in functions_on_target(module, name):
+        if isinstance(func, tir.PrimFunc):
+            kernels.append(func)
+    return kernels
 
 
 def with_backend_records(module: IRModule) -> IRModule:
-    """Record the backends of a lowered module, with the library files of their
-    kernels.
-    """
+    """Record the backends of a lowered module, with their kernels' library files."""
     if not module.is_started or next(unlowered_functions(module), None):
         return module
     records = read_records(module)
@@ -263,12 +251,11 @@ def _called_intrinsics(
 def _called_functions(
     module: IRModule, name: str, backend: Backend, kernels: list[tir.PrimFunc]
 ) -> frozenset[str]:
-    """Return the C functions that kernels and generated files may need from the
-    library.
-    """
-    called = {
-        item.symbol for item in _called_intrinsics(backend, kernels) if item.symbol
-    }
+    """Return the C functions that kernels and generated files may need."""
+    called: set[str] = set()
+    for item in _called_intrinsics(backend, kernels):
+        if item.symbol:
+            called.add(item.symbol)
     if backend.check:
         called.add(backend.check)
     records = read_records(module)

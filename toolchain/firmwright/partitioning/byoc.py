@@ -42,9 +42,6 @@ from firmwright.targets.backend import match_always
 from firmwright.targets.backend_calls import rejection_reasons
 
 log = logging.getLogger(__name__)
-"""Module attribute: (operator, tensor, target, reason) of calls that backends leave to
-the core.
-"""
 _NAMED_OPS = 4
 """Number of operators in a symbol before it ends in `more`."""
 
@@ -55,11 +52,10 @@ def partition_module(
     names: Collection[str] | None = None,
     where: MatchCondition = match_always,
 ) -> IRModule:
-    """Assign open calls to the backends `names`, by default those for which this was
-    not done.
+    """Assign open calls to the backends `names`.
 
-    `where` is a condition on their matches; the other backends take offloaded calls
-    only.
+    By default, these are the backends for which this was not done. `where` is a
+    condition on their matches; the other backends take offloaded calls only.
     """
     backends = active_backends(module)
     if names is None:
@@ -70,9 +66,8 @@ def partition_module(
     for item in backends:
         condition = where if item.name in names else _match_never
         active.append(replace(item, where=condition))
-    return run_partition(
-        run_pre_partition(module, watch, active), watch, greedy_cover, active
-    )
+    module = run_pre_partition(module, watch, active)
+    return run_partition(module, watch, greedy_cover, active)
 
 
 def _match_never(match: Match) -> bool:
@@ -88,9 +83,7 @@ def partitioned_for(module: IRModule) -> tuple[str, ...]:
 def run_pre_partition(
     module: IRModule, watch: PassTimer, active: Sequence[ActiveBackend]
 ) -> IRModule:
-    """Run the passes of backends that precede partitioning, so that patterns see their
-    result.
-    """
+    """Run the passes of backends whose result their patterns are to see."""
     after = run_phase(module, "pre_partition", watch, [item.name for item in active])
     return annotate_offloaded_calls(_keep_assigned(module, after), active)
 
@@ -101,8 +94,7 @@ def run_partition(
     choose: PartitionStrategy = greedy_cover,
     active: Sequence[ActiveBackend] | None = None,
 ) -> IRModule:
-    """Move the groups that `choose` selects to functions, and run the passes after
-    partitioning.
+    """Move the groups that `choose` selects to functions; run the passes that follow.
 
     `active` are the backends that take part, by default all of the module.
     """
@@ -126,9 +118,7 @@ def run_partition(
 def _with_rejections(
     module: IRModule, before: IRModule, active: Sequence[ActiveBackend]
 ) -> IRModule:
-    """Record the reasons of backends for the calls that are still open, unless they
-    have none.
-    """
+    """Record the backends' reasons for calls that are still open, if there are any."""
     reasons: list[_Rejections] = []
     for item in active:
         if item.where is _match_never:
@@ -153,9 +143,7 @@ def _with_rejections(
 
 @dataclass(frozen=True, slots=True)
 class _Rejections:
-    """The reasons for which a target rejects calls of a graph, by the calls' first
-    outputs.
-    """
+    """A target's reasons for rejecting calls of a graph, by their first outputs."""
 
     target: str
     by_tensor: Mapping[str, str]
@@ -172,10 +160,11 @@ def _unassigned_graphs(module: IRModule) -> list[Function]:
 
 def _keep_assigned(before: IRModule, after: IRModule) -> IRModule:
     """Return `after` with the functions that had a target in `before` unchanged."""
-    assigned = {
-        name: func for name, func in before.functions.items() if target_of(func)
-    }
-    return replace(after, functions={**after.functions, **assigned})
+    functions = dict(after.functions)
+    for name, function in before.functions.items():
+        if target_of(function):
+            functions[name] = function
+    return replace(after, functions=functions)
 
 
 def _partition_functions(
@@ -209,9 +198,8 @@ class _FunctionPartitioner:
 
     def run(self) -> IRModule:
         mergers = {item.name for item in self.active if item.backend.merge_regions}
-        merged = merge_regions(
-            self.function, with_unmatched(self.function, self.groups), mergers
-        )
+        whole = with_unmatched(self.function, self.groups)
+        merged = merge_regions(self.function, whole, mergers)
         body: list[Call] = []
         for group in sort_topologically(self.function, merged):
             calls = self._calls(group)
@@ -219,9 +207,8 @@ class _FunctionPartitioner:
                 body += calls
             elif len(group.entries) == 1 and group.entries[0].calls == group.calls:
                 entry = group.entries[0].entry
-                body.append(
-                    self._move_to_function(group.target, calls, group.calls, entry)
-                )
+                call = self._move_to_function(group.target, calls, group.calls, entry)
+                body.append(call)
             else:
                 body.append(self._region(group))
         return self.module.with_function(replace(self.function, body=tuple(body)))
@@ -230,24 +217,19 @@ class _FunctionPartitioner:
         return [self.function.body[index] for index in group.calls]
 
     def _region(self, group: CallGroup) -> Call:
-        """Move the entries to one function, which calls a composite function for each
-        of them.
-        """
+        """Move the entries to a function that calls a composite function for each."""
         units = [CallGroup(entry.calls, "", (entry,)) for entry in group.entries]
-        # The calls outside the group are units too, so that they order the units
-        # inside.
+        # The calls outside the group are units too: they order the units inside.
+        whole = with_unmatched(self.function, units)
         calls: list[Call] = []
-        for unit in sort_topologically(
-            self.function, with_unmatched(self.function, units)
-        ):
+        for unit in sort_topologically(self.function, whole):
             if unit.calls[0] not in group.calls:
                 continue
             inner = self._calls(unit)
             if unit.entries:
                 name = unit.entries[0].entry
-                calls.append(
-                    self._move_to_function(group.target, inner, unit.calls, name)
-                )
+                call = self._move_to_function(group.target, inner, unit.calls, name)
+                calls.append(call)
             else:
                 calls += inner
         return self._move_to_function(group.target, calls, group.calls, "")
@@ -261,7 +243,8 @@ class _FunctionPartitioner:
         `entry` is the pattern entry that they match ("" for a region).
         """
         params, results = self._boundary(calls, covered)
-        name = self._name(target, [self.function.body[index].op for index in covered])
+        ops = [self.function.body[index].op for index in covered]
+        name = self._name(target, ops)
         symbol = to_c_identifier(f"{self.module.name}_{name}")
         attrs: dict[str, Attr] = {"target": target, "symbol": symbol}
         if entry:
@@ -279,7 +262,9 @@ class _FunctionPartitioner:
         Results are the outputs that others read, and those that the user placed, which
         must remain tensors of the caller.
         """
-        outputs = [value for call in calls for value in call.outputs]
+        outputs: list[Value] = []
+        for call in calls:
+            outputs += call.outputs
         defined = {value.name for value in outputs}
         params: dict[str, Value] = {}
         for call in calls:
@@ -291,9 +276,10 @@ class _FunctionPartitioner:
         for index, call in enumerate(self.function.body):
             if index not in inside:
                 read_outside.update(value.name for value in call.variables)
-        results = [
-            value for value in outputs if value.name in read_outside or is_placed(value)
-        ]
+        results: list[Value] = []
+        for value in outputs:
+            if value.name in read_outside or is_placed(value):
+                results.append(value)
         return tuple(params.values()), tuple(results)
 
     def _name(self, target: str, ops: Sequence[str]) -> str:

@@ -1,5 +1,4 @@
-"""Custom operators: their registration, and the kernels that call the user's C
-functions.
+"""Custom operators: their registration, and kernels that call the user's C functions.
 
 The C sources are stored in the module, so that it compiles elsewhere without the user's
 files.
@@ -80,18 +79,14 @@ def lower_custom_ops(module: IRModule) -> IRModule:
 
 
 def _custom_op_for(call: Call, module: IRModule) -> CustomOp | None:
-    """Return the registered operator of a call, or None, also for operators of the
-    project.
-    """
+    """Return the registered custom operator of a call; None for other operators."""
     if call.op != "custom":
         return None
     return CUSTOM_OPS.for_call(make_op_call(call, module))
 
 
 def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, Call]:
-    """Return the module with a kernel that calls the user's C function, and the call of
-    it.
-    """
+    """Add a kernel that calls the user's C function; return also the call of it."""
     stem = to_c_identifier(f"custom_{op.name}")
     count = sum(name.startswith(f"{stem}_") for name in module.functions)
     name = f"{stem}_{count}"
@@ -99,12 +94,11 @@ def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, C
     kernel = BackendKernel(region, module, Target("custom"))
     kernel.extern(op.function, _arguments(kernel, make_op_call(call, module), op))
     lowered = kernel.lowered()
-    function = replace(
-        lowered.function, attrs={**lowered.function.attrs, "schedule": op.function}
-    )
-    files = {
-        f"{CUSTOM_FILES_DIR}/{file}": text.encode() for file, text in op.sources.items()
-    }
+    attrs = {**lowered.function.attrs, "schedule": op.function}
+    function = replace(lowered.function, attrs=attrs)
+    files: dict[str, bytes] = {}
+    for file, text in op.sources.items():
+        files[f"{CUSTOM_FILES_DIR}/{file}"] = text.encode()
     constants = {**module.constants, **lowered.constants}
     module = replace(module.with_function(function), constants=constants)
     module = with_new_files(module, files, f"the custom operator {op.name}")
@@ -114,17 +108,14 @@ def _lower_call(module: IRModule, call: Call, op: CustomOp) -> tuple[IRModule, C
 def _arguments(
     kernel: BackendKernel, call: OpCall, op: CustomOp
 ) -> list[tir.Buffer | int]:
-    """Return the arguments of the C function: inputs, outputs, workspace and
-    integers.
-    """
+    """Return the C function's arguments: inputs, outputs, workspace and integers."""
     variables = iter(kernel.inputs)
     arguments: list[tir.Buffer | int] = []
     for index, kind in enumerate(call.inputs):
         constant = call.constant(index)
         if constant is not None:
-            arguments.append(
-                kernel.constant(f"c{index}", constant.array(), constant.dtype)
-            )
+            data = constant.array()
+            arguments.append(kernel.constant(f"c{index}", data, constant.dtype))
         elif kind is not None:
             arguments.append(next(variables))
     arguments += kernel.outputs

@@ -1,5 +1,4 @@
-"""Map each graph call to its executing device and the memory pools visible to that
-device.
+"""Map each graph call to its executing device and the pools visible to that device.
 
 A pool with targets is private: only the devices of those targets, and the copy device,
 may use it.
@@ -48,9 +47,7 @@ class DeviceMap:
         return frozenset(self.pools) - devices.private_pools(self.module)
 
     def device_for(self, call: Call) -> ExecutionDevice:
-        """Return the device that the targets assign to `call`, by default the main
-        core.
-        """
+        """Return the device that the targets assign to `call`, else the main core."""
         if call.op == devices.COPY_OP:
             copier = devices.device_name(call.outputs[0].virtual_device)
             if not copier:
@@ -86,28 +83,25 @@ class DeviceMap:
         return visible
 
     def backend_for(self, call: Call) -> tuple[str, Backend] | None:
-        """Return the target name and backend that execute `call`, or None if a core
-        executes it.
-        """
+        """Return target name and backend that execute `call`, or None for a core."""
         callee = self.module.callee(call.op)
         name = target_of(callee) if callee is not None else ""
-        backend = backend_in(self.module, name) if name in self.module.targets else None
+        if name not in self.module.targets:
+            return None
+        backend = backend_in(self.module, name)
         return None if backend is None else (name, backend)
 
     def private_pools(self, target: str) -> frozenset[str]:
-        return frozenset(
-            pool.name for pool in self.module.pools if target in pool.targets
-        )
+        pools = self.module.pools
+        return frozenset(pool.name for pool in pools if target in pool.targets)
 
     def transfer_cycles(
         self, target: str, size_bytes: int, dma: DmaController | None
     ) -> int:
-        """Return the cycles of a transfer as the backend declares them, or those of the
-        DMA.
-        """
-        backend = (
-            backend_in(self.module, target) if target in self.module.targets else None
-        )
+        """Return the transfer cycles that the backend declares, or those of the DMA."""
+        if target not in self.module.targets:
+            return 0
+        backend = backend_in(self.module, target)
         if backend is None:
             return 0
         declared = backend_calls.transfer_cycles(backend, size_bytes)
@@ -120,25 +114,20 @@ class DeviceMap:
         return dma.setup + dma.bus_cycles(size_bytes, outside[0], inside[0])
 
     def parameter_scopes(self, call: Call) -> Iterator[tuple[Value, str]]:
-        """Yield the values of a call for which its kernel requires a pool, with the
-        pool.
-        """
+        """Yield the values for which the call's kernel requires a pool, with it."""
         callee = self.module.callee(call.op)
         if not isinstance(callee, tir.PrimFunc):
             return
         for value, param in zip(call.values, callee.params, strict=False):
-            if (
-                isinstance(param.value, tir.Buffer)
-                and param.value.scope not in _PLAIN_SCOPES
-            ):
-                yield value, param.value.scope
+            buffer = param.value
+            if isinstance(buffer, tir.Buffer) and buffer.scope not in _PLAIN_SCOPES:
+                yield value, buffer.scope
 
     def visible_pools(self, call: Call, value: Value) -> frozenset[str]:
         """Return the pools in which `value` may be stored when `call` uses it."""
         pools = self.device_for(call).visible_pools
-        scopes = {
-            scope
-            for other, scope in self.parameter_scopes(call)
-            if other.name == value.name
-        }
+        scopes: set[str] = set()
+        for other, scope in self.parameter_scopes(call):
+            if other.name == value.name:
+                scopes.add(scope)
         return pools & scopes if scopes else pools

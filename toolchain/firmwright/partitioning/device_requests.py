@@ -1,6 +1,4 @@
-"""Applies the user's choice of devices to a module's settings and to the tensors it
-names.
-"""
+"""Applies the user's choice of devices to a module's settings and to named tensors."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -28,8 +26,9 @@ from firmwright.passes.graph.placement_requests import (
 from firmwright.passes.graph.value_names import with_unique_names
 
 DeviceAssignments = Sequence[tuple[str, str, str]]
-"""Tensors, each with the device that computes or holds it and its pool ("" if
-unspecified).
+"""Tensors with their devices and pools.
+
+The device computes or holds the tensor; the pool is "" if unspecified.
 """
 
 
@@ -41,9 +40,7 @@ def apply_device_requests(
     *,
     fallback: bool,
 ) -> IRModule:
-    """Return the module with its devices, and the requests of its text and of
-    `places`.
-    """
+    """Return the module with its devices and the requests of its text and `places`."""
     engines = _engines(module)
     if devices:
         _check_names(devices, board, engines)
@@ -53,10 +50,8 @@ def apply_device_requests(
         )
     if devices or engines or places:
         _check_interface(module)
-        settings = replace(
-            module.settings, devices=_devices(module, board, devices, fallback=fallback)
-        )
-        module = replace(module, settings=settings)
+        chosen = _devices(module, board, devices, fallback=fallback)
+        module = replace(module, settings=replace(module.settings, devices=chosen))
     names = tuple(dict.fromkeys((MAIN_DEVICE, *module_devices(module), *engines)))
     module = record_text_requests(module, names)
     return _assign_values(module, places, names) if places else module
@@ -100,44 +95,37 @@ def _assign_values(
         hint = "place them when the model itself is compiled."
         raise UsageError(what, where=module.name, hint=hint)
     module = with_unique_names(module)
-    return record_requests(
-        module, tuple(_checked_requests(module, places, device_names))
-    )
+    requests = tuple(_checked_requests(module, places, device_names))
+    return record_requests(module, requests)
 
 
 def _checked_requests(
     module: IRModule, places: DeviceAssignments, device_names: Collection[str]
 ) -> Iterator[PlacementRequest]:
-    """Yield the requests of `places`; raise UsageError for the first one that is
-    invalid.
-    """
-    values = [value for graph in module.graphs for value in graph.values]
-    constants = {value.name for value in values if value.constant is not None}
-    tensors = {value.name for value in values}
+    """Yield the requests of `places`; raise UsageError for the first invalid one."""
+    constants: set[str] = set()
+    tensors: set[str] = set()
+    for graph in module.graphs:
+        for value in graph.values:
+            tensors.add(value.name)
+            if value.constant is not None:
+                constants.add(value.name)
     pools = [pool.name for pool in module.pools if pool.access == "rw"]
     assignments: dict[str, tuple[str, str]] = {}
     for tensor, device, pool in places:
         problem, hint = "", ""
         if tensor not in tensors:
-            problem, hint = (
-                "the model has no such tensor",
-                f"{suggest_name(tensor, tensors)}.",
-            )
+            problem = "the model has no such tensor"
+            hint = f"{suggest_name(tensor, tensors)}."
         elif device not in device_names:
-            problem, hint = (
-                f"there is no device {device}",
-                f"one of {', '.join(device_names)}.",
-            )
+            problem = f"there is no device {device}"
+            hint = f"one of {', '.join(device_names)}."
         elif pool and pool not in pools:
-            problem, hint = (
-                f"there is no pool {pool} to write to",
-                f"one of {', '.join(pools)}.",
-            )
+            problem = f"there is no pool {pool} to write to"
+            hint = f"one of {', '.join(pools)}."
         elif tensor in constants and not pool:
-            problem, hint = (
-                "a constant is placed in a pool",
-                f"{tensor}={device}:{pools[0]}.",
-            )
+            problem = "a constant is placed in a pool"
+            hint = f"{tensor}={device}:{pools[0]}."
         elif assignments.get(tensor, (device, pool)) != (device, pool):
             other = ":".join(filter(None, assignments[tensor]))
             problem = f"it contradicts --assign-device {tensor}={other}"
@@ -150,13 +138,9 @@ def _checked_requests(
 
 
 def _check_names(devices: Sequence[str], board: Board, engines: Sequence[str]) -> None:
-    """Raise UsageError for a device that is named twice or that the board does not
-    have.
-    """
-    cores = [
-        f"cpu{number}"
-        for number in range(core_count(board.cores, is_host=board.is_host))
-    ]
+    """Raise UsageError for a device named twice or that the board does not have."""
+    count = core_count(board.cores, is_host=board.is_host)
+    cores = [f"cpu{number}" for number in range(count)]
     others = [*copy_channels(board.dma, is_host=board.is_host), *engines]
     for name in devices:
         parse_device(name)
@@ -188,9 +172,7 @@ def _unknown_device(
 
 
 def _check_interface(module: IRModule) -> None:
-    """Raise UsageError if the module's interface has data that only the main core can
-    access.
-    """
+    """Raise UsageError if the interface has data that only the main core can access."""
     are_constants_read = any(pool.scope in ("port", "async") for pool in module.pools)
     core_only = {
         "--io-buffers caller": module.io.mode == "caller",

@@ -25,20 +25,18 @@ def engine_device(module: IRModule, target: str) -> str:
     backend = backend_in(module, target)
     if backend is None or not backend.device:
         return ""
-    instances = [
-        name for name, other in module.targets.items() if other.kind == backend.name
-    ]
+    instances: list[str] = []
+    for name, other in module.targets.items():
+        if other.kind == backend.name:
+            instances.append(name)
     first = parse_device(backend.device)
     return f"{first.device_type}{first.device_id + instances.index(target)}"
 
 
 def listed_engines(module: IRModule) -> set[str]:
-    """Return the engines in the attribute `devices`, which share their calls with the
-    cores.
-    """
-    return {engine_device(module, name) for name in module.targets} & {
-        *module_devices(module)
-    }
+    """Return the engines in the setting `devices`, which share calls with the cores."""
+    engines = {engine_device(module, name) for name in module.targets}
+    return engines & {*module_devices(module)}
 
 
 def spread_over_instances(
@@ -55,18 +53,15 @@ def spread_over_instances(
     if all(len(names) == 1 for names in instances.values()):
         return list(groups)
     schedule = _InstanceSchedule(function, module, instances)
-    ordered = sorted(
-        with_unmatched(function, groups), key=lambda group: group.calls[-1]
-    )
+    whole = with_unmatched(function, groups)
+    ordered = sorted(whole, key=lambda group: group.calls[-1])
     assigned = [schedule.assign(group) for group in ordered]
     return [group for group in assigned if group.target]
 
 
 @dataclass(frozen=True, slots=True)
 class _ComputedTensor:
-    """The cycle in which a tensor is complete, and the target ("" is the core) that has
-    it.
-    """
+    """The cycle in which a tensor is complete, and its target ("" is the core)."""
 
     end: int
     target: str
@@ -78,9 +73,7 @@ _AVAILABLE_AT_START = _ComputedTensor(0, "")
 
 @dataclass
 class _InstanceSchedule:
-    """The schedule of the groups that are assigned, in cycles from the start of a
-    run.
-    """
+    """The schedule of the assigned groups, in cycles from the start of a run."""
 
     function: Function
     module: IRModule
@@ -93,17 +86,12 @@ class _InstanceSchedule:
     """The bytes of constants that each target reads."""
 
     def assign(self, group: CallGroup) -> CallGroup:
-        """Return the group with the instance that can start it first, and record its
-        work.
-        """
+        """Return the group with the instance that starts it first; record its work."""
         calls = [self.function.body[index] for index in group.calls]
         constants = _constant_bytes(calls)
         names = self._permitted_instances(group, calls)
-        with_room = [
-            name
-            for name in names
-            if self._has_room(name, constants + _tensor_bytes(calls))
-        ]
+        needed = constants + _tensor_bytes(calls)
+        with_room = [name for name in names if self._has_room(name, needed)]
         starts = {name: self._start(name, calls) for name in with_room or names}
         target = min(starts, key=starts.__getitem__)
         end = starts[target] + sum(self._macs(call) for call in calls)
@@ -117,26 +105,20 @@ class _InstanceSchedule:
     def _permitted_instances(
         self, group: CallGroup, calls: Sequence[Call]
     ) -> Sequence[str]:
-        """Return the instances of the group's target, only this one if a call is
-        annotated.
-        """
+        """Return the instances of the group's target; only it for annotated calls."""
         is_annotated = any(call.target for call in calls)
         if is_annotated or group.target not in self.instances:
             return [group.target]
         return self.instances[group.target]
 
     def _has_room(self, target: str, size_bytes: int) -> bool:
-        """Return whether the target's private pools, if it has any, hold `size_bytes`
-        more.
-        """
+        """Return whether the target's private pools, if any, hold `size_bytes` more."""
         own = [pool for pool in self.module.pools if target in pool.targets]
         limit = sum(pool.size_bytes or sys.maxsize for pool in own)
         return not own or self.constants[target] + size_bytes <= limit
 
     def _start(self, target: str, calls: Sequence[Call]) -> int:
-        """Return the cycle in which the target is free and has all inputs of the
-        calls.
-        """
+        """Return the cycle in which the target is free and has the calls' inputs."""
         start = self.free[target]
         for call in calls:
             for value in call.variables:
@@ -164,5 +146,6 @@ def _constant_bytes(calls: Sequence[Call]) -> int:
 def _tensor_bytes(calls: Sequence[Call]) -> int:
     size = 0
     for call in calls:
-        size += sum(value.type.size_bytes for value in (*call.variables, *call.outputs))
+        for value in (*call.variables, *call.outputs):
+            size += value.type.size_bytes
     return size

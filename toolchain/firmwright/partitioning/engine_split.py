@@ -1,5 +1,4 @@
-"""Splitting of the calls of accelerators: over the accelerator and the cores, and into
-tiles.
+"""Splitting of the calls of accelerators: over accelerator and cores, and into tiles.
 
 The parts are predicted to end together, or have the share that the user requests. Calls
 of which the accelerator's patterns do not take a part stay whole. Results are
@@ -46,9 +45,10 @@ def split_over_engines(
     module = with_unique_names(module)
     splitter = CallSplitter(module, ops)
     calls = dict(_engine_calls(module))
-    free = [
-        c for c in calls.values() if c.device in listed and splitter.is_large(c.inner)
-    ]
+    free: list[_EngineCall] = []
+    for item in calls.values():
+        if item.device in listed and splitter.is_large(item.inner):
+            free.append(item)
     shares = _balanced_shares(module, free, predict, find_board().dma)
     for tensor, text in requests:
         _, _, percent = text.partition(":")
@@ -72,9 +72,7 @@ def split_over_engines(
 
 
 def _with_parts(graph: Function, parts: Mapping[str, Sequence[Call]]) -> Function:
-    """Return the graph with the calls that have parts, by their first outputs, replaced
-    by them.
-    """
+    """Return the graph with parts in place of calls, by the calls' first outputs."""
     body: list[Call] = []
     for call in graph.body:
         replacement = parts.get(call.outputs[0].name) if call.outputs else None
@@ -87,9 +85,7 @@ def _with_parts(graph: Function, parts: Mapping[str, Sequence[Call]]) -> Functio
 
 @dataclass(frozen=True, slots=True)
 class _EngineCall:
-    """A call of a region with one operator; `inner` is this operator on the call's
-    values.
-    """
+    """A call of a region of one operator; `inner` is the operator on its values."""
 
     call: Call
     inner: Call
@@ -98,9 +94,7 @@ class _EngineCall:
 
 
 def _engine_calls(module: IRModule) -> Iterator[tuple[str, _EngineCall]]:
-    """Yield the calls that an accelerator executes as single operators, by their
-    outputs.
-    """
+    """Yield the calls that an accelerator executes as single operators, by output."""
     device_map = DeviceMap(module)
     for graph in module.graphs:
         for call in graph.body:
@@ -120,8 +114,7 @@ def _balanced_shares(
     predict: CallCycles,
     dma: DmaController | None,
 ) -> dict[str, int]:
-    """Return the percentage of each call for its accelerator with which all parts end
-    together.
+    """Return the accelerators' percentages of calls with which all parts end together.
 
     With a share s, the accelerator takes s * engine cycles and each of n cores (1 - s)
     * core / n; both are equal at s = core / (core + n * engine). The engine's cycles
@@ -135,9 +128,8 @@ def _balanced_shares(
     shares: dict[str, int] = {}
     for item, (engine, core) in zip(calls, cycles, strict=True):
         for value in (*item.call.variables, *item.call.outputs):
-            engine += device_map.transfer_cycles(
-                item.target, value.type.size_bytes, dma
-            )
+            size_bytes = value.type.size_bytes
+            engine += device_map.transfer_cycles(item.target, size_bytes, dma)
         shares[item.call.outputs[0].name] = round(100 * core / (core + engine * cores))
     return shares
 
@@ -187,28 +179,22 @@ def _split(
         on_cores += [*part.slices, part.call]
     values = [engine_output, *(part.output for part in others)]
     whole = concatenate_parts(item.inner, values, own.axis)
-    # The copy out of private memory waits for the engine, so that it is after the
-    # cores' work.
+    # The copy out of private memory waits for the engine: it follows the cores' work.
     return module.with_function(region), [*on_engine, *on_cores, *outward, whole]
 
 
 def _is_taken(region: Function, target: str, module: IRModule) -> bool:
-    """Return whether the pattern of a composite region still matches it, with other
-    shapes.
-    """
+    """Return whether the pattern of a composite region takes it with other shapes."""
     active = [backend for backend in active_backends(module) if backend.name == target]
     entry = CoveredCalls(str(region.attrs.get("composite", "")), (0,))
     return any(entry in group.entries for group in all_matches(region, module, active))
 
 
 def operator_of(region: AnyFunction | None, call: Call) -> Call | None:
-    """Return the operator on the values of the region's call; None if there is not
-    exactly one.
-    """
-    if (
-        not isinstance(region, Function)
-        or not len(region.body) == len(call.outputs) == 1
-    ):
+    """Return the only operator of a region on the values of its call, or None."""
+    if not isinstance(region, Function):
+        return None
+    if len(region.body) != 1 or len(call.outputs) != 1:
         return None
     (inner,) = region.body
     arguments: dict[str, Value | None] = {}
@@ -227,9 +213,8 @@ def region_of_part(region: AnyFunction | None, part: Call) -> Function:
     outputs = tuple(
         replace(value, virtual_device=UNCONSTRAINED) for value in part.outputs
     )
-    return replace(
-        region, params=params, body=(replace(part, outputs=outputs),), results=outputs
-    )
+    body = (replace(part, outputs=outputs),)
+    return replace(region, params=params, body=body, results=outputs)
 
 
 def calls_of_part(
@@ -243,21 +228,16 @@ def calls_of_part(
         return [*part.slices, call], []
     inward = [splitter.copy(value, call.span, outward=False) for value in region.params]
     call = replace(call, inputs=tuple(copy.outputs[0] for copy in inward))
-    return [*part.slices, *inward, call], [
-        splitter.copy(part.output, call.span, outward=True)
-    ]
+    outward = splitter.copy(part.output, call.span, outward=True)
+    return [*part.slices, *inward, call], [outward]
 
 
 TILE_BYTES_MIN = 1024
-"""Minimum number of bytes that a tile transfers in and out, as starting a transfer has
-a cost.
-"""
+"""Minimum bytes that a tile transfers in and out, since a transfer's start costs."""
 
 
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with the calls of accelerators with private memory divided into
-    tiles.
-    """
+    """Return the module with the calls on private memory divided into tiles."""
     has_private_pool = any(pool.targets for pool in module.pools)
     if not module.graphs or not has_private_pool or module.results.pipelined_runs:
         return module
@@ -268,11 +248,12 @@ def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
     read: set[tuple[_Engine | None, str]] = set()
     for call in domains.calls:
         engine = _engine(domains.device_map, call)
-        made.update((engine, domains.root(value.name)) for value in call.outputs)
-        read.update((engine, domains.root(value.name)) for value in call.variables)
-    tiling = _TileTransferBuilder(
-        module, CallSplitter(module, ops), domains, made, read
-    )
+        for value in call.outputs:
+            made.add((engine, domains.root(value.name)))
+        for value in call.variables:
+            read.add((engine, domains.root(value.name)))
+    splitter = CallSplitter(module, ops)
+    tiling = _TileTransferBuilder(module, splitter, domains, made, read)
     for graph in module.graphs:
         body: list[Call] = []
         for call in graph.body:
@@ -339,9 +320,7 @@ class _TileTransferBuilder:
         return [call] if parts is None else self._pipeline(call, region, parts)
 
     def _crosses_memories(self, call: Call, engine: _Engine) -> bool:
-        """Return whether input and output cross memories and the user placed
-        neither.
-        """
+        """Return whether input and output cross memories and are not user-placed."""
         (x,), (y,) = call.inputs, call.outputs
         if x is None or not self.splitter.placed.isdisjoint({x.name, y.name}):
             return False
@@ -350,15 +329,14 @@ class _TileTransferBuilder:
         return not is_input_inside and not is_output_inside
 
     def _parts(self, inner: Call, engine: _Engine) -> tuple[CallSlice, ...] | None:
-        """Return equal tiles of an operator, or None if it cannot be tiled or is too
-        small.
+        """Return equal tiles of an operator, or None if they are impossible or small.
 
         A part of a fully connected layer needs the whole input, so that its tiles save
         nothing.
         """
-        moved = sum(
-            value.type.size_bytes for value in (*inner.variables, *inner.outputs)
-        )
+        moved = 0
+        for value in (*inner.variables, *inner.outputs):
+            moved += value.type.size_bytes
         count = min(engine.tiles, moved // TILE_BYTES_MIN)
         if len(inner.variables) != 1 or inner.op == "fully_connected" or count < 2:
             return None
@@ -367,9 +345,7 @@ class _TileTransferBuilder:
     def _pipeline(
         self, call: Call, region: AnyFunction | None, parts: Sequence[CallSlice]
     ) -> list[Call]:
-        """Return the calls of the tiles; a tile's copy out follows the next tile's
-        start.
-        """
+        """Return the tiles' calls; a tile's copy out follows the next tile's start."""
         body: list[Call] = []
         outward: list[Call] = []
         tiles: list[Value] = []
@@ -382,9 +358,7 @@ class _TileTransferBuilder:
         return [*body, *outward, concatenate_parts(call, tiles)]
 
     def _add_tile(self, region: AnyFunction | None, part: Call) -> Function:
-        """Add the function of a tile to the module; its name and symbol get the same
-        suffix.
-        """
+        """Add the function of a tile to the module; name and symbol get one suffix."""
         tile = region_of_part(region, part)
         name = self.functions.unique(tile.name)
         suffix = name[len(tile.name) :]

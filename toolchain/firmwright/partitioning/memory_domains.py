@@ -23,8 +23,7 @@ Operand = tuple[int, int]
 
 @dataclass
 class MemoryDomains:
-    """The domains of all values of a module, as a union-find structure over their
-    names.
+    """The domains of all values of a module: a union-find structure over their names.
 
     The permitted pools and the readers of a domain are stored at its root.
     """
@@ -41,13 +40,14 @@ class MemoryDomains:
     _parents: dict[str, str] = field(default_factory=dict)
     _permitted: dict[str, frozenset[str]] = field(default_factory=dict)
     _outer: dict[str, str] = field(default_factory=dict)
-    """The caller's value for each result that a call computes, or "" for the main
-    core's.
-    """
+    """The caller's value for each result of a call, or "" for the main core's."""
 
     def __post_init__(self) -> None:
         graphs = self.module.graphs
-        self.calls = tuple(call for graph in graphs for call in graph.body)
+        calls: list[Call] = []
+        for graph in graphs:
+            calls += graph.body
+        self.calls = tuple(calls)
         for call in self.calls:
             for value in call.outputs:
                 self.makers[value.name] = call
@@ -67,9 +67,7 @@ class MemoryDomains:
         return name
 
     def permitted(self, name: str) -> frozenset[str]:
-        """Return the pools in which the domain of a value may be; empty after a
-        conflict.
-        """
+        """Return the permitted pools of a value's domain; empty after a conflict."""
         return self._permitted.get(self.root(name), frozenset(self.device_map.pools))
 
     def restrict(self, name: str, pools: frozenset[str]) -> None:
@@ -84,14 +82,11 @@ class MemoryDomains:
         return call.op in self.ops and self.ops[call.op].is_view
 
     def join_results(self) -> dict[str, str]:
-        """Join results with the caller's values; return those that must be copied to
-        them.
-        """
+        """Join results with the caller's values; return those that must be copied."""
         copied: dict[str, str] = {}
-        results = {
-            value.name: self._pools_for_caller(value)
-            for value in self.module.graphs[0].results
-        }
+        results: dict[str, frozenset[str]] = {}
+        for value in self.module.graphs[0].results:
+            results[value.name] = self._pools_for_caller(value)
         for inner, outer in self._outer.items():
             if outer:
                 pools = self.permitted(outer)
@@ -106,9 +101,7 @@ class MemoryDomains:
         return copied
 
     def _pools_for_caller(self, value: Value) -> frozenset[str]:
-        """Return the pools for an input or output, also that of the engine assigned to
-        it.
-        """
+        """Return the pools for an input or output, also that of its engine."""
         shared = self.device_map.shared_pools
         scope = value.virtual_device.memory_scope
         device = device_name(value.virtual_device)
@@ -116,21 +109,17 @@ class MemoryDomains:
             if pool.name != scope:
                 continue
             for target in pool.targets:
-                if (
-                    target in self.module.targets
-                    and engine_device(self.module, target) == device
-                ):
+                if target not in self.module.targets:
+                    continue
+                if engine_device(self.module, target) == device:
                     return shared | {scope}
         return shared
 
     def _add(self, number: int, call: Call) -> None:
-        """Join or restrict the values of a call, whose number is counted over all
-        graphs.
-        """
+        """Join or restrict the values of a call, which has a number over all graphs."""
         if self.module.graphs_of(call):
             self._bind(number, call)
-            # The graphs read the arguments; the call itself reads only the condition of
-            # an `if`.
+            # The graphs read the arguments; the call itself only an `if`'s condition.
             self._add_readers(number, call, call.inputs[: _condition_inputs(call)])
         elif self.is_alias(call):
             for value in (*call.variables, *call.outputs[1:]):
@@ -153,24 +142,19 @@ class MemoryDomains:
         first = _condition_inputs(call)
         arguments = call.outputs if call.op == "while" else call.inputs[first:]
         for index, graph in enumerate(self.module.graphs_of(call)):
-            for position, (param, value) in enumerate(
-                zip(graph.params, arguments, strict=True)
-            ):
+            pairs = zip(graph.params, arguments, strict=True)
+            for position, (param, value) in enumerate(pairs):
                 if value is not None and value.constant is None:
                     self._join(value.name, param.name)
                 else:
                     self.constants[number, first + position] = param.name
+            callers = [value.name for value in call.outputs]
             if call.op == "while" and index == 0:
-                self._bind_results(
-                    graph, [""]
-                )  # The main core reads the condition of the loop.
-            else:
-                self._bind_results(graph, [value.name for value in call.outputs])
+                callers = [""]  # The main core reads the condition of the loop.
+            self._bind_results(graph, callers)
 
     def _bind_results(self, graph: Function, callers: Sequence[str]) -> None:
-        """Record the caller's value for each result; values with a common result are
-        joined.
-        """
+        """Record the caller's value of each result; join values of one result."""
         for result, caller in zip(graph.results, callers, strict=True):
             if result.name not in self.makers:
                 continue  # The result is a copy of a parameter or constant.
@@ -189,7 +173,5 @@ class MemoryDomains:
 
 
 def _condition_inputs(call: Call) -> int:
-    """Return the number of inputs before the arguments of the graphs: the condition of
-    an `if`.
-    """
+    """Return the number of inputs before the graphs' arguments: an `if`'s condition."""
     return 1 if call.op == "if" else 0

@@ -43,12 +43,15 @@ def annotate_offloaded_calls(
     for tensor, text in requests:
         _check_request(module, tensor, text, owners, accelerators)
         places[tensor], _, _ = text.partition(":")
-    open_places = {
-        tensor: target for tensor, target in places.items() if not owners[tensor]
-    }
-    module = _map_targets(
-        module, lambda call: open_places.get(call.outputs[0].name, call.target)
-    )
+    open_places: dict[str, str] = {}
+    for tensor, target in places.items():
+        if not owners[tensor]:
+            open_places[tensor] = target
+
+    def target_for(call: Call) -> str:
+        return open_places.get(call.outputs[0].name, call.target)
+
+    module = _map_targets(module, target_for)
     _check_matches(module, open_places, active)
     return module
 
@@ -71,13 +74,11 @@ def _check_request(
         hint = suggest_name(tensor, owners)
         raise refusal(module, tensor, text, "no operator makes it", hint)
     if owners[tensor] not in ("", target):
-        raise refusal(
-            module, tensor, text, f"it is assigned to {owners[tensor]} already"
-        )
+        problem = f"it is assigned to {owners[tensor]} already"
+        raise refusal(module, tensor, text, problem)
     if target not in targets:
-        raise refusal(
-            module, tensor, text, f"there is no target {target}", ", ".join(targets)
-        )
+        problem = f"there is no target {target}"
+        raise refusal(module, tensor, text, problem, ", ".join(targets))
     is_percentage = percent.isdecimal() and int(percent) <= 100
     if colon and not (target in accelerators and is_percentage):
         what = "a share is a percentage from 0 to 100 of an accelerator"
@@ -87,9 +88,7 @@ def _check_request(
 def _check_matches(
     module: IRModule, places: Mapping[str, str], active: Sequence[ActiveBackend]
 ) -> None:
-    """Raise UsageError if a target has no pattern with an operator that it is to
-    run.
-    """
+    """Raise UsageError if no pattern of a target has an operator assigned to it."""
     if not places:
         return
     matched: set[tuple[str, str]] = set()
@@ -97,17 +96,16 @@ def _check_matches(
         if not isinstance(function, Function) or target_of(function):
             continue
         for group in all_matches(function, module, active):
-            if group.entries:
-                first_outputs = (
-                    function.body[index].outputs[0].name for index in group.calls
-                )
-                matched.update((tensor, group.target) for tensor in first_outputs)
+            if not group.entries:
+                continue
+            for index in group.calls:
+                tensor = function.body[index].outputs[0].name
+                matched.add((tensor, group.target))
     for tensor, target in places.items():
         if target != CORE_TARGET_NAME and (tensor, target) not in matched:
             hint = f"firmwright backends {target}, which lists its patterns"
-            raise refusal(
-                module, tensor, target, "no pattern of the target takes it", hint
-            )
+            problem = "no pattern of the target takes it"
+            raise refusal(module, tensor, target, problem, hint)
 
 
 def refusal(
@@ -120,9 +118,11 @@ def refusal(
 
 def without_core_annotations(module: IRModule) -> IRModule:
     """Remove the annotation `cpu`, as the core is the default of calls."""
-    return _map_targets(
-        module, lambda call: call.target if call.target != CORE_TARGET_NAME else ""
-    )
+
+    def target_for(call: Call) -> str:
+        return "" if call.target == CORE_TARGET_NAME else call.target
+
+    return _map_targets(module, target_for)
 
 
 def _map_targets(module: IRModule, target_for: Callable[[Call], str]) -> IRModule:
@@ -130,10 +130,11 @@ def _map_targets(module: IRModule, target_for: Callable[[Call], str]) -> IRModul
     for function in tuple(module.functions.values()):
         if not isinstance(function, Function) or target_of(function):
             continue
-        body = [
-            call if call.op.startswith("@") else replace(call, target=target_for(call))
-            for call in function.body
-        ]
+        body: list[Call] = []
+        for call in function.body:
+            if not call.op.startswith("@"):
+                call = replace(call, target=target_for(call))
+            body.append(call)
         if tuple(body) != function.body:
             module = module.with_function(replace(function, body=tuple(body)))
     return module

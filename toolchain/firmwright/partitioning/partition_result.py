@@ -1,5 +1,4 @@
-"""The partition of a model as a result: regions, their targets and costs, and the
-alternatives.
+"""The partition of a model as a result: regions, targets, costs and alternatives.
 
 Calls are identified by the tensors that they define. A result that is applied is
 matched again.
@@ -54,8 +53,7 @@ class RegionCost:
 
 @dataclass(frozen=True, slots=True)
 class RegionAlternative:
-    """Another target for all calls of a region, or a different grouping of some of
-    them.
+    """Another target for all calls of a region, or another grouping of some of them.
 
     `makes` are the first outputs of the calls, `entries` the pattern entries that cover
     them.
@@ -85,9 +83,7 @@ class PartitionedRegion:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCost:
-    """The cost of a whole program; `count` is None if it did not build or could not be
-    run.
-    """
+    """The cost of a whole program; `count` is None if it could not be built or run."""
 
     count: int | None
     pools: Mapping[str, int] = field(default_factory=dict)
@@ -101,9 +97,7 @@ class ProgramCost:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """The result of a search; `totals` has the cost of the whole program by partition
-    method.
-    """
+    """The result of a search; `totals` has program costs by partition method."""
 
     model: str
     board: str
@@ -128,9 +122,7 @@ class PartitionResult:
 def make_strategy(
     regions: Sequence[PartitionedRegion], where: str
 ) -> PartitionStrategy:
-    """Return a strategy that applies these regions and raises UsageError if one has no
-    match.
-    """
+    """Return a strategy of these regions; it raises UsageError if one has no match."""
 
     def choose(
         function: Function, module: IRModule, active: Sequence[ActiveBackend]
@@ -165,9 +157,7 @@ def make_strategy(
 def check_tensors(
     regions: Sequence[PartitionedRegion], module: IRModule, where: str
 ) -> None:
-    """Raise UsageError if a region names an unknown tensor, or one assigned to another
-    target.
-    """
+    """Raise UsageError for a tensor that is unknown or assigned to another target."""
     owners = targets_by_tensor(module)
     for region in regions:
         for name in region.makes:
@@ -205,9 +195,7 @@ _PART_KINDS = {"target": TEXT, "makes": _NAMES, "ops": TEXTS, "entries": TEXTS}
 
 
 def read_partition(text: str, where: str) -> tuple[PartitionedRegion, ...]:
-    """Return the parts in a partition file; raise UsageError for the first wrong
-    value.
-    """
+    """Return the parts in a partition file; UsageError for the first wrong value."""
     try:
         data = parse_json(text)
     except ValueError as error:

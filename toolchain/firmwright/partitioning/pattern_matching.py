@@ -1,6 +1,4 @@
-"""Match patterns of backends in a graph function; annotated calls belong to their
-target.
-"""
+"""Match patterns of backends in a graph; annotated calls belong to their target."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -51,9 +49,7 @@ def active_backends(module: IRModule) -> tuple[ActiveBackend, ...]:
 PartitionStrategy = Callable[
     [Function, IRModule, Sequence[ActiveBackend]], Sequence[CallGroup]
 ]
-"""Selects the groups of a function's calls for the backends; other calls stay on the
-core.
-"""
+"""Selects the groups of calls for the backends; other calls stay on the core."""
 
 
 def greedy_cover(
@@ -67,9 +63,8 @@ def greedy_cover(
     that follow.
     """
     groups: list[CallGroup] = []
-    annotated = {
-        group.calls[0] for group in annotated_calls(function, active, any_target=True)
-    }
+    first = annotated_calls(function, active, any_target=True)
+    annotated = {group.calls[0] for group in first}
     no_requirement: set[int] = set()
     rounds = (annotated, no_requirement) if annotated else (no_requirement,)
     for required, item in itertools.product(rounds, active):
@@ -88,8 +83,7 @@ def greedy_cover(
 
 
 def _instances(active: Sequence[ActiveBackend]) -> dict[str, list[str]]:
-    """Return the targets that may execute the calls of each target with a device of its
-    own.
+    """Return the targets that may execute the calls of each target with an own device.
 
     They are equal targets, such as the two of `--target "npu, npu"`, under the same
     condition.
@@ -97,10 +91,11 @@ def _instances(active: Sequence[ActiveBackend]) -> dict[str, list[str]]:
     instances: dict[str, list[str]] = {}
     for item in active:
         if item.backend.device:
-            equal = [
-                x for x in active if (x.target, x.where) == (item.target, item.where)
-            ]
-            instances[item.name] = [other.name for other in equal]
+            equal: list[str] = []
+            for other in active:
+                if (other.target, other.where) == (item.target, item.where):
+                    equal.append(other.name)
+            instances[item.name] = equal
     return instances
 
 
@@ -108,18 +103,17 @@ def annotated_cover(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> list[CallGroup]:
     """Return the groups of `greedy_cover` with an annotated call."""
-    groups = greedy_cover(function, module, active)
-    return [
-        group for group in groups if any(function.body[i].target for i in group.calls)
-    ]
+    annotated: list[CallGroup] = []
+    for group in greedy_cover(function, module, active):
+        if any(function.body[index].target for index in group.calls):
+            annotated.append(group)
+    return annotated
 
 
 def annotated_calls(
     function: Function, active: Sequence[ActiveBackend], *, any_target: bool = False
 ) -> Iterator[CallGroup]:
-    """Yield each operator that is annotated with an active target, or with any, as a
-    group.
-    """
+    """Yield each operator annotated with an active target, or with any, as a group."""
     names = {item.name for item in active}
     for index, call in enumerate(function.body):
         is_wanted = bool(call.target) if any_target else call.target in names
@@ -130,9 +124,7 @@ def annotated_calls(
 def all_matches(
     function: Function, module: IRModule, active: Sequence[ActiveBackend]
 ) -> list[CallGroup]:
-    """Return all matches, overlapping or not, and whole regions of backends that merge
-    them.
-    """
+    """Return all matches, overlapping or not, and the regions of merging backends."""
     matches: dict[tuple[str, tuple[int, ...]], CallGroup] = {}
     for item in active:
         free = _free(function, item)
@@ -153,18 +145,14 @@ def all_matches(
 def _whole_regions(
     function: Function, module: IRModule, item: ActiveBackend
 ) -> list[CallGroup]:
-    """Return the regions of two or more matches that a backend would execute if it were
-    alone.
-    """
+    """Return the regions of several matches that a backend would execute if alone."""
     whole = with_unmatched(function, greedy_cover(function, module, [item]))
     regions = merge_regions(function, whole, {item.name})
     return [region for region in regions if region.target and len(region.entries) > 1]
 
 
 def _free(function: Function, item: ActiveBackend) -> set[int]:
-    """Return the calls that a backend may take: those that are open or annotated with
-    it.
-    """
+    """Return the calls that a backend may take: open ones, and those annotated so."""
     free: set[int] = set()
     for index, call in enumerate(function.body):
         if call.target in ("", item.name) and not call.op.startswith("@"):
@@ -180,9 +168,7 @@ def _match(
     module: IRModule,
     free: Collection[int],
 ) -> CallGroup | None:
-    """Return the match of `entry` that ends at call `index`; None if its predicate
-    rejects it.
-    """
+    """Return the match of `entry` that ends at call `index`, or None if rejected."""
     calls = match_pattern(entry.pattern, index, PatternGraph(function, module, free))
     if calls is None:
         return None

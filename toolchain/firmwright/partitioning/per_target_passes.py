@@ -50,9 +50,7 @@ class PassTimer:
 
 
 def make_per_target_pass(step: Pass, names: Collection[str], watch: PassTimer) -> Pass:
-    """Wrap `step`, one of the passes `names`, so that it runs for each target that
-    selects it.
-    """
+    """Wrap `step`, one of the passes `names`, to run for each target selecting it."""
 
     def run(module: IRModule) -> IRModule:
         _check_choices(module, names)
@@ -81,12 +79,11 @@ def run_phase(
 
 
 def _check_choices(module: IRModule, names: Collection[str]) -> None:
-    """Raise UsageError for targets that name an unknown pass or skip a mandatory
-    one.
-    """
+    """Raise UsageError if a target names an unknown pass or skips a mandatory one."""
     for name in module.targets:
         choice = kind_in(module, name).passes
-        _check_pass_names({*choice.skip, *(choice.only or ())}, SELECTABLE_PASSES, name)
+        selected = {*choice.skip, *(choice.only or ())}
+        _check_pass_names(selected, SELECTABLE_PASSES, name)
         _check_pass_names({*choice.before, *choice.after}, names, name)
 
 
@@ -115,15 +112,12 @@ def _run_added_passes(
 def _run_own_pass(
     step: Pass, module: IRModule, name: str, label: str, place: str, watch: PassTimer
 ) -> IRModule:
-    """Run a target's own pass, which may change unassigned functions before
-    partitioning.
-    """
+    """Run a target's own pass, which may change open functions before partitioning."""
     with plugin_call(label):
         after = watch.run_timed(f"{place}:{step.name}", name, partial(step, module))
     before = module
     if place == "pre_partition":
-        # A change of a function without a target is permitted, so the check sees it as
-        # old.
+        # A function without a target may change: the check sees the new one as old.
         functions = dict(module.functions)
         for key, function in module.functions.items():
             if not target_of(function) and key in after.functions:
@@ -142,9 +136,9 @@ def _run_for_each_target(step: Pass, module: IRModule, watch: PassTimer) -> IRMo
     Functions without a target belong to the first target of the module's table.
     """
     default = next(iter(module.targets), "")
-    owners = dict.fromkeys(
-        target_of(func) or default for func in module.functions.values()
-    )
+    owners: dict[str, None] = {}
+    for func in module.functions.values():
+        owners[target_of(func) or default] = None
     taking = [name for name in owners if _takes_pass(module, name, step)]
     if len(owners) == len(taking) == 1:
         return watch.run_timed(step.name, taking[0], partial(step, module))
@@ -155,9 +149,9 @@ def _run_for_each_target(step: Pass, module: IRModule, watch: PassTimer) -> IRMo
 
 
 def _takes_pass(module: IRModule, target: str, step: Pass) -> bool:
-    return target not in module.targets or kind_in(module, target).passes.takes(
-        step.name
-    )
+    if target not in module.targets:
+        return True
+    return kind_in(module, target).passes.takes(step.name)
 
 
 def _run_with_stubs(step: Pass, module: IRModule, name: str, default: str) -> IRModule:

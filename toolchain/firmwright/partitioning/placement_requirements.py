@@ -35,9 +35,7 @@ PlacementClaims = list[PlacementClaim]
 
 @dataclass
 class PlacementRequirements:
-    """Collects the devices and scopes that a module requires, and checks that they
-    agree.
-    """
+    """Collects the devices and scopes that a module requires; checks that they fit."""
 
     module: IRModule
     device_map: DeviceMap
@@ -54,21 +52,20 @@ class PlacementRequirements:
 
     def __post_init__(self) -> None:
         self.requested = requested_tensors(self.module)
-        sinks = (value.name for graph in self.module.graphs for value in graph.sinks)
+        sinks: set[str] = set()
+        for graph in self.module.graphs:
+            sinks.update(value.name for value in graph.sinks)
         self.sinks = frozenset(sinks)
 
     def is_needed(self) -> bool:
-        """Return whether a value is placed or a call is not an ordinary one of the main
-        core.
-        """
+        """Return whether a value is placed or a call needs more than the main core."""
         if any(map(is_placed, self.definitions)):
             return True
         return any(self._has_requirement(call) for call in self.domains.calls)
 
     def _has_requirement(self, call: Call) -> bool:
-        if self.device_map.device_for(call).device != MAIN_DEVICE or self.is_private(
-            call
-        ):
+        device = self.device_map.device_for(call).device
+        if device != MAIN_DEVICE or self.is_private(call):
             return True
         return any(scope for _, scope in self.device_map.parameter_scopes(call))
 
@@ -84,33 +81,26 @@ class PlacementRequirements:
 
     def is_private(self, call: Call) -> bool:
         """Return whether the call's device cannot access all shared pools."""
-        return (
-            not self.device_map.shared_pools
-            <= self.device_map.device_for(call).visible_pools
-        )
+        visible = self.device_map.device_for(call).visible_pools
+        return not self.device_map.shared_pools <= visible
 
     def check_constants(self) -> None:
-        """Raise UsageError if a call cannot access the pool requested for its
-        constants.
-        """
+        """Raise UsageError if a call cannot access the pool requested for constants."""
         if not self.requested:
             return
         for call in self.domains.calls:
             visible = self.device_map.device_for(call).visible_pools
-            read = {
-                value.name
-                for value in call.inputs
-                if value is not None and value.constant
-            }
+            read: set[str] = set()
+            for value in call.inputs:
+                if value is not None and value.constant:
+                    read.add(value.name)
+            kernel = call.op.removeprefix("@")
             for request in self.module.requests:
-                is_read = (
-                    request.tensor in read
-                    or call.op.removeprefix("@") in request.kernels
-                )
+                is_read = request.tensor in read or kernel in request.kernels
                 if is_read and request.pool and request.pool not in visible:
                     raise UsageError(
-                        f"the constant {request.tensor} cannot be in {request.pool}, as"
-                        f" {request.reason} requires: the device that reads it can "
+                        f"the constant {request.tensor} cannot be in {request.pool}, "
+                        f"as {request.reason} requires: the device that reads it can "
                         f"access {', '.join(sorted(visible))}.",
                         where=self.module.name,
                         hint="one of these pools.",
@@ -119,15 +109,12 @@ class PlacementRequirements:
     def made_with(self, name: str) -> str:
         """Return the first of the values that share a device with a value."""
         call = self.domains.makers.get(name)
-        return (
-            name
-            if call is None or self.module.graphs_of(call)
-            else call.outputs[0].name
-        )
+        if call is None or self.module.graphs_of(call):
+            return name
+        return call.outputs[0].name
 
     def collect(self) -> None:
-        """Set the required devices and scopes; raise UsageError if two contradict each
-        other.
+        """Set the required devices and scopes; UsageError if two contradict each other.
 
         A scope that is required restricts the memory domain to it.
         """
@@ -140,9 +127,7 @@ class PlacementRequirements:
             self._require_scope(name, scope)
 
     def _collect_claims(self) -> None:
-        """Record the claims of values, then those of the targets and kernels of
-        calls.
-        """
+        """Record the claims of values, then those of the calls' targets and kernels."""
         for value in self.definitions:
             name = value.name
             device = device_name(value.virtual_device)
@@ -153,9 +138,8 @@ class PlacementRequirements:
                     self._claim_device(computed, device, reason)
             scope = value.virtual_device.memory_scope
             if scope:
-                self._claim_scope(
-                    name, scope, self._reason(name, lambda request: request.pool)
-                )
+                reason = self._reason(name, lambda request: request.pool)
+                self._claim_scope(name, scope, reason)
         for call in self.domains.calls:
             device = self.device_map.device_for(call).device
             if device != MAIN_DEVICE:
@@ -195,16 +179,12 @@ class PlacementRequirements:
             call = self.domains.makers.get(source.name)
 
     def _is_view(self, call: Call) -> bool:
-        """Return whether the call gets no kernel because its output is a view of its
-        input.
-        """
+        """Return whether the call gets no kernel, as its output views its input."""
         is_copied = any(value.name in self.sinks for value in call.outputs)
         return not is_copied and self.domains.is_view(call) and bool(call.variables)
 
     def _check_computable(self, name: str, device: str, reason: str) -> None:
-        """Raise UsageError if an accelerator is to compute an operator of the main
-        core.
-        """
+        """Raise UsageError if an accelerator is to compute the main core's operator."""
         call = self.domains.makers.get(name)
         if call is None or is_core(device) or self.module.graphs_of(call):
             return
@@ -221,9 +201,7 @@ class PlacementRequirements:
             )
 
     def _common_requirement(self, name: str, claims: PlacementClaims) -> str:
-        """Return the place that all claims have in common; UsageError if there are
-        two.
-        """
+        """Return the place that all claims have in common; UsageError without one."""
         first, *others = claims
         for other in others:
             if other.place != first.place:

@@ -1,5 +1,4 @@
-"""PlanDevices: assign every value a memory pool and every call a device with the fewest
-copies.
+"""PlanDevices: give every value a pool and every call a device with the fewest copies.
 
 The requirements of values are those of `partitioning/placement_requirements.py`. Each
 memory domain is placed in the pool that most of its users can access; other pools get
@@ -37,16 +36,13 @@ from firmwright.passes.graph.value_names import map_values, with_unique_names
 
 
 def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with devices, scopes and copies; raise UsageError for a
-    conflict.
-    """
+    """Return the module with devices, scopes and copies; UsageError for a conflict."""
     if not module.graphs:
         return module
     module = with_unique_names(module)
     device_map = DeviceMap(module)
-    requirements = PlacementRequirements(
-        module, device_map, MemoryDomains(module, ops, device_map)
-    )
+    domains = MemoryDomains(module, ops, device_map)
+    requirements = PlacementRequirements(module, device_map, domains)
     requirements.check_constants()
     if not requirements.is_needed():
         return module
@@ -62,9 +58,7 @@ def plan_devices(module: IRModule, ops: OpTable) -> IRModule:
 def _with_visible_pools(
     module: IRModule, requirements: PlacementRequirements
 ) -> IRModule:
-    """Record the pools that each target and device can access, unless each can access
-    all.
-    """
+    """Record the pools that each target and device can access, unless it is all."""
     visible = {("", MAIN_DEVICE): requirements.device_map.shared_pools}
     for call in requirements.domains.calls:
         match = requirements.device_map.backend_for(call)
@@ -96,10 +90,9 @@ def _with_private_constants(
             continue
         if requirements.is_private(call):
             visible = requirements.device_map.device_for(call).visible_pools
-            pool = next(
-                name for name in requirements.device_map.pools if name in visible
-            )
-            attrs = {**callee.attrs, CONSTANTS_POOL_ATTR: pool}
+            pools = requirements.device_map.pools
+            readable = [name for name in pools if name in visible]
+            attrs = {**callee.attrs, CONSTANTS_POOL_ATTR: readable[0]}
             module = module.with_function(replace(callee, attrs=attrs))
     return module
 
@@ -109,12 +102,9 @@ def _with_scopes(module: IRModule) -> IRModule:
     scopes_of_calls: dict[str, set[tuple[str, ...]]] = {}
     for graph in module.graphs:
         for call in graph.body:
-            if isinstance(module.callee(call.op), Function) and not module.graphs_of(
-                call
-            ):
-                scopes = tuple(
-                    value.virtual_device.memory_scope for value in call.values
-                )
+            is_region = isinstance(module.callee(call.op), Function)
+            if is_region and not module.graphs_of(call):
+                scopes = tuple(v.virtual_device.memory_scope for v in call.values)
                 scopes_of_calls.setdefault(call.op, set()).add(scopes)
     for op, (first, *others) in scopes_of_calls.items():
         region = module.callee(op)
@@ -127,9 +117,7 @@ def _with_scopes(module: IRModule) -> IRModule:
 
 
 def _with_pools(region: Function, scopes: Mapping[str, str]) -> Function:
-    """Return the region with the scopes of its values by name; other values have
-    none.
-    """
+    """Return the region with the scopes of its values by name; others have none."""
 
     def placed(value: Value) -> Value:
         if value.constant is not None:
@@ -141,9 +129,7 @@ def _with_pools(region: Function, scopes: Mapping[str, str]) -> Function:
 
 @dataclass
 class _CopyPlanner:
-    """Chooses the pool of each memory domain and inserts the copies that readers
-    need.
-    """
+    """Chooses the pool of each memory domain and inserts the readers' copies."""
 
     requirements: PlacementRequirements
     copied: dict[str, str]
@@ -168,9 +154,10 @@ class _CopyPlanner:
         """Choose all pools and the readers of copies, before the graphs are rebuilt."""
         domains = self.requirements.domains
         scoped = {domains.root(name) for name in self.requirements.scopes}
-        for root in dict.fromkeys(
-            domains.root(value.name) for value in self.requirements.definitions
-        ):
+        roots: dict[str, None] = {}
+        for value in self.requirements.definitions:
+            roots[domains.root(value.name)] = None
+        for root in roots:
             self._place(root, domains.readers.get(root, {}), is_scoped=root in scoped)
         for operand, param in domains.constants.items():
             if domains.root(param) in self.pools:
@@ -184,8 +171,9 @@ class _CopyPlanner:
             self.inner_names[name] = self.names.unique(inner)
 
     def _is_private_view(self, name: str, call: Call) -> bool:
-        """Return whether `call` makes a view of private memory, which only a copy
-        device copies.
+        """Return whether `call` makes a view of private memory.
+
+        Only a copy device copies private memory.
         """
         domains = self.requirements.domains
         is_view = domains.is_alias(call) and not is_subview(call.attrs)
@@ -246,17 +234,15 @@ class _CopyPlanner:
         device = self.requirements.devices.get(self.requirements.made_with(name), "")
         # The graphs of a call decide where its outputs are computed; others need a
         # device.
-        is_of_graphs = maker is not None and bool(
-            self.requirements.module.graphs_of(maker)
-        )
+        module = self.requirements.module
+        is_of_graphs = maker is not None and bool(module.graphs_of(maker))
         if not device and not is_of_graphs:
             device = MAIN_DEVICE
         assigned = replace(value, name=self.inner_names.get(name, name))
         if device:
             assigned = with_device(assigned, device)
-        return with_memory_scope(
-            assigned, self.pool_of(name) or value.virtual_device.memory_scope
-        )
+        scope = self.pool_of(name) or value.virtual_device.memory_scope
+        return with_memory_scope(assigned, scope)
 
     def _sink(self, value: Value) -> Value:
         """Return a result or next state as the caller sees it."""
@@ -265,15 +251,14 @@ class _CopyPlanner:
         return self._copied_to(value, self.pool_of(self.copied[value.name]))
 
     def _copied_to(self, value: Value, pool: str) -> Value:
-        """Return `value` as the result of a copy to a pool, with the device that
-        copies.
-        """
+        """Return `value` as the result of a copy to a pool, with the copying device."""
         device = copy_device(self.requirements.module, outward=self._is_shared(pool))
         return with_memory_scope(with_device(value, device), pool)
 
     def rebuild(self, graph: Function) -> Function:
-        """Return the graph with devices, scopes and copies; graphs come in the module's
-        order.
+        """Return the graph with devices, scopes and copies.
+
+        The graphs come in the module's order.
         """
         body: list[Call] = []
         for call, number in zip(graph.body, self.numbers, strict=False):
@@ -291,21 +276,13 @@ class _CopyPlanner:
             body.append(replace(call, inputs=tuple(inputs), outputs=outputs))
         for value in dict.fromkeys(graph.sinks):
             if value.name in self.copied:
+                source, target = (self._assign(value),), (self._sink(value),)
                 span = Span("", tensor=value.name)
-                body.append(
-                    Call(
-                        COPY_OP,
-                        (self._assign(value),),
-                        (self._sink(value),),
-                        NO_ATTRS,
-                        span,
-                    )
-                )
+                body.append(Call(COPY_OP, source, target, NO_ATTRS, span))
         states: list[State] = []
         for state in graph.state:
-            states.append(
-                State(self._assign(state.value), self._sink(state.next), state.initial)
-            )
+            own, following = self._assign(state.value), self._sink(state.next)
+            states.append(State(own, following, state.initial))
         return replace(
             graph,
             params=tuple(map(self._assign, graph.params)),

@@ -20,16 +20,12 @@ from dataclasses import dataclass
 from firmwright.ir.graph.nodes import Function
 
 _SEARCHED_MAX = 8
-"""Number of connected groups up to which all ways to merge are tried: 4140 ways for 8
-groups.
-"""
+"""Number of connected groups up to which all ways to merge (4140 for 8) are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoveredCalls:
-    """A pattern entry of a backend, by name, and the indices of the calls that it
-    covers.
-    """
+    """A pattern entry of a backend, by name, and the indices of the calls it covers."""
 
     entry: str
     calls: tuple[int, ...]
@@ -64,9 +60,7 @@ def calls_in(groups: Iterable[CallGroup]) -> set[int]:
 def with_unmatched(
     function: Function, groups: Sequence[CallGroup]
 ) -> tuple[CallGroup, ...]:
-    """Return the groups, and each call that is in none of them as a group without a
-    target.
-    """
+    """Return the groups, and each call that is in none as a group without a target."""
     unmatched = set(range(len(function.body))) - calls_in(groups)
     return (*groups, *(CallGroup((index,)) for index in sorted(unmatched)))
 
@@ -123,18 +117,17 @@ def _earliest_pair(
 def _connected_groups(
     function: Function, groups: Sequence[CallGroup], owners: Collection[str]
 ) -> list[list[CallGroup]]:
-    """Return sets of three or more groups of one target that are connected by
-    tensors.
-    """
+    """Return sets of three or more groups of one target that tensors connect."""
     follows = _followers(function, groups)
     components: list[set[int]] = []
     for index, group in enumerate(groups):
         if group.target not in owners:
             continue
-        near = {
-            other for other in follows[index] if groups[other].target == group.target
-        }
-        components = _with_connected(components, near | {index})
+        near = {index}
+        for other in follows[index]:
+            if groups[other].target == group.target:
+                near.add(other)
+        components = _with_connected(components, near)
     connected: list[list[CallGroup]] = []
     for component in components:
         if len(component) > 2:
@@ -143,33 +136,38 @@ def _connected_groups(
 
 
 def _with_connected(components: Sequence[set[int]], near: set[int]) -> list[set[int]]:
-    """Return disjoint sets of connected items, after the items `near` were
-    connected.
-    """
-    apart = [component for component in components if not component & near]
-    joined = [component for component in components if component & near]
-    return [*apart, near.union(*joined)]
+    """Return disjoint sets of connected items, after those `near` were connected."""
+    apart: list[set[int]] = []
+    joined = set(near)
+    for component in components:
+        if component & near:
+            joined |= component
+        else:
+            apart.append(component)
+    return [*apart, joined]
 
 
 def _fewest_boundaries(
     function: Function, together: Sequence[CallGroup], merge: list[CallGroup]
 ) -> list[CallGroup]:
-    """Return `merge`, or a result with fewer boundaries from merging `together`
-    differently.
-    """
+    """Return `merge`, or a result of merging `together` with fewer boundaries."""
     calls = calls_in(together)
-    inside = [group for group in merge if not calls.isdisjoint(group.calls)]
+    inside: list[CallGroup] = []
+    rest: list[CallGroup] = []
+    for group in merge:
+        if calls.isdisjoint(group.calls):
+            rest.append(group)
+        else:
+            inside.append(group)
     if len(inside) < 2 or len(together) > _SEARCHED_MAX:
         return merge
-    rest = [group for group in merge if calls.isdisjoint(group.calls)]
     best = inside
     least = _boundaries(function, inside)
     for way in _all_partitions(together):
         boundaries = _boundaries(function, way)
         if boundaries >= least or not _are_connected(function, way):
             continue
-        # Regions that read each other's results have no order, so that the sorted list
-        # is shorter.
+        # Regions that read each other have no order: the sorted list is shorter.
         whole = [*rest, *way]
         if len(sort_topologically(function, whole)) == len(whole):
             best = way
@@ -178,9 +176,7 @@ def _fewest_boundaries(
 
 
 def _all_partitions(groups: Sequence[CallGroup]) -> Iterator[list[CallGroup]]:
-    """Yield all ways to merge `groups`: the first one stays alone or joins a region of
-    the rest.
-    """
+    """Yield all ways to merge `groups`: the first stays alone or joins a region."""
     if not groups:
         yield []
         return
@@ -196,20 +192,19 @@ def _are_connected(function: Function, regions: Sequence[CallGroup]) -> bool:
     for region in regions:
         parts = [{index} for index in region.calls]
         for index in region.calls:
-            near = {
-                makers.get(value.name, index)
-                for value in function.body[index].variables
-            }
-            parts = _with_connected(parts, near & set(region.calls) | {index})
+            near = {index}
+            for value in function.body[index].variables:
+                maker = makers.get(value.name, index)
+                if maker in region.calls:
+                    near.add(maker)
+            parts = _with_connected(parts, near)
         if len(parts) > 1:
             return False
     return True
 
 
 def _boundaries(function: Function, regions: Sequence[CallGroup]) -> tuple[int, int]:
-    """Return the regions' parameters and results in total, and the number of
-    regions.
-    """
+    """Return the regions' parameters and results in total, and the regions' number."""
     total = 0
     for region in regions:
         defined: set[str] = set()
@@ -241,7 +236,10 @@ def sort_topologically(
     for readers in follows:
         for reader in readers:
             waits[reader] += 1
-    ready = [(group.calls[-1], i) for i, group in enumerate(groups) if not waits[i]]
+    ready: list[tuple[int, int]] = []
+    for index, group in enumerate(groups):
+        if not waits[index]:
+            ready.append((group.calls[-1], index))
     heapq.heapify(ready)
     ordered: list[CallGroup] = []
     while ready:

@@ -1,5 +1,4 @@
-"""Pipelining over runs: a run computes the second stage of the run before and its own
-first stage.
+"""Pipelining: a run computes its own first stage and the second of the run before.
 
     run             1          2          3
     first stage     input 1    input 2    input 3
@@ -43,20 +42,18 @@ def pipeline_runs(module: IRModule, predict: CallCycles) -> IRModule:
         raise _refusal(module, f"the model keeps state between runs ({names})")
     if listed_engines(module) or module.results.offload_shares:
         raise _refusal(module, "operators are split over core and accelerator")
-    inlined = next((call for call in entry.body if module.graphs_of(call)), None)
-    if inlined is not None:
-        raise _refusal(
-            module, f"the model has control flow or functions ({inlined.op})"
-        )
+    for call in entry.body:
+        if module.graphs_of(call):
+            what = f"the model has control flow or functions ({call.op})"
+            raise _refusal(module, what)
     devices = [_device(DeviceMap(module), call) for call in entry.body]
     if not set(devices) - {MAIN_DEVICE}:
         what = (
             "no call is assigned to an accelerator that works concurrently with the "
             "core"
         )
-        raise _refusal(
-            module, what, "--target with such an accelerator, for example vanilla."
-        )
+        hint = "--target with such an accelerator, for example vanilla."
+        raise _refusal(module, what, hint)
     calls = tuple(map(_TimedCall, entry.body, devices, predict(module)))
     cuts = _cuts(entry)
     if not cuts:
@@ -104,15 +101,17 @@ def _cuts(entry: Function) -> dict[int, tuple[Value, ...]]:
     for index, call in enumerate(entry.body):
         for value in call.variables:
             last_readers[value.name] = index
-    begin = max(
-        (last_readers.get(value.name, 0) + 1 for value in entry.params), default=1
-    )
+    begin = 1
+    for value in entry.params:
+        begin = max(begin, last_readers.get(value.name, 0) + 1)
     end = min(makers.get(value.name, 0) for value in entry.results)
 
     def crosses(value: Value, cut: int) -> bool:
         return makers[value.name] < cut <= last_readers.get(value.name, 0)
 
-    values = [value for call in entry.body for value in call.outputs]
+    values: list[Value] = []
+    for call in entry.body:
+        values += call.outputs
     cuts: dict[int, tuple[Value, ...]] = {}
     for cut in range(begin, end + 1):
         cuts[cut] = tuple(value for value in values if crosses(value, cut))
@@ -127,20 +126,17 @@ def _interleave(stages: Sequence[Sequence[_TimedCall]]) -> tuple[int, tuple[Call
     does.
     """
     queues = [list(reversed(stage)) for stage in stages]
-    # The cycle in which each tensor of a stage is complete, and from which each device
-    # is free.
+    # When each tensor of a stage is complete, and from when each device is free.
     ends = [Counter[str]() for _ in stages]
     free: Counter[str] = Counter()
     body: list[Call] = []
 
     def start(number: int) -> tuple[int, bool]:
-        """Return the cycle in which a stage's next call can start, and whether the core
-        runs it.
-        """
+        """Return when a stage's next call can start, and whether the core runs it."""
         item = queues[number][-1]
-        ready = max(
-            (ends[number][value.name] for value in item.call.variables), default=0
-        )
+        ready = 0
+        for value in item.call.variables:
+            ready = max(ready, ends[number][value.name])
         return max(free[item.device], ready), item.device == MAIN_DEVICE
 
     while any(queues):
@@ -163,13 +159,13 @@ def _in_stages(
     cut: int,
     crossing: Sequence[Value],
 ) -> IRModule:
-    """Return the module with the calls after the cut before those of its own first
-    stage.
+    """Return the module with the calls after the cut before those of its first stage.
 
     Each tensor across the cut becomes a state, zero at first, which the second stage
     reads.
     """
-    names = UniqueNamer((*(value.name for value in entry.values), *module.constants))
+    taken = [value.name for value in entry.values]
+    names = UniqueNamer((*taken, *module.constants))
     state: list[State] = []
     constants = dict(module.constants)
     for value in crossing:
@@ -181,9 +177,8 @@ def _in_stages(
     previous_values = {item.next.name: item.value for item in state}
     second: list[_TimedCall] = []
     for item in calls[cut:]:
-        second.append(
-            replace(item, call=with_inputs_renamed(item.call, previous_values))
-        )
+        call = with_inputs_renamed(item.call, previous_values)
+        second.append(replace(item, call=call))
     _, body = _interleave((second, calls[:cut]))
     entry = replace(entry, body=body, state=tuple(state))
     module = replace(module.with_function(entry), constants=constants)

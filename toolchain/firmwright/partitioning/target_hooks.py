@@ -1,6 +1,4 @@
-"""Call hooks of targets, once for functions that differ only in names, and check the
-results.
-"""
+"""Call targets' hooks, once for functions equal but for names; check the results."""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,9 +29,7 @@ from firmwright.targets.saved_backend import kind_in
 
 
 def run_hook(module: IRModule, hook: target_kind.HookName) -> IRModule:
-    """Call the hook of each target that has it and has functions, in the order of the
-    targets.
-    """
+    """Call the hook of each target with functions, in the order of the targets."""
     for name in module.targets:
         hook_impl: target_kind.Hook | None = getattr(kind_in(module, name).hooks, hook)
         if hook_impl is None or not functions_on_target(module, name):
@@ -53,9 +49,7 @@ def run_hook(module: IRModule, hook: target_kind.HookName) -> IRModule:
 def _run_pass_hook(
     module: IRModule, name: str, step: Pass, hook_label: str
 ) -> IRModule:
-    """Run one pass of a hook, which may change only the functions of the target
-    `name`.
-    """
+    """Run one pass of a hook, which may change only functions of the target `name`."""
     label = f"{hook_label} ({step.name})"
     with plugin_call(label):
         after = step(module)
@@ -64,9 +58,7 @@ def _run_pass_hook(
 
 
 def check_lowered(module: IRModule) -> IRModule:
-    """Remove functions that were inlined into others; raise UsageError if one was not
-    lowered.
-    """
+    """Remove inlined functions; raise UsageError if a function was not lowered."""
     needed = _needed_functions(module)
     for function in unlowered_functions(module):
         raise UsageError(
@@ -140,19 +132,13 @@ def _replace_by_kernel(
     lowered: target_kind.LoweredFunction,
     hook_label: str,
 ) -> IRModule:
-    """Return the module with a kernel in place of a function, with its constants and
-    files.
-    """
+    """Return the module with a kernel for a function, with its constants and files."""
     _check_params(function, lowered.function, hook_label)
     target = target_of(function)
-    attrs = {
-        **lowered.function.attrs,
-        "target": target,
-        **_declared_cost(function, module),
-    }
-    kernel = replace(
-        lowered.function, name=function.name, attrs=attrs, span=function.body[-1].span
-    )
+    cost = _declared_cost(function, module)
+    attrs = {**lowered.function.attrs, "target": target, **cost}
+    span = function.body[-1].span
+    kernel = replace(lowered.function, name=function.name, attrs=attrs, span=span)
     for name, constant in lowered.constants.items():
         if module.constants.get(name, constant) != constant:
             message = f"{hook_label} made the constant @{name} twice, with other bytes."
@@ -161,17 +147,15 @@ def _replace_by_kernel(
     files = {f"{folder}/{name}": data for name, data in lowered.files.items()}
     constants = {**module.constants, **lowered.constants}
     module = replace(module.with_function(kernel), constants=constants)
-    values = [
-        value for call in flatten_calls(function, module) for value in call.inputs
-    ]
+    values: list[Value | None] = []
+    for call in flatten_calls(function, module):
+        values += call.inputs
     module = bind_constants(module, values, kernel.name)
     return with_new_files(module, files, f"{hook_label}, for @{function.name},")
 
 
 def _declared_cost(function: Function, module: IRModule) -> Attrs:
-    """Return the attribute with the cycles that the backend declares for a function, if
-    any.
-    """
+    """Return the attribute with a function's cycles, if the backend declares any."""
     target = module.targets[target_of(function)]
     backend = backend_of(target)
     if backend is None:
@@ -184,9 +168,7 @@ def _declared_cost(function: Function, module: IRModule) -> Attrs:
 
 @dataclass(frozen=True, slots=True)
 class _ParamKind:
-    """What a function's parameter and a kernel's must have in common; a scalar has 0
-    elements.
-    """
+    """What parameters of function and kernel must share; a scalar has 0 elements."""
 
     role: str
     dtype: str
@@ -206,9 +188,7 @@ class _ParamKind:
 
 
 def _check_params(function: Function, kernel: tir.PrimFunc, hook_label: str) -> None:
-    """Raise UsageError if a kernel's parameters are not those of the function that it
-    replaces.
-    """
+    """Raise UsageError if a kernel's parameters are not those of its function."""
     expected = [_ParamKind.of_value(value, "in") for value in function.params]
     expected += [_ParamKind.of_value(value, "out") for value in function.results]
     actual = [_ParamKind.of_kernel(param) for param in kernel.params]
@@ -232,8 +212,7 @@ def _format_params(params: Sequence[_ParamKind]) -> str:
 
 
 def structural_key(function: Function, module: IRModule) -> Hashable:
-    """Return a key that is equal for functions that differ only in names and can share
-    a kernel.
+    """Return an equal key for functions that can share a kernel, if only names differ.
 
     It contains what a hook may read: types, constants, devices, memory scopes and
     attributes. Tensors are numbered in the order in which they appear, so that their
@@ -245,12 +224,9 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
         if value is None:
             return None
         tensor = value.type
-        kind = (
-            tensor.shape,
-            tensor.dtype.name,
-            repr(tensor.quantization),
-            value.virtual_device,
-        )
+        quantization = repr(tensor.quantization)
+        device = value.virtual_device
+        kind = (tensor.shape, tensor.dtype.name, quantization, device)
         if value.constant is not None:
             return module.constants[value.constant].digest, kind
         return numbers.setdefault(value.name, len(numbers)), kind
@@ -262,9 +238,8 @@ def structural_key(function: Function, module: IRModule) -> Hashable:
         outputs = tuple(map(value_key, call.outputs))
         return op, call.target, repr(call.attrs), inputs, outputs
 
-    own_attrs = {
-        name: attr for name, attr in function.attrs.items() if name != "symbol"
-    }
+    own_attrs = dict(function.attrs)
+    own_attrs.pop("symbol", None)
     params = tuple(map(value_key, function.params))
     body = tuple(map(call_key, function.body))
     results = tuple(map(value_key, function.results))

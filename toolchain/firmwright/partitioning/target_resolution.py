@@ -1,5 +1,4 @@
-"""Resolve the targets of a compilation: the board's core, and the backends that the
-user lists.
+"""Resolve the targets of a compilation: the board's core and the listed backends.
 
 The module's target table has `cpu` first, then the backends in the user's order of
 preference, named after their kinds (`npu1`, a second one `npu1_1`). Functions have
@@ -43,9 +42,7 @@ _OTHER_SOURCES: Final = (
     ".rs",
     ".zig",
 )
-"""Suffixes of sources that a build system knows, but that the builds of projects do not
-compile.
-"""
+"""Suffixes of sources that build systems know but projects' builds do not compile."""
 _BUILT: Final = (".c", ".o", ".a")
 """Suffixes of files that the build of a project compiles or links."""
 _DEPTH: Final = len(PurePosixPath("backend/NAME/file.c").parts)
@@ -55,9 +52,7 @@ _DEPTH: Final = len(PurePosixPath("backend/NAME/file.c").parts)
 def with_new_files(
     module: IRModule, files: Mapping[str, bytes], origin: str
 ) -> IRModule:
-    """Add C files; raise PluginError for one with other content, or that must not be
-    written.
-    """
+    """Add C files; PluginError for other content, or one that must not be written."""
     check_sources(files, origin, module.name)
     for path, data in files.items():
         problem = module_file_problem(path, module.files)
@@ -72,9 +67,7 @@ def with_new_files(
 
 
 def check_sources(files: Iterable[str], origin: str, where: str) -> None:
-    """Raise PluginError if a build system would ignore one of `files`, paths in the
-    project.
-    """
+    """Raise PluginError if a build would ignore one of `files`, paths in a project."""
     for path in map(PurePosixPath, files):
         if path.suffix.lower() in _OTHER_SOURCES or path.suffix == ".C":
             what = (
@@ -95,9 +88,7 @@ def check_sources(files: Iterable[str], origin: str, where: str) -> None:
 
 
 def targets_by_tensor(module: IRModule) -> dict[str, str]:
-    """Return the target of the operator that makes each first output; "" if it has none
-    yet.
-    """
+    """Return the target of the operator that makes each first output, "" for none."""
     targets: dict[str, str] = {}
     for function in module.functions.values():
         if not isinstance(function, Function):
@@ -112,9 +103,7 @@ def targets_by_tensor(module: IRModule) -> dict[str, str]:
 def check_only_modified(
     before: IRModule, after: IRModule, target: str, label: str
 ) -> None:
-    """Raise UsageError if the pass `label` for `target` changed functions of other
-    targets.
-    """
+    """Raise UsageError if the pass `label` changed functions of other targets."""
     for name, function in before.functions.items():
         other = target_of(function)
         if other != target and after.functions.get(name) != function:
@@ -157,9 +146,7 @@ CORE_TARGET_NAME = "cpu"
 
 
 def resolve_targets(board: Board, text: str) -> dict[str, Target]:
-    """Return the target table for `text`, the value of --target ("" = the board's core
-    alone).
-    """
+    """Return the target table for `text`, the value of --target ("" = core only)."""
     known = parse_targets(", ".join((str(board_target(board)), *board.targets)))
     requested = parse_targets(text, known) if text else ()
     table = {CORE_TARGET_NAME: resolve_core(board, find_core(requested))}
@@ -167,9 +154,7 @@ def resolve_targets(board: Board, text: str) -> dict[str, Target]:
 
 
 def find_core(targets: Sequence[Target]) -> Target | None:
-    """Return the only core among targets, or None; raise UsageError if there are
-    two.
-    """
+    """Return the only core among targets, or None; UsageError if there are two."""
     cores = [target for target in targets if not is_backend(target)]
     if len(cores) > 1:
         what = f"two targets are cores: {cores[0]} and {cores[1]}."
@@ -178,8 +163,7 @@ def find_core(targets: Sequence[Target]) -> Target | None:
 
 
 def extend_targets(table: Mapping[str, Target], text: str) -> dict[str, Target]:
-    """Add the targets of `text` to a module's table; a core replaces the one of the
-    table.
+    """Add the targets of `text` to a module's table; a core replaces the table's core.
 
     Equal targets are not added; one without attributes is the target of its kind.
     """
@@ -196,9 +180,7 @@ def extend_targets(table: Mapping[str, Target], text: str) -> dict[str, Target]:
 
 
 def unique_target_names(targets: Iterable[Target]) -> dict[str, Target]:
-    """Name targets after their kinds, further ones of a kind with a number: npu1,
-    npu1_1.
-    """
+    """Name targets after their kinds, with numbers for further ones: npu1, npu1_1."""
     named: dict[str, Target] = {}
     for target in targets:
         name, count = target.kind, 0
@@ -248,9 +230,7 @@ def canonical_target_string(targets: Mapping[str, Target], board: Board) -> str:
 
 
 def is_backend(target: Target) -> bool:
-    """Return whether the target executes parts of a program that another target
-    runs.
-    """
+    """Return whether the target executes parts of another target's program."""
     return not target_kind_of(target).is_core
 
 
@@ -264,8 +244,8 @@ def check_targets(module: IRModule, board: Board) -> None:
                 f"which is not among the targets ({targets}).",
                 where=module.name,
                 hint=(
-                    "omit --target, as the module names its own; or partition the model"
-                    " again."
+                    "omit --target, as the module names its own; or partition the model "
+                    "again."
                 ),
             )
     pool_names = [pool.name for pool in module.pools]

@@ -1,5 +1,4 @@
-"""The cache of builds and object files, which is limited in size: the least recently
-used go first.
+"""The size-limited cache of builds and object files; the least recently used go first.
 
 A build is a folder named by the hash of its project and locked while it is made. Object
 files are separate entries, since most of the runtime is the same in every project.
@@ -23,9 +22,7 @@ DEFAULT_SIZE = "256M"
 _UNIT_SHIFTS = {"K": 10, "M": 20, "G": 30}
 """The powers of two of the units of a size."""
 MIN_AGE_S = 3600
-"""Entries used within this time are not removed automatically, since they may be in
-use.
-"""
+"""Entries used within this time may be in use: they are not removed automatically."""
 TRIM_INTERVAL_S = 600
 
 
@@ -39,9 +36,7 @@ class CacheEntry:
 
 
 def cache_limit_bytes() -> int:
-    """Return the size that the environment sets, such as 512K, 256M or 2G; UsageError
-    if wrong.
-    """
+    """Return the environment's limit, such as 512K, 256M or 2G; UsageError if wrong."""
     text = os.environ.get(SIZE_VARIABLE) or DEFAULT_SIZE
     unit = text[-1] if text[-1] in _UNIT_SHIFTS else ""
     number = text.removesuffix(unit)
@@ -61,9 +56,7 @@ def object_folder() -> Path:
 
 @contextlib.contextmanager
 def cached_folder(name: str) -> Iterator[Path]:
-    """Lock and yield the folder of a build; then remove old entries beyond the
-    limit.
-    """
+    """Lock and yield a build's folder; then remove old entries beyond the limit."""
     root = cache_root() / "builds"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     with hold_lock(root / f"{name}.lock"):
@@ -85,17 +78,15 @@ def cache_entries() -> list[CacheEntry]:
             files = [path, *path.rglob("*")]
             size = sum(file.lstat().st_size for file in files if not file.is_dir())
             facts = path.stat()
-            last_use_s = (
-                facts.st_mtime if path.is_dir() else max(facts.st_mtime, facts.st_atime)
-            )
+            last_use_s = facts.st_mtime
+            if not path.is_dir():
+                last_use_s = max(last_use_s, facts.st_atime)
             entries.append(CacheEntry(path, size, last_use_s))
     return sorted(entries, key=attrgetter("last_use_s"))
 
 
 def trim_cache(limit_bytes: int, min_age_s: float = MIN_AGE_S) -> int:
-    """Remove the least recently used entries beyond the limit; return the bytes
-    removed.
-    """
+    """Remove the least recently used entries beyond the limit; return their bytes."""
     entries = cache_entries()
     excess = sum(entry.size_bytes for entry in entries) - limit_bytes
     removed, newest_s = 0, time.time() - min_age_s
@@ -107,9 +98,7 @@ def trim_cache(limit_bytes: int, min_age_s: float = MIN_AGE_S) -> int:
 
 
 def _remove(path: Path) -> bool:
-    """Remove an entry, which another process may do first; return False if it is in
-    use.
-    """
+    """Remove an entry, which another process may do first; return False if in use."""
     with contextlib.suppress(OSError):
         if not path.is_dir():
             path.unlink(missing_ok=True)

@@ -1,6 +1,4 @@
-"""Firmware of a real board in QEMU: its kernels and memory regions on a machine with
-its core.
-"""
+"""Firmware of a real board in QEMU: its kernels and memory on a machine of its core."""
 
 from dataclasses import replace
 
@@ -11,9 +9,7 @@ from firmwright.pipeline import Compilation
 
 
 def emulate(compiled: Compilation) -> Compilation:
-    """Return `compiled` for a machine in QEMU if its board is a real one, with equal
-    kernels.
-    """
+    """Return `compiled` for a QEMU machine with equal kernels if its board is real."""
     board = compiled.board
     if board.run.kind != "serial":
         return compiled
@@ -28,7 +24,6 @@ def emulate(compiled: Compilation) -> Compilation:
         )
     machine = max(machines, key=lambda machine: machine.ram_bytes or 0)
     machine = with_memory_of(replace(machine, core=board.core), board)
-    same = {
-        key: getattr(board, key) for key in ("name", "cpu_flags", "compiler", "limits")
-    }
+    kept = ("name", "cpu_flags", "compiler", "limits")
+    same = {key: getattr(board, key) for key in kept}
     return replace(compiled, board=replace(machine, **same))

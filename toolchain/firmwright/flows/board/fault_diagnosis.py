@@ -22,9 +22,7 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A source line; an address inside inlined functions has several, innermost
-    first.
-    """
+    """A source line; an address in inlined functions has several, innermost first."""
 
     function: str
     file: str
@@ -37,9 +35,7 @@ class SourceLocation:
 def find_source_lines(
     elf: Path, addresses: Iterable[int], *, toolchain: str = ""
 ) -> tuple[tuple[SourceLocation, ...], ...]:
-    """Return the locations of each address; `toolchain` is the prefix of the GNU
-    tools.
-    """
+    """Return the locations of each address; `toolchain` is the GNU tools' prefix."""
     arguments = [f"{address:#x}" for address in addresses]
     tool = f"{toolchain}-addr2line" if toolchain else "addr2line"
     command: list[Word] = [tool, "-a", "-f", "-i", "-e", elf, *arguments]
@@ -62,11 +58,11 @@ def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:
         elif not function:
             function = without_abi_hash(line)
         else:
-            file, _, number = line.split(" (discriminator")[0].rpartition(":")
+            place, *_ = line.split(" (discriminator")
+            file, _, number = place.rpartition(":")
             if number.isdigit() and function != "??" and groups:
-                groups[-1].append(
-                    SourceLocation(function, file.removeprefix("./"), int(number))
-                )
+                path = file.removeprefix("./")
+                groups[-1].append(SourceLocation(function, path, int(number)))
             function = ""
     groups += [[] for _ in range(count - len(groups))]
     return tuple(tuple(group) for group in groups)
@@ -75,9 +71,7 @@ def _read(text: str, count: int) -> tuple[tuple[SourceLocation, ...], ...]:
 def make_fault_explainer(
     compiled: Compilation, image: Image, prefix: str
 ) -> Callable[[Fault], str]:
-    """Return a function that describes a fault; the model's C functions start with
-    `prefix`.
-    """
+    """Return a function that describes a fault; C functions start with `prefix`."""
 
     def explain(fault: Fault) -> str:
         at, caller = _places(compiled, image, fault)
@@ -95,18 +89,15 @@ def make_fault_explainer(
 def _places(
     compiled: Compilation, image: Image, fault: Fault
 ) -> tuple[tuple[SourceLocation, ...], tuple[SourceLocation, ...]]:
-    """Return the source lines of the program counter, and of the caller if they
-    differ.
-    """
+    """Return the lines of the program counter, and of the caller if they differ."""
     counter = fault.register("pc", "mepc")
     returns = fault.register("lr", "ra")
     if counter is None or returns is None:
         return (), ()
     # Bit 0 of a return address selects the instruction set; the call precedes it.
     addresses = (counter, max((returns & ~1) - 2, 0))
-    at, caller = find_source_lines(
-        image.elf, addresses, toolchain=compiled.board.toolchain
-    )
+    toolchain = compiled.board.toolchain
+    at, caller = find_source_lines(image.elf, addresses, toolchain=toolchain)
     return at, caller if caller != at else ()
 
 
@@ -117,14 +108,11 @@ def _path(places: Iterable[SourceLocation]) -> str:
 def _operator(
     compiled: Compilation, fault: Fault, places: Iterable[SourceLocation], prefix: str
 ) -> str:
-    """Return the sentence that names the operator, or those that share the kernel of
-    `places`.
-    """
+    """Return the sentence with the operator, or those sharing a kernel of `places`."""
     operators = compiled.summary.operators
-    if fault.operator is not None:
-        matches = [
-            operator for operator in operators if operator.index == fault.operator
-        ]
+    index = fault.operator
+    if index is not None:
+        matches = [operator for operator in operators if operator.index == index]
     else:
         kernels = {place.function.removeprefix(f"{prefix}_") for place in places}
         matches = [operator for operator in operators if operator.kernel in kernels]
@@ -142,9 +130,7 @@ def _stack(image: Image, fault: Fault) -> str:
     used_bytes = fault.stack_used_bytes
     if not reserve_bytes or not used_bytes:
         return ""
-    full = (
-        " It is full, which is the most likely cause."
-        if used_bytes >= reserve_bytes
-        else ""
-    )
+    full = ""
+    if used_bytes >= reserve_bytes:
+        full = " It is full, which is the most likely cause."
     return f"{used_bytes:,} of {reserve_bytes:,} bytes of stack were in use.{full}"

@@ -10,17 +10,13 @@ from firmwright.package.custom_main import FirmwareMain
 from firmwright.pipeline import Compilation
 
 FirmwareFactory: TypeAlias = Callable[[Compilation], FirmwareMain]
-"""A function that makes the main program of a model, or raises UsageError if it has
-none for it.
-"""
+"""A function that makes the main program of a model, or raises UsageError."""
 SERIAL = "serial"
 """The name of the core's own main program, the server of the serial link."""
 
 
 def with_firmware_main(compiled: Compilation, name: str) -> Compilation:
-    """Return the compilation with the main program `name`; raise UsageError if there is
-    none.
-    """
+    """Return the compilation with main program `name`; UsageError if there is none."""
     if name == SERIAL:
         return compiled
     door = merge_tables(

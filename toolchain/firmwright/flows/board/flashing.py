@@ -1,6 +1,4 @@
-"""Flashes by a tool, a boot ROM's volume or serial port, or a GDB stub (decision
-0049).
-"""
+"""Flashes by a tool, a boot ROM's volume or port, or a GDB stub (decision 0049)."""
 
 import contextlib
 import logging
@@ -60,9 +58,7 @@ class FlashResult:
 
 @dataclass(frozen=True, slots=True)
 class FlashPlan:
-    """A runner and its job; `argument` is the board's setting for the runner or an
-    address.
-    """
+    """A runner and its job; `argument` is the board's setting for it or an address."""
 
     board: Board
     runner: str
@@ -91,19 +87,19 @@ def plan_flashing(
             where=board.name,
             hint="use firmwright run instead.",
         )
-    chosen = runner or next((name for name, _ in board.flash_tools.tools), "")
+    tools = board.flash_tools.tools
+    chosen = runner or (tools[0][0] if tools else "")
     argument = board.flash_tools.argument_for(chosen)
     if chosen == "gdb" and address:
         argument = address
     if argument is None or (chosen == "gdb" and not argument):
-        supported = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
+        supported = ", ".join(name for name, _ in tools) or "none"
         problem = f"the board's file does not configure {chosen!r}; it has {supported}."
         if not chosen:
-            problem = (
-                f"no runner was given, and the board's file configures {supported}."
-            )
+            problem = "no runner was given, and the board's file configures"
+            problem += f" {supported}."
         hint = "use one of those, or --runner gdb --address HOST:PORT for any GDB stub."
-        if not board.flash_tools.tools:
+        if not tools:
             hint = (
                 "emulated boards need no flashing; else --runner gdb --address "
                 "HOST:PORT."
@@ -112,9 +108,8 @@ def plan_flashing(
     # The tools run in an empty folder.
     hex_file, bin_file = image.hex.absolute(), image.bin.absolute()
     content, uf2 = read_hex(hex_file), bin_file.with_suffix(".uf2")
-    job = FlashJob(
-        argument, hex_file, bin_file, uf2, content.start, bin_file.stat().st_size
-    )
+    size_bytes = bin_file.stat().st_size
+    job = FlashJob(argument, hex_file, bin_file, uf2, content.start, size_bytes)
     return FlashPlan(board, chosen, argument, job, content)
 
 
@@ -125,8 +120,9 @@ def flash(
     address: str = "",
     choose: PortChooser | None = None,
 ) -> FlashResult:
-    """Flash the board; raise ToolMissingError, ToolFailedError, DeviceError or
-    UsageError.
+    """Flash the board.
+
+    Raises ToolMissingError, ToolFailedError, DeviceError or UsageError.
     """
     log.info("flashing %d bytes by %s", plan.image.size_bytes, plan.runner)
     match plan.runner:
@@ -138,16 +134,13 @@ def flash(
             place, checked = _by_volume(plan, address, verify=verify), False
         case name:
             place, checked = _by_tool(plan, TOOLS[name], verify=verify), verify
-    return FlashResult(
-        plan.board.name, plan.runner, place, plan.image.size_bytes, checked
-    )
+    size_bytes = plan.image.size_bytes
+    return FlashResult(plan.board.name, plan.runner, place, size_bytes, checked)
 
 
 @dataclass(frozen=True, slots=True)
 class ErasePlan:
-    """A tool and its commands for erasing flash; J-Link reads commands from the file
-    `script`.
-    """
+    """A tool and its commands to erase flash; J-Link reads its own from `script`."""
 
     board: str
     runner: str
@@ -157,26 +150,21 @@ class ErasePlan:
 
 def plan_erase(board: Board, runner: str = "") -> ErasePlan:
     """Choose `runner` or the first of the board's tools that can erase."""
-    erasers = [
-        (name, argument) for name, argument in board.flash_tools.tools if name in TOOLS
-    ]
-    choice = next(((n, argument) for n, argument in erasers if runner in ("", n)), None)
-    if choice is None:
+    erasers = [tool for tool in board.flash_tools.tools if tool[0] in TOOLS]
+    choices = [tool for tool in erasers if runner in ("", tool[0])]
+    if not choices:
         supported = ", ".join(name for name, _ in erasers) or "none"
+        hint = "flash the board; that erases the pages it needs."
+        if erasers:
+            hint = f"use --runner {erasers[0][0]}."
         raise UsageError(
             f"no configured tool erases this board; its file has {supported}.",
             where=board.name,
-            hint=(
-                f"use --runner {erasers[0][0]}."
-                if erasers
-                else "flash the board; that erases the pages it needs."
-            ),
+            hint=hint,
         )
-    name, argument = choice
-    unused_file = private_folder("erase") / "unused.bin"
-    job = FlashJob(
-        argument, unused_file, unused_file, unused_file, board.flash.start, 0
-    )
+    name, argument = choices[0]
+    unused = private_folder("erase") / "unused.bin"
+    job = FlashJob(argument, unused, unused, unused, board.flash.start, 0)
     script = job.script if TOOLS[name].script else None
     return ErasePlan(board.name, name, TOOLS[name].erase_commands(job), script)
 
@@ -190,9 +178,7 @@ def erase(plan: ErasePlan) -> None:
 
 
 def run_flash_command(image: Image, template: str) -> None:
-    """Run a command in which {elf}, {bin} and {hex} represent the image's files; "" is
-    none.
-    """
+    """Run a command with {elf}, {bin} and {hex} for the image's files; "" is none."""
     if not template:
         return
     files = {"{elf}": image.elf, "{bin}": image.bin, "{hex}": image.hex}
@@ -209,9 +195,8 @@ def run_flash_command(image: Image, template: str) -> None:
             has_terminal=True,
         )
     except (ToolMissingError, ToolFailedError) as error:
-        raise UsageError(
-            f"the board cannot be flashed: {error}.", where=template
-        ) from error
+        what = f"the board cannot be flashed: {error}."
+        raise UsageError(what, where=template) from error
     if status:
         what = (
             f"the board cannot be flashed: {words[0]} ended with {status}. "
@@ -245,22 +230,16 @@ def _check_proof(
     commands: Sequence[ToolCommand],
     board: str,
 ) -> None:
-    """Raise ToolFailedError if the output does not contain the tool's own messages of
-    success.
-    """
+    """Raise ToolFailedError if the tool's own messages of success are missing."""
     output = "\n".join(printed)
     lines = [line.strip() for line in output.splitlines()]
-    missing = [
-        proof
-        for proof in proofs
-        if not any(re.fullmatch(proof, line) for line in lines)
-    ]
+    missing: list[str] = []
+    for proof in proofs:
+        if not any(re.fullmatch(proof, line) for line in lines):
+            missing.append(proof)
     if missing:
-        said = (
-            f"{commands[0][0]} ended with 0, but did not print a line like "
-            f"{missing[0]}."
-        )
-        what = f"{work} is not proved: {said}"
+        said = f"{commands[0][0]} ended with 0, but did not print a line like"
+        what = f"{work} is not proved: {said} {missing[0]}."
         hint = "check the board; firmwright flash --verify reads the flash back."
         raise ToolFailedError(
             what, command=commands[-1], output=output, where=board, hint=hint
@@ -276,8 +255,11 @@ def _compare(job: FlashJob, board: str) -> None:
     actual, expected = job.read_back.read_bytes(), job.bin.read_bytes()
     if actual[: len(expected)] == expected:
         return
-    pairs = enumerate(zip(actual, expected, strict=False))
-    at = next((i for i, (a, b) in pairs if a != b), len(actual))
+    at = len(actual)
+    for index, (found, wanted) in enumerate(zip(actual, expected, strict=False)):
+        if found != wanted:
+            at = index
+            break
     what = f"the flash contents differ from the image at {job.start + at:#x}."
     hint = "flash again; if the error persists, the flash is worn or protected."
     raise DeviceError(what, where=str(job.read_back), hint=hint)
@@ -339,11 +321,10 @@ def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
         raise UsageError(
             what, where=plan.board.name, hint="use --runner picotool --verify."
         )
-    volume = (
-        Path(folder)
-        if folder
-        else find_volume(plan.argument, MOUNT_FOLDERS, plan.board.name)
-    )
+    if folder:
+        volume = Path(folder)
+    else:
+        volume = find_volume(plan.argument, MOUNT_FOLDERS, plan.board.name)
     if not (volume / "INFO_UF2.TXT").is_file():
         what = "this is not the volume of a boot ROM: it has no INFO_UF2.TXT."
         hint = "name the volume that the board mounts: --address DIR."
@@ -359,9 +340,7 @@ def _by_volume(plan: FlashPlan, folder: str, *, verify: bool) -> str:
 
 
 def _wait_for_restart(volume: Path, board: str) -> None:
-    """Return when the boot ROM, which restarts after a complete image, removes its
-    volume.
-    """
+    """Return when the boot ROM, which restarts after an image, removes its volume."""
     deadline = time.monotonic() + RESTART_TIMEOUT_S
     while time.monotonic() < deadline:
         try:
@@ -375,8 +354,9 @@ def _wait_for_restart(volume: Path, board: str) -> None:
 
 
 def find_volume(label: str, roots: Sequence[Path], board: str) -> Path:
-    by_user = (place for root in roots for place in sorted(root.glob(f"*/{label}")))
-    candidates = (*(root / label for root in roots), *by_user)
+    candidates = [root / label for root in roots]
+    for root in roots:
+        candidates += sorted(root.glob(f"*/{label}"))
     folders = [place for place in candidates if place.is_dir()]
     if not folders:
         hint = (

@@ -37,9 +37,7 @@ _NO_SCRIPTS: Final = ("-nx", "-iex", "set auto-load off")
 
 @dataclass(frozen=True, slots=True)
 class DebugCommands:
-    """The command that starts GDB, and the command of the debug server, or () if none
-    is needed.
-    """
+    """The command that starts GDB, and that of the debug server, () if not needed."""
 
     server: Command
     gdb: Command
@@ -48,9 +46,7 @@ class DebugCommands:
 def debug_commands(
     board: Board, elf: Path, address: str, operator: int | None
 ) -> DebugCommands:
-    """Return the commands for `elf` on `board`; `address` is the emulator's GDB stub,
-    if any.
-    """
+    """Return the commands for `elf` on `board`; `address` is an emulator's GDB stub."""
     server: Command = ()
     target = address
     if not address:
@@ -69,9 +65,7 @@ def debug_commands(
 
 
 def _server(board: str, flash_tools: FlashTools) -> tuple[Command, str]:
-    """Return the command of the first known debug server, and the address to which GDB
-    connects.
-    """
+    """Return the command of the first known debug server, and the address for GDB."""
     for name, setting in flash_tools.tools:
         match name:
             case "openocd":
@@ -82,13 +76,8 @@ def _server(board: str, flash_tools: FlashTools) -> tuple[Command, str]:
             case "pyocd":
                 return ("pyocd", "gdbserver", "--target", setting), "localhost:3333"
             case "jlink":
-                return (
-                    "JLinkGDBServer",
-                    "-device",
-                    setting,
-                    "-if",
-                    "SWD",
-                ), "localhost:2331"
+                server = ("JLinkGDBServer", "-device", setting, "-if", "SWD")
+                return server, "localhost:2331"
             case "gdb":
                 return (), setting
     what = "the board's file configures no debug probe."
@@ -120,9 +109,7 @@ def check_operator(compiled: Compilation, operator: int | None) -> None:
 
 @contextlib.contextmanager
 def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
-    """Yield the image and the stub's socket of a halted emulator; resumed, it runs
-    sample 0.
-    """
+    """Yield image and stub socket of a halted emulator; resumed, it runs sample 0."""
     board = compiled.board
     if board.run.kind != "qemu":
         hint = "use --board mps2-an386, or another emulated board."
@@ -133,16 +120,16 @@ def start_halted(compiled: Compilation) -> Iterator[tuple[Image, str]]:
     with tempfile.TemporaryDirectory(prefix="firmwright-gdb-") as folder:
         path = Path(folder) / "gdb"
         run = board.run
+        arguments = tuple(run.args)
         command = QemuCommand(
-            run.machine, image.elf, run.program, tuple(run.args), gdb=str(path)
+            run.machine, image.elf, run.program, arguments, gdb=str(path)
         )
         transport = start_qemu(command)
         try:
             _wait_for(path)
             samples = generate_samples(compiled.module.io.inputs, 1, 0).samples
-            threading.Thread(
-                target=_drive, args=(transport, samples), daemon=True
-            ).start()
+            drive = (transport, samples)
+            threading.Thread(target=_drive, args=drive, daemon=True).start()
             yield image, str(path)
         finally:
             transport.close()

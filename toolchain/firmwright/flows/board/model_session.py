@@ -1,6 +1,4 @@
-"""Sessions with running firmware, which are built, started and checked, by the model's
-tensors.
-"""
+"""Sessions with firmware that is built, started and checked, by the model's tensors."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ class ModelRunner(Protocol):
 
 
 class ModelSession(Closeable):
-    """A running model, a context manager; `image` is None for firmware reached through
-    a port.
-    """
+    """A running model, a context manager; `image` is None for firmware at a port."""
 
     def __init__(
         self, compiled: Compilation, runner: ModelRunner, image: Image | None
@@ -97,13 +93,13 @@ class ModelSession(Closeable):
     def run(
         self, inputs: Mapping[str, Array] | npt.ArrayLike
     ) -> Array | dict[str, Array]:
-        """Run the model on a mapping by tensor name or `input_K`, or on a single
-        input's array.
+        """Run the model on a mapping by tensor name or `input_K`, or on an array.
 
-        The result is a mapping by tensor name, or for an array and a single output,
-        that output's array. A leading axis for several samples may be added; the
-        outputs then have it too. Floats for a quantized input are quantized; a warning
-        is logged if they do not suit its range.
+        An array is the model's only input. The result is a mapping by tensor name, or
+        for an array and a single output, that output's array. A leading axis for
+        several samples may be added; the outputs then have it too. Floats for a
+        quantized input are quantized; a warning is logged if they do not suit its
+        range.
         """
         io = self.compiled.module.io
         if isinstance(inputs, Mapping):
@@ -120,9 +116,8 @@ class ModelSession(Closeable):
     def _run_named(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         io = self.compiled.module.io
         rounding = half_rounding(self.compiled.module)
-        batch = sample_batches.make_batch(
-            arrays, io.inputs, self.compiled.module.name, rounding
-        )
+        name = self.compiled.module.name
+        batch = sample_batches.make_batch(arrays, io.inputs, name, rounding)
         for warning in batch.warnings:
             log.warning(warning)
         return sample_batches.stack_outputs(self.run_all(batch.samples), batch)
@@ -134,24 +129,20 @@ class ModelSession(Closeable):
         batch = sample_batches.until_late_outputs(samples, late)
         for number, sample in enumerate(batch):
             if number and number % LOGGED_SAMPLES == 0:
-                log.info(
-                    "%s: sample %d of %d", self.compiled.board.name, number, len(batch)
-                )
+                board = self.compiled.board.name
+                log.info("%s: sample %d of %d", board, number, len(batch))
             outputs.append(self.reshape_outputs(self._runner.run(sample)))
         return tuple(outputs[late:])
 
     def reshape_outputs(self, flat: Tensors) -> dict[str, Array]:
-        outputs = self.compiled.module.io.outputs
-        return {
-            tensor.name: flat[tensor.name].reshape(tensor.type.shape)
-            for tensor in outputs
-        }
+        outputs: dict[str, Array] = {}
+        for tensor in self.compiled.module.io.outputs:
+            outputs[tensor.name] = flat[tensor.name].reshape(tensor.type.shape)
+        return outputs
 
 
 class SessionOpener(Protocol):
-    """`open_session`, or a function that adds the options of a user or a
-    measurement.
-    """
+    """`open_session`, or a function that adds options of a user or a measurement."""
 
     def __call__(
         self, compiled: Compilation, /, **options: Unpack[SessionOptions]
@@ -219,20 +210,18 @@ def require_same_tensors(compiled: Compilation, session: Session) -> None:
     expected: list[tuple[str, str, int]] = []
     for tensor in (*io.inputs, *io.outputs):
         expected.append((tensor.name, tensor.type.dtype.name, tensor.type.size_bytes))
-    described = [(t.name, t.dtype, t.size_bytes) for t in (*info.inputs, *info.outputs)]
+    tensors = (*info.inputs, *info.outputs)
+    described = [(tensor.name, tensor.dtype, tensor.size_bytes) for tensor in tensors]
     if described != expected or len(info.inputs) != len(io.inputs):
-        what = (
-            f"the firmware describes the tensors {described}; the model has {expected}."
-        )
+        what = f"the firmware describes the tensors {described}"
+        what += f"; the model has {expected}."
         raise DeviceError(
             what, where=info.board, hint="build and flash the firmware again."
         )
 
 
 def _prepare(compiled: Compilation, session: Session, baud: int) -> None:
-    """Raise the baud rate, and send the constants that the firmware does not
-    contain.
-    """
+    """Raise the baud rate; send the constants that the firmware does not contain."""
     if baud and not session.set_baud(baud):
         raise DeviceError(
             f"the line does not run at {baud} baud: it is not a serial port, the "
@@ -247,18 +236,14 @@ def _prepare(compiled: Compilation, session: Session, baud: int) -> None:
 
 
 def params_block(compiled: Compilation) -> bytes | None:
-    """Return the constants of a model that does not link them, in the firmware's
-    format.
-    """
+    """Return the constants of a model that does not link them, for the firmware."""
     return compiled.tree.encoded().get(f"model/{compiled.c_prefix}.params.bin")
 
 
 def constant_memory_files(
     compiled: Compilation, image: Image
 ) -> tuple[PreloadedMemory, ...]:
-    """Return the files of constants outside the image, at addresses or in external
-    memory.
-    """
+    """Return the files of constants outside the image, by address or external."""
     symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
     files = []
     for pool in unlinked_pool_images(compiled.module):
@@ -272,9 +257,7 @@ def constant_memory_files(
 
 
 def make_library_model(compiled: Compilation) -> LibraryModel:
-    """Return the facts with which the library of a compilation is called in this
-    process.
-    """
+    """Return the facts with which this process calls a compilation's library."""
     module = compiled.module
     name = compiled.c_prefix
     buffers = () if module.plan is None else module.plan.buffers
@@ -283,14 +266,16 @@ def make_library_model(compiled: Compilation) -> LibraryModel:
     devices = {call.device for call in prim_calls(module.aot_main.body) if call.device}
     const_pools: list[LibraryConstants] = []
     for image in unlinked_pool_images(module):
-        const_pools.append(
-            LibraryConstants(image.pool.name, image.pool.scope, image.data)
-        )
-    pool_names = [pool.name for pool in module.pools if pool.name in pool_bytes]
+        pool = image.pool
+        const_pools.append(LibraryConstants(pool.name, pool.scope, image.data))
+    pools: list[tuple[str, int]] = []
+    for item in module.pools:
+        if item.name in pool_bytes:
+            pools.append((item.name, pool_bytes[item.name]))
     return LibraryModel(
         name=name,
         run_symbol=run_symbol(compiled.tree, name),
-        pools=tuple((pool, pool_bytes[pool]) for pool in pool_names),
+        pools=tuple(pools),
         inputs=tuple(map(_library_tensor, module.io.inputs)),
         outputs=tuple(map(_library_tensor, module.io.outputs)),
         inputs_in_pools=module.io.inputs_in_pools,
@@ -307,6 +292,5 @@ def make_library_model(compiled: Compilation) -> LibraryModel:
 
 
 def _library_tensor(tensor: IoTensor) -> LibraryTensor:
-    return LibraryTensor(
-        tensor.name, tensor.buffer, tensor.type.dtype.name, tensor.type.size_bytes
-    )
+    kind = tensor.type
+    return LibraryTensor(tensor.name, tensor.buffer, kind.dtype.name, kind.size_bytes)

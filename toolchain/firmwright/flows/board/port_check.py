@@ -1,6 +1,4 @@
-"""Compiles and links the start-up code and drivers of a board, with a network of one
-operator.
-"""
+"""Compiles and links a board's start-up code and drivers with a tiny network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +15,7 @@ from firmwright.ir.module import IRModule
 
 @dataclass(frozen=True, slots=True)
 class PortCheck:
-    """The flash of the firmware without the model in bytes, or the compiler that is
-    missing.
-    """
+    """The flash bytes of the firmware without the model, or the missing compiler."""
 
     flash_bytes: int | None = None
     missing_tool: str = ""
@@ -33,17 +29,15 @@ def check_port(board: Board, board_dirs: Sequence[Path]) -> PortCheck:
             board file.
         DoesNotFitError: the board's memory is too small for any model.
     """
-    compiled = compile_for(
-        _smallest_network(), board.name, board_dirs=tuple(board_dirs)
-    )
+    network = _smallest_network()
+    compiled = compile_for(network, board.name, board_dirs=tuple(board_dirs))
     try:
         image = build_image(compiled)
     except ToolMissingError as error:
         return PortCheck(missing_tool=error.what)
     except ToolFailedError as error:
-        what = (
-            f"the start-up code and drivers do not compile for this board: {error.what}"
-        )
+        what = "the start-up code and drivers do not compile for this board"
+        what += f": {error.what}"
         hint = (
             "correct the keys of [console], [counter], [clock] or cpu_flags that it "
             "names."

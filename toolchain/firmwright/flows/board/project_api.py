@@ -1,5 +1,4 @@
-"""The project API: generate, build and flash a project, and communicate with its
-firmware.
+"""The project API: generate, build and flash a project, and talk to its firmware.
 
 Vendors implement `ProjectApi` for their build systems and register it under the entry
 point group `firmwright.projects`. `BuiltinProject` is the implementation for SCons
@@ -108,9 +107,7 @@ class ProjectTransport:
 
 
 class BuiltinProject:
-    """SCons projects for all boards, with the options runner, address, port and
-    boards_dir.
-    """
+    """SCons projects for all boards; options: runner, address, port, boards_dir."""
 
     def __init__(self) -> None:
         self._line: Transport | None = None
@@ -124,9 +121,8 @@ class BuiltinProject:
             "boards_dir": "an additional folder of boards",
         }
         about = "the project that compile writes, built by SCons"
-        return ProjectInfo(
-            BUILTIN, about, tuple(ProjectOption(*pair) for pair in options.items())
-        )
+        listed = tuple(ProjectOption(*pair) for pair in options.items())
+        return ProjectInfo(BUILTIN, about, listed)
 
     def generate(
         self, compiled: Compilation, directory: Path, options: ProjectChoices
@@ -203,9 +199,7 @@ def _folders(options: ProjectChoices) -> tuple[Path, ...]:
 
 
 def find_project_api(name: str = BUILTIN) -> ProjectApi:
-    """Return the built-in implementation, or the one that an installed package
-    registered.
-    """
+    """Return the built-in implementation, or the one that a package registered."""
     if name == BUILTIN:
         return BuiltinProject()
     registered = {point.name: point for point in entry_points(group=GROUP)}

@@ -1,6 +1,4 @@
-"""Exports models as packages for other build systems, with tests of reference
-outputs.
-"""
+"""Exports models as packages for other build systems, with tests of outputs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -52,16 +50,13 @@ def export_model(
     measure_stack: bool = False,
     metadata: PackageMetadata = NO_METADATA,
 ) -> tuple[SourceTree, Path]:
-    """Write the package to `output`, by default the usual name; return its files and
-    its path.
-    """
+    """Write the package to `output`, else to the usual name; return files and path."""
     exported = _export_input(compiled, metadata)
     if measure_stack:
         parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
         headers = dict(map(_header_with_stack_size, parts))
-        exported = replace(
-            exported, tree=SourceTree({**exported.tree.files, **headers})
-        )
+        tree = SourceTree({**exported.tree.files, **headers})
+        exported = replace(exported, tree=tree)
     chosen = find_export_format(form)
     option = "--with-tests" if with_tests else f"--format {form}"
     if isinstance(compiled, Bundle) and (with_tests or not chosen.takes_several_models):
@@ -70,9 +65,9 @@ def export_model(
     if with_tests and not chosen.takes_tests:
         what = f"a package in the format {form} cannot contain tests."
         raise UsageError(what, hint="omit --with-tests, or give another --format.")
-    tests = (
-        _tests(compiled) if with_tests and isinstance(compiled, Compilation) else None
-    )
+    tests: PackageTests | None = None
+    if with_tests and isinstance(compiled, Compilation):
+        tests = _tests(compiled)
     tree = export_package(exported, chosen, tests)
     path = Path(output or package_path(exported, chosen))
     if chosen.archive is not None:
@@ -87,9 +82,9 @@ def _export_input(
 ) -> ExportInput:
     parts = compiled.parts if isinstance(compiled, Bundle) else (compiled,)
     metadata = replace(metadata, license=parts[0].options.license or DEFAULT_LICENSE)
-    tree = (
-        compiled.recorded_tree if isinstance(compiled, Compilation) else compiled.tree
-    )
+    tree = compiled.tree
+    if isinstance(compiled, Compilation):
+        tree = compiled.recorded_tree
     for part in parts:
         waits = find_waits(part.module)
         devices: dict[str, str] = {}
@@ -103,9 +98,7 @@ def _export_input(
 
 
 def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
-    """Return the path and the text of the model's header with the stack that a run
-    needs.
-    """
+    """Return path and text of the model's header with the stack that a run needs."""
     image, name = build_image(compiled), compiled.c_prefix
     if not image.stack_is_known:
         what = "the stack of a run is not known."
@@ -114,9 +107,8 @@ def _header_with_stack_size(compiled: Compilation) -> tuple[str, str]:
         what = f"the stack of a run is unbounded: {image.stack.unbounded[0]}."
         raise UsageError(what, where=name, hint="omit --measure-stack.")
     path = f"model/{name}.h"
-    head, mark, rest = str(compiled.tree.files[path]).partition(
-        "/* Operators that the model"
-    )
+    text = str(compiled.tree.files[path])
+    head, mark, rest = text.partition("/* Operators that the model")
     if not mark:
         raise InternalError("the header does not describe the operators.", where=path)
     note = (
@@ -157,9 +149,7 @@ _NOT_REPEATED = frozenset(
         "sections",
     }
 )
-"""Options that change the model's files alone, which a package's tests take from the
-package.
-"""
+"""Options that change the model's files alone, which tests take from the package."""
 _OPTION_NAMES = {
     "const_pools": "--const-pool",
     "pools": "--pool",
@@ -196,16 +186,17 @@ def with_package_sources(compiled: Compilation, folder: Path) -> Compilation:
     files: dict[str, str | bytes] = {}
     for packaged in collect_package_files(compiled.tree):
         file = folder / packaged.name
-        is_text = isinstance(packaged.data, str)
-        files[packaged.path] = (
-            file.read_text(encoding="utf-8") if is_text else file.read_bytes()
-        )
+        if isinstance(packaged.data, str):
+            files[packaged.path] = file.read_text(encoding="utf-8")
+        else:
+            files[packaged.path] = file.read_bytes()
     return replace(compiled, tree=SourceTree({**compiled.tree.files, **files}))
 
 
 def known_answers(compiled: Compilation, count: int) -> bytes:
-    """Return an .npz of samples and reference outputs, with keys `in/TENSOR` and
-    `out/TENSOR`.
+    """Return an .npz of samples and reference outputs.
+
+    The keys are `in/TENSOR` and `out/TENSOR`.
     """
     samples = generate_samples(compiled.module.io.inputs, count).samples
     outputs = compute_reference(compiled, samples).outputs
@@ -221,9 +212,7 @@ _INPUT, _OUTPUT = "in/", "out/"
 
 
 def read_known_answers(data: bytes) -> list[tuple[Tensors, Tensors]]:
-    """Return the inputs and outputs in data from `known_answers`, one pair for each
-    sample.
-    """
+    """Return the inputs and outputs in data from `known_answers`, a pair per sample."""
     arrays = read_npz_bytes(data)
     inputs = _with_prefix(arrays, _INPUT)
     outputs = _with_prefix(arrays, _OUTPUT)

@@ -1,6 +1,4 @@
-"""A model's known-answer test in C: pseudo-random inputs, and the references' CRC or
-values.
-"""
+"""A model's known-answer test in C: pseudo-random inputs, expected CRCs or values."""
 
 import textwrap
 import zlib
@@ -28,8 +26,9 @@ from firmwright.pipeline import Compilation
 SAMPLES = 2
 """The number of samples of a test."""
 CANDIDATES = 6
-"""The number of samples of which those are chosen; runs of a model with state follow
-each other.
+"""The number of samples of which those are chosen.
+
+Runs of a model with state follow each other.
 """
 FLOATS_MAX = 32
 """The values of a float output that are compared for each sample."""
@@ -79,19 +78,15 @@ def _answers(compiled: Compilation) -> dict[str, object]:
                 integers.append(values.tobytes())
         if integers:
             crcs.append(f"0x{zlib.crc32(b''.join(integers)):08x}u")
-    return {
-        "seeds": [seeds[index] for index in chosen],
-        "crcs": crcs,
-        "floats": [
-            _float_answers(io.outputs[at], arrays) for at, arrays in floats.items()
-        ],
-    }
+    float_answers: list[dict[str, object]] = []
+    for at, arrays in floats.items():
+        float_answers.append(_float_answers(io.outputs[at], arrays))
+    chosen_seeds = [seeds[index] for index in chosen]
+    return {"seeds": chosen_seeds, "crcs": crcs, "floats": float_answers}
 
 
 def _most_distinct(outputs: Sequence[Tensors]) -> list[int]:
-    """Return the indices of the samples with the most distinct output values, in
-    order.
-    """
+    """Return the indices, in order, of the samples with the most distinct outputs."""
     distinct: list[int] = []
     for row in outputs:
         distinct.append(sum(np.unique(values).size for values in row.values()))
@@ -100,9 +95,7 @@ def _most_distinct(outputs: Sequence[Tensors]) -> list[int]:
 
 
 def pseudo_random_sample(inputs: Sequence[IoTensor], seed: int) -> Tensors:
-    """Return the inputs that the C generates from `seed`, by a linear congruential
-    generator.
-    """
+    """Return the inputs that the C generates from `seed`, by linear congruence."""
     state = seed
     sample: dict[str, Array] = {}
     for tensor in inputs:
@@ -125,17 +118,14 @@ def pseudo_random_sample(inputs: Sequence[IoTensor], seed: int) -> Tensors:
 
 
 def _float_answers(tensor: IoTensor, values: Sequence[Array]) -> dict[str, object]:
-    """Return evenly spaced values of a float output, a row for each sample, with a
-    tolerance.
-    """
+    """Return evenly spaced values of a float output, per sample, with a tolerance."""
     step = divide_up(tensor.type.elements, FLOATS_MAX)
     strided = np.stack([array.reshape(-1)[::step] for array in values])
-    tolerance = (
-        WHOLE_MODEL.relative * float(np.abs(values).max()) + WHOLE_MODEL.absolute
-    )
-    literals = [
-        float_literal(float(value), FLOAT32).text for value in strided.reshape(-1)
-    ]
+    largest = float(np.abs(values).max())
+    tolerance = WHOLE_MODEL.relative * largest + WHOLE_MODEL.absolute
+    literals: list[str] = []
+    for value in strided.reshape(-1):
+        literals.append(float_literal(float(value), FLOAT32).text)
     return {
         "field": tensor.buffer,
         "count": strided.shape[1],

@@ -1,6 +1,4 @@
-"""Texts that the user brings as files: a main program in place of the generated one, a
-license.
-"""
+"""Texts that the user brings as files: a main program of their own, a license."""
 
 from pathlib import Path
 
@@ -19,9 +17,7 @@ def save_with_main(
 
 
 def read_text_argument(file: str | Path, subject: str, usage: str) -> str:
-    """Return the text of a file that an option names; raise UsageError if it cannot be
-    read.
-    """
+    """Return the text of a file that an option names; UsageError if unreadable."""
     try:
         return read_input_text(file)
     except (OSError, UnicodeDecodeError) as error:

@@ -67,9 +67,7 @@ def build_report(
 
 
 def read_report(path: str | Path) -> JsonObject:
-    """Read the JSON of an earlier report from its page or from the output of `report
-    --json`.
-    """
+    """Read the JSON of an earlier report from its page or from `report --json`."""
     hint = "give a page that report -o wrote, or the output of report --json."
     try:
         text = read_input_text(path)
@@ -81,11 +79,8 @@ def read_report(path: str | Path) -> JsonObject:
         facts = parse_json(embedded[1] if embedded else text)
     except ValueError:
         facts = None
-    if not isinstance(facts, Mapping) or not {
-        "operators",
-        "total",
-        "workspace_bytes",
-    } <= set(facts):
+    required = {"operators", "total", "workspace_bytes"}
+    if not isinstance(facts, Mapping) or not required <= set(facts):
         raise UsageError("this is not a report.", where=str(path), hint=hint)
     return facts
 
@@ -95,11 +90,13 @@ def _report(
 ) -> model.BuildReport:
     summary, board = compiled.summary, compiled.board
     assert summary.plan is not None  # compiled to the end
-    writable = {
-        name
-        for name, pool in summary.pools.items()
-        if pool.access == "rw" and pool.bytes
-    }
+    writable: set[str] = set()
+    for name, pool in summary.pools.items():
+        if pool.access == "rw" and pool.bytes:
+            writable.add(name)
+    exact = measured.exact
+    sections = [item for item in image.sizes.sections if item.size_bytes]
+    symbols = {symbol.name for symbol in image.sizes.symbols}
     stack = model.StackReport(
         model_bytes=image.stack.size_bytes,
         firmware_bytes=image.firmware_stack.size_bytes,
@@ -132,20 +129,14 @@ def _report(
         buffers=summary.plan.buffers,
         operator_by_time=summary.plan.operator_by_time,
         operators=_operators(compiled, image, measured.operators),
-        sections=tuple(
-            section for section in image.sizes.sections if section.size_bytes
-        ),
+        sections=tuple(sections),
         regions=image.sizes.regions,
-        parallel=None if measured.exact is None else measured.exact.parallel,
+        parallel=None if exact is None else exact.parallel,
         estimates=measured.estimates,
-        modeled_cycles=""
-        if measured.exact is None
-        else measured.exact.describe_cycles(),
+        modeled_cycles="" if exact is None else exact.describe_cycles(),
         clock_hz=measured.clock_hz,
         rejections=summary.rejections,
-        library_floats=any(
-            symbol.name in _FLOAT_CALLS for symbol in image.sizes.symbols
-        ),
+        library_floats=not symbols.isdisjoint(_FLOAT_CALLS),
     )
 
 
@@ -174,13 +165,10 @@ def _operators(
 
 
 def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
-    """Return the code bytes by operator; shared kernels are divided among their
-    operators.
-    """
+    """Return the code bytes by operator; those of shared kernels are divided."""
     prefix = f"{compiled.c_prefix}_"
-    users = group_pairs(
-        (operator.kernel, operator.index) for operator in compiled.summary.operators
-    )
+    operators = compiled.summary.operators
+    users = group_pairs((operator.kernel, operator.index) for operator in operators)
     bytes_by_operator: Counter[int] = Counter()
     for symbol in image.sizes.symbols:
         if symbol.kind == "text" and symbol.name.startswith(prefix):
@@ -191,9 +179,7 @@ def _code_bytes(compiled: Compilation, image: Image) -> Counter[int]:
 
 
 def _constant_bytes(compiled: Compilation) -> Counter[int]:
-    """Return the bytes of constants by operator; those of shared kernels are
-    divided.
-    """
+    """Return the constants' bytes by operator; those of shared kernels are divided."""
     users: dict[str, list[int]] = {}
     for call in prim_calls(compiled.module.aot_main.body):
         if call.op >= 0 and call.phase != "wait":
@@ -208,9 +194,7 @@ def _constant_bytes(compiled: Compilation) -> Counter[int]:
 def _divide(
     size_bytes: int, kernel: str, users: Mapping[str, Sequence[int]]
 ) -> Counter[int]:
-    """Divide a size among the callers of `kernel`, or assign it to the operator in its
-    name.
-    """
+    """Divide a size among the callers of `kernel`, or the operator in its name."""
     operators = users.get(kernel, [])
     owner = _OWNER.match(kernel)
     if not operators and owner:
@@ -226,9 +210,7 @@ def _divide(
 
 def _tradeoffs(compiled: Compilation) -> tuple[MemoryTradeoff, ...]:
     """Return programs that need less RAM; () for a partly compiled module."""
-    if (
-        not isinstance(compiled.imported.entry, Function)
-        or compiled.imported.is_started
-    ):
+    imported = compiled.imported
+    if not isinstance(imported.entry, Function) or imported.is_started:
         return ()
-    return pareto_rows(compiled.imported, compiled.options)
+    return pareto_rows(imported, compiled.options)

@@ -39,8 +39,9 @@ _EVENTS = ("", *_CALLS, *_COPIES)
 
 @dataclass(frozen=True, slots=True)
 class CoreTimeline:
-    """The modeled schedule, the counts outside waits, and the `second` core's by
-    operator.
+    """The modeled schedule of a run and its counts outside waits.
+
+    `second` has the counts of the second core by operator.
     """
 
     schedule: tuple[ScheduledCall, ...]
@@ -54,9 +55,7 @@ class CoreTimeline:
 
 
 def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, ...]:
-    """Return the functions to trace, () for one device; raise UsageError if that is
-    impossible.
-    """
+    """Return the functions to trace, () for one device; UsageError if impossible."""
     calls = prim_calls(compiled.module.aot_main.body)
     devices = {call.device for call in calls if call.phase != "call"}
     if devices <= emulators(compiled.module).keys():
@@ -73,25 +72,22 @@ def traced_functions(compiled: Compilation, image: Image) -> tuple[SymbolSize, .
         hint = "use --board mps2-an521, or profile without --count-instructions."
         raise UsageError(what, where=compiled.board.name, hint=hint)
     model = f"{compiled.c_prefix}_"
-    return tuple(
-        symbol
-        for symbol in image.sizes.symbols
-        if symbol.kind == "text"
-        and (
-            symbol.name.startswith(model)
-            or symbol.name in (_STARTS, _WAITS, _IDLES, *_COPIES)
-        )
-    )
+    names = (_STARTS, _WAITS, _IDLES, *_COPIES)
+    traced: list[SymbolSize] = []
+    for symbol in image.sizes.symbols:
+        is_known = symbol.name.startswith(model) or symbol.name in names
+        if symbol.kind == "text" and is_known:
+            traced.append(symbol)
+    return tuple(traced)
 
 
 def emulators(module: IRModule) -> dict[str, str]:
     """Return the C functions that compute the calls of emulated devices, by device."""
-    backends = module_backends(module)
-    return {
-        engine_device(module, n): item.emulated_by
-        for n, item in backends
-        if item.emulated_by
-    }
+    functions: dict[str, str] = {}
+    for name, backend in module_backends(module):
+        if backend.emulated_by:
+            functions[engine_device(module, name)] = backend.emulated_by
+    return functions
 
 
 def build_emulated_timeline(
@@ -101,18 +97,14 @@ def build_emulated_timeline(
     executed: int,
     unit: str,
 ) -> CoreTimeline:
-    """Return the timeline of one core, with counts by operator, and devices with
-    modeled times.
-    """
+    """Return the timeline of one core, counted by operator, and of modeled devices."""
     times = run_schedule.modeled_times(compiled)
     schedule = run_schedule.schedule_run(compiled.module, counts, times)
     makespan = max((call.end for call in schedule), default=0) + between
-    sequential = (
-        sum(counts.values()) + between + sum(time.cycles for time in times.values())
-    )
-    return CoreTimeline(
-        schedule, ParallelRun(makespan, sequential, 0, unit), (executed,)
-    )
+    modeled = sum(time.cycles for time in times.values())
+    sequential = sum(counts.values()) + between + modeled
+    parallel = ParallelRun(makespan, sequential, 0, unit)
+    return CoreTimeline(schedule, parallel, (executed,))
 
 
 def build_timeline(
@@ -120,31 +112,31 @@ def build_timeline(
     functions: Sequence[SymbolSize],
     steps: Sequence[FunctionEntry],
 ) -> CoreTimeline:
-    spans = [
-        list(_core_intervals(functions, steps, core, compiled.c_prefix))
-        for core in (0, 1)
-    ]
-    remote = [span.instructions for span in spans[1] if not span.name]
-    path = _executed_path(compiled, functions, spans[0])
+    prefix = compiled.c_prefix
+    spans = list(_core_intervals(functions, steps, 0, prefix))
+    remote_spans = list(_core_intervals(functions, steps, 1, prefix))
+    remote = [span.instructions for span in remote_spans if not span.name]
+    path = _executed_path(compiled, functions, spans)
     starts = [call for call in path or () if call.phase == "start"]
     engine_calls = [call for call in starts if not is_copy_device(call.device)]
     if path is None or len(remote) != len(engine_calls):
-        local = sum(not span.name for span in spans[0])
+        local = sum(not span.name for span in spans)
         raise UsageError(
             f"the trace shows {local} calls on the first core and {len(remote)} on the "
             "second, which no path of the model makes.",
             where=compiled.module.name,
             hint="use profile without --count-instructions.",
         )
-    waits = [span.instructions for span in spans[0] if span.name == _WAITS]
+    waits = [span.instructions for span in spans if span.name == _WAITS]
     least_wait = min(waits, default=0)
     polled = sum(waits) - len(waits) * least_wait
-    executed = (sum(span.instructions for span in spans[0]) - polled, sum(remote))
+    counted = sum(span.instructions for span in spans)
+    executed = (counted - polled, sum(remote))
     second: Counter[int] = Counter()
     for call, count in zip(engine_calls, remote, strict=True):
         second[call.op] += count
     times = run_schedule.modeled_times(compiled)
-    schedule = _schedule(path, spans[0], remote, times, least_wait)
+    schedule = _schedule(path, spans, remote, times, least_wait)
     modeled = [times[call.op] for call in starts if call.op in times]
     measured = sum(count for op, count in second.items() if op not in times)
     transfers = sum(time.cycles for time in modeled if time.bus)
@@ -161,9 +153,9 @@ def _executed_path(
     prefix = compiled.c_prefix
     # A compiler's copy of a function has a suffix; of equal functions, only one may
     # remain.
-    addresses = {
-        function.name.partition(".")[0]: function.address for function in functions
-    }
+    addresses: dict[str, int] = {}
+    for function in functions:
+        addresses[function.name.partition(".")[0]] = function.address
 
     def is_event(call: tir.PrimFuncCall, span: _CoreInterval) -> bool:
         if call.phase != "call":
@@ -173,16 +165,13 @@ def _executed_path(
         return not span.name and addresses.get(name, span.address) == span.address
 
     body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
-    return executed_calls(
-        body, (span for span in spans if span.name in _EVENTS), is_event
-    )
+    events = (span for span in spans if span.name in _EVENTS)
+    return executed_calls(body, events, is_event)
 
 
 @dataclass(frozen=True, slots=True)
 class _CoreInterval:
-    """An interval of one core; `name` is "" for a kernel call, else the runtime
-    function.
-    """
+    """An interval of one core; `name` is "" for a kernel call, else the function."""
 
     name: str
     address: int
@@ -195,18 +184,17 @@ def _core_intervals(
     core: int,
     prefix: str,
 ) -> Iterator[_CoreInterval]:
-    """Yield the intervals of a core but the last; the second core's are between
-    sleeps.
-    """
+    """Yield the intervals of a core but the last; core 1's are between its sleeps."""
     own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
     own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}
     between = own if core == 0 else {_IDLES}
     begun: tuple[_CoreInterval, int] | None = None
-    for step in (step for step in steps if step.cpu == core):
+    for step in steps:
+        if step.cpu != core:
+            continue
         function, now = functions[step.function], step.executed[core]
-        entered = _CoreInterval(
-            function.name if function.name in between else "", function.address
-        )
+        name = function.name if function.name in between else ""
+        entered = _CoreInterval(name, function.address)
         if begun is None or core == 0 or begun[0].name != entered.name:
             if begun is not None:
                 yield replace(begun[0], instructions=now - begun[1])
@@ -220,9 +208,7 @@ def _schedule(
     times: ModeledTimes,
     least_wait: int,
 ) -> RunSchedule:
-    """Return the schedule of the run if all devices work concurrently, in
-    instructions.
-    """
+    """Return the schedule of a run whose devices are concurrent, in instructions."""
     schedule, calls, counts = RunSchedule(times), iter(path), iter(remote)
     for span in spans:
         call = next(calls) if span.name in _EVENTS else None
@@ -248,27 +234,24 @@ def executed_calls(
     events: Iterable[_Event],
     is_event: Callable[[tir.PrimFuncCall, _Event], bool],
 ) -> _Path | None:
-    """Return the calls of the first path that causes these events, or None if none
-    does.
-    """
+    """Return the calls of the first path that causes these events, or None."""
     states: list[tuple[_Path, _Rest]] = [((), (body, None))]
     for event in events:
         following: dict[tuple[int, int], tuple[_Path, _Rest]] = {}
         for path, rest in states:
             for call, after in _next_calls(rest):
                 if call is not None and is_event(call, event):
-                    following.setdefault(
-                        (id(call), id(after and after[0])), ((*path, call), after)
-                    )
+                    key = (id(call), id(after and after[0]))
+                    following.setdefault(key, ((*path, call), after))
         states = list(following.values())
-    complete = (path for path, rest in states if (None, None) in _next_calls(rest))
-    return next(complete, None)
+    for path, rest in states:
+        if (None, None) in _next_calls(rest):
+            return path
+    return None
 
 
 def _next_calls(rest: _Rest) -> Iterator[tuple[tir.PrimFuncCall | None, _Rest]]:
-    """Yield each call that can be next, None for the end, and the nodes that follow
-    it.
-    """
+    """Yield each call that can be next, None for the end, with the nodes after it."""
     open_paths, loops = [rest], set[int]()
     while open_paths:
         match rest := open_paths.pop():
