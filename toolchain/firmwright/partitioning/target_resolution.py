@@ -244,8 +244,8 @@ def check_targets(module: IRModule, board: Board) -> None:
                 f"which is not among the targets ({targets}).",
                 where=module.name,
                 hint=(
-                    "omit --target, as the module names its own; or partition the model "
-                    "again."
+                    "omit --target, as the module names its own; or partition the "
+                    "model again."
                 ),
             )
     pool_names = [pool.name for pool in module.pools]

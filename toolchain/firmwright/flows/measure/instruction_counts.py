@@ -68,9 +68,7 @@ class SharedKernelError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class InstructionShare:
-    """Part of a run's instructions; `cycles` is None for a core without a timing
-    table.
-    """
+    """Part of a run's instructions; `cycles` is None for a core without a timing."""
 
     instructions: int
     kinds: Mapping[InstructionKind, int]
@@ -85,8 +83,7 @@ class InstructionShare:
 
 @dataclass(frozen=True, slots=True)
 class InstructionCounts:
-    """The counts of one run: in total, by operator index, between operators, and by
-    function.
+    """The counts of one run: total, by operator index, between operators, by function.
 
     `functions` is sorted, largest first. `timer` is the board counter's value for the
     same run, rounded to `resolution`. `timeline` is set if a second core or an emulated
@@ -109,16 +106,13 @@ class InstructionCounts:
     @property
     def silicon_range(self) -> tuple[int, int] | None:
         """Return the cycles that measurements on chips support; None without any."""
-        if (
-            self.total.cycles is None
-            or self.timing is None
-            or not any(self.timing.silicon)
-        ):
+        timing, cycles = self.timing, self.total.cycles
+        if cycles is None or timing is None or not any(timing.silicon):
             return None
         if self.timing_board.flash.wait_states is None:
             return None
-        low, high = (round(ratio * self.total.cycles) for ratio in self.timing.silicon)
-        return low, high
+        low, high = timing.silicon
+        return round(low * cycles), round(high * cycles)
 
     def describe_cycles(self) -> str:
         """Describe the modeled cycles of the run with time and range."""
@@ -134,9 +128,8 @@ class InstructionCounts:
             )
         elif board.flash.wait_states is None:
             note = f"on silicon more, as the flash of {board.name} is not modeled"
-        return (
-            f"{cycles:,} ({cycles * ms:.3f} ms at {board.run_hz / 1e6:g} MHz; {note})"
-        )
+        time = f"{cycles * ms:.3f} ms at {board.run_hz / 1e6:g} MHz"
+        return f"{cycles:,} ({time}; {note})"
 
     @property
     def parallel(self) -> ParallelRun | None:
@@ -163,9 +156,7 @@ def _check_emulator(board: Board) -> None:
 
 
 def _check_timing_board(timed: Board, board: Board) -> None:
-    """Raise UsageError if the board whose flash is modeled has another core than the
-    emulated.
-    """
+    """Raise UsageError if the board whose flash is modeled has another core."""
     if timed.core != board.core:
         what = f"{timed.name} has a {timed.core}, but the model runs on a {board.core}."
         raise UsageError(
@@ -183,8 +174,7 @@ def measure_instructions(
     timing_board: Board | None = None,
     after_run: Callable[[ModelSession], None] = lambda session: None,
 ) -> InstructionCounts:
-    """Count the instructions of the second of two runs on the measured sample, like
-    `profile`.
+    """Count the instructions of the second run on the measured sample, like `profile`.
 
     `sample` replaces it; `after_run` is called with the session after the runs. Cycles
     are modeled for the flash of `timing_board`, by default of the model's board. Raise
@@ -238,22 +228,18 @@ def measure_instructions(
     )
     if skipped is not None:
         return _with_emulated(compiled, counts)
-    return (
-        with_second_core(counts, build_timeline(compiled, traced, steps))
-        if traced
-        else counts
-    )
+    if traced:
+        return with_second_core(counts, build_timeline(compiled, traced, steps))
+    return counts
 
 
 def _emulator(compiled: Compilation, image: Image) -> int | None:
-    """Return the address of the function that computes the calls of an emulated
-    device.
-    """
+    """Return the address of the function that emulates a device's calls, if any."""
     names = {*emulators(compiled.module).values()}
-    symbols = (symbol for symbol in image.sizes.symbols if symbol.kind == "text")
-    return next(
-        (_CodeIndex.start(symbol) for symbol in symbols if symbol.name in names), None
-    )
+    for symbol in image.sizes.symbols:
+        if symbol.kind == "text" and symbol.name in names:
+            return _CodeIndex.start(symbol)
+    return None
 
 
 def _with_emulated(
@@ -262,18 +248,15 @@ def _with_emulated(
     times = {op: share.duration for op, share in counts.operators.items()}
     executed = counts.total.instructions
     unit = "instructions" if counts.timing is None else "cycles"
-    line = build_emulated_timeline(
-        compiled, times, counts.between.duration, executed, unit
-    )
+    between = counts.between.duration
+    line = build_emulated_timeline(compiled, times, between, executed, unit)
     return replace(counts, timeline=line)
 
 
 def with_second_core(
     counts: InstructionCounts, line: CoreTimeline
 ) -> InstructionCounts:
-    """Replace the counts of the second core's operators by those measured on that
-    core.
-    """
+    """Replace the counts of the second core's operators by those of that core."""
     others = {op: InstructionShare(n, {}, 0, None) for op, n in line.second.items()}
     return replace(counts, operators={**counts.operators, **others}, timeline=line)
 
@@ -293,12 +276,10 @@ class _CodeIndex:
         return symbol.address & ~1
 
     def function(self, name: str) -> SymbolSize:
-        symbol = next(
-            (symbol for symbol in self._functions if symbol.name == name), None
-        )
-        if symbol is None:
-            raise InternalError(f"the image has no function {name}.")
-        return symbol
+        for symbol in self._functions:
+            if symbol.name == name:
+                return symbol
+        raise InternalError(f"the image has no function {name}.")
 
     def at(self, address: int) -> Instruction:
         if address not in self._instructions:
@@ -307,11 +288,10 @@ class _CodeIndex:
 
     def name_at(self, address: int) -> str:
         index = bisect.bisect_right(self._starts, address) - 1
-        if (
-            index >= 0
-            and address - self._starts[index] < self._functions[index].size_bytes
-        ):
-            return self._functions[index].name
+        if index >= 0:
+            function = self._functions[index]
+            if address - self._starts[index] < function.size_bytes:
+                return function.name
         return f"0x{address:08x}"
 
 
@@ -325,8 +305,7 @@ def _counts(
     timer: int,
     resolution: int,
 ) -> InstructionCounts:
-    """Return the counts of a run, given those of each instruction and site of a call in
-    the main.
+    """Return a run's counts, from those of each instruction and call site in the main.
 
     The instructions of the main itself are between the operators.
     """
@@ -340,9 +319,8 @@ def _counts(
         elif code.at(cell.site).kind == "call":
             sites.setdefault(cell.site, []).append(cell)
     times = {cell.address: cell.count for cell in own}
-    operators = _by_operator(
-        compiled, code, times, sites, _commented(compiled, image, list(sites))
-    )
+    commented = _commented(compiled, image, list(sites))
+    operators = _by_operator(compiled, code, times, sites, commented)
     own += operators.pop(_NO_OPERATOR, [])
     timing = _timing(timed)
     scale = timed.calibration.scale if timed.calibration else 1.0
@@ -356,13 +334,12 @@ def _counts(
     functions: Counter[str] = Counter()
     for cell in everything:
         functions[code.name_at(cell.address)] += cell.count
+    largest_first = sorted(functions.items(), key=lambda item: (-item[1], item[0]))
     return InstructionCounts(
         total=share(everything),
         operators={index: share(group) for index, group in operators.items()},
         between=share(own),
-        functions=tuple(
-            sorted(functions.items(), key=lambda item: (-item[1], item[0]))
-        ),
+        functions=tuple(largest_first),
         timing=timing,
         timing_board=timed,
         timer=timer,
@@ -373,17 +350,14 @@ def _counts(
 
 
 def _timing(board: Board) -> CoreTiming | None:
-    """Return the timing of a board's core, with the range of the board's own
-    measurements.
-    """
+    """Return the timing of a board's core, with the range of its own measurements."""
     timing = core_timings().get(board.pipeline or board.core)
     own = board.calibration
     if timing is None or own is None:
         return timing
     source = f"{timing.source}; calibrated on {own.measured}"
-    return replace(
-        timing, source=source, silicon=(own.least / own.scale, own.most / own.scale)
-    )
+    silicon = (own.least / own.scale, own.most / own.scale)
+    return replace(timing, source=source, silicon=silicon)
 
 
 def _by_operator(
@@ -410,11 +384,7 @@ def _by_operator(
         for op, cells in zip(calls, sites.values(), strict=True):
             cells_by_op[op] += cells
         return cells_by_op
-    waiting: dict[str, list[tuple[int, int]]] = {}
-    for (op, callee), count in count_kernel_calls(body).items():
-        kernel = compiled.module.functions[callee]
-        served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
-        waiting.setdefault(f"{compiled.c_prefix}_{served}", []).append((op, count))
+    waiting = _waiting_calls(compiled, body)
     cells_by_op = {call.op: [] for call in prim_calls(main.body)}
     moving = _moving_functions(waiting)
     has_devices = any(call.device for call in prim_calls(main.body))
@@ -425,7 +395,8 @@ def _by_operator(
         # A compiler's copy of a function has a suffix; a linker's veneer may precede
         # it.
         names = [code.name_at(cell.address).partition(".")[0] for cell in cells]
-        name = next((name for name in names if name in waiting), names[0])
+        known = [name for name in names if name in waiting]
+        name = known[0] if known else names[0]
         if (name not in waiting and has_devices) or name in moving:
             cells_by_op.setdefault(_NO_OPERATOR, []).extend(cells)
             continue
@@ -440,10 +411,10 @@ def _by_operator(
         cells_by_op[op] += cells
     if is_open and not commented and not shared:
         # It is unknown which of a kernel's operators ran.
-        unclear = (
-            name for name, group in waiting.items() if 0 < len(group) < members[name]
-        )
-        shared = next(unclear, "")
+        for name, group in waiting.items():
+            if 0 < len(group) < members[name]:
+                shared = name
+                break
     if shared:
         what = (
             f"operators share the kernel {shared}, so its calls cannot be attributed."
@@ -453,10 +424,20 @@ def _by_operator(
     return dict(sorted(cells_by_op.items()))
 
 
+def _waiting_calls(
+    compiled: Compilation, body: tir.Stmt
+) -> dict[str, list[tuple[int, int]]]:
+    """Return the operators and executions that each C function of a kernel serves."""
+    waiting: dict[str, list[tuple[int, int]]] = {}
+    for (op, callee), count in count_kernel_calls(body).items():
+        kernel = compiled.module.functions[callee]
+        served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
+        waiting.setdefault(f"{compiled.c_prefix}_{served}", []).append((op, count))
+    return waiting
+
+
 def _moving_functions(waiting: Mapping[str, Sequence[tuple[int, int]]]) -> set[str]:
-    """Return the functions that only move rows within a fused segment, for no
-    operator.
-    """
+    """Return functions that only move rows within a segment, for no operator."""
     moving: set[str] = set()
     for name, group in waiting.items():
         if all(op == _NO_OPERATOR for op, _ in group):
@@ -467,9 +448,7 @@ def _moving_functions(waiting: Mapping[str, Sequence[tuple[int, int]]]) -> set[s
 def _commented(
     compiled: Compilation, image: Image, sites: Sequence[int]
 ) -> Mapping[int, int]:
-    """Return the operator of each site: the number in the last comment above its source
-    line.
-    """
+    """Return each site's operator: the number in the last comment above its line."""
     texts = {Path(path).name: str(text) for path, text in compiled.tree.files.items()}
     operators = dict[int, int]()
     places = source_lines(compiled.board, image.elf, sites)
@@ -482,9 +461,7 @@ def _commented(
 
 
 def straight_calls(body: tir.Stmt) -> list[int]:
-    """Return the operators of a main without control flow, in order; [] for any other
-    main.
-    """
+    """Return the operators of a main without control flow, in order, else []."""
     nodes = list(walk(body))
     if any(isinstance(node, tir.For | tir.If | tir.While) for node in nodes):
         return []
@@ -497,8 +474,7 @@ def _share(
     timing: CoreTiming | None,
     scale: float,
 ) -> InstructionShare:
-    """Return the sums of instructions, with the cycles of their paths by the core's
-    timing.
+    """Return the sums of instructions, with the cycles of their paths by the timing.
 
     A path is the code that one site calls, since an instruction's cycles depend on
     those before it.
@@ -515,9 +491,8 @@ def _share(
         stalls += cell.unaligned * (timing.unaligned if timing else 0)
         executed = Executed(cell.address, instruction, cell.count, cell.taken)
         # Each instruction of the root is its own site.
-        sites.setdefault(0 if cell.site == cell.address else cell.site, []).append(
-            executed
-        )
+        site = 0 if cell.site == cell.address else cell.site
+        sites.setdefault(site, []).append(executed)
     cycles = None
     if timing is not None:
         paths = sum(modeled_cycles(timing, path) for path in sites.values())

@@ -1,5 +1,4 @@
-"""Files of a profile for other viewers: Perfetto (traces) and Model Explorer (node
-data).
+"""Files of a profile for other viewers: Perfetto (traces), Model Explorer (node data).
 
 A trace has a track for each core and DMA channel, with the calls of
 flows/predict/run_schedule.py. An emulator's transfers are modeled; measured ones last
@@ -17,16 +16,15 @@ _GRADIENT: Final = (
 
 
 def make_trace(measured: Profile) -> dict[str, object]:
-    """Return the run as a trace in the format that Chrome defined, with times in
-    microseconds.
-    """
+    """Return the run as a trace in Chrome's format, with times in microseconds."""
     operators = {operator.index: operator for operator in measured.operators}
-    tracks = list(
-        dict.fromkeys(["", *(item.call.device for item in measured.schedule)])
-    )
-    per_second = (
-        measured.clock_hz if measured.unit != "ns" and measured.clock_hz else 1e9
-    )
+    tracks = [""]
+    for item in measured.schedule:
+        if item.call.device not in tracks:
+            tracks.append(item.call.device)
+    per_second = 1e9
+    if measured.unit != "ns" and measured.clock_hz:
+        per_second = measured.clock_hz
     events: list[dict[str, object]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": measured.model}}
     ]
@@ -40,17 +38,15 @@ def make_trace(measured: Profile) -> dict[str, object]:
             "tid": tracks.index(item.call.device),
             "ts": 1e6 * item.begin / per_second,
         }
-        facts = {
+        facts: dict[str, object] = {
             "operator": operator.index,
             "kind": operator.kind,
             "macs": operator.macs,
+            "schedule": operator.schedule,
+            measured.unit: operator.count,
         }
-        facts |= {"schedule": operator.schedule, measured.unit: operator.count}
-        facts |= (
-            {"modeled_cycles": operator.modeled_cycles}
-            if operator.modeled_cycles
-            else {}
-        )
+        if operator.modeled_cycles:
+            facts["modeled_cycles"] = operator.modeled_cycles
         duration = 1e6 * (item.end - item.begin) / per_second
         events.append({**event, **place, "dur": duration, "args": facts})
     conditions = {
@@ -62,11 +58,9 @@ def make_trace(measured: Profile) -> dict[str, object]:
 
 
 def make_node_data(measured: Profile) -> dict[str, object]:
-    """Return the cost of each operator by its output tensor, as Model Explorer reads
-    it.
-    """
-    results = {
-        operator.name: {"value": operator.count} for operator in measured.operators
-    }
+    """Return the cost of each operator by output tensor, as Model Explorer reads it."""
+    results: dict[str, dict[str, int]] = {}
+    for operator in measured.operators:
+        results[operator.name] = {"value": operator.count}
     name = f"{measured.unit} on {measured.board}"
     return {"name": name, "results": results, "gradient": list(_GRADIENT)}

@@ -48,8 +48,7 @@ _NOT_COUNTED = "the cycles of another board are modeled for counted instructions
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """The cost of one operator in the profile's unit, rounded to the counter's
-    resolution.
+    """The cost of one operator in the profile's unit, rounded to its resolution.
 
     `predicted` is the cost model's value in instructions. Exact profiles set `kinds`
     (instructions by kind) and `modeled_cycles`, which transfers and engines have in any
@@ -103,19 +102,17 @@ class Profile:
 
     @property
     def estimates(self) -> tuple[tuple[str, int, str], ...]:
-        """Return devices with the declared cycles of their calls and the source of
-        these.
-        """
+        """Return devices with their calls' declared cycles and the source of these."""
         cycles: Counter[tuple[str, str]] = Counter()
         for operator in self.operators:
             backend = BACKENDS.find(operator.schedule)
             if backend is not None and backend.estimated_by:
-                cycles[operator.device, backend.estimated_by] += (
-                    operator.modeled_cycles or 0
-                )
-        return tuple(
-            (device, count, source) for (device, source), count in cycles.items()
-        )
+                device = (operator.device, backend.estimated_by)
+                cycles[device] += operator.modeled_cycles or 0
+        rows: list[tuple[str, int, str]] = []
+        for (name, source), count in cycles.items():
+            rows.append((name, count, source))
+        return tuple(rows)
 
     def _repr_html_(self) -> str:
         return show_html(self)
@@ -149,10 +146,8 @@ def profile(
             _NOT_COUNTED, where="--timing-board", hint="add --count-instructions."
         )
     runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
-    predictions, sample = (
-        predict_instructions(compiled),
-        measured_sample(compiled.module.io.inputs),
-    )
+    predictions = predict_instructions(compiled)
+    sample = measured_sample(compiled.module.io.inputs)
     with open_with(compiled, variant="release", compiler=compiler) as session:
         log.info("measuring on %s", compiled.board.name)
         device = session.device
@@ -167,10 +162,9 @@ def profile(
     else:
         with open_with(compiled, variant="profile", compiler=compiler) as session:
             log.info("measuring each operator on %s", compiled.board.name)
-            probed, operators = _probed(
-                compiled, session.device, sample, runs, predictions
-            )
-    times, pools = run_schedule.modeled_times(compiled), compiled.summary.pools.items()
+            device = session.device
+            probed, operators = _probed(compiled, device, sample, runs, predictions)
+    times = run_schedule.modeled_times(compiled)
     return Profile(
         model=compiled.module.name,
         board=board.name,
@@ -186,11 +180,16 @@ def profile(
         least=min(totals),
         clock_hz=timed.clock_hz if info.start_up_text else timed.run_hz,
         flags=_flags(choose_compiler(compiler, default=board.compiler), board),
-        pools=tuple(
-            PoolUsage(name, pool.bytes, pool.limit_bytes) for name, pool in pools
-        ),
+        pools=_pool_usage(compiled),
         schedule=_schedule(compiled, operators, counts, times),
     )
+
+
+def _pool_usage(compiled: Compilation) -> tuple[PoolUsage, ...]:
+    usage: list[PoolUsage] = []
+    for name, pool in compiled.summary.pools.items():
+        usage.append(PoolUsage(name, pool.bytes, pool.limit_bytes))
+    return tuple(usage)
 
 
 def _flags(compiler: Compiler, board: Board) -> str:
@@ -201,12 +200,12 @@ def _flags(compiler: Compiler, board: Board) -> str:
 def _with_modeled(
     operators: Sequence[OperatorCost], times: ModeledTimes
 ) -> tuple[OperatorCost, ...]:
-    return tuple(
-        replace(cost, modeled_cycles=times[cost.index].cycles)
-        if cost.index in times
-        else cost
-        for cost in operators
-    )
+    modeled: list[OperatorCost] = []
+    for cost in operators:
+        if cost.index in times:
+            cost = replace(cost, modeled_cycles=times[cost.index].cycles)
+        modeled.append(cost)
+    return tuple(modeled)
 
 
 def _schedule(
@@ -249,16 +248,16 @@ def _costs(
     """Yield the operators with counts of 0."""
     devices = run_schedule.operator_devices(compiled.module)
     for op in compiled.summary.operators:
-        of = (
-            op.index,
-            op.name,
-            op.kind,
-            op.macs,
-            0,
-            op.schedule,
-            predictions.get(op.index, 0),
+        yield OperatorCost(
+            index=op.index,
+            name=op.name,
+            kind=op.kind,
+            macs=op.macs,
+            count=0,
+            schedule=op.schedule,
+            predicted=predictions.get(op.index, 0),
+            device=devices[op.index],
         )
-        yield OperatorCost(*of, device=devices[op.index])
 
 
 def _counted(

@@ -1,5 +1,4 @@
-"""Upper bounds of the instructions and modeled cycles of a run, from the linked
-firmware.
+"""Upper bounds of a run's instructions and modeled cycles, from the linked firmware.
 
 Interrupts, accesses of other devices to memory, and stalls that the cycle model lacks
 are not included.
@@ -24,9 +23,7 @@ from firmwright.targets.path_analysis import PathAnalysis, WorstPath
 
 @dataclass(frozen=True, slots=True)
 class OperatorBound:
-    """The largest cost of one call of the model; `name` is its operator, or the
-    function called.
-    """
+    """The largest cost of one call of the model; `name` is its operator or function."""
 
     index: int | None
     name: str
@@ -36,9 +33,7 @@ class OperatorBound:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """The largest cost of a run; `cycles` is None for a core without a suitable
-    pipeline model.
-    """
+    """The largest cost of a run; `cycles` is None for a core without pipeline model."""
 
     model: str
     board: str
@@ -62,8 +57,9 @@ def bound_time(
     compiler: Compiler | None = None,
     timing_board: Board | None = None,
 ) -> TimeBound:
-    """Return bounds for all inputs; raise UnknownPathError if a loop or jump depends on
-    data.
+    """Return bounds for all inputs.
+
+    Raise UnknownPathError if a loop or jump depends on data.
     """
     board = compiled.board
     if not board.core.startswith(("cortex-m", "rv32")):
@@ -72,29 +68,24 @@ def bound_time(
             "bounds need the code of a microcontroller.", where=board.name, hint=hint
         )
     image = image or build_image(compiled, compiler=compiler)
-    texts = sorted(
-        (s for s in image.sizes.symbols if s.kind == "text"), key=lambda s: s.address
-    )
+    texts = [symbol for symbol in image.sizes.symbols if symbol.kind == "text"]
+    texts.sort(key=lambda symbol: symbol.address)
     functions = tuple((s.address & ~1, s.size_bytes, s.name) for s in texts)
     starts = {name: start for start, _, name in functions}
     is_arm = board.core.startswith("cortex-m")
-    code = MachineCode(
-        is_arm, disassemble(board, image.elf), read_contents(image.elf), functions
-    )
+    instructions, contents = disassemble(board, image.elf), read_contents(image.elf)
+    code = MachineCode(is_arm, instructions, contents, functions)
     cycles = _cycle_bound(code, timing_board or board, board)
     path = PathAnalysis(cycles).run(starts["run"], starts[f"{compiled.c_prefix}_run"])
     body = without_constant_copies(compiled.module, compiled.module.aot_main.body)
     indices = straight_calls(without_calls(body, lambda call: bool(call.device)))
     names = {operator.index: operator.name for operator in compiled.summary.operators}
     operators = []
-    for i, (callee, instructions, spent) in enumerate(path.calls):
+    for i, (callee, count, spent) in enumerate(path.calls):
         index = indices[i] if len(indices) == len(path.calls) else None
         name = names[index] if index is not None else code.function_at(callee)[2]
-        operators.append(
-            OperatorBound(
-                index, name, instructions, round(spent) if cycles.timing else None
-            )
-        )
+        cost = round(spent) if cycles.timing else None
+        operators.append(OperatorBound(index, name, count, cost))
     total = round(path.cycles) if cycles.timing else None
     of = compiled.module.name, board.name, path.instructions, total, tuple(operators)
     return TimeBound(*of, stack=image.stack, path=path)

@@ -18,6 +18,7 @@ from firmwright.flows.model.given_options import (
     to_option_values,
 )
 from firmwright.flows.model.model import Model
+from firmwright.ir.core import Target
 from firmwright.ir.graph.nodes import Function
 from firmwright.ir.module import IRModule
 from firmwright.ir.requests import RequestOrigin
@@ -57,12 +58,12 @@ def compile_for(
     stopwatch: PassTimer | None = None,
     **given: Unpack[GivenOptions],
 ) -> Compilation:
-    """Compile `model` for `board` (by default the host); `given` are fields of
-    `Options`.
+    """Compile `model` for `board`, by default the host.
 
-    `tuning` may also be a log's path, `passes` functions or names, and `update_of` the
-    path of an earlier project or package. Raise UsageError, UnsupportedError,
-    DoesNotFitError, or MismatchError if new weights do not suit the earlier code.
+    `given` are fields of `Options`. `tuning` may also be a log's path, `passes`
+    functions or names, and `update_of` the path of an earlier project or package. Raise
+    UsageError, UnsupportedError, DoesNotFitError, or MismatchError if new weights do
+    not suit the earlier code.
     """
     if isinstance(model, IRModule):
         model = Model(model)
@@ -81,9 +82,7 @@ def compile_for(
 
 
 def options_for(module: IRModule, given: OptionValues) -> Options:
-    """Return the options that the module records, with those of the user in their
-    place.
-    """
+    """Return the options that the module records, with those of the user instead."""
     names = {field.name for field in fields(Options)}
     unknown = sorted(set(given) - names)
     if unknown:
@@ -104,23 +103,24 @@ def _options_in_text(module: IRModule, given: OptionValues) -> OptionValues:
     options, recorded_board = _recorded_options(module), module.settings.board
     board = given.get("board", recorded_board)
     is_same = not recorded_board or board == recorded_board
-    targets = [
-        target for target in module.targets.values() if is_same or is_backend(target)
-    ]
+    targets: list[Target] = []
+    for target in module.targets.values():
+        if is_same or is_backend(target):
+            targets.append(target)
     if module.results.partitioned is not None and given.get("target"):
-        table = {
-            name: target for name, target in module.targets.items() if target in targets
-        }
+        table: dict[str, Target] = {}
+        for name, target in module.targets.items():
+            if target in targets:
+                table[name] = target
         targets = list(extend_targets(table, given["target"]).values())
     if targets:
         options["target"] = format_targets(targets)
     if not is_same:
         return options
     if module.pools and (recorded_board or board in ("", "host")):
-        options["pools"] = tuple(pool for pool in module.pools if pool.access == "rw")
-        options["const_pools"] = tuple(
-            pool for pool in module.pools if pool.access == "ro"
-        )
+        pools = module.pools
+        options["pools"] = tuple(pool for pool in pools if pool.access == "rw")
+        options["const_pools"] = tuple(pool for pool in pools if pool.access == "ro")
     return options
 
 
@@ -136,9 +136,7 @@ def _recorded_options(module: IRModule) -> OptionValues:
 
 
 def _recorded_settings(settings: Settings) -> OptionValues:
-    """Return the options that made the settings; of a module without a board, those
-    that differ.
-    """
+    """Return the options that made the settings; those that differ without a board."""
     objective, defaults = settings.objective, Options()
     options: OptionValues = {
         "board": settings.board or defaults.board,
@@ -186,16 +184,14 @@ def _recorded_placements(module: IRModule) -> OptionValues:
 
 
 def _options_of_started_module(module: IRModule, given: OptionValues) -> Options:
-    """Return the options of a partly compiled module; raise UsageError if the user
-    changes one.
-    """
+    """Return a partly compiled module's options; UsageError if the user changes one."""
     recorded = _recorded_options(module)
     recorded_values = dict(recorded.items())
     for name, value in given.items():
-        if name == "optimize" and _means_objective(
-            given["optimize"], recorded, module.settings.objective
-        ):
-            continue
+        if name == "optimize":
+            objective = module.settings.objective
+            if _means_objective(given["optimize"], recorded, objective):
+                continue
         if name in recorded_values and recorded_values[name] != value:
             raise UsageError(
                 f"the module was compiled up to {module.results.stage} with {name} "
@@ -209,18 +205,14 @@ def _options_of_started_module(module: IRModule, given: OptionValues) -> Options
 
 
 def _means_objective(goal: str, recorded: OptionValues, objective: Objective) -> bool:
-    """Whether `--optimize goal` with the recorded budgets means the module's
-    objective.
-    """
+    """Return whether `--optimize goal` with recorded budgets means the objective."""
     if goal not in OPTIMIZE_GOALS:
         return False
     return make_options({**recorded, "optimize": goal}).objective == objective
 
 
 def _check_tuning(module: IRModule, given: TuningRecords) -> None:
-    """Check that a partly compiled module is resumed with its tuning log unless it is
-    lowered.
-    """
+    """Check that a module is resumed with its tuning log unless it is lowered."""
     if isinstance(module.entry, Function) and module.settings.tuning != given.digest:
         usage = "with" if module.settings.tuning else "without"
         raise UsageError(

@@ -1,6 +1,4 @@
-"""Reads the choices of an earlier compilation from its project, package or
-metadata.json.
-"""
+"""Reads an earlier compilation's choices from its project, package or metadata.json."""
 
 from __future__ import annotations
 
@@ -89,10 +87,7 @@ def program_of(facts: Json, where: Path) -> ProgramRecord:
 
 
 def options_of_program(record: ProgramRecord, where: str | Path) -> OptionValues:
-    """Return the options of the earlier compilation, with its board, name and
-    choices.
-    """
-    options = to_option_values(
-        deserialize_options(record.options, Options, Path(where))
-    )
+    """Return the options of the earlier compilation, with board, name and choices."""
+    recorded = deserialize_options(record.options, Options, Path(where))
+    options = to_option_values(recorded)
     return {**options, "board": record.board, "name": record.name, "update_of": record}

@@ -58,9 +58,7 @@ class _PlainOptions(TypedDict, total=False):
 
 
 class GivenOptions(_PlainOptions, total=False):
-    """All options but the board; logs and earlier programs may be given by their
-    paths.
-    """
+    """All options but the board; logs and earlier programs may be given by paths."""
 
     tuning: TuningRecords | str | Path
     passes: Sequence[UserPass]
@@ -74,9 +72,7 @@ class OptionValues(GivenOptions, total=False):
 
 
 def to_option_values(values: Mapping[str, object]) -> OptionValues:
-    """Return the values of a reader that has checked their kinds, such as the command
-    line's.
-    """
+    """Return values whose kinds a reader has checked, such as the command line's."""
     return cast(OptionValues, dict(values))
 
 

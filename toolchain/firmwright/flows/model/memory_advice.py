@@ -31,25 +31,20 @@ def compile_or_advise(
     watch: PassObserver | None = None,
     stopwatch: PassTimer | None = None,
 ) -> Compilation:
-    """Compile; if memory is short, the error's hint has the options that help this
-    model.
-    """
+    """Compile; if memory is short, the error's hint has the options that help."""
     try:
         return compile_for(model, watch=watch, stopwatch=stopwatch, **options)
     except DoesNotFitError as error:
         if error.lowest_bytes:
-            rest = (
-                f"--ram {error.lowest_bytes}."
-                if options.get("ram_bytes")
-                else error.hint
-            )
+            rest = error.hint
+            if options.get("ram_bytes"):
+                rest = f"--ram {error.lowest_bytes}."
             error.hint = _advice(model, options, error.lowest_bytes) + rest
         raise
 
 
 def _advice(model: Model, options: OptionValues, lowest_bytes: int) -> str:
-    """Return the first change with which the program fits, else the one that saves
-    most.
+    """Return the first change with which the program fits, else the one saving most.
 
     The last of `_savings` includes the others. If it is not enough, they are not tried,
     because each trial compiles the model.
@@ -66,9 +61,10 @@ def _advice(model: Model, options: OptionValues, lowest_bytes: int) -> str:
             known[change.text] = _bytes_beyond(model, options, change)
         if known[change.text] == 0:
             return f"{change.text}, with which it fits; or "
-    needs = [
-        (size, text) for text, size in known.items() if size and size < lowest_bytes
-    ]
+    needs: list[tuple[int, str]] = []
+    for text, size in known.items():
+        if size and size < lowest_bytes:
+            needs.append((size, text))
     if not needs:
         return ""
     size, text = min(needs)
@@ -76,9 +72,7 @@ def _advice(model: Model, options: OptionValues, lowest_bytes: int) -> str:
 
 
 def _bytes_beyond(model: Model, options: OptionValues, change: _Change) -> int | None:
-    """Return the bytes that the program needs, 0 if it fits, None if a change is not
-    allowed.
-    """
+    """Return the program's bytes, 0 if it fits, None if a change is not allowed."""
     log.info("trying %s, as the workspace does not fit", change.text)
     try:
         changed: OptionValues = {**options, **change.options}
@@ -91,9 +85,7 @@ def _bytes_beyond(model: Model, options: OptionValues, change: _Change) -> int |
 
 
 def _further_pools(options: OptionValues) -> Iterator[_Change]:
-    """Yield the use of each of the board's pools that the user's list of pools does not
-    have.
-    """
+    """Yield the use of each of the board's pools that the user's list lacks."""
     pools = options.get("pools", ())
     if not pools:
         return
@@ -101,9 +93,8 @@ def _further_pools(options: OptionValues) -> Iterator[_Change]:
     board = load_board(options.get("board", "host"), options.get("board_dirs", ()))
     for pool in board.pools():
         if not pool.targets and pool.name not in own:
-            yield _Change(
-                f"--pool {pool.name}", {"pools": (*pools, PoolInfo(pool.name))}
-            )
+            added = (*pools, PoolInfo(pool.name))
+            yield _Change(f"--pool {pool.name}", {"pools": added})
 
 
 def _savings(options: OptionValues) -> list[_Change]:

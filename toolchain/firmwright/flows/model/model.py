@@ -111,18 +111,16 @@ def find_model_files(folder: str, pattern: str = "*") -> tuple[Path, ...]:
     if not paths:
         *others, last = MODEL_SUFFIXES
         what = f"there is no {', '.join(others)} or {last} file."
-        hint = (
-            "name a folder with models." if root.is_dir() else "this is not a folder."
-        )
+        hint = "this is not a folder."
+        if root.is_dir():
+            hint = "name a folder with models."
         raise UsageError(what, where=folder, hint=hint)
     return tuple(sorted(paths))
 
 
 @contextlib.contextmanager
 def provide_file(path: str | Path, content: bytes | None) -> Iterator[Path]:
-    """Yield `path`, or the path of a temporary file of that name if `content` is
-    given.
-    """
+    """Yield `path`, or a temporary file of that name if `content` is given."""
     if content is None:
         yield Path(path)
         return
@@ -173,9 +171,7 @@ def partition(
 
 
 def save_module(module: IRModule, path: str | Path) -> None:
-    """Write the module's text with everything that other verbs need to continue from
-    it.
-    """
+    """Write the module's text with all that other verbs need to continue from it."""
     write_file(path, print_module(with_backend_records(module)).encode())
 
 
@@ -198,8 +194,7 @@ def _read(file: Path) -> bytes:
 
 
 def _named_source(module: IRModule, file: Path) -> bytes:
-    """Return the bytes of the model file that the user names; UsageError if it is
-    another one.
+    """Return the bytes of the model file that the user names; UsageError for another.
 
     The source of a model that another compiler has translated, such as Vela, has
     another hash.
@@ -207,9 +202,10 @@ def _named_source(module: IRModule, file: Path) -> bytes:
     data = _read(file)
     digest = module.origin.sha256
     foreign = {op.name for op in op_table().values() if op.is_precompiled}
-    is_precompiled = any(
-        call.op in foreign for graph in module.graphs for call in graph.body
-    )
+    called: set[str] = set()
+    for graph in module.graphs:
+        called.update(call.op for call in graph.body)
+    is_precompiled = not foreign.isdisjoint(called)
     if digest not in ("", source_digest(data)) and not is_precompiled:
         what = "this is not the file that the module was made from: its hash differs."
         hint = "give the file with the sha256 in the module's attribute source_sha256."
@@ -218,9 +214,7 @@ def _named_source(module: IRModule, file: Path) -> bytes:
 
 
 def _find_source(module: IRModule, file: Path) -> bytes | None:
-    """Search the folder of `file` for its model file, first among files with the same
-    stem.
-    """
+    """Search the folder of `file` for its model, first in files with its stem."""
     digest = module.origin.sha256
     if not digest:
         return None

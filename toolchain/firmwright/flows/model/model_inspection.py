@@ -1,5 +1,6 @@
-"""Describes a model file: tensors, operators, cost, and unsupported features (no error
-here).
+"""Describes a model file: tensors, operators, cost, and unsupported features.
+
+Unsupported features are no errors here.
 """
 
 from collections.abc import Sequence
@@ -42,8 +43,9 @@ class ModelTensor:
 
 @dataclass(frozen=True, slots=True)
 class ModelOperator:
-    """An operator in the file's terms; `macs` is None if unsupported or defined in the
-    module.
+    """An operator in the file's terms.
+
+    `macs` is None if the operator is unsupported or defined in the module.
     """
 
     index: int
@@ -67,8 +69,12 @@ class Inspection:
 
     @property
     def macs(self) -> int | None:
-        counts = [operator.macs for operator in self.operators]
-        return None if None in counts else sum(count or 0 for count in counts)
+        total = 0
+        for operator in self.operators:
+            if operator.macs is None:
+                return None
+            total += operator.macs
+        return total
 
 
 def inspect_model(
@@ -86,16 +92,13 @@ def inspect_model(
             model, _ = pytorch.translate_program(program, file.name)
             return _inspect_unsupported_onnx(file, error.items, model)
         if is_onnx(data, file.name):
-            return _inspect_unsupported_onnx(
-                file, error.items, read_onnx(data, file.name)
-            )
+            onnx_model = read_onnx(data, file.name)
+            return _inspect_unsupported_onnx(file, error.items, onnx_model)
         return _inspect_unsupported_tflite(file, error.items, data)
 
 
 def inspect_module(module: IRModule) -> Inspection:
-    """Inspect a module; a lowered one has no operators, but the tensors of its
-    interface.
-    """
+    """Inspect a module; a lowered one has only the tensors of its interface."""
     entry = module.entry
     stage = "lowered"
     body: Sequence[Call] = ()
@@ -106,17 +109,17 @@ def inspect_module(module: IRModule) -> Inspection:
         body = entry.body
         inputs = entry.params
         outputs = entry.results
+    operators: list[ModelOperator] = []
+    for index, call in enumerate(body):
+        operators.append(_operator(index, call, module))
+    sizes = [constant.size_bytes for constant in module.constants.values()]
     return Inspection(
         name=module.name,
         stage=module.results.stage or stage,
         inputs=tuple(map(describe_tensor, inputs)),
         outputs=tuple(map(describe_tensor, outputs)),
-        operators=tuple(
-            _operator(index, call, module) for index, call in enumerate(body)
-        ),
-        parameters_bytes=sum(
-            constant.size_bytes for constant in module.constants.values()
-        ),
+        operators=tuple(operators),
+        parameters_bytes=sum(sizes),
     )
 
 
@@ -138,14 +141,15 @@ def _inspect_unsupported_tflite(
     file: Path, items: Sequence[UnsupportedItem], data: bytes
 ) -> Inspection:
     graph = read_tflite(data, file.name).subgraphs[0]
+    operators: list[ModelOperator] = []
+    for index, node in enumerate(graph.nodes):
+        operators.append(_raw_operator(index, node, graph))
     return Inspection(
         name=file.stem,
         stage="file",
         inputs=tuple(_raw_tensor(graph.tensors[index]) for index in graph.inputs),
         outputs=tuple(_raw_tensor(graph.tensors[index]) for index in graph.outputs),
-        operators=tuple(
-            _raw_operator(index, node, graph) for index, node in enumerate(graph.nodes)
-        ),
+        operators=tuple(operators),
         parameters_bytes=sum(len(tensor.buffer or b"") for tensor in graph.tensors),
         unsupported=tuple(items),
     )
@@ -171,9 +175,9 @@ def _inspect_unsupported_onnx(
 
 
 def _onnx_tensor(tensor: OnnxValueInfo) -> ModelTensor:
-    shape = [
-        size if isinstance(size, int) else UNKNOWN_SIZE for size in tensor.shape or ()
-    ]
+    shape: list[int] = []
+    for size in tensor.shape or ():
+        shape.append(size if isinstance(size, int) else UNKNOWN_SIZE)
     return ModelTensor(tensor.name, tensor.dtype, tuple(shape), None)
 
 
@@ -181,12 +185,8 @@ def _raw_operator(index: int, node: RawNode, graph: RawSubgraph) -> ModelOperato
     operands = [graph.tensors[number] for number in node.inputs if number != NO_TENSOR]
     variables = [tensor for tensor in operands if tensor.buffer is None]
     outputs = [graph.tensors[number] for number in node.outputs]
-    return ModelOperator(
-        index,
-        node.op,
-        tuple(map(_raw_tensor, variables)),
-        tuple(map(_raw_tensor, outputs)),
-    )
+    inputs = tuple(map(_raw_tensor, variables))
+    return ModelOperator(index, node.op, inputs, tuple(map(_raw_tensor, outputs)))
 
 
 def _raw_tensor(tensor: RawTensor) -> ModelTensor:

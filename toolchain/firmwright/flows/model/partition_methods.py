@@ -1,5 +1,4 @@
-"""Partition a model by method: `eager`, `none`, one of an extension, or a file with a
-result.
+"""Partition a model by method: `eager`, `none`, one of an extension, or a result file.
 
 `none` assigns the open operators to the core. The methods of extensions search for a
 partition.
@@ -43,9 +42,7 @@ EAGER, NONE = "eager", "none"
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """The method or file (`how`), the log, and the port and flash command of a
-    board.
-    """
+    """The method or file (`how`), the log, and a board's port and flash command."""
 
     how: str = EAGER
     log: str = ""
@@ -72,9 +69,7 @@ class PartitionMethod(Protocol):
     def __call__(
         self, model: Model, options: OptionValues, request: PartitionRequest
     ) -> PartitionChoice:
-        """Return the model in portable form (`make_portable`), and the result of the
-        search.
-        """
+        """Return the model in portable form (`make_portable`) and the search result."""
 
 
 def search_methods() -> Mapping[str, PartitionMethod]:
@@ -92,9 +87,8 @@ def partition_model(
         case "eager":
             return PartitionChoice(model, options)
         case "none" if options.get("offload"):
-            return PartitionChoice(
-                offload_only(model, options_for(model.module, options)), options
-            )
+            chosen = options_for(model.module, options)
+            return PartitionChoice(offload_only(model, chosen), options)
         case "none":
             core = _core_of(options.get("target", ""))
             return PartitionChoice(model, {**options, "target": core})
@@ -102,16 +96,12 @@ def partition_model(
             return method(model, options, request)
         case file:
             parts = read_partition(_read(Path(file)), file)
-            partitioned = apply_partition(
-                model, options_for(model.module, options), parts, file
-            )
-            return PartitionChoice(partitioned, options)
+            chosen = options_for(model.module, options)
+            return PartitionChoice(apply_partition(model, chosen, parts, file), options)
 
 
 def _core_of(target: str) -> str:
-    """Return the core among the targets of the option --target, or "" for the board's
-    core.
-    """
+    """Return the core among the targets of --target, or "" for the board's core."""
     core = find_core(parse_targets(target)) if target else None
     return str(core) if core else ""
 
@@ -144,16 +134,13 @@ def apply_partition(
 
 def offload_only(model: Model, options: Options) -> Model:
     """Assign the operators that the user offloads, and leave the others open."""
-    divided = run_partition(
-        prepare_module(model, options), PassTimer(), annotated_cover
-    )
+    module = prepare_module(model, options)
+    divided = run_partition(module, PassTimer(), annotated_cover)
     return make_portable(model, divided, options)
 
 
 def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
-    """Return `model` with the functions of `divided`, but without the facts of one
-    board.
-    """
+    """Return `model` with the functions of `divided`, without the facts of a board."""
     targets = parse_targets(options.target)
     table = unique_target_names(filter(is_backend, targets))
     core = find_core(targets)
@@ -180,9 +167,7 @@ def make_portable(model: Model, divided: IRModule, options: Options) -> Model:
 
 
 def prepare_module(model: Model, options: Options) -> IRModule:
-    """Return the module before partitioning; UsageError if it is lowered or has no
-    backends.
-    """
+    """Return the module to partition; UsageError if lowered or without backends."""
     if model.module.is_started:
         what = "the module is lowered already, so its target is fixed."
         raise UsageError(

@@ -1,5 +1,6 @@
-"""Reads tuning logs: JSON lines, which can be concatenated; unreadable ones are
-counted.
+"""Reads tuning logs: lines of JSON.
+
+Logs can be concatenated; unreadable lines are counted.
 """
 
 import logging
@@ -15,9 +16,7 @@ _HINT = "create one with firmwright tune MODEL --board B --out LOG."
 
 
 def read_tuning(path: str | Path) -> TuningRecords:
-    """Return the records of the log at `path`; raise UsageError if it cannot be
-    read.
-    """
+    """Return the records of the log at `path`; UsageError if it cannot be read."""
     return TuningRecords.from_measurements(read_measurements(path))
 
 

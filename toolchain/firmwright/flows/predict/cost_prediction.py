@@ -54,13 +54,15 @@ def predict_instructions(compiled: Compilation) -> Mapping[int, int]:
         if isinstance(module.entry, tir.PrimFunc) and step.name != "compress-weights":
             break
         module = step(module).with_stage(step.stage)
-    return {op: count for op, count in predict_lowered(module).items() if op >= 0}
+    counts: dict[int, int] = {}
+    for op, count in predict_lowered(module).items():
+        if op >= 0:
+            counts[op] = count
+    return counts
 
 
 def predict_lowered(module: IRModule) -> Mapping[int, int]:
-    """Predict the instructions of each operator; -1 is the key of rows moved in
-    segments.
-    """
+    """Predict each operator's instructions; -1 is the key of rows moved in segments."""
     main = module.aot_main
     intrinsics = collect_intrinsics(module, INTRINSICS)
     costs: dict[str, int] = {}
@@ -76,8 +78,9 @@ def predict_lowered(module: IRModule) -> Mapping[int, int]:
 
 
 def count_kernel_calls(body: tir.Stmt) -> Mapping[tuple[int, str], int]:
-    """Count an AOT main's calls of each kernel; if data decide, both branches and one
-    iteration.
+    """Count an AOT main's calls of each kernel.
+
+    If data decide, both branches and one iteration count.
     """
     calls: Counter[tuple[int, str]] = Counter()
 

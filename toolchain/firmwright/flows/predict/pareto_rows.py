@@ -1,6 +1,4 @@
-"""The programs that less RAM selects, each with its memory and predicted
-instructions.
-"""
+"""The programs for less RAM, each with its memory and predicted instructions."""
 
 import sys
 from collections.abc import Sequence
@@ -18,8 +16,7 @@ from firmwright.pipeline.selection_oracle import make_selection_oracle
 
 
 def pareto_rows(model: IRModule, options: Options) -> tuple[MemoryTradeoff, ...]:
-    """Return the programs that no other beats in memory and instructions, largest
-    first.
+    """Return the programs that none beats in memory and instructions, largest first.
 
     The search starts without a limit on memory. Each further program must fit in the
     memory of the one before, less one byte. If its plan needs less than the limit,

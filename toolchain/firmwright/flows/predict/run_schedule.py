@@ -46,9 +46,7 @@ ModeledTimes = Mapping[int, ModeledTime]
 
 
 def operator_devices(module: IRModule) -> dict[int, str]:
-    """Return the devices of each operator; targets without a device have their own
-    names.
-    """
+    """Return each operator's devices; targets without a device have their own names."""
     names: dict[int, dict[str, None]] = {}
     for call in prim_calls(module.aot_main.body):
         if call.op >= 0:
@@ -108,9 +106,9 @@ def check_races(module: IRModule, schedule: Sequence[ScheduledCall]) -> None:
     for a, b in parallel_calls(schedule):
         effect = find_conflict(analysis.effects_of(a.call), analysis.effects_of(b.call))
         if effect is not None:
+            verb = "writes" if effect.written else "reads"
             raise InternalError(
-                f"in the trace, operator {b.call.op} "
-                f"{'writes' if effect.written else 'reads'} {effect.root} "
+                f"in the trace, operator {b.call.op} {verb} {effect.root} "
                 f"[{effect.first}, {effect.end}) at {b.begin}, but operator "
                 f"{a.call.op} on {a.call.device or 'the main core'} uses it until "
                 f"{a.end}."
@@ -119,9 +117,7 @@ def check_races(module: IRModule, schedule: Sequence[ScheduledCall]) -> None:
 
 @dataclass(slots=True)
 class _Transfer:
-    """A transfer in flight, which moves data from the cycle `ready`; `left` are bus
-    cycles.
-    """
+    """A transfer in flight: it moves data from cycle `ready`, `left` are bus cycles."""
 
     call: tir.PrimFuncCall
     begin: int
@@ -154,9 +150,8 @@ class RunSchedule:
             self._finish(call.device)
             self._advance(self.now)
             ready = self.now + time.cycles - time.bus
-            self._transfers[call.device] = _Transfer(
-                call, self.now, ready, Fraction(time.bus)
-            )
+            left = Fraction(time.bus)
+            self._transfers[call.device] = _Transfer(call, self.now, ready, left)
         elif time.bus and call.phase == "wait":
             self._finish(call.device)
         elif call.phase == "call":
@@ -194,9 +189,9 @@ class RunSchedule:
         event is the start of another transfer on the bus, or the end of one. The times
         are exact fractions.
         """
-        while (awaited is None or awaited.left) and (
-            until is None or self._time < until
-        ):
+        while awaited is None or awaited.left:
+            if until is not None and self._time >= until:
+                return
             active = [item for item in self._transfers.values() if item.left]
             on_bus = [item for item in active if item.ready <= self._time]
             events = [Fraction(item.ready) for item in active if item not in on_bus]

@@ -1,5 +1,4 @@
-"""A user's arrays as a model's inputs: real values are quantized, integers taken as
-they are.
+"""A user's arrays as a model's inputs: real values are quantized, integers are not.
 
 Floats for a quantized input are divided by its scale in float32, rounded, shifted by
 the zero point and saturated, as TFLite's QUANTIZE and ONNX's QuantizeLinear do.
@@ -23,9 +22,7 @@ _FEW_LEVELS = {8: 64, 16: 16}
 bits are often quiet; but real values that were cast to integers use very few levels.
 """
 _INTERIOR = 16
-"""A zero point with this many levels on either side suggests real values of both
-signs.
-"""
+"""With this many levels on both sides, a zero point suggests reals of both signs."""
 _MANY_VALUES = 32
 """Fewer values than this may use few levels."""
 
@@ -85,15 +82,12 @@ def convert_values(
 
 
 def _narrowed(values: Array, tensor: IoTensor, where: str) -> Array:
-    """Return floats in the input's type; UsageError if a finite value becomes
-    infinite.
-    """
+    """Return floats in the input's type; UsageError if finite ones become infinite."""
     with np.errstate(over="ignore"):
         narrow = values.astype(tensor.type.dtype.np)
     if not np.array_equal(np.isinf(narrow), np.isinf(values)):
-        what = (
-            f"{tensor.name} has values that are too large for {tensor.type.dtype.np}."
-        )
+        kind = tensor.type.dtype.np
+        what = f"{tensor.name} has values that are too large for {kind}."
         raise UsageError(what, where=where, hint="check the preprocessing.")
     return narrow
 
@@ -104,12 +98,12 @@ def _whole(values: Array, tensor: IoTensor, where: str) -> Array:
     with np.errstate(invalid="ignore"):
         converted = values.astype(dtype.np)
         outside = converted.astype(values.dtype) != values
+    fits = True
     if dtype.is_float or dtype.np.kind == "b":
         fits = not outside.any()
-    else:
-        fits = not values.size or (
-            dtype.min <= int(values.min()) <= int(values.max()) <= dtype.max
-        )
+    elif values.size:
+        low, high = int(values.min()), int(values.max())
+        fits = dtype.min <= low <= high <= dtype.max
     if fits:
         return converted
     what = (
@@ -148,9 +142,8 @@ def _quantized(
     saturated = int(np.count_nonzero(found != levels))
     reals = (float(values.min()), float(values.max()))
     whole = found.astype(dtype.np)
-    return whole, LevelUse(
-        values.size, saturated, int(found.min()), int(found.max()), reals
-    )
+    low, high = int(found.min()), int(found.max())
+    return whole, LevelUse(values.size, saturated, low, high, reals)
 
 
 def _level_use(values: Array) -> LevelUse:
@@ -197,9 +190,7 @@ def _combined(uses: Sequence[LevelUse]) -> LevelUse:
 def _describe_levels(
     use: LevelUse, tensor: IoTensor, quantization: Quantization
 ) -> str:
-    """Return a remark if the values, unless they are few or a test, use little of the
-    range.
-    """
+    """Return a remark if the values, unless few or a test, use little of the range."""
     dtype = tensor.type.dtype
     zero = quantization.zero_point
     span = use.high - use.low

@@ -65,9 +65,7 @@ class Dataset:
 
 
 def evenly_spaced(total: int, count: int) -> slice:
-    """Choose at most `count` of `total` samples; those of a class are often
-    consecutive.
-    """
+    """Choose at most `count` of `total` samples; those of a class often adjoin."""
     return slice(0, total if count else 0, divide_up(total, max(count, 1)))
 
 
@@ -86,21 +84,17 @@ def read_dataset(
     where = "the arrays" if isinstance(data, Mapping) else str(data)
     values: Array | Sequence[Sequence[str]] | None = None
     if isinstance(data, str | Path) and Path(data).is_dir():
-        table = (
-            Path(labels) if str(labels).endswith(".csv") else Path(data) / LABELS_FILE
-        )
+        table = Path(data) / LABELS_FILE
+        if str(labels).endswith(".csv"):
+            table = Path(labels)
         items: list[Item] = list(_folder_items(Path(data), table, inputs))
         labels = "" if Path(labels) == table else labels
     elif ".py:" in where:
         items = list(_generator_items(where))
     else:
-        arrays = dict(
-            data if isinstance(data, Mapping) else _read_file(Path(data), inputs)
-        )
-        names = {tensor.name for tensor in inputs}
-        key = next(
-            (key for key in LABEL_KEYS if key in arrays and key not in names), ""
-        )
+        given = data if isinstance(data, Mapping) else _read_file(Path(data), inputs)
+        arrays = dict(given)
+        key = _label_key(arrays, inputs)
         values = np.asarray(arrays.pop(key)) if key else None
         if len(arrays) == len(inputs) == 1:
             arrays = {inputs[0].name: next(iter(arrays.values()))}
@@ -110,35 +104,39 @@ def read_dataset(
     for name, item, label in items:
         parts = _split(item, inputs, str(Path(where, name)))
         samples += parts
-        is_file = name and len(parts) == 1
-        sample_names += (
-            [name] if is_file else [f"{name}[{k}]" for k in range(len(parts))]
-        )
+        if name and len(parts) == 1:
+            sample_names.append(name)
+        else:
+            sample_names += [f"{name}[{number}]" for number in range(len(parts))]
         words += [label] * len(parts)
     if not samples:
         raise UsageError("there are no samples.", where=where, hint=FORMS_HINT)
-    if labels:
-        values = (
-            read_npy(labels) if str(labels).endswith(".npy") else _rows(Path(labels))
-        )
+    if str(labels).endswith(".npy"):
+        values = read_npy(labels)
+    elif labels:
+        values = _rows(Path(labels))
     elif any(words):
         values = words
-    dataset = Dataset(
-        where, tuple(samples), tuple(sample_names), classes=tuple(classes)
-    )
-    return (
-        dataset
-        if values is None
-        else _with_labels(dataset, values, str(labels) or where)
-    )
+    names = tuple(sample_names)
+    dataset = Dataset(where, tuple(samples), names, classes=tuple(classes))
+    if values is None:
+        return dataset
+    return _with_labels(dataset, values, str(labels) or where)
+
+
+def _label_key(arrays: Mapping[str, Array], inputs: Sequence[IoTensor]) -> str:
+    """Return the key of the labels among arrays by name, "" if there are none."""
+    names = {tensor.name for tensor in inputs}
+    for key in LABEL_KEYS:
+        if key in arrays and key not in names:
+            return key
+    return ""
 
 
 def _folder_items(
     root: Path, table: Path, inputs: Sequence[IoTensor]
 ) -> Iterator[Item]:
-    """Yield the files of `table`, or those of the class folders, or those of the
-    folder.
-    """
+    """Yield the files of `table`, or else of the class folders, or of the folder."""
     if table.is_file():
         rows = _rows(table)
         if not (root / rows[0][0]).exists():
@@ -147,14 +145,14 @@ def _folder_items(
         inside = _visible(root)
         folders = [path for path in inside if path.is_dir()]
         if 0 < len(folders) < len(inside):
-            file = next(path for path in inside if path not in folders)
-            what = f"there are files ({file.name}) and subfolders ({folders[0].name})."
+            files = [path for path in inside if path not in folders]
+            what = f"there are files ({files[0].name})"
+            what += f" and subfolders ({folders[0].name})."
             raise UsageError(what, where=str(root), hint=FORMS_HINT)
         rows = []
         for folder in folders:
-            rows += [
-                [f"{folder.name}/{file.name}", folder.name] for file in _visible(folder)
-            ]
+            for file in _visible(folder):
+                rows.append([f"{folder.name}/{file.name}", folder.name])
         if not folders:
             rows = [[path.name] for path in inside]
     for name, *label in rows:
@@ -166,9 +164,7 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _generator_items(text: str) -> Iterator[Item]:
-    """Call FUNCTION of FILE.py:FUNCTION, which yields arrays, lists of arrays or
-    mappings.
-    """
+    """Call FUNCTION of FILE.py:FUNCTION, which yields arrays, lists or mappings."""
     file, _, name = text.rpartition(":")
     try:
         items = list(runpy.run_path(file)[name]())
@@ -179,27 +175,25 @@ def _generator_items(text: str) -> Iterator[Item]:
         listed = item if isinstance(item, list | tuple | Mapping) else [item]
         if not isinstance(listed, Mapping):
             listed = {f"input_{k + 1}": value for k, value in enumerate(listed)}
-        yield str(number), {key: np.asarray(value) for key, value in listed.items()}, ()
+        arrays = {key: np.asarray(value) for key, value in listed.items()}
+        yield str(number), arrays, ()
 
 
 def _split(arrays: Tensors, inputs: Sequence[IoTensor], where: str) -> list[Tensors]:
-    """Return the samples in `arrays`; the axes of samples and of the batch may be
-    missing.
-    """
+    """Return the samples in `arrays`, with or without axes of samples and the batch."""
     by_name = arrays_by_name(arrays, inputs, where)
-    columns = {
-        tensor.name: _samples_of(by_name[tensor.name], tensor, where)
-        for tensor in inputs
-    }
+    columns: dict[str, list[Array]] = {}
+    for tensor in inputs:
+        columns[tensor.name] = _samples_of(by_name[tensor.name], tensor, where)
     if len({len(column) for column in columns.values()}) != 1:
         counts = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
         raise UsageError(
             f"the inputs have different numbers of samples: {counts}.", where=where
         )
-    return [
-        dict(zip(columns, row, strict=True))
-        for row in zip(*columns.values(), strict=True)
-    ]
+    samples: list[Tensors] = []
+    for row in zip(*columns.values(), strict=True):
+        samples.append(dict(zip(columns, row, strict=True)))
+    return samples
 
 
 def _samples_of(array: Array, tensor: IoTensor, where: str) -> list[Array]:
@@ -221,9 +215,7 @@ def _samples_of(array: Array, tensor: IoTensor, where: str) -> list[Array]:
 
 
 def _read_file(file: Path, inputs: Sequence[IoTensor]) -> Mapping[str, Array]:
-    """Return the arrays of an .npz, .npy or raw file; raw files have the input's own
-    type.
-    """
+    """Return the arrays of an .npz, .npy or raw file; raw ones have the input's type."""
     if file.suffix == ".npz":
         return read_npz(file)
     if len(inputs) != 1:
@@ -257,9 +249,8 @@ def _rows(file: Path) -> list[list[str]]:
     try:
         rows = read_input_rows(file)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(
-            f"the labels cannot be read: {error}.", where=str(file)
-        ) from error
+        what = f"the labels cannot be read: {error}."
+        raise UsageError(what, where=str(file)) from error
     if not rows or len({len(row) for row in rows}) > 1:
         raise UsageError(
             "the lines have no labels, or different numbers of them.", where=str(file)
@@ -270,9 +261,7 @@ def _rows(file: Path) -> list[list[str]]:
 def _with_labels(
     dataset: Dataset, values: Array | Sequence[Sequence[str]], where: str
 ) -> Dataset:
-    """Add labels; words are indices of the class names, by default in alphabetical
-    order.
-    """
+    """Add labels; words are indices of the class names, by default alphabetical."""
     labels = np.atleast_1d(values)
     if len(labels) != len(dataset.samples):
         what = f"there are {len(labels)} labels for {len(dataset.samples)} samples."
@@ -284,22 +273,18 @@ def _with_labels(
         if not set(labels.flat) <= set(classes):
             numbers = labels.astype(np.float64)
             whole = np.all(numbers == np.rint(numbers))
-            return replace(
-                dataset, labels=numbers.astype(np.int64) if whole else numbers
-            )
+            chosen = numbers.astype(np.int64) if whole else numbers
+            return replace(dataset, labels=chosen)
     except ValueError as error:
         if classes:
-            word = next(word for word in labels.flat if word not in classes)
-            what = f"the label {str(word)!r} is not one of the classes."
+            unknown = [str(word) for word in labels.flat if word not in classes]
+            what = f"the label {unknown[0]!r} is not one of the classes."
             hint = f"the classes are {', '.join(classes)}."
             raise UsageError(what, where=where, hint=hint) from error
         classes = tuple(sorted(map(str, set(labels.flat))))
     indices = {name: index for index, name in enumerate(classes)}
-    return replace(
-        dataset,
-        labels=np.array([indices[word] for word in labels.flat]),
-        classes=classes,
-    )
+    numbered = np.array([indices[word] for word in labels.flat])
+    return replace(dataset, labels=numbered, classes=classes)
 
 
 def convert_samples(
@@ -309,8 +294,7 @@ def convert_samples(
     where: str,
     rounding: HalfRounding = HalfRounding.AWAY_FROM_ZERO,
 ) -> tuple[tuple[dict[str, Array], ...], tuple[str, ...]]:
-    """Return samples for `inputs` from a data set that was read for the inputs
-    `stored`.
+    """Return samples for `inputs` from a data set that was read for `stored` ones.
 
     The second item are warnings about their use of the inputs' ranges.
     """
@@ -338,7 +322,6 @@ def real_values(values: Array, type_: TensorType) -> Array:
     if quantization is None or values.dtype.kind == "f":
         return values
     if values.dtype == np.uint8 and type_.dtype == INT8:
-        values = (
-            values.astype(np.int16) - 128
-        )  # the original of a tensor stored as int8
+        # The original of a tensor that is stored as int8.
+        values = values.astype(np.int16) - 128
     return (values.astype(np.float64) - quantization.zero_point) * quantization.scale

@@ -21,9 +21,7 @@ METRICS_HINT = f"the metrics are {', '.join(METRICS)}."
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A metric with labels in its form: class indices, or the values of a
-    regression.
-    """
+    """A metric with its labels: class indices, or the values of a regression."""
 
     metric: Metric
     labels: Array | None
@@ -36,9 +34,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """The real values of the first input and of one output, with a leading axis of
-    samples.
-    """
+    """Real values of the first input and one output, with a leading sample axis."""
 
     what: str
     runtime: str
@@ -46,8 +42,7 @@ class ModelRun:
     outputs: Array
 
     def scores(self, metric: Metric) -> Array:
-        """Return the row of scores of each sample; a binary score gets a column for
-        each class.
+        """Return each sample's row of scores; a binary score gets a column per class.
 
         The anomaly score is the mean square difference of output and input.
         """
@@ -55,26 +50,19 @@ class ModelRun:
         if metric == "binary":
             return np.hstack([1 - rows, rows])
         if metric == "anomaly":
-            rows = np.square(rows - self.inputs.reshape(rows.shape)).mean(
-                axis=1, keepdims=True
-            )
+            squares = np.square(rows - self.inputs.reshape(rows.shape))
+            rows = squares.mean(axis=1, keepdims=True)
         return rows
 
 
 def make_task(
     data: Dataset, input_shape: Shape, output_shape: Shape, metric: str = ""
 ) -> Task:
-    """Return the task with `metric` or the labels' own; raise UsageError if they do not
-    fit.
-    """
+    """Return the task with `metric` or that of the labels; UsageError if unsuitable."""
     labels = data.labels
     values = math.prod(output_shape)
-    if (
-        labels is not None
-        and labels.size == len(labels)
-        and values > 1
-        and _is_whole(labels)
-    ):
+    is_single = labels is not None and labels.size == len(labels)
+    if labels is not None and is_single and values > 1 and _is_whole(labels):
         labels = labels.astype(np.int64)  # Class indices are often stored as floats.
     metric = metric or _suggested_metric(labels, input_shape, output_shape)
     if metric not in METRICS:
@@ -98,9 +86,8 @@ def make_task(
         hint = "name all classes in the model's order: --classes NAME,NAME,..."
         raise UsageError(what, where=data.where, hint=hint)
     indices = None if labels is None else _class_indices(labels, count, data.where)
-    return Task(
-        cast(Metric, metric), indices, data.classes or tuple(map(str, range(count)))
-    )
+    names = data.classes or tuple(map(str, range(count)))
+    return Task(cast(Metric, metric), indices, names)
 
 
 def _regression(labels: Array | None, values: int, data: Dataset) -> Task:
@@ -142,9 +129,7 @@ def _is_one_hot(labels: Array) -> bool:
 
 
 def _class_indices(labels: Array, count: int, where: str) -> Array:
-    """Return the class of each sample; UsageError for labels that are no classes of the
-    output.
-    """
+    """Return the class of each sample; UsageError for labels that are no classes."""
     if _is_one_hot(labels):
         labels = labels.argmax(axis=1)
     if labels.size != len(labels) or labels.dtype.kind not in "iub" or labels.min() < 0:
@@ -162,25 +147,22 @@ def _class_indices(labels: Array, count: int, where: str) -> Array:
             f"a label is {labels.max()}, but the output has {count} classes, 0 to "
             f"{count - 1}."
         )
-        hint = (
-            "count labels from 0."
-            if labels.min() == 1 and labels.max() == count
-            else ""
-        )
+        hint = ""
+        if labels.min() == 1 and labels.max() == count:
+            hint = "count labels from 0."
         raise UsageError(what, where=where, hint=hint)
     return labels.reshape(-1).astype(np.int64)
 
 
 def score_runs(runs: Sequence[ModelRun], task: Task) -> tuple[RunScores, ...]:
-    return tuple(
-        RunScores(run.what, run.runtime, _figures(run, runs[0], task)) for run in runs
-    )
+    scores: list[RunScores] = []
+    for run in runs:
+        scores.append(RunScores(run.what, run.runtime, _figures(run, runs[0], task)))
+    return tuple(scores)
 
 
 def _figures(run: ModelRun, first: ModelRun, task: Task) -> dict[str, float | None]:
-    """Return the figures of a run that apply to the task, in the order of the
-    tables.
-    """
+    """Return the figures of a run that apply to the task, in the tables' order."""
     labels = task.labels
     scores = run.scores(task.metric)
     figures: dict[str, float | None] = {}
@@ -201,9 +183,7 @@ def _figures(run: ModelRun, first: ModelRun, task: Task) -> dict[str, float | No
 
 
 def top_k_accuracy(scores: Array, labels: Array, k: int = 1) -> float:
-    """Return the share of labels among the k best classes; of equal scores, the first
-    wins.
-    """
+    """Return the share of labels in the k best classes; of equals, the first wins."""
     best = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :k]
     return float(np.mean(np.any(best == labels[:, None], axis=1)))
 
@@ -224,9 +204,7 @@ def area_under_curve(scores: Array, labels: Array) -> float | None:
 
 
 def _curve(values: Array, positive: Array) -> float | None:
-    """Return the share of pairs in which the positive sample is ahead; ties count
-    half.
-    """
+    """Return the share of pairs with the positive sample ahead; ties count half."""
     high = values[positive]
     low = np.sort(values[~positive])
     if not len(high) or not len(low):

@@ -44,9 +44,7 @@ INTERPRETER_REFERENCE = "firmwright TIR interpreter"
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOutputs:
-    """Expected outputs by sample, with the values of `layers` that have unique
-    names.
-    """
+    """Expected outputs by sample, with values of `layers` that have unique names."""
 
     name: str
     outputs: tuple[Tensors, ...]
@@ -57,10 +55,13 @@ class ReferenceOutputs:
 def compute_reference(
     compiled: Compilation, samples: Sequence[Tensors], *, layers: bool = False
 ) -> ReferenceOutputs:
-    """Return the expected outputs of `samples`; raise ToolMissingError or
-    ToolFailedError.
+    """Return the expected outputs of `samples`.
+
+    Raise ToolMissingError or ToolFailedError.
     """
-    calls = [call.op for graph in compiled.imported.graphs for call in graph.body]
+    calls: set[str] = set()
+    for graph in compiled.imported.graphs:
+        calls.update(call.op for call in graph.body)
     if compiled.source is not None and "custom" not in calls:
         runtime = reference_runtime(compiled)
         return run_oracle_reference(compiled, samples, runtime, layers=layers)
@@ -73,13 +74,16 @@ def quantized_values(module: IRModule, samples: Sequence[Tensors]) -> dict[str, 
     """Return the numpy references' integers by name, for PyTorch's sums near ties."""
     names: list[str] = []
     for call in module.entry_graph.body:
-        names += [
-            value.name for value in call.outputs if value.type.quantization is not None
-        ]
+        for value in call.outputs:
+            if value.type.quantization is not None:
+                names.append(value.name)
     if not names:
         return {}
     layers = run_numpy_reference(module, samples).layers
-    return {name: np.stack([sample[name] for sample in layers]) for name in names}
+    stacked: dict[str, Array] = {}
+    for name in names:
+        stacked[name] = np.stack([sample[name] for sample in layers])
+    return stacked
 
 
 def reference_runtime(compiled: Compilation | Model) -> RuntimeName:
@@ -97,8 +101,7 @@ def run_oracle_reference(
     *,
     layers: bool = False,
 ) -> ReferenceOutputs:
-    """Return the outputs of the model file by its runtime, and of its layers by their
-    names.
+    """Return the outputs of the model file by its runtime, and of its layers by name.
 
     Layers that share a name are omitted.
     """
@@ -117,20 +120,18 @@ def run_oracle_reference(
         integers=integers,
     )
     uses = Counter(result.layer_names.values())
-    unique = {
-        index: name for index, name in result.layer_names.items() if uses[name] == 1
-    }
     layers_of_samples: list[dict[str, Array]] = []
     for values in result.layers:
-        named = {
-            name: _as_stored(values[index], runtime) for index, name in unique.items()
-        }
+        named: dict[str, Array] = {}
+        for index, name in result.layer_names.items():
+            if uses[name] == 1:
+                named[name] = _as_stored(values[index], runtime)
         layers_of_samples.append(named)
+    module = compiled.module
+    outputs = [_with_module_names(values, module) for values in result.outputs]
     return ReferenceOutputs(
         name=f"{result.name} {result.version}",
-        outputs=tuple(
-            _with_module_names(values, compiled.module) for values in result.outputs
-        ),
+        outputs=tuple(outputs),
         layers=tuple(layers_of_samples),
         note=_rounding_note(*result.rounding, RUNTIME_TITLES[runtime]),
     )
@@ -146,9 +147,7 @@ def _rounding_note(changed: int, values: int, runtime: str) -> str:
 
 
 def _as_stored(values: Array, runtime: RuntimeName) -> Array:
-    """Return intermediate uint8 values of ONNX Runtime 128 lower, as they are
-    stored.
-    """
+    """Return ONNX Runtime's intermediate uint8 values 128 lower, as they are stored."""
     if runtime != "onnxruntime" or values.dtype != np.uint8:
         return values
     return np.asarray(values ^ np.uint8(128)).view(np.int8)
@@ -170,9 +169,7 @@ def _with_module_names(values: Tensors, module: IRModule) -> dict[str, Array]:
 def run_numpy_reference(
     module: IRModule, samples: Sequence[Tensors]
 ) -> ReferenceOutputs:
-    """Evaluate a graph by its operators' numpy references, PrimFuncs by the TIR
-    interpreter.
-    """
+    """Evaluate a graph by numpy references, its PrimFuncs by the TIR interpreter."""
     entry = module.entry_graph
     log.info("computing the reference with numpy")
     values, state = [], initial_state(module)
@@ -181,26 +178,25 @@ def run_numpy_reference(
         values.append(evaluate_graph(module, sample, op_table(), intrinsics, state))
         state = next_state(module, values[-1])
     results = [value.name for value in entry.results]
-    outputs = tuple(
-        {name: sample_values[name] for name in results} for sample_values in values
-    )
+    outputs: list[Tensors] = []
+    for found in values:
+        outputs.append({name: found[name] for name in results})
     late = module.results.pipelined_runs
-    return ReferenceOutputs(NUMPY_REFERENCE, outputs[late:], tuple(values[late:]))
+    return ReferenceOutputs(
+        NUMPY_REFERENCE, tuple(outputs[late:]), tuple(values[late:])
+    )
 
 
 def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOutputs:
-    """Run a lowered module by the TIR interpreter, in memory as its plan arranges
-    it.
-    """
+    """Run a lowered module by the TIR interpreter, in memory arranged by its plan."""
     main = module.aot_main
     log.info("interpreting the module")
     functions: dict[str, tir.PrimFunc] = {}
     for name, function in module.functions.items():
         if isinstance(function, tir.PrimFunc):
             functions[name] = function
-    interpreter = Interpreter(
-        functions, collect_intrinsics(module, INTRINSICS), module.constants
-    )
+    intrinsics = collect_intrinsics(module, INTRINSICS)
+    interpreter = Interpreter(functions, intrinsics, module.constants)
     memory = _memory(module)
     arguments = {param.name: memory[param.name] for param in main.params}
     late = module.results.pipelined_runs
@@ -217,13 +213,11 @@ def run_interpreter(module: IRModule, samples: Sequence[Tensors]) -> ReferenceOu
 
 
 def _memory(module: IRModule) -> dict[str, Array]:
-    """Return the pools, and the tensors outside of them, by name; states have initial
-    values.
-    """
+    """Return pools, and tensors outside them, by name; states have initial values."""
     pools = module.plan.pool_bytes if module.plan is not None else {}
-    memory: dict[str, Array] = {
-        name: np.zeros(size, np.uint8) for name, size in pools.items()
-    }
+    memory: dict[str, Array] = {}
+    for name, size in pools.items():
+        memory[name] = np.zeros(size, np.uint8)
     for tensor in (*module.io.inputs, *module.io.outputs):
         if module.plan is None or tensor.buffer not in module.plan.placements:
             memory[tensor.buffer] = np.zeros(tensor.type.shape, tensor.type.dtype.np)

@@ -43,9 +43,9 @@ Tensors = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Samples by tensor name; `stacked` by a leading axis, maybe the model's
-    (`on_batch_axis`).
+    """Samples by tensor name.
 
+    They are `stacked` by a leading axis, which may be the model's (`on_batch_axis`).
     `warnings` tell how the values use the ranges of quantized inputs.
     """
 
@@ -61,8 +61,9 @@ def generate_samples(
     seed: int = 0,
     ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
 ) -> SampleBatch:
-    """Return `count` samples of `seed` (oracle/random_samples.py), in the declared
-    `ranges`.
+    """Return `count` samples of `seed`, in the declared `ranges`.
+
+    They are defined by oracle/random_samples.py.
     """
     if count < 1:
         raise UsageError(
@@ -75,16 +76,13 @@ def generate_samples(
         kind = tensor.type
         zero_point = kind.quantization.zero_points[0] if kind.quantization else 0
         limits = ranges.get(tensor.name)
-        specs.append(
-            SampleInput(tensor.name, kind.shape, kind.dtype.np, zero_point, limits)
-        )
+        dtype = kind.dtype.np
+        specs.append(SampleInput(tensor.name, kind.shape, dtype, zero_point, limits))
     return SampleBatch(tuple(make_samples(specs, count, seed)))
 
 
 def _check_memory(inputs: Sequence[IoTensor], count: int) -> None:
-    """Raise UsageError if the samples, which are kept in memory, need more than a
-    limit.
-    """
+    """Raise UsageError if the samples, which are kept in memory, exceed a limit."""
     needed = count * sum(tensor.type.size_bytes + _ARRAY_BYTES for tensor in inputs)
     if needed > scaled_limit(_SAMPLES_BYTES_MAX):
         what = f"{count:,} samples need {needed:,} bytes of memory."
@@ -93,8 +91,9 @@ def _check_memory(inputs: Sequence[IoTensor], count: int) -> None:
 
 
 def measured_sample(inputs: Sequence[IoTensor]) -> Tensors:
-    """Return the sample of measurements: 0, or 3 for floats, as routines end early at
-    zeros.
+    """Return the sample of measurements: 0, or 3 for floats.
+
+    Routines for floats end early at zeros.
     """
     has_floats = any(tensor.type.dtype.is_float for tensor in inputs)
     return generate_samples(inputs, 4).samples[3 if has_floats else 0]
@@ -158,22 +157,21 @@ def _split(by_name: Tensors, tensors: Sequence[IoTensor], where: str) -> SampleB
     shapes = {tensor.name: tensor.type.shape for tensor in tensors}
     samples: list[Tensors] = []
     for index in range(count):
-        sample = {
-            name: array[index].reshape(shapes[name]) for name, array in by_name.items()
-        }
+        sample: dict[str, Array] = {}
+        for name, array in by_name.items():
+            sample[name] = array[index].reshape(shapes[name])
         samples.append(sample)
-    on_batch_axis = any(
-        array.ndim == len(shapes[name]) for name, array in by_name.items()
-    )
+    on_batch_axis = False
+    for name, array in by_name.items():
+        if array.ndim == len(shapes[name]):
+            on_batch_axis = True
     return SampleBatch(tuple(samples), on_batch_axis=on_batch_axis)
 
 
 def arrays_by_name(
     arrays: Tensors, tensors: Sequence[IoTensor], where: str, kind: str = "input"
 ) -> dict[str, Array]:
-    """Return `arrays` by tensor name; raise UsageError unless all are named, or all
-    numbered.
-    """
+    """Return `arrays` by tensor name; UsageError unless all are named, or numbered."""
     names = [tensor.name for tensor in tensors]
     positions = [f"{kind}_{number}" for number in range(1, len(tensors) + 1)]
     if sorted(arrays) == sorted(names):
@@ -191,9 +189,7 @@ def arrays_by_name(
 
 
 def _sample_count(array: Array, tensor: IoTensor, where: str) -> int | None:
-    """Return the length of the leading sample axis, or None for a single sample without
-    one.
-    """
+    """Return the length of the leading sample axis, or None for a single sample."""
     shape = tensor.type.shape
     if array.shape == shape:
         return None
@@ -220,14 +216,12 @@ def until_late_outputs(samples: Iterable[Tensors], late: int) -> tuple[Tensors, 
 
 
 def stack_outputs(outputs: Sequence[Tensors], batch: SampleBatch) -> dict[str, Array]:
-    """Return the outputs by tensor name, with the samples on the same axis as in the
-    inputs.
-    """
+    """Return the outputs by tensor name, with samples on the axis of the inputs."""
     if not batch.stacked:
         return dict(outputs[0])
-    stacked = {
-        name: np.stack([sample[name] for sample in outputs]) for name in outputs[0]
-    }
+    stacked: dict[str, Array] = {}
+    for name in outputs[0]:
+        stacked[name] = np.stack([sample[name] for sample in outputs])
     if not batch.on_batch_axis:
         return stacked
     for name, array in stacked.items():
@@ -246,9 +240,8 @@ def npz_bytes(arrays: Tensors) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             data = io.BytesIO()
-            np.lib.format.write_array(
-                data, np.asarray(array, order="C"), allow_pickle=False
-            )
+            plain = np.asarray(array, order="C")
+            np.lib.format.write_array(data, plain, allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data.getvalue())
     return buffer.getvalue()
 
@@ -258,13 +251,13 @@ def read_inputs(path: str, compiled: Compilation) -> SampleBatch:
     inputs = compiled.module.io.inputs
     if Path(path).suffix.lower() != ".wav":
         return make_batch(read_npz(path), inputs, path, half_rounding(compiled.module))
-    if not _has_front_end(compiled) or [tensor.type.dtype for tensor in inputs] != [
-        INT16
-    ]:
-        kinds = ", ".join(
-            f"{t.name} {t.type.dtype.name} {list(t.type.shape)}" for t in inputs
-        )
-        what = f"the model has no audio front end: it takes {kinds}."
+    types = [tensor.type.dtype for tensor in inputs]
+    if types != [INT16] or not _has_front_end(compiled):
+        kinds: list[str] = []
+        for item in inputs:
+            kind = item.type
+            kinds.append(f"{item.name} {kind.dtype.name} {list(kind.shape)}")
+        what = f"the model has no audio front end: it takes {', '.join(kinds)}."
         raise UsageError(what, where=path, hint="an .npz file of such arrays.")
     (tensor,) = inputs
     size = tensor.type.elements
@@ -284,9 +277,7 @@ def _has_front_end(compiled: Compilation) -> bool:
 
 
 def _read_sound(path: str, size: int) -> Array:
-    """Return the samples of a .wav file; UsageError if there are not the `size` for one
-    run.
-    """
+    """Return the samples of a .wav file; UsageError without the `size` for one run."""
     try:
         check_regular_file(path)
         with wave.open(path, "rb") as file:

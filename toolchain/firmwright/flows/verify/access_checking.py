@@ -35,9 +35,7 @@ from firmwright.usmp.redzones import insert_redzones
 
 @dataclass(frozen=True, slots=True)
 class CheckedLibrary:
-    """An instrumented library of `compiled` with buffers relocated so that none
-    overlap.
-    """
+    """An instrumented library of `compiled` with buffers relocated not to overlap."""
 
     compiled: Compilation
     library: Path
@@ -65,9 +63,7 @@ def open_checked_session(
 
 
 def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary:
-    """Build the instrumented library in `folder`, which must exist until all sessions
-    are open.
-    """
+    """Build the library in `folder`, which must exist until all sessions are open."""
     if not compiled.board.is_host:
         what = (
             "memory accesses are checked on the host only, not on "
@@ -76,9 +72,8 @@ def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary
         raise UsageError(
             what, hint="--board host, with --target for the kernels of another core."
         )
-    if any(
-        pool.scope in UNADDRESSABLE_SCOPES for pool in constant_pools(compiled.module)
-    ):
+    pools = constant_pools(compiled.module)
+    if any(pool.scope in UNADDRESSABLE_SCOPES for pool in pools):
         what = (
             "memory that is filled by a function cannot be checked: its writes are not "
             "traced."
@@ -92,11 +87,9 @@ def build_checked_library(compiled: Compilation, folder: Path) -> CheckedLibrary
         )
     module, moved = insert_redzones(compiled.module)
     name = compiled.c_prefix
-    tree = emit_model(
-        module,
-        collect_intrinsics(module, INTRINSICS),
-        EmitOptions(prefix=name, tool_version=VERSION),
-    )
+    intrinsics = collect_intrinsics(module, INTRINSICS)
+    options = EmitOptions(prefix=name, tool_version=VERSION)
+    tree = emit_model(module, intrinsics, options)
     tree.write(folder)
     library = build_instrumented_library(folder, name)
     return CheckedLibrary(replace(compiled, module=module, tree=tree), library, moved)
@@ -107,7 +100,6 @@ def _operator_labels(module: IRModule) -> tuple[str, ...]:
     names: dict[int, str] = {}
     for call in prim_calls(main.body):
         callee = module.functions[call.callee]
-        names[call.op] = ", ".join(
-            filter(None, (str(callee.attrs.get("op")), call.span.tensor))
-        )
+        facts = (str(callee.attrs.get("op")), call.span.tensor)
+        names[call.op] = ", ".join(filter(None, facts))
     return tuple(names.get(op, "") for op in range(max(names, default=-1) + 1))

@@ -1,5 +1,4 @@
-"""Compares the code of a backend's patterns with the core's own kernels on conformance
-cases.
+"""Compares a backend's patterns with the core's own kernels on conformance cases.
 
 A chain of operators runs on the cases of the first one, with the others appended. Both
 firmware images run on the same board and samples. The backend's outputs there and in
@@ -15,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from firmwright.base.dtypes import UINT8
+from firmwright.base.dtypes import UINT8, Array
 from firmwright.base.errors import FirmwrightError, NotSupportedError, UsageError
 from firmwright.boards import Board, load_board
 from firmwright.conformance.case_tables import conformance_cases
@@ -59,9 +58,7 @@ OperatorChain = tuple[OpPattern, ...]
 
 @dataclass(frozen=True, slots=True)
 class CaseDifference:
-    """The first difference found by a check; indices of guard bytes count from the
-    buffer.
-    """
+    """A check's first difference; indices of guard bytes count from the buffer."""
 
     check: Literal["output", "numpy meaning", "guard byte"]
     first: Difference
@@ -80,17 +77,11 @@ class PatternResult:
 
     @property
     def matched(self) -> list[str]:
-        return [
-            case
-            for case, differences in self.outcomes.items()
-            if differences is not None
-        ]
+        return [case for case, found in self.outcomes.items() if found is not None]
 
     @property
     def rejected(self) -> list[str]:
-        return [
-            case for case, differences in self.outcomes.items() if differences is None
-        ]
+        return [case for case, found in self.outcomes.items() if found is None]
 
     @property
     def differing(self) -> list[tuple[str, CaseDifference]]:
@@ -122,9 +113,7 @@ def run_backend_test(
     numerics: NumericsProfile = "litert",
     board_dirs: tuple[Path, ...] = (),
 ) -> BackendTestResult:
-    """Test the backend's table on a board; raise UsageError for an entry that matches
-    no case.
-    """
+    """Test the backend's table on a board; UsageError if an entry matches no case."""
     backend = backend_of(parse_target(target))
     if backend is None:
         raise UsageError(
@@ -133,9 +122,9 @@ def run_backend_test(
         )
     board = load_board(board_name, board_dirs)
     given: GivenOptions = {"numerics": numerics, "board_dirs": board_dirs}
-    outcomes: dict[str, dict[str, CaseOutcome]] = {
-        entry.name: {} for entry in backend.table
-    }
+    outcomes: dict[str, dict[str, CaseOutcome]] = {}
+    for entry in backend.table:
+        outcomes[entry.name] = {}
     for chain, cases in _grid(backend, budget_bytes(board)):
         run = _ChainRun(target, board, chain, sample_count, open_with, given)
         for name, case, outcome in run.outcomes(backend, cases):
@@ -175,9 +164,7 @@ def _grid(
 
 
 def operator_chains(pattern: Pattern) -> list[OperatorChain]:
-    """Return the operator chains that a pattern covers, first operator first; [] if it
-    branches.
-    """
+    """Return a pattern's operator chains, first operator first; [] if it branches."""
     match pattern:
         case AlternativesPattern(choices=choices):
             chains: list[OperatorChain] = []
@@ -210,16 +197,13 @@ class _ChainRun:
     def outcomes(
         self, backend: Backend, cases: Sequence[NamedCase]
     ) -> Iterator[tuple[str, str, CaseOutcome]]:
-        """Yield the entry, the case and its outcome, for the entries that may match the
-        chain.
-        """
+        """Yield entry, case and outcome for the entries that may match the chain."""
         owners = self._matched_entries(cases)
         chosen = sorted(owners)
         differences: dict[int, list[CaseDifference]] = {index: [] for index in chosen}
         if chosen:
-            for number, difference in self._differing(
-                [cases[index] for index in chosen]
-            ):
+            tested = [cases[index] for index in chosen]
+            for number, difference in self._differing(tested):
                 differences[chosen[number]].append(difference)
         ops = "+".join(part.op for part in self.chain)
         for index, item in enumerate(cases):
@@ -227,18 +211,17 @@ class _ChainRun:
             for entry in backend.table:
                 if owners.get(index) == entry.name:
                     yield entry.name, label, tuple(differences[index])
-                elif index not in owners and self.chain in operator_chains(
-                    entry.pattern
-                ):
+                    continue
+                is_open = index not in owners
+                if is_open and self.chain in operator_chains(entry.pattern):
                     yield entry.name, label, None
 
     def _matched_entries(self, cases: Sequence[NamedCase]) -> dict[int, str]:
         """Return the pattern entry that matches each case, by the case's number."""
         numerics = self.options.get("numerics", "litert")
-        module = append_operators(cases_module(cases), self.chain[1:]).with_numerics(
-            numerics
-        )
-        partitioned = partition(Model(module), self.target).module
+        module = append_operators(cases_module(cases), self.chain[1:])
+        model = Model(module.with_numerics(numerics))
+        partitioned = partition(model, self.target).module
         entries: dict[int, str] = {}
         for function in partitioned.functions.values():
             if isinstance(function, Function) and function.attrs.get("composite"):
@@ -250,35 +233,28 @@ class _ChainRun:
     def _differing(
         self, cases: Sequence[NamedCase]
     ) -> Iterator[tuple[int, CaseDifference]]:
-        """Yield the numbers of the cases with differences, and these, by the three
-        checks.
-        """
+        """Yield the numbers of cases with differences, and these, by three checks."""
         module = append_operators(cases_module(cases), self.chain[1:])
-        inputs = tuple(
-            make_samples(case_inputs(cases), self.sample_count, case_seed(cases))
-        )
+        seed = case_seed(cases)
+        inputs = tuple(make_samples(case_inputs(cases), self.sample_count, seed))
         core = self._compiled(module, "")
         compiled = self._compiled(module, self.target)
         guarded = insert_guard_bytes(compiled)
         sent = guarded.with_guards(inputs)
         expected = self._outputs(core, inputs)
         actual = self._outputs(guarded.compiled, sent)
-        for number, first in first_differences(
-            expected, actual, EXACT_TOLERANCE
-        ).items():
+        found = first_differences(expected, actual, EXACT_TOLERANCE)
+        for number, first in found.items():
             yield number, CaseDifference("output", first)
         cases_by_buffer = _cases_by_buffer(compiled.module)
         for buffer, first in guarded.changes(sent, actual).items():
             yield cases_by_buffer[buffer], CaseDifference("guard byte", first)
-        if any(
-            "extern" in function.attrs
-            for function in compiled.module.functions.values()
-        ):
+        functions = compiled.module.functions.values()
+        if any("extern" in function.attrs for function in functions):
             return
         meant = run_interpreter(compiled.module, inputs).outputs
-        for number, first in first_differences(
-            expected, meant, EXACT_TOLERANCE
-        ).items():
+        found = first_differences(expected, meant, EXACT_TOLERANCE)
+        for number, first in found.items():
             yield number, CaseDifference("numpy meaning", first)
 
     def _compiled(self, module: IRModule, target: str) -> Compilation:
@@ -288,17 +264,14 @@ class _ChainRun:
     def _outputs(
         self, compiled: Compilation, inputs: Sequence[Tensors]
     ) -> Sequence[Tensors]:
-        log.info(
-            "%s on %s", compiled.options.target or "the core alone", self.board.name
-        )
+        target = compiled.options.target or "the core alone"
+        log.info("%s on %s", target, self.board.name)
         with self.open_with(compiled) as session:
             return session.run_all(inputs)
 
 
 def _cases_by_buffer(module: IRModule) -> dict[str, int]:
-    """Return the cases of all buffers, as their tensors begin with the case's
-    number.
-    """
+    """Return the cases of all buffers, as their tensors begin with their number."""
     cases: dict[str, int] = {}
     for call in prim_calls(module.aot_main.body):
         if not call.span.tensor:
@@ -311,9 +284,7 @@ def _cases_by_buffer(module: IRModule) -> dict[str, int]:
 
 
 def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
-    """Return the module with the operators of a chain after each call to which they can
-    apply.
-    """
+    """Return the module with a chain's operators after each call where they apply."""
     main = module.entry
     if not following or not isinstance(main, Function):
         return module
@@ -326,30 +297,26 @@ def append_operators(module: IRModule, following: OperatorChain) -> IRModule:
         if more:
             body += more
             results[last.name] = more[-1].outputs[0]
-    return module.with_function(
-        replace(main, body=tuple(body), results=tuple(results.values()))
-    )
+    results_of_all = tuple(results.values())
+    main = replace(main, body=tuple(body), results=results_of_all)
+    return module.with_function(main)
 
 
 def _following_calls(
     value: Value, following: OperatorChain, module: IRModule
 ) -> list[Call]:
-    """Return calls that apply the operators to `value`; [] if one fails or changes the
-    shape.
-    """
+    """Return calls of the operators on `value`; [] if one fails or changes shapes."""
     calls: list[Call] = []
     for number, part in enumerate(following):
         stem = value.name.split(".")[0]
         result = replace(value, name=f"{stem}.c{number}")
-        attrs = {
-            name: want
-            for name, want in part.attrs.items()
-            if isinstance(want, int | str)
-        }
+        attrs: dict[str, int | str] = {}
+        for name, want in part.attrs.items():
+            if isinstance(want, int | str):
+                attrs[name] = want
         try:
-            call = Call(
-                part.op, (value,), (result,), attrs_from_mapping(part.op, attrs)
-            )
+            own = attrs_from_mapping(part.op, attrs)
+            call = Call(part.op, (value,), (result,), own)
             inferred = op_table()[part.op].infer(make_op_call(call, module))
         except (FirmwrightError, NotSupportedError, KeyError, IndexError):
             return []
@@ -365,9 +332,7 @@ _BEFORE, _AFTER = "guard_before_", "guard_after_"
 
 @dataclass(frozen=True, slots=True)
 class GuardedFirmware:
-    """A compilation with guard bytes, and the buffers by pool, at their offsets in the
-    tensors.
-    """
+    """A compilation with guard bytes, and the buffers by pool, at tensor offsets."""
 
     compiled: Compilation
     buffers: Mapping[str, Sequence[RelocatedBuffer]]
@@ -376,9 +341,10 @@ class GuardedFirmware:
         """Return the samples with random bytes for the guards."""
         random = np.random.Generator(np.random.PCG64(0))
         tensors = self.compiled.module.io.inputs[: len(self.buffers)]
-        guards = {
-            t.name: random.integers(0, 256, t.type.shape, np.uint8) for t in tensors
-        }
+        guards: dict[str, Array] = {}
+        for tensor in tensors:
+            shape = tensor.type.shape
+            guards[tensor.name] = random.integers(0, 256, shape, np.uint8)
         return [{**guards, **sample} for sample in samples]
 
     def changes(
@@ -404,8 +370,7 @@ class GuardedFirmware:
 
 
 def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
-    """Return the firmware with guard bytes around its buffers, which are inputs and
-    outputs.
+    """Return the firmware with guard bytes around its buffers, as inputs and outputs.
 
     In each pool, constants and states keep their place at the start. The rest of the
     pool, buffers and guards, is an input with random bytes and an output with the bytes
@@ -428,11 +393,11 @@ def insert_guard_bytes(compiled: Compilation) -> GuardedFirmware:
         own = [item for item in moved if item.pool == pool.name]
         start = max((item.end for item in own if item.name in kept), default=0)
         size = pool.size_bytes - start
-        buffers[pool.name] = [
-            replace(item, offset=item.offset - start)
-            for item in own
-            if item.name not in kept
-        ]
+        shifted: list[RelocatedBuffer] = []
+        for item in own:
+            if item.name not in kept:
+                shifted.append(replace(item, offset=item.offset - start))
+        buffers[pool.name] = shifted
         for prefix, of_kind in tensors.items():
             guard = tir.Buffer(prefix + pool.name, UINT8, (size,))
             source = tir.AccessPtr(pool, tir.IntImm(start, INDEX), size, "rw")

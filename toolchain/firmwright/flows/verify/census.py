@@ -1,5 +1,6 @@
-"""Census of a folder: import, compile, verify and profile each model in its own
-process.
+"""Census of a folder: import, compile, verify and profile each model by itself.
+
+Each model is examined in its own process.
 """
 
 import logging
@@ -42,8 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CensusTask:
-    """One model with the options of its compilation; the limit `timeout_s` is for the
-    model.
+    """One model with its compilation options; the limit `timeout_s` is for the model.
 
     A task without `content` reads `path` on the machine that runs it.
     """
@@ -65,20 +65,13 @@ def take_census(
     entries: dict[int, CensusEntry] = {}
     for index, entry in executor.run(run_in_process, tasks):
         entries[index] = entry
-        log.info(
-            "%d of %d models, %s: %s",
-            len(entries),
-            len(tasks),
-            entry.file,
-            entry.status,
-        )
+        done, total = len(entries), len(tasks)
+        log.info("%d of %d models, %s: %s", done, total, entry.file, entry.status)
     return tuple(entries[index] for index in range(len(tasks)))
 
 
 def run_in_process(task: CensusTask) -> CensusEntry:
-    """Examine a model in a process of its own, which may crash or be ended after the
-    limit.
-    """
+    """Examine a model in its own process, which may crash or be ended at the limit."""
     with (
         tempfile.TemporaryDirectory(prefix="firmwright-census-") as name,
         provide_file(task.path, task.content) as path,
@@ -108,12 +101,9 @@ def run_in_process(task: CensusTask) -> CensusEntry:
         if answer.is_file():
             entry: CensusEntry = pickle.loads(answer.read_bytes())
             return entry
-        lines = (
-            (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
-        )
-        reason = (
-            f"the process ended with status {process.returncode}: {''.join(lines[-1:])}"
-        )
+        text = (folder / "log").read_text(encoding="utf-8", errors="replace")
+        last = "".join(text.splitlines()[-1:])
+        reason = f"the process ended with status {process.returncode}: {last}"
         return CensusEntry(task.name, task.size_bytes, reason=reason)
 
 
@@ -153,9 +143,7 @@ def _examine(task: CensusTask) -> CensusEntry:
 
 
 def _reasons(error: UnsupportedError) -> str:
-    """Return the unsupported features of a model, each once, with the number of its
-    places.
-    """
+    """Return a model's unsupported features, each once with the number of places."""
     places = Counter(f"{item.op}: {item.why}" for item in error.items)
     reasons: list[str] = []
     for why, count in places.items():
@@ -177,9 +165,7 @@ def _status_of(error: FirmwrightError) -> CensusStatus:
 
 
 def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
-    """Yield the entry after each step, so that a step that fails leaves the earlier
-    figures.
-    """
+    """Yield the entry after each step, so that a failing one leaves earlier figures."""
     model = load_model(task.path)
     inspection = inspect_module(model.module)
     entry = replace(entry, operators=len(inspection.operators), macs=inspection.macs)
@@ -188,25 +174,21 @@ def _steps(task: CensusTask, entry: CensusEntry) -> Iterator[CensusEntry]:
     entry = replace(entry, workspace_bytes=compiled.summary.workspace_bytes)
     yield entry
     result = verify(compiled, samples=task.samples)
-    entry = replace(
-        entry, reference=result.reference, max_abs_error=result.max_abs_error
-    )
+    worst = result.max_abs_error
+    entry = replace(entry, reference=result.reference, max_abs_error=worst)
     if not result.exact:
         reason = f"{result.mismatches:,} of {result.values:,} values differ"
         yield replace(entry, status=CensusStatus.DIFFERS, reason=reason)
         return
-    entry = replace(
-        entry, status=CensusStatus.TOLERANCE if result.is_float else CensusStatus.EQUAL
-    )
+    status = CensusStatus.TOLERANCE if result.is_float else CensusStatus.EQUAL
+    entry = replace(entry, status=status)
     yield entry
     if task.with_profile:
         yield _profiled(compiled, entry)
 
 
 def _profiled(compiled: Compilation, entry: CensusEntry) -> CensusEntry:
-    """Return the entry with the costs of a run, and the part of them in default
-    loops.
-    """
+    """Return the entry with a run's costs, and their part in default loops."""
     costs = profile(compiled, runs=1)
     total = sum(operator.count for operator in costs.operators)
     loops = _operators_with_loops(compiled)
@@ -251,9 +233,7 @@ def _one_line(error: FirmwrightError) -> str:
 
 
 def main(request: str, answer: str) -> None:
-    """Write the entry of the pickled task in the file `request` to the file
-    `answer`.
-    """
+    """Write the entry of the pickled task in file `request` to the file `answer`."""
     task: CensusTask = pickle.loads(Path(request).read_bytes())
     Path(answer).write_bytes(pickle.dumps(examine_model(task)))
 
