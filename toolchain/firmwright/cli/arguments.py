@@ -54,23 +54,20 @@ def compile_options(args: argparse.Namespace) -> OptionValues:
 
 
 def given_options(args: argparse.Namespace) -> set[str]:
-    """Return the names of the compile options on the command line, without the project
-    file's.
-    """
+    """Return the names of compile options on the command line, not in the project."""
     return compile_options(args).keys() - getattr(args, "from_project", frozenset())
 
 
 def prepare_compilation(args: argparse.Namespace) -> tuple[Model, OptionValues]:
-    """Return the model, partitioned according to --partition, and the compile
-    options.
-    """
+    """Return the model, partitioned according to --partition, and its options."""
     choice = choose_partition(args)
     return choice.model, choice.options
 
 
 def choose_partition(args: argparse.Namespace) -> PartitionChoice:
     """Partition the model according to --partition."""
-    port, flash = (getattr(args, name, "") or "" for name in ("port", "flash_command"))
+    port = getattr(args, "port", "") or ""
+    flash = getattr(args, "flash_command", "") or ""
     timeout_s = getattr(args, "timeout", None)
     request = PartitionRequest(
         args.partition, args.partition_log, port, flash, timeout_s

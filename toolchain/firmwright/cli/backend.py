@@ -1,6 +1,4 @@
-"""`firmwright backend test`: compare a backend's patterns bit for bit with the core's
-kernels.
-"""
+"""`firmwright backend test`: compare patterns with the core's kernels bit for bit."""
 
 import argparse
 import textwrap
@@ -50,15 +48,14 @@ def _to_json(result: BackendTestResult) -> dict[str, object]:
     patterns: list[dict[str, object]] = []
     for entry in result.entries:
         differing = [_difference_to_json(case, item) for case, item in entry.differing]
-        patterns.append(
-            {
-                "name": entry.name,
-                "rejected": entry.rejected,
-                "cases": len(entry.outcomes),
-                "taken": entry.matched,
-                "differing": differing,
-            }
-        )
+        row: dict[str, object] = {
+            "name": entry.name,
+            "rejected": entry.rejected,
+            "cases": len(entry.outcomes),
+            "taken": entry.matched,
+            "differing": differing,
+        }
+        patterns.append(row)
     return {
         "target": result.target,
         "board": result.board,
@@ -72,28 +69,26 @@ def _format_result(result: BackendTestResult) -> str:
     wrong: list[Sequence[Cell]] = []
     compared = "outputs and numpy meaning" if result.has_numpy_meaning else "outputs"
     texts = [
-        f"{result.samples} samples for each case on {result.board}: {compared} compared"
-        " with the core alone, guard bytes around all buffers checked."
+        f"{result.samples} samples for each case on {result.board}: {compared} "
+        "compared with the core alone, guard bytes around all buffers checked."
     ]
     for entry in result.entries:
         differing = len({case for case, _ in entry.differing})
-        rows.append(
-            [entry.name, len(entry.outcomes), len(entry.matched), differing or None]
-        )
+        counts = (len(entry.outcomes), len(entry.matched), differing or None)
+        rows.append([entry.name, *counts])
         names: dict[str, list[str]] = {}
-        for op, name in (case.split(" ", 1) for case in entry.rejected):
+        for case in entry.rejected:
+            op, name = case.split(" ", 1)
             names.setdefault(op, []).append(name)
         texts += [f"{entry.name} rejects {op}: {', '.join(names[op])}." for op in names]
         for case, item in entry.differing:
             first = item.first
             element = f"{first.tensor}[{', '.join(map(str, first.index))}]"
-            wrong.append(
-                [case, item.check, first.sample, element, first.expected, first.actual]
-            )
+            place = (case, item.check, first.sample, element)
+            wrong.append([*place, first.expected, first.actual])
     parts = [textwrap.fill(text, 80, subsequent_indent="  ") for text in texts]
     if wrong:
         head = ["case", "check", "sample", "element", "expected", "got"]
         parts.append(format_table(head, wrong))
-    return "\n\n".join(
-        [format_table(["pattern", "cases", "matched", "differ"], rows), *parts]
-    )
+    patterns = format_table(["pattern", "cases", "matched", "differ"], rows)
+    return "\n\n".join([patterns, *parts])

@@ -1,6 +1,4 @@
-"""`firmwright backends`: list the installed backends, or the patterns of one of
-them.
-"""
+"""`firmwright backends`: list the installed backends, or the patterns of one."""
 
 import argparse
 from collections.abc import Sequence
@@ -17,10 +15,9 @@ from firmwright.targets.backend_registry import BACKENDS
 def run(args: argparse.Namespace) -> Outcome:
     backends = BACKENDS.all()
     if args.backend is None:
-        rows: list[Sequence[Cell]] = [
-            [name, item.version, len(item.table), item.kind.doc]
-            for name, item in backends.items()
-        ]
+        rows: list[Sequence[Cell]] = []
+        for name, item in backends.items():
+            rows.append([name, item.version, len(item.table), item.kind.doc])
         text = format_table(["backend", "version", "patterns", ""], rows)
         data = {"backends": [_backend_to_json(item) for item in backends.values()]}
         return Outcome(data, text if rows else "no backend is installed")
@@ -34,6 +31,10 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def _backend_to_json(backend: Backend) -> dict[str, object]:
+    patterns: list[dict[str, str]] = []
+    for entry in backend.table:
+        pattern = format_pattern(entry.pattern)
+        patterns.append({"name": entry.name, "pattern": pattern})
     return {
         "name": backend.name,
         "version": backend.version,
@@ -42,10 +43,7 @@ def _backend_to_json(backend: Backend) -> dict[str, object]:
         "pools": backend.pools,
         "visible_pools": backend.visible_pools,
         **target_to_json(backend.kind),
-        "patterns": [
-            {"name": e.name, "pattern": format_pattern(e.pattern)}
-            for e in backend.table
-        ],
+        "patterns": patterns,
         "intrinsics": [item.name for item in backend.intrinsics],
     }
 

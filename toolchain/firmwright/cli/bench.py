@@ -39,9 +39,8 @@ def run(args: argparse.Namespace) -> Outcome:
             "--predict and --scheduler exclude each other.", hint="omit one of them."
         )
     if args.predict:
-        return _predictions(
-            tuple(prediction_accuracy.compare_predictions(models, boards))
-        )
+        predictions = prediction_accuracy.compare_predictions(models, boards)
+        return _predictions(tuple(predictions))
     if args.silicon:
         return _silicon_errors(measure_silicon_errors())
     if args.compile_time:
@@ -56,65 +55,40 @@ def run(args: argparse.Namespace) -> Outcome:
             f"--modes cannot be {unknown[0]!r}.", hint=f"use {', '.join(MODES)}."
         )
     if args.cycles:
-        return _modeled_cycles(
-            tuple(prediction_accuracy.measure_modeled_cycles(models, boards, modes))
-        )
+        runs = prediction_accuracy.measure_modeled_cycles(models, boards, modes)
+        return _modeled_cycles(tuple(runs))
     with open_executor(1, args.scheduler) as executor:
         rows = measure_models(models, boards, figures, modes, executor)
     if args.write:
         write_file(args.write, format_csv(rows).encode())
-    return Outcome(
-        {"rival": REFERENCE_PEER, "rows": [row_to_json(row) for row in rows]},
-        format_summary(rows),
-    )
+    data = {"rival": REFERENCE_PEER, "rows": [row_to_json(row) for row in rows]}
+    return Outcome(data, format_summary(rows))
 
 
 def _compile_costs(
     rows: Sequence[CompileCost], commands: Sequence[VerbCost]
 ) -> Outcome:
     data: list[dict[str, object]] = []
+    cells: list[Sequence[Cell]] = []
+    notes: list[str] = []
     for row in rows:
         ratios = {
             "seconds_per_operator": round(row.seconds_per_operator, 4),
             "memory_ratio": round(row.memory_ratio, 4),
         }
         data.append({**asdict(row), **ratios})
-    head = [
-        "model",
-        "board",
-        "operators",
-        "bytes",
-        "CPU s",
-        "ms/operator",
-        "peak bytes",
-        "ratio",
-    ]
-    cells: list[Sequence[Cell]] = [
-        (
-            *(
-                row.model,
-                row.board,
-                row.operators,
-                row.model_bytes,
-                f"{row.cpu_seconds:.2f}",
-            ),
-            *(
-                f"{1000 * row.seconds_per_operator:.1f}",
-                row.peak_bytes,
-                f"{row.memory_ratio:.1f}",
-            ),
-        )
-        for row in rows
-    ]
-    notes = [
-        f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem
-    ]
-    text = "\n".join(
-        [format_table(head, cells), *notes, "", _format_verb_costs(commands)]
-    )
-    return Outcome(
-        {"rows": data, "commands": [_verb_cost_to_json(row) for row in commands]}, text
-    )
+        model = (row.model, row.board, row.operators, row.model_bytes)
+        seconds = f"{row.cpu_seconds:.2f}"
+        each_ms = f"{1000 * row.seconds_per_operator:.1f}"
+        memory = (row.peak_bytes, f"{row.memory_ratio:.1f}")
+        cells.append((*model, seconds, each_ms, *memory))
+        if row.problem:
+            notes.append(f"{row.model} on {row.board}: {row.problem}")
+    head = ["model", "board", "operators", "bytes", "CPU s", "ms/operator"]
+    head += ["peak bytes", "ratio"]
+    parts = [format_table(head, cells), *notes, "", _format_verb_costs(commands)]
+    verbs = [_verb_cost_to_json(row) for row in commands]
+    return Outcome({"rows": data, "commands": verbs}, "\n".join(parts))
 
 
 def _verb_cost_to_json(row: VerbCost) -> dict[str, object]:
@@ -124,16 +98,8 @@ def _verb_cost_to_json(row: VerbCost) -> dict[str, object]:
 def _format_verb_costs(rows: Sequence[VerbCost]) -> str:
     cells: list[Sequence[Cell]] = []
     for row in rows:
-        cells.append(
-            (
-                row.verb,
-                row.model,
-                row.board,
-                row.cpu_seconds,
-                row.other_seconds,
-                row.ratio,
-            )
-        )
+        seconds = (row.cpu_seconds, row.other_seconds, row.ratio)
+        cells.append((row.verb, row.model, row.board, *seconds))
     head = ["command", "model", "board", "CPU s", "other version", "ratio"]
     notes = [f"{row.verb} {row.model}: {row.problem}" for row in rows if row.problem]
     return "\n".join([format_table(head, cells), *notes])
@@ -145,77 +111,54 @@ def _modeled_cycles(rows: Sequence[ModeledRun]) -> Outcome:
         low, high = row.silicon_range or (None, None)
         cycles = (row.modeled_cycles, low, high)
         cells.append((row.model, row.board, row.mode, row.instructions, *cycles))
-    head = [
-        "model",
-        "board",
-        "mode",
-        "instructions",
-        "modeled cycles",
-        "at least",
-        "at most",
-    ]
+    head = ["model", "board", "mode", "instructions"]
+    head += ["modeled cycles", "at least", "at most"]
     return Outcome({"rows": [asdict(row) for row in rows]}, format_table(head, cells))
 
 
 def _silicon_errors(rows: Sequence[SiliconError]) -> Outcome:
     head = ["code", "core", "chip", "instructions", "modeled", "published", "error"]
     cells: list[Sequence[Cell]] = []
+    data: list[dict[str, object]] = []
     for row in rows:
         point = row.point
         counts = (point.instructions, row.modeled, point.published_cycles)
-        cells.append(
-            (point.code, point.core, point.chip, *counts, f"{100 * row.error:+.1f} %")
-        )
+        error = f"{100 * row.error:+.1f} %"
+        cells.append((point.code, point.core, point.chip, *counts, error))
+        figures = {"modeled_cycles": row.modeled, "error": round(row.error, 4)}
+        data.append({**asdict(point), **figures})
     notes = dict.fromkeys(f"{row.point.chip}: {row.point.settings}." for row in rows)
     sources = dict.fromkeys(f"Source: {row.point.source}." for row in rows)
-    data = [
-        {
-            **asdict(row.point),
-            "modeled_cycles": row.modeled,
-            "error": round(row.error, 4),
-        }
-        for row in rows
-    ]
-    return Outcome(
-        {"rows": data}, "\n".join([format_table(head, cells), "", *notes, *sources])
-    )
+    parts = [format_table(head, cells), "", *notes, *sources]
+    return Outcome({"rows": data}, "\n".join(parts))
 
 
 def _predictions(rows: Sequence[Prediction]) -> Outcome:
-    totals = []
+    boards: list[dict[str, object]] = []
+    lines: list[str] = []
     for board in dict.fromkeys(row.board for row in rows):
         layers = [row for row in rows if row.board == board]
-        totals.append((board, len(layers), median_error(layers), worst_error(layers)))
+        median, worst = median_error(layers), worst_error(layers)
+        lines.append(
+            f"{board}: {len(layers)} layers, median error {100 * median:.1f} %, "
+            f"worst {100 * worst:.1f} %"
+        )
+        figures = {
+            "board": board,
+            "layers": len(layers),
+            "median_error": round(median, 4),
+            "worst_error": round(worst, 4),
+        }
+        boards.append(figures)
     cells: list[Sequence[Cell]] = []
     for row in rows:
         where = (row.model.removesuffix(".tflite"), row.board, row.operator, row.kind)
         error = f"{100 * row.error:+.1f} %"
         cells.append((*where, row.schedule, row.predicted, row.counted, error))
-    head = [
-        "model",
-        "board",
-        "operator",
-        "kind",
-        "schedule",
-        "predicted",
-        "counted",
-        "error",
-    ]
-    lines = [
-        f"{board}: {count} layers, median error {100 * median:.1f} %, worst "
-        f"{100 * worst:.1f} %"
-        for board, count, median, worst in totals
-    ]
+    head = ["model", "board", "operator", "kind", "schedule"]
+    head += ["predicted", "counted", "error"]
     data = {
-        "boards": [
-            {
-                "board": b,
-                "layers": n,
-                "median_error": round(m, 4),
-                "worst_error": round(w, 4),
-            }
-            for b, n, m, w in totals
-        ],
+        "boards": boards,
         "rows": [{**asdict(row), "error": round(row.error, 4)} for row in rows],
     }
     return Outcome(data, "\n".join([format_table(head, cells), "", *lines]))
@@ -244,41 +187,28 @@ def row_to_json(row: BenchmarkRow) -> dict[str, object]:
 
 
 def format_summary(rows: Sequence[BenchmarkRow]) -> str:
-    head = [
-        "model",
-        "board",
-        "mode",
-        "count",
-        "unit",
-        "rival's",
-        "ratio",
-        "workspace",
-        "rival's",
-    ]
-    head += ["flash", "rival's", "stack", "compiled in"]
+    head = ["model", "board", "mode", "count", "unit", "rival's", "ratio"]
+    head += ["workspace", "rival's", "flash", "rival's", "stack", "compiled in"]
     cells: list[Sequence[Cell]] = []
     for row in rows:
         model, peer = row.model.removesuffix(".tflite"), row.peer
         peer_count = peer.instructions if row.unit == "instructions" else None
-        seconds = (
-            None if row.compile_seconds is None else f"{row.compile_seconds:.2f} s"
-        )
+        seconds: str | None = None
+        if row.compile_seconds is not None:
+            seconds = f"{row.compile_seconds:.2f} s"
+        names = (model, row.board, row.mode)
         costs = (row.count, row.unit, peer_count, row.ratio)
-        sizes = (
-            row.workspace_bytes,
-            peer.workspace_bytes,
-            row.flash_bytes,
-            peer.flash_bytes,
-        )
-        cells.append(
-            (model, row.board, row.mode, *costs, *sizes, row.stack_bytes, seconds)
-        )
-    notes = [
-        f"{row.model} on {row.board}: {row.problem}" for row in rows if row.problem
-    ]
+        workspace = (row.workspace_bytes, peer.workspace_bytes)
+        flash = (row.flash_bytes, peer.flash_bytes)
+        sizes = (*workspace, *flash, row.stack_bytes)
+        cells.append((*names, *costs, *sizes, seconds))
+    notes: list[str] = []
+    for row in rows:
+        if row.problem:
+            notes.append(f"{row.model} on {row.board}: {row.problem}")
     legend = (
-        f"rival: {REFERENCE_PEER} on the same core (code and model file in flash, arena"
-        " as workspace); workspace, flash and stack are the model's, in bytes."
+        f"rival: {REFERENCE_PEER} on the same core (code and model file in flash, "
+        "arena as workspace); workspace, flash and stack are the model's, in bytes."
     )
     return "\n".join([format_table(head, cells), "", legend, *notes])
 
@@ -288,8 +218,8 @@ def format_csv(rows: Sequence[BenchmarkRow]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = (
-        "model board core mode unit count workspace_bytes lower_bound_bytes flash_bytes"
-        " stack_bytes"
+        "model board core mode unit count workspace_bytes lower_bound_bytes "
+        "flash_bytes stack_bytes"
     )
     writer.writerow(columns.split())
     for row in rows:

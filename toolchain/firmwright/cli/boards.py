@@ -20,35 +20,30 @@ EVIDENCE = {
 def run(args: argparse.Namespace) -> Outcome:
     folders = args.board_dirs
     if (args.name_or_file is None) != (args.action == "list"):
-        what = (
-            f"boards {args.action} takes "
-            f"{'no name' if args.name_or_file else 'a name'}."
-        )
-        raise UsageError(
-            what, hint="use boards; boards new NAME --from B; or boards check FILE."
-        )
+        needed = "no name" if args.name_or_file else "a name"
+        what = f"boards {args.action} takes {needed}."
+        hint = "use boards; boards new NAME --from B; or boards check FILE."
+        raise UsageError(what, hint=hint)
     if args.action == "new":
         if not args.like:
             raise UsageError("a new board needs a board to copy.", hint="add --from B.")
         file = create_board(args.name_or_file, args.like, Path(args.output), folders)
         text = f"{file}: edit it, then run firmwright boards check {file}."
         return Outcome({"file": str(file), "from": args.like}, text)
-    return (
-        _check(Path(args.name_or_file), folders)
-        if args.action == "check"
-        else _list(folders)
-    )
+    if args.action == "check":
+        return _check(Path(args.name_or_file), folders)
+    return _list(folders)
 
 
 def _list(folders: list[Path]) -> Outcome:
     boards = list_boards(folders)
     rows: list[list[Cell]] = []
-    for b in boards:
-        kib = (
-            size if size is None else size // 1024
-            for size in (b.flash_bytes, b.ram_bytes)
-        )
-        rows.append([b.name, EVIDENCE[b.validation], *kib, b.description])
+    for board in boards:
+        kib: list[Cell] = []
+        for size in (board.flash_bytes, board.ram_bytes):
+            kib.append(None if size is None else size // 1024)
+        validation = EVIDENCE[board.validation]
+        rows.append([board.name, validation, *kib, board.description])
     head = ["board", "validation", "flash KiB", "RAM KiB", ""]
     data = {"boards": [_board_to_json(board) for board in boards]}
     return Outcome(data, format_table(head, rows))
@@ -74,14 +69,15 @@ def _check(file: Path, folders: list[Path]) -> Outcome:
     folder = file.resolve().parent
     board = load_board(folder.name, [folder.parent, *folders])
     port = check_port(board, [folder.parent, *folders])
+    pools: list[dict[str, object]] = []
+    for pool in board.pools():
+        pools.append({"name": pool.name, "size_bytes": pool.size_bytes})
     data = {
         **_board_to_json(board),
         "port": port,
         "clock_hz": board.run_hz,
         "clock_settings": {} if board.clock is None else dict(board.clock.settings),
-        "pools": [
-            {"name": pool.name, "size_bytes": pool.size_bytes} for pool in board.pools()
-        ],
+        "pools": pools,
     }
     return Outcome(data, _format_board(board, port))
 
@@ -91,9 +87,8 @@ def _format_board(board: Board, port: PortCheck) -> str:
     speed = f"{board.clock_hz:,} Hz"
     if clock is not None:
         settings = ", ".join(f"{name} {value}" for name, value in clock.settings)
-        speed = (
-            f"{clock.hz:,} Hz from {clock.source_hz:,} Hz ({settings}); else {speed}"
-        )
+        source = f"{clock.hz:,} Hz from {clock.source_hz:,} Hz"
+        speed = f"{source} ({settings}); else {speed}"
     pools = ", ".join(f"{p.name} {p.size_bytes or 0:,} bytes" for p in board.pools())
     runners = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
     rows: list[tuple[str, Cell]] = [

@@ -1,6 +1,4 @@
-"""`firmwright bound`: bound the instructions and modeled cycles of a run for all
-inputs.
-"""
+"""`firmwright bound`: bound instructions and modeled cycles of a run for all inputs."""
 
 import argparse
 from pathlib import Path
@@ -47,15 +45,14 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def bound_to_json(bound: TimeBound) -> dict[str, Json]:
+    longest = None if bound.longest is None else _operator_to_json(bound.longest)
     return {
         "model": bound.model,
         "board": bound.board,
         "instructions": bound.instructions,
         "cycles": bound.cycles,
         "stack_bytes": bound.stack.size_bytes,
-        "longest_operator": None
-        if bound.longest is None
-        else _operator_to_json(bound.longest),
+        "longest_operator": longest,
         "operators": [_operator_to_json(operator) for operator in bound.operators],
     }
 
@@ -85,29 +82,21 @@ def format_summary(bound: TimeBound, measured: InstructionShare | None) -> str:
             ("ratio", f"{bound.instructions / count:.4f}"),
         ]
     total = bound.instructions
-    table: list[list[Cell]] = [
-        [
-            o.index,
-            o.name,
-            o.instructions,
-            o.cycles,
-            f"{100 * o.instructions / total:.1f} %",
-        ]
-        for o in bound.operators
-    ]
+    table: list[list[Cell]] = []
+    for item in bound.operators:
+        share = f"{100 * item.instructions / total:.1f} %"
+        counts = (item.instructions, item.cycles)
+        table.append([item.index, item.name, *counts, share])
     head = ["#", "operator", "instructions", "cycles", "share"]
     return f"{format_pairs(rows)}\n\n{format_table(head, table)}"
 
 
 def with_bound(compiled: Compilation, data: JsonObject) -> SourceTree:
-    """Return the project with a bound in metadata.json and in the header
-    NAME_bound.h.
-    """
+    """Return the project with a bound in metadata.json and in NAME_bound.h."""
     project, header = compiled.project(), f"model/{compiled.module.name}_bound.h"
     emitted = make_emit_options(compiled.board, compiled.options)
     notice = {"spdx": emitted.spdx, "banner": emitted.banner}
-    macros = render_template(
-        "firmwright.package", "bound/NAME_bound.h.j2", bound=data, **notice
-    )
+    template = "bound/NAME_bound.h.j2"
+    macros = render_template("firmwright.package", template, bound=data, **notice)
     project = project.merged(SourceTree({header: macros}))
     return with_facts(project, add_file_list({"bound": data}, project))

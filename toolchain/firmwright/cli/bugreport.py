@@ -29,17 +29,14 @@ from firmwright.package.zip_archive import zip_tree
 
 def run(args: argparse.Namespace) -> Outcome:
     read, home = partial(arguments.prepare_compilation, args), str(Path.home())
-    request = BugReportRequest(
-        read, sys.argv[1:], check_tools(), args.with_weights, home
-    )
+    words, tools = sys.argv[1:], check_tools()
+    request = BugReportRequest(read, words, tools, args.with_weights, home)
     report = make_bug_report(request)
     write_file(args.output, report.data)
     weights = "with" if args.with_weights else "without"
+    packed = f"{len(report.files)} files, {len(report.data):,} bytes"
     texts = [
-        (
-            f"{args.output}: {len(report.files)} files, {len(report.data):,} bytes, "
-            f"{weights} weights."
-        ),
+        f"{args.output}: {packed}, {weights} weights.",
         format_table(["file", "bytes"], list(report.files.items())),
         f"Outcome of the compilation: {report.outcome}",
     ]
@@ -55,9 +52,7 @@ def run(args: argparse.Namespace) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class BugReportRequest:
-    """The contents to pack; `read` returns the model and its compile options or raises
-    an error.
-    """
+    """The contents to pack; `read` returns the model with its options or raises."""
 
     read: Callable[[], tuple[Model, OptionValues]]
     words: Sequence[str]
@@ -68,9 +63,7 @@ class BugReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class BugReport:
-    """The archive, the sizes of its files in bytes, and the outcome of the
-    compilation.
-    """
+    """The archive, the sizes of its files in bytes, and the compilation's outcome."""
 
     data: bytes
     files: Mapping[str, int]
@@ -79,21 +72,18 @@ class BugReport:
 
 def make_bug_report(request: BugReportRequest) -> BugReport:
     texts, outcome = _compilation(request)
+    template = "bugreport.txt.j2"
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    versions = {
+        "firmwright": VERSION,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": system,
+        "encoding": sys.getfilesystemencoding(),
+    }
     files: dict[str, str | bytes] = {
-        "README.txt": render_template(
-            "firmwright.cli", "bugreport.txt.j2", request=request
-        ),
-        "versions.json": _json(
-            {
-                "firmwright": VERSION,
-                "python": platform.python_version(),
-                "implementation": platform.python_implementation(),
-                "system": (
-                    f"{platform.system()} {platform.release()} {platform.machine()}"
-                ),
-                "encoding": sys.getfilesystemencoding(),
-            }
-        ),
+        "README.txt": render_template("firmwright.cli", template, request=request),
+        "versions.json": _json(versions),
         "doctor.json": _json([status_to_json(status) for status in request.findings]),
         "outcome.txt": outcome + "\n",
         **texts,
@@ -144,9 +134,7 @@ def _json(value: object) -> str:
 
 
 def _hide_home(text: str, home: str) -> str:
-    """Replace the home folder by `~`, also in the escaped forms of JSON and Windows
-    paths.
-    """
+    """Replace the home folder by `~`, also as escaped in JSON and Windows paths."""
     if len(home.rstrip("/\\")) < 2:  # the root folder names no user
         return text
     for form in {home, home.replace("\\", "\\\\"), home.replace("\\", "/")}:

@@ -14,7 +14,7 @@ from firmwright.cli.verb import Outcome
 from firmwright.flows.board.build_cache import object_folder
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.firmware_mains import SERIAL, with_firmware_main
-from firmwright.pipeline import bundle
+from firmwright.pipeline import Bundle, Compilation, bundle
 
 
 def run(args: argparse.Namespace) -> Outcome:
@@ -31,11 +31,10 @@ def run(args: argparse.Namespace) -> Outcome:
                 hint="use --variant release, or omit --firmware.",
             )
         parts = compile_several_from_args(args)
-        firmware = (
-            bundle(parts, concurrent=args.concurrent)
-            if len(parts) > 1
-            else with_firmware_main(parts[0], args.firmware)
-        )
+        if len(parts) > 1:
+            firmware: Bundle | Compilation = bundle(parts, concurrent=args.concurrent)
+        else:
+            firmware = with_firmware_main(parts[0], args.firmware)
         image = build_image(
             firmware,
             args.variant,
@@ -86,9 +85,7 @@ def check_board(args: argparse.Namespace, board: str) -> None:
 
 
 def image_to_json(image: Image) -> dict[str, object]:
-    """Return the object for `build --json`; values that the toolchain cannot provide
-    are null.
-    """
+    """Return the object of `build --json`; what the toolchain cannot tell is null."""
     sizes, stack = image.sizes, image.firmware_stack
     unknown = [] if image.stack_is_known else ["stack_bytes", "firmware_stack_bytes"]
     unknown += [] if image.stack_is_known else ["model_ram_with_stack_bytes"]
@@ -129,9 +126,8 @@ def image_to_json(image: Image) -> dict[str, object]:
 
 
 def format_summary(image: Image) -> str:
-    head = format_pairs(
-        [("image", str(image.elf)), ("board", image.board), ("variant", image.variant)]
-    )
+    facts = [("image", str(image.elf)), ("board", image.board)]
+    head = format_pairs([*facts, ("variant", image.variant)])
     if not image.sizes_are_known:
         return f"{head}\n\nThe sizes are unknown: the image is not an ELF file."
     sizes, stack = image.sizes, image.firmware_stack
@@ -152,15 +148,10 @@ def format_summary(image: Image) -> str:
     else:
         rows.append(["stack, worst path", "unknown", "unknown"])
     rows += [["stack reserved", reserved, None]] if reserved else []
-    regions: list[list[Cell]] = [
-        [
-            r.name,
-            r.used_bytes,
-            r.size_bytes,
-            f"{100 * r.used_bytes / r.size_bytes:.1f} %",
-        ]
-        for r in sizes.regions
-    ]
+    regions: list[list[Cell]] = []
+    for region in sizes.regions:
+        full = f"{100 * region.used_bytes / region.size_bytes:.1f} %"
+        regions.append([region.name, region.used_bytes, region.size_bytes, full])
     parts = [head, format_table(["bytes", "firmware", "model's share"], rows)]
     if regions:
         parts.append(format_table(["region", "used", "size", "full"], regions))

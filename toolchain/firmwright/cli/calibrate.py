@@ -1,6 +1,4 @@
-"""`firmwright calibrate`: compare modeled cycles with a chip, and correct its board
-file.
-"""
+"""`firmwright calibrate`: compare modeled cycles with a chip, correct a board file."""
 
 import argparse
 from dataclasses import asdict
@@ -22,9 +20,8 @@ from firmwright.pipeline import Compilation
 def run(args: argparse.Namespace) -> Outcome:
     if not args.port:
         what = "there is no port at which cycles are counted."
-        raise UsageError(
-            what, where="--port", hint="add --port /dev/ttyACM0, or another URL."
-        )
+        hint = "add --port /dev/ttyACM0, or another URL."
+        raise UsageError(what, where="--port", hint=hint)
 
     def open_chip(compiled: Compilation, variant: Variant) -> ModelSession:
         image = build_image(compiled, variant)
@@ -36,23 +33,21 @@ def run(args: argparse.Namespace) -> Outcome:
             compiled, port=args.port, timeout_s=args.timeout, image=image
         )
 
-    models = [
-        load_model(name) for name in args.models or [digits_dir() / "digits.tflite"]
-    ]
+    files = args.models or [digits_dir() / "digits.tflite"]
+    models = [load_model(name) for name in files]
     points, own = calibrate(models, args.board, open_chip, args.board_dirs)
     file = write_calibration(args.board, own, Path(args.output), args.board_dirs)
+    waits = "unknown" if own.wait_states is None else own.wait_states
     rows: list[tuple[str, Cell]] = [
         ("scale", f"{own.scale} cycles on the chip for a modeled one"),
         ("range", f"{own.least} to {own.most}"),
-        (
-            "flash",
-            f"{'unknown' if own.wait_states is None else own.wait_states} wait states",
-        ),
+        ("flash", f"{waits} wait states"),
         ("written", f"{file}, for --boards-dir {file.parent.parent}"),
     ]
-    cells: list[list[Cell]] = [
-        [p.name, p.measured, p.modeled, f"{p.ratio:.3f}"] for p in points
-    ]
+    cells: list[list[Cell]] = []
+    for point in points:
+        ratio = f"{point.ratio:.3f}"
+        cells.append([point.name, point.measured, point.modeled, ratio])
     table = format_table(["program", "on the chip", "modeled", "ratio"], cells)
     data = {"calibration": asdict(own), "points": [asdict(point) for point in points]}
     return Outcome({"file": str(file), **data}, f"{format_pairs(rows)}\n\n{table}")

@@ -25,8 +25,9 @@ from firmwright.report.census_page import (
 
 def run(args: argparse.Namespace) -> Outcome:
     options = arguments.compile_options(args)
-    tasks = [
-        CensusTask(
+    tasks: list[CensusTask] = []
+    for path in find_model_files(args.folder, "**/*"):
+        task = CensusTask(
             name=path.relative_to(args.folder).as_posix(),
             path=str(path),
             size_bytes=path.stat().st_size,
@@ -36,8 +37,7 @@ def run(args: argparse.Namespace) -> Outcome:
             timeout_s=args.timeout,
             content=path.read_bytes() if args.scheduler else None,
         )
-        for path in find_model_files(args.folder, "**/*")
-    ]
+        tasks.append(task)
     with open_executor(args.jobs or os.cpu_count() or 1, args.scheduler) as executor:
         entries = take_census(tasks, executor)
     board = options.get("board", "host")
@@ -56,27 +56,24 @@ def run(args: argparse.Namespace) -> Outcome:
 
 def _find_error(entries: Sequence[CensusEntry], folder: str) -> FirmwrightError | None:
     """Return an error if a model has wrong values, else one if it ended in a defect."""
-    differing = [
-        entry.file for entry in entries if entry.status == CensusStatus.DIFFERS
-    ]
+    differing = _files_with(entries, CensusStatus.DIFFERS)
     if differing:
-        what = (
-            f"{len(differing)} models differ from their references, first "
-            f"{differing[0]}."
-        )
+        what = f"{len(differing)} models differ from their references"
+        what += f", first {differing[0]}."
         hint = (
             "verify --find-first-divergence names the first differing operator of a "
             "model."
         )
         return MismatchError(what, where=folder, hint=hint)
-    defects = [entry.file for entry in entries if entry.status == CensusStatus.DEFECT]
+    defects = _files_with(entries, CensusStatus.DEFECT)
     if defects:
-        what = (
-            f"{len(defects)} models ended in a defect of Firmwright, first "
-            f"{defects[0]}."
-        )
-        return InternalError(what, where=folder)
+        what = f"{len(defects)} models ended in a defect of Firmwright"
+        return InternalError(f"{what}, first {defects[0]}.", where=folder)
     return None
+
+
+def _files_with(entries: Sequence[CensusEntry], status: CensusStatus) -> list[str]:
+    return [entry.file for entry in entries if entry.status == status]
 
 
 def format_summary(entries: Sequence[CensusEntry]) -> str:
@@ -85,21 +82,17 @@ def format_summary(entries: Sequence[CensusEntry]) -> str:
     head += ["flash", "count", "per MAC", "default loops", "largest"] if totals else []
     rows: list[Sequence[Cell]] = []
     for entry in entries:
-        row: list[Cell] = [
-            entry.file,
-            STATUS_LABELS[entry.status],
-            entry.operators,
-            entry.macs,
-        ]
+        status = STATUS_LABELS[entry.status]
+        row: list[Cell] = [entry.file, status, entry.operators, entry.macs]
         row.append(entry.workspace_bytes)
         if totals:
             share = entry.default_loops
             row += [entry.model_flash_bytes, entry.count, entry.count_per_mac]
             row += [None if share is None else f"{100 * share:.1f} %", entry.slowest]
         rows.append(row)
-    counts = [
-        f"{n} {STATUS_LABELS[name]}" for name, n in count_statuses(entries).items()
-    ]
+    counts: list[str] = []
+    for status, number in count_statuses(entries).items():
+        counts.append(f"{number} {STATUS_LABELS[status]}")
     reasons = [f"{entry.file}: {entry.reason}" for entry in entries if not entry.passed]
     parts = [
         format_table(head, rows, drop=("operators", "workspace", "flash")),

@@ -1,6 +1,4 @@
-"""`firmwright compile`: compile models, which share memory, to C sources and
-metadata.
-"""
+"""`firmwright compile`: compile models, which share memory, to C and metadata."""
 
 import argparse
 import time
@@ -63,13 +61,14 @@ def run(args: argparse.Namespace) -> Outcome:
     data = _base_data(args, compiled, seconds)
     texts = [*watch.printed, format_summary(compiled, seconds, args.output)]
     if args.print_pipeline:
-        rows = stopwatch.rows
+        timings: list[dict[str, object]] = []
+        cells: list[tuple[str, str, str]] = []
+        for row in stopwatch.rows:
+            ms = 1e3 * row.seconds
+            timings.append({"pass": row.name, "target": row.target, "ms": round(ms, 3)})
+            cells.append((row.name, row.target, f"{ms:.1f}"))
         data["passes"] = pass_names(model.module, options)
-        data["timings"] = [
-            {"pass": row.name, "target": row.target, "ms": round(1e3 * row.seconds, 3)}
-            for row in rows
-        ]
-        cells = [(row.name, row.target, f"{1e3 * row.seconds:.1f}") for row in rows]
+        data["timings"] = timings
         texts = [format_table(("pass", "target", "ms"), cells), "", *texts]
     if args.pareto:
         frontier = pareto_rows(model.module, options)
@@ -86,16 +85,13 @@ def _base_data(
 
 
 def format_tradeoffs(frontier: Sequence[MemoryTradeoff]) -> str:
-    """Format the workspace, predicted instructions and streamed segments of each
-    program.
-    """
+    """Format programs' workspace, predicted instructions and streamed segments."""
     least = frontier[0].instructions
     rows: list[Sequence[Cell]] = []
     for item in frontier:
         more = f"{100 * item.instructions / least - 100:+.1f} %"
-        segments = (
-            ", ".join(f"{first} to {end - 1}" for first, end in item.segments) or "none"
-        )
+        parts = [f"{first} to {end - 1}" for first, end in item.segments]
+        segments = ", ".join(parts) or "none"
         rows.append((item.workspace_bytes, item.instructions, more, segments))
     head = ("workspace bytes", "predicted instructions", "more", "operators by rows")
     return f"--ram BYTES compiles the fastest that fits:\n\n{format_table(head, rows)}"
@@ -138,9 +134,7 @@ class PassWatcher:
         self._seen.append(name)
 
     def _dump_file(self, name: str) -> Path:
-        """Return the next dump's path, numbered so that the folder lists the passes in
-        order.
-        """
+        """Return the next dump's path, numbered in the order of the passes."""
         assert self._folder is not None
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -161,10 +155,11 @@ class PassWatcher:
 def _pools_in_use(
     summary: CompilationSummary | BundleSummary, access: str = "rw"
 ) -> str:
-    pools = [
-        (name, pool) for name, pool in summary.pools.items() if pool.access == access
-    ]
-    return ", ".join(f"{name} {pool.bytes:,}" for name, pool in pools if pool.bytes)
+    used: list[str] = []
+    for name, pool in summary.pools.items():
+        if pool.access == access and pool.bytes:
+            used.append(f"{name} {pool.bytes:,}")
+    return ", ".join(used)
 
 
 def format_bundle_summary(
@@ -174,13 +169,11 @@ def format_bundle_summary(
     summary = bundle.summary
     alone = ", ".join(f"{p.module.name} {p.summary.workspace_bytes:,}" for p in parts)
     sharing = "separate for each" if summary.concurrent else "shared"
+    workspace = f"{summary.workspace_bytes:,} bytes, {sharing}"
     rows: list[tuple[str, Cell]] = [
         ("models", ", ".join(summary.run_order)),
         ("board", f"{bundle.board.name}, target {next(iter(summary.target.values()))}"),
-        (
-            "workspace",
-            f"{summary.workspace_bytes:,} bytes, {sharing} ({_pools_in_use(summary)})",
-        ),
+        ("workspace", f"{workspace} ({_pools_in_use(summary)})"),
         ("alone", f"{alone} bytes"),
         ("constants", f"{summary.constants_bytes:,} bytes"),
         *_common_rows(seconds, output),
@@ -191,25 +184,22 @@ def format_bundle_summary(
 def format_summary(compiled: Compilation, seconds: float, output: str | None) -> str:
     summary = compiled.summary
     targets = ", ".join(map(str, compiled.module.targets.values()))
-    pools, const_pools = (_pools_in_use(summary, access) for access in ("rw", "ro"))
+    pools, const_pools = _pools_in_use(summary), _pools_in_use(summary, "ro")
     gap = summary.optimality_gap_bytes
     distance = f"the plan is {gap:,} above" if gap else "met"
-    constants = (
-        f"{summary.constants_bytes:,} bytes{const_pools and f' ({const_pools})'}"
-    )
+    constants = f"{summary.constants_bytes:,} bytes"
+    if const_pools:
+        constants += f" ({const_pools})"
     buffers = summary.plan.buffers if summary.plan else ()
     copied = sum(buffer.size_bytes for buffer in buffers if buffer.kind == "const")
-    constants += (
-        f", of which {compiled.c_prefix}_init copies {copied:,} to RAM"
-        if copied
-        else ""
-    )
-    saved = summary.compressed_bytes
-    constants += f", {saved:,} saved by coding" if saved else ""
+    if copied:
+        constants += f", of which {compiled.c_prefix}_init copies {copied:,} to RAM"
+    if summary.compressed_bytes:
+        constants += f", {summary.compressed_bytes:,} saved by coding"
+    operators = str(summary.operator_count)
     views = summary.operator_count - len(summary.operators)
-    operators = (
-        f"{summary.operator_count}{(views and f', {views} of them without code') or ''}"
-    )
+    if views:
+        operators += f", {views} of them without code"
     rows: list[tuple[str, Cell]] = [
         ("model", summary.model),
         ("board", f"{compiled.board.name}, target {targets}"),
@@ -224,9 +214,7 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
 
 
 def _common_rows(seconds: float, output: str | None) -> list[tuple[str, Cell]]:
-    written = (
-        f"{output} (build it with scons -C {output})"
-        if output
-        else "not written; add -o DIR"
-    )
+    written = "not written; add -o DIR"
+    if output:
+        written = f"{output} (build it with scons -C {output})"
     return [("compiled in", f"{seconds:.2f} s"), ("project", written)]

@@ -1,6 +1,4 @@
-"""`firmwright debug`: run GDB on a running model, stopped at the start of an
-operator.
-"""
+"""`firmwright debug`: run GDB on a running model, stopped at an operator's start."""
 
 import argparse
 import shlex

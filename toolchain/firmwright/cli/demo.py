@@ -41,25 +41,17 @@ def run(args: argparse.Namespace) -> Outcome:
     verification = demo.verification
     error = None
     if not verification.exact:
-        error = MismatchError(
-            verify_verb.format_verdict(verification), where=verification.board
-        )
+        verdict = verify_verb.format_verdict(verification)
+        error = MismatchError(verdict, where=verification.board)
     return Outcome(demo_to_json(demo), format_demo(demo), error)
 
 
 def demo_to_json(demo: DemoResult) -> dict[str, object]:
-    """Return the JSON keys of verify, compile, build and profile, and the board's
-    accuracy.
-    """
+    """Return the JSON keys of verify, compile, build and profile, and the accuracy."""
     built = build_verb.image_to_json(demo.image)
     summary = demo.compiled.summary.to_json()
-    keys = (
-        "workspace_bytes",
-        "lower_bound_bytes",
-        "scratch_bytes",
-        "constants_bytes",
-        "pools",
-    )
+    keys = ["workspace_bytes", "lower_bound_bytes", "scratch_bytes"]
+    keys += ["constants_bytes", "pools"]
     return {
         **verify_verb.verification_to_json(demo.verification),
         "accuracy": demo.accuracy,
@@ -86,25 +78,26 @@ def format_demo(demo: DemoResult) -> str:
 
 
 def _digits(demo: DemoResult) -> str:
-    """Format some images with the board's predictions; the wrong predictions come
-    first.
-    """
-    wrong = [
-        k for k in range(len(demo.labels)) if demo.predictions[k] != demo.labels[k]
-    ]
-    right = [k for k in range(len(demo.labels)) if k not in wrong]
+    """Format some images with the board's predictions, wrong ones first."""
+    wrong: list[int] = []
+    right: list[int] = []
+    for k, label in enumerate(demo.labels):
+        if demo.predictions[k] == label:
+            right.append(k)
+        else:
+            wrong.append(k)
     one_of_each = {int(demo.labels[k]): k for k in reversed(right)}
     others = [one_of_each[label] for label in sorted(one_of_each)]
     chosen = [*wrong[:2], *others][:MAX_IMAGES_SHOWN]
     pictures = [render_image(demo.images[k]) for k in chosen]
-    lines = [
-        ("  " + "   ".join(parts)).rstrip() for parts in zip(*pictures, strict=True)
-    ]
-    captions = [
-        f"{demo.predictions[k]}{'' if k in right else f', not {demo.labels[k]}'}"
-        for k in chosen
-    ]
-    lines.append("  " + "   ".join(caption.center(8) for caption in captions).rstrip())
+    lines: list[str] = []
+    for parts in zip(*pictures, strict=True):
+        lines.append(("  " + "   ".join(parts)).rstrip())
+    captions: list[str] = []
+    for k in chosen:
+        note = f", not {demo.labels[k]}" if k in wrong else ""
+        captions.append(f"{demo.predictions[k]}{note}".center(8))
+    lines.append("  " + "   ".join(captions).rstrip())
     lines.append("  (predictions of the board; wrong ones, if any, come first)")
     return "\n".join(lines)
 
@@ -115,10 +108,11 @@ def render_image(image: Array) -> list[str]:
     most = max(int(ink.max()), 1)
     levels = (ink * (len(SHADES) - 1) + most // 2) // most
     pairs = zip(levels[0::2], levels[1::2], strict=True)
-    return [
-        "".join(_cell(int(t), int(b)) for t, b in zip(top, low, strict=True))
-        for top, low in pairs
-    ]
+    lines: list[str] = []
+    for top, low in pairs:
+        cells = [_cell(int(t), int(b)) for t, b in zip(top, low, strict=True)]
+        lines.append("".join(cells))
+    return lines
 
 
 def _cell(top: int, bottom: int) -> str:
@@ -142,9 +136,7 @@ def _costs(demo: DemoResult) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The results of the demo; `missing` names the missing tools for the emulated
-    board.
-    """
+    """The results of the demo; `missing` are tools that the emulated board needs."""
 
     compiled: Compilation
     image: Image
@@ -170,9 +162,7 @@ class DemoResult:
 
 
 def run_demo(board: str = "") -> DemoResult:
-    """Run the demo, by default on an emulated Cortex-M4 if its tools exist, else on the
-    host.
-    """
+    """Run the demo, by default on an emulated Cortex-M4 or, without it, on the host."""
     missing = () if board else missing_tools()
     board_name = board or (FALLBACK_BOARD if missing else EMULATED_BOARD)
     model = load_model(digits_dir() / "digits.tflite")
@@ -185,14 +175,13 @@ def run_demo(board: str = "") -> DemoResult:
     verification = verify(compiled, batch=batch)
     (output,) = compiled.module.io.outputs
     predictions = [sample[output.name].reshape(-1) for sample in verification.outputs]
+    images = np.stack([sample[tensor.name] for sample in batch.samples])
     return DemoResult(
         compiled=compiled,
         image=image,
         verification=verification,
         profile=profile(compiled),
-        images=np.stack([sample[tensor.name] for sample in batch.samples]).reshape(
-            -1, 8, 8
-        ),
+        images=images.reshape(-1, 8, 8),
         labels=labels,
         outputs=np.stack(predictions),
         missing=missing,

@@ -44,9 +44,8 @@ def run(args: argparse.Namespace) -> Outcome:
         "install": install_commands(findings),
         "tried": TRIED,
     }
-    tried = "\n".join(
-        ["All tests pass with the versions of:", *(f"  {line}" for line in TRIED)]
-    )
+    lines = [f"  {line}" for line in TRIED]
+    tried = "\n".join(["All tests pass with the versions of:", *lines])
     return Outcome(data, f"{table}\n\n{tried}\n\n{_advice(findings)}")
 
 
@@ -56,11 +55,9 @@ def _advice(findings: Sequence[ToolStatus]) -> str:
     if not missing:
         return "All tools are installed."
     lines = [f"  {command}" for command in install_commands(findings)]
-    lines += [
-        f"  {item.install} ({item.name})"
-        for item in missing
-        if not item.install.startswith(("apt install ", "pip install "))
-    ]
+    for item in missing:
+        if not item.install.startswith(("apt install ", "pip install ")):
+            lines.append(f"  {item.install} ({item.name})")
     return "\n".join(["Install the missing tools with:", *lines])
 
 
@@ -86,9 +83,7 @@ LINE_OF_C: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ToolStatus:
-    """A tool's state: `version` is "" if absent, `problem` why it fails, `install` the
-    remedy.
-    """
+    """A tool: `version` is "" if absent, `install` the remedy of a `problem`."""
 
     area: str
     name: str
@@ -110,9 +105,11 @@ def install_commands(findings: Sequence[ToolStatus]) -> tuple[str, ...]:
     missing = [tool.install for tool in findings if not tool.usable]
     commands = []
     for manager in ("apt install ", "pip install "):
-        names = (text.split(",")[0] for text in missing if text.startswith(manager))
-        packages = dict.fromkeys(name.removeprefix(manager) for name in names)
-        extras = ",".join(filter(None, (_extra(package) for package in packages)))
+        packages: dict[str, None] = {}
+        for text in missing:
+            if text.startswith(manager):
+                packages[text.split(",")[0].removeprefix(manager)] = None
+        extras = ",".join(filter(None, map(_extra, packages)))
         others = [package for package in packages if not _extra(package)]
         if packages:
             ours = [f"'firmwright[{extras}]'"] if extras else []
@@ -135,7 +132,8 @@ TRIED: Final = tuple(_SECTIONS["tried"].splitlines())
 def _python() -> Iterator[ToolStatus]:
     version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield ToolStatus("Python", "python", "everything", "", version)
-    for name, package, enables in (line.split(" ", 2) for line in _PACKAGES):
+    for line in _PACKAGES:
+        name, package, enables = line.split(" ", 2)
         try:
             installed = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -150,15 +148,12 @@ def _compilers() -> Iterator[ToolStatus]:
         ("riscv64-unknown-elf", "boards with RISC-V"),
     ):
         program = f"{toolchain}-gcc" if toolchain else "gcc"
-        status = _program(
-            "compilers", program, enables, f"apt install {debian_packages(toolchain)}"
-        )
-        yield replace(
-            status, problem=_compiles(status, LIBRARY_OPTIONS.get(toolchain, ()))
-        )
-    clang = _program(
-        "compilers", "clang", "--compiler clang", f"apt install {CLANG_PACKAGE}"
-    )
+        install = f"apt install {debian_packages(toolchain)}"
+        status = _program("compilers", program, enables, install)
+        problem = _compiles(status, LIBRARY_OPTIONS.get(toolchain, ()))
+        yield replace(status, problem=problem)
+    install = f"apt install {CLANG_PACKAGE}"
+    clang = _program("compilers", "clang", "--compiler clang", install)
     yield replace(clang, problem=_compiles(clang, ()))
     command = zig_command()
     zig_version = ((_run([*command, "version"]) if command else "") or "").strip()
@@ -178,23 +173,22 @@ def _programs() -> Iterator[ToolStatus]:
 def _program(area: str, program: str, enables: str, install: str) -> ToolStatus:
     version = ""
     if find_program(program) is not None:
-        first = next(iter((_run([program, "--version"]) or "").splitlines()), "")
+        lines = (_run([program, "--version"]) or "").splitlines()
+        first = lines[0] if lines else ""
         number = re.search(r"\d+\.\d+\.\d+", first) or re.search(r"\d+(\.\d+)*", first)
         version = number[0] if number else "of unknown version"
     return ToolStatus(area, program, enables, install, version)
 
 
 def _compiles(compiler: ToolStatus, options: Sequence[str]) -> str:
-    """Compile a line of C that includes the C library; return the error, or "" if there
-    is none.
-    """
+    """Compile a line of C that includes the C library; return the error, "" if none."""
     if not compiler.version:
         return ""
     command = [compiler.name, *options, "-x", "c", "-fsyntax-only", "-"]
     output = _run(command, LINE_OF_C, fails=True)
-    return (
-        "" if output is None else f"does not compile: {output.strip().splitlines()[0]}"
-    )
+    if output is None:
+        return ""
+    return f"does not compile: {output.strip().splitlines()[0]}"
 
 
 def _run(

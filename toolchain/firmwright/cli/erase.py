@@ -13,8 +13,7 @@ def run(args: argparse.Namespace) -> Outcome:
     plan = plan_erase(board, args.runner)
     data = {"board": board.name, "runner": plan.runner, "commands": plan.commands}
     if args.dry_run:
-        return Outcome(
-            data, "\n".join(shlex.join(command) for command in plan.commands)
-        )
+        lines = [shlex.join(command) for command in plan.commands]
+        return Outcome(data, "\n".join(lines))
     erase(plan)
     return Outcome(data, f"{board.name}: erased by {plan.runner}.")

@@ -1,6 +1,4 @@
-"""`firmwright evaluate`: measure the accuracy of a model and its firmware on a data
-set.
-"""
+"""`firmwright evaluate`: measure a model's and its firmware's accuracy on data."""
 
 import argparse
 from collections.abc import Sequence
@@ -62,46 +60,39 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def format_evaluation(result: Evaluation) -> str:
-    differing = f"{result.mismatches:,} values differ from the model's runtime"
+    metric: str = result.metric
+    if not result.is_labeled:
+        metric = f"{metric}, without labels"
+    agreement = "agrees with the model's runtime"
+    if result.mismatches:
+        agreement = f"{result.mismatches:,} values differ from the model's runtime"
     lines: list[tuple[str, Cell]] = [
         ("model", result.model),
         ("board", result.board),
         ("data", f"{result.data}: {result.samples:,} samples"),
-        (
-            "metric",
-            result.metric if result.is_labeled else f"{result.metric}, without labels",
-        ),
-        (
-            "firmware",
-            differing if result.mismatches else "agrees with the model's runtime",
-        ),
+        ("metric", metric),
+        ("firmware", agreement),
     ]
     head, scores = format_scores(result.runs)
     parts = [format_pairs(lines), format_table(head, scores)]
     if result.has_matrix:
+        table: list[list[Cell]] = []
         rows = zip(result.classes, result.confusion_matrix(), strict=True)
-        table: list[list[Cell]] = [
-            [name, *(n or "·" for n in counts)] for name, counts in rows
-        ]
+        for name, counts in rows:
+            table.append([name, *(count or "·" for count in counts)])
         parts.append(format_table(["label \\ predicted", *result.classes], table))
     elif result.errors:
-        errors: list[list[Cell]] = [
-            [
-                result.class_name(item.label),
-                result.class_name(item.predicted),
-                item.count,
-            ]
-            for item in result.errors[:ROWS_SHOWN]
-        ]
+        errors: list[list[Cell]] = []
+        for item in result.errors[:ROWS_SHOWN]:
+            label = result.class_name(item.label)
+            predicted = result.class_name(item.predicted)
+            errors.append([label, predicted, item.count])
         parts.append(format_table(["label", "predicted", "samples"], errors))
     if result.changed:
-        changed = [
-            [
-                item.name,
-                *map(result.class_name, (item.label, item.first, item.firmware)),
-            ]
-            for item in result.changed[:ROWS_SHOWN]
-        ]
+        changed: list[list[str]] = []
+        for sample in result.changed[:ROWS_SHOWN]:
+            classes = (sample.label, sample.first, sample.firmware)
+            changed.append([sample.name, *map(result.class_name, classes)])
         parts.append(f"samples that changed class: {len(result.changed):,}")
         head = ["sample", "label", result.runs[0].what, "firmware"]
         parts.append(format_table(head, changed))
@@ -116,12 +107,9 @@ def format_layers(layers: Sequence[LayerAccuracy]) -> str:
     rows: list[list[Cell]] = []
     for layer in layers:
         errors = (layer.mean_abs_error, layer.max_abs_error, layer.largest)
-        name = (
-            layer.name
-            if len(layer.name) <= NAME_WIDTH
-            else f"…{layer.name[-NAME_WIDTH:]}"
-        )
-        rows.append(
-            [name, layer.op, layer.sqnr_db, *(f"{value:.3g}" for value in errors)]
-        )
+        name = layer.name
+        if len(name) > NAME_WIDTH:
+            name = f"…{name[-NAME_WIDTH:]}"
+        figures = [f"{value:.3g}" for value in errors]
+        rows.append([name, layer.op, layer.sqnr_db, *figures])
     return format_table(head, rows, drop=("largest value", "operator"))

@@ -42,14 +42,11 @@ def run(args: argparse.Namespace) -> Outcome:
 
 
 def package_metadata(args: argparse.Namespace) -> PackageMetadata:
-    """Return name, version and owner of the package; raise UsageError if one is
-    invalid.
-    """
+    """Return name, version and owner of the package; UsageError for an invalid one."""
     text, file = "", args.license_file
     if file:
-        text = read_text_argument(
-            file, "license", "the path of a text file with --license-file"
-        )
+        usage = "the path of a text file with --license-file"
+        text = read_text_argument(file, "license", usage)
     return PackageMetadata(
         name=args.package_name or "",
         version=args.package_version,

@@ -50,10 +50,8 @@ def build_and_plan_flash(args: argparse.Namespace) -> FlashPlan:
         board = load_board(image.board, args.board_dirs)
     else:
         compiled = arguments.compile_from_args(args)
-        image, board = (
-            build_image(compiled, allow_stack=args.allow_stack),
-            compiled.board,
-        )
+        board = compiled.board
+        image = build_image(compiled, allow_stack=args.allow_stack)
     return plan_flashing(board, image, args.runner, args.address)
 
 

@@ -1,6 +1,4 @@
-"""`firmwright init`: make a project: options in firmwright.toml, a model, a test and a
-build.
-"""
+"""`firmwright init`: make a project: options (firmwright.toml), model, test, build."""
 
 import argparse
 import os
@@ -34,10 +32,10 @@ def run(args: argparse.Namespace) -> Outcome:
         "model": os.path.relpath(source, folder) if is_inside else source.name,
         "board": board,
     }
-    files = {
-        name: render_template("firmwright.cli", template, **values).encode()
-        for name, template in TEMPLATES.items()
-    }
+    files: dict[str, bytes] = {}
+    for name, template in TEMPLATES.items():
+        text = render_template("firmwright.cli", template, **values)
+        files[name] = text.encode()
     if not is_inside:
         # The source of an ONNX model includes data in other files.
         is_onnx = source.suffix == ".onnx"
@@ -45,9 +43,8 @@ def run(args: argparse.Namespace) -> Outcome:
     others = {path.name for path in folder.glob("[!.]*")} - {values["model"]}
     if args.output is None and others:
         what = f"the current folder is not empty; init would add {', '.join(files)}."
-        raise UsageError(
-            what, where=str(folder.resolve()), hint="-o DIR, or -o . for this folder."
-        )
+        hint = "-o DIR, or -o . for this folder."
+        raise UsageError(what, where=str(folder.resolve()), hint=hint)
     _write(folder, files)
     steps = [] if folder == Path() else [f"cd {folder}"]
     rows = [
@@ -64,21 +61,18 @@ def _find_model(folder: Path) -> Path:
     suffixes = (*MODEL_SUFFIXES, ".keras")
     models = [file for file in sorted(folder.glob("*")) if file.suffix in suffixes]
     if len(models) > 1:
-        what = (
-            f"the folder has several models: {', '.join(file.name for file in models)}."
-        )
+        names = ", ".join(file.name for file in models)
+        what = f"the folder has several models: {names}."
         raise UsageError(what, where=str(folder), hint="name one of them.")
     return models[0] if models else digits_dir() / "digits.tflite"
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    existing = next((name for name in files if (folder / name).exists()), "")
-    if existing:
-        what, hint = (
-            f"{existing} exists already.",
-            "use another folder, or remove the file.",
-        )
-        raise UsageError(what, where=str(folder), hint=hint)
+    for name in files:
+        if (folder / name).exists():
+            what = f"{name} exists already."
+            hint = "use another folder, or remove the file."
+            raise UsageError(what, where=str(folder), hint=hint)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():

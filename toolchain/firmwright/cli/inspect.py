@@ -74,9 +74,9 @@ def format_summary(inspection: Inspection) -> str:
     if rows:
         parts.append(format_table(["", "operator", "in", "out", "dtype", "MACs"], rows))
     if inspection.unsupported:
-        unsupported = [
-            (item.op, item.where, item.why) for item in inspection.unsupported
-        ]
+        unsupported: list[tuple[str, str, str]] = []
+        for item in inspection.unsupported:
+            unsupported.append((item.op, item.where, item.why))
         table = format_table(["operator", "where", "reason"], unsupported)
         parts.append(f"Not supported:\n{table}")
     return "\n\n".join(parts)
@@ -93,7 +93,5 @@ def _format_tensor(tensor: ModelTensor) -> str:
         return text
     if len(quantization.scales) > 1:
         return f"{text}, {len(quantization.scales)} scales"
-    return (
-        f"{text}, scale {quantization.scales[0]:.6g}, zero point "
-        f"{quantization.zero_points[0]}"
-    )
+    zero_point = quantization.zero_points[0]
+    return f"{text}, scale {quantization.scales[0]:.6g}, zero point {zero_point}"

@@ -39,9 +39,7 @@ _AGAIN_S = 0.1
 
 
 class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which ends a command like an interrupt: children end, temporary files
-    go.
-    """
+    """SIGTERM, which ends a command like an interrupt and cleans up as well."""
 
 
 class _InterruptionError(errors.FirmwrightError):
@@ -53,25 +51,29 @@ class _InterruptionError(errors.FirmwrightError):
 def verbs(words: Sequence[str] = ()) -> list[str]:
     """Return the names of the verbs, or only the one that `words` name."""
     names = sorted(command_packages())
-    first = next((word for word in words if not word.startswith("-")), "")
+    first = _first_verb(words)
     if not first or first in names:
         return [first] if first else names
     near = difflib.get_close_matches(first, names, n=1)
-    hint = (
-        f"firmwright {near[0]}."
-        if near
-        else "firmwright --help, which lists the verbs."
-    )
+    hint = "firmwright --help, which lists the verbs."
+    if near:
+        hint = f"firmwright {near[0]}."
     raise errors.UsageError(f"there is no verb {first!r}.", hint=hint)
+
+
+def _first_verb(words: Sequence[str]) -> str:
+    for word in words:
+        if not word.startswith("-"):
+            return word
+    return ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    while (
-        words and words[0] in OUTPUT_FLAGS
-    ):  # options of the verbs, also accepted first
+    # Options of the verbs are also accepted first.
+    while words and words[0] in OUTPUT_FLAGS:
         words.append(words.pop(0))
         if all(word in OUTPUT_FLAGS for word in words):
             break
@@ -94,12 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         if debug:
             write_traceback()
-        _print_outcome(
-            Outcome(error=_InterruptionError("interrupted.")), name, as_json=as_json
-        )
-        return (
-            EXIT_TERMINATED if isinstance(stop, _TerminatedError) else EXIT_INTERRUPTED
-        )
+        interruption = _InterruptionError("interrupted.")
+        _print_outcome(Outcome(error=interruption), name, as_json=as_json)
+        is_terminated = isinstance(stop, _TerminatedError)
+        return EXIT_TERMINATED if is_terminated else EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader has closed the pipe; keep the interpreter from flushing to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -108,27 +108,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             write_traceback()
         what = f"the memory of this computer is not enough ({error})."
-        return _print_outcome(
-            Outcome(error=errors.FirmwrightError(what)), name, as_json=as_json
-        )
+        failure = errors.FirmwrightError(what)
+        return _print_outcome(Outcome(error=failure), name, as_json=as_json)
     except Exception as error:  # noqa: BLE001 - any other exception is a bug
         if _is_about_a_path(error):
-            usage = errors.UsageError(
-                f"a path cannot be used: {error}.", hint="another path."
-            )
+            what = f"a path cannot be used: {error}."
+            usage = errors.UsageError(what, hint="another path.")
             return _print_outcome(Outcome(error=usage), name, as_json=as_json)
         write_traceback()
         what = f"{type(error).__name__}: {error}."
         hint = "report it with the traceback above and, if possible, the model."
-        return _print_outcome(
-            Outcome(error=errors.InternalError(what, hint=hint)), name, as_json=as_json
-        )
+        bug = errors.InternalError(what, hint=hint)
+        return _print_outcome(Outcome(error=bug), name, as_json=as_json)
 
 
 def _is_about_a_path(error: Exception) -> bool:
-    """Return whether the system refuses a path that is too long or contains a NUL
-    character.
-    """
+    """Return whether the system refuses a path, as too long or with a NUL character."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
     return isinstance(error, ValueError) and "embedded null" in str(error)
@@ -153,9 +148,7 @@ def _terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_environment() -> Iterator[None]:
-    """Undo the changes by options that are stored in variables, if the caller goes
-    on.
-    """
+    """Undo an option's changes to the environment, if the caller goes on."""
     before = dict(os.environ)
     try:
         yield
@@ -166,9 +159,7 @@ def _own_environment() -> Iterator[None]:
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Repeat an interrupt that arrived in a finalizer, where Python ignores
-    exceptions.
-    """
+    """Repeat an interrupt that came in a finalizer, where exceptions are ignored."""
     if isinstance(ignored.exc_value, KeyboardInterrupt):
         is_termination = isinstance(ignored.exc_value, _TerminatedError)
         number = signal.SIGTERM if is_termination else signal.SIGINT
@@ -185,27 +176,21 @@ def _run(names: Sequence[str], words: Sequence[str], *, as_json: bool) -> int:
             args = _parse(names, words)
     except SystemExit:
         # --help and --version print and exit.
-        return _print_outcome(
-            Outcome({"text": printed.getvalue()}, printed.getvalue().rstrip()),
-            "",
-            as_json=as_json,
-        )
+        text = printed.getvalue()
+        outcome = Outcome({"text": text}, text.rstrip())
+        return _print_outcome(outcome, "", as_json=as_json)
     with show_progress(quiet=as_json, verbose=args.verbose):
         outcome = _run_verb(args)
     return _print_outcome(outcome, args.verb, as_json=as_json)
 
 
 def _run_verb(args: argparse.Namespace) -> Outcome:
-    """Run the module of the verb; an exception in another package is an error of that
-    package.
-    """
+    """Run the verb's module; exceptions of another package are its errors."""
     package = command_packages()[args.verb].name
-    is_own = package.startswith("firmwright.")
-    with (
-        contextlib.nullcontext()
-        if is_own
-        else plugin_call(f"the verb {args.verb} of {package}")
-    ):
+    context: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if not package.startswith("firmwright."):
+        context = plugin_call(f"the verb {args.verb} of {package}")
+    with context:
         verb = importlib.import_module(f"{package}.{args.verb}")
         outcome: Outcome = verb.run(args)
     return outcome
@@ -220,11 +205,8 @@ def _parse(names: Sequence[str], words: Sequence[str]) -> argparse.Namespace:
     args, applied = parse_with_project(project, words, _parser(verbs()))
     if applied and not args.json:
         source = os.path.relpath(project)
-        print_text(
-            f"firmwright: {', '.join(applied)} from {source}",
-            sys.stderr,
-            is_colored=True,
-        )
+        text = f"firmwright: {', '.join(applied)} from {source}"
+        print_text(text, sys.stderr, is_colored=True)
     return args
 
 
@@ -305,22 +287,20 @@ def error_object(error: errors.FirmwrightError) -> dict[str, object]:
         case errors.DoesNotFitError():
             data["regions"] = [asdict(region) for region in error.regions]
             data["lowest_bytes"] = error.lowest_bytes
-            data["peak"] = [
-                {"buffer": name, "bytes": size} for name, size in error.peak
-            ]
+            peak: list[dict[str, object]] = []
+            for name, size in error.peak:
+                peak.append({"buffer": name, "bytes": size})
+            data["peak"] = peak
         case errors.UnsupportedError():
             data["items"] = [asdict(item) for item in error.items]
     return data
 
 
 def to_json_value(value: object) -> object:
-    """Convert `value`, which may contain records, to JSON types; infinity and NaN
-    become null.
-    """
+    """Convert `value`, also of records, to JSON; infinity and NaN become null."""
     if is_dataclass(value) and not isinstance(value, type):
-        return to_json_value(
-            {field.name: getattr(value, field.name) for field in fields(value)}
-        )
+        record = {field.name: getattr(value, field.name) for field in fields(value)}
+        return to_json_value(record)
     match value:
         case float():
             return value if math.isfinite(value) else None

@@ -14,9 +14,7 @@ from firmwright.pipeline import Compilation
 def check_several_models(
     args: argparse.Namespace, options: Mapping[str, object]
 ) -> None:
-    """Raise UsageError if --concurrent or a used option does not fit the models'
-    number.
-    """
+    """Raise UsageError if --concurrent or an option does not fit the models' number."""
     if len(args.models) == 1:
         if args.concurrent:
             hint = "omit it, or name more models."
@@ -36,9 +34,8 @@ def compile_several_from_args(
     names = args.name.split(",") if args.name else [None] * len(args.models)
     if len(names) != len(args.models):
         what = f"--name needs {len(args.models)} names, separated by commas."
-        raise UsageError(
-            what, hint=f"--name {','.join(Path(path).stem for path in args.models)}."
-        )
+        stems = ",".join(Path(path).stem for path in args.models)
+        raise UsageError(what, hint=f"--name {stems}.")
     parts = []
     for path, name in zip(args.models, names, strict=True):
         one = argparse.Namespace(**{**vars(args), "model": path, "name": name})

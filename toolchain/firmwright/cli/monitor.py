@@ -31,21 +31,16 @@ def run(args: argparse.Namespace) -> Outcome:
         pass
     finally:
         line.close()
-    return Outcome(
-        {
-            "port": port,
-            "bytes": len(received),
-            "text": escape_unprintable(bytes(received)),
-        }
-    )
+    text = escape_unprintable(bytes(received))
+    return Outcome({"port": port, "bytes": len(received), "text": text})
 
 
 def escape_unprintable(data: bytes) -> str:
-    """Escape bytes other than printable ASCII, tabs and line feeds; drop carriage
-    returns.
-    """
-    return "".join(
-        chr(byte) if 0x20 <= byte < 0x7F or byte in b"\n\t" else f"\\x{byte:02x}"
-        for byte in data
-        if byte != 0x0D
-    )
+    """Escape bytes but printable ASCII, tabs and line feeds; drop carriage returns."""
+    characters: list[str] = []
+    for byte in data:
+        if byte == 0x0D:
+            continue
+        is_kept = 0x20 <= byte < 0x7F or byte in b"\n\t"
+        characters.append(chr(byte) if is_kept else f"\\x{byte:02x}")
+    return "".join(characters)

@@ -24,18 +24,15 @@ def run(args: argparse.Namespace) -> Outcome:
         return Outcome({"operators": _catalog(ops), "onnx": onnx})
     rows: list[tuple[str, str, str]] = []
     for item in listed_operators(ops):
-        rows.append(
-            (item.name, " ".join(tflite_names(item.name)), " ".join(item.dtypes))
-        )
+        names = " ".join(tflite_names(item.name))
+        rows.append((item.name, names, " ".join(item.dtypes)))
     table = format_table(["operator", "TFLite", "dtypes"], rows)
-    names = textwrap.fill(f"ONNX: {', '.join(onnx)}.", 80)
-    return Outcome(text=f"{table}\n\n{names}")
+    onnx_names = textwrap.fill(f"ONNX: {', '.join(onnx)}.", 80)
+    return Outcome(text=f"{table}\n\n{onnx_names}")
 
 
 def _catalog(ops: OpTable) -> "list[SupportedOperator]":
-    """Return all about the operators, which takes every schedule and conformance case
-    to tell.
-    """
+    """Return all about the operators, from every schedule and conformance case."""
     from firmwright.flows.verify.operator_catalog import supported_operators
     from firmwright.schedules.registry import SCHEDULES
 

@@ -16,9 +16,7 @@ CONSTANT_SCOPES = {
     "port": "port",
     "async": "async",
 }
-"""Access modes of constant pools on the command line, and the memory scopes of the
-pools.
-"""
+"""Access modes of constant pools on the command line, with their memory scopes."""
 
 
 COUNT_MAX: Final = (1 << 31) - 1
@@ -61,9 +59,8 @@ def pool(text: str) -> PoolInfo:
         limit = int(size, 0) if equals else None
     except ValueError:
         limit = -1
-    if not (name.isidentifier() and name.isascii()) or (
-        limit is not None and limit < 1
-    ):
+    is_name = name.isidentifier() and name.isascii()
+    if not is_name or (limit is not None and limit < 1):
         raise argparse.ArgumentTypeError(f"{text!r}: expected NAME or NAME=BYTES")
     info = PoolInfo(name, limit)
     for speed in speed_texts:
@@ -87,16 +84,12 @@ def _with_speed(info: PoolInfo, text: str) -> PoolInfo:
     if not 0 <= value < float("inf") or (value == 0 and "bandwidth" in name):
         raise argparse.ArgumentTypeError(f"{text!r}: expected {name}=N")
     if isinstance(value, int):
-        return replace(
-            info,
-            read_latency=value if "read_latency" in names else info.read_latency,
-            write_latency=value if "write_latency" in names else info.write_latency,
-        )
-    return replace(
-        info,
-        read_bandwidth=value if "read_bandwidth" in names else info.read_bandwidth,
-        write_bandwidth=value if "write_bandwidth" in names else info.write_bandwidth,
-    )
+        reads = value if "read_latency" in names else info.read_latency
+        writes = value if "write_latency" in names else info.write_latency
+        return replace(info, read_latency=reads, write_latency=writes)
+    read = value if "read_bandwidth" in names else info.read_bandwidth
+    write = value if "write_bandwidth" in names else info.write_bandwidth
+    return replace(info, read_bandwidth=read, write_bandwidth=write)
 
 
 def const_pool(text: str) -> PoolInfo:

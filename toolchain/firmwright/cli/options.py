@@ -1,5 +1,4 @@
-"""The arguments of the verbs, from the sections of options.txt, which describes their
-format.
+"""The verbs' arguments, from the sections of options.txt, which describes their format.
 
 Extensions have such a file, too: for their verbs, whose sections may include those of
 this package, and for the options that they add to others.
@@ -53,9 +52,7 @@ _EXTENSIONS = "@extensions"
 """The place of the lines that extensions add to a section."""
 _GROUP = "== "
 _CHOICES = "choices"
-"""The section of an extension's options.txt with choices for options of other
-packages.
-"""
+"""The section of an extension's options.txt with choices for options of others."""
 _MORE = "..."
 """The place of such choices."""
 _MORE_DESCRIBED = re.compile(r"\[([^][]*)\.\.\.\]")
@@ -68,9 +65,7 @@ def describe_verb(verb: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add the arguments of a verb, or of a section that begins with a description,
-    too.
-    """
+    """Add the arguments of a verb, or of a section that begins with a description."""
     _, *lines = _lines(verb, _sections_of(verb))
     _add_lines(parser, parser, lines)
 
@@ -88,9 +83,7 @@ def _add_lines(
 
 
 _Line: TypeAlias = "str | list[_Line]"
-"""A line of a section, or the lines that an extension adds, whose groups end with
-them.
-"""
+"""A line of a section, or the lines of an extension, whose groups end with them."""
 
 
 def _sections_of(verb: str) -> Mapping[str, str]:
@@ -100,9 +93,7 @@ def _sections_of(verb: str) -> Mapping[str, str]:
 
 
 def _lines(section: str, sections: Mapping[str, str]) -> Iterator[_Line]:
-    """Yield the lines of a section and those that it includes, with continuation lines
-    joined.
-    """
+    """Yield the lines of a section and of included ones, continuation lines joined."""
     for line in re.sub(r"\n {4}", " ", sections[section].strip()).splitlines():
         if line == _EXTENSIONS:
             for package in extension_packages():
@@ -124,23 +115,23 @@ def _add_argument(group: _Group, line: str) -> None:
     if not flags:
         settings = _positional_settings(placeholder)
     elif placeholder:
-        settings = _value_settings(
-            placeholder, destination, "repeatable" in description
-        )
+        is_repeatable = "repeatable" in description
+        settings = _value_settings(placeholder, destination, is_repeatable)
     else:
-        settings = {
-            "action": "store_false" if destination.startswith("!") else "store_true"
-        }
+        is_negative = destination.startswith("!")
+        settings = {"action": "store_false" if is_negative else "store_true"}
     if destination and not destination.startswith("$"):
         settings["dest"] = destination.lstrip("!")
     if default == "required":
         settings["required"] = True
     elif default:
         variable = default.removeprefix("$")
-        settings["default"] = (
-            default.strip('"') if variable == default else os.environ.get(variable, "")
-        )
-        settings |= {} if flags else {"nargs": "?"}
+        value = default.strip('"')
+        if variable != default:
+            value = os.environ.get(variable, "")
+        settings["default"] = value
+        if not flags:
+            settings["nargs"] = "?"
     if choices := re.fullmatch(r"{(.*)}", placeholder):
         names = choices[1].split(",")
         if _MORE in names:
@@ -150,25 +141,21 @@ def _add_argument(group: _Group, line: str) -> None:
     if more := _MORE_DESCRIBED.search(description):
         added = _added_choices(flags[0] if flags else placeholder)
         texts = dict.fromkeys(filter(None, added.values()))
-        description = description.replace(
-            more[0], "".join(more[1] + text for text in texts)
-        )
-    states_default = (
-        settings.keys() & {"action", "required", "nargs"} or "default:" in description
-    )
-    shown = "" if states_default else f" (default: {settings.get('default') or 'none'})"
-    group.add_argument(*flags, help=description + shown, **settings)
+        inserted = "".join(more[1] + text for text in texts)
+        description = description.replace(more[0], inserted)
+    is_plain = settings.keys().isdisjoint({"action", "required", "nargs"})
+    if is_plain and "default:" not in description:
+        description += f" (default: {settings.get('default') or 'none'})"
+    group.add_argument(*flags, help=description, **settings)
 
 
 def _added_choices(flag: str) -> dict[str, str]:
-    """Return the choices that extensions add to an option, each with its
-    description.
-    """
+    """Return the choices that extensions add to an option, each with a description."""
     added: dict[str, str] = {}
     for package in extension_packages():
-        for line in (
-            _lines(_CHOICES, package.arguments) if _CHOICES in package.arguments else ()
-        ):
+        if _CHOICES not in package.arguments:
+            continue
+        for line in _lines(_CHOICES, package.arguments):
             declaration, _, description = str(line).partition("  ")
             option, names = declaration.split()
             if option == flag:

@@ -50,13 +50,13 @@ def run(args: argparse.Namespace) -> Outcome:
     texts.append(format_table(("target", "operators", "functions"), rows))
     rejections = model.module.results.rejections
     if rejections:
-        open_rows = [
-            (item.op, item.tensor, item.target, item.reason) for item in rejections
-        ]
-        texts.append(
-            format_table(("on the core", "tensor", "target", "reason"), open_rows)
-        )
-    texts.append("\n".join(file for file in (args.save_partition, args.output) if file))
+        open_rows: list[tuple[str, str, str, str]] = []
+        for item in rejections:
+            open_rows.append((item.op, item.tensor, item.target, item.reason))
+        head = ("on the core", "tensor", "target", "reason")
+        texts.append(format_table(head, open_rows))
+    files = (args.save_partition, args.output)
+    texts.append("\n".join(filter(None, files)))
     return Outcome(data, "\n\n".join(texts))
 
 
@@ -73,10 +73,9 @@ def _partitioned_model(args: argparse.Namespace) -> Model:
 def _format_search(result: PartitionResult) -> str:
     parts: list[Sequence[Cell]] = []
     for part in result.parts:
-        others = ", ".join(
-            f"{o.target} {_format_cost(o.cost)}" for o in part.alternatives
-        )
-        parts.append((" ".join(part.ops), part.target, _format_cost(part.cost), others))
+        costs = [f"{o.target} {_format_cost(o.cost)}" for o in part.alternatives]
+        ops, cost = " ".join(part.ops), _format_cost(part.cost)
+        parts.append((ops, part.target, cost, ", ".join(costs)))
     programs: list[Sequence[Cell]] = []
     for how, total in result.totals.items():
         name = how + (" (chosen)" if how == result.chosen else "")
@@ -103,9 +102,7 @@ class TargetShare:
 
 
 def target_shares(module: IRModule) -> tuple[TargetShare, ...]:
-    """Return the shares in the targets' order; the core executes operators without a
-    target.
-    """
+    """Return the shares in the targets' order; the core has operators without one."""
     graphs = [func for func in module.functions.values() if isinstance(func, Function)]
     # The functions inside regions, whose operators are counted with the regions.
     inner: set[str] = set()
@@ -118,19 +115,17 @@ def target_shares(module: IRModule) -> tuple[TargetShare, ...]:
                 unassigned += 1
     shares: list[TargetShare] = []
     for name, target in module.targets.items():
-        functions = [
-            func
-            for func in graphs
-            if target_of(func) == name and func.name not in inner
-        ]
+        functions: list[Function] = []
+        for func in graphs:
+            if target_of(func) == name and func.name not in inner:
+                functions.append(func)
         count = sum(len(flatten_calls(func, module)) for func in functions)
-        shares.append(
-            TargetShare(str(target), count, tuple(func.name for func in functions))
-        )
-    core = next((i for i, part in enumerate(shares) if not part.functions), None)
+        own = tuple(func.name for func in functions)
+        shares.append(TargetShare(str(target), count, own))
+    idle = [index for index, share in enumerate(shares) if not share.functions]
     names = [*module.targets]
-    if core is not None and names[core] == "cpu":
-        shares[core] = TargetShare(shares[core].target, unassigned)
+    if idle and names[idle[0]] == "cpu":
+        shares[idle[0]] = TargetShare(shares[idle[0]].target, unassigned)
     elif unassigned:
         shares.append(TargetShare("the board's core", unassigned))
     return tuple(shares)

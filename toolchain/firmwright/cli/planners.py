@@ -8,10 +8,11 @@ from firmwright.usmp.planner_registry import DEFAULT_PLANNER, planner_summaries
 
 
 def run(args: argparse.Namespace) -> Outcome:
-    summaries = planner_summaries().items()
-    planners = [
-        {"name": n, "default": n == DEFAULT_PLANNER, "doc": doc} for n, doc in summaries
-    ]
-    rows = [(n, "default" if n == DEFAULT_PLANNER else "", doc) for n, doc in summaries]
+    planners: list[dict[str, object]] = []
+    rows: list[tuple[str, str, str]] = []
+    for name, doc in planner_summaries().items():
+        is_default = name == DEFAULT_PLANNER
+        planners.append({"name": name, "default": is_default, "doc": doc})
+        rows.append((name, "default" if is_default else "", doc))
     data = {"planners": planners, "default": DEFAULT_PLANNER}
     return Outcome(data, format_table(["planner", "", ""], rows))

@@ -12,9 +12,7 @@ from firmwright.base.errors import EXIT_FAILED
 _CONTROL = re.compile(
     r"[^\n\t\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2027\u202f-\u2065\u206a-\U0010ffff]"
 )
-"""Characters that move a cursor, end a line, or change a terminal's state or a text's
-direction.
-"""
+"""Characters for cursors, line ends, a terminal's state or a text's direction."""
 
 
 def visible_text(text: str) -> str:
@@ -31,9 +29,7 @@ def open_closed_streams() -> None:
 def print_text(
     text: str, stream: TextIO, end: str = "\n", *, is_colored: bool = False
 ) -> None:
-    """Print without control characters, with colors if possible and requested; exit on
-    failure.
-    """
+    """Print without control characters, in color if requested; exit on failure."""
     encoding = stream.encoding or "utf-8"
     printable = visible_text(text).encode(encoding, "backslashreplace").decode(encoding)
     if is_colored and has_colors(stream):

@@ -33,9 +33,8 @@ def run(args: argparse.Namespace) -> Outcome:
         )
     if args.count_instructions and args.port:
         what = "instructions are counted in QEMU, not on a board at a port."
-        raise UsageError(
-            what, where="--port", hint="omit --port, or --count-instructions."
-        )
+        hint = "omit --port, or --count-instructions."
+        raise UsageError(what, where="--port", hint=hint)
     if args.timing_board:
         args.board = f"{args.board}@{args.timing_board}"
     compiled = arguments.compile_from_args(args)
@@ -55,9 +54,8 @@ def run(args: argparse.Namespace) -> Outcome:
     if baseline is None:
         return Outcome(data, format_summary(measured))
     comparison = compare_profiles(measured, baseline)
-    return Outcome(
-        {**data, "baseline": comparison}, format_summary(measured, comparison)
-    )
+    text = format_summary(measured, comparison)
+    return Outcome({**data, "baseline": comparison}, text)
 
 
 def write_json(path: str, data: Mapping[str, object]) -> None:
@@ -68,10 +66,11 @@ def profile_to_json(measured: Profile) -> dict[str, object]:
     """Return the object for `profile --json`; each count is stored under its unit."""
     pools: list[dict[str, object]] = []
     for pool in measured.pools:
-        limit_bytes = pool.limit_bytes or None
-        pools.append(
-            {"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": limit_bytes}
-        )
+        limit = pool.limit_bytes or None
+        row = {"name": pool.name, "bytes": pool.used_bytes, "limit_bytes": limit}
+        pools.append(row)
+    unit = measured.unit
+    operators = [_cost_to_json(operator, unit) for operator in measured.operators]
     return {
         "model": measured.model,
         "board": measured.board,
@@ -87,9 +86,7 @@ def profile_to_json(measured: Profile) -> dict[str, object]:
         "pools": pools,
         "exact": None if measured.exact is None else counts_to_json(measured.exact),
         "stack_reserve_bytes": measured.stack_reserve_bytes or None,
-        "operators": [
-            _cost_to_json(operator, measured.unit) for operator in measured.operators
-        ],
+        "operators": operators,
     }
 
 
@@ -110,9 +107,9 @@ def _cost_to_json(operator: OperatorCost, unit: str) -> dict[str, object]:
 
 
 def counts_to_json(counts: InstructionCounts) -> dict[str, object]:
-    cores = (
-        {} if counts.timeline is None else {"cores": timeline_to_json(counts.timeline)}
-    )
+    cores: dict[str, object] = {}
+    if counts.timeline is not None:
+        cores["cores"] = timeline_to_json(counts.timeline)
     return {
         "instructions": counts.total.instructions,
         "call_overhead": counts.between.instructions,
@@ -130,15 +127,13 @@ def counts_to_json(counts: InstructionCounts) -> dict[str, object]:
 def timeline_to_json(line: CoreTimeline) -> dict[str, object]:
     trace: list[dict[str, object]] = []
     for item in line.schedule:
-        operator, device = item.call.op, item.call.device
-        trace.append(
-            {
-                "operator": operator,
-                "device": device,
-                "begin": item.begin,
-                "end": item.end,
-            }
-        )
+        step: dict[str, object] = {
+            "operator": item.call.op,
+            "device": item.call.device,
+            "begin": item.begin,
+            "end": item.end,
+        }
+        trace.append(step)
     return {
         "instructions": line.executed,
         "modeled_makespan": line.makespan,
@@ -154,9 +149,8 @@ def read_profile(path: str) -> JsonObject:
     try:
         data = parse_json(read_input_text(path))
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"the baseline cannot be read: {error}.", where=path, hint=hint
-        ) from error
+        what = f"the baseline cannot be read: {error}."
+        raise UsageError(what, where=path, hint=hint) from error
     if not isinstance(data, Mapping) or not OBJECTS.includes(data.get("operators")):
         raise UsageError("this is not a profile.", where=path, hint=hint)
     return data
@@ -164,9 +158,7 @@ def read_profile(path: str) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class OperatorChange:
-    """The change in an operator's count, None if the earlier profile does not have
-    it.
-    """
+    """The change in an operator's count, None if the earlier profile lacks it."""
 
     name: str
     change: int | None
@@ -174,9 +166,7 @@ class OperatorChange:
 
 @dataclass(frozen=True, slots=True)
 class ProfileComparison:
-    """The changes since an earlier profile, and the measuring conditions that
-    differ.
-    """
+    """The changes since an earlier profile, and the conditions that differ."""
 
     unit: str
     mismatched_conditions: tuple[str, ...]
@@ -185,11 +175,10 @@ class ProfileComparison:
 
 
 def compare_profiles(new: Profile, old: JsonObject) -> ProfileComparison:
-    """Return the changes in total and by operator; `old` is the JSON of `profile
-    --json`.
-    """
+    """Return the changes in total and by operator; `old` is from `profile --json`."""
     counts = counts_by_unit(new.unit, new.total)
-    unit = next(name for name, count in counts.items() if count is not None)
+    units = [name for name, count in counts.items() if count is not None]
+    unit = units[0]
     before: dict[str, Json] = {}
     for row in as_objects(old["operators"]):
         before[str(row.get("name"))] = row.get(unit)
@@ -204,12 +193,12 @@ def compare_profiles(new: Profile, old: JsonObject) -> ProfileComparison:
         "flags": new.flags,
     }
     # A condition that an older profile does not record is not known to differ.
-    mismatched = [
-        name for name, value in conditions.items() if old.get(name, value) != value
-    ]
-    return ProfileComparison(
-        unit, tuple(mismatched), _difference(new.total, old.get(unit)), tuple(changes)
-    )
+    mismatched: list[str] = []
+    for name, value in conditions.items():
+        if old.get(name, value) != value:
+            mismatched.append(name)
+    total = _difference(new.total, old.get(unit))
+    return ProfileComparison(unit, tuple(mismatched), total, tuple(changes))
 
 
 def _difference(new: int, old: Json) -> int | None:
@@ -229,19 +218,14 @@ def format_summary(
         ("multiply-adds", measured.macs),
     ]
     if measured.macs:
-        rows.append(
-            (f"{measured.unit} per multiply-add", measured.total / measured.macs)
-        )
+        per_mac = measured.total / measured.macs
+        rows.append((f"{measured.unit} per multiply-add", per_mac))
     for pool in measured.pools:
         limit = f" of {pool.limit_bytes:,}" if pool.limit_bytes else ""
         rows.append((f"pool {pool.name}", f"{pool.used_bytes:,}{limit} bytes"))
     if measured.stack_bytes is not None:
-        rows.append(
-            (
-                "stack used",
-                f"{measured.stack_bytes:,} of {measured.stack_reserve_bytes:,} bytes",
-            )
-        )
+        used = f"{measured.stack_bytes:,} of {measured.stack_reserve_bytes:,} bytes"
+        rows.append(("stack used", used))
     if measured.clock_hz:
         rows.append(("clock", f"{measured.clock_hz / 1e6:g} MHz"))
     rows += _format_times(measured)
@@ -253,10 +237,9 @@ def format_summary(
         rows += _format_exact(measured.exact)
     if comparison is not None:
         rows.append(("change", comparison.total))
-        if comparison.mismatched_conditions:
-            rows.append(
-                ("conditions that differ", ", ".join(comparison.mismatched_conditions))
-            )
+        differing = comparison.mismatched_conditions
+        if differing:
+            rows.append(("conditions that differ", ", ".join(differing)))
     return f"{format_pairs(rows)}\n\n{format_operator_table(measured, comparison)}"
 
 
@@ -280,12 +263,8 @@ def _format_times(measured: Profile) -> list[tuple[str, Cell]]:
     for device, estimated, source in measured.estimates:
         ms = milliseconds(measured, estimated)
         time = "" if ms is None else f" ({ms:.3f} ms)"
-        rows.append(
-            (
-                f"on {device}",
-                f"{estimated:,} cycles{time}, as {source} estimates{model}",
-            )
-        )
+        text = f"{estimated:,} cycles{time}, as {source} estimates{model}"
+        rows.append((f"on {device}", text))
     return rows
 
 
@@ -307,9 +286,8 @@ def _format_exact(exact: InstructionCounts) -> list[tuple[str, Cell]]:
         if len(line.executed) > 1:
             shares = " and ".join(f"{count:,}" for count in line.executed)
             rows.append(("on two cores", f"{shares} instructions"))
-        rows.append(
-            ("in parallel", f"{line.makespan:,} {line.parallel.unit}, {line.parallel}")
-        )
+        makespan = f"{line.makespan:,} {line.parallel.unit}"
+        rows.append(("in parallel", f"{makespan}, {line.parallel}"))
     if exact.timing:
         rows.append(("cycle model", f"{exact.timing.source}; {_describe_flash(exact)}"))
     return rows
@@ -341,10 +319,8 @@ def format_operator_table(
         row["kind"] = operator.kind
         if is_mixed:
             row["device"] = operator.device
-        row |= {
-            "MACs": macs or None,
-            measured.unit: count or (None if operator.modeled_cycles else 0),
-        }
+        row["MACs"] = macs or None
+        row[measured.unit] = count or (None if operator.modeled_cycles else 0)
         if comparison is not None:
             row["change"] = comparison.operators[index].change
         if measured.exact is not None:
@@ -358,6 +334,5 @@ def format_operator_table(
             row[""] = "█" * round(12 * share)
         rows.append(row)
     head = list(rows[0]) if rows else []
-    return format_table(
-        head, [list(row.values()) for row in rows], drop=OPTIONAL_COLUMNS
-    )
+    values = [list(row.values()) for row in rows]
+    return format_table(head, values, drop=OPTIONAL_COLUMNS)

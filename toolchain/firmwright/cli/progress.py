@@ -1,5 +1,4 @@
-"""Progress from log messages: a bar on a terminal, lines with `--verbose`, otherwise
-nothing.
+"""Progress from log messages: a bar on a terminal, lines with `--verbose`, or nothing.
 
 All output goes to stderr. Warnings are always lines; those marked `once` appear once
 for a user, recorded in the cache. The bar is removed when the work is done. After
@@ -95,9 +94,8 @@ def _bar() -> Iterator[Show]:
         progress.BarColumn(20),
         progress.TextColumn("{task.description}", style="dim", markup=False),
     )
-    with progress.Progress(
-        *columns, console=Console(stderr=True), transient=True
-    ) as display:
+    console = Console(stderr=True)
+    with progress.Progress(*columns, console=console, transient=True) as display:
         task = display.add_task("", total=None)
 
         def show(message: str) -> None:
@@ -111,9 +109,7 @@ def _bar() -> Iterator[Show]:
 
 
 class CellProgress(_MessageHandler):
-    """A log handler that shows a cell's messages by the update function that
-    `new_place` makes.
-    """
+    """A log handler that shows a cell's messages in a place that `new_place` makes."""
 
     def __init__(self, new_place: Callable[[], Show]) -> None:
         super().__init__(self._show_in_place)

@@ -74,11 +74,11 @@ _HINTS = {
 
 
 def code_keys() -> frozenset[str]:
-    """Return the options that name programs, code that becomes part of one, or their
-    arguments.
-    """
-    added = (name for extension in extensions() for name in extension.code_options)
-    return frozenset((*_CODE_KEYS, *added))
+    """Return the options that name programs, code for programs, or their arguments."""
+    names = set(_CODE_KEYS)
+    for extension in extensions():
+        names.update(extension.code_options)
+    return frozenset(names)
 
 
 def find_project_file(folder: Path) -> Path | None:
@@ -94,8 +94,7 @@ def find_project_file(folder: Path) -> Path | None:
 def parse_with_project(
     file: Path, words: Sequence[str], parser: CliParser
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Parse a command line with the file's options for its verb; also return the keys
-    in use.
+    """Parse a command line with the file's options for its verb; return the keys used.
 
     Their names in the namespace are in `from_project`. Raise UsageError for wrong keys
     and values.
@@ -133,9 +132,7 @@ def parse_with_project(
 
 
 def _check_trust(file: Path, values: JsonObject, applied: Collection[str]) -> None:
-    """Raise UsageError if the file runs code or writes elsewhere and the user does not
-    trust it.
-    """
+    """Raise UsageError if a file that is not trusted runs code or writes elsewhere."""
     for key in applied:
         value = values[key]
         for item in value if isinstance(value, list) else [value]:
@@ -164,9 +161,8 @@ def _read(file: Path) -> JsonObject:
     try:
         return tomllib.loads(read_input_text(file))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(
-            f"the file cannot be read: {error}.", where=str(file)
-        ) from error
+        what = f"the file cannot be read: {error}."
+        raise UsageError(what, where=str(file)) from error
 
 
 def _arguments(parser: CliParser) -> dict[str, argparse.Action]:
@@ -184,10 +180,9 @@ def _arguments(parser: CliParser) -> dict[str, argparse.Action]:
 def _check_tables(
     file: Path, table: JsonObject, verbs: Mapping[str, CliParser]
 ) -> None:
-    names = {
-        name: _arguments(parser).keys() - _COMMAND_LINE_KEYS
-        for name, parser in verbs.items()
-    }
+    names: dict[str, set[str]] = {}
+    for name, parser in verbs.items():
+        names[name] = _arguments(parser).keys() - _COMMAND_LINE_KEYS
     tables = {name: value for name, value in table.items() if isinstance(value, dict)}
     shared = frozenset[str]().union(*names.values()) - {"output"}
     _check_names(str(file), "a shared option", table.keys() - tables, shared)
@@ -205,23 +200,19 @@ def _check_names(
 
 
 def _words(file: Path, key: str, value: Json, action: argparse.Action) -> list[str]:
-    """Return the words of an option; for MODEL make it optional, with the file's as
-    default.
-    """
+    """Return an option's words; none for MODEL, which gets the value as a default."""
     where = f"{file}: {key}"
     if action.nargs == 0:
         if not isinstance(value, bool):
-            raise UsageError(
-                f"the option is true or false, not {value!r}.", where=where
-            )
+            what = f"the option is true or false, not {value!r}."
+            raise UsageError(what, where=where)
         return [f"--{key}"] * value
-    values = [
-        _word(item, where) for item in (value if isinstance(value, list) else [value])
-    ]
+    items = value if isinstance(value, list) else [value]
+    values = [_word(item, where) for item in items]
     if key == "model" or action.metavar in _PATHS:
-        values = [
-            os.path.relpath(file.parent / path) if path else path for path in values
-        ]
+        for index, path in enumerate(values):
+            if path:
+                values[index] = os.path.relpath(file.parent / path)
     if key == "model":
         several = action.nargs is not None
         if not values or not all(value.strip() for value in values):

@@ -1,6 +1,4 @@
-"""`firmwright quantize`: quantize a float ONNX model to int8 and report layer
-errors.
-"""
+"""`firmwright quantize`: quantize a float ONNX model to int8, report layer errors."""
 
 import argparse
 from collections.abc import Sequence
@@ -46,10 +44,9 @@ def run(args: argparse.Namespace) -> Outcome:
         models = {"float model": model, "quantized model": load_model(args.out)}
         scores = compare_models(models, data, args.metric)
     size = len(model.source or b"")
-    return Outcome(
-        quantization_to_json(result, scores, args.model, args.out, size),
-        format_summary(result, scores, args.model, args.out, size),
-    )
+    files = (args.model, args.out, size)
+    data_of_run = quantization_to_json(result, scores, *files)
+    return Outcome(data_of_run, format_summary(result, scores, *files))
 
 
 def quantization_to_json(
@@ -81,19 +78,16 @@ def format_summary(
     out: str,
     size_bytes: int,
 ) -> str:
+    written = f"{out}, {len(result.model):,} bytes, from {model}, {size_bytes:,} bytes"
     lines: list[tuple[str, Cell]] = [
-        (
-            "written",
-            f"{out}, {len(result.model):,} bytes, from {model}, {size_bytes:,} bytes",
-        ),
+        ("written", written),
         ("quantizer", result.tool),
         ("calibrated with", f"{result.calibrated_with:,} samples"),
         ("errors over", f"{result.compared:,} samples, worst layer first"),
         ("left in floats", "" if result.in_floats else "nothing"),
     ]
-    lines += [
-        ("", f"{item.op} {item.name}: {item.reason}") for item in result.in_floats
-    ]
+    for item in result.in_floats:
+        lines.append(("", f"{item.op} {item.name}: {item.reason}"))
     parts = [format_pairs(lines), format_layers(result.layers)]
     if scores:
         parts.insert(1, format_table(*format_scores(scores)))

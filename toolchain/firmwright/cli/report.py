@@ -43,19 +43,14 @@ def run(args: argparse.Namespace) -> Outcome:
 def format_summary(report: BuildReport, output: str | None) -> str:
     peak = peak_time(report)
     occupied = occupied_bytes_by_time(report)
-    model_flash = f"{report.model_flash_bytes:,}"
+    model_flash = f"{report.model_flash_bytes:,} of the model"
+    most = f"{occupied[peak]:,} bytes, at call {peak}" if occupied else "nothing"
     rows: list[tuple[str, Cell]] = [
         ("model", report.model),
         ("board", report.board),
         ("workspace", f"{report.workspace_bytes:,} bytes"),
-        (
-            "peak occupancy",
-            f"{occupied[peak]:,} bytes, at call {peak}" if occupied else "nothing",
-        ),
-        (
-            "flash",
-            f"{report.flash_bytes:,} bytes, including {model_flash} of the model",
-        ),
+        ("peak occupancy", most),
+        ("flash", f"{report.flash_bytes:,} bytes, including {model_flash}"),
         (f"{report.unit} per run", report.total),
     ]
     if report.parallel is not None:

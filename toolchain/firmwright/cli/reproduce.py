@@ -1,6 +1,4 @@
-"""`firmwright reproduce`: check that a project's folder equals the result of a new
-compilation.
-"""
+"""`firmwright reproduce`: check that a project equals a new compilation's result."""
 
 from __future__ import annotations
 
@@ -119,15 +117,13 @@ def reproduce(
             f"the folder was compiled from {len(parts)} models, but {len(models)} were "
             "given."
         )
-        hint = (
-            f"name the files of {', '.join(as_text(part['model']) for part in parts)}."
-        )
+        names = ", ".join(as_text(part["model"]) for part in parts)
+        hint = f"name the files of {names}."
         raise UsageError(what, where=str(folder), hint=hint)
     log = read_tuning(tuning) if tuning else None
-    compilations = [
-        _compile(part, path, folder, log, passes, *board_dirs)
-        for part, path in zip(parts, models, strict=True)
-    ]
+    compilations: list[Compilation] = []
+    for part, path in zip(parts, models, strict=True):
+        compilations.append(_compile(part, path, folder, log, passes, *board_dirs))
     whole: Compilation | Bundle = compilations[0]
     if "models" in facts:
         whole = bundle(compilations, concurrent=facts["concurrent"] is True)
@@ -137,16 +133,13 @@ def reproduce(
             tree = with_bound(compilations[0], as_object(facts["bound"]))
         except template_errors() as error:
             what = "metadata.json has a bound that cannot be read."
-            raise ModelError(
-                what, where=str(folder), hint="run bound again."
-            ) from error
+            hint = "run bound again."
+            raise ModelError(what, where=str(folder), hint=hint) from error
     return _compare(folder, tree.encoded(), as_text(facts["model"]))
 
 
 def read_project(folder: Path) -> JsonObject:
-    """Return the content of metadata.json; raise UsageError for one of another
-    version.
-    """
+    """Return the content of metadata.json; UsageError for one of another version."""
     facts = read_metadata(folder, ["tool_version"])
     version = facts_of_models(facts)[0]["tool_version"]
     if version != VERSION:
@@ -179,9 +172,8 @@ def _compile(
     recorded = as_object(facts["options"])
     digest = recorded.get(TUNING_OPTION, "")
     if digest != (log.digest if log else ""):
-        what = (
-            f"{name} was compiled {'with other' if digest else 'without'} measurements."
-        )
+        how = "with other" if digest else "without"
+        what = f"{name} was compiled {how} measurements."
         hint = "give the same log with --tuning." if digest else "omit --tuning."
         raise UsageError(what, where=str(folder), hint=hint)
     options: OptionValues = {
@@ -191,9 +183,8 @@ def _compile(
     }
     if log is not None:
         options["tuning"] = log
-    options["passes"] = _check_passes(
-        recorded.get(PASSES_OPTION, []), passes, name, folder
-    )
+    written = recorded.get(PASSES_OPTION, [])
+    options["passes"] = _check_passes(written, passes, name, folder)
     if UPDATE_OPTION in recorded:
         options["update_of"] = program_of(facts, folder / MARKER)
     return compile_for(model, **options)
@@ -203,27 +194,27 @@ def _check_passes(
     recorded: Json, given: Sequence[Pass], name: str, where: Path
 ) -> Sequence[Pass]:
     """Return the passes; raise UsageError unless they are the recorded ones."""
-    passes = [f"{step.name} after {step.after}, {step.origin}" for step in given]
+    passes: list[str] = []
+    for own in given:
+        passes.append(f"{own.name} after {own.after}, {own.origin}")
+    expected: dict[str, JsonObject] = {}
     try:
-        expected = {
-            f"{step['name']} after {step['after']}, {step['origin']}": step
-            for step in as_objects(recorded)
-        }
+        for step in as_objects(recorded):
+            text = f"{step['name']} after {step['after']}, {step['origin']}"
+            expected[text] = step
     except (KeyError, ValueError) as error:
-        raise ModelError(
-            "the recorded passes cannot be read.", where=str(where)
-        ) from error
-    for text, step in expected.items():
+        what = "the recorded passes cannot be read."
+        raise ModelError(what, where=str(where)) from error
+    for text, recorded_step in expected.items():
         if text not in passes:
             what = f"{name} was compiled with the pass {text}."
-            function = str(step["origin"]).partition(" ")[0]
-            raise UsageError(
-                what, hint=f"install it and give --pass {function}@{step['after']}."
-            )
+            function = str(recorded_step["origin"]).partition(" ")[0]
+            place = recorded_step["after"]
+            hint = f"install it and give --pass {function}@{place}."
+            raise UsageError(what, hint=hint)
     if passes != [*expected]:
-        what = (
-            f"{name} was compiled with {'; '.join(expected) or 'no passes'} of users."
-        )
+        listed = "; ".join(expected) or "no passes"
+        what = f"{name} was compiled with {listed} of users."
         raise UsageError(what, hint="give --pass in this order.")
     return given
 

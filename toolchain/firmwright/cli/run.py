@@ -21,23 +21,18 @@ def run(args: argparse.Namespace) -> Outcome:
         outputs = sample_batches.stack_outputs(session.run_all(batch.samples), batch)
     if args.output:
         sample_batches.write_npz(args.output, outputs)
+    kinds: dict[str, object] = {}
+    rows: list[tuple[str, str, str, str]] = []
+    for name, array in outputs.items():
+        dtype, shape = str(array.dtype), format_shape(array.shape)
+        kinds[name] = {"dtype": dtype, "shape": array.shape}
+        rows.append((name, dtype, shape, _preview(array.ravel().tolist())))
     data = {
         "model": compiled.module.name,
         "board": compiled.board.name,
         "samples": len(batch.samples),
-        "outputs": {
-            n: {"dtype": str(a.dtype), "shape": a.shape} for n, a in outputs.items()
-        },
+        "outputs": kinds,
     }
-    rows = [
-        (
-            name,
-            str(array.dtype),
-            format_shape(array.shape),
-            _preview(array.ravel().tolist()),
-        )
-        for name, array in outputs.items()
-    ]
     table = format_table(["output", "dtype", "shape", "values"], rows)
     return Outcome(data, table, warnings=batch.warnings)
 
@@ -60,7 +55,7 @@ def batch_from_args(
 
 
 def _preview(values: list[float]) -> str:
-    shown = [
-        f"{v:.6g}" if isinstance(v, float) else str(v) for v in values[:_VALUES_SHOWN]
-    ]
+    shown: list[str] = []
+    for value in values[:_VALUES_SHOWN]:
+        shown.append(f"{value:.6g}" if isinstance(value, float) else str(value))
     return " ".join(shown) + (" ..." if len(values) > _VALUES_SHOWN else "")

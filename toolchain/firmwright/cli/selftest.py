@@ -24,6 +24,11 @@ def run(args: argparse.Namespace) -> Outcome:
         open_with=make_session_opener(args),
         **given,
     )
+    failed: list[dict[str, object]] = []
+    for case in result.failed:
+        if case.first is not None:
+            found = {"expected": case.first.expected, "actual": case.first.actual}
+            failed.append({"op": case.op, "case": case.case, **found})
     data: dict[str, object] = {
         "board": result.board,
         "numerics": result.numerics,
@@ -31,16 +36,7 @@ def run(args: argparse.Namespace) -> Outcome:
         "images": result.images,
         "cases": len(result.results),
         "passed": len(result.results) - len(result.failed),
-        "failed": [
-            {
-                "op": case.op,
-                "case": case.case,
-                "expected": first.expected,
-                "actual": first.actual,
-            }
-            for case in result.failed
-            if (first := case.first) is not None
-        ],
+        "failed": failed,
         "skipped": [{"op": op, "case": case} for op, case in result.skipped],
     }
     if args.matrix:
@@ -55,9 +51,9 @@ def run(args: argparse.Namespace) -> Outcome:
             where=result.board,
         )
     text = format_summary(result)
-    return Outcome(
-        data, f"{format_matrix(result)}\n\n{text}" if args.matrix else text, error
-    )
+    if args.matrix:
+        text = f"{format_matrix(result)}\n\n{text}"
+    return Outcome(data, text, error)
 
 
 def format_matrix(test_result: operator_conformance.OperatorTestResult) -> str:
@@ -66,10 +62,8 @@ def format_matrix(test_result: operator_conformance.OperatorTestResult) -> str:
     rows: list[list[Cell]] = []
     for name in dict.fromkeys(cell.operator for cell in matrix):
         row: list[Cell] = [name]
-        row += [
-            _format_cell(cells.get((name, kind)))
-            for kind in operator_conformance.DTYPES
-        ]
+        for kind in operator_conformance.DTYPES:
+            row.append(_format_cell(cells.get((name, kind))))
         rows.append(row)
     line = (
         "passed/cases; yes: supported, without a case of its own; no: only a runtime "

@@ -13,13 +13,11 @@ from firmwright.partitioning.backend_libraries import with_backend_records
 def run(args: argparse.Namespace) -> Outcome:
     model, options = arguments.prepare_compilation(args)
     module = module_after(model, args.after, options_for(model.module, options))
-    text = print_module(
-        with_backend_records(module), elide_constants=args.elide_constants
-    )
+    recorded = with_backend_records(module)
+    text = print_module(recorded, elide_constants=args.elide_constants)
     data = {"model": module.name, "after": args.after}
     if args.output:
         write_file(args.output, text.encode())
-        return Outcome(
-            {**data, "file": args.output}, f"{args.output}: after {args.after}"
-        )
+        written = f"{args.output}: after {args.after}"
+        return Outcome({**data, "file": args.output}, written)
     return Outcome({**data, "text": text}, text.rstrip("\n"))

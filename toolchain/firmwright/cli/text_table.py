@@ -1,6 +1,4 @@
-"""Plain-text tables and numbers for terminals and logs, in 80 columns or the terminal's
-width.
-"""
+"""Plain-text tables and numbers, in 80 columns or the terminal's width."""
 
 import re
 import shutil
@@ -24,9 +22,7 @@ def format_table(
     indent: str = "",
     drop: Sequence[str] = (),
 ) -> str:
-    """Format right-aligned numbers and wrapped texts; `drop` names columns to omit for
-    room.
-    """
+    """Format numbers right-aligned and texts wrapped; `drop` may go to make room."""
     is_right = [_is_numeric(rows, index) for index in range(len(head))]
     cells = [list(head)]
     for row in rows:
@@ -66,8 +62,7 @@ def _shrink(
     room: int,
     parts: re.Pattern[str],
 ) -> list[int]:
-    """Return widths of columns, of at most `room` if no part of a text has to be
-    broken.
+    """Return widths of columns, of at most `room` unless a part of a text would break.
 
     The widest column that can be narrower loses a character at a time; numbers are
     never broken.
@@ -77,9 +72,9 @@ def _shrink(
     for column, right in zip(zip(*cells, strict=True), is_right, strict=True):
         width = max(map(len, column))
         widths.append(width)
-        least.append(
-            width if right else max(_least_width(text, parts) for text in column)
-        )
+        if not right:
+            width = max(_least_width(text, parts) for text in column)
+        least.append(width)
     while sum(widths) > room:
         wide = [index for index, width in enumerate(widths) if width > least[index]]
         if not wide:
@@ -90,9 +85,7 @@ def _shrink(
 
 
 def _least_width(text: str, parts: re.Pattern[str]) -> int:
-    """Return the width of the longest part of a text, at most `MAX_PIECE` unless it is
-    a number.
-    """
+    """Return the width of a text's longest part, at most `MAX_PIECE` for no number."""
     if NUMBER.fullmatch(text.strip()):
         return len(text)
     return min(max(len(part.rstrip()) for part in parts.findall(text)), MAX_PIECE)
@@ -105,9 +98,7 @@ def _columns() -> int:
 def _wrapped_line(
     texts: Sequence[str], widths: Sequence[int], is_right: Sequence[bool]
 ) -> list[str]:
-    """Return the lines of a row, whose texts are wrapped and aligned in their
-    columns.
-    """
+    """Return the lines of a row, with its texts wrapped and aligned in columns."""
     columns = [_wrap(text, width) for text, width in zip(texts, widths, strict=True)]
     lines: list[str] = []
     for parts in zip_longest(*columns, fillvalue=""):
@@ -165,10 +156,8 @@ def format_pairs(pairs: Sequence[tuple[str, Cell]]) -> str:
             format_number(value), room, break_long_words=False, break_on_hyphens=False
         )
         heads = [name.ljust(width), *([" " * width] * (len(parts) - 1))]
-        lines += [
-            f"{h}  {part}".rstrip()
-            for h, part in zip(heads, parts or [""], strict=True)
-        ]
+        for head, part in zip(heads, parts or [""], strict=True):
+            lines.append(f"{head}  {part}".rstrip())
     return "\n".join(lines)
 
 

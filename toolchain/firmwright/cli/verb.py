@@ -1,5 +1,6 @@
-"""The parser of a verb, a module with `run(args)` and arguments in options.txt, and its
-outcome.
+"""The parser of the verbs' arguments, and the outcome of a verb.
+
+A verb is a module with `run(args)`, with its arguments in options.txt.
 """
 
 import argparse
@@ -13,8 +14,7 @@ from firmwright.base.errors import FirmwrightError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A verb's result: `data` for `--json`, `text` without final newline, `error` if it
-    failed.
+    """A verb's result: `data` for `--json`, `text` without final newline, any `error`.
 
     `warnings` are printed to stderr, and a list in JSON.
     """
@@ -26,9 +26,7 @@ class Outcome:
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """A formatter with a short usage line: required options and positional
-    arguments.
-    """
+    """A formatter with a short usage line: required and positional arguments."""
 
     def add_usage(
         self,
@@ -43,9 +41,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class CliParser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError, with suggestions for misspelled
-    options.
-    """
+    """An argument parser that raises UsageError, with suggestions for unknown options."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=_HelpFormatter)
@@ -56,24 +52,20 @@ class CliParser(argparse.ArgumentParser):
         return self.prog.partition(" ")[2]
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(
-            f"{message}.", where=self.verb, hint=f"run {self.prog} --help."
-        )
+        hint = f"run {self.prog} --help."
+        raise UsageError(f"{message}.", where=self.verb, hint=hint)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> object:
-        """Convert words to the value of an argument; refuse empty ones, as of an unset
-        variable.
-        """
-        is_verb = (
-            action.nargs == argparse.PARSER
-        )  # its words are checked by the verb's parser
+        """Convert words to a value; refuse empty ones, as from an unset variable."""
+        # The words of a verb are checked by the verb's parser.
+        is_verb = action.nargs == argparse.PARSER
         if not is_verb and any(not word.strip() for word in arg_strings):
             name = "/".join(action.option_strings) or action.metavar or action.dest
             what = f"argument {name}: the value is empty."
-            hint = "give a value, or omit the option for its default."
-            raise UsageError(
-                what, where=self.verb, hint=hint if action.option_strings else ""
-            )
+            hint = ""
+            if action.option_strings:
+                hint = "give a value, or omit the option for its default."
+            raise UsageError(what, where=self.verb, hint=hint)
         return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
@@ -93,21 +85,25 @@ class CliParser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             word = unknown[0].partition("=")[0]
-            options = [
-                s for a in self._actions for s in a.option_strings if s.startswith("--")
-            ]
-            similar = (
-                difflib.get_close_matches(word, options, n=1) if word[0] == "-" else []
-            )
-            what = "unknown option" if word[0] == "-" else "unexpected argument"
+            is_option = word[0] == "-"
+            similar: list[str] = []
+            if is_option:
+                similar = difflib.get_close_matches(word, self._long_options(), n=1)
+            what = "unknown option" if is_option else "unexpected argument"
             hint = f"{similar[0]}." if similar else f"run {self.prog} --help."
             raise UsageError(f"{what} {word}.", where=self.verb, hint=hint)
         return parsed, unknown
 
+    def _long_options(self) -> list[str]:
+        names: list[str] = []
+        for action in self._actions:
+            for option in action.option_strings:
+                if option.startswith("--"):
+                    names.append(option)
+        return names
+
 
 def counts_by_unit(unit: str, count: int | None) -> dict[str, int | None]:
-    """Return the count under the name of its unit, for JSON output; other units are
-    null.
-    """
+    """Return the count under its unit's name, for JSON; other units are null."""
     units = {"instructions": "instructions", "cycles": "cycles", "nanoseconds": "ns"}
     return {name: count if short == unit else None for name, short in units.items()}

@@ -25,9 +25,7 @@ _EARLIER = "*"
 
 @dataclass(frozen=True)
 class CommandPackage:
-    """A package of verbs and its folder, whose texts are read when they are first
-    used.
-    """
+    """A package of verbs and its folder, whose texts are read at their first use."""
 
     name: str
     folder: Path
@@ -35,28 +33,29 @@ class CommandPackage:
     @cached_property
     def groups(self) -> Mapping[str, tuple[str, ...]]:
         """The names of its verbs by the title of their group."""
-        return {
-            title: tuple(names) for title, names in self._help.get("groups", {}).items()
-        }
+        groups: dict[str, tuple[str, ...]] = {}
+        for title, names in self._help.get("groups", {}).items():
+            groups[title] = tuple(names)
+        return groups
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        grouped = (name for names in self.groups.values() for name in names)
-        return tuple(name for name in grouped if name != _EARLIER)
+        verbs: list[str] = []
+        for names in self.groups.values():
+            verbs += [name for name in names if name != _EARLIER]
+        return tuple(verbs)
 
     @cached_property
     def examples(self) -> Mapping[str, str]:
         """The examples by verb."""
-        return {
-            verb: str(text).strip()
-            for verb, text in self._help.get("examples", {}).items()
-        }
+        examples: dict[str, str] = {}
+        for verb, text in self._help.get("examples", {}).items():
+            examples[verb] = str(text).strip()
+        return examples
 
     @cached_property
     def arguments(self) -> Mapping[str, str]:
-        """The sections of options.txt, by verb or by the name under which verbs include
-        them.
-        """
+        """The sections of options.txt, by verb or by the name under which verbs include it."""
         return read_sections(str(self.folder / "options"), ".txt")
 
     @cached_property
@@ -72,9 +71,8 @@ def extension_packages() -> list[CommandPackage]:
     """Return the packages of the extensions that have verbs or options."""
     packages: list[CommandPackage] = []
     for package in door_modules(lambda extension: extension.command_line):
-        packages.append(
-            _command_package(package.__name__, Path(str(package.__file__)).parent)
-        )
+        folder = Path(str(package.__file__)).parent
+        packages.append(_command_package(package.__name__, folder))
     return packages
 
 
@@ -83,28 +81,21 @@ _command_package = cache(CommandPackage)
 
 
 def command_packages() -> Mapping[str, CommandPackage]:
-    """Return the package of each verb; raise UsageError if two packages have a verb of
-    one name.
-    """
+    """Return the package of each verb; UsageError if two packages have a verb."""
     packages: dict[str, CommandPackage] = {}
     for package in (CORE, *extension_packages()):
         for name in package.verbs:
             if name in packages:
-                what = (
-                    f"two packages have a verb {name}: {packages[name].name} and "
-                    f"{package.name}."
-                )
-                raise UsageError(
-                    what, hint="rename the verb, or uninstall one of the packages."
-                )
+                earlier = packages[name].name
+                what = f"two packages have a verb {name}: {earlier} and {package.name}."
+                hint = "rename the verb, or uninstall one of the packages."
+                raise UsageError(what, hint=hint)
             packages[name] = package
     return packages
 
 
 def grouped_verbs() -> Mapping[str, tuple[str, ...]]:
-    """Return the names of all verbs by the title of their group, in the order of the
-    help.
-    """
+    """Return the names of all verbs by their group's title, in the help's order."""
     groups: dict[str, tuple[str, ...]] = {}
     for package in (CORE, *extension_packages()):
         for title, names in package.groups.items():
@@ -116,19 +107,20 @@ def grouped_verbs() -> Mapping[str, tuple[str, ...]]:
 
 def format_examples(verb: str) -> str:
     packages = dict.fromkeys((command_packages()[verb], *extension_packages()))
-    text = "\n".join(
-        package.examples[verb] for package in packages if verb in package.examples
-    )
+    texts: list[str] = []
+    for package in packages:
+        if verb in package.examples:
+            texts.append(package.examples[verb])
+    text = "\n".join(texts)
     return f"examples:\n{textwrap.indent(text, '  ')}" if text else ""
 
 
 def format_verbs(descriptions: Mapping[str, str]) -> str:
-    """Format the verbs of all groups with their descriptions, for `firmwright
-    --help`.
-    """
-    return "\n\n".join(
-        "\n".join(_lines(*item, descriptions)) for item in grouped_verbs().items()
-    )
+    """Format the verbs of all groups with descriptions, for `firmwright --help`."""
+    groups: list[str] = []
+    for title, names in grouped_verbs().items():
+        groups.append("\n".join(_lines(title, names, descriptions)))
+    return "\n\n".join(groups)
 
 
 def _lines(

@@ -40,9 +40,8 @@ def run(args: argparse.Namespace) -> Outcome:
         ("--scheduler", args.scheduler),
     ):
         if chosen and (args.find_first_divergence or args.port or args.in_process):
-            what = (
-                f"{option} excludes --find-first-divergence, --port and --in-process."
-            )
+            others = "--find-first-divergence, --port and --in-process"
+            what = f"{option} excludes {others}."
             raise UsageError(what, hint=f"omit {option} or the others.")
     compiled = arguments.compile_from_args(args)
     inputs = compiled.module.io.inputs
@@ -78,15 +77,13 @@ def run(args: argparse.Namespace) -> Outcome:
         )
     error = None
     if not result.exact:
-        error = MismatchError(
-            format_verdict(result), where=result.board, hint=verification_hint(result)
-        )
+        verdict, hint = format_verdict(result), verification_hint(result)
+        error = MismatchError(verdict, where=result.board, hint=hint)
     text = f"{result.model} on {result.board}: {format_verdict(result)}"
     if args.check_plan:
         text += " All memory accesses agree with the plan."
-    return Outcome(
-        verification_to_json(result), "" if error else text, error, batch.warnings
-    )
+    data = verification_to_json(result)
+    return Outcome(data, "" if error else text, error, batch.warnings)
 
 
 def verification_to_json(result: Verification) -> dict[str, object]:
@@ -151,14 +148,14 @@ def _remarks(result: Verification) -> list[str]:
         lines.append(f"Operators: {', '.join(counts)}.")
     layer = result.layer
     if layer is not None:
-        error = (
-            f": {layer.mismatches:,} of {layer.values:,} values, by at most "
-            f"{layer.max_abs_error:.6g}"
-        )
+        error = ""
+        if layer.values:
+            wrong = f"{layer.mismatches:,} of {layer.values:,} values"
+            error = f": {wrong}, by at most {layer.max_abs_error:.6g}"
         lines.append(
             f"The first operator that differs is {layer.name} ({layer.kind} on "
             f"{layer.device}, {layer.where}), in sample {layer.sample} on "
-            f"{layer.judged}{error if layer.values else ''}."
+            f"{layer.judged}{error}."
         )
     elif result.layers_compared is not None:
         lines.append(

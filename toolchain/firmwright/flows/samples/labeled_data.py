@@ -215,7 +215,7 @@ def _samples_of(array: Array, tensor: IoTensor, where: str) -> list[Array]:
 
 
 def _read_file(file: Path, inputs: Sequence[IoTensor]) -> Mapping[str, Array]:
-    """Return the arrays of an .npz, .npy or raw file; raw ones have the input's type."""
+    """Return the arrays of an .npz, .npy or raw file, which has the input's type."""
     if file.suffix == ".npz":
         return read_npz(file)
     if len(inputs) != 1:

@@ -1,6 +1,4 @@
-"""Measures the accuracy of a model on a data set: in floats, by its runtime, and as
-firmware.
-"""
+"""Measures a model's accuracy on a data set: in floats, by its runtime, as firmware."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +35,7 @@ from firmwright.flows.samples.reference_outputs import (
 )
 from firmwright.flows.samples.sample_batches import Tensors
 from firmwright.flows.verify.layer_accuracy import measure_layers
-from firmwright.ir.graph.nodes import Function
+from firmwright.ir.graph.nodes import Function, TensorType
 from firmwright.ir.module import IoTensor, IRModule
 from firmwright.oracle.compare import compare_outputs
 from firmwright.pipeline import Compilation
@@ -71,8 +70,7 @@ def evaluate(
     compared: int = LAYERS_COMPARED,
     open_with: Callable[[Compilation], ModelSession] = open_session,
 ) -> Evaluation:
-    """Run a data set through the firmware, the model's runtime and the float model
-    `against`.
+    """Run a data set through the firmware, the model's runtime and a float model.
 
     Args:
         data: A data set, the path of one, or arrays with a leading axis of samples: the
@@ -89,20 +87,12 @@ def evaluate(
 
     Raise UsageError for invalid data.
     """
-    inputs, outputs = compiled.module.io.inputs, compiled.module.io.outputs
-    dataset = (
-        data
-        if isinstance(data, Dataset)
-        else read_dataset(data, inputs, labels, classes)
-    )
-    dataset = dataset.spread(samples or len(dataset.samples))
-    position = judged_output(outputs, output)
-    task = make_task(
-        dataset, inputs[0].type.shape, outputs[position].type.shape, metric
-    )
-    own, warnings = convert_samples(
-        dataset.samples, inputs, inputs, dataset.where, half_rounding(compiled.module)
-    )
+    inputs = compiled.module.io.inputs
+    dataset = _dataset_of(data, inputs, labels, classes, samples)
+    position = judged_output(compiled.module.io.outputs, output)
+    task = _task_for(compiled, dataset, position, metric)
+    where, rounding = dataset.where, half_rounding(compiled.module)
+    own, warnings = convert_samples(dataset.samples, inputs, inputs, where, rounding)
     model = load_model(against) if isinstance(against, str | Path) else against
     floats = () if model is None else _samples_for(model, dataset, inputs)
     runs, mismatches = _own_runs(compiled, own, position, open_with)
@@ -129,36 +119,51 @@ def evaluate(
     )
 
 
+def _dataset_of(
+    data: str | Path | Mapping[str, Array] | Dataset,
+    inputs: Sequence[IoTensor],
+    labels: str | Path,
+    classes: Sequence[str],
+    samples: int | None,
+) -> Dataset:
+    """Return the data set of the argument `data`, with at most `samples` samples."""
+    if not isinstance(data, Dataset):
+        data = read_dataset(data, inputs, labels, classes)
+    return data.spread(samples or len(data.samples))
+
+
+def _task_for(
+    compiled: Compilation, dataset: Dataset, position: int, metric: str
+) -> Task:
+    io = compiled.module.io
+    output_shape = io.outputs[position].type.shape
+    return make_task(dataset, io.inputs[0].type.shape, output_shape, metric)
+
+
 def _own_runs(
     compiled: Compilation,
     samples: Sequence[Tensors],
     position: int,
     open_with: Callable[[Compilation], ModelSession],
 ) -> tuple[list[ModelRun], int]:
-    """Run the model by its runtime and as firmware, and count the values that
-    differ.
-    """
+    """Run the model by its runtime and as firmware; count the values that differ."""
     io, board = compiled.module.io, compiled.board.name
     size = _batch_size(compiled.imported, len(samples))
     outputs: list[Tensors] = []
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(
-            _batches, lambda p: compute_reference(compiled, p), samples, size
-        )
+        compute = partial(compute_reference, compiled)
+        future = pool.submit(_batches, compute, samples, size)
         with open_with(compiled) as session:
             for start in range(0, len(samples), BATCH):
                 log.info("%s: sample %d of %d", board, start, len(samples))
                 outputs += session.run_all(samples[start : start + BATCH])
         reference = future.result()
     inputs = _stack(samples, io.inputs)
+    of_model = _stack(reference.outputs, io.outputs, position)
+    of_firmware = _stack(outputs, io.outputs, position)
     runs = [
-        ModelRun(
-            "model",
-            reference.name,
-            inputs,
-            _stack(reference.outputs, io.outputs, position),
-        ),
-        ModelRun("firmware", board, inputs, _stack(outputs, io.outputs, position)),
+        ModelRun("model", reference.name, inputs, of_model),
+        ModelRun("firmware", board, inputs, of_firmware),
     ]
     return runs, compare_outputs(reference.outputs, outputs).mismatches
 
@@ -166,23 +171,20 @@ def _own_runs(
 def compare_models(
     models: Mapping[str, Model], data: Dataset, metric: str = ""
 ) -> tuple[RunScores, ...]:
-    """Return the figures of models by their own runtimes; `data` was read for the first
-    one.
-    """
+    """Return the figures of models by their runtimes; `data` is for the first one."""
     first = next(iter(models.values()))
     inputs, outputs = model_inputs(first), model_outputs(first)
     position = judged_output(outputs)
     task = make_task(data, inputs[0].type.shape, outputs[position].type.shape, metric)
-    runs = [
-        _run_by_runtime(name, model, _samples_for(model, data, inputs), position)
-        for name, model in models.items()
-    ]
+    runs: list[ModelRun] = []
+    for name, model in models.items():
+        samples = _samples_for(model, data, inputs)
+        runs.append(_run_by_runtime(name, model, samples, position))
     return score_runs(runs, task)
 
 
 def judged_output(outputs: Sequence[IoTensor], name: str = "") -> int:
-    """Return the position of the output `name`, by default of the first or of class
-    scores.
+    """Return the position of the output `name`, by default the first or class scores.
 
     Classifiers of scikit-learn return a class index before the scores.
     """
@@ -193,10 +195,8 @@ def judged_output(outputs: Sequence[IoTensor], name: str = "") -> int:
             raise UsageError(f"the model has no output {name}.", hint=hint)
         return names.index(name)
     first = outputs[0].type
-    is_class_index = not (
-        first.dtype.is_float or first.quantization or first.elements > 1
-    )
-    if is_class_index:
+    is_real = first.dtype.is_float or first.quantization
+    if not is_real and first.elements <= 1:  # a class index
         for position, tensor in enumerate(outputs):
             if tensor.type.elements > 1:
                 return position
@@ -208,10 +208,9 @@ def _run_by_runtime(
 ) -> ModelRun:
     size = _batch_size(model.module, len(samples))
     result = _batches(lambda part: _run(model, part), samples, size)
-    inputs, outputs = _stack(samples, model_inputs(model)), model_outputs(model)
-    return ModelRun(
-        what, result.name, inputs, _stack(result.outputs, outputs, position)
-    )
+    inputs = _stack(samples, model_inputs(model))
+    outputs = _stack(result.outputs, model_outputs(model), position)
+    return ModelRun(what, result.name, inputs, outputs)
 
 
 def _run(
@@ -250,9 +249,7 @@ def _batches(
 def _samples_for(
     model: Model, dataset: Dataset, inputs: Sequence[IoTensor]
 ) -> tuple[dict[str, Array], ...]:
-    """Return the samples for `model`; the data set was read for `inputs`, of the same
-    shapes.
-    """
+    """Return the samples for `model`; the data set was read for the like `inputs`."""
     own = model_inputs(model)
     own_shapes = [list(tensor.type.shape) for tensor in own]
     shapes = [list(tensor.type.shape) for tensor in inputs]
@@ -261,9 +258,8 @@ def _samples_for(
             f"the inputs of this model are {own_shapes}, those of the other one "
             f"{shapes}."
         )
-        raise UsageError(
-            what, where=model.file, hint="both need inputs of the same shapes."
-        )
+        hint = "both need inputs of the same shapes."
+        raise UsageError(what, where=model.file, hint=hint)
     rounding = half_rounding(model.module)
     samples, _ = convert_samples(dataset.samples, own, inputs, dataset.where, rounding)
     return samples
@@ -292,17 +288,14 @@ def _confusions(runs: Sequence[ModelRun], task: Task) -> tuple[Confusion, ...]:
 def _changed(
     runs: Sequence[ModelRun], task: Task, dataset: Dataset
 ) -> tuple[ChangedSample, ...]:
-    """Return the samples to which the first run and the firmware give different
-    classes.
-    """
+    """Return the samples for which the first run and the firmware differ in class."""
     if not task.is_classifying:
         return ()
     first, last = _classes(runs[0], task), _classes(runs[-1], task)
     labels = [None] * len(last) if task.labels is None else task.labels.tolist()
     changed: list[ChangedSample] = []
-    for name, label, before, after in zip(
-        dataset.names, labels, first, last, strict=True
-    ):
+    rows = zip(dataset.names, labels, first, last, strict=True)
+    for name, label, before, after in rows:
         if before != after:
             changed.append(ChangedSample(name, label, before, after))
     return tuple(changed)
@@ -323,7 +316,9 @@ def _layers(
     graph, entry = model.module.entry, compiled.imported.entry
     if not (isinstance(graph, Function) and isinstance(entry, Function)):
         return ()
-    types = {value.name: value.type for call in entry.body for value in call.outputs}
+    types: dict[str, TensorType] = {}
+    for call in entry.body:
+        types |= {value.name: value.type for value in call.outputs}
     kinds: dict[str, str] = {}
     for call in graph.body:
         if call.op not in DATA_MOVEMENT_OPS:

@@ -34,9 +34,7 @@ log = logging.getLogger(__name__)
 _UNSIGNED_OFFSET = np.uint8(128)
 PROFILE: Variant = "profile"
 PERMUTED_SUFFIX = "_moved"
-"""The name suffix of tensors for which `sink-transposes` made channels the last
-axis.
-"""
+"""The suffix of tensors whose channels `sink-transposes` moved to the last axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +64,30 @@ def locate_first_divergence(
     reference: ReferenceOutputs,
     open_with: SessionOpener,
 ) -> tuple[FirstDivergence | None, int]:
-    """Return the first diverging operator over all samples, and the number of those
-    compared.
-    """
+    """Return the first diverging operator of all samples, and the number compared."""
     if not reference.layers:
         return None, 0
     operators = _comparable_operators(compiled, reference.layers[0])
-    by_values = bool(compiled.module.io.state) or any(
-        operator.is_float for operator in operators
-    )
-    find = _by_values if by_values else _by_checksums
+    find = _by_checksums
+    has_floats = any(operator.is_float for operator in operators)
+    if has_floats or compiled.module.io.state:
+        find = _by_values
     differences: list[FirstDivergence] = []
     devices = operator_devices(compiled.module)
     with open_with(compiled, variant=PROFILE) as session:
         log.info("comparing %d operators on %s", len(operators), compiled.board.name)
-        for number, (sample, layers) in enumerate(
-            zip(samples, reference.layers, strict=True)
-        ):
+        pairs = zip(samples, reference.layers, strict=True)
+        for number, (sample, layers) in enumerate(pairs):
             # Runs of a pipelined model compute two samples; earlier runs of this one
             # fill it.
             for _ in range(compiled.module.results.pipelined_runs):
                 session.device.run(sample)
             difference = find(session.device, operators, sample, layers)
             if difference is not None:
-                judged, device = compiled.board.name, devices[difference.index]
-                differences.append(
-                    replace(difference, sample=number, judged=judged, device=device)
-                )
+                device = devices[difference.index]
+                judged = compiled.board.name
+                found = replace(difference, sample=number, judged=judged, device=device)
+                differences.append(found)
     return min(differences, key=lambda item: item.index, default=None), len(operators)
 
 
@@ -147,28 +142,25 @@ def _comparable_operators(
         tensor = summary.tensor
         if name in parts:
             continue  # A partial result of one core is not a tensor of the model.
-        is_own = tensor in layers and bool(
-            re.fullmatch(rf"{to_c_identifier(tensor)}(_\d+)?", name)
-        )
-        layer = (
-            tensor
-            if is_own
-            else layers_by_buffer.get(name.removesuffix(PERMUTED_SUFFIX), "")
-        )
-        is_moved = (
-            not is_own
-            and name.endswith(PERMUTED_SUFFIX)
-            and name not in layers_by_buffer
-        )
+        is_own = False
+        if tensor in layers:
+            pattern = rf"{to_c_identifier(tensor)}(_\d+)?"
+            is_own = bool(re.fullmatch(pattern, name))
+        stem = name.removesuffix(PERMUTED_SUFFIX)
+        layer = tensor if is_own else layers_by_buffer.get(stem, "")
+        is_permuted = name.endswith(PERMUTED_SUFFIX) and name not in layers_by_buffer
+        is_moved = is_permuted and not is_own
         shape, dtype = types.get(name, (None, None))
-        if is_own or (
-            layer and _has_layout_of(layers[layer], shape, is_moved=is_moved)
-        ):
-            is_float = layers[layer].dtype.kind == "f"
-            operator = _ComparableOperator(
-                summary, layer, is_moved, is_float, dtype == INT8, live.get(tensor, ())
-            )
-            operators.append(operator)
+        if not is_own:
+            values = layers.get(layer)
+            if values is None or not _has_layout_of(values, shape, is_moved=is_moved):
+                continue
+        is_float = layers[layer].dtype.kind == "f"
+        channels = live.get(tensor, ())
+        operator = _ComparableOperator(
+            summary, layer, is_moved, is_float, dtype == INT8, channels
+        )
+        operators.append(operator)
     return operators
 
 
@@ -187,21 +179,21 @@ def _partial_buffers(module: IRModule) -> set[str]:
 def _has_layout_of(
     expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool
 ) -> bool:
-    """Return whether a buffer has the layer's rank and last axis; it may hold only some
-    rows.
-    """
+    """Return whether a buffer, maybe of some rows, has the layer's rank and last axis."""
     layer_shape = np.moveaxis(expected, 1, -1).shape if is_moved else expected.shape
-    return (
-        shape is not None
-        and len(shape) == len(layer_shape)
-        and shape[-1:] == layer_shape[-1:]
-    )
+    if shape is None or len(shape) != len(layer_shape):
+        return False
+    return shape[-1:] == layer_shape[-1:]
 
 
 def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
     """Map buffer names to layers if only one layer has the name."""
     layers_by_name = group_pairs((to_c_identifier(layer), layer) for layer in layers)
-    return {name: group[0] for name, group in layers_by_name.items() if len(group) == 1}
+    unique: dict[str, str] = {}
+    for name, group in layers_by_name.items():
+        if len(group) == 1:
+            unique[name] = group[0]
+    return unique
 
 
 def _buffer_types(module: IRModule) -> dict[str, tuple[tuple[int, ...], DType]]:
@@ -220,9 +212,7 @@ def _by_checksums(
     sample: Tensors,
     layers: Tensors,
 ) -> FirstDivergence | None:
-    """Return the first operator with a different CRC-32; another run fetches its
-    values.
-    """
+    """Return the first operator with another CRC-32; another run fetches its values."""
     device.write_inputs(sample)
     device.execute(checksums=True)
     records = device.profile()
@@ -230,9 +220,8 @@ def _by_checksums(
         expected = operator.expected(layers)
         if operator.index >= len(records):
             what = f"the firmware has {len(records)} operators; the model has more."
-            raise DeviceError(
-                what, where=device.info.board, hint="build the firmware again."
-            )
+            hint = "build the firmware again."
+            raise DeviceError(what, where=device.info.board, hint=hint)
         if records[operator.index].checksum != zlib.crc32(expected.tobytes()):
             device.write_inputs(sample)
             data = bytearray()
@@ -249,14 +238,12 @@ def _by_values(
     sample: Tensors,
     layers: Tensors,
 ) -> FirstDivergence | None:
-    """Return the first operator with different values, fetched in one run (floats and
-    state).
-    """
+    """Return the first operator with different values (floats, state), in one run."""
     device.write_inputs(sample)
     outputs: dict[int, bytes] = {}
-    limits = {
-        operator.index: operator.expected(layers).nbytes for operator in operators
-    }
+    limits: dict[int, int] = {}
+    for operator in operators:
+        limits[operator.index] = operator.expected(layers).nbytes
     for index, data in device.taps():
         # Row streaming delivers an output in pieces. One beyond the limit has another
         # size anyway.
@@ -274,9 +261,7 @@ def _by_values(
 def _compared(
     operator: _ComparableOperator, expected: Array, data: bytes
 ) -> Comparison | None:
-    """Compare an output; return None if the received data does not have the expected
-    size.
-    """
+    """Compare an output; return None if the data does not have the expected size."""
     if len(data) != expected.nbytes:
         return None
     actual = np.frombuffer(data, expected.dtype).reshape(expected.shape)

@@ -1,6 +1,4 @@
-"""The errors of a quantized model's layers against floats, with those of the layers
-before.
-"""
+"""The errors of a quantized model's layers against floats, with earlier layers'."""
 
 import logging
 import math
@@ -17,9 +15,7 @@ log = logging.getLogger(__name__)
 SAMPLES_PER_CHUNK = 8
 """The number of samples compared together, which limits the values held in memory."""
 ROUNDED = "_DequantizeLinear_Output"
-"""The suffix of the dequantized result that ONNX Runtime's quantizer adds after an
-operator.
-"""
+"""The suffix of the dequantized result that ONNX Runtime adds after an operator."""
 
 
 @dataclass(slots=True)
@@ -60,13 +56,11 @@ def measure_layers(
         for floats, values in run(slice(start, start + SAMPLES_PER_CHUNK)):
             for name in kinds:
                 rounded = values.get(name + ROUNDED, values.get(name))
-                if (
-                    name in floats
-                    and rounded is not None
-                    and rounded.shape == floats[name].shape
-                ):
+                if name not in floats or rounded is None:
+                    continue
+                if rounded.shape == floats[name].shape:
                     sums.setdefault(name, _ErrorSums()).add(floats[name], rounded)
-    layers = (_layer(name, kinds[name], sums[name]) for name in kinds if name in sums)
+    layers = [_layer(name, kinds[name], sums[name]) for name in kinds if name in sums]
     return tuple(sorted(layers, key=lambda layer: layer.sqnr_db))
 
 

@@ -73,9 +73,7 @@ def quantize_onnx_model(
     how: onnx_quantizer.QuantizeOptions = DEFAULT_QUANTIZING,
     compared: int = 32,
 ) -> QuantizationResult:
-    """Quantize `model` and compare layers over at most `compared` samples, evenly
-    spaced.
-    """
+    """Quantize `model`; compare layers over up to `compared` evenly spaced samples."""
     source = float_onnx_source(model)
     shapes = {tensor.name: tensor.type.shape for tensor in model_inputs(model)}
     source = preprocess_model(source, model.file, ModelOverrides(shapes))
@@ -107,10 +105,10 @@ def _in_floats(
     results: list[FloatResult] = []
     for node in nodes:
         if node.result in names:
-            operand = next((name for name in node.inputs if name in names), "")
-            reason = (
-                f"its operand {operand} is in floats" if operand else NO_INTEGER_FORM
-            )
+            operands = [name for name in node.inputs if name in names]
+            reason = NO_INTEGER_FORM
+            if operands:
+                reason = f"its operand {operands[0]} is in floats"
             results.append(FloatResult(node.result, node.op, node.reason or reason))
     return tuple(results)
 
@@ -121,19 +119,15 @@ def _layers(
     """Compare the layers of the quantized model with those of the float model."""
 
     def run(part: slice) -> Iterable[tuple[Tensors, Tensors]]:
-        floats = run_reference(
-            result.prepared, samples[part], "onnxruntime", layers=True
-        )
-        quantized = run_reference(
-            result.model, samples[part], "onnxruntime", layers=True
-        )
+        chosen = samples[part]
+        floats = run_reference(result.prepared, chosen, "onnxruntime", layers=True)
+        quantized = run_reference(result.model, chosen, "onnxruntime", layers=True)
         return zip(_by_name(floats), _by_name(quantized), strict=True)
 
-    kinds = {
-        node.result: node.op
-        for node in result.nodes
-        if node.op not in DATA_MOVEMENT_OPS
-    }
+    kinds: dict[str, str] = {}
+    for node in result.nodes:
+        if node.op not in DATA_MOVEMENT_OPS:
+            kinds[node.result] = node.op
     return measure_layers(len(samples), run, kinds)
 
 

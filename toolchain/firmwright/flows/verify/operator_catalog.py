@@ -1,6 +1,4 @@
-"""The supported operators: names in other formats, element types, limits and
-schedules.
-"""
+"""The supported operators: names in other formats, types, limits and schedules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +15,7 @@ from firmwright.ops.schedule import Schedule, ScheduleConfig
 
 @dataclass(frozen=True, slots=True)
 class SupportedAttribute:
-    """An attribute with its kind, its default (None if it is required) and its
-    meaning.
-    """
+    """An attribute with its kind, default (None if it is required) and meaning."""
 
     name: str
     kind: str
@@ -30,9 +26,7 @@ class SupportedAttribute:
 
 @dataclass(frozen=True, slots=True)
 class SupportedOperator:
-    """An operator with the names of its schedules, and the boards on which tests run
-    its cases.
-    """
+    """An operator with its schedules' names, and the boards on which its cases run."""
 
     name: str
     tflite: tuple[str, ...]
@@ -57,6 +51,7 @@ def _operator(
     opdef: OpDef, rules: Sequence[Schedule[ScheduleConfig]]
 ) -> SupportedOperator:
     cases = sum(1 for _ in conformance_cases(opdef.name))
+    schedules = [rule.name for rule in rules if rule.op == opdef.name]
     return SupportedOperator(
         name=opdef.name,
         tflite=tflite_names(opdef.name),
@@ -64,9 +59,7 @@ def _operator(
         attributes=_attributes(opdef.name),
         dtypes=opdef.dtypes,
         numerics=opdef.profiles,
-        schedules=tuple(
-            dict.fromkeys(rule.name for rule in rules if rule.op == opdef.name)
-        ),
+        schedules=tuple(dict.fromkeys(schedules)),
         limits=opdef.restrictions,
         cases=cases,
         boards=EMULATED_BOARDS if cases else (),
@@ -76,13 +69,14 @@ def _operator(
 def _attributes(op: str) -> tuple[SupportedAttribute, ...]:
     attributes = attributes_class(op)
     meanings = attribute_descriptions(attributes)
-    return tuple(
-        SupportedAttribute(
+    supported: list[SupportedAttribute] = []
+    for spec in attribute_specs(attributes).values():
+        attribute = SupportedAttribute(
             name=spec.name,
             kind=spec.kind.description,
             default=spec.default,
             is_required=spec.is_required,
             meaning=meanings[spec.field],
         )
-        for spec in attribute_specs(attributes).values()
-    )
+        supported.append(attribute)
+    return tuple(supported)

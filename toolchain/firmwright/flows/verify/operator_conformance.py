@@ -1,6 +1,4 @@
-"""Runs the operators' conformance cases on a board and compares the results with
-numpy.
-"""
+"""Runs the operators' conformance cases on a board; compares results with numpy."""
 
 import logging
 import zlib
@@ -49,16 +47,12 @@ INT32_RANGE = (-(1 << 20), 1 << 20)
 HOST_BYTES = 4 << 20
 CASES_PER_IMAGE = 64
 FIRST_SAMPLES = (3, 1, 2, 0)
-"""The sample numbers used first, so that even two samples include a random and an
-extreme one.
-"""
+"""The first sample numbers: even two samples include a random and an extreme one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """A case, its first difference, TFLite name (`builtin`) and tested element type
-    (`dtype`).
-    """
+    """A case with its first difference, TFLite name and tested element type (`dtype`)."""
 
     op: str
     case: str
@@ -73,9 +67,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTestResult:
-    """The results of cases in `images` firmware images; `skipped` are too large for the
-    board.
-    """
+    """The results of cases in `images` firmware images; `skipped` are too large."""
 
     board: str
     numerics: str
@@ -106,8 +98,9 @@ def run_operator_test(
     open_with: SessionOpener = open_session,
     **given: Unpack[GivenOptions],
 ) -> OperatorTestResult:
-    """Run the cases of `ops` (or all) on a board, or `one_each`; `given` are compile
-    options.
+    """Run the cases of `ops` (or all) on a board, or `one_each`.
+
+    `given` are compile options.
     """
     board = load_board(board_name, given.get("board_dirs", ()))
     unknown = sorted(set(ops) - set(op_table()))
@@ -116,7 +109,13 @@ def run_operator_test(
         raise UsageError(f"there is no operator {unknown[0]!r}.", hint=hint)
     cases = cases_to_run(board_name, ops or list(op_table()), one_each=one_each)
     budget = budget_bytes(board)
-    fitting = [item for item in cases if _tensor_bytes(item.case) <= budget]
+    fitting: list[NamedCase] = []
+    skipped: list[tuple[str, str]] = []
+    for item in cases:
+        if _tensor_bytes(item.case) <= budget:
+            fitting.append(item)
+        else:
+            skipped.append((item.op, item.case.name))
     groups = list(grouped(fitting, budget))
     results: list[CaseResult] = []
     for number, group in enumerate(groups):
@@ -128,15 +127,15 @@ def run_operator_test(
         samples=sample_count,
         images=len(groups),
         results=tuple(results),
-        skipped=tuple(
-            (i.op, i.case.name) for i in cases if _tensor_bytes(i.case) > budget
-        ),
+        skipped=tuple(skipped),
     )
 
 
 def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[NamedCase]:
     cases = []
-    for name in (name for name in op_table() if name in ops):
+    for name in op_table():
+        if name not in ops:
+            continue
         own = [NamedCase(name, case) for case in conformance_cases(name)]
         chosen = zlib.crc32(f"{board} {name}".encode()) % max(len(own), 1)
         cases += own[chosen : chosen + 1] if one_each else own
@@ -144,9 +143,7 @@ def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[Name
 
 
 def budget_bytes(board: Board) -> int:
-    """Return the bytes of tensors for one firmware; all inputs and outputs are live
-    together.
-    """
+    """Return the tensor bytes for one firmware, whose inputs and outputs are all live."""
     if board.is_host:
         return HOST_BYTES
     pool = max((p.size_bytes or 0 for p in board.pools()), default=0)
@@ -155,9 +152,7 @@ def budget_bytes(board: Board) -> int:
 
 
 def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]]:
-    """Yield groups of consecutive cases with tensors that fit into the budget
-    together.
-    """
+    """Yield groups of consecutive cases whose tensors fit into the budget together."""
     group: list[NamedCase] = []
     group_bytes = 0
     for item in cases:
@@ -172,13 +167,15 @@ def grouped(cases: Sequence[NamedCase], budget: int) -> Iterator[list[NamedCase]
 
 
 def _tensor_bytes(case: ConformanceCase) -> int:
-    tensors = [tensor for tensor in (*case.inputs, *case.outputs) if tensor is not None]
-    return sum(
-        int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize
-        if t.data is None
-        else t.data.nbytes
-        for t in tensors
-    )
+    total = 0
+    for tensor in (*case.inputs, *case.outputs):
+        if tensor is None:
+            continue
+        if tensor.data is None:
+            total += int(np.prod(tensor.shape)) * np.dtype(tensor.dtype).itemsize
+        else:
+            total += tensor.data.nbytes
+    return total
 
 
 def _run(
@@ -189,23 +186,24 @@ def _run(
     options: GivenOptions,
 ) -> list[CaseResult]:
     numbers = [*FIRST_SAMPLES, *range(len(FIRST_SAMPLES), sample_count)][:sample_count]
-    inputs = [
-        make_sample(case_inputs(group), number, case_seed(group)) for number in numbers
-    ]
+    wanted, seed = case_inputs(group), case_seed(group)
+    inputs = [make_sample(wanted, number, seed) for number in numbers]
     compiled = compile_cases(cases_module(group), board, options)
     expected = run_numpy_reference(compiled.imported, inputs).outputs
     with open_with(compiled) as session:
         differences = first_differences(expected, session.run_all(inputs))
-    return [
-        CaseResult(
-            item.op,
-            item.case.name,
-            differences.get(index),
-            item.case.builtin,
-            dtype_of(item.case),
+    results: list[CaseResult] = []
+    for index, item in enumerate(group):
+        case = item.case
+        result = CaseResult(
+            op=item.op,
+            case=case.name,
+            first=differences.get(index),
+            builtin=case.builtin,
+            dtype=dtype_of(case),
         )
-        for index, item in enumerate(group)
-    ]
+        results.append(result)
+    return results
 
 
 def compile_cases(module: IRModule, board: str, options: GivenOptions) -> Compilation:
@@ -219,9 +217,7 @@ def first_differences(
     actual: Sequence[Tensors],
     tolerance: Tolerance = WHOLE_MODEL,
 ) -> dict[int, Difference]:
-    """Return the first difference of each case with a wrong output, by the case's
-    index.
-    """
+    """Return the first difference of each case with a wrong output, by case index."""
     differences: dict[int, Difference] = {}
     for number, (reference, outputs) in enumerate(zip(expected, actual, strict=True)):
         for name, values in reference.items():
@@ -232,14 +228,11 @@ def first_differences(
 
 
 def dtype_of(case: ConformanceCase) -> str:
-    """Return the element type that a case tests, which is the type of data, not of
-    indices.
-    """
-    kinds = [
-        tensor.dtype
-        for tensor in case.inputs
-        if tensor is not None and tensor.has_samples
-    ]
+    """Return the element type that a case tests: that of data, not of indices."""
+    kinds: list[str] = []
+    for tensor in case.inputs:
+        if tensor is not None and tensor.has_samples:
+            kinds.append(tensor.dtype)
     data = [kind for kind in kinds if kind not in ("bool", "int32")]
     own = case.outputs[0].dtype
     if own in ("bool", "int32", "int64") and kinds:
@@ -248,21 +241,25 @@ def dtype_of(case: ConformanceCase) -> str:
 
 
 def case_seed(group: Sequence[NamedCase]) -> int:
-    return zlib.crc32(
-        " ".join(f"{item.op} {item.case.name}" for item in group).encode()
-    )
+    names = [f"{item.op} {item.case.name}" for item in group]
+    return zlib.crc32(" ".join(names).encode())
 
 
 def cases_module(group: Sequence[NamedCase]) -> IRModule:
     """Return a module that runs every case of `group` without shared tensors."""
     tensors: list[RawTensor] = []
     nodes = [_node(index, item.case, tensors) for index, item in enumerate(group)]
-    given = (
-        t for t in tensors if ".x" in t.name and t.buffer is None and not t.is_variable
+    inputs: list[int] = []
+    outputs: list[int] = []
+    for tensor in tensors:
+        is_variable = tensor.buffer is None and not tensor.is_variable
+        if ".x" in tensor.name and is_variable:
+            inputs.append(tensor.index)
+        if ".y" in tensor.name:
+            outputs.append(tensor.index)
+    graph = RawSubgraph(
+        "cases", tuple(tensors), tuple(inputs), tuple(outputs), tuple(nodes)
     )
-    inputs = tuple(tensor.index for tensor in given)
-    outputs = tuple(tensor.index for tensor in tensors if ".y" in tensor.name)
-    graph = RawSubgraph("cases", tuple(tensors), inputs, outputs, tuple(nodes))
     raw = RawModel("cases", "", (graph,))
     return import_model(raw, "cases", b"", op_table())
 
@@ -274,16 +271,13 @@ def _node(index: int, case: ConformanceCase, tensors: list[RawTensor]) -> RawNod
         tensors.append(_tensor(len(tensors), name, tensor))
         return len(tensors) - 1
 
-    inputs = tuple(add(f"{index}.x{k}", tensor) for k, tensor in enumerate(case.inputs))
-    outputs = tuple(
-        add(f"{index}.y{k}", tensor) for k, tensor in enumerate(case.outputs)
-    )
+    inputs = [add(f"{index}.x{k}", tensor) for k, tensor in enumerate(case.inputs)]
+    outputs = [add(f"{index}.y{k}", tensor) for k, tensor in enumerate(case.outputs)]
     span = Span(case.name, 0, index, f"{index}.y0")
     fields = TABLES.get(OPTIONS_OF_OPERATOR.get(case.builtin, ""), {})
-    options = {name: field.default_value for name, field in fields.items()} | dict(
-        case.options
-    )
-    return RawNode(case.builtin, 1, inputs, outputs, options, span)
+    defaults = {name: field.default_value for name, field in fields.items()}
+    options = defaults | dict(case.options)
+    return RawNode(case.builtin, 1, tuple(inputs), tuple(outputs), options, span)
 
 
 def _tensor(index: int, name: str, tensor: CaseTensor) -> RawTensor:
@@ -304,17 +298,14 @@ def case_inputs(group: Sequence[NamedCase]) -> list[SampleInput]:
     for index, item in enumerate(group):
         for position, tensor in enumerate(item.case.inputs):
             if tensor is not None and tensor.has_samples:
-                name, zero_point = (
-                    f"{index}.x{position}",
-                    (tensor.zero_points or (0,))[0],
-                )
-                limits = tensor.value_range or (
-                    INT32_RANGE if tensor.dtype == "int32" else None
-                )
+                name = f"{index}.x{position}"
+                zero_point = (tensor.zero_points or (0,))[0]
+                limits = tensor.value_range or None
+                if limits is None and tensor.dtype == "int32":
+                    limits = INT32_RANGE
                 dtype = np.dtype(tensor.dtype)
-                inputs.append(
-                    SampleInput(name, tensor.shape, dtype, zero_point, limits)
-                )
+                made = SampleInput(name, tensor.shape, dtype, zero_point, limits)
+                inputs.append(made)
     return inputs
 
 
@@ -324,9 +315,7 @@ Status = Literal["passed", "failed", "untested", "unsupported"]
 
 @dataclass(frozen=True, slots=True)
 class ConformanceCell:
-    """One operator with one element type; `untested` means supported but without a
-    case.
-    """
+    """One operator with one element type; `untested` is supported without a case."""
 
     operator: str
     dtype: str
@@ -349,9 +338,8 @@ def _tflm_types() -> Mapping[str, frozenset[str]]:
 
 def build_matrix(test: OperatorTestResult) -> list[ConformanceCell]:
     """Count the cases that ran and passed for each operator and element type."""
-    counts = group_pairs(
-        ((case.builtin, case.dtype), case.passed) for case in test.results
-    )
+    results = (((case.builtin, case.dtype), case.passed) for case in test.results)
+    counts = group_pairs(results)
     accepted, ops = _tflm_types(), op_table()
     cells = []
     for name, op in imported_operators().items():

@@ -1,5 +1,4 @@
-"""Compares the firmware's outputs with the reference: bit for bit, or within the float
-tolerance.
+"""Compares the firmware's outputs with the reference: bit for bit, or in a tolerance.
 
 Differing values are a result, not an error. With `expected`, recorded outputs are the
 reference; if they differ, the runtime that produces them is named.
@@ -108,9 +107,8 @@ def verify(
 ) -> Verification:
     """Run `samples` samples of `seed` (or `batch`) and compare with the reference."""
     if batch is None:
-        batch = generate_samples(
-            compiled.module.io.inputs, samples, seed, index_ranges(compiled)
-        )
+        inputs, ranges = compiled.module.io.inputs, index_ranges(compiled)
+        batch = generate_samples(inputs, samples, seed, ranges)
     with ThreadPoolExecutor(1) as pool:
         reference_future = pool.submit(
             _reference, compiled, batch, expected, find_first_divergence
@@ -153,9 +151,7 @@ def verify_in_parts(
     expected: Sequence[Tensors] | None = None,
     open_with: SessionOpener = open_session,
 ) -> Verification:
-    """Verify parts of the samples as tasks; the samples of a model with state are one
-    part.
-    """
+    """Verify parts of the samples as tasks; a model with state has a single part."""
     check_recording(batch, expected)
     size = len(batch.samples) if compiled.module.io.state else SAMPLES_PER_TASK
     calls: list[Callable[[], Verification]] = []
@@ -171,12 +167,13 @@ def verify_in_parts(
 
 
 def _merge(parts: Sequence[Verification], size: int) -> Verification:
-    """Return the result of all parts, each of `size` samples; parts must agree on
-    explanations.
+    """Return the result of all parts, each of `size` samples.
+
+    The explanation is the one in which the parts agree.
     """
-    explanations = {part.explanation for part in parts if part.first} or {
-        parts[0].explanation
-    }
+    explanations = {part.explanation for part in parts if part.first}
+    if not explanations:
+        explanations = {parts[0].explanation}
     outputs: list[Tensors] = []
     for part in parts:
         outputs += part.outputs
@@ -193,9 +190,7 @@ def _merge(parts: Sequence[Verification], size: int) -> Verification:
 
 
 def _first_difference(parts: Sequence[Verification], size: int) -> Difference | None:
-    """Return the first difference of the parts, with its sample counted from the first
-    part.
-    """
+    """Return the first difference, with its sample counted from the first part."""
     for index, part in enumerate(parts):
         if part.first:
             return replace(part.first, sample=part.first.sample + index * size)
@@ -222,9 +217,9 @@ def _reference(
     if expected is None:
         return compute_reference(compiled, batch.samples, layers=layers)
     check_recording(batch, expected)
-    layer_values = (
-        compute_reference(compiled, batch.samples, layers=True).layers if layers else ()
-    )
+    layer_values: tuple[Tensors, ...] = ()
+    if layers:
+        layer_values = compute_reference(compiled, batch.samples, layers=True).layers
     return ReferenceOutputs(RECORDED_OUTPUTS, tuple(expected), layer_values)
 
 
@@ -240,14 +235,11 @@ def identify_recording_runtime(
         except (ToolMissingError, ToolFailedError) as error:
             log.info("%s is not available: %s", runtime, error)
             continue
-        if (
-            compare_outputs(reference.outputs, expected, EXACT_TOLERANCE).mismatches
-            == 0
-        ):
-            return (
-                f"the recording equals {reference.name} exactly; "
-                f"{NUMERICS_HINTS[runtime]}"
-            )
+        outputs = reference.outputs
+        comparison = compare_outputs(outputs, expected, EXACT_TOLERANCE)
+        if comparison.mismatches == 0:
+            sentence = f"the recording equals {reference.name} exactly"
+            return f"{sentence}; {NUMERICS_HINTS[runtime]}"
     return ""
 
 
@@ -266,16 +258,15 @@ _MOVING = (
 
 
 def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
-    """Return the ranges of inputs that are indices, which ONNX Runtime and PyTorch
-    check.
+    """Return the ranges of inputs that are indices, if the reference checks them.
 
-    Indices may be moved, and computed by products with constants and by sums.
+    ONNX Runtime and PyTorch do. Indices may be moved, and computed by products with
+    constants and by sums.
     """
     entry = compiled.imported.entry
-    if (
-        not isinstance(entry, Function)
-        or reference_runtime(compiled) not in _CHECKING_RUNTIMES
-    ):
+    if not isinstance(entry, Function):
+        return {}
+    if reference_runtime(compiled) not in _CHECKING_RUNTIMES:
         return {}
     limits: dict[str, int] = {}
     for call in reversed(entry.body):
@@ -286,17 +277,15 @@ def index_ranges(compiled: Compilation) -> Mapping[str, tuple[int, int]]:
         for source in sources:
             if source is not None:
                 limits[source.name] = min(limit, limits.get(source.name, limit))
-    return {
-        param.name: (0, limits[param.name])
-        for param in entry.params
-        if param.name in limits
-    }
+    ranges: dict[str, tuple[int, int]] = {}
+    for param in entry.params:
+        if param.name in limits:
+            ranges[param.name] = (0, limits[param.name])
+    return ranges
 
 
 def _limit(call: Call, limits: Mapping[str, int], module: IRModule) -> int | None:
-    """Return the largest value of a call's operands that are indices; None if none is
-    one.
-    """
+    """Return the largest value of a call's operands that are indices, None for none."""
     if call.op in _INDEXING:
         data, indices = call.inputs[:2]
         assert data is not None
@@ -306,22 +295,17 @@ def _limit(call: Call, limits: Mapping[str, int], module: IRModule) -> int | Non
             if attrs.mode in ("along", "elements") and attrs.axis is not None:
                 return data.type.shape[attrs.axis] - 1
             first = attrs.batch_dims or 0
-        return (
-            min(data.type.shape[first : first + indices.type.shape[-1]], default=0) - 1
-        )
-    limit = next(
-        (limits[value.name] for value in call.outputs if value.name in limits), None
-    )
+        sizes = data.type.shape[first : first + indices.type.shape[-1]]
+        return min(sizes, default=0) - 1
+    known = [limits[value.name] for value in call.outputs if value.name in limits]
+    limit = known[0] if known else None
     if limit is None or call.op in _MOVING:
         return limit
     x = call.inputs[0]
     is_sum = isinstance(call.attrs, ReductionAttrs) and call.attrs.step == "add"
     if is_sum and x is not None:
-        return (
-            limit
-            * math.prod(call.outputs[0].type.shape)
-            // max(1, math.prod(x.type.shape))
-        )
+        produced = math.prod(call.outputs[0].type.shape)
+        return limit * produced // max(1, math.prod(x.type.shape))
     return _limit_of_formula(call, limit, module) if call.op == "expression" else None
 
 
@@ -330,13 +314,13 @@ def _limit_of_formula(call: Call, limit: int, module: IRModule) -> int | None:
     formula = call.attributes(ExpressionAttrs).formula
     if _CAST.fullmatch(formula):
         return limit
-    names = [
-        value.constant for value in call.inputs if value is not None and value.constant
-    ]
-    most = max(
-        (int(module.constants[name].array().max(initial=0)) for name in names),
-        default=0,
-    )
+    names: list[str] = []
+    most = 0
+    for value in call.inputs:
+        if value is not None and value.constant:
+            names.append(value.constant)
+            constant = module.constants[value.constant]
+            most = max(most, int(constant.array().max(initial=0)))
     match formula:
         case "a * b" if names:
             return limit // max(1, most)
