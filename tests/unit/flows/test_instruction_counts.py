@@ -18,7 +18,7 @@ from firmwright.device.instruction_counter import (
 )
 from firmwright.flows.board.build_cache import cache_root
 from firmwright.flows.board.emulated_board import emulate
-from firmwright.flows.measure import instruction_counts
+from firmwright.flows.measure import call_attribution, instruction_counts
 from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.measure.profiling import profile
 from firmwright.flows.model.compilation import compile_for
@@ -179,7 +179,7 @@ def test_the_branch_that_ran_is_counted():
     names = {64: "start_npu0", 256: "net_b"}
     code = SimpleNamespace(name_at=names.__getitem__)
     sites = {4: [InstructionCount(64, 4, 9, 0)], 8: [InstructionCount(256, 8, 5, 0)]}
-    found = instruction_counts._by_operator(
+    found = call_attribution.group_by_operator(
         branch("a", "b"), code, {4: 1, 8: 1}, sites, {}
     )
     counts = {op: [cell.count for cell in cells] for op, cells in found.items()}
@@ -187,8 +187,10 @@ def test_the_branch_that_ran_is_counted():
     with pytest.raises(
         UsageError, match="operators share the kernel net_b, so its calls cannot"
     ):
-        instruction_counts._by_operator(branch("b", "b"), code, {4: 1, 8: 1}, sites, {})
-    known = instruction_counts._by_operator(
+        call_attribution.group_by_operator(
+            branch("b", "b"), code, {4: 1, 8: 1}, sites, {}
+        )
+    known = call_attribution.group_by_operator(
         branch("b", "b"), code, {4: 1, 8: 1}, sites, {4: 0, 8: 1}
     )
     assert [cell.count for cell in known[1]] == [5]
@@ -208,7 +210,7 @@ def test_calls_of_merged_functions_are_attributed():
         12: [InstructionCount(64, 12, 9, 0)],
     }
     sites[16] = [InstructionCount(256, 16, 7, 0)]
-    found = instruction_counts._by_operator(
+    found = call_attribution.group_by_operator(
         compiled, None, dict.fromkeys(sites, 1), sites, {}
     )
     assert {op: [cell.count for cell in cells] for op, cells in found.items()} == {
@@ -227,7 +229,7 @@ def test_duplicated_calls_of_a_shared_kernel_are_attributed_by_their_lines():
     sites = {site: [InstructionCount(256, site, site, 0)] for site in times}
     lines = {4: 3, 8: 7, 12: 3, 16: 7}
     code = SimpleNamespace(name_at={256: "net_add"}.__getitem__)
-    counts = instruction_counts._by_operator(
+    counts = call_attribution.group_by_operator(
         compilation_of(loop), code, times, sites, lines
     )
     assert {op: [cell.count for cell in cells] for op, cells in counts.items()} == {
@@ -241,13 +243,13 @@ def test_source_lines_lead_to_the_operators(digits_path: Path, monkeypatch):
     can_count("qemu-system-arm")
     compiled = compile_for(load_model(digits_path), "mps2-an386")
     seen = []
-    commented = instruction_counts._commented
+    commented = call_attribution.commented_operators
 
     def spy(*args):
         seen.append(commented(*args))
         return seen[-1]
 
-    monkeypatch.setattr(instruction_counts, "_commented", spy)
+    monkeypatch.setattr(instruction_counts, "commented_operators", spy)
     counts = measure_instructions(compiled)
     assert list(seen[0].values()) == list(counts.operators)
 

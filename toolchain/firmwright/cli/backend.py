@@ -24,7 +24,9 @@ def run(args: argparse.Namespace) -> Outcome:
         open_with=make_session_opener(args),
         numerics=args.numerics,
     )
-    wrong = {case for entry in result.entries for case, _ in entry.differing}
+    wrong: set[str] = set()
+    for entry in result.entries:
+        wrong.update(case for case, _ in entry.differing)
     error = None
     if wrong:
         count = f"{len(wrong)} cases differ" if len(wrong) > 1 else "1 case differs"

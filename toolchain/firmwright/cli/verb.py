@@ -41,7 +41,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class CliParser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError, with suggestions for unknown options."""
+    """An argument parser that raises UsageError, with suggestions for unknown words."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, formatter_class=_HelpFormatter)

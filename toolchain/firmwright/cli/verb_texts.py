@@ -55,7 +55,7 @@ class CommandPackage:
 
     @cached_property
     def arguments(self) -> Mapping[str, str]:
-        """The sections of options.txt, by verb or by the name under which verbs include it."""
+        """The sections of options.txt, by verb or by the name that verbs include."""
         return read_sections(str(self.folder / "options"), ".txt")
 
     @cached_property

@@ -1,3 +1,1 @@
-"""Assigns parts of a program to targets, and checks that each target changes only its
-own parts.
-"""
+"""Assigns parts of a program to targets; a target may change only its own parts."""

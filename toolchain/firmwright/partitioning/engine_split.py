@@ -210,11 +210,12 @@ def region_of_part(region: AnyFunction | None, part: Call) -> Function:
     """Return a region like `region` whose only operator is `part`."""
     assert isinstance(region, Function)
     params = tuple(dict.fromkeys(part.variables))
-    outputs = tuple(
-        replace(value, virtual_device=UNCONSTRAINED) for value in part.outputs
-    )
-    body = (replace(part, outputs=outputs),)
-    return replace(region, params=params, body=body, results=outputs)
+    outputs: list[Value] = []
+    for value in part.outputs:
+        outputs.append(replace(value, virtual_device=UNCONSTRAINED))
+    results = tuple(outputs)
+    body = (replace(part, outputs=results),)
+    return replace(region, params=params, body=body, results=results)
 
 
 def calls_of_part(

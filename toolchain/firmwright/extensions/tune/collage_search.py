@@ -29,10 +29,8 @@ from firmwright.extensions.tune.log_writer import RegionCostLog, RegionCostRecor
 from firmwright.extensions.tune.region_costs import RegionCostEstimator
 from firmwright.flows.board.firmware_images import build_image
 from firmwright.flows.board.flashing import run_flash_command
-from firmwright.flows.measure.instruction_counts import (
-    SharedKernelError,
-    measure_instructions,
-)
+from firmwright.flows.measure.call_attribution import SharedKernelError
+from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.model.model import Model
 from firmwright.flows.model.partition_methods import make_portable, prepare_module
 from firmwright.flows.samples.sample_batches import measured_sample

@@ -30,10 +30,8 @@ from firmwright.flows.board.model_session import (
     SessionOpener,
     open_session,
 )
-from firmwright.flows.measure.instruction_counts import (
-    SharedKernelError,
-    measure_instructions,
-)
+from firmwright.flows.measure.call_attribution import SharedKernelError
+from firmwright.flows.measure.instruction_counts import measure_instructions
 from firmwright.flows.samples.sample_batches import Tensors, generate_samples
 from firmwright.ir.graph.op_call import OpCall
 from firmwright.ops.tuning_records import (

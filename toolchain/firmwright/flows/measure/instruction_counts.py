@@ -1,29 +1,19 @@
-"""Exact instruction counts of one run, by operator, kind and function, and modeled
-cycles.
+"""Exact instruction counts of a run, by operator, kind and function, with cycles.
 
 A plugin counts every instruction of the release image in QEMU (decision 0013). Cycles
 are modeled by the core's pipeline (targets/cycle_model.py) and the flash of a board.
 """
 
-import bisect
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from firmwright.artifacts import Image, SymbolSize
 from firmwright.base.cache_folder import cache_root
-from firmwright.base.errors import (
-    DeviceError,
-    InternalError,
-    ToolMissingError,
-    UsageError,
-)
+from firmwright.base.errors import DeviceError, ToolMissingError, UsageError
 from firmwright.base.rounding import divide_up
 from firmwright.boards import Board, Compiler
-from firmwright.build.disassembler import disassemble, source_lines
-from firmwright.codegen.function_printer import without_calls, without_constant_copies
+from firmwright.build.disassembler import disassemble
 from firmwright.device.instruction_counter import (
     InstructionCount,
     InstructionCounter,
@@ -37,6 +27,12 @@ from firmwright.flows.board.model_session import (
     SessionOpener,
     open_session,
 )
+from firmwright.flows.measure.call_attribution import (
+    NO_OPERATOR,
+    CodeIndex,
+    commented_operators,
+    group_by_operator,
+)
 from firmwright.flows.measure.core_timeline import (
     CoreTimeline,
     build_emulated_timeline,
@@ -44,10 +40,7 @@ from firmwright.flows.measure.core_timeline import (
     emulators,
     traced_functions,
 )
-from firmwright.flows.predict.cost_prediction import count_kernel_calls, depends_on_data
 from firmwright.flows.samples.sample_batches import Tensors, measured_sample
-from firmwright.ir import tir
-from firmwright.ir.tir.traversal import prim_calls, walk
 from firmwright.pipeline import Compilation
 from firmwright.report.model import ParallelRun
 from firmwright.targets.core_timing import CoreTiming, core_timings
@@ -57,13 +50,6 @@ from firmwright.targets.disassembly import (
     Instruction,
     InstructionKind,
 )
-
-_NO_OPERATOR = -1
-"""The index of calls that belong to no operator: moved rows within a fused segment."""
-
-
-class SharedKernelError(UsageError):
-    """The image's calls cannot be attributed to single operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,20 +172,19 @@ def measure_instructions(
     _check_emulator(board)
     image = image or build_image(compiled, compiler=compiler)
     _check_timing_board(timed, board)
-    code = _CodeIndex(image, disassemble(board, image.elf))
+    code = CodeIndex(image, disassemble(board, image.elf))
     root = code.function(f"{compiled.c_prefix}_run")
     plugin = build_counter_plugin(cache_root() / "plugins")
     if sample is None:
         sample = measured_sample(compiled.module.io.inputs)
     traced = traced_functions(compiled, image)
     places = [(code.start(function), function.size_bytes) for function in traced]
-    start = code.start(root)
+    start, size_bytes = code.start(root), root.size_bytes
     region = (board.flash.start, board.flash.size_bytes, *timed.flash.read_model)
     flash = region if timed.flash.wait_states else ()
     skipped = _emulator(compiled, image)
-    with InstructionCounter(
-        plugin, start, root.size_bytes, places, flash, skipped
-    ) as counter:
+    settings = (places, flash, skipped)
+    with InstructionCounter(plugin, start, size_bytes, *settings) as counter:
         try:
             with open_with(compiled, image=image, plugin=counter.argument) as session:
                 timer = session.device.measure(sample)
@@ -208,14 +193,8 @@ def measure_instructions(
         except DeviceError as error:
             if counter.started:
                 raise
-            what = f"{board.run.program} does not load the counting plugin. {error}"
-            hint = (
-                "install a QEMU with plugin interface 1 to 5, such as 7.2 or 10.0 "
-                "(Debian)."
-            )
-            raise ToolMissingError(what, where=board.name, hint=hint) from error
+            raise _plugin_error(board, error) from error
         cells, steps = counter.read(), counter.steps()
-    tick = divide_up(resolution.numerator, resolution.denominator)
     counts = _counts(
         compiled=compiled,
         image=image,
@@ -224,7 +203,7 @@ def measure_instructions(
         cells=cells,
         timed=timed,
         timer=timer,
-        resolution=tick,
+        resolution=divide_up(resolution.numerator, resolution.denominator),
     )
     if skipped is not None:
         return _with_emulated(compiled, counts)
@@ -233,12 +212,18 @@ def measure_instructions(
     return counts
 
 
+def _plugin_error(board: Board, error: DeviceError) -> ToolMissingError:
+    what = f"{board.run.program} does not load the counting plugin. {error}"
+    hint = "install a QEMU with plugin interface 1 to 5, such as 7.2 or 10.0 (Debian)."
+    return ToolMissingError(what, where=board.name, hint=hint)
+
+
 def _emulator(compiled: Compilation, image: Image) -> int | None:
     """Return the address of the function that emulates a device's calls, if any."""
     names = {*emulators(compiled.module).values()}
     for symbol in image.sizes.symbols:
         if symbol.kind == "text" and symbol.name in names:
-            return _CodeIndex.start(symbol)
+            return CodeIndex.start(symbol)
     return None
 
 
@@ -261,44 +246,10 @@ def with_second_core(
     return replace(counts, operators={**counts.operators, **others}, timeline=line)
 
 
-class _CodeIndex:
-    """The instructions and functions of an image by address."""
-
-    def __init__(self, image: Image, instructions: Mapping[int, Instruction]) -> None:
-        self._instructions = instructions
-        # Bit 0 of a function's address marks Thumb code.
-        texts = (symbol for symbol in image.sizes.symbols if symbol.kind == "text")
-        self._functions = sorted(texts, key=self.start)
-        self._starts = [self.start(symbol) for symbol in self._functions]
-
-    @staticmethod
-    def start(symbol: SymbolSize) -> int:
-        return symbol.address & ~1
-
-    def function(self, name: str) -> SymbolSize:
-        for symbol in self._functions:
-            if symbol.name == name:
-                return symbol
-        raise InternalError(f"the image has no function {name}.")
-
-    def at(self, address: int) -> Instruction:
-        if address not in self._instructions:
-            raise InternalError(f"code ran at 0x{address:08x}, outside the image.")
-        return self._instructions[address]
-
-    def name_at(self, address: int) -> str:
-        index = bisect.bisect_right(self._starts, address) - 1
-        if index >= 0:
-            function = self._functions[index]
-            if address - self._starts[index] < function.size_bytes:
-                return function.name
-        return f"0x{address:08x}"
-
-
 def _counts(
     compiled: Compilation,
     image: Image,
-    code: _CodeIndex,
+    code: CodeIndex,
     root: SymbolSize,
     cells: tuple[InstructionCount, ...],
     timed: Board,
@@ -319,9 +270,9 @@ def _counts(
         elif code.at(cell.site).kind == "call":
             sites.setdefault(cell.site, []).append(cell)
     times = {cell.address: cell.count for cell in own}
-    commented = _commented(compiled, image, list(sites))
-    operators = _by_operator(compiled, code, times, sites, commented)
-    own += operators.pop(_NO_OPERATOR, [])
+    commented = commented_operators(compiled, image, list(sites))
+    operators = group_by_operator(compiled, code, times, sites, commented)
+    own += operators.pop(NO_OPERATOR, [])
     timing = _timing(timed)
     scale = timed.calibration.scale if timed.calibration else 1.0
 
@@ -360,117 +311,9 @@ def _timing(board: Board) -> CoreTiming | None:
     return replace(timing, source=source, silicon=silicon)
 
 
-def _by_operator(
-    compiled: Compilation,
-    code: _CodeIndex,
-    times: Mapping[int, int],
-    sites: Mapping[int, list[InstructionCount]],
-    commented: Mapping[int, int],
-) -> dict[int, list[InstructionCount]]:
-    """Group the counts by operator; `sites` are in order of their first execution.
-
-    Compilers may duplicate the calls of a kernel. Those that operators share are
-    assigned by `commented`, the operators of source lines, and else in order until each
-    operator has its number of executions (`times`). The code that starts and awaits
-    calls of other devices belongs to no operator.
-    """
-    main = compiled.module.aot_main
-    body = without_constant_copies(compiled.module, main.body)
-    body = without_calls(body, lambda call: bool(call.device))
-    calls = straight_calls(body)
-    if len(calls) == len(sites) and all(times[site] == 1 for site in sites):
-        # In order, regardless of names: compilers merge equal functions.
-        cells_by_op = {op: list[InstructionCount]() for op in sorted(set(calls))}
-        for op, cells in zip(calls, sites.values(), strict=True):
-            cells_by_op[op] += cells
-        return cells_by_op
-    waiting = _waiting_calls(compiled, body)
-    cells_by_op = {call.op: [] for call in prim_calls(main.body)}
-    moving = _moving_functions(waiting)
-    has_devices = any(call.device for call in prim_calls(main.body))
-    is_open = any(map(depends_on_data, walk(body)))
-    members = {name: len(group) for name, group in waiting.items()}
-    shared = ""
-    for site, cells in sites.items():
-        # A compiler's copy of a function has a suffix; a linker's veneer may precede
-        # it.
-        names = [code.name_at(cell.address).partition(".")[0] for cell in cells]
-        known = [name for name in names if name in waiting]
-        name = known[0] if known else names[0]
-        if (name not in waiting and has_devices) or name in moving:
-            cells_by_op.setdefault(_NO_OPERATOR, []).extend(cells)
-            continue
-        waiting.get(name, []).sort(key=lambda each: each[0] != commented.get(site))
-        op, left = waiting[name][0] if waiting.get(name) else (_NO_OPERATOR, 0)
-        if times[site] > left and not (is_open and left):
-            shared = name
-            break
-        waiting[name][0] = op, left - times[site]
-        if left <= times[site]:
-            waiting[name].pop(0)
-        cells_by_op[op] += cells
-    if is_open and not commented and not shared:
-        # It is unknown which of a kernel's operators ran.
-        for name, group in waiting.items():
-            if 0 < len(group) < members[name]:
-                shared = name
-                break
-    if shared:
-        what = (
-            f"operators share the kernel {shared}, so its calls cannot be attributed."
-        )
-        hint = "use profile without --count-instructions."
-        raise SharedKernelError(what, where=compiled.module.name, hint=hint)
-    return dict(sorted(cells_by_op.items()))
-
-
-def _waiting_calls(
-    compiled: Compilation, body: tir.Stmt
-) -> dict[str, list[tuple[int, int]]]:
-    """Return the operators and executions that each C function of a kernel serves."""
-    waiting: dict[str, list[tuple[int, int]]] = {}
-    for (op, callee), count in count_kernel_calls(body).items():
-        kernel = compiled.module.functions[callee]
-        served = kernel.code if isinstance(kernel, tir.PrimFunc) else callee
-        waiting.setdefault(f"{compiled.c_prefix}_{served}", []).append((op, count))
-    return waiting
-
-
-def _moving_functions(waiting: Mapping[str, Sequence[tuple[int, int]]]) -> set[str]:
-    """Return functions that only move rows within a segment, for no operator."""
-    moving: set[str] = set()
-    for name, group in waiting.items():
-        if all(op == _NO_OPERATOR for op, _ in group):
-            moving.add(name)
-    return moving
-
-
-def _commented(
-    compiled: Compilation, image: Image, sites: Sequence[int]
-) -> Mapping[int, int]:
-    """Return each site's operator: the number in the last comment above its line."""
-    texts = {Path(path).name: str(text) for path, text in compiled.tree.files.items()}
-    operators = dict[int, int]()
-    places = source_lines(compiled.board, image.elf, sites)
-    for site, (file, number) in zip(sites, places, strict=True):
-        above = "\n".join(texts.get(file, "").splitlines()[:number])
-        numbers = re.findall(r"^ +/\* (\d+): ", above, re.MULTILINE)
-        if numbers:
-            operators[site] = int(numbers[-1])
-    return operators
-
-
-def straight_calls(body: tir.Stmt) -> list[int]:
-    """Return the operators of a main without control flow, in order, else []."""
-    nodes = list(walk(body))
-    if any(isinstance(node, tir.For | tir.If | tir.While) for node in nodes):
-        return []
-    return [node.op for node in nodes if isinstance(node, tir.PrimFuncCall)]
-
-
 def _share(
     cells: Iterable[InstructionCount],
-    code: _CodeIndex,
+    code: CodeIndex,
     timing: CoreTiming | None,
     scale: float,
 ) -> InstructionShare:

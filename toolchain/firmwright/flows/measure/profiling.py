@@ -24,9 +24,13 @@ from firmwright.build.compiler_flags import (
 )
 from firmwright.build.compiler_selection import choose_compiler
 from firmwright.build.zig_toolchain import zig_flags
-from firmwright.device.session import OperatorCount, Session
+from firmwright.device.session import OperatorCount
 from firmwright.flows.board.emulated_board import emulate
-from firmwright.flows.board.model_session import SessionOpener, open_session
+from firmwright.flows.board.model_session import (
+    ModelSession,
+    SessionOpener,
+    open_session,
+)
 from firmwright.flows.measure.core_timeline import emulators
 from firmwright.flows.measure.instruction_counts import (
     InstructionCounts,
@@ -44,6 +48,7 @@ log = logging.getLogger(__name__)
 RUNS = 11
 """The number of runs if counts do not repeat exactly."""
 _NOT_COUNTED = "the cycles of another board are modeled for counted instructions only."
+_COUNTING_HINT = "add --count-instructions."
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +135,17 @@ def profile(
     """Measure `compiled` on its board.
 
     Args:
-        count_instructions: Count each instruction in QEMU, for a real board on an
-            emulated one.
+        count_instructions: Count each instruction in QEMU, which emulates real boards.
         timing_board: The board for modeled cycles, by default the model's; same core.
         runs: The number of runs; by default 1 if counts repeat exactly, else RUNS.
     """
     board, timed, counts = compiled.board, timing_board or compiled.board, None
+    if timing_board is not None and not count_instructions:
+        raise UsageError(_NOT_COUNTED, where="--timing-board", hint=_COUNTING_HINT)
     if count_instructions:
         compiled = emulate(compiled)
         counts = measure_instructions(
             compiled, open_with=open_with, compiler=compiler, timing_board=timed
-        )
-    elif timing_board is not None:
-        raise UsageError(
-            _NOT_COUNTED, where="--timing-board", hint="add --count-instructions."
         )
     runs = runs or (1 if compiled.board.run.kind == "qemu" else RUNS)
     predictions = predict_instructions(compiled)
@@ -161,9 +163,7 @@ def profile(
         probed, operators = total, _counted(compiled, counts, predictions)
     else:
         with open_with(compiled, variant="profile", compiler=compiler) as session:
-            log.info("measuring each operator on %s", compiled.board.name)
-            device = session.device
-            probed, operators = _probed(compiled, device, sample, runs, predictions)
+            probed, operators = _probed(compiled, session, sample, runs, predictions)
     times = run_schedule.modeled_times(compiled)
     return Profile(
         model=compiled.module.name,
@@ -225,16 +225,17 @@ def _schedule(
 
 def _probed(
     compiled: Compilation,
-    device: Session,
+    session: ModelSession,
     sample: Tensors,
     runs: int,
     predictions: Mapping[int, int],
 ) -> tuple[int, tuple[OperatorCost, ...]]:
+    log.info("measuring each operator on %s", compiled.board.name)
     totals: list[int] = []
     counts: list[tuple[OperatorCount, ...]] = []
-    for total in device.measurements(sample, runs):
+    for total in session.device.measurements(sample, runs):
         totals.append(total)
-        counts.append(device.profile())
+        counts.append(session.device.profile())
     costs = []
     for cost in _costs(compiled, predictions):
         values = [of_run[cost.index].count for of_run in counts]

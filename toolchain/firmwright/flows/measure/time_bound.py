@@ -13,7 +13,7 @@ from firmwright.build.disassembler import disassemble
 from firmwright.build.elf_reader import read_contents
 from firmwright.codegen.function_printer import without_calls, without_constant_copies
 from firmwright.flows.board.firmware_images import build_image
-from firmwright.flows.measure.instruction_counts import straight_calls
+from firmwright.flows.measure.call_attribution import straight_calls
 from firmwright.pipeline import Compilation
 from firmwright.targets.block_cycle_bound import CycleBound
 from firmwright.targets.core_timing import core_timings

@@ -18,8 +18,10 @@ from firmwright.ir.graph.evaluate import numerics_of
 from firmwright.ir.module import IoTensor, IRModule
 
 _FEW_LEVELS = {8: 64, 16: 16}
-"""Fewer levels than these are mentioned, by the input's width in bits. Sounds of 16
-bits are often quiet; but real values that were cast to integers use very few levels.
+"""Fewer levels than these are mentioned, by the input's width in bits.
+
+Sounds of 16 bits are often quiet; but real values that were cast to integers use very
+few levels.
 """
 _INTERIOR = 16
 """With this many levels on both sides, a zero point suggests reals of both signs."""

@@ -179,7 +179,7 @@ def _partial_buffers(module: IRModule) -> set[str]:
 def _has_layout_of(
     expected: Array, shape: tuple[int, ...] | None, *, is_moved: bool
 ) -> bool:
-    """Return whether a buffer, maybe of some rows, has the layer's rank and last axis."""
+    """Return whether a buffer, also of some rows, has a layer's rank and last axis."""
     layer_shape = np.moveaxis(expected, 1, -1).shape if is_moved else expected.shape
     if shape is None or len(shape) != len(layer_shape):
         return False

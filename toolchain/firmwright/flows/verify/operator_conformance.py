@@ -52,7 +52,7 @@ FIRST_SAMPLES = (3, 1, 2, 0)
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """A case with its first difference, TFLite name and tested element type (`dtype`)."""
+    """A case with its first difference, TFLite name (`builtin`) and tested type."""
 
     op: str
     case: str
@@ -143,7 +143,7 @@ def cases_to_run(board: str, ops: Sequence[str], *, one_each: bool) -> list[Name
 
 
 def budget_bytes(board: Board) -> int:
-    """Return the tensor bytes for one firmware, whose inputs and outputs are all live."""
+    """Return the tensor bytes for one firmware; all inputs and outputs live at once."""
     if board.is_host:
         return HOST_BYTES
     pool = max((p.size_bytes or 0 for p in board.pools()), default=0)
