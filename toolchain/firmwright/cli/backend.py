@@ -82,7 +82,8 @@ def _format_result(result: BackendTestResult) -> str:
         for case in entry.rejected:
             op, name = case.split(" ", 1)
             names.setdefault(op, []).append(name)
-        texts += [f"{entry.name} rejects {op}: {', '.join(names[op])}." for op in names]
+        for op, cases in names.items():
+            texts.append(f"{entry.name} rejects {op}: {', '.join(cases)}.")
         for case, item in entry.differing:
             first = item.first
             element = f"{first.tensor}[{', '.join(map(str, first.index))}]"

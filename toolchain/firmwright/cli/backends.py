@@ -49,7 +49,9 @@ def _backend_to_json(backend: Backend) -> dict[str, object]:
 
 
 def _format_backend(backend: Backend) -> str:
-    attrs = [f"-{name}={spec.default}" for name, spec in backend.attrs.items()]
+    attrs: list[str] = []
+    for name, spec in backend.attrs.items():
+        attrs.append(f"-{name}={spec.default}")
     pairs = [
         ("backend", f"{backend.name} {backend.version}: {backend.kind.doc}"),
         ("attributes", " ".join(attrs) or "none"),
@@ -57,5 +59,7 @@ def _format_backend(backend: Backend) -> str:
         ("pools", ", ".join(backend.pools) or "none"),
         ("visible pools", ", ".join(backend.visible_pools) or "all"),
     ]
-    rows = [[entry.name, format_pattern(entry.pattern)] for entry in backend.table]
+    rows: list[Sequence[Cell]] = []
+    for entry in backend.table:
+        rows.append([entry.name, format_pattern(entry.pattern)])
     return f"{format_pairs(pairs)}\n\n{format_table(['pattern', 'covers'], rows)}"

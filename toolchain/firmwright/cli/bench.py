@@ -31,9 +31,14 @@ from firmwright.flows.executors import open_executor
 from firmwright.flows.model.model import write_file
 
 
+def _listed(text: str) -> list[str]:
+    """Return the names in a text with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def run(args: argparse.Namespace) -> Outcome:
     models = tuple(Path(name) for name in args.model) or find_models(args.models)
-    boards = [name.strip() for name in args.boards.split(",") if name.strip()]
+    boards = _listed(args.boards)
     if args.predict and args.scheduler:
         raise UsageError(
             "--predict and --scheduler exclude each other.", hint="omit one of them."
@@ -48,7 +53,7 @@ def run(args: argparse.Namespace) -> Outcome:
         commands = measure_verb_costs(models, boards, other)
         return _compile_costs(measure_compile_costs(models, boards), commands)
     figures = read_peers(Path(args.peers) if args.peers else None)
-    modes = [name.strip() for name in args.modes.split(",") if name.strip()]
+    modes = _listed(args.modes)
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown:
         raise UsageError(
@@ -97,11 +102,13 @@ def _verb_cost_to_json(row: VerbCost) -> dict[str, object]:
 
 def _format_verb_costs(rows: Sequence[VerbCost]) -> str:
     cells: list[Sequence[Cell]] = []
+    notes: list[str] = []
     for row in rows:
         seconds = (row.cpu_seconds, row.other_seconds, row.ratio)
         cells.append((row.verb, row.model, row.board, *seconds))
+        if row.problem:
+            notes.append(f"{row.verb} {row.model}: {row.problem}")
     head = ["command", "model", "board", "CPU s", "other version", "ratio"]
-    notes = [f"{row.verb} {row.model}: {row.problem}" for row in rows if row.problem]
     return "\n".join([format_table(head, cells), *notes])
 
 

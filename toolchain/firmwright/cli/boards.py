@@ -89,7 +89,9 @@ def _format_board(board: Board, port: PortCheck) -> str:
         settings = ", ".join(f"{name} {value}" for name, value in clock.settings)
         source = f"{clock.hz:,} Hz from {clock.source_hz:,} Hz"
         speed = f"{source} ({settings}); else {speed}"
-    pools = ", ".join(f"{p.name} {p.size_bytes or 0:,} bytes" for p in board.pools())
+    pools: list[str] = []
+    for pool in board.pools():
+        pools.append(f"{pool.name} {pool.size_bytes or 0:,} bytes")
     runners = ", ".join(name for name, _ in board.flash_tools.tools) or "none"
     rows: list[tuple[str, Cell]] = [
         ("board", f"{board.name}: {board.description}"),
@@ -97,13 +99,16 @@ def _format_board(board: Board, port: PortCheck) -> str:
         ("validation", EVIDENCE[board.validation]),
         ("clock", speed),
         ("console", f"{board.console.driver}, counter {board.counter.driver}"),
-        ("pools", pools),
+        ("pools", ", ".join(pools)),
         ("flash runners", runners),
         ("port", _format_port(port)),
     ]
     if not board.memory:
         return format_pairs(rows)
-    regions = [(r.name, r.kind, f"{r.start:#010x}", r.size_bytes) for r in board.memory]
+    regions: list[tuple[str, str, str, int]] = []
+    for region in board.memory:
+        start = f"{region.start:#010x}"
+        regions.append((region.name, region.kind, start, region.size_bytes))
     table = format_table(["region", "kind", "start", "bytes"], regions)
     return f"{format_pairs(rows)}\n\n{table}"
 

@@ -93,7 +93,10 @@ def format_summary(entries: Sequence[CensusEntry]) -> str:
     counts: list[str] = []
     for status, number in count_statuses(entries).items():
         counts.append(f"{number} {STATUS_LABELS[status]}")
-    reasons = [f"{entry.file}: {entry.reason}" for entry in entries if not entry.passed]
+    reasons: list[str] = []
+    for entry in entries:
+        if not entry.passed:
+            reasons.append(f"{entry.file}: {entry.reason}")
     parts = [
         format_table(head, rows, drop=("operators", "workspace", "flash")),
         "\n".join(reasons),

@@ -167,14 +167,17 @@ def format_bundle_summary(
 ) -> str:
     """Summarize several models in one firmware; `parts` are the single models."""
     summary = bundle.summary
-    alone = ", ".join(f"{p.module.name} {p.summary.workspace_bytes:,}" for p in parts)
+    alone: list[str] = []
+    for part in parts:
+        alone.append(f"{part.module.name} {part.summary.workspace_bytes:,}")
+    target = next(iter(summary.target.values()))
     sharing = "separate for each" if summary.concurrent else "shared"
     workspace = f"{summary.workspace_bytes:,} bytes, {sharing}"
     rows: list[tuple[str, Cell]] = [
         ("models", ", ".join(summary.run_order)),
-        ("board", f"{bundle.board.name}, target {next(iter(summary.target.values()))}"),
+        ("board", f"{bundle.board.name}, target {target}"),
         ("workspace", f"{workspace} ({_pools_in_use(summary)})"),
-        ("alone", f"{alone} bytes"),
+        ("alone", f"{', '.join(alone)} bytes"),
         ("constants", f"{summary.constants_bytes:,} bytes"),
         *_common_rows(seconds, output),
     ]
@@ -207,10 +210,10 @@ def format_summary(compiled: Compilation, seconds: float, output: str | None) ->
         ("lower bound", f"{summary.lower_bound_bytes:,} bytes, {distance}"),
         ("constants", constants),
         ("operators", operators),
-        *(("on the core", str(item)) for item in summary.rejections),
-        *_common_rows(seconds, output),
     ]
-    return format_pairs(rows)
+    for item in summary.rejections:
+        rows.append(("on the core", str(item)))
+    return format_pairs([*rows, *_common_rows(seconds, output)])
 
 
 def _common_rows(seconds: float, output: str | None) -> list[tuple[str, Cell]]:

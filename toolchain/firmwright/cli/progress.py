@@ -132,7 +132,8 @@ def count_in(message: str) -> tuple[int, int] | None:
     count = COUNT.search(message)
     if count is None:
         return None
-    done, whole = (int(number.replace(",", "")) for number in count.groups())
+    done = int(count[1].replace(",", ""))
+    whole = int(count[2].replace(",", ""))
     return done, max(whole, 1)
 
 

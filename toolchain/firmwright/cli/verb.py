@@ -106,4 +106,7 @@ class CliParser(argparse.ArgumentParser):
 def counts_by_unit(unit: str, count: int | None) -> dict[str, int | None]:
     """Return the count under its unit's name, for JSON; other units are null."""
     units = {"instructions": "instructions", "cycles": "cycles", "nanoseconds": "ns"}
-    return {name: count if short == unit else None for name, short in units.items()}
+    counts: dict[str, int | None] = {}
+    for name, short in units.items():
+        counts[name] = count if short == unit else None
+    return counts

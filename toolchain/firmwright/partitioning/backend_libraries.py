@@ -101,7 +101,10 @@ class _IntrinsicCollector:
 
 def _declaration(item: Intrinsic) -> Hashable:
     """Return a key that is equal for intrinsics with the same C declaration."""
-    operands = [(o.kind == "ptr", o.dtype.name, o.access) for o in item.operands]
+    operands: list[tuple[bool, str, str]] = []
+    for operand in item.operands:
+        is_pointer = operand.kind == "ptr"
+        operands.append((is_pointer, operand.dtype.name, operand.access))
     return item.header, repr(item.result), tuple(operands)
 
 
@@ -225,11 +228,14 @@ def _library(
     if name in records and called <= records[name].symbols:
         return {}
     sources = library_sources(backend, target, called)
-    files = dict(sources.files)
+    folder = _folder(backend)
+    files: dict[str, bytes] = {}
+    for file, data in sources.files.items():
+        files[f"{folder}{file}"] = data
     if sources.flags:
         flags = json.dumps({"flags": list(sources.flags)})
-        files[BUILD_FLAGS_FILE] = f"{flags}\n".encode()
-    return {f"{_folder(backend)}{file}": data for file, data in files.items()}
+        files[f"{folder}{BUILD_FLAGS_FILE}"] = f"{flags}\n".encode()
+    return files
 
 
 def _folder(backend: Backend) -> str:

@@ -107,8 +107,9 @@ class DeviceMap:
         declared = backend_calls.transfer_cycles(backend, size_bytes)
         if declared is not None:
             return declared
-        inside = [p for p in self.module.pools if p.name in self.private_pools(target)]
-        outside = [p for p in self.module.pools if p.name in self.shared_pools]
+        private, shared = self.private_pools(target), self.shared_pools
+        inside = [pool for pool in self.module.pools if pool.name in private]
+        outside = [pool for pool in self.module.pools if pool.name in shared]
         if dma is None or not inside or not outside:
             return 0
         return dma.setup + dma.bus_cycles(size_bytes, outside[0], inside[0])

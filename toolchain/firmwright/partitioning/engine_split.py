@@ -148,7 +148,8 @@ def _predicted_cycles(
             body.append(replace(call, outputs=(output,)))
     params: dict[str, Value] = {}
     for call in body:
-        params |= {value.name: value for value in call.variables}
+        for value in call.variables:
+            params[value.name] = value
     results = tuple(call.outputs[0] for call in body)
     alone = Function(module.entry.name, tuple(params.values()), tuple(body), results)
     cycles = predict(module.with_function(alone))
@@ -187,7 +188,8 @@ def _is_taken(region: Function, target: str, module: IRModule) -> bool:
     """Return whether the pattern of a composite region takes it with other shapes."""
     active = [backend for backend in active_backends(module) if backend.name == target]
     entry = CoveredCalls(str(region.attrs.get("composite", "")), (0,))
-    return any(entry in group.entries for group in all_matches(region, module, active))
+    matches = all_matches(region, module, active)
+    return any(entry in match.entries for match in matches)
 
 
 def operator_of(region: AnyFunction | None, call: Call) -> Call | None:

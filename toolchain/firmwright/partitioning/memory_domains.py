@@ -58,7 +58,8 @@ class MemoryDomains:
                 self._join(state.value.name, state.next.name)
         for value in graphs[0].params:
             self.restrict(value.name, self._pools_for_caller(value))
-        self._outer |= {value.name: "" for value in graphs[0].results}
+        for value in graphs[0].results:
+            self._outer[value.name] = ""
 
     def root(self, name: str) -> str:
         """Return the value that represents the domain of a value."""

@@ -147,8 +147,11 @@ def _whole_regions(
 ) -> list[CallGroup]:
     """Return the regions of several matches that a backend would execute if alone."""
     whole = with_unmatched(function, greedy_cover(function, module, [item]))
-    regions = merge_regions(function, whole, {item.name})
-    return [region for region in regions if region.target and len(region.entries) > 1]
+    regions: list[CallGroup] = []
+    for region in merge_regions(function, whole, {item.name}):
+        if region.target and len(region.entries) > 1:
+            regions.append(region)
+    return regions
 
 
 def _free(function: Function, item: ActiveBackend) -> set[int]:

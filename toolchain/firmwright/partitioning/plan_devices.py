@@ -205,7 +205,10 @@ class _CopyPlanner:
         visible = (permitted, *seen.values())
         if is_scoped or any(not device_map.shared_pools <= pools for pools in visible):
             self.pools[root] = best
-        left = {use: pools for use, pools in seen.items() if best not in pools}
+        left: dict[Operand, frozenset[str]] = {}
+        for use, pools in seen.items():
+            if best not in pools:
+                left[use] = pools
         while left:
             pool = _most_visible_pool(device_map.pools, left)
             served = [use for use, pools in left.items() if pool in pools]

@@ -167,14 +167,15 @@ def _in_stages(
     taken = [value.name for value in entry.values]
     names = UniqueNamer((*taken, *module.constants))
     state: list[State] = []
+    previous_values: dict[str, Value] = {}
     constants = dict(module.constants)
     for value in crossing:
         initial = names.unique(f"{value.name}_initial")
         zeros = np.zeros(value.shape, value.type.dtype.np)
         constants[initial] = Constant.from_array(initial, zeros, value.type.dtype)
         previous = replace(value, name=names.unique(f"{value.name}_previous"))
+        previous_values[value.name] = previous
         state.append(State(previous, value, initial))
-    previous_values = {item.next.name: item.value for item in state}
     second: list[_TimedCall] = []
     for item in calls[cut:]:
         call = with_inputs_renamed(item.call, previous_values)

@@ -86,7 +86,10 @@ def unlowered_functions(module: IRModule) -> Iterator[Function]:
 
 
 def _needed_functions(module: IRModule) -> Collection[str]:
-    roots = {name for name, func in module.functions.items() if not target_of(func)}
+    roots: list[str] = []
+    for name, function in module.functions.items():
+        if not target_of(function):
+            roots.append(name)
     return reachable_functions(module, sorted(roots))
 
 
@@ -144,7 +147,9 @@ def _replace_by_kernel(
             message = f"{hook_label} made the constant @{name} twice, with other bytes."
             raise UsageError(message, where=module.name)
     folder = f"{BACKEND_FILES_DIR}/{module.targets[target].kind}"
-    files = {f"{folder}/{name}": data for name, data in lowered.files.items()}
+    files: dict[str, bytes] = {}
+    for name, data in lowered.files.items():
+        files[f"{folder}/{name}"] = data
     constants = {**module.constants, **lowered.constants}
     module = replace(module.with_function(kernel), constants=constants)
     values: list[Value | None] = []

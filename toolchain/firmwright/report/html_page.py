@@ -21,7 +21,12 @@ from firmwright.report.memory_map import (
     format_bound,
     render_svg,
 )
-from firmwright.report.model import BuildReport, occupied_bytes_by_time, peak_time
+from firmwright.report.model import (
+    BuildReport,
+    PoolUsage,
+    occupied_bytes_by_time,
+    peak_time,
+)
 from firmwright.report.page_template import render_report_template, report_file
 
 EMBEDDED_JSON: Final = re.compile(
@@ -58,13 +63,16 @@ def render_page(report: BuildReport, earlier: JsonObject | None = None) -> str:
     alive = [buffer for buffer in report.buffers if buffer.lives_at(peak)]
     alive.sort(key=lambda buffer: (-buffer.size_bytes, buffer.name))
     by_bytes = sorted(enumerate(occupied), key=lambda item: (-item[1], item[0]))
+    maps: list[tuple[PoolUsage, Markup]] = []
+    for pool in report.pools:
+        maps.append((pool, Markup(_map(report, pool.name))))
     flash_sizes = [operator.flash_bytes for operator in report.operators]
     return render_report_template(
         "report.html.j2",
         report=report,
         earlier=earlier,
         before=_earlier_counts(earlier),
-        maps=[(pool, Markup(_map(report, pool.name))) for pool in report.pools],
+        maps=maps,
         kinds=kinds,
         peak=peak,
         peak_bytes=occupied[peak] if occupied else 0,

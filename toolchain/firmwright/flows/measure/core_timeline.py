@@ -186,7 +186,9 @@ def _core_intervals(
 ) -> Iterator[_CoreInterval]:
     """Yield the intervals of a core but the last; core 1's are between its sleeps."""
     own = {f"{prefix}_run", f"{prefix}_told", _STARTS, _WAITS, *_COPIES}
-    own |= {f.name for f in functions if f.name.startswith(f"{prefix}_transfer_of_")}
+    for function in functions:
+        if function.name.startswith(f"{prefix}_transfer_of_"):
+            own.add(function.name)
     between = own if core == 0 else {_IDLES}
     begun: tuple[_CoreInterval, int] | None = None
     for step in steps:

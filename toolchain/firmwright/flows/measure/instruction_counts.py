@@ -340,9 +340,8 @@ def _share(
     if timing is not None:
         paths = sum(modeled_cycles(timing, path) for path in sites.values())
         cycles = round(scale * (stalls + paths))
-    return InstructionShare(
-        sum(kinds.values()),
-        {kind: kinds[kind] for kind in INSTRUCTION_KINDS if kinds[kind]},
-        branches_taken,
-        cycles,
-    )
+    ordered: dict[InstructionKind, int] = {}
+    for kind in INSTRUCTION_KINDS:
+        if kinds[kind]:
+            ordered[kind] = kinds[kind]
+    return InstructionShare(sum(kinds.values()), ordered, branches_taken, cycles)

@@ -70,11 +70,15 @@ def bound_time(
     image = image or build_image(compiled, compiler=compiler)
     texts = [symbol for symbol in image.sizes.symbols if symbol.kind == "text"]
     texts.sort(key=lambda symbol: symbol.address)
-    functions = tuple((s.address & ~1, s.size_bytes, s.name) for s in texts)
-    starts = {name: start for start, _, name in functions}
+    functions: list[tuple[int, int, str]] = []
+    starts: dict[str, int] = {}
+    for symbol in texts:
+        start = symbol.address & ~1
+        functions.append((start, symbol.size_bytes, symbol.name))
+        starts[symbol.name] = start
     is_arm = board.core.startswith("cortex-m")
     instructions, contents = disassemble(board, image.elf), read_contents(image.elf)
-    code = MachineCode(is_arm, instructions, contents, functions)
+    code = MachineCode(is_arm, instructions, contents, tuple(functions))
     cycles = _cycle_bound(code, timing_board or board, board)
     path = PathAnalysis(cycles).run(starts["run"], starts[f"{compiled.c_prefix}_run"])
     body = without_constant_copies(compiled.module, compiled.module.aot_main.body)

@@ -192,10 +192,15 @@ class RunSchedule:
         while awaited is None or awaited.left:
             if until is not None and self._time >= until:
                 return
-            active = [item for item in self._transfers.values() if item.left]
-            on_bus = [item for item in active if item.ready <= self._time]
-            events = [Fraction(item.ready) for item in active if item not in on_bus]
-            events += [self._time + item.left * len(on_bus) for item in on_bus]
+            on_bus: list[_Transfer] = []
+            events: list[Fraction] = []
+            for item in self._transfers.values():
+                if item.left and item.ready <= self._time:
+                    on_bus.append(item)
+                elif item.left:
+                    events.append(Fraction(item.ready))
+            for item in on_bus:
+                events.append(self._time + item.left * len(on_bus))
             if until is not None:
                 events.append(Fraction(until))
             step = min(events) - self._time

@@ -145,10 +145,9 @@ def _split(by_name: Tensors, tensors: Sequence[IoTensor], where: str) -> SampleB
         count = _sample_count(by_name[tensor.name], tensor, where)
         counts.setdefault(count, tensor.name)
     if len(counts) > 1:
-        listed = ", ".join(f"{name} {count or 'no'}" for count, name in counts.items())
-        raise UsageError(
-            f"the arrays hold different numbers of samples: {listed}.", where=where
-        )
+        listed = [f"{name} {number or 'no'}" for number, name in counts.items()]
+        what = "the arrays hold different numbers of samples"
+        raise UsageError(f"{what}: {', '.join(listed)}.", where=where)
     (count,) = counts
     if count is None:
         return SampleBatch((by_name,), stacked=False)

@@ -318,7 +318,8 @@ def _layers(
         return ()
     types: dict[str, TensorType] = {}
     for call in entry.body:
-        types |= {value.name: value.type for value in call.outputs}
+        for value in call.outputs:
+            types[value.name] = value.type
     kinds: dict[str, str] = {}
     for call in graph.body:
         if call.op not in DATA_MOVEMENT_OPS:

@@ -198,8 +198,9 @@ def _layers_by_buffer(layers: Tensors) -> dict[str, str]:
 
 def _buffer_types(module: IRModule) -> dict[str, tuple[tuple[int, ...], DType]]:
     """Return the shape and element type of each buffer of the main."""
-    io = (*module.io.inputs, *module.io.outputs)
-    types = {tensor.buffer: (tensor.type.shape, tensor.type.dtype) for tensor in io}
+    types: dict[str, tuple[tuple[int, ...], DType]] = {}
+    for tensor in (*module.io.inputs, *module.io.outputs):
+        types[tensor.buffer] = (tensor.type.shape, tensor.type.dtype)
     for node in walk(module.aot_main.body):
         if isinstance(node, tir.DeclBuffer):
             types[node.buffer.name] = (node.buffer.shape, node.buffer.dtype)

@@ -60,7 +60,10 @@ def measure_layers(
                     continue
                 if rounded.shape == floats[name].shape:
                     sums.setdefault(name, _ErrorSums()).add(floats[name], rounded)
-    layers = [_layer(name, kinds[name], sums[name]) for name in kinds if name in sums]
+    layers: list[LayerAccuracy] = []
+    for name, kind in kinds.items():
+        if name in sums:
+            layers.append(_layer(name, kind, sums[name]))
     return tuple(sorted(layers, key=lambda layer: layer.sqnr_db))
 
 

@@ -137,4 +137,8 @@ def _by_name(result: ReferenceResult) -> Iterator[Mapping[str, Array]]:
         values = dict(outputs)
         for index, item in layers.items():
             values[result.layer_names[index]] = item
-        yield {name: item for name, item in values.items() if item.dtype.kind == "f"}
+        floats: dict[str, Array] = {}
+        for name, item in values.items():
+            if item.dtype.kind == "f":
+                floats[name] = item
+        yield floats
