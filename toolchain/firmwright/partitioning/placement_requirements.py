@@ -35,7 +35,7 @@ PlacementClaims = list[PlacementClaim]
 
 @dataclass
 class PlacementRequirements:
-    """Collects the devices and scopes that a module requires; checks that they fit."""
+    """Collects a module's required devices and scopes; checks that they agree."""
 
     module: IRModule
     device_map: DeviceMap

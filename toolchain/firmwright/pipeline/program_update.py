@@ -60,7 +60,7 @@ def _plain(options: Mapping[str, object]) -> dict[str, object]:
 def check_kernels(
     graph: IRModule, selected: IRModule, lowering: Lowering, record: ProgramRecord
 ) -> None:
-    """Raise MismatchError, with call and reason, for a kernel that is not recorded."""
+    """Raise MismatchError, with call and reason, for a kernel unlike the recorded."""
     found = record_selection(graph, selected)
     for name, kernel in found.kernels.items():
         before = record.kernels.get(name)
@@ -68,9 +68,11 @@ def check_kernels(
             continue
         match = _KERNEL_OF_CALL.match(name)
         entry = graph.entry
-        is_own = match is not None and name in _names(graph, match)
-        if match is None or not isinstance(entry, Function) or not is_own:
-            continue  # the AOT main, or a kernel of a backend
+        # The AOT main and the kernels of backends are compared below.
+        if match is None or not isinstance(entry, Function):
+            continue
+        if name not in _names(graph, match):
+            continue
         index = int(match["index"])
 
         def suits(

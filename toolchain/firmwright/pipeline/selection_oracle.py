@@ -12,6 +12,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import ProgramRecord
 from firmwright.ir.settings import Minimize
 from firmwright.ir.tir.cost_model import Cost, estimate_cost
+from firmwright.ir.tir.plan import Planner
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.lower.lowering import Lowering
 from firmwright.ops.registry import op_table

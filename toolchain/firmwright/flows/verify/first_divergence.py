@@ -151,11 +151,12 @@ def _comparable_operators(
         is_permuted = name.endswith(PERMUTED_SUFFIX) and name not in layers_by_buffer
         is_moved = is_permuted and not is_own
         shape, dtype = types.get(name, (None, None))
-        if not is_own:
-            values = layers.get(layer)
-            if values is None or not _has_layout_of(values, shape, is_moved=is_moved):
-                continue
-        is_float = layers[layer].dtype.kind == "f"
+        if not layer:
+            continue
+        values = layers[layer]
+        if not is_own and not _has_layout_of(values, shape, is_moved=is_moved):
+            continue
+        is_float = values.dtype.kind == "f"
         channels = live.get(tensor, ())
         operator = _ComparableOperator(
             summary, layer, is_moved, is_float, dtype == INT8, channels
