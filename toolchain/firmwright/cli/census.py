@@ -82,8 +82,8 @@ def format_summary(entries: Sequence[CensusEntry]) -> str:
     head += ["flash", "count", "per MAC", "default loops", "largest"] if totals else []
     rows: list[Sequence[Cell]] = []
     for entry in entries:
-        status = STATUS_LABELS[entry.status]
-        row: list[Cell] = [entry.file, status, entry.operators, entry.macs]
+        label = STATUS_LABELS[entry.status]
+        row: list[Cell] = [entry.file, label, entry.operators, entry.macs]
         row.append(entry.workspace_bytes)
         if totals:
             share = entry.default_loops

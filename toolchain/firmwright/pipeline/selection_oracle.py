@@ -69,7 +69,7 @@ def make_lowering(
 def make_selection_oracle(options: Options) -> SelectionOracle:
     """Return the selection callbacks, which cache the analysis of each kernel."""
     cache = InplaceCache()
-    quick = options.planner
+    quick: str | Planner = options.planner
     if options.planner == DEFAULT_PLANNER:
         quick = best_first_fit_planner
 
