@@ -107,7 +107,7 @@ def _in_floats(
         if node.result in names:
             operands = [name for name in node.inputs if name in names]
             reason = NO_INTEGER_FORM
-            if operands:
+            if operands and operands[0]:
                 reason = f"its operand {operands[0]} is in floats"
             results.append(FloatResult(node.result, node.op, node.reason or reason))
     return tuple(results)
