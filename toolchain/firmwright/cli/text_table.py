@@ -22,7 +22,7 @@ def format_table(
     indent: str = "",
     drop: Sequence[str] = (),
 ) -> str:
-    """Format numbers right-aligned and texts wrapped; `drop` may go to make room."""
+    """Format a table with wrapped texts; `drop` names columns to omit for room."""
     is_right = [_is_numeric(rows, index) for index in range(len(head))]
     cells = [list(head)]
     for row in rows:

@@ -240,7 +240,7 @@ TILE_BYTES_MIN = 1024
 
 
 def insert_tile_transfers(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with the calls on private memory divided into tiles."""
+    """Return the module with accelerators' calls on private memory in tiles."""
     has_private_pool = any(pool.targets for pool in module.pools)
     if not module.graphs or not has_private_pool or module.results.pipelined_runs:
         return module

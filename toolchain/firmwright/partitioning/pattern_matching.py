@@ -155,7 +155,7 @@ def _whole_regions(
 
 
 def _free(function: Function, item: ActiveBackend) -> set[int]:
-    """Return the calls that a backend may take: open ones, and those annotated so."""
+    """Return the calls that a backend may take: open ones or annotated with it."""
     free: set[int] = set()
     for index, call in enumerate(function.body):
         if call.target in ("", item.name) and not call.op.startswith("@"):

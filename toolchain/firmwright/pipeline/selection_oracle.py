@@ -34,7 +34,7 @@ from firmwright.usmp.planner_registry import DEFAULT_PLANNER as DEFAULT_PLANNER
 def kernel_cost_estimator(
     module: IRModule,
 ) -> Callable[[tir.PrimFunc, Mapping[str, int]], Cost]:
-    """Return the cost of a kernel of `module` for given values of its parameters."""
+    """Return the cost of a kernel of `module` for given values of scalar parameters."""
     intrinsics = collect_intrinsics(module, INTRINSICS)
 
     def estimate(kernel: tir.PrimFunc, arguments: Mapping[str, int]) -> Cost:

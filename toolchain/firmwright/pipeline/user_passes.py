@@ -35,6 +35,7 @@ def make_user_pass(item: UserPass) -> Pass:
         raise UsageError(
             f"the pass {name} is not a function.", hint="--pass MODULE:FUNCTION."
         )
+    step: Pass
     if isinstance(found, Pass):
         run, step = found.run, found
     else:

@@ -243,7 +243,7 @@ def params_block(compiled: Compilation) -> bytes | None:
 def constant_memory_files(
     compiled: Compilation, image: Image
 ) -> tuple[PreloadedMemory, ...]:
-    """Return the files of constants outside the image, by address or external."""
+    """Return the files of constants outside the image, with their addresses."""
     symbols = {symbol.name: symbol.address for symbol in image.sizes.symbols}
     files = []
     for pool in unlinked_pool_images(compiled.module):

@@ -1,4 +1,4 @@
-"""Compiles and links a board's start-up code and drivers with a tiny network."""
+"""Compiles and links a board's start-up code and drivers with a one-operator model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

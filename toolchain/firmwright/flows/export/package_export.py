@@ -1,4 +1,4 @@
-"""Exports models as packages for other build systems, with tests of outputs."""
+"""Exports models as packages for build systems, with tests of reference outputs."""
 
 from dataclasses import replace
 from pathlib import Path

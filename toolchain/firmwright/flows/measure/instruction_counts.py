@@ -54,7 +54,7 @@ from firmwright.targets.disassembly import (
 
 @dataclass(frozen=True, slots=True)
 class InstructionShare:
-    """Part of a run's instructions; `cycles` is None for a core without a timing."""
+    """Part of a run's counts; `cycles` is None for a core without a timing table."""
 
     instructions: int
     kinds: Mapping[InstructionKind, int]

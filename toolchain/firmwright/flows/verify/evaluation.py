@@ -249,7 +249,7 @@ def _batches(
 def _samples_for(
     model: Model, dataset: Dataset, inputs: Sequence[IoTensor]
 ) -> tuple[dict[str, Array], ...]:
-    """Return the samples for `model`; the data set was read for the like `inputs`."""
+    """Return the samples for `model` of a data set read for `inputs` of its shapes."""
     own = model_inputs(model)
     own_shapes = [list(tensor.type.shape) for tensor in own]
     shapes = [list(tensor.type.shape) for tensor in inputs]
