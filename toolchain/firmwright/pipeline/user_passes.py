@@ -44,7 +44,8 @@ def make_user_pass(item: UserPass) -> Pass:
     function = getattr(run, "__qualname__", step.name)
     origin = f"{module}:{function} {package_of(module)}".rstrip()
     place = place or step.after or IMPORT_STAGE
-    if place not in (places := (IMPORT_STAGE, *PASS_NAMES)):
+    places = (IMPORT_STAGE, *PASS_NAMES)
+    if place not in places:
         what = f"the pass {step.name} is to run after {place!r}, which is not a pass."
         raise UsageError(what, hint=f"{suggest_name(place, places)}.")
     if step.name in places:

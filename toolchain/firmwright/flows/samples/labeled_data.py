@@ -65,7 +65,7 @@ class Dataset:
 
 
 def evenly_spaced(total: int, count: int) -> slice:
-    """Choose at most `count` of `total` samples; those of a class are often in a row."""
+    """Choose at most `count` of `total` samples; classes often follow each other."""
     return slice(0, total if count else 0, divide_up(total, max(count, 1)))
 
 
