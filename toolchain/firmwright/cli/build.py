@@ -85,7 +85,7 @@ def check_board(args: argparse.Namespace, board: str) -> None:
 
 
 def image_to_json(image: Image) -> dict[str, object]:
-    """Return the object of `build --json`; what the toolchain cannot tell is null."""
+    """Return the object of `build --json`; values unknown to the toolchain are null."""
     sizes, stack = image.sizes, image.firmware_stack
     unknown = [] if image.stack_is_known else ["stack_bytes", "firmware_stack_bytes"]
     unknown += [] if image.stack_is_known else ["model_ram_with_stack_bytes"]

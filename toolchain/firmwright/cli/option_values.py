@@ -97,9 +97,8 @@ def const_pool(text: str) -> PoolInfo:
     head, colon, mode = text.partition(":")
     if colon and mode not in CONSTANT_SCOPES:
         modes = ", ".join(CONSTANT_SCOPES)
-        raise argparse.ArgumentTypeError(
-            f"unknown access mode {mode!r} (choose from {modes})"
-        )
+        what = f"unknown access mode {mode!r} (choose from {modes})"
+        raise argparse.ArgumentTypeError(what)
     return replace(pool(head), access="ro", scope=CONSTANT_SCOPES[mode or "linked"])
 
 
@@ -116,9 +115,8 @@ def device_assignment(text: str) -> tuple[str, str, str]:
     tensor, _, target = text.rpartition("=")
     device, _, pool_name = target.partition(":")
     if not tensor or not device:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected TENSOR=DEVICE or TENSOR=DEVICE:POOL"
-        )
+        what = f"{text!r}: expected TENSOR=DEVICE or TENSOR=DEVICE:POOL"
+        raise argparse.ArgumentTypeError(what)
     return tensor, device, pool_name
 
 

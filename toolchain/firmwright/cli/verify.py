@@ -158,9 +158,8 @@ def _remarks(result: Verification) -> list[str]:
             f"{layer.judged}{error}."
         )
     elif result.layers_compared is not None:
-        lines.append(
-            f"None of the {result.layers_compared} compared operators differs."
-        )
+        count = result.layers_compared
+        lines.append(f"None of the {count} compared operators differs.")
     return lines
 
 

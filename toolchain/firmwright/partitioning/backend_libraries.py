@@ -76,7 +76,7 @@ class _IntrinsicCollector:
     """The first intrinsic of each C function, and its origin."""
 
     def add(self, item: Intrinsic, origin: str) -> None:
-        """Add what `origin` declares; PluginError if it contradicts another one."""
+        """Add an intrinsic of `origin`; PluginError if it contradicts another one."""
         symbol = item.symbol or item.name
         same_name = self.base.get(item.name) or self.added.setdefault(item.name, item)
         same_symbol, other = self.symbols.setdefault(symbol, (same_name, origin))

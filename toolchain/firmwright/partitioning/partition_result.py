@@ -166,9 +166,8 @@ def check_tensors(
                 hint = "the result of a search for this model."
                 raise UsageError(message, where=where, hint=hint)
             if owners[name] not in ("", region.target):
-                message = (
-                    f"the operator of {name} is assigned to {owners[name]} already."
-                )
+                owner = owners[name]
+                message = f"the operator of {name} is assigned to {owner} already."
                 raise UsageError(message, where=where, hint="the model file itself.")
 
 

@@ -200,9 +200,8 @@ def resolve_core(board: Board, asked: Target | None) -> Target:
         what = f"target {asked} contradicts board {board.name}, which is {own}."
         raise UsageError(what, hint="omit --target, or choose a board with that core.")
     if not board.is_host and asked.kind not in (own.kind, "c"):
-        raise UsageError(
-            f"target {asked} cannot run on board {board.name}, which is {own}."
-        )
+        what = f"target {asked} cannot run on board {board.name}, which is {own}."
+        raise UsageError(what)
     return asked
 
 

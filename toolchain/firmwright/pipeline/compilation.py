@@ -104,9 +104,8 @@ class Compilation:
             if path.startswith("model/") and path.endswith(".c"):
                 sources.append(path)
         if len(sources) != 1:
-            raise InternalError(
-                f"the compilation has {len(sources)} model files, not one."
-            )
+            count = len(sources)
+            raise InternalError(f"the compilation has {count} model files, not one.")
         return Path(sources[0]).stem
 
     @property
@@ -295,9 +294,8 @@ def bundle(parts: Sequence[Compilation], *, concurrent: bool = False) -> Bundle:
     """
     boards = sorted({part.board.name for part in parts})
     if len(boards) > 1:
-        raise UsageError(
-            f"the models are compiled for several boards: {', '.join(boards)}."
-        )
+        names = ", ".join(boards)
+        raise UsageError(f"the models are compiled for several boards: {names}.")
     modules = [part.module for part in parts]
     check_models_combine(modules)
     order, shared = tuple(range(len(parts))), None

@@ -138,8 +138,8 @@ def _io(model: IRModule, options: Options) -> IoBinding:
         shape = entry.params[0].type.shape
         if shape[1:2] == (1,):
             raise UsageError(
-                f"--stream-input-rows: the input {list(shape)} has one row; rows are on"
-                " the axis after that of samples.",
+                f"--stream-input-rows: the input {list(shape)} has one row; rows are "
+                "on the axis after that of samples.",
                 hint="compile without it, or export the model with the channels last.",
             )
     return IoBinding(

@@ -85,7 +85,7 @@ def check_options(options: Options) -> None:
             )
     if options.weight_independent and options.compress_weights:
         what = (
-            "--compress-weights depends on the weights, which --weight-independent must"
-            " not."
+            "--compress-weights depends on the weights, which --weight-independent "
+            "must not."
         )
         raise UsageError(what, hint="omit one of them.")

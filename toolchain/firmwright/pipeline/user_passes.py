@@ -117,9 +117,8 @@ def _verified(step: Pass) -> Pass:
         with plugin_call(label):
             after = step.run(module)
         if not isinstance(after, IRModule):
-            raise PluginError(
-                f"{label} returned {type(after).__name__}, not an IRModule."
-            )
+            kind = type(after).__name__
+            raise PluginError(f"{label} returned {kind}, not an IRModule.")
         try:
             verify_module(after, op_table(), collect_intrinsics(after, INTRINSICS))
         except ModelError as error:

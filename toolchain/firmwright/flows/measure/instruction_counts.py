@@ -109,9 +109,8 @@ class InstructionCounts:
         note = "no range, as no measurements on silicon are known"
         if self.silicon_range is not None:
             low, high = self.silicon_range
-            note = (
-                f"on silicon {low:,} to {high:,}, {low * ms:.3f} to {high * ms:.3f} ms"
-            )
+            times = f"{low * ms:.3f} to {high * ms:.3f} ms"
+            note = f"on silicon {low:,} to {high:,}, {times}"
         elif board.flash.wait_states is None:
             note = f"on silicon more, as the flash of {board.name} is not modeled"
         time = f"{cycles * ms:.3f} ms at {board.run_hz / 1e6:g} MHz"

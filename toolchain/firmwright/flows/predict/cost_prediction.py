@@ -130,6 +130,5 @@ def _value(node: tir.Expr, variables: Mapping[str, int]) -> int:
         case tir.Cast(value=value):
             return _value(value, variables)
         case _:
-            raise InternalError(
-                f"control flow of an AOT main depends on a {type(node).__name__}"
-            )
+            kind = type(node).__name__
+            raise InternalError(f"control flow of an AOT main depends on a {kind}")

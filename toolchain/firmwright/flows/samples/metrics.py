@@ -95,9 +95,8 @@ def _regression(labels: Array | None, values: int, data: Dataset) -> Task:
     if labels is None:
         return Task("regression", None)
     if labels.size != values * len(data.samples):
-        what = (
-            f"the labels are {list(labels.shape)}, but an output has {values} values."
-        )
+        shape = list(labels.shape)
+        what = f"the labels are {shape}, but an output has {values} values."
         raise UsageError(what, where=data.where, hint="give a value for each output.")
     return Task("regression", labels.reshape(-1, values))
 

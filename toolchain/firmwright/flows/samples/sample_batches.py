@@ -285,9 +285,8 @@ def _read_sound(path: str, size: int) -> Array:
     except (OSError, EOFError, wave.Error) as error:
         raise UsageError(f"the sound cannot be read: {error}.", where=path) from error
     if (channels, bits) != (1, 16) or len(sound) < 2 * size:
-        what = (
-            f"the file has {channels} channels of {bits} bits and {len(sound):,} bytes."
-        )
+        size_bytes = f"{len(sound):,} bytes"
+        what = f"the file has {channels} channels of {bits} bits and {size_bytes}."
         hint = f"one channel of 16 bits, with {size} samples for each run."
         raise UsageError(what, where=path, hint=hint)
     return np.frombuffer(sound, "<i2").astype(np.int16)

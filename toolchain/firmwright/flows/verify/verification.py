@@ -49,15 +49,12 @@ log = logging.getLogger(__name__)
 RECORDED_OUTPUTS = "the recorded outputs"
 SAMPLES_PER_TASK = 32
 EXACT_TOLERANCE = Tolerance(0.0, 0.0)
+_OTHER_KERNELS = "its kernels may differ from the reference ones by 1 in every layer."
 NUMERICS_HINTS: Mapping[RuntimeName, str] = {
     "litert": "use --numerics litert.",
     "tflm": "use --numerics tflm.",
-    "litert-xnnpack": (
-        "its kernels may differ from the reference ones by 1 in every layer."
-    ),
-    "litert-optimized": (
-        "its kernels may differ from the reference ones by 1 in every layer."
-    ),
+    "litert-xnnpack": _OTHER_KERNELS,
+    "litert-optimized": _OTHER_KERNELS,
 }
 
 
