@@ -1,5 +1,6 @@
-"""Passes `IRModule -> IRModule`, one per file; they share unchanged nodes, or the whole
-module.
+"""Passes `IRModule -> IRModule`, one per file; they share the nodes they do not change.
+
+A pass that changes nothing returns the module itself.
 
 The table is made when it is first used, since other packages need single modules of
 this one.

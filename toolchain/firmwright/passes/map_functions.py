@@ -16,9 +16,7 @@ F = TypeVar("F", Function, tir.PrimFunc)
 def map_prim_funcs(
     module: IRModule, change: Callable[[tir.PrimFunc], tir.PrimFunc]
 ) -> IRModule:
-    """Apply `change` to every PrimFunc; return the identical module if nothing
-    changes.
-    """
+    """Apply `change` to all PrimFuncs; return the same module if none changes."""
     return _map_functions(module, tir.PrimFunc, change)
 
 
@@ -39,9 +37,7 @@ def tir_pass(name: str, change: Callable[[tir.PrimFunc], tir.PrimFunc]) -> Pass:
 def _map_functions(
     module: IRModule, kind: type[F], change: Callable[[F], F]
 ) -> IRModule:
-    """Apply `change` to the functions of one kind; return the identical module if none
-    changes.
-    """
+    """Apply `change` to functions of one kind; return the same module if all stay."""
     functions: dict[str, AnyFunction] = {}
     has_changed = False
     for name, function in module.functions.items():
@@ -53,12 +49,12 @@ def _map_functions(
 
 
 def count_uses(function: Function) -> Counter[str]:
-    """Return the number of uses of each value; results and next states count as
-    uses.
-    """
+    """Count the uses of each value; results and next states count as uses."""
     counts: Counter[str] = Counter()
     for call in function.body:
-        counts.update(value.name for value in call.inputs if value is not None)
+        for operand in call.inputs:
+            if operand is not None:
+                counts[operand.name] += 1
     counts.update(value.name for value in function.sinks)
     return counts
 
@@ -98,4 +94,5 @@ def merge_into_producers(
         if merged is not None:
             body[place] = replace(merged, outputs=call.outputs)
             body[index] = None
-    return replace(function, body=tuple(call for call in body if call is not None))
+    remaining = [call for call in body if call is not None]
+    return replace(function, body=tuple(remaining))

@@ -6,8 +6,15 @@ from firmwright.base.package_modules import package_modules
 from firmwright.ir.module import Pass
 from firmwright.passes import graph, tir
 
-_MODULES = [module for package in (graph, tir) for module in package_modules(package)]
-BY_NAME: Mapping[str, Pass] = {
-    module.PASS.name: module.PASS for module in _MODULES if hasattr(module, "PASS")
-}
+
+def _passes_by_name() -> dict[str, Pass]:
+    passes: dict[str, Pass] = {}
+    for package in (graph, tir):
+        for module in package_modules(package):
+            if hasattr(module, "PASS"):
+                passes[module.PASS.name] = module.PASS
+    return passes
+
+
+BY_NAME: Mapping[str, Pass] = _passes_by_name()
 """The passes that need only the module; `ir/pass_catalog.txt` gives their order."""

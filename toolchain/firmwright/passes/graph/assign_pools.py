@@ -17,9 +17,7 @@ PoolAssignments = Sequence[tuple[str, str]]
 
 
 def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
-    """Return the module with the tensors assigned; raise UsageError if a request is
-    invalid.
-    """
+    """Return the module with the tensors assigned; UsageError for invalid requests."""
     if not pins:
         return module
     if not module.graphs:
@@ -30,18 +28,20 @@ def assign_tensor_pools(module: IRModule, pins: PoolAssignments) -> IRModule:
         )
     module = with_unique_names(module)
     origin = RequestOrigin.POOL_OPTION
-    pools = _checked(module, pins)
-    requests = [
-        PlacementRequest(name, pool=pool, origin=origin) for name, pool in pools.items()
-    ]
+    requests: list[PlacementRequest] = []
+    for name, pool in _checked(module, pins).items():
+        requests.append(PlacementRequest(name, pool=pool, origin=origin))
     return record_requests(module, requests)
 
 
 def _checked(module: IRModule, pins: PoolAssignments) -> Mapping[str, str]:
     entry, *_ = module.graphs
-    values = [value for graph in module.graphs for value in graph.values]
-    constants = {value.name for value in values if value.constant}
-    tensors = {value.name for value in values} - constants
+    constants: set[str] = set()
+    tensors: set[str] = set()
+    for graph in module.graphs:
+        for value in graph.values:
+            (constants if value.constant else tensors).add(value.name)
+    tensors -= constants
     if module.io.mode == "caller":
         tensors -= {value.name for value in (*entry.params, *entry.results)}
     pools = {pool.name for pool in module.pools if pool.access == "rw"}
@@ -51,15 +51,11 @@ def _checked(module: IRModule, pins: PoolAssignments) -> Mapping[str, str]:
         if tensor in constants:
             problem = "it is a constant, which is part of the program"
         elif tensor not in tensors:
-            problem, hint = (
-                "no planned tensor has this name",
-                f"{suggest_name(tensor, tensors)}.",
-            )
+            problem = "no planned tensor has this name"
+            hint = f"{suggest_name(tensor, tensors)}."
         elif pool not in pools:
-            problem, hint = (
-                "no writable pool has this name",
-                f"{suggest_name(pool, pools)}.",
-            )
+            problem = "no writable pool has this name"
+            hint = f"{suggest_name(pool, pools)}."
         elif assigned.get(tensor, pool) != pool:
             problem = f"it is already assigned to {assigned[tensor]}"
         if problem:

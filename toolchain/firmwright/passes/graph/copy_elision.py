@@ -1,5 +1,4 @@
-"""Copy elision: marks splits and concatenations if their parts can be views of the
-whole.
+"""Copy elision: marks splits and concatenations whose parts can be views of the whole.
 
 Runs last before lowering. Marked calls get the attributes `subviews_of` ("input": the
 outputs are views of the first input; "output": the inputs are views of the output) and
@@ -23,8 +22,9 @@ _EXTERNAL_ALIGNMENT = 16
 
 def mark_copies_as_views(module: IRModule, ops: OpTable) -> IRModule:
     for graph in module.graphs:
-        body = _CopyElision(module, graph, ops).body()
-        if any(new is not old for new, old in zip(body, graph.body, strict=True)):
+        elision = _CopyElision(module, graph, ops)
+        body = elision.body()
+        if elision.has_marked:
             module = module.with_function(replace(graph, body=body))
     return module
 
@@ -49,12 +49,14 @@ class _CopyElision:
             if called_functions(call):
                 self.external.update(value.name for value in call.values)
         self.placed: set[str] = set()
-        self.requested = {
-            request.tensor for request in module.requests if request.device
-        }
+        self.requested: set[str] = set()
+        for request in module.requests:
+            if request.device:
+                self.requested.add(request.tensor)
+        self.has_marked = False
 
     def body(self) -> tuple[Call, ...]:
-        return tuple(self._marked(call) for call in self.graph.body)
+        return tuple(map(self._marked, self.graph.body))
 
     def _marked(self, call: Call) -> Call:
         if call.op not in self.ops or None in call.inputs:
@@ -68,20 +70,20 @@ class _CopyElision:
             parts, may_be_views = call.variables, self._may_join(call)
         if not may_be_views or not self._is_aligned(call, parts, subviews):
             return call
-        values = (*call.variables, *call.outputs)
-        if len({value.virtual_device.memory_scope for value in values}) > 1:
+        devices = [value.virtual_device for value in (*call.variables, *call.outputs)]
+        if len({device.memory_scope for device in devices}) > 1:
             return call  # parts in different memories must be copied
-        is_requested = any(value.name in self.requested for value in call.outputs)
-        if (
-            is_requested
-            and len({device_name(value.virtual_device) for value in values}) > 1
-        ):
+        outputs = {value.name for value in call.outputs}
+        is_requested = not outputs.isdisjoint(self.requested)
+        if is_requested and len(set(map(device_name, devices))) > 1:
             return call  # the requested device must compute the whole
-        self.placed |= {part.name for part in parts}
-        if any(part.name in self.external for part in parts):
-            self.external |= {value.name for value in call.outputs}
+        part_names = {part.name for part in parts}
+        self.placed |= part_names
+        if not part_names.isdisjoint(self.external):
+            self.external |= outputs
         attrs = call.attributes(MovementAttrs)
         marked = replace(attrs, subviews_of=subviews.of, offsets=subviews.offsets)
+        self.has_marked = True
         return replace(call, attrs=marked)
 
     def _may_part(self, call: Call) -> bool:
@@ -89,8 +91,9 @@ class _CopyElision:
         source = call.inputs[0]
         assert source is not None
         is_fed = self.module.io.stream_input_rows and source in self.graph.params
-        is_seen = any(value.name in self.sinks for value in call.outputs)
-        return source.constant is None and not is_fed and not is_seen
+        if source.constant is not None or is_fed:
+            return False
+        return all(value.name not in self.sinks for value in call.outputs)
 
     def _may_join(self, call: Call) -> bool:
         """Return whether the inputs of a call may be views of its output."""
@@ -100,14 +103,12 @@ class _CopyElision:
             return False
         if whole in self.graph.results and not self.module.io.outputs_in_pools:
             return False
-        if any(state.next.name == whole.name for state in self.graph.state):
+        if whole.name in [state.next.name for state in self.graph.state]:
             return False
-        return all(self._is_made_for(name) for name in names)
+        return all(map(self._is_made_for, names))
 
     def _is_made_for(self, name: str) -> bool:
-        """Return whether the value may be computed in a part of another value's
-        memory.
-        """
+        """Return whether the value may be computed in a part of another's memory."""
         maker = self.makers.get(name)
         if maker is None or name in self.placed or name in self.sinks:
             return False

@@ -6,7 +6,7 @@ result or a next state stay, since those have their own memory, as do calls that
 a tensor that the user placed.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 
 from firmwright.ir.core import Constant
@@ -20,9 +20,7 @@ from firmwright.passes.map_functions import map_graph_functions
 def eliminate_common_calls(
     function: Function, constants: Mapping[str, Constant], *, are_apart: bool = False
 ) -> Function:
-    """Merge the equal calls of `function`; if `are_apart`, equal constants are
-    different ones.
-    """
+    """Merge equal calls of `function`; `are_apart` keeps equal constants distinct."""
     sinks = {value.name for value in function.sinks}
     first: dict[Hashable, Call] = {}
     instead: dict[str, Value] = {}
@@ -34,21 +32,24 @@ def eliminate_common_calls(
     for call in function.body:
         inputs = tuple(map(known, call.inputs))
         current = call if inputs == call.inputs else replace(call, inputs=inputs)
-        same = first.setdefault(_key(current, constants, are_apart=are_apart), current)
-        is_kept = any(
-            value.name in sinks or is_placed(value) for value in current.outputs
-        )
-        if same is current or called_functions(current) or is_kept:
+        key = _key(current, constants, are_apart=are_apart)
+        same = first.setdefault(key, current)
+        if same is current or called_functions(current) or _has_place(current, sinks):
             body.append(current)
-        else:
-            instead |= {
-                v.name: w for v, w in zip(call.outputs, same.outputs, strict=True)
-            }
-    return (
-        function
-        if len(body) == len(function.body)
-        else replace(function, body=tuple(body))
-    )
+            continue
+        for value, equal in zip(call.outputs, same.outputs, strict=True):
+            instead[value.name] = equal
+    if len(body) == len(function.body):
+        return function
+    return replace(function, body=tuple(body))
+
+
+def _has_place(call: Call, sinks: Collection[str]) -> bool:
+    """Return whether an output of `call` has memory of its own."""
+    for value in call.outputs:
+        if value.name in sinks or is_placed(value):
+            return True
+    return False
 
 
 def _key(call: Call, constants: Mapping[str, Constant], *, are_apart: bool) -> Hashable:
@@ -59,25 +60,21 @@ def _key(call: Call, constants: Mapping[str, Constant], *, are_apart: bool) -> H
         content = value.constant if are_apart else constant.digest
         return content, value.type, value.virtual_device
 
+    inputs = tuple(map(operand, call.inputs))
     outputs = tuple((value.type, value.virtual_device) for value in call.outputs)
     # Compared as text to distinguish 0.0 from -0.0 and 1 from true.
-    return (
-        call.op,
-        call.target,
-        repr(call.attrs),
-        tuple(map(operand, call.inputs)),
-        outputs,
-    )
+    attrs = repr(call.attrs)
+    return call.op, call.target, attrs, inputs, outputs
 
 
 def run(module: IRModule) -> IRModule:
+    constants = module.constants
     are_apart = keeps_constants_apart(module)
-    return map_graph_functions(
-        module,
-        lambda function: eliminate_common_calls(
-            function, module.constants, are_apart=are_apart
-        ),
-    )
+
+    def change(function: Function) -> Function:
+        return eliminate_common_calls(function, constants, are_apart=are_apart)
+
+    return map_graph_functions(module, change)
 
 
 PASS = Pass("cse", run)

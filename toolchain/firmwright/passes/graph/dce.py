@@ -16,9 +16,12 @@ def eliminate_dead_calls(func: Function) -> Function:
     needed = {value.name for value in func.sinks}
     live_calls: list[Call] = []
     for call in reversed(func.body):
-        if any(value.name in needed for value in call.outputs):
-            live_calls.append(call)
-            needed.update(value.name for value in call.inputs if value is not None)
+        if needed.isdisjoint([value.name for value in call.outputs]):
+            continue
+        live_calls.append(call)
+        for operand in call.inputs:
+            if operand is not None:
+                needed.add(operand.name)
     if len(live_calls) == len(func.body):
         return func
     return replace(func, body=tuple(reversed(live_calls)))

@@ -20,18 +20,22 @@ _SMALL_WINDOW = 12
 
 def run(module: IRModule) -> IRModule:
     constants = dict(module.constants)
-    converted = map_graph_functions(
-        module, lambda function: _converted(function, constants)
-    )
+
+    def change(function: Function) -> Function:
+        return _converted(function, constants)
+
+    converted = map_graph_functions(module, change)
     return module if converted is module else replace(converted, constants=constants)
 
 
 def _converted(function: Function, constants: dict[str, Constant]) -> Function:
     if not any(map(_is_convertible, function.body)):
         return function
-    body = (
-        _as_conv2d(c, constants) if _is_convertible(c) else c for c in function.body
-    )
+    body: list[Call] = []
+    for call in function.body:
+        if _is_convertible(call):
+            call = _as_conv2d(call, constants)
+        body.append(call)
     return replace(function, body=tuple(body))
 
 
@@ -41,23 +45,25 @@ def _is_convertible(call: Call) -> bool:
     x, w = call.inputs[:2]
     if x is None or w is None or w.constant is None or is_placed(w):
         return False
-    (_, *window, filters), kinds = w.type.shape, {x.type.dtype, w.type.dtype}
-    is_faster = kinds == {INT8} or (kinds == {FLOAT32} and prod(window) > _SMALL_WINDOW)
+    _, *window, filters = w.type.shape
+    dtypes = {x.type.dtype, w.type.dtype}
+    is_large = prod(window) > _SMALL_WINDOW
+    is_faster = dtypes == {INT8} or (dtypes == {FLOAT32} and is_large)
     return is_faster and x.type.shape[3] == 1 < filters
 
 
 def _as_conv2d(call: Call, constants: dict[str, Constant]) -> Call:
     weights = call.inputs[1]
     assert weights is not None
-    array, kind = (
-        constants[str(weights.constant)].array().transpose(3, 1, 2, 0),
-        weights.type,
-    )
-    name, quantization = f"{weights.name}/by_filter", kind.quantization
+    # From [1, height, width, filters] to [filters, height, width, 1].
+    array = constants[str(weights.constant)].array().transpose(3, 1, 2, 0)
+    dtype = weights.type.dtype
+    quantization = weights.type.quantization
     if quantization is not None and quantization.per_channel:
         quantization = replace(quantization, axis=0)
-    constants[name] = Constant.from_array(name, array, kind.dtype)
-    moved = Value(name, TensorType(array.shape, kind.dtype, quantization), name)
+    name = f"{weights.name}/by_filter"
+    constants[name] = Constant.from_array(name, array, dtype)
+    moved = Value(name, TensorType(array.shape, dtype, quantization), name)
     return replace(call, op="conv2d", inputs=(call.inputs[0], moved, *call.inputs[2:]))
 
 

@@ -1,5 +1,4 @@
-"""Removal of channels that are constant: their consumers take the constants into their
-biases.
+"""Removal of constant channels: their consumers take the constants into their biases.
 
 Trained networks contain channels whose output no input changes: the scale is so small,
 or the bias so large, that the activation always clamps. Interval arithmetic finds them,
@@ -90,9 +89,7 @@ class _Folding:
                     self._restrict(index, live)
         if not self.live:
             return self.function
-        return replace(
-            self.function, body=tuple(self._renewed(call) for call in self._body)
-        )
+        return replace(self.function, body=tuple(map(self._renewed, self._body)))
 
     def _op_call(self, call: Call) -> OpCall:
         return make_op_call(call, replace(self.module, constants=self.constants))
@@ -100,9 +97,7 @@ class _Folding:
     # ---- analysis --------------------------------------------------------------------
 
     def _bounds_of(self, call: Call) -> _Bounds:
-        """Return the bounds of the result of a layer or a call that works channel by
-        channel.
-        """
+        """Return the bounds of the result of a layer or a channel-by-channel call."""
         source, y = call.variables[0], call.outputs[0]
         x = self._bounds.get(source.name) or _unknown(source.shape[-1])
         if call.op == "reshape":
@@ -110,9 +105,8 @@ class _Folding:
         if not _is_layer(call):
             activation = activation_of(call.attrs)
             least, greatest = requantize.quantized_activation_range(activation, y.type)
-            return _Bounds(
-                np.clip(x.low, least, greatest), np.clip(x.high, least, greatest)
-            )
+            low = np.clip(x.low, least, greatest)
+            return _Bounds(low, np.clip(x.high, least, greatest))
         layer = self._op_call(call)
         offsets = self._input_offsets(call, layer, x)
         if call.op == "fully_connected":
@@ -125,8 +119,7 @@ class _Folding:
         return _Bounds(*requantize.output_bounds(step, sums.low, sums.high))
 
     def _input_offsets(self, call: Call, layer: OpCall, x: _Bounds) -> _Bounds:
-        """Return the bounds of the input less its zero point, for each channel of the
-        weights.
+        """Return the bounds of the input less its zero point, by channel of weights.
 
         If the weights have several times the channels of the bounds, as after a
         flatten, these repeat. Padding is zero.
@@ -180,32 +173,29 @@ class _Folding:
     # ---- change ----------------------------------------------------------------------
 
     def _restrict(self, index: int, live: tuple[int, ...]) -> None:
-        """Compute only the live channels of the layer at `index`, and so on for its
-        readers.
+        """Compute only the live channels of the layer at `index` and of its readers.
 
         `changed` grows by the readers that work channel by channel.
         """
         channels = self._body[index].outputs[0].shape[-1]
         changed = [index]
-        # The list grows while it is walked: the readers that are appended are visited,
-        # too.
+        # The list grows while it is walked: appended readers are visited, too.
         for at in changed:
             call = self._body[at]
             if call.op in _OUTPUT_CHANNELS:
                 self._body[at] = self._with_outputs(call, live)
             value = call.outputs[0]
-            # After a flatten, the last axis has each channel several times: c, c +
-            # channels, ...
+            # After a flatten, the last axis has each channel several times:
+            # c, c + channels, ...
             elements = np.arange(value.shape[-1]).reshape(-1, channels)
             self.live[value.name] = tuple(elements[:, live].ravel().tolist())
             for reader in self._readers[value.name]:
-                if _is_channelwise(self._body[reader]):
+                call = self._body[reader]
+                if _is_channelwise(call):
                     changed.append(reader)
                 else:
-                    call = self._body[reader]
-                    self._body[reader] = self._without_inputs(
-                        call, value, live, channels
-                    )
+                    fewer = self._without_inputs(call, value, live, channels)
+                    self._body[reader] = fewer
 
     def _with_outputs(self, call: Call, live: tuple[int, ...]) -> Call:
         """Return the layer with the weights and biases of the live channels."""
@@ -215,26 +205,22 @@ class _Folding:
         axis = _OUTPUT_CHANNELS[call.op]
         inputs = [x, self._sliced(weights, f"{stem}/weights", axis, live)]
         for bias in biases:
-            inputs.append(
-                None if bias is None else self._sliced(bias, f"{stem}/bias", 0, live)
-            )
+            if bias is not None:
+                bias = self._sliced(bias, f"{stem}/bias", 0, live)
+            inputs.append(bias)
         return replace(call, inputs=tuple(inputs))
 
     def _sliced(
         self, value: Value, name: str, axis: int, live: tuple[int, ...]
     ) -> Value:
-        """Return a new constant with the live entries along an axis, and their
-        quantization.
-        """
-        array = self.constants[str(value.constant)].array()
+        """Return a new constant with the live entries of an axis, quantized alike."""
+        array = self.constants[str(value.constant)].array().take(live, axis)
         quantization = value.type.quantization
         if quantization is not None and len(quantization.scales) > 1:
             scales = tuple(quantization.scales[channel] for channel in live)
             zero_points = tuple(quantization.zero_points[channel] for channel in live)
             quantization = replace(quantization, scales=scales, zero_points=zero_points)
-        return self._constant(
-            name, array.take(live, axis), value.type.dtype, quantization
-        )
+        return self._constant(name, array, value.type.dtype, quantization)
 
     def _without_inputs(
         self, call: Call, value: Value, live: tuple[int, ...], channels: int
@@ -246,8 +232,7 @@ class _Folding:
         offsets = conv2d.weight_offsets(layer).astype(np.int64)
         sums = offsets.reshape(len(offsets), -1, channels).sum(axis=1)
         constants = self._bounds[value.name].low - _zero_point(value)
-        # The live channels remain inputs of the layer; only the others become part of
-        # the bias.
+        # The live channels remain inputs; only the others become part of the bias.
         constants[list(live)] = 0
         added = sums @ constants
         if added.any():
@@ -275,9 +260,8 @@ class _Folding:
             live = self.live.get(value.name)
             if live is None:
                 return value
-            return replace(
-                value, type=replace(value.type, shape=(*value.shape[:-1], len(live)))
-            )
+            shape = (*value.shape[:-1], len(live))
+            return replace(value, type=replace(value.type, shape=shape))
 
         inputs = tuple(v and renewed(v) for v in call.inputs)
         return replace(call, inputs=inputs, outputs=tuple(map(renewed, call.outputs)))
@@ -309,24 +293,20 @@ def _sum_bounds(layer: OpCall, offsets: _Bounds) -> _Bounds:
 
 
 def _is_layer(call: Call) -> bool:
-    """Whether `call` is an int8 layer with constant weights and bias that may be
-    replaced.
-    """
+    """Whether `call` is an int8 layer with constant operands that may be replaced."""
     if call.op not in _OUTPUT_CHANNELS:
         return False
     x, weights, *biases = call.inputs
     if weights is None or not _is_int8(x, call.outputs[0]):
         return False
-    operands = [weights, *(bias for bias in biases if bias is not None)]
-    return all(
-        value.constant is not None and not is_placed(value) for value in operands
-    )
+    for operand in (weights, *biases):
+        if operand is not None and (operand.constant is None or is_placed(operand)):
+            return False
+    return True
 
 
 def _is_channelwise(call: Call) -> bool:
-    """Whether each channel of the int8 result depends on the same channel of the input
-    alone.
-    """
+    """Whether each channel of the int8 result depends on the same one of the input."""
     is_depthwise = call.op == "depthwise_conv2d" and _is_layer(call)
     if not (call.op == "reshape" or call.op in _POOLS or is_depthwise):
         return False
@@ -348,8 +328,7 @@ def _is_int8(x: Value | None, y: Value) -> bool:
 
 
 def _live_channels(removable: Array) -> tuple[int, ...]:
-    """Return the channels to keep: those that are needed, and others up to a full
-    multiple.
+    """Return the channels to keep: those needed, and others up to a full multiple.
 
     At least one multiple remains, as a layer has at least one channel.
     """

@@ -5,6 +5,7 @@ This is exact if only rows and columns are padded, with the value that represent
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import add
 
 from firmwright.ir.core import Constant
 from firmwright.ir.graph.attributes.layers import Conv2DAttrs
@@ -18,13 +19,12 @@ CONVOLUTIONS = frozenset({"conv2d", "depthwise_conv2d"})
 
 
 def fold_pads(func: Function, constants: Mapping[str, Constant]) -> Function:
-    pads = {
-        call.outputs[0].name: call
-        for call in func.body
-        if call.op == "pad"
-        and not is_placed(call.outputs[0])
-        and _pads_zeros(call, constants)
-    }
+    pads: dict[str, Call] = {}
+    for call in func.body:
+        if call.op != "pad" or is_placed(call.outputs[0]):
+            continue
+        if _pads_zeros(call, constants):
+            pads[call.outputs[0].name] = call
     body = tuple(_folded(call, pads) for call in func.body)
     return func if body == func.body else replace(func, body=body)
 
@@ -36,19 +36,14 @@ def _folded(call: Call, pads: dict[str, Call]) -> Call:
     if pad is None or added is None:
         return call
     attrs = call.attributes(Conv2DAttrs)
-    top, bottom, left, right = (
-        a + b for a, b in zip(attrs.padding, added, strict=True)
-    )
+    top, bottom, left, right = map(add, attrs.padding, added)
+    attrs = replace(attrs, padding=(top, bottom, left, right))
     inputs = (pad.inputs[0], *call.inputs[1:])
-    return replace(
-        call, inputs=inputs, attrs=replace(attrs, padding=(top, bottom, left, right))
-    )
+    return replace(call, inputs=inputs, attrs=attrs)
 
 
 def _pads_zeros(pad: Call, constants: Mapping[str, Constant]) -> bool:
-    """Return whether the margin has the stored value of zero, as that of a
-    convolution.
-    """
+    """Return whether the margin stores zero, as the padding of a convolution does."""
     margin = pad.inputs[1] if len(pad.inputs) > 1 else None
     if margin is None:
         return True  # the value is that of zero, by definition
@@ -59,9 +54,7 @@ def _pads_zeros(pad: Call, constants: Mapping[str, Constant]) -> bool:
 
 
 def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
-    """Return (top, bottom, left, right) of a spatial NHWC pad, or None for other
-    pads.
-    """
+    """Return (top, bottom, left, right) of a spatial NHWC pad, or None for others."""
     x = pad.inputs[0]
     paddings = pad.attributes(PadAttrs).paddings
     if x is None or len(x.type.shape) != 4 or len(paddings) != 8:
@@ -74,9 +67,10 @@ def _spatial_padding(pad: Call) -> tuple[int, ...] | None:
 
 
 def run(module: IRModule) -> IRModule:
-    return map_graph_functions(
-        module, lambda function: fold_pads(function, module.constants)
-    )
+    def change(function: Function) -> Function:
+        return fold_pads(function, module.constants)
+
+    return map_graph_functions(module, change)
 
 
 PASS = Pass("fold-pad", run)

@@ -47,9 +47,7 @@ class _ChannelScale:
     shift: Value
 
     def suits(self, x: Value) -> bool:
-        """Return whether scale and shift are constants with a value for each channel of
-        `x`.
-        """
+        """Return whether scale and shift are constants by channel of `x`, or single."""
         return all(_is_channels(value, x) for value in self.factors)
 
     @property
@@ -61,16 +59,18 @@ class _ChannelScale:
 def run(module: IRModule) -> IRModule:
     constants = dict(module.constants)
     any_bias = keeps_constants_apart(module)
-    folded = map_graph_functions(
-        module, lambda function: _folded(function, constants, any_bias=any_bias)
-    )
+
+    def change(function: Function) -> Function:
+        return _folded(function, constants, any_bias=any_bias)
+
+    folded = map_graph_functions(module, change)
     return module if folded is module else replace(folded, constants=constants)
 
 
 def _folded(
     function: Function, constants: dict[str, Constant], *, any_bias: bool
 ) -> Function:
-    if not any(_formula(call) in (_SCALE_AND_SHIFT, _SHIFT) for call in function.body):
+    if {_SCALE_AND_SHIFT, _SHIFT}.isdisjoint(map(_formula, function.body)):
         return function
     function = _with_late_reshapes(function, constants, any_bias=any_bias)
 
@@ -86,7 +86,7 @@ def _folded(
         if not operands.suits(operands.source):
             return None
         replaced = [value for value in producer.inputs[1:] if value is not None]
-        if any(is_placed(value) for value in (*operands.factors, *replaced)):
+        if any(map(is_placed, (*operands.factors, *replaced))):
             return None  # the constants would be replaced by others
         return _with_scale(producer, call, operands, constants)
 
@@ -96,9 +96,7 @@ def _folded(
 def _with_late_reshapes(
     function: Function, constants: Mapping[str, Constant], *, any_bias: bool
 ) -> Function:
-    """Move the reshape of a convolution's result behind a scale and shift of its
-    channels.
-    """
+    """Move the reshape of a convolution's result behind its scale and shift."""
     # conv -> reshape -> a * b + c     becomes     conv -> a * b + c -> reshape
     #
     # The reshape keeps the channels last, so b and c mean the same before it, and the
@@ -119,14 +117,14 @@ def _with_late_reshapes(
             continue
         if is_placed(source) or is_placed(x) or uses[x.name] != 1:
             continue
-        convolution = body[producers[x.name]]
-        is_foldable = _foldable(
-            convolution, operands.scale, constants, any_bias=any_bias
-        )
+        convolution, scale = body[producers[x.name]], operands.scale
+        is_foldable = _foldable(convolution, scale, constants, any_bias=any_bias)
         if is_foldable and operands.suits(x):
             moved = replace(source, type=x.type)
-            inputs = tuple(x if value == source else value for value in call.inputs)
-            body[place] = replace(call, inputs=inputs, outputs=(moved,))
+            inputs: list[Value | None] = []
+            for value in call.inputs:
+                inputs.append(x if value == source else value)
+            body[place] = replace(call, inputs=tuple(inputs), outputs=(moved,))
             body[index] = replace(reshape, inputs=(moved,), outputs=call.outputs)
     return replace(function, body=tuple(body))
 
@@ -163,9 +161,7 @@ def _foldable(
     *,
     any_bias: bool,
 ) -> bool:
-    """Whether `call` takes a scale and shift; a shift alone, only if no bias is
-    there.
-    """
+    """Whether `call` takes a scale and shift; a shift alone requires a missing bias."""
     weights = call.inputs[1] if len(call.inputs) > 1 else None
     bias = call.inputs[2] if len(call.inputs) > 2 else None
     if scale is None and bias is not None:
@@ -193,9 +189,7 @@ def _is_channels(value: Value, source: Value) -> bool:
 def _with_scale(
     maker: Call, call: Call, operands: _ChannelScale, constants: dict[str, Constant]
 ) -> Call:
-    """Return the convolution `maker` with the result of `call`, and add its new
-    constants.
-    """
+    """Return the convolution `maker` with the result of `call`; add its constants."""
     weights = maker.inputs[1]
     bias = maker.inputs[2] if len(maker.inputs) > 2 else None
     assert weights is not None

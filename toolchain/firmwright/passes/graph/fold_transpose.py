@@ -5,6 +5,7 @@ permutation (`perms`) instead. If all readers of its result are transposes, it p
 the transposed result. This is exact: reductions keep their order of summation.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from firmwright.ir.graph.attributes.movement import TransposeAttrs
@@ -20,26 +21,30 @@ Perm = tuple[int, ...]
 def fold_transposes(function: Function) -> Function:
     if not any(call.op == "transpose" for call in function.body):
         return function
-    return merge_into_producers(
-        _into_readers(function),
-        lambda call: call.inputs[0] if call.op == "transpose" else None,
-        lambda producer, call: (
-            _turned(producer, _perm(call)) if producer.target == call.target else None
-        ),
-    )
+
+    def source_of(call: Call) -> Value | None:
+        return call.inputs[0] if call.op == "transpose" else None
+
+    def merge(producer: Call, call: Call) -> Call | None:
+        if producer.target != call.target:
+            return None
+        return _turned(producer, _perm(call))
+
+    return merge_into_producers(_into_readers(function), source_of, merge)
 
 
 def input_permutations(call: Call) -> tuple[Perm, ...]:
     """Return the permutation through which each input of an expression is read."""
-    plain = [tuple(range(len(v.type.shape))) for v in call.inputs if v is not None]
+    plain: list[Perm] = []
+    for value in call.inputs:
+        if value is not None:
+            plain.append(_identity(len(value.type.shape)))
     return call.attributes(ExpressionAttrs).perms or tuple(plain)
 
 
 def with_input_permutations(call: Call, perms: tuple[Perm, ...]) -> Call:
-    """Return a call that reads its inputs through `perms`; identity permutations are
-    dropped.
-    """
-    is_plain = all(perm == tuple(range(len(perm))) for perm in perms)
+    """Return a call that reads its inputs through `perms`, without identities."""
+    is_plain = all(perm == _identity(len(perm)) for perm in perms)
     attrs = replace(call.attributes(ExpressionAttrs), perms=() if is_plain else perms)
     return replace(call, attrs=attrs)
 
@@ -48,26 +53,34 @@ def _perm(call: Call) -> Perm:
     return call.attributes(TransposeAttrs).perm
 
 
+def _identity(rank: int) -> Perm:
+    return tuple(range(rank))
+
+
+def _composed(outer: Perm, inner: Sequence[int]) -> Perm:
+    """Return the permutation that takes axis `outer[inner[i]]` as its axis i."""
+    return tuple(outer[axis] for axis in inner)
+
+
 # ---- a transposition that formulas read ----------------------------------------------
 
 
 def _into_readers(function: Function) -> Function:
     turned: dict[str, tuple[Value, Perm]] = {}
-    others = [call for call in function.body if call.op not in EXPRESSION_OPS]
     read_elsewhere = {value.name for value in function.sinks}
-    read_elsewhere |= {value.name for call in others for value in call.variables}
+    for call in function.body:
+        if call.op not in EXPRESSION_OPS:
+            read_elsewhere.update(value.name for value in call.variables)
     body: list[Call] = []
     for call in function.body:
         x = call.inputs[0] if call.op == "transpose" else None
-        is_folded = call.outputs[0].name not in read_elsewhere and not is_placed(
-            call.outputs[0]
-        )
-        if x is not None and is_folded:
-            turned[call.outputs[0].name] = (x, _perm(call))
+        y = call.outputs[0]
+        if x is not None and y.name not in read_elsewhere and not is_placed(y):
+            turned[y.name] = (x, _perm(call))
+        elif call.op in EXPRESSION_OPS:
+            body.append(_reading_sources(call, turned))
         else:
-            body.append(
-                _reading_sources(call, turned) if call.op in EXPRESSION_OPS else call
-            )
+            body.append(call)
     return replace(function, body=tuple(body)) if turned else function
 
 
@@ -75,9 +88,9 @@ def _reading_sources(call: Call, turned: dict[str, tuple[Value, Perm]]) -> Call:
     inputs, perms = [], []
     for value, own in zip(call.inputs, input_permutations(call), strict=True):
         assert value is not None  # formulas have no optional inputs
-        source, perm = turned.get(value.name, (value, tuple(range(len(own)))))
+        source, perm = turned.get(value.name, (value, _identity(len(own))))
         inputs.append(source)
-        perms.append(tuple(perm[axis] for axis in own))
+        perms.append(_composed(perm, own))
     if tuple(inputs) == call.inputs:
         return call
     return with_input_permutations(replace(call, inputs=tuple(inputs)), tuple(perms))
@@ -87,9 +100,7 @@ def _reading_sources(call: Call, turned: dict[str, tuple[Value, Perm]]) -> Call:
 
 
 def _turned(maker: Call, perm: Perm) -> Call | None:
-    """Return an expression that computes the transposed result, or None if there is
-    none.
-    """
+    """Return an expression that computes the transposed result, or None."""
     if maker.op not in EXPRESSION_OPS:
         return None
     perms = input_permutations(maker)
@@ -97,9 +108,8 @@ def _turned(maker: Call, perm: Perm) -> Call | None:
     if any(len(own) != rank for own in perms):
         return None
     if maker.op == "expression":
-        return with_input_permutations(
-            maker, tuple(tuple(own[axis] for axis in perm) for own in perms)
-        )
+        turned = tuple(_composed(own, perm) for own in perms)
+        return with_input_permutations(maker, turned)
     attrs = maker.attributes(ReductionAttrs)
     axes: Perm = attrs.axes
     if attrs.keep_dims:
@@ -107,12 +117,11 @@ def _turned(maker: Call, perm: Perm) -> Call | None:
         if [axis for axis in order if axis in axes] != list(axes):
             return None
     else:
-        left = [axis for axis in range(rank) if axis not in axes]
-        order = (*(left[axis] for axis in perm), *axes)
-    attrs = replace(
-        attrs, axes=tuple(k for k, axis in enumerate(order) if axis in axes)
-    )
-    turned = tuple(tuple(own[axis] for axis in order) for own in perms)
+        left = tuple(axis for axis in range(rank) if axis not in axes)
+        order = (*_composed(left, perm), *axes)
+    new_axes = tuple(place for place, axis in enumerate(order) if axis in axes)
+    attrs = replace(attrs, axes=new_axes)
+    turned = tuple(_composed(own, order) for own in perms)
     return with_input_permutations(replace(maker, attrs=attrs), turned)
 
 

@@ -39,9 +39,7 @@ def fuse_activations(function: Function) -> Function:
 
 
 def _fused(producer: Call, call: Call) -> Call | None:
-    """Return the producer with the activation that `call` computes, if it can have
-    one.
-    """
+    """Return the producer with the activation of `call`, or None if it has no place."""
     if producer.op not in FUSABLE_OPS or producer.outputs[0].type.dtype != FLOAT32:
         return None
     attrs = producer.attributes(ActivationAttrs)

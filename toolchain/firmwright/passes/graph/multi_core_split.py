@@ -40,9 +40,7 @@ MIN_WORK_TO_SPLIT = 4096
 
 
 def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with calls split; the identical module if there is only one
-    core.
-    """
+    """Return the module with calls split, or itself if there is only one core."""
     cores = module_cores(module)
     if len(cores) < 2:
         return module
@@ -57,9 +55,7 @@ def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
 
 
 def _parts(call: Call, splitter: CallSplitter, cores: Sequence[str]) -> list[Call]:
-    """Return the calls that replace `call`: itself, or slices, calls and a
-    concatenation.
-    """
+    """Return what replaces `call`: itself, or slices, calls and a concatenation."""
     if call.target or not splitter.is_large(call):
         return [call]
     parts = splitter.split(call, [(core, 1) for core in cores])
@@ -76,9 +72,7 @@ def _parts(call: Call, splitter: CallSplitter, cores: Sequence[str]) -> list[Cal
 
 @dataclass
 class CallSplitter:
-    """Splits calls by rows or output channels; names of values are unique in the
-    module.
-    """
+    """Splits calls by rows or output channels; value names are unique in the module."""
 
     module: IRModule
     ops: OpTable
@@ -117,18 +111,14 @@ class CallSplitter:
         return slice_rows(call, rows, shares, self.names, self.alignment)
 
     def copy(self, value: Value, span: Span, *, outward: bool) -> Call:
-        """Return a call that copies `value` out of private memory if `outward`, else
-        into it.
-        """
+        """Return a call that copies `value` into private memory, or out of it."""
         suffix = "out" if outward else "in"
         copied = replace(value, name=self.names.unique(f"{value.name}_{suffix}"))
         device = copy_device(self.module, outward=outward)
         return Call(COPY_OP, (value,), (with_device(copied, device),), NO_ATTRS, span)
 
     def _output_parts(self, call: Call, shares: Shares) -> tuple[CallSlice, ...] | None:
-        """Return parts of a layer with one row of outputs, each with its part of the
-        constants.
-        """
+        """Return parts of a layer with one row of outputs, with their constants."""
         y = call.outputs[0]
         x, *constants = call.inputs
         axis, step = len(y.type.shape) - 1, y.type.dtype.size_bytes
@@ -159,9 +149,7 @@ class CallSplitter:
         return tuple(parts)
 
     def _own_constant(self, value: Value, first: int, end: int) -> Value:
-        """Return a constant with the entries first..end of the first axis, and their
-        scales.
-        """
+        """Return a constant with the entries first..end of axis 0, and their scales."""
         whole = self.module.constants[value.constant or ""]
         array = whole.array()[first:end]
         name = self.names.unique(f"{whole.name}_part")

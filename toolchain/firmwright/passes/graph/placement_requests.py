@@ -43,9 +43,7 @@ def record_requests(module: IRModule, requests: Sequence[PlacementRequest]) -> I
 
 
 def record_text_requests(module: IRModule, device_names: Collection[str]) -> IRModule:
-    """Return the module with a request for each `on(...)` of its text that no option
-    explains.
-    """
+    """Return the module with requests for each `on(...)` that no option explains."""
     _check_text(module)
     if not any(value.virtual_device != UNCONSTRAINED for value in _values(module)):
         return module
@@ -112,9 +110,7 @@ def _with_place(value: Value, request: PlacementRequest) -> Value:
 
 
 def _computed_inside(module: IRModule) -> dict[str, list[str]]:
-    """Return, by result of a call that runs graphs, the values inside that compute
-    it.
-    """
+    """Return, by result of a call that runs graphs, the inner values computing it."""
     inside: dict[str, list[str]] = {}
     for call in (call for graph in module.graphs for call in graph.body):
         for inner in _result_graphs(module, call):
@@ -126,9 +122,7 @@ def _computed_inside(module: IRModule) -> dict[str, list[str]]:
 
 
 def _result_graphs(module: IRModule, call: Call) -> tuple[Function, ...]:
-    """Return the graphs that compute the results of a call: not the condition of a
-    loop.
-    """
+    """Return the graphs that compute the results of a call: no loop condition."""
     return module.graphs_of(call)[call.op == "while" :]
 
 

@@ -15,9 +15,7 @@ from firmwright.ops.opdef import OpTable, RowReduction, RowWindow
 
 
 def rematerialize(module: IRModule, ops: OpTable) -> IRModule:
-    """Return the module with tensors rematerialized if `module.settings.recompute` is
-    set.
-    """
+    """Return the module with tensors rematerialized if `settings.recompute` is set."""
     entry = module.entry
     if not module.settings.recompute or not isinstance(entry, Function):
         return module
@@ -43,8 +41,7 @@ class _Rematerializer:
         self.names = UniqueNamer(value.name for value in self.entry.values)
 
     def visit(self, fold: Call) -> None:
-        """Rematerialize the input of `fold` if that is a reduction and another call
-        reads it.
+        """Rematerialize the input of `fold`, if a reduction, when others read it, too.
 
         before   chain -> x -> fold, ..., x -> other
         after    copy of the chain -> x_again -> fold, ..., chain -> x -> other
@@ -76,9 +73,7 @@ class _Rematerializer:
         return [call for call in self.calls if value in call.inputs]
 
     def _chain(self, x: Value) -> list[Call]:
-        """Return the calls that compute x from the smallest earlier tensor; [] if x is
-        smallest.
-        """
+        """Return the calls that compute x from the smallest earlier tensor, or []."""
         backwards: list[Call] = []
         best_length = 0
         value, smallest = x, x.type.size_bytes
@@ -100,9 +95,7 @@ class _Rematerializer:
         return chain
 
     def _row_source(self, call: Call) -> Value | None:
-        """Return the only input that a row-wise call reads by rows; None for other
-        calls.
-        """
+        """Return the only input that a row-wise call reads by rows, otherwise None."""
         rows = self._row_access(call)
         if not isinstance(rows, RowWindow):
             return None
@@ -110,9 +103,7 @@ class _Rematerializer:
         return inputs[0] if len(inputs) == 1 else None
 
     def _again(self, chain: list[Call], fold: Call) -> list[Call]:
-        """Return copies of the chain under new names, and the reduction that reads
-        them.
-        """
+        """Return renamed copies of the chain, and the reduction that reads them."""
         renamed: dict[str, Value] = {}
         copies: list[Call] = []
         for call in chain:

@@ -48,8 +48,10 @@ ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 REDUCTIONS = frozenset({"mean", "reduce_max", "reduce_min", "reduction", "sum"})
 ALONG_AN_AXIS = frozenset({"concatenation", "gather", "split", "resample"})
 ReshapeStrategy = Literal["in front", "through", "gathered"]
-"""Handling of a reshape of a transposed tensor: transpose before it, reshape the source
-if the joined axes are adjacent there, or gather the joined axes first.
+"""How a reshape of a transposed tensor is handled.
+
+"in front" transposes before it, "through" reshapes the source if the joined axes are
+adjacent there, and "gathered" makes them adjacent first.
 """
 
 
@@ -63,9 +65,7 @@ class TransposedValue:
 
 @dataclass(frozen=True, slots=True)
 class FlattenedValue:
-    """A value of shape [n, k] that is a reshape of the transpose `moved` of shape
-    `shape`.
-    """
+    """A value of shape [n, k]: a reshape of the transpose `moved` of shape `shape`."""
 
     moved: TransposedValue
     shape: tuple[int, ...]
@@ -105,9 +105,7 @@ class _TransposeSinker:
         return replace(function, body=tuple(self.body))
 
     def _handled(self, call: Call) -> bool:
-        """Return whether the call was applied to the sources of its inputs, or needs no
-        call.
-        """
+        """Return whether the call was applied to its sources, or needs no call."""
         if any(map(is_placed, call.outputs)):
             return False  # the tensor that the user placed keeps its layout
         if call.op == "transpose":
@@ -123,9 +121,7 @@ class _TransposeSinker:
     # ---- values ----------------------------------------------------------------------
 
     def plain(self, value: Value, reader: Call | None) -> Value:
-        """Return the value itself, emitting a transpose if it exists only in another
-        layout.
-        """
+        """Return the value itself; emit a transpose if only another layout exists."""
         if value.name in self.flat and value.name not in self.emitted:
             self._make_flat(value)
         transposed = self.moved.get(value.name)
@@ -197,8 +193,7 @@ class _TransposeSinker:
         return True
 
     def _reshape(self, call: Call) -> bool:
-        """Reshape the source if it has the same order of elements, else by the
-        strategy.
+        """Reshape the source if its elements have that order, else follow the strategy.
 
         A flatten (one row for each item of the batch) is only recorded, as the weights
         of a fully connected layer may follow it.
@@ -247,9 +242,7 @@ class _TransposeSinker:
         )
 
     def _fully_connected(self, call: Call) -> bool:
-        """Permute the columns of the weights to match the source's order of
-        elements.
-        """
+        """Permute the columns of the weights to match the source's element order."""
         x, w = call.inputs[0], call.inputs[1]
         flat = self.flat.get(x.name) if x is not None else None
         if (
@@ -283,9 +276,7 @@ class _TransposeSinker:
     # ---- operators that take any layout ----------------------------------------------
 
     def _apply_to_sources(self, call: Call) -> bool:
-        """Emit the call on the sources of its inputs, in the layout of the first
-        transposed one.
-        """
+        """Emit the call on its sources, in the layout of the first transposed input."""
         count = 1 if call.op in _FIRST_INPUT_ONLY else len(call.inputs)
         inputs = [v for v in call.inputs[:count] if v is not None]
         rank = len(call.outputs[0].type.shape)
@@ -325,9 +316,7 @@ class _TransposeSinker:
         return None
 
     def _source(self, value: Value, perm: Perm, call: Call) -> Value | None:
-        """Return the input in the sources' layout if that needs no transpose, else
-        None.
-        """
+        """Return the input in the sources' layout, or None if it must be transposed."""
         transposed = self.moved.get(value.name)
         if transposed is not None and transposed.perm == perm:
             return transposed.source
@@ -353,9 +342,7 @@ class _TransposeSinker:
     def _emit(
         self, call: Call, perm: Perm, inputs: tuple[Value | None, ...], attrs: OpAttrs
     ) -> None:
-        """Emit the call; its outputs become transposes by `perm` of the emitted call's
-        outputs.
-        """
+        """Emit the call; its outputs become transposes by `perm` of those emitted."""
         call = replace(call, inputs=inputs, attrs=attrs)
         if not _is_identity(perm):
             outputs = []
@@ -423,9 +410,7 @@ _ATTRS: Mapping[str, Callable[[Call, Perm], OpAttrs]] = {
     "softmax": _same_attrs,
     "strided_slice": _slice_attrs,
 }
-"""Operators that take any layout, and the attributes of their calls when applied to
-sources.
-"""
+"""The operators that take any layout: their attributes when applied to sources."""
 _FIRST_INPUT_ONLY = ALONG_AN_AXIS - {"concatenation"} | {
     "byte_table",
     "pad",
@@ -435,9 +420,7 @@ _FIRST_INPUT_ONLY = ALONG_AN_AXIS - {"concatenation"} | {
 
 
 def _takes_any_layout(call: Call) -> bool:
-    """Return whether a call can be applied to its sources, with other attributes if
-    necessary.
-    """
+    """Return whether a call can be applied to its sources, with suitable attributes."""
     if call.op in ELEMENTWISE:
         values = [value for value in call.inputs if value is not None]
         quantizations = [value.type.quantization for value in (*values, *call.outputs)]
@@ -475,8 +458,7 @@ def run(module: IRModule) -> IRModule:
 def _best(
     function: Function, constants: Mapping[str, Constant]
 ) -> tuple[Function, dict[str, Constant]]:
-    """Return function and constants of the strategy with the fewest elements to
-    transpose.
+    """Return function and constants of the strategy that transposes fewest elements.
 
     Ties go to the first strategy.
     """

@@ -21,9 +21,7 @@ Perm: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class AxisGroup:
-    """The axes of a shape and those of its reshaped form that have the same
-    elements.
-    """
+    """Axes of a shape, and the axes of its reshaped form with the same elements."""
 
     before: range
     after: range
@@ -31,9 +29,7 @@ class AxisGroup:
 
 @dataclass(frozen=True, slots=True)
 class SourceReshape:
-    """The shape to which the source is reshaped, and the permutation that yields the
-    result.
-    """
+    """The shape to reshape the source to, and the permutation to the result."""
 
     shape: tuple[int, ...]
     perm: Perm

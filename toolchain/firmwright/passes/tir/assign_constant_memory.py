@@ -17,9 +17,7 @@ from firmwright.ir.tir.traversal import callees, used_constants
 
 
 def run(module: IRModule) -> IRModule:
-    """Assign a pool to every constant that has none; raise DoesNotFitError if space
-    runs out.
-    """
+    """Assign a pool to all constants without one; DoesNotFitError if space runs out."""
     pools = constant_pools(module)
     entry = module.find_entry()
     if not pools or not isinstance(entry, tir.PrimFunc):
@@ -35,9 +33,7 @@ def run(module: IRModule) -> IRModule:
 
 
 def constants_in_order(module: IRModule, entry: tir.PrimFunc) -> list[str]:
-    """Return the used constants, each once: those of kernels by call, then those of the
-    main.
-    """
+    """Return the used constants, each once: by call of a kernel, then the main's."""
     names: list[str] = []
     for callee in callees(entry.body):
         kernel = module.functions.get(callee)

@@ -1,6 +1,4 @@
-"""Assignment of kernels to RAM without wait states: those with the most time per byte
-of code.
-"""
+"""Assignment of kernels to fast RAM: those with the most time per byte of code."""
 
 from collections import Counter
 from dataclasses import replace
@@ -11,15 +9,11 @@ from firmwright.ir.tir.traversal import prim_calls
 from firmwright.passes.tir.outline_common_kernels import EstimateCost
 
 FILL_PERCENT_MAX = 75
-"""The share of the region that predicted code may fill, as predictions may be too
-low.
-"""
+"""The share of the region that predicted code may fill, as predictions may be low."""
 
 
 def assign_ramfuncs(module: IRModule, price: EstimateCost) -> IRModule:
-    """Set the attribute `ramfunc` of kernels as far as the module's `ramfunc_bytes`
-    suffice.
-    """
+    """Set the attribute `ramfunc` of kernels as far as `ramfunc_bytes` suffice."""
     room = module.settings.flash.ramfunc_bytes * FILL_PERCENT_MAX // 100
     if not room or not isinstance(module.entry, tir.PrimFunc):
         return module

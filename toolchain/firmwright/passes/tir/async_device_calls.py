@@ -92,8 +92,7 @@ class _CallScheduler:
         )
 
     def _await(self, regions: MemoryEffects, device: str) -> None:
-        """Wait for calls in flight that conflict with the effects of the next
-        statement.
+        """Wait for calls in flight that conflict with the next statement's effects.
 
         Earlier calls on the same device, and earlier copies on all channels, are
         awaited too.
@@ -135,9 +134,7 @@ def _parts(stmt: tir.Stmt) -> Iterator[tir.Stmt]:
 
 
 def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
-    """Move waits before directly preceding starts, which reduces the calls in
-    flight.
-    """
+    """Move waits before directly preceding starts: fewer calls are in flight."""
     # The start of a copy is not moved: it is short, whereas the awaited call may take
     # long.
     reordered: list[tir.Stmt] = []

@@ -21,9 +21,7 @@ _Register: TypeAlias = "tuple[str, tuple[tir.Expr, ...] | None]"
 
 
 def eliminate_dead_statements(func: tir.PrimFunc, keep: frozenset[str]) -> tir.PrimFunc:
-    """Return `func` without unused buffers (except `keep`), unused lets and empty
-    statements.
-    """
+    """Return `func` without empty statements, unused lets and buffers (but `keep`)."""
     while True:
         names, read = _uses(func)
         pruned = traversal.rewrite_func(
@@ -35,9 +33,7 @@ def eliminate_dead_statements(func: tir.PrimFunc, keep: frozenset[str]) -> tir.P
 
 
 def _uses(func: tir.PrimFunc) -> tuple[set[str], set[_Register]]:
-    """Return the names of used buffers and variables, and the registers that are
-    read.
-    """
+    """Return the names of used buffers and variables, and the registers read."""
     names: set[str] = set()
     registers: set[_Register] = set()
     for node in traversal.walk(func.body):

@@ -49,9 +49,7 @@ class _KernelShape:
 
 
 def can_be_merged(kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable) -> bool:
-    """Return whether the kernels differ only in constants and at most SCALARS_MAX
-    scalars.
-    """
+    """Return whether kernels differ only in constants and up to SCALARS_MAX scalars."""
     shapes = [_shape(func, intrinsics) for func in kernels]
     return (
         len({shape.key for shape in shapes}) == 1
@@ -104,9 +102,7 @@ def _placeholder(number: int) -> tir.Var:
 def _groups(
     module: IRModule, intrinsics: IntrinsicTable
 ) -> Iterator[list[_KernelShape]]:
-    """Yield the kernels that can be merged; with too many scalars, only those with
-    equal ones.
-    """
+    """Yield the kernels that can be merged: few of their scalars differ, or none."""
     shapes: dict[tuple[object, ...], list[_KernelShape]] = {}
     for func in module.functions.values():
         if (

@@ -97,9 +97,7 @@ def redirect_calls(
     functions: Mapping[str, AnyFunction],
     calls: Mapping[str, tuple[str, ExtraArguments]],
 ) -> IRModule:
-    """Return `module` with `functions` and other calls in its main, itself without
-    `calls`.
-    """
+    """Return `module` with `functions` and other calls in its main, if any changed."""
     if not calls:
         return module
     main = module.entry
@@ -126,9 +124,7 @@ def redirect_calls(
 def externalize(
     module: IRModule, is_selected: Callable[[str], bool] = lambda _: True
 ) -> IRModule:
-    """Turn selected linked constants of all kernels into parameters, declared in the
-    AOT main.
-    """
+    """Turn selected linked constants of kernels into parameters, kept by the main."""
     entry = module.find_entry()
     if not isinstance(entry, tir.PrimFunc):
         return module

@@ -26,9 +26,7 @@ def _fits(known: Interval | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Narrower:
-    """Rewriter; `narrow` names the variables narrowed so far, `bounds` refers to
-    original nodes.
-    """
+    """Rewriter with the variables narrowed so far, and bounds of original nodes."""
 
     narrow: frozenset[str]
     bounds: Bounds
@@ -50,9 +48,7 @@ class _Narrower:
         return map_children(node, self.expr)
 
     def index(self, node: tir.Expr) -> tir.Expr:
-        """Rewrite a 64-bit `node` in 32 bits if its values fit; otherwise keep its
-        dtype.
-        """
+        """Rewrite a 64-bit `node` in 32 bits if it fits; otherwise keep its dtype."""
         if node.dtype == INT64:
             narrowed = self.narrowed(node)
             if narrowed is not None:

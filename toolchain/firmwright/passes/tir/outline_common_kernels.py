@@ -1,5 +1,4 @@
-"""Outlines C functions shared by kernels that differ in constants, shapes and other
-numbers.
+"""Outlines functions for kernels that differ in constants, shapes and other numbers.
 
 Runs on a planned module. The kernels of a group get the attribute `code`, the name of
 the shared function, and their differences become parameters. They remain separate in
@@ -64,9 +63,7 @@ def _role_rank(role: str) -> tuple[bool, bool, str]:
 
 @dataclass(frozen=True, slots=True)
 class _SharedKernel:
-    """A kernel, its form `func` with one-dimensional buffers, the template and the cost
-    of that.
-    """
+    """A kernel, its form `func` with flat buffers, that form's template and cost."""
 
     original: tir.PrimFunc
     func: tir.PrimFunc
@@ -87,9 +84,7 @@ class _OutlinedGroup:
 
     @cached_property
     def places(self) -> dict[tuple[tir.IntImm, ...], list[int]]:
-        """Each set of differing numbers (a value per member) and the positions where it
-        occurs.
-        """
+        """The positions of each set of differing numbers, one value per member."""
         places: dict[tuple[tir.IntImm, ...], list[int]] = {}
         columns = zip(*(member.skeleton.values for member in self.members), strict=True)
         for position, values in enumerate(columns):
@@ -161,9 +156,7 @@ class _OutlinedGroup:
         return [by_values[member.skeleton.values] for member in self.members]
 
     def _variable(self, member: _SharedKernel) -> tir.PrimFunc:
-        """Return the kernel of a member with variables in place of the differing
-        numbers.
-        """
+        """Return a member's kernel with variables for the differing numbers."""
         numbers = member.skeleton.numbers
         variables: dict[int, tir.Expr] = {}
         for values, var in self.scalars.items():
@@ -193,9 +186,7 @@ class _OutlinedGroup:
 def outline_common_kernels(
     module: IRModule, intrinsics: IntrinsicTable, price: EstimateCost
 ) -> IRModule:
-    """Return `module` with shared kernel code, or `module` itself if nothing can be
-    shared.
-    """
+    """Return `module` with shared kernel code, or itself if nothing can be shared."""
     goal = module.settings.objective.minimize
     entry = module.find_entry()
     if goal not in SLOWDOWN_PERCENT_MAX or not isinstance(entry, tir.PrimFunc):
@@ -216,9 +207,7 @@ def outline_common_kernels(
 def _similar_kernels(
     module: IRModule, entry: tir.PrimFunc, intrinsics: IntrinsicTable
 ) -> Iterator[list[tir.PrimFunc]]:
-    """Yield the kernels that have equal templates, except those that deduplication
-    merges.
-    """
+    """Yield the kernels that have equal templates but cannot be merged."""
     sets: dict[tuple[Token, ...], list[tir.PrimFunc]] = {}
     for callee in callees(entry.body):
         kernel = module.kernel(callee)
@@ -258,9 +247,7 @@ def _profitable_groups(
 def _split_until_profitable(
     sharing: _OutlinedGroup, limit: int
 ) -> Iterator[_OutlinedGroup]:
-    """Yield `sharing` if profitable, else profitable subgroups with an equal costliest
-    number.
-    """
+    """Yield `sharing` if profitable, else its profitable parts by costliest number."""
     if not sharing.places:
         if len({member.skeleton.shapes for member in sharing.members}) > 1:
             yield sharing

@@ -67,9 +67,7 @@ class KernelTemplate:
 
 
 def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTemplate:
-    """Return the template of `func`; `intrinsics` determines which operands may be
-    variables.
-    """
+    """Return the template of `func`; `intrinsics` tells which operands may vary."""
     reader = _TemplateBuilder(intrinsics)
     for name, value in sorted(func.attrs.items()):
         if name not in _UNCOMPARED:
@@ -107,9 +105,7 @@ class _TemplateBuilder:
         self.literals = 0
 
     def read(self, body: Node) -> None:
-        """Collect the nodes of `body`; an empty role marks numbers that must stay
-        literals.
-        """
+        """Collect the nodes of `body`; numbers with an empty role stay literals."""
         stack = [_Visit(body, role="number", runs=1, stored=False)]
         while stack:
             visit = stack.pop()
@@ -155,9 +151,7 @@ class _TemplateBuilder:
         self.literals += 1
 
     def _roles(self, node: Node, role: str, count: int) -> list[str]:
-        """Return the roles of the `count` children of a node, which has a role
-        itself.
-        """
+        """Return the roles of the `count` children of a node that has a role itself."""
         match node:
             case tir.BufferLoad(buffer, indices):
                 return ["" if buffer.scope == "reg" else "number"] * len(indices)
@@ -243,9 +237,7 @@ def _is_value(node: Node) -> bool:
 
 
 def fill_holes(func: tir.PrimFunc, numbers: Mapping[int, tir.Expr]) -> tir.PrimFunc:
-    """Return the kernel with other expressions in the place of literals, by
-    `Hole.place`.
-    """
+    """Return the kernel with expressions in place of the literals at `Hole.place`."""
     # A rewrite visits the literals in the order in which the builder has counted them.
     places = itertools.count()
 

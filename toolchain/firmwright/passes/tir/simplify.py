@@ -81,9 +81,7 @@ def _logical(node: tir.Binary) -> tir.Expr:
 
 
 def _comparison(node: tir.Binary, bounds: Bounds) -> tir.Expr:
-    """Decide a comparison by the bounds of the difference, in which common terms
-    cancel.
-    """
+    """Decide a comparison by the bounds of the difference: common terms cancel."""
     difference = bounds.tight_interval_of(tir.Binary("sub", node.a, node.b))
     if difference is None:
         return node

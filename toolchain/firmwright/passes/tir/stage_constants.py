@@ -36,9 +36,7 @@ from firmwright.passes.tir.externalize_constants import (
 
 @dataclass(frozen=True, slots=True)
 class _StagedBlock:
-    """Constants that are loaded together as one constant, and the byte offset of
-    each.
-    """
+    """Constants that are loaded together as one constant, and their byte offsets."""
 
     constant: Constant
     offsets: Mapping[str, int]
@@ -186,9 +184,7 @@ class _ConstantStager:
                 return self._step(stmt, position)
 
     def _step(self, step: tir.Stmt, position: int) -> tir.Stmt:
-        """Return the step with its loads and with the load of the next step in
-        parallel.
-        """
+        """Return the step with its loads and, in parallel, the next step's load."""
         # position   k - 1               k                    k + 1
         # CPU        step k - 1 | wait   step k     | wait    step k + 1
         # copy       block k ----        block k + 1 ----     ...
