@@ -46,10 +46,7 @@ def eliminate_common_calls(
 
 def _has_place(call: Call, sinks: Collection[str]) -> bool:
     """Return whether an output of `call` has memory of its own."""
-    for value in call.outputs:
-        if value.name in sinks or is_placed(value):
-            return True
-    return False
+    return any(value.name in sinks or is_placed(value) for value in call.outputs)
 
 
 def _key(call: Call, constants: Mapping[str, Constant], *, are_apart: bool) -> Hashable:

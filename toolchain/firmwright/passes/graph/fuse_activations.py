@@ -12,7 +12,7 @@ from dataclasses import replace
 from firmwright.base.dtypes import FLOAT32
 from firmwright.ir.graph.attributes.layers import Activation, ActivationAttrs, PoolAttrs
 from firmwright.ir.graph.devices import is_placed
-from firmwright.ir.graph.nodes import Call, Function
+from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.passes.map_functions import (
     count_uses,
     graph_pass,
@@ -29,12 +29,11 @@ ACTIVATIONS: Mapping[str, Activation] = {"relu": "relu", "relu6": "relu6"}
 
 
 def fuse_activations(function: Function) -> Function:
+    def source_of(call: Call) -> Value | None:
+        return call.inputs[0] if call.op in ACTIVATIONS else None
+
     if any(call.op in ACTIVATIONS for call in function.body):
-        function = merge_into_producers(
-            function,
-            lambda call: call.inputs[0] if call.op in ACTIVATIONS else None,
-            _fused,
-        )
+        function = merge_into_producers(function, source_of, _fused)
     return _with_late_activations(function)
 
 
@@ -71,12 +70,10 @@ def _with_late_activations(function: Function) -> Function:
         if producer.op not in FUSABLE_OPS or not isinstance(early, ActivationAttrs):
             continue
         if early.activation in ACTIVATIONS:
-            body[places[x.name]] = replace(
-                producer, attrs=replace(early, activation="none")
-            )
-            body[index] = replace(
-                pool, attrs=replace(attrs, activation=early.activation)
-            )
+            late = replace(attrs, activation=early.activation)
+            early = replace(early, activation="none")
+            body[places[x.name]] = replace(producer, attrs=early)
+            body[index] = replace(pool, attrs=late)
     return replace(function, body=tuple(body))
 
 

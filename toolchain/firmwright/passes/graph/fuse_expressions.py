@@ -72,26 +72,22 @@ def _fused(outer: Call, index: int, inner: Call) -> Call | None:
             inputs.append(value)
         return INPUT_NAMES[inputs.index(value)]
 
-    outer_names = {
-        INPUT_NAMES[k]: place(value)
-        for k, value in enumerate(outer.inputs)
-        if k != index
-    }
-    inner_names = {INPUT_NAMES[k]: place(value) for k, value in enumerate(inner.inputs)}
+    outer_names: dict[str, str] = {}
+    for number, value in enumerate(outer.inputs):
+        if number != index:
+            outer_names[INPUT_NAMES[number]] = place(value)
+    inner_names: dict[str, str] = {}
+    for number, value in enumerate(inner.inputs):
+        inner_names[INPUT_NAMES[number]] = place(value)
     first, second = _formula(inner), _formula(outer)
     if first is None or second is None or len(inputs) > _INPUTS_MAX:
         return None
-    formula = compose_expressions(
-        first, inner_names, second, outer_names, INPUT_NAMES[index]
-    )
+    result = INPUT_NAMES[index]
+    formula = compose_expressions(first, inner_names, second, outer_names, result)
     if len(formula) > _TEXT_MAX:
         return None
-    return replace(
-        outer,
-        op="expression",
-        inputs=tuple(inputs),
-        attrs=ExpressionAttrs(formula=formula),
-    )
+    attrs = ExpressionAttrs(formula=formula)
+    return replace(outer, op="expression", inputs=tuple(inputs), attrs=attrs)
 
 
 PASS = graph_pass("fuse-expressions", fuse_expressions)

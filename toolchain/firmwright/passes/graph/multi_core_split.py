@@ -64,9 +64,8 @@ def _parts(call: Call, splitter: CallSplitter, cores: Sequence[str]) -> list[Cal
     calls: list[Call] = []
     for part in parts:
         calls += (*part.slices, part.call)
-    calls.append(
-        concatenate_parts(call, [part.output for part in parts], parts[0].axis)
-    )
+    outputs = [part.output for part in parts]
+    calls.append(concatenate_parts(call, outputs, parts[0].axis))
     return calls
 
 
@@ -122,27 +121,27 @@ class CallSplitter:
         y = call.outputs[0]
         x, *constants = call.inputs
         axis, step = len(y.type.shape) - 1, y.type.dtype.size_bytes
-        # The parts are concatenated along the channels: only a single row of these is
-        # contiguous.
+        # The parts are concatenated along the channels: only one row is contiguous.
         if y.type.elements != y.type.shape[axis]:
             return None
         for value in constants:
-            # With placed constants, the parts would have others than those that were
-            # placed.
+            # The parts would not have the constants that were placed, but new ones.
             if value is not None and (not value.constant or is_placed(value)):
                 return None
-        cuts = choose_cuts(
-            y.type.elements, shares, lambda at: at * step % self.alignment == 0
-        )
+
+        def is_aligned(channel: int) -> bool:
+            return channel * step % self.alignment == 0
+
+        cuts = choose_cuts(y.type.elements, shares, is_aligned)
         if cuts is None:
             return None
         parts: list[CallSlice] = []
         for (device, _), first, end in zip(shares, cuts, cuts[1:], strict=False):
             inputs = [x]
             for value in constants:
-                inputs.append(
-                    None if value is None else self._own_constant(value, first, end)
-                )
+                if value is not None:
+                    value = self._own_constant(value, first, end)
+                inputs.append(value)
             part = make_part(y, axis, end - first, device, self.names)
             own = replace(call, inputs=tuple(inputs), outputs=(part,))
             parts.append(CallSlice(own, (), axis))
@@ -156,16 +155,12 @@ class CallSplitter:
         part = Constant.from_array(name, array, whole.dtype)
         self.constants[name] = replace(part, pool=whole.pool)
         quantization = value.type.quantization
-        if (
-            quantization is not None
-            and quantization.axis == 0
-            and len(quantization.scales) > 1
-        ):
-            scales, zeros = (
-                quantization.scales[first:end],
-                quantization.zero_points[first:end],
-            )
-            quantization = replace(quantization, scales=scales, zero_points=zeros)
+        if quantization is not None and quantization.axis == 0:
+            scales = quantization.scales
+            zeros = quantization.zero_points
+            if len(scales) > 1:
+                scales, zeros = scales[first:end], zeros[first:end]
+                quantization = replace(quantization, scales=scales, zero_points=zeros)
         kind = TensorType(array.shape, value.type.dtype, quantization)
         own_name = self.names.unique(f"{value.name}_part")
         return replace(value, name=own_name, type=kind, constant=name)

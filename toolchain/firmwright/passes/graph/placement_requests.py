@@ -14,7 +14,7 @@ from firmwright.ir.graph.nodes import Call, Function, Value
 from firmwright.ir.module import IRModule
 from firmwright.ir.requests import PlacementRequest
 from firmwright.passes.graph.value_names import map_values, with_unique_names
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.map_functions import map_graph_functions, producer_places
 
 
 def record_requests(module: IRModule, requests: Sequence[PlacementRequest]) -> IRModule:
@@ -50,13 +50,16 @@ def record_text_requests(module: IRModule, device_names: Collection[str]) -> IRM
     module = with_unique_names(module)
     found: dict[str, PlacementRequest] = {}
     for value in _values(module):
-        recorded = [
-            request for request in module.requests if request.tensor == value.name
-        ]
-        own = device_name(value.virtual_device) if value.constant is None else ""
+        device = device_name(value.virtual_device) if value.constant is None else ""
         pool = value.virtual_device.memory_scope
-        device = "" if own in [request.device for request in recorded] else own
-        pool = "" if pool in [request.pool for request in recorded] else pool
+        devices: list[str] = []
+        pools: list[str] = []
+        for request in module.requests:
+            if request.tensor == value.name:
+                devices.append(request.device)
+                pools.append(request.pool)
+        device = "" if device in devices else device
+        pool = "" if pool in pools else pool
         if device and device not in device_names:
             what = (
                 f"its own text assigns the tensor {value.name} to {device}, which is no"
@@ -74,27 +77,33 @@ def _values(module: IRModule) -> Iterator[Value]:
     for graph in module.graphs:
         yield from (*graph.values, *graph.results)
     for partition in _partitions(module):
-        yield from (value for value in partition.values if value.constant is not None)
+        for value in partition.values:
+            if value.constant is not None:
+                yield value
 
 
 def _partitions(module: IRModule) -> list[Function]:
-    functions = [f for f in module.functions.values() if isinstance(f, Function)]
-    return [function for function in functions if function.attrs.get("target")]
+    partitions: list[Function] = []
+    for function in module.functions.values():
+        if isinstance(function, Function) and function.attrs.get("target"):
+            partitions.append(function)
+    return partitions
 
 
 def _check_text(module: IRModule) -> None:
     """Raise UsageError for a place in the text that nothing plans."""
-    placed = {
-        value.name for value in _values(module) if value.virtual_device != UNCONSTRAINED
-    }
-    inside = [value for partition in _partitions(module) for value in partition.values]
+    placed: set[str] = set()
+    for value in _values(module):
+        if value.virtual_device != UNCONSTRAINED:
+            placed.add(value.name)
+    inside: list[Value] = []
+    for partition in _partitions(module):
+        inside += partition.values
     for value in (*_values(module), *inside):
         problem, hint = "", ""
         if value.virtual_device.target:
-            problem, hint = (
-                "on(target=...) chooses no target",
-                "target(NAME) after the call.",
-            )
+            problem = "on(target=...) chooses no target"
+            hint = "target(NAME) after the call."
         elif value.virtual_device != UNCONSTRAINED and value.name not in placed:
             problem = "the text places it in a partition alone"
             hint = "on(...) at the tensor in the graph that calls the partition."
@@ -112,12 +121,13 @@ def _with_place(value: Value, request: PlacementRequest) -> Value:
 def _computed_inside(module: IRModule) -> dict[str, list[str]]:
     """Return, by result of a call that runs graphs, the inner values computing it."""
     inside: dict[str, list[str]] = {}
-    for call in (call for graph in module.graphs for call in graph.body):
-        for inner in _result_graphs(module, call):
-            made = {value.name for item in inner.body for value in item.outputs}
-            for value, result in zip(call.outputs, inner.results, strict=True):
-                if result.name in made:
-                    inside.setdefault(value.name, []).append(result.name)
+    for graph in module.graphs:
+        for call in graph.body:
+            for inner in _result_graphs(module, call):
+                made = producer_places(inner.body)
+                for value, result in zip(call.outputs, inner.results, strict=True):
+                    if result.name in made:
+                        inside.setdefault(value.name, []).append(result.name)
     return inside
 
 
@@ -129,8 +139,10 @@ def _result_graphs(module: IRModule, call: Call) -> tuple[Function, ...]:
 def _requests_inside(
     request: PlacementRequest, inside: dict[str, list[str]]
 ) -> Iterator[PlacementRequest]:
-    for name in inside.get(request.tensor, ()) if request.device else ():
-        named = request.named or request.tensor
+    if not request.device:
+        return
+    named = request.named or request.tensor
+    for name in inside.get(request.tensor, ()):
         inner = replace(request, tensor=name, pool="", named=named)
         yield inner
         yield from _requests_inside(inner, inside)

@@ -72,15 +72,19 @@ class _Rematerializer:
     def _readers(self, value: Value) -> list[Call]:
         return [call for call in self.calls if value in call.inputs]
 
+    def _producer(self, value: Value) -> Call | None:
+        for call in self.calls:
+            if value in call.outputs:
+                return call
+        return None
+
     def _chain(self, x: Value) -> list[Call]:
         """Return the calls that compute x from the smallest earlier tensor, or []."""
         backwards: list[Call] = []
         best_length = 0
         value, smallest = x, x.type.size_bytes
         while True:
-            producer = next(
-                (call for call in self.calls if value in call.outputs), None
-            )
+            producer = self._producer(value)
             source = self._row_source(producer) if producer is not None else None
             if producer is None or source is None:
                 break

@@ -8,7 +8,7 @@ another order.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -17,19 +17,22 @@ import numpy as np
 from firmwright.base.dtypes import Array
 from firmwright.ir.core import Constant, Span
 from firmwright.ir.graph.attributes.base import NO_ATTRS, OpAttrs
-from firmwright.ir.graph.attributes.movement import (
-    AxisAttrs,
-    PadAttrs,
-    ResampleAttrs,
-    StridedSliceAttrs,
-    TransposeAttrs,
-)
+from firmwright.ir.graph.attributes.movement import TransposeAttrs
 from firmwright.ir.graph.attributes.values import AxesAttrs, ReductionAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value, unique_name
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ops.strided_copy import is_view_transpose
 from firmwright.passes.graph.fold_transpose import EXPRESSION_OPS, fold_transposes
+from firmwright.passes.graph.transposed_attributes import (
+    FIRST_INPUT_ONLY,
+    REDUCTIONS,
+    SOURCE_ATTRS,
+    inverse,
+    is_identity,
+    keeps_order,
+    takes_any_layout,
+)
 from firmwright.passes.graph.transposed_reshapes import (
     Perm,
     grouping_permutation,
@@ -37,16 +40,6 @@ from firmwright.passes.graph.transposed_reshapes import (
 )
 from firmwright.passes.map_functions import map_graph_functions
 
-_ELEMENTWISE = """
-    abs add cast ceil cos div elu equal exp expression fitted_product floor gelu greater
-    greater_equal hard_swish leaky_relu less less_equal log logical_and logical_not logical_or
-    logistic
-    maximum minimum mul neg not_equal quantize dequantize relu relu6 relu_n1_to_1 round rsqrt
-    sign sin sqrt square squared_difference sub table_sum tanh
-"""
-ELEMENTWISE = frozenset(_ELEMENTWISE.split())
-REDUCTIONS = frozenset({"mean", "reduce_max", "reduce_min", "reduction", "sum"})
-ALONG_AN_AXIS = frozenset({"concatenation", "gather", "split", "resample"})
 ReshapeStrategy = Literal["in front", "through", "gathered"]
 """How a reshape of a transposed tensor is handled.
 
@@ -98,7 +91,9 @@ class _TransposeSinker:
                 continue
             inputs: list[Value | None] = []
             for operand in call.inputs:
-                inputs.append(None if operand is None else self.plain(operand, call))
+                if operand is not None:
+                    operand = self.plain(operand, call)
+                inputs.append(operand)
             self.body.append(replace(call, inputs=tuple(inputs)))
         for value in function.results:
             self.plain(value, None)
@@ -112,11 +107,12 @@ class _TransposeSinker:
             return self._transpose(call)
         if call.op == "fully_connected":
             return self._fully_connected(call)
-        if not any(v is not None and v.name in self.moved for v in call.inputs):
+        names = [value.name for value in call.inputs if value is not None]
+        if self.moved.keys().isdisjoint(names):
             return False
         if call.op == "reshape":
             return self._reshape(call)
-        return _takes_any_layout(call) and self._apply_to_sources(call)
+        return takes_any_layout(call) and self._apply_to_sources(call)
 
     # ---- values ----------------------------------------------------------------------
 
@@ -127,24 +123,22 @@ class _TransposeSinker:
         transposed = self.moved.get(value.name)
         if transposed is None or value.name in self.emitted:
             return value
-        if reader is not None and _is_identity(transposed.perm):
+        if reader is not None and is_identity(transposed.perm):
             return transposed.source
         self.emitted.add(value.name)
         span = reader.span if reader is not None else self.spans[value.name]
-        if is_view_transpose(transposed.source.type.shape, transposed.perm):
-            self.body.append(
-                Call("reshape", (transposed.source,), (value,), NO_ATTRS, span)
-            )
+        source = transposed.source
+        if is_view_transpose(source.type.shape, transposed.perm):
+            self.body.append(Call("reshape", (source,), (value,), NO_ATTRS, span))
         else:
-            self._emit_transpose(transposed.source, transposed.perm, value, span)
+            self._emit_transpose(source, transposed.perm, value, span)
         return value
 
     def _emit_transpose(
         self, source: Value, perm: Perm, output: Value, span: Span
     ) -> None:
-        self.body.append(
-            Call("transpose", (source,), (output,), TransposeAttrs(perm=perm), span)
-        )
+        attrs = TransposeAttrs(perm=perm)
+        self.body.append(Call("transpose", (source,), (output,), attrs, span))
 
     def _make_flat(self, value: Value) -> None:
         """Emit the transpose and the reshape that compute a flattened value."""
@@ -156,9 +150,8 @@ class _TransposeSinker:
         self.body.append(Call("reshape", (between,), (value,), NO_ATTRS, span))
 
     def _reshaped_value(self, name: str, like: Value, shape: Sequence[int]) -> Value:
-        return Value(
-            unique_name(name, self.names), replace(like.type, shape=tuple(shape))
-        )
+        kind = replace(like.type, shape=tuple(shape))
+        return Value(unique_name(name, self.names), kind)
 
     def reshaped(self, value: Value, shape: Sequence[int], call: Call) -> Value:
         """Return the value with another shape, emitting a reshape if it differs."""
@@ -217,16 +210,16 @@ class _TransposeSinker:
 
     def _through(self, transposed: TransposedValue, call: Call) -> bool:
         """Reshape the source instead, if the axes to be joined are adjacent in it."""
-        y = call.outputs[0]
+        source, y = transposed.source, call.outputs[0]
         reshape = reshape_before_transpose(
-            transposed.source.type.shape, transposed.perm, y.type.shape
+            source.type.shape, transposed.perm, y.type.shape
         )
         if reshape is None:
             return False
         if is_view_transpose(reshape.shape, reshape.perm):
-            self.body.append(replace(call, inputs=(transposed.source,)))
+            self.body.append(replace(call, inputs=(source,)))
         else:
-            source = self.reshaped(transposed.source, reshape.shape, call)
+            source = self.reshaped(source, reshape.shape, call)
             self.moved[y.name] = TransposedValue(source, reshape.perm)
         return True
 
@@ -237,23 +230,15 @@ class _TransposeSinker:
         shape = tuple(source.type.shape[axis] for axis in order)
         moved = self._reshaped_value(f"{y.name}/gathered", source, shape)
         self._emit_transpose(source, order, moved, call.span)
-        return TransposedValue(
-            moved, tuple(order.index(axis) for axis in transposed.perm)
-        )
+        return TransposedValue(moved, tuple(map(order.index, transposed.perm)))
 
     def _fully_connected(self, call: Call) -> bool:
         """Permute the columns of the weights to match the source's element order."""
         x, w = call.inputs[0], call.inputs[1]
         flat = self.flat.get(x.name) if x is not None else None
-        if (
-            x is None
-            or w is None
-            or flat is None
-            or w.constant is None
-            or x.name in self.emitted
-        ):
+        if x is None or flat is None or x.name in self.emitted:
             return False
-        if is_placed(w):
+        if w is None or w.constant is None or is_placed(w):
             return False
         outputs, inputs = w.type.shape
         if inputs != math.prod(flat.shape[1:]):
@@ -262,13 +247,15 @@ class _TransposeSinker:
         # as an array of the shape before the flatten, the columns are transposed back
         # to the source's order:
         #
-        #     source NCHW --transpose--> NHWC --flatten--> n x (h w c)   weights o x (h w c)
-        #     source NCHW -----------------------flatten-> n x (c h w)   weights o x (c h w)
-        back = _inverse(flat.moved.perm)
+        #     source NCHW --transpose--> NHWC --flatten--> n x (h w c)
+        #                                          weights o x (h w c)
+        #
+        #     source NCHW -----------------------flatten-> n x (c h w)
+        #                                          weights o x (c h w)
+        back = inverse(flat.moved.perm)
         columns = self.array(w).reshape(outputs, *flat.shape[1:]).transpose(back)
-        weights = self.constant(
-            w, np.ascontiguousarray(columns).reshape(outputs, inputs)
-        )
+        array = np.ascontiguousarray(columns).reshape(outputs, inputs)
+        weights = self.constant(w, array)
         rows = self.reshaped(flat.moved.source, x.type.shape, call)
         self.body.append(replace(call, inputs=(rows, weights, *call.inputs[2:])))
         return True
@@ -277,34 +264,31 @@ class _TransposeSinker:
 
     def _apply_to_sources(self, call: Call) -> bool:
         """Emit the call on its sources, in the layout of the first transposed input."""
-        count = 1 if call.op in _FIRST_INPUT_ONLY else len(call.inputs)
-        inputs = [v for v in call.inputs[:count] if v is not None]
+        count = 1 if call.op in FIRST_INPUT_ONLY else len(call.inputs)
+        inputs = [value for value in call.inputs[:count] if value is not None]
         rank = len(call.outputs[0].type.shape)
         if call.op in REDUCTIONS:
-            rank = max(len(v.type.shape) for v in inputs)
+            rank = max(len(value.type.shape) for value in inputs)
         perm = self._first_perm(inputs, rank)
         if perm is None:
             return False
-        sources = [self._source(v, perm, call) for v in inputs]
-        if any(v is None for v in sources):
+        sources = [self._source(value, perm, call) for value in inputs]
+        if None in sources:
             return False
-        # Softmax works along the last axis, which must be the last one of the source as
-        # well.
+        # Softmax works along the last axis, which must also be that of the source.
         if call.op == "softmax" and perm[-1] != rank - 1:
             return False
-        attrs = _ATTRS[call.op](call, perm)
-        if isinstance(call.attrs, AxesAttrs | ReductionAttrs):
-            axes = call.attrs.axes
-            has_order = isinstance(call.attrs, AxesAttrs) and bool(
-                call.attrs.float_order
-            )
-            if has_order and not _keeps_order(axes, perm):
+        own = call.attrs
+        attrs = SOURCE_ATTRS[call.op](call, perm)
+        if isinstance(own, AxesAttrs | ReductionAttrs):
+            has_order = isinstance(own, AxesAttrs) and bool(own.float_order)
+            if has_order and not keeps_order(own.axes, perm):
                 return False
-            if not call.attrs.keep_dims:
+            if not own.keep_dims:
                 # Without the reduced axes, the others are numbered anew, in the order
                 # of the source.
-                left = [perm[axis] for axis in range(rank) if axis not in axes]
-                perm = tuple(sorted(left).index(axis) for axis in left)
+                left = [perm[axis] for axis in range(rank) if axis not in own.axes]
+                perm = tuple(map(sorted(left).index, left))
         self._emit(call, perm, (*sources, *call.inputs[count:]), attrs)
         return True
 
@@ -321,7 +305,7 @@ class _TransposeSinker:
         if transposed is not None and transposed.perm == perm:
             return transposed.source
         wide = (1,) * (len(perm) - len(value.type.shape)) + value.type.shape
-        back = _inverse(perm)
+        back = inverse(perm)
         if value.constant is not None:
             if value.type.elements == 1:
                 return value
@@ -330,115 +314,27 @@ class _TransposeSinker:
             return self.constant(value, self.array(value).reshape(wide).transpose(back))
         if value.type.elements != 1 and not is_view_transpose(wide, back):
             return None
-        # The value exists in another layout than the sources have, and nothing has
-        # computed it yet.
+        # The value exists in another layout than the sources, and is not yet computed.
         is_pending = transposed is not None and value.name not in self.emitted
         if is_pending and call.op in EXPRESSION_OPS:
             return None  # expressions read it through a permutation
-        return self.reshaped(
-            self.plain(value, call), [wide[axis] for axis in back], call
-        )
+        plain = self.plain(value, call)
+        return self.reshaped(plain, [wide[axis] for axis in back], call)
 
     def _emit(
         self, call: Call, perm: Perm, inputs: tuple[Value | None, ...], attrs: OpAttrs
     ) -> None:
         """Emit the call; its outputs become transposes by `perm` of those emitted."""
         call = replace(call, inputs=inputs, attrs=attrs)
-        if not _is_identity(perm):
+        if not is_identity(perm):
             outputs = []
             for value in call.outputs:
-                shape = tuple(value.type.shape[axis] for axis in _inverse(perm))
+                shape = tuple(value.type.shape[axis] for axis in inverse(perm))
                 moved = self._reshaped_value(f"{value.name}/moved", value, shape)
                 self.moved[value.name] = TransposedValue(moved, perm)
                 outputs.append(moved)
             call = replace(call, outputs=tuple(outputs))
         self.body.append(call)
-
-
-def _reduction_attrs(call: Call, perm: Perm) -> OpAttrs:
-    if isinstance(call.attrs, ReductionAttrs):
-        return replace(
-            call.attrs, axes=tuple(sorted(perm[axis] for axis in call.attrs.axes))
-        )
-    attrs = call.attributes(AxesAttrs)
-    axes = tuple(sorted(perm[axis] for axis in attrs.axes))
-    order = tuple(perm[axis] for axis in attrs.float_order)
-    return replace(attrs, axes=axes, float_order=order)
-
-
-def _keeps_order(axes: tuple[int, ...], perm: Perm) -> bool:
-    """Return whether reduced axes are adjacent and in order in the source."""
-    moved = [perm[axis] for axis in axes]
-    return moved == list(range(moved[0], moved[0] + len(moved)))
-
-
-def _pad_attrs(call: Call, perm: Perm) -> OpAttrs:
-    attrs = call.attributes(PadAttrs)
-    paddings: list[int] = []
-    for axis in _inverse(perm):
-        paddings += attrs.paddings[2 * axis : 2 * axis + 2]
-    return replace(attrs, paddings=tuple(paddings))
-
-
-def _slice_attrs(call: Call, perm: Perm) -> OpAttrs:
-    attrs, order = call.attributes(StridedSliceAttrs), _inverse(perm)
-    return replace(
-        attrs,
-        begin=tuple(attrs.begin[axis] for axis in order),
-        strides=tuple(attrs.strides[axis] for axis in order),
-        counts=tuple(attrs.counts[axis] for axis in order),
-    )
-
-
-def _along_axis_attrs(call: Call, perm: Perm) -> OpAttrs:
-    if isinstance(call.attrs, ResampleAttrs):
-        return replace(call.attrs, axis=perm[call.attrs.axis])
-    attrs = call.attributes(AxisAttrs)
-    return replace(attrs, axis=perm[attrs.axis])
-
-
-def _same_attrs(call: Call, perm: Perm) -> OpAttrs:
-    return call.attrs
-
-
-_ATTRS: Mapping[str, Callable[[Call, Perm], OpAttrs]] = {
-    **dict.fromkeys(ELEMENTWISE, _same_attrs),
-    **dict.fromkeys(REDUCTIONS, _reduction_attrs),
-    **dict.fromkeys(ALONG_AN_AXIS, _along_axis_attrs),
-    "byte_table": _same_attrs,
-    "pad": _pad_attrs,
-    "softmax": _same_attrs,
-    "strided_slice": _slice_attrs,
-}
-"""The operators that take any layout: their attributes when applied to sources."""
-_FIRST_INPUT_ONLY = ALONG_AN_AXIS - {"concatenation"} | {
-    "byte_table",
-    "pad",
-    "strided_slice",
-}
-"""Operators that read only their first input in the layout of the output."""
-
-
-def _takes_any_layout(call: Call) -> bool:
-    """Return whether a call can be applied to its sources, with suitable attributes."""
-    if call.op in ELEMENTWISE:
-        values = [value for value in call.inputs if value is not None]
-        quantizations = [value.type.quantization for value in (*values, *call.outputs)]
-        return all(q is None or q.axis is None for q in quantizations)
-    if call.op in ALONG_AN_AXIS:
-        first, rank = call.inputs[0], len(call.outputs[0].type.shape)
-        return first is not None and len(first.type.shape) == rank
-    if call.op == "strided_slice":
-        return not call.attributes(StridedSliceAttrs).shrunk
-    return call.op in _ATTRS
-
-
-def _inverse(perm: Perm) -> Perm:
-    return tuple(int(axis) for axis in np.argsort(perm))
-
-
-def _is_identity(perm: Perm) -> bool:
-    return perm == tuple(range(len(perm)))
 
 
 def run(module: IRModule) -> IRModule:
@@ -469,8 +365,8 @@ def _best(
     for strategy in get_args(ReshapeStrategy):
         sinker = _TransposeSinker(dict(constants), set(names), strategy)
         sunk = sinker.run(function)
-        # Adjacent transposes cancel or become one only in the next pass: what it leaves
-        # counts.
+        # Adjacent transposes cancel or become one only in the next pass, so what it
+        # leaves counts.
         moved_elements = 0
         for call in fold_transposes(sunk).body:
             if call.op == "transpose":

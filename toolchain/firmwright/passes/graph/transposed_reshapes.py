@@ -54,11 +54,9 @@ def group_axes(before: Sequence[int], after: Sequence[int]) -> list[AxisGroup]:
     # The remaining axes have one element.
     if groups and (i < len(before) or j < len(after)):
         last = groups[-1]
-        axes, new = (
-            range(last.before.start, len(before)),
-            range(last.after.start, len(after)),
-        )
-        groups[-1] = AxisGroup(axes, new)
+        axes = range(last.before.start, len(before))
+        new_axes = range(last.after.start, len(after))
+        groups[-1] = AxisGroup(axes, new_axes)
     return groups
 
 
@@ -72,7 +70,10 @@ def reshape_before_transpose(
     wide = [axis for axis, extent in enumerate(source) if extent > 1]
     placed: list[tuple[int, range]] = []
     for group in group_axes([source[axis] for axis in perm], after):
-        places = [wide.index(perm[axis]) for axis in group.before if perm[axis] in wide]
+        places: list[int] = []
+        for axis in group.before:
+            if perm[axis] in wide:
+                places.append(wide.index(perm[axis]))
         if places and places != list(range(places[0], places[0] + len(places))):
             return None
         placed.append((places[0] if places else -1, group.after))
@@ -82,7 +83,7 @@ def reshape_before_transpose(
         order += axes
     order += [axis for axis in range(len(after)) if axis not in order]
     shape = tuple(after[axis] for axis in order)
-    return SourceReshape(shape, tuple(order.index(axis) for axis in range(len(after))))
+    return SourceReshape(shape, tuple(map(order.index, range(len(after)))))
 
 
 def grouping_permutation(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from firmwright.ir.graph.nodes import Call, Function, Value
+from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.module import IRModule
 
 
@@ -20,26 +20,27 @@ def with_unique_names(module: IRModule) -> IRModule:
 
 
 def _renamed(graph: Function, names: Mapping[str, str]) -> Function:
-    return map_values(
-        graph, lambda value: replace(value, name=names.get(value.name, value.name))
-    )
+    def renamed(value: Value) -> Value:
+        return replace(value, name=names.get(value.name, value.name))
+
+    return map_values(graph, renamed)
 
 
 def map_values(function: Function, change: Callable[[Value], Value]) -> Function:
+    def changed_operand(value: Value | None) -> Value | None:
+        return None if value is None else change(value)
 
     def changed(call: Call) -> Call:
-        inputs = tuple(
-            value if value is None else change(value) for value in call.inputs
-        )
+        inputs = tuple(map(changed_operand, call.inputs))
         return replace(call, inputs=inputs, outputs=tuple(map(change, call.outputs)))
+
+    def changed_state(state: State) -> State:
+        return replace(state, value=change(state.value), next=change(state.next))
 
     return replace(
         function,
         params=tuple(map(change, function.params)),
         body=tuple(map(changed, function.body)),
         results=tuple(map(change, function.results)),
-        state=tuple(
-            replace(state, value=change(state.value), next=change(state.next))
-            for state in function.state
-        ),
+        state=tuple(map(changed_state, function.state)),
     )

@@ -68,9 +68,9 @@ def constants_do_not_fit(
 ) -> DoesNotFitError:
     have = sum(p.size_bytes or 0 for p in pools)
     names = " and ".join(p.name for p in pools)
+    need = f"they need {need_bytes:,} bytes, {names} may hold {have:,}"
     return DoesNotFitError(
-        f"the constants do not fit: they need {need_bytes:,} bytes, {names} may hold "
-        f"{have:,}.",
+        f"the constants do not fit: {need}.",
         regions=[RegionOverflow(pool.name, need_bytes, have)],
         hint="a further pool for the rest, by --const-pool, or --optimize size.",
     )

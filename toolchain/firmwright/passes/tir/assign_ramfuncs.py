@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from firmwright.ir import tir
 from firmwright.ir.module import IRModule
+from firmwright.ir.tir.cost_model import Cost
 from firmwright.ir.tir.traversal import prim_calls
 from firmwright.passes.tir.outline_common_kernels import EstimateCost
 
@@ -18,19 +19,20 @@ def assign_ramfuncs(module: IRModule, price: EstimateCost) -> IRModule:
     if not room or not isinstance(module.entry, tir.PrimFunc):
         return module
     calls = Counter(call.callee for call in prim_calls(module.aot_main.body))
-    kernels = [module.functions[name] for name in calls]
-    costs = [
-        (kernel, price(kernel, {}))
-        for kernel in kernels
-        if isinstance(kernel, tir.PrimFunc) and "keeps" not in kernel.attrs
-    ]
-    costs.sort(
-        key=lambda item: -calls[item[0].name] * item[1].time / item[1].code_bytes
-    )
+    costs: list[tuple[tir.PrimFunc, Cost]] = []
+    for name in calls:
+        kernel = module.functions[name]
+        if isinstance(kernel, tir.PrimFunc) and "keeps" not in kernel.attrs:
+            costs.append((kernel, price(kernel, {})))
+
+    def rank(item: tuple[tir.PrimFunc, Cost]) -> float:
+        kernel, cost = item
+        return -calls[kernel.name] * cost.time / cost.code_bytes
+
+    costs.sort(key=rank)
     for kernel, cost in costs:
         if cost.code_bytes <= room:
             room -= cost.code_bytes
-            module = module.with_function(
-                replace(kernel, attrs={**kernel.attrs, "ramfunc": True})
-            )
+            attrs = {**kernel.attrs, "ramfunc": True}
+            module = module.with_function(replace(kernel, attrs=attrs))
     return module

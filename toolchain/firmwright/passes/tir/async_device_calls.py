@@ -21,7 +21,7 @@ from firmwright.ir.tir.memory_effects import (
     MemoryEffects,
     find_conflict,
 )
-from firmwright.ir.tir.traversal import map_children, prim_calls
+from firmwright.ir.tir.traversal import Node, map_children, prim_calls
 from firmwright.ir.tir.verify_async_calls import without_phase
 
 
@@ -30,13 +30,16 @@ def run(module: IRModule) -> IRModule:
     if not isinstance(main, tir.PrimFunc) or not main.attrs.get("aot_main"):
         return module
     calls = tuple(prim_calls(main.body))
-    if not any(call.device for call in calls) or any(
-        call.phase != "call" for call in calls
-    ):
+    if not any(call.device for call in calls):
+        return module
+    if any(call.phase != "call" for call in calls):
         return module
     analysis = MemoryEffectAnalysis(main, module.functions)
     scheduler = _CallScheduler(analysis, module.settings.devices.has_fallback)
     return module.with_function(replace(main, body=scheduler.in_scopes(main.body)))
+
+
+_Scope = tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
 
 
 @dataclass
@@ -49,10 +52,8 @@ class _CallScheduler:
     in_flight: list[tir.PrimFuncCall] = field(default_factory=list)
 
     def in_scopes(self, stmt: tir.Stmt) -> tir.Stmt:
-        scopes: list[tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let] = []
-        while isinstance(
-            stmt, tir.Allocate | tir.AllocateConst | tir.DeclBuffer | tir.Let
-        ):
+        scopes: list[_Scope] = []
+        while isinstance(stmt, _Scope):
             scopes.append(stmt)
             stmt = stmt.body
         inner = _CallScheduler(self.analysis, self.fallback)
@@ -87,9 +88,11 @@ class _CallScheduler:
     def _with_inner_calls(self, stmt: tir.Stmt) -> tir.Stmt:
         if not isinstance(stmt, tir.If | tir.For | tir.While):
             return stmt
-        return map_children(
-            stmt, lambda n: self.in_scopes(n) if isinstance(n, tir.Stmt) else n
-        )
+
+        def changed(node: Node) -> Node:
+            return self.in_scopes(node) if isinstance(node, tir.Stmt) else node
+
+        return map_children(stmt, changed)
 
     def _await(self, regions: MemoryEffects, device: str) -> None:
         """Wait for calls in flight that conflict with the next statement's effects.
@@ -103,8 +106,7 @@ class _CallScheduler:
             if not in_order and find_conflict(self.analysis.effects_of(call), regions):
                 due[_queue(call)] = position
         for position, call in enumerate(tuple(self.in_flight)):
-            # A queue works in order: what was started before an awaited call has ended
-            # with it.
+            # A queue works in order: what started before an awaited call has ended.
             if position <= due.get(_queue(call), -1):
                 self.done.append(replace(call, phase="wait"))
                 self.in_flight.remove(call)
@@ -115,9 +117,9 @@ class _CallScheduler:
         if is_start and (same_device or is_copy_device(device)):
             return False
         is_ordered = same_device and not self.fallback
-        effects = self.analysis.effects_of(
-            without_phase(before) if isinstance(before, tir.PrimFuncCall) else before
-        )
+        if isinstance(before, tir.PrimFuncCall):
+            before = without_phase(before)
+        effects = self.analysis.effects_of(before)
         return is_ordered or find_conflict(effects, regions) is None
 
 
@@ -135,8 +137,7 @@ def _parts(stmt: tir.Stmt) -> Iterator[tir.Stmt]:
 
 def _waits_first(stmts: list[tir.Stmt]) -> list[tir.Stmt]:
     """Move waits before directly preceding starts: fewer calls are in flight."""
-    # The start of a copy is not moved: it is short, whereas the awaited call may take
-    # long.
+    # The start of a copy is not moved: it is short, but the awaited call may be long.
     reordered: list[tir.Stmt] = []
     for stmt in stmts:
         position = len(reordered)

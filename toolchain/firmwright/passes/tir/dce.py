@@ -5,10 +5,10 @@ main stay), stores to registers that are never read, unreachable functions and
 unreferenced constants.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from firmwright.ir import tir
 from firmwright.ir.graph.nodes import called_functions
@@ -17,6 +17,7 @@ from firmwright.ir.tir import traversal
 from firmwright.ir.tir.traversal import Node
 from firmwright.passes.map_functions import map_prim_funcs
 
+T = TypeVar("T")
 _Register: TypeAlias = "tuple[str, tuple[tir.Expr, ...] | None]"
 
 
@@ -24,9 +25,8 @@ def eliminate_dead_statements(func: tir.PrimFunc, keep: frozenset[str]) -> tir.P
     """Return `func` without empty statements, unused lets and buffers (but `keep`)."""
     while True:
         names, read = _uses(func)
-        pruned = traversal.rewrite_func(
-            func, partial(_pruned, names=names | keep, read=read)
-        )
+        rule = partial(_pruned, names=names | keep, read=read)
+        pruned = traversal.rewrite_func(func, rule)
         if pruned is func:
             return func
         func = pruned
@@ -98,7 +98,8 @@ def reachable_functions(module: IRModule, roots: Iterable[str]) -> set[str]:
         if isinstance(func, tir.PrimFunc):
             queue += traversal.callees(func.body)
         else:
-            queue += [name for call in func.body for name in called_functions(call)]
+            for call in func.body:
+                queue += called_functions(call)
     return reachable
 
 
@@ -108,12 +109,10 @@ def referenced_constants(module: IRModule) -> set[str]:
         if isinstance(func, tir.PrimFunc):
             names.update(traversal.used_constants(func.body))
         else:
-            names |= {state.initial for state in func.state}
-            names |= {
-                v.constant
-                for v in (*func.values, *func.sinks)
-                if v.constant is not None
-            }
+            names.update(state.initial for state in func.state)
+            for value in (*func.values, *func.sinks):
+                if value.constant is not None:
+                    names.add(value.constant)
     return names
 
 
@@ -122,10 +121,11 @@ def drop_unreferenced_constants(module: IRModule) -> IRModule:
     names = referenced_constants(module)
     if names >= set(module.constants):
         return module
-    constants = {
-        name: value for name, value in module.constants.items() if name in names
-    }
-    return replace(module, constants=constants)
+    return replace(module, constants=_restricted(module.constants, names))
+
+
+def _restricted(table: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    return {name: value for name, value in table.items() if name in names}
 
 
 def run(module: IRModule) -> IRModule:
@@ -134,17 +134,13 @@ def run(module: IRModule) -> IRModule:
     entry = module.entry_name or DEFAULT_ENTRY
     live = reachable_functions(module, [entry])
     if entry in module.functions and live != set(module.functions):
-        functions = {
-            name: func for name, func in module.functions.items() if name in live
-        }
-        module = replace(module, functions=functions)
-    module = map_prim_funcs(
-        module,
-        lambda f: eliminate_dead_statements(
-            f, keep if f.name == entry else frozenset()
-        ),
-    )
-    return drop_unreferenced_constants(module)
+        module = replace(module, functions=_restricted(module.functions, live))
+
+    def change(func: tir.PrimFunc) -> tir.PrimFunc:
+        kept: frozenset[str] = keep if func.name == entry else frozenset()
+        return eliminate_dead_statements(func, kept)
+
+    return drop_unreferenced_constants(map_prim_funcs(module, change))
 
 
 PASS = Pass("tir-dce", run)

@@ -6,7 +6,7 @@ immediates that are cheap as variables are abstracted: operands of sums, clamps 
 products in stored values, and register operands of intrinsics.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -42,19 +42,17 @@ class _KernelShape:
 
     @property
     def key(self) -> tuple[object, ...]:
-        attrs = tuple(
-            sorted((k, v) for k, v in self.func.attrs.items() if k != "comment")
-        )
-        return (self.func.params, attrs, self.body)
+        attrs = dict(self.func.attrs)
+        attrs.pop("comment", None)
+        return (self.func.params, tuple(sorted(attrs.items())), self.body)
 
 
 def can_be_merged(kernels: Sequence[tir.PrimFunc], intrinsics: IntrinsicTable) -> bool:
     """Return whether kernels differ only in constants and up to SCALARS_MAX scalars."""
     shapes = [_shape(func, intrinsics) for func in kernels]
-    return (
-        len({shape.key for shape in shapes}) == 1
-        and len(_differing(shapes)) <= SCALARS_MAX
-    )
+    if len({shape.key for shape in shapes}) != 1:
+        return False
+    return len(_differing(shapes)) <= SCALARS_MAX
 
 
 def _shape(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> _KernelShape:
@@ -105,19 +103,17 @@ def _groups(
     """Yield the kernels that can be merged: few of their scalars differ, or none."""
     shapes: dict[tuple[object, ...], list[_KernelShape]] = {}
     for func in module.functions.values():
-        if (
-            isinstance(func, tir.PrimFunc)
-            and not {"aot_main", "code"} & func.attrs.keys()
-        ):
+        if not isinstance(func, tir.PrimFunc):
+            continue
+        if "aot_main" not in func.attrs and "code" not in func.attrs:
             shape = _shape(func, intrinsics)
             shapes.setdefault(shape.key, []).append(shape)
     for members in shapes.values():
         if len(_differing(members)) <= SCALARS_MAX:
             yield members
         else:
-            yield from group_pairs(
-                (member.scalars, member) for member in members
-            ).values()
+            pairs = [(member.scalars, member) for member in members]
+            yield from group_pairs(pairs).values()
 
 
 def _differing(members: Sequence[_KernelShape]) -> list[int]:
@@ -132,27 +128,35 @@ def _differing(members: Sequence[_KernelShape]) -> list[int]:
 
 def _merged_function(members: Sequence[_KernelShape]) -> tir.PrimFunc:
     first, kernels = members[0], [member.func for member in members]
-    local, numbers = local_names(first.func), _differing(members)
-    names = (f"scalar_{n}" for n in count() if f"scalar_{n}" not in local)
-    scalars = {number: tir.Var(next(names), INT32) for number in numbers}
+    names = _scalar_names(local_names(first.func))
+    scalars: dict[int, tir.Var] = {}
+    for number in _differing(members):
+        scalars[number] = tir.Var(next(names), INT32)
     added = tuple(tir.Param(var, "scalar") for var in scalars.values())
-    func = with_const_params(
-        _with_scalars(first, scalars), differing_constants(kernels)
-    )
+    func = _with_scalars(first, scalars)
+    func = with_const_params(func, differing_constants(kernels))
     comments = dict.fromkeys(str(kernel.attrs.get("comment", "")) for kernel in kernels)
     attrs = {**func.attrs, "comment": "\n".join(filter(None, comments))}
     return replace(func, params=func.params + added, attrs=attrs)
 
 
+def _scalar_names(local: Collection[str]) -> Iterator[str]:
+    """Yield names of parameters that do not occur among the names `local`."""
+    for number in count():
+        name = f"scalar_{number}"
+        if name not in local:
+            yield name
+
+
 def _with_scalars(shape: _KernelShape, scalars: dict[int, tir.Var]) -> tir.PrimFunc:
     if not scalars:
         return shape.func
-    values: dict[str, tir.Expr] = {
-        _placeholder(n).name: scalars.get(n, imm) for n, imm in enumerate(shape.scalars)
-    }
-    constants = {
-        node.buffer.name: node.constant for node in linked_constants(shape.func)
-    }
+    values: dict[str, tir.Expr] = {}
+    for number, immediate in enumerate(shape.scalars):
+        values[_placeholder(number).name] = scalars.get(number, immediate)
+    constants: dict[str, str] = {}
+    for declaration in linked_constants(shape.func):
+        constants[declaration.buffer.name] = declaration.constant
 
     def rule(node: Node) -> Node | None:
         if isinstance(node, tir.Var):
@@ -181,10 +185,8 @@ def dedupe_functions(
         if len(members) < 2:
             continue
         survivor = members[0].func.name
-        constants, numbers = (
-            differing_constants([m.func for m in members]),
-            _differing(members),
-        )
+        constants = differing_constants([member.func for member in members])
+        numbers = _differing(members)
         for member in members:
             scalars = tuple(member.scalars[number] for number in numbers)
             extra = (*constant_arguments(member.func, constants), *scalars)

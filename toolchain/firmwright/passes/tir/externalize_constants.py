@@ -26,9 +26,11 @@ ExtraArguments: TypeAlias = tuple[tuple[str, tir.Buffer] | tir.IntImm, ...]
 
 def linked_constants(func: tir.PrimFunc) -> list[tir.AllocateConst]:
     """Return the declarations of constants in a function, in the order of the text."""
-    return [
-        node for node in statements(func.body) if isinstance(node, tir.AllocateConst)
-    ]
+    declarations: list[tir.AllocateConst] = []
+    for stmt in statements(func.body):
+        if isinstance(stmt, tir.AllocateConst):
+            declarations.append(stmt)
+    return declarations
 
 
 def with_const_params(func: tir.PrimFunc, names: Sequence[str]) -> tir.PrimFunc:
@@ -84,9 +86,8 @@ class _MainConstants:
         return whole_buffer(buffer, "r")
 
     def around(self, body: tir.Stmt) -> tir.Stmt:
-        body = substitute(
-            body, {}, {buffer.name: buffer for buffer in self._buffers.values()}
-        )
+        by_name = {buffer.name: buffer for buffer in self._buffers.values()}
+        body = substitute(body, {}, by_name)
         for constant, buffer in reversed(self._buffers.items()):
             body = tir.AllocateConst(buffer, constant, body)
         return body
@@ -132,9 +133,10 @@ def externalize(
     calls: dict[str, tuple[str, ExtraArguments]] = {}
     for name, func in module.functions.items():
         if isinstance(func, tir.PrimFunc) and func is not entry:
-            names = [
-                n.buffer.name for n in linked_constants(func) if is_selected(n.constant)
-            ]
+            names: list[str] = []
+            for node in linked_constants(func):
+                if is_selected(node.constant):
+                    names.append(node.buffer.name)
             if names:
                 functions[name] = with_const_params(func, names)
                 calls[name] = name, constant_arguments(func, names)

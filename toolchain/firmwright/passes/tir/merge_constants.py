@@ -16,15 +16,19 @@ from firmwright.passes.map_functions import map_graph_functions, map_prim_funcs
 
 
 def find_duplicates(module: IRModule) -> dict[str, str]:
-    graphs = [func for func in module.functions.values() if isinstance(func, Function)]
     apart = {state.initial for state in module.io.state}
-    apart |= {state.initial for graph in graphs for state in graph.state}
+    has_graphs = False
+    for function in module.functions.values():
+        if isinstance(function, Function):
+            has_graphs = True
+            apart.update(state.initial for state in function.state)
     first: dict[tuple[str, str, tuple[int, ...]], str] = {}
     duplicates: dict[str, str] = {}
     for name, constant in module.constants.items():
         if name in apart:
             continue
-        key = constant.dtype.name, constant.digest, constant.shape if graphs else ()
+        shape = constant.shape if has_graphs else ()
+        key = constant.dtype.name, constant.digest, shape
         original = first.setdefault(key, name)
         if original != name:
             duplicates[name] = original
@@ -49,9 +53,9 @@ def run(module: IRModule) -> IRModule:
 
     module = map_prim_funcs(module, lambda func: rewrite_func(func, rule))
     module = map_graph_functions(module, lambda graph: map_values(graph, merged))
-    constants = {
-        name: value for name, value in module.constants.items() if name not in moved
-    }
+    constants = dict(module.constants)
+    for name in moved:
+        del constants[name]
     return replace(module, constants=constants)
 
 

@@ -34,8 +34,7 @@ class _Narrower:
     def expr(self, node: tir.Expr) -> tir.Expr:
         match node:
             case tir.Var(name, dtype) if name in self.narrow:
-                # The variable is narrow, but this expression is not: it sees the old
-                # type through a cast.
+                # The variable is narrow, but this expression sees the old type.
                 return tir.Cast(dtype, tir.Var(name, INT32))
             case tir.Binary(op, a, b) if op in tir.COMPARISONS:
                 return with_children(node, self.pair(a, b))
@@ -72,11 +71,9 @@ class _Narrower:
                 return tir.Var(name, INT32) if name in self.narrow else None
             case tir.Binary(op, a, b):
                 left, right = self.narrowed(a), self.narrowed(b)
-                return (
-                    None
-                    if left is None or right is None
-                    else tir.Binary(op, left, right)
-                )
+                if left is None or right is None:
+                    return None
+                return tir.Binary(op, left, right)
             case tir.Cast(_, value) if value.dtype == INT32:
                 return self.expr(value)
             case tir.Cast(_, value) if is_widening(value.dtype, INT32):
@@ -97,12 +94,12 @@ class _Narrower:
             case tir.If():
                 return self._if(node)
             case tir.BufferStore(_, indices, value):
-                return with_children(
-                    node, (*map(self.index, indices), self.expr(value))
-                )
-        return map_children(
-            node, lambda c: self.stmt(c) if isinstance(c, tir.Stmt) else self.expr(c)
-        )
+                places = map(self.index, indices)
+                return with_children(node, (*places, self.expr(value)))
+        return map_children(node, self._child)
+
+    def _child(self, node: Node) -> Node:
+        return self.stmt(node) if isinstance(node, tir.Stmt) else self.expr(node)
 
     def _if(self, node: tir.If) -> tir.Stmt:
         new: list[Node] = [self.expr(node.cond)]
@@ -114,25 +111,19 @@ class _Narrower:
 
     def _for(self, node: tir.For) -> tir.Stmt:
         inner = self.bounds.with_loop(node.var, node.start, node.extent)
-        # The generated loop compares the variable with start + extent, which must fit
-        # as well.
+        # The generated loop compares the variable with start + extent, which must fit,
+        # too.
         end = self.bounds.interval_of(tir.Binary("add", node.start, node.extent))
-        if (
-            node.var.dtype == INT64
-            and _fits(end)
-            and _fits(inner.interval_of(node.var))
-        ):
+        does_fit = _fits(end) and _fits(inner.interval_of(node.var))
+        if node.var.dtype == INT64 and does_fit:
             start, extent = self.narrowed(node.start), self.narrowed(node.extent)
             if start is not None and extent is not None:
                 within = _Narrower(self.narrow | {node.var.name}, inner)
-                body = within.stmt(node.body)
-                return tir.For(
-                    tir.Var(node.var.name, INT32), start, extent, body, node.kind
-                )
+                var = tir.Var(node.var.name, INT32)
+                return tir.For(var, start, extent, within.stmt(node.body), node.kind)
         body = _Narrower(self.narrow, inner).stmt(node.body)
-        return with_children(
-            node, (self.expr(node.start), self.expr(node.extent), body)
-        )
+        start, extent = self.expr(node.start), self.expr(node.extent)
+        return with_children(node, (start, extent, body))
 
     def _let(self, node: tir.Let) -> tir.Stmt:
         inner = self.bounds.with_let(node.var, node.value)

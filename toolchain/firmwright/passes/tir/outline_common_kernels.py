@@ -122,37 +122,31 @@ class _OutlinedGroup:
         def uses(values: tuple[tir.IntImm, ...]) -> int:
             return sum(numbers[place].runs for place in self.places[values])
 
-        # To split the group by this number makes it a constant again where it costs the
-        # most.
+        # A split by this number makes it a constant again where it costs the most.
         return max(self.places, key=uses)
 
     @property
     def saved_bytes(self) -> int:
         """Code bytes saved, minus those added at the call sites."""
         # Kernels with equal numbers share their code already, without parameters.
-        distinct = {
-            member.skeleton.values: member.cost.code_bytes for member in self.members
-        }
+        distinct: dict[tuple[tir.IntImm, ...], int] = {}
+        for member in self.members:
+            distinct[member.skeleton.values] = member.cost.code_bytes
+        shared = max(cost.code_bytes for cost in self._costs)
         added = _ARGUMENT_BYTES * len(self.scalars) * len(self.members)
-        return (
-            sum(distinct.values())
-            - max(cost.code_bytes for cost in self._costs)
-            - added
-        )
+        return sum(distinct.values()) - shared - added
 
     @cached_property
     def _costs(self) -> list[Cost]:
         """The cost of each member; members with equal numbers are evaluated once."""
         by_values: dict[tuple[tir.IntImm, ...], Cost] = {}
         for index, member in enumerate(self.members):
-            if member.skeleton.values not in by_values:
-                arguments = {
-                    var.name: values[index].value
-                    for values, var in self.scalars.items()
-                }
-                by_values[member.skeleton.values] = self.price(
-                    self._variable(member), arguments
-                )
+            own = member.skeleton.values
+            if own not in by_values:
+                arguments: dict[str, int] = {}
+                for values, var in self.scalars.items():
+                    arguments[var.name] = values[index].value
+                by_values[own] = self.price(self._variable(member), arguments)
         return [by_values[member.skeleton.values] for member in self.members]
 
     def _variable(self, member: _SharedKernel) -> tir.PrimFunc:
@@ -172,11 +166,9 @@ class _OutlinedGroup:
         return replace(func, params=func.params + added, attrs=attrs)
 
     def arguments(self, index: int) -> ExtraArguments:
-        numbers = (values[index] for values in self.places)
-        return (
-            *constant_arguments(self.members[index].func, self._constants),
-            *numbers,
-        )
+        constants = constant_arguments(self.members[index].func, self._constants)
+        numbers = [values[index] for values in self.places]
+        return (*constants, *numbers)
 
     @cached_property
     def _constants(self) -> list[str]:
@@ -227,9 +219,8 @@ def _members(
     for func in kernels:
         flat = flatten_buffers(func)
         if flat is not None and not diagnose_prim_func(flat, module, intrinsics):
-            yield _SharedKernel(
-                func, flat, make_template(flat, intrinsics), price(flat, {})
-            )
+            template = make_template(flat, intrinsics)
+            yield _SharedKernel(func, flat, template, price(flat, {}))
 
 
 def _profitable_groups(
@@ -238,7 +229,10 @@ def _profitable_groups(
     sets: dict[tuple[object, ...], list[_SharedKernel]] = {}
     for member in members:
         # 64-bit numbers cannot be parameters, so they must be equal in a group.
-        fixed = (value for value in member.skeleton.values if value.dtype == INT64)
+        fixed: list[tir.IntImm] = []
+        for value in member.skeleton.values:
+            if value.dtype == INT64:
+                fixed.append(value)
         sets.setdefault((member.skeleton.key, *fixed), []).append(member)
     for alike in sets.values():
         yield from _split_until_profitable(_OutlinedGroup(alike, price), limit)
@@ -256,7 +250,6 @@ def _split_until_profitable(
     if is_quick and len(sharing.places) <= _NUMBERS_MAX and sharing.saved_bytes > 0:
         yield sharing
         return
-    for part in group_pairs(
-        zip(sharing.dearest(), sharing.members, strict=True)
-    ).values():
+    pairs = zip(sharing.dearest(), sharing.members, strict=True)
+    for part in group_pairs(pairs).values():
         yield from _split_until_profitable(_OutlinedGroup(part, sharing.price), limit)

@@ -60,10 +60,11 @@ class KernelTemplate:
     @property
     def merging_key(self) -> tuple[object, ...]:
         """A key that is equal for kernels that differ only in constants and scalars."""
-        fixed = tuple(
-            number.value.value for number in self.numbers if not number.stored
-        )
-        return self.key, self.shapes, fixed
+        fixed: list[int] = []
+        for number in self.numbers:
+            if not number.stored:
+                fixed.append(number.value.value)
+        return self.key, self.shapes, tuple(fixed)
 
 
 def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTemplate:
@@ -75,9 +76,7 @@ def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTempl
     for param in func.params:
         reader.param(param)
     reader.read(func.body)
-    return KernelTemplate(
-        tuple(reader.key), tuple(reader.numbers), tuple(reader.shapes)
-    )
+    return reader.template()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +103,9 @@ class _TemplateBuilder:
         self.shapes: list[int] = []
         self.literals = 0
 
+    def template(self) -> KernelTemplate:
+        return KernelTemplate(tuple(self.key), tuple(self.numbers), tuple(self.shapes))
+
     def read(self, body: Node) -> None:
         """Collect the nodes of `body`; numbers with an empty role stay literals."""
         stack = [_Visit(body, role="number", runs=1, stored=False)]
@@ -111,9 +113,8 @@ class _TemplateBuilder:
             visit = stack.pop()
             node = visit.node
             if isinstance(node, tir.IntImm):
-                self._number(
-                    Hole(self.literals, node, visit.role, visit.runs, visit.stored)
-                )
+                place = self.literals
+                self._number(Hole(place, node, visit.role, visit.runs, visit.stored))
             elif isinstance(node, tir.Var):
                 self.key += ("Var", node.name, node.dtype.short)
             else:
@@ -126,19 +127,17 @@ class _TemplateBuilder:
         runs = visit.runs
         stored = visit.stored and _is_value(node)
         nodes = children(node)
+        roles = self._roles(node, visit.role, len(nodes))
         visits: list[_Visit] = []
-        for part, role in zip(
-            nodes, self._roles(node, visit.role, len(nodes)), strict=True
-        ):
+        for part, role in zip(nodes, roles, strict=True):
             visits.append(_Visit(part, role, runs, stored))
         if isinstance(node, tir.BufferStore):
             visits[-1] = _Visit(node.value, "number", runs, node.value.dtype.is_int)
         elif isinstance(node, tir.For) and isinstance(node.extent, tir.IntImm):
             # Numbers in the body run once for each iteration: a number of an inner loop
             # is expensive as a variable, one of the outermost hardly costs time.
-            visits[-1] = _Visit(
-                node.body, "number", runs * node.extent.value, stored=False
-            )
+            runs *= node.extent.value
+            visits[-1] = _Visit(node.body, "number", runs, stored=False)
         return visits
 
     def _number(self, number: Hole) -> None:
@@ -154,26 +153,21 @@ class _TemplateBuilder:
         """Return the roles of the `count` children of a node that has a role itself."""
         match node:
             case tir.BufferLoad(buffer, indices):
-                return ["" if buffer.scope == "reg" else "number"] * len(indices)
+                return [_index_role(buffer)] * len(indices)
             case tir.BufferStore(buffer, indices):
-                return ["" if buffer.scope == "reg" else "number"] * len(indices) + [
-                    "number"
-                ]
-            case tir.For(var, kind=kind):
-                own = (
-                    (f"{var.name}_start", f"{var.name}_count")
-                    if kind == "serial"
-                    else ("", "")
-                )
-                return [*own, "number"]
+                return [_index_role(buffer)] * len(indices) + ["number"]
+            case tir.For(var, kind="serial"):
+                return [f"{var.name}_start", f"{var.name}_count", "number"]
+            case tir.For():
+                return ["", "", "number"]
             case tir.IntrinsicCall(name, args):
                 intrinsic = self.intrinsics.get(name)
                 if intrinsic is None:
                     return [""] * len(args)
-                return [
-                    "" if operand.kind == "imm" else "number"
-                    for operand in intrinsic.operands
-                ]
+                roles: list[str] = []
+                for operand in intrinsic.operands:
+                    roles.append("" if operand.kind == "imm" else "number")
+                return roles
             case tir.Binary(op):
                 # The role becomes the name of a parameter in C, such as `stride` for a
                 # factor.
@@ -229,6 +223,11 @@ class _TemplateBuilder:
         self.shapes += (*buffer.shape, *(buffer.strides or ()))
 
 
+def _index_role(buffer: tir.Buffer) -> str:
+    """Return the role of numbers in an index: those of registers stay literals."""
+    return "" if buffer.scope == "reg" else "number"
+
+
 def _is_value(node: Node) -> bool:
     """Return whether the children of `node`, which is stored, are stored too."""
     if isinstance(node, tir.Binary):
@@ -282,9 +281,8 @@ def flatten_buffers(func: tir.PrimFunc) -> tir.PrimFunc | None:
 
 
 def _has_axes(buffer: tir.Buffer) -> bool:
-    return buffer.scope != "reg" and (
-        len(buffer.shape) != 1 or buffer.strides is not None
-    )
+    is_flat = len(buffer.shape) == 1 and buffer.strides is None
+    return buffer.scope != "reg" and not is_flat
 
 
 def _flat(buffer: tir.Buffer) -> tir.Buffer:

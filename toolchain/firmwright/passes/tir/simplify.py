@@ -101,10 +101,9 @@ def _folded(node: tir.Binary) -> tir.Expr | None:
     if not (isinstance(node.a, tir.IntImm) and isinstance(node.b, tir.IntImm)):
         return None
     value = _computed(node.op, node.a.value, node.b.value)
-    dtype = node.dtype
-    return (
-        tir.IntImm(value, dtype) if value is not None and _holds(dtype, value) else None
-    )
+    if value is None or not _holds(node.dtype, value):
+        return None
+    return tir.IntImm(value, node.dtype)
 
 
 def _holds(dtype: DType, value: int) -> bool:
@@ -143,14 +142,13 @@ def _reassociated(node: tir.Binary, a: tir.Expr, b: tir.IntImm) -> tir.Expr | No
         return None
     dtype, inner, outer = node.dtype, a.b.value, b.value
     if node.op in ("add", "sub") and a.op in ("add", "sub") and dtype.signed:
-        total = (inner if a.op == "add" else -inner) + (
-            outer if node.op == "add" else -outer
-        )
+        first = inner if a.op == "add" else -inner
+        total = first + (outer if node.op == "add" else -outer)
         if _holds(dtype, abs(total)):
+            if not total:
+                return a.a
             step = tir.IntImm(abs(total), dtype)
-            return (
-                tir.Binary("add" if total > 0 else "sub", a.a, step) if total else a.a
-            )
+            return tir.Binary("add" if total > 0 else "sub", a.a, step)
     if node.op == a.op and node.op in ("mul", "min", "max") and dtype.signed:
         value = _computed(node.op, inner, outer)
         if value is not None and _holds(dtype, value):
@@ -166,20 +164,14 @@ def _decided(node: tir.Binary, bounds: Bounds) -> tir.Expr | None:
         if difference is not None and difference[0] >= 0:
             return node.b if node.op == "min" else node.a
         return None
-    if (
-        node.op in ("div", "mod")
-        and isinstance(node.b, tir.IntImm)
-        and node.b.value > 0
-    ):
-        limits = bounds.interval_of(node.a)
-        # Division truncates toward zero: below the divisor, on both sides of zero, it
-        # gives zero.
-        if (
-            limits is not None
-            and -node.b.value < limits[0]
-            and limits[1] < node.b.value
-        ):
-            return tir.IntImm(0, node.dtype) if node.op == "div" else node.a
+    if node.op not in ("div", "mod") or not isinstance(node.b, tir.IntImm):
+        return None
+    divisor = node.b.value
+    limits = bounds.interval_of(node.a) if divisor > 0 else None
+    # Division truncates toward zero: below the divisor, on both sides of zero, it gives
+    # zero.
+    if limits is not None and -divisor < limits[0] and limits[1] < divisor:
+        return tir.IntImm(0, node.dtype) if node.op == "div" else node.a
     return None
 
 
@@ -201,12 +193,10 @@ def _cast(node: tir.Cast) -> tir.Expr:
     if isinstance(value, tir.IntImm) and dtype.is_int and _holds(dtype, value.value):
         return tir.IntImm(value.value, dtype)
     # Skip an intermediate type that represents every value of the inner type.
-    if (
-        isinstance(value, tir.Cast)
-        and dtype.is_int
-        and is_widening(value.value.dtype, value.dtype)
-    ):
-        return _cast(tir.Cast(dtype, value.value))
+    if isinstance(value, tir.Cast) and dtype.is_int:
+        inner = value.value
+        if is_widening(inner.dtype, value.dtype):
+            return _cast(tir.Cast(dtype, inner))
     return node
 
 
@@ -221,8 +211,7 @@ def _select(node: tir.Select, bounds: Bounds) -> tir.Expr:
 
 
 def assuming(bounds: Bounds, cond: tir.Expr, holds: bool = True) -> Bounds:
-    # a and b: both hold. not (a or b): neither holds. The two other cases tell nothing
-    # of a.
+    # a and b: both hold. not (a or b): neither holds. Other cases tell nothing of a.
     joint = "and" if holds else "or"
     if isinstance(cond, tir.Binary) and cond.op == joint and cond.a.dtype == BOOL:
         return assuming(assuming(bounds, cond.a, holds), cond.b, holds)
@@ -244,11 +233,9 @@ def simplify_stmt(node: tir.Stmt, bounds: Bounds) -> tir.Stmt:
         case tir.Seq(stmts):
             new_stmts = _map_children(node, bounds).stmts
             nested = any(isinstance(stmt, tir.Seq) for stmt in stmts) or len(stmts) == 1
-            return (
-                node
-                if new_stmts is stmts and not nested
-                else make_sequence(list(new_stmts))
-            )
+            if new_stmts is stmts and not nested:
+                return node
+            return make_sequence(list(new_stmts))
         case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer():
             scope = _map_children(node, bounds)
             return EMPTY_STMT if scope.body == EMPTY_STMT else scope
@@ -276,10 +263,8 @@ def _map_children(node: N, bounds: Bounds) -> N:
 
 
 def _for(node: tir.For, bounds: Bounds) -> tir.Stmt:
-    start, extent = (
-        simplify_expr(node.start, bounds),
-        simplify_expr(node.extent, bounds),
-    )
+    start = simplify_expr(node.start, bounds)
+    extent = simplify_expr(node.extent, bounds)
     count = bounds.tight_interval_of(extent)
     if count is not None and count[1] <= 0:
         return EMPTY_STMT
@@ -293,8 +278,7 @@ def _for(node: tir.For, bounds: Bounds) -> tir.Stmt:
 
 def _let(node: tir.Let, bounds: Bounds) -> tir.Stmt:
     value = simplify_expr(node.value, bounds)
-    # A name for a number or for another variable hides what is known of it: it is
-    # replaced.
+    # A name for a number or another variable hides what is known: it is replaced.
     if isinstance(value, tir.IntImm | tir.Var):
         return simplify_stmt(substitute(node.body, {node.var.name: value}), bounds)
     body = simplify_stmt(node.body, bounds.with_let(node.var, value))

@@ -9,6 +9,7 @@ one copy at a time.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from firmwright.base.c_identifiers import UniqueNamer
 from firmwright.base.dtypes import HANDLE, UINT8
@@ -30,6 +31,7 @@ from firmwright.passes.tir.assign_constant_memory import constants_do_not_fit
 from firmwright.passes.tir.dce import drop_unreferenced_constants
 from firmwright.passes.tir.externalize_constants import (
     externalize,
+    linked_constants,
     without_linked_constants,
 )
 
@@ -65,21 +67,22 @@ class _StagedLoad:
 
 def run(module: IRModule) -> IRModule:
     """Insert the loads; a module without unlinked constants is returned unchanged."""
-    pools = {
-        pool.name: pool
-        for pool in constant_pools(module)
-        if pool.scope in UNLINKED_SCOPES
-    }
+    pools: dict[str, PoolInfo] = {}
+    for pool in constant_pools(module):
+        if pool.scope in UNLINKED_SCOPES:
+            pools[pool.name] = pool
     entry = module.find_entry()
     if not pools or not isinstance(entry, tir.PrimFunc) or module.plan is not None:
         return module
-    clash = next((name for name in pools if name in traversal.local_names(entry)), None)
-    if clash is not None:
-        what = f"pool {clash} has the name of one of the model's buffers."
-        raise UsageError(what, hint="another name for the pool, by --const-pool.")
-    away = {
-        name for name, constant in module.constants.items() if constant.pool in pools
-    }
+    local = traversal.local_names(entry)
+    for name in pools:
+        if name in local:
+            what = f"pool {name} has the name of one of the model's buffers."
+            raise UsageError(what, hint="another name for the pool, by --const-pool.")
+    away: set[str] = set()
+    for name, constant in module.constants.items():
+        if constant.pool in pools:
+            away.add(name)
     module = externalize(module, lambda constant: constant in away)
     main = module.kernel(entry.name)
     loader = _ConstantStager(module, main, pools)
@@ -103,18 +106,17 @@ class _ConstantStager:
         self.names = UniqueNamer(traversal.local_names(main))
         self.block_names = UniqueNamer(module.constants)
         self.blocks: dict[tuple[str, ...], _StagedBlock] = {}
-        read = {
-            name for name, pool in pools.items() if pool.scope in UNADDRESSABLE_SCOPES
-        }
-        self.asynchronous = {
-            name for name, pool in pools.items() if pool.scope == "async"
-        }
-        self.linked = {
-            node.buffer.name: node.constant
-            for node in traversal.statements(main.body)
-            if isinstance(node, tir.AllocateConst)
-            and module.constants[node.constant].pool in read
-        }
+        read: set[str] = set()
+        self.asynchronous: set[str] = set()
+        for name, pool in pools.items():
+            if pool.scope in UNADDRESSABLE_SCOPES:
+                read.add(name)
+            if pool.scope == "async":
+                self.asynchronous.add(name)
+        self.linked: dict[str, str] = {}
+        for node in linked_constants(main):
+            if module.constants[node.constant].pool in read:
+                self.linked[node.buffer.name] = node.constant
         self.sources: dict[str, tir.Buffer] = {}
         self.steps = [self._loads(step) for step in _main_steps(main.body)]
         self.position = 0
@@ -125,7 +127,7 @@ class _ConstantStager:
 
     def body(self) -> tir.Stmt:
         body = self._rewritten(without_linked_constants(self.main.body, self.linked))
-        for load in reversed([load for loads in self.steps for load in loads]):
+        for load in reversed(list(chain.from_iterable(self.steps))):
             body = tir.Allocate(load.staging, body, "scratch")
         for name, source in reversed(self.sources.items()):
             body = tir.AllocateConst(source, name, body)
@@ -137,9 +139,10 @@ class _ConstantStager:
             if name in self.linked:
                 constant = self.module.constants[self.linked[name]]
                 buffers_by_pool.setdefault(constant.pool, {})[constant.name] = buffer
-        return tuple(
-            self._load(step, pool, buffers) for pool, buffers in buffers_by_pool.items()
-        )
+        loads: list[_StagedLoad] = []
+        for pool, buffers in buffers_by_pool.items():
+            loads.append(self._load(step, pool, buffers))
+        return tuple(loads)
 
     def _load(
         self, step: tir.Stmt, pool: str, buffers: Mapping[str, tir.Buffer]
@@ -175,9 +178,7 @@ class _ConstantStager:
             case tir.Allocate() | tir.AllocateConst() | tir.DeclBuffer() | tir.Let():
                 return replace(stmt, body=self._rewritten(stmt.body))
             case tir.Seq(stmts):
-                return traversal.make_sequence(
-                    [self._rewritten(part) for part in stmts]
-                )
+                return traversal.make_sequence(list(map(self._rewritten, stmts)))
             case _:
                 position = self.position
                 self.position += 1
@@ -189,19 +190,23 @@ class _ConstantStager:
         # CPU        step k - 1 | wait   step k     | wait    step k + 1
         # copy       block k ----        block k + 1 ----     ...
         #
-        # The copy for a step is started before the step that precedes it, and awaited
-        # after that.
-        now, following = self.steps[position], self.steps[position + 1 : position + 2]
-        ahead = [load for loads in following for load in loads if load.block.is_async]
+        # The copy for a step starts before the preceding step and is awaited after it.
+        now = self.steps[position]
         not_ahead = [load for load in now if position == 0 or not load.block.is_async]
+        ahead: list[_StagedLoad] = []
+        if position + 1 < len(self.steps):
+            following = self.steps[position + 1]
+            ahead = [load for load in following if load.block.is_async]
         stmts: list[tir.Stmt] = []
         # One copy at a time: all but the last of those started ahead are awaited
         # immediately.
         for load in (*not_ahead, *ahead[:-1]):
             stmts += [load.start, *load.wait]
-        stmts += [load.start for load in ahead[-1:]]
+        if ahead:
+            stmts.append(ahead[-1].start)
         stmts.append(self._with_views(step, now))
-        stmts += [part for load in ahead[-1:] for part in load.wait]
+        if ahead:
+            stmts += ahead[-1].wait
         return traversal.make_sequence(stmts)
 
     def _with_views(self, step: tir.Stmt, loads: Sequence[_StagedLoad]) -> tir.Stmt:
@@ -211,11 +216,9 @@ class _ConstantStager:
         for name, buffer in traversal.used_buffers(step).items():
             if name in self.linked:
                 constant = self.module.constants[self.linked[name]]
-                load = by_pool[constant.pool]
+                load, size_bytes = by_pool[constant.pool], constant.size_bytes
                 offset = tir.IntImm(load.block.offsets[constant.name], INDEX)
-                sources[name] = tir.AccessPtr(
-                    load.staging, offset, constant.size_bytes, "r"
-                )
+                sources[name] = tir.AccessPtr(load.staging, offset, size_bytes, "r")
                 # The first view has the name of the linked buffer.
                 own_name = self.names.unique(name) if name in self.viewed else name
                 views[name] = replace(buffer, name=own_name, scope="global")

@@ -18,10 +18,7 @@ from firmwright.passes.tir.simplify import simplify_expr
 
 def unroll(func: tir.PrimFunc) -> tir.PrimFunc:
     """Unroll the loops of kind `unrolled`."""
-    loops = [
-        node for node in traversal.statements(func.body) if isinstance(node, tir.For)
-    ]
-    if all(_count(loop) is None for loop in loops):
+    if not any(map(_is_unrolled, traversal.statements(func.body))):
         return func
     names = UniqueNamer(traversal.local_names(func))
 
@@ -31,24 +28,24 @@ def unroll(func: tir.PrimFunc) -> tir.PrimFunc:
         count = _count(node)
         if count is None:
             return None
-        total = count * sum(1 for _ in traversal.statements(node.body))
-        check_count(
-            total, UNROLLED_MAX, "an unrolled loop has {} statements", func.name
-        )
-        return traversal.make_sequence(
-            [_copy(node, step, names) for step in range(count)]
-        )
+        total = count * len(list(traversal.statements(node.body)))
+        what = "an unrolled loop has {} statements"
+        check_count(total, UNROLLED_MAX, what, func.name)
+        copies = [_copy(node, step, names) for step in range(count)]
+        return traversal.make_sequence(copies)
 
     return traversal.with_body(func, traversal.rewrite_stmt(func.body, rule))
 
 
+def _is_unrolled(stmt: tir.Stmt) -> bool:
+    return isinstance(stmt, tir.For) and _count(stmt) is not None
+
+
 def _count(loop: tir.For) -> int | None:
     extent = simplify_expr(loop.extent, Bounds())
-    return (
-        extent.value
-        if loop.kind == "unrolled" and isinstance(extent, tir.IntImm)
-        else None
-    )
+    if loop.kind == "unrolled" and isinstance(extent, tir.IntImm):
+        return extent.value
+    return None
 
 
 def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:
@@ -61,24 +58,22 @@ def _copy(loop: tir.For, step: int, names: UniqueNamer) -> tir.Stmt:
 
 
 def rename_declarations(body: tir.Stmt, names: UniqueNamer) -> tir.Stmt:
-    buffers = {
-        name: replace(buffer, name=names.unique(name))
-        for name, buffer in traversal.declared_buffers(body).items()
-    }
-    variables: dict[str, tir.Var] = {
-        node.var.name: tir.Var(names.unique(node.var.name), node.var.dtype)
-        for node in traversal.statements(body)
-        if isinstance(node, tir.For | tir.Let)
-    }
+    buffers: dict[str, tir.Buffer] = {}
+    for name, buffer in traversal.declared_buffers(body).items():
+        buffers[name] = replace(buffer, name=names.unique(name))
+    variables: dict[str, tir.Var] = {}
+    for stmt in traversal.statements(body):
+        if isinstance(stmt, tir.For | tir.Let):
+            name = stmt.var.name
+            variables[name] = tir.Var(names.unique(name), stmt.var.dtype)
 
     def binder(node: Node) -> Node | None:
         if isinstance(node, tir.For | tir.Let) and node.var.name in variables:
             return replace(node, var=variables[node.var.name])
         return None
 
-    return traversal.rewrite_stmt(
-        traversal.substitute(body, variables, buffers), binder
-    )
+    renamed = traversal.substitute(body, variables, buffers)
+    return traversal.rewrite_stmt(renamed, binder)
 
 
 PASS = tir_pass("unroll", unroll)
