@@ -1,5 +1,4 @@
-"""Branch and bound on the height of a pool, and the planners `exact` and `search` that
-use it.
+"""Branch and bound on a pool's height, and the planners `exact` and `search`.
 
 It requires at most 100 buffers that all have the same single pool. To decide whether a
 height is sufficient, the search takes the pair of buffers with the least freedom, tries
@@ -45,15 +44,12 @@ def exact_planner(problem: PlanningProblem) -> Layout:
 
 @make_planner("search")
 def search_planner(problem: PlanningProblem) -> Layout:
-    """First fits, branch and bound, beams, and local search, until the lower bound is
-    met.
-    """
+    """First fits, branch and bound, beams and local search, up to the lower bound."""
     return _search(problem, 1)
 
 
 def _search(problem: PlanningProblem, scale: int) -> Layout:
-    """Return the best layout of all methods, the cheapest first; `scale` multiplies the
-    work.
+    """Return the best layout of all methods, cheapest first; `scale` multiplies work.
 
     Each method starts from the best layout so far and returns it unchanged if it finds
     no better.
@@ -68,9 +64,7 @@ def _search(problem: PlanningProblem, scale: int) -> Layout:
 
 
 def _is_supported(problem: PlanningProblem) -> bool:
-    """Return whether the buffers are few and all have the same single candidate
-    pool.
-    """
+    """Return whether the buffers are few and all have the same single pool."""
     if len(problem.buffers) > BUFFERS_MAX:
         return False
     candidates = {buffer.pools for buffer in problem.buffers}
@@ -87,8 +81,7 @@ def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layo
     if start.cost <= (0, problem.lower_bound_bytes) or not _is_supported(problem):
         return start
     bracket = _Bracket(problem, start)
-    # A success at the lower bound ends the search at once; a refutation raises the
-    # bound.
+    # A success at the lower bound ends the search; a refutation raises the bound.
     bracket.attempt(bracket.lower, work // 3)
     while bracket.is_open and bracket.attempt(bracket.upper - 1, work // 3):
         continue
@@ -100,8 +93,7 @@ def branch_and_bound(problem: PlanningProblem, start: Layout, work: int) -> Layo
 
 
 class _Bracket:
-    """Bounds of the optimal height: at least `lower`; at most `upper`, the height of
-    `best`.
+    """Bounds of the optimal height: at least `lower`, at most `upper`, that of `best`.
 
     If `start` does not fit, `upper` is one byte more than the pool has. Heights are
     multiples of `_step`, the common divisor of all sizes and alignments.
@@ -124,8 +116,7 @@ class _Bracket:
         return self.lower < self.upper
 
     def attempt(self, height_bytes: int, work: int) -> bool:
-        """Search a layout of at most that height; move `upper` and return True if one
-        is found.
+        """Search a layout of at most that height; if found, lower `upper`, return True.
 
         If it is proven that there is none, `lower` moves above the height. If the work
         runs out, nothing changes.

@@ -43,18 +43,14 @@ from firmwright.passes.tir.externalize_constants import (
 from firmwright.usmp.memory_planning import POOL_ALIGNMENT, plan_memory
 
 SPARE_PERCENT_MAX = 50
-"""Limit of the copies in a pool if the user sets no RAM budget, in percent of its free
-bytes.
-"""
+"""Limit of the copies in a pool without a RAM budget, in percent of its free bytes."""
 PROGRAM_MEMORY = "program"
 """Name of the memory into which constants are linked, for comparisons of speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A copy of a constant in a pool, and the cycles per run by which it shortens
-    reads.
-    """
+    """A copy of a constant in a pool, and the cycles per run that it saves."""
 
     constant: str
     size_bytes: int
@@ -63,8 +59,7 @@ class _Candidate:
 
 
 def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
-    """Copy the constants that the user assigned to pools, then those that save most
-    cycles.
+    """Copy the constants that the user assigned to pools, then those that save most.
 
     The second step needs the speeds of the program memory and of a writable pool. It
     first plans the memory with `planner` to find the bytes that remain free.
@@ -72,15 +67,13 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
     module = _copy_requested(module)
     program = describe_program_memory(module)
     main = module.entry
-    fast = [
-        pool for pool in module.pools if pool.access == "rw" and has_known_speed(pool)
-    ]
-    if (
-        program is None
-        or not fast
-        or module.plan is not None
-        or not isinstance(main, tir.PrimFunc)
-    ):
+    fast: list[PoolInfo] = []
+    for pool in module.pools:
+        if pool.access == "rw" and has_known_speed(pool):
+            fast.append(pool)
+    if program is None or not fast:
+        return module
+    if module.plan is not None or not isinstance(main, tir.PrimFunc):
         return module
     candidates = _candidates(module, _constant_traffic(module, main), fast, program)
     if not candidates:
@@ -95,16 +88,12 @@ def copy_constants_to_ram(module: IRModule, planner: str | Planner) -> IRModule:
 def _choose(
     candidates: Sequence[_Candidate], spare_bytes: dict[str, int]
 ) -> dict[str, str]:
-    """Return the pool of each constant to copy: the first candidate for which a pool
-    has room.
-    """
+    """Return the pool of each constant to copy: the first candidate that has room."""
     chosen: dict[str, str] = {}
     for candidate in candidates:
         size_bytes = round_up(candidate.size_bytes, POOL_ALIGNMENT)
-        if (
-            candidate.constant not in chosen
-            and size_bytes <= spare_bytes[candidate.pool]
-        ):
+        has_room = size_bytes <= spare_bytes[candidate.pool]
+        if candidate.constant not in chosen and has_room:
             chosen[candidate.constant] = candidate.pool
             spare_bytes[candidate.pool] -= size_bytes
     return chosen
@@ -146,9 +135,7 @@ def _copy_requested(module: IRModule) -> IRModule:
 def _requested_pools(
     module: IRModule, main: tir.PrimFunc
 ) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """Return the requested pool of each called kernel ("" if none), and of each
-    constant all.
-    """
+    """Return the requested pool of each kernel ("" if none), and all of a constant."""
     pool_of_kernel: dict[str, str] = {}
     pools_of_constant: dict[str, set[str]] = {}
     for call in prim_calls(main.body):
@@ -164,9 +151,7 @@ def _requested_pools(
 def _with_constant(
     module: IRModule, kernel: str, node: tir.AllocateConst, constant: str
 ) -> IRModule:
-    """Return the module in which the allocation `node` of a kernel links another
-    constant.
-    """
+    """Return the module in which `node` of a kernel links another constant."""
     if constant == node.constant:
         return module
 
@@ -194,18 +179,17 @@ def describe_program_memory(module: IRModule) -> PoolInfo | None:
 
 def _spare_bytes(module: IRModule, memory_plan: Plan) -> dict[str, int]:
     """Return the bytes of each pool that copies may take."""
-    has_budget = (
-        not module.settings.objective.has_free_ram
-    )  # the pools are as large as the budget
+    # With a budget, the pools are as large as that.
+    has_budget = not module.settings.objective.has_free_ram
     spare_bytes: dict[str, int] = {}
     for pool in module.pools:
         limit = sys.maxsize if pool.size_bytes is None else pool.size_bytes
         whole_bytes = limit // POOL_ALIGNMENT * POOL_ALIGNMENT
         used_bytes = round_up(memory_plan.pool_bytes.get(pool.name, 0), POOL_ALIGNMENT)
         free_bytes = whole_bytes - used_bytes
-        spare_bytes[pool.name] = (
-            free_bytes if has_budget else free_bytes * SPARE_PERCENT_MAX // 100
-        )
+        if not has_budget:
+            free_bytes = free_bytes * SPARE_PERCENT_MAX // 100
+        spare_bytes[pool.name] = free_bytes
     return spare_bytes
 
 
@@ -231,9 +215,7 @@ def _candidates(
 
 
 def _constant_traffic(module: IRModule, main: tir.PrimFunc) -> dict[str, MemoryTraffic]:
-    """Return the bytes that one run reads from each linked constant, over all
-    kernels.
-    """
+    """Return the bytes that one run reads from each linked constant, in all kernels."""
     traffic: dict[str, MemoryTraffic] = {}
     module = externalize(module)
     entry = module.kernel(main.name)
@@ -273,8 +255,8 @@ def _copy_to_ram(
 
     For each constant, the body of the AOT main becomes:
 
-        allocate_const weights = constant         the original, in the program memory
-            allocate const weights_ram            the copy; its pool is in `pool_assignments`
+        allocate_const weights = constant         the original, in program memory
+            allocate const weights_ram            the copy, in the assigned pool
                 call keep_weights(weights, weights_ram)
                 the previous body, which reads weights_ram
     """
@@ -282,26 +264,28 @@ def _copy_to_ram(
     hoisted = module.kernel(main.name)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
     body = without_linked_constants(hoisted.body, {node.buffer.name for node in nodes})
-    params = [
-        param.name for param in hoisted.params if isinstance(param.value, tir.Buffer)
-    ]
-    names = UniqueNamer([*params, *declared_buffers(hoisted.body)])
+    taken = list(declared_buffers(hoisted.body))
+    for param in hoisted.params:
+        if isinstance(param.value, tir.Buffer):
+            taken.append(param.name)
+    names = UniqueNamer(taken)
     functions = UniqueNamer(module.functions)
     copies: list[_Copy] = []
+    targets: dict[str, tir.Buffer] = {}
+    pins: list[tuple[str, str]] = []
     for node in nodes:
-        target = replace(
-            node.buffer, name=names.unique(f"{node.buffer.name}_ram"), scope="global"
-        )
-        kernel = _copy_kernel(functions.unique(f"keep_{node.buffer.name}"), node.buffer)
+        own = node.buffer
+        target = replace(own, name=names.unique(f"{own.name}_ram"), scope="global")
+        kernel = _copy_kernel(functions.unique(f"keep_{own.name}"), own)
         copies.append(_Copy(node, target, kernel))
-    body = substitute(body, {}, {copy.node.buffer.name: copy.target for copy in copies})
+        targets[own.name] = target
+        pins.append((target.name, chosen[node.constant]))
     calls = [copy.call for copy in copies]
-    body = tir.Seq((*calls, body))
+    body = tir.Seq((*calls, substitute(body, {}, targets)))
     # From the inside out: the first copy becomes the outermost pair of allocations.
     for copy in reversed(copies):
         allocate = tir.Allocate(copy.target, body, "const")
         body = tir.AllocateConst(copy.node.buffer, copy.node.constant, allocate)
-    pins = tuple((copy.target.name, chosen[copy.node.constant]) for copy in copies)
     assigned = cast("tuple[Attr, ...]", hoisted.attrs.get("pool_assignments", ()))
     attrs: dict[str, Attr] = {**hoisted.attrs, "pool_assignments": (*assigned, *pins)}
     module = module.with_function(replace(hoisted, body=body, attrs=attrs))
@@ -311,9 +295,7 @@ def _copy_to_ram(
 
 
 def _copy_kernel(name: str, like: tir.Buffer) -> tir.PrimFunc:
-    """Return the kernel that copies a buffer of the shape of `like`, element by
-    element.
-    """
+    """Return the kernel that copies a buffer shaped like `like` by elements."""
     b = Builder(name)
     source = b.buffer_param("source", like.dtype, like.shape, "const")
     target = b.buffer_param("target", like.dtype, like.shape, "out")

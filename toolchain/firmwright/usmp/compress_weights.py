@@ -1,5 +1,6 @@
-"""Stores weights coded where that saves flash, and decodes them in the kernel (decision
-0081).
+"""Stores weights coded where that saves flash, and decodes them in the kernel.
+
+The decision is 0081.
 
 A kernel decodes into a scratch buffer. If a loop reads the weights row by row, an outer
 loop decodes one block of rows at a time, and runs the kernel for these. The fewest
@@ -59,13 +60,9 @@ _DECODER_BYTES = 120
 _GROWTH_BYTES = 4096
 """Bytes by which each layer may enlarge the workspace."""
 _GROWTH_SHARE = 2
-"""A layer may also enlarge the workspace by this part of the flash that it saves: one
-half.
-"""
+"""A layer may also enlarge the workspace by this part of its saved flash: one half."""
 _FREE_SHARE = 8
-"""The workspace may grow by this part, one eighth, for a decoder that runs in fewer
-blocks.
-"""
+"""The workspace may grow by this part, one eighth, for a decoder with fewer blocks."""
 
 
 def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
@@ -84,15 +81,12 @@ def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
     free = before + before // _FREE_SHARE
     for layer in _worthwhile_layers(module, price):
         options = replace(layer, kernel=module.kernel(layer.kernel.name)).options()
-        sizes = [
-            _workspace_bytes(option.applied_to(module), cache) for option in options
-        ]
-        growth = max(_GROWTH_BYTES, layer.saved_bytes // _GROWTH_SHARE)
-        limit = (
-            before + growth
-            if module.settings.objective.has_free_ram
-            else sys.maxsize - 1
-        )
+        sizes: list[int] = []
+        for option in options:
+            sizes.append(_workspace_bytes(option.applied_to(module), cache))
+        limit = sys.maxsize - 1
+        if module.settings.objective.has_free_ram:
+            limit = before + max(_GROWTH_BYTES, layer.saved_bytes // _GROWTH_SHARE)
         smallest = min(sizes)
         if smallest <= max(free, limit):
             free = max(free, smallest)
@@ -104,14 +98,12 @@ def compress_weights(module: IRModule, price: EstimateCost) -> IRModule:
     if saved_bytes <= _DECODER_BYTES:
         return original
     compressed_bytes = saved_bytes + _CALL_BYTES * len(chosen)
-    return replace(
-        module, results=replace(module.results, compressed_bytes=compressed_bytes)
-    )
+    results = replace(module.results, compressed_bytes=compressed_bytes)
+    return replace(module, results=results)
 
 
 def _worthwhile_layers(module: IRModule, price: EstimateCost) -> list[_CodedLayer]:
-    """Return the layers that save flash, although they no longer share code with the
-    others.
+    """Return the layers that save flash even though they share code no longer.
 
     The largest is first: after a kernel runs in blocks, its other constants cannot
     change these.
@@ -120,31 +112,28 @@ def _worthwhile_layers(module: IRModule, price: EstimateCost) -> list[_CodedLaye
     groups: dict[_SharedCode, list[_CodedLayer]] = {}
     for name in calls:
         kernel = module.kernel(name)
+        op, schedule = kernel.attrs.get("op"), kernel.attrs.get("schedule")
         for node in linked_constants(kernel):
-            key = _SharedCode(
-                kernel.attrs.get("op"), kernel.attrs.get("schedule"), node.buffer.name
-            )
+            key = _SharedCode(op, schedule, node.buffer.name)
             layer = _CodedLayer(kernel, node, module.constants[node.constant])
             groups.setdefault(key, []).append(layer)
     is_for_speed = module.settings.objective.minimize is Minimize.SPEED
     chosen: list[_CodedLayer] = []
     for key, group in groups.items():
-        if key.schedule:
-            able = [
-                layer
-                for layer in group
-                if calls[layer.kernel.name] == 1
-                and layer.constant.size_bytes >= _LEAST_BYTES
-            ]
-            chosen += _worthwhile_part(group, able, price, is_for_speed)
+        if not key.schedule:
+            continue
+        able: list[_CodedLayer] = []
+        for layer in group:
+            is_large = layer.constant.size_bytes >= _LEAST_BYTES
+            if is_large and calls[layer.kernel.name] == 1:
+                able.append(layer)
+        chosen += _worthwhile_part(group, able, price, is_for_speed)
     return sorted(chosen, key=lambda layer: -layer.constant.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class _SharedCode:
-    """What kernels have in common whose code outlining shares, and the buffer of the
-    weights.
-    """
+    """What kernels with shared code have in common, and the buffer of the weights."""
 
     op: Attr | None
     schedule: Attr | None
@@ -152,9 +141,7 @@ class _SharedCode:
 
 
 def _weighted_calls(main: tir.Stmt) -> Counter[str]:
-    """Count the calls of each kernel; a call counts once more for each loop around
-    it.
-    """
+    """Count the calls of each kernel; each loop around a call counts it once more."""
     calls = Counter(call.callee for call in traversal.prim_calls(main))
     for node in statements(main):
         if isinstance(node, tir.For | tir.While):
@@ -168,8 +155,7 @@ def _worthwhile_part(
     price: EstimateCost,
     is_for_speed: bool,
 ) -> list[_CodedLayer]:
-    """Return the layers of kernels with shared code to code; `able` are those that can
-    be.
+    """Return the layers to code among kernels with shared code; `able` can be coded.
 
     To code only some costs a second copy of the code, except with `--optimize speed`,
     where kernels share no code. To code all keeps the code shared, but includes those
@@ -177,8 +163,7 @@ def _worthwhile_part(
     """
     saving = [layer for layer in able if layer.saved_bytes > 0]
     gain = _saved_bytes(saving)
-    # The layers that stay uncoded keep the old code, the coded ones get their own: one
-    # more copy of it in flash.
+    # The layers that stay uncoded keep the old code, the coded ones get their own.
     if saving != group and not is_for_speed:
         gain -= price(group[0].kernel, {}).code_bytes
     if able == group and _saved_bytes(group) > max(gain, 0):
@@ -200,9 +185,7 @@ def _workspace_bytes(module: IRModule, cache: InplaceCache) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _CodedLayer:
-    """A linked constant of a kernel in `blocks` blocks of the rows that `loop`
-    reads.
-    """
+    """A linked constant of a kernel, in `blocks` blocks of the rows of `loop`."""
 
     kernel: tir.PrimFunc
     node: tir.AllocateConst
@@ -218,15 +201,11 @@ class _CodedLayer:
 
     @property
     def saved_bytes(self) -> int:
-        """The flash saved, without the decoder; negative if the coded form is
-        larger.
-        """
+        """The flash saved, without the decoder; negative if the code is larger."""
         return self.constant.size_bytes - self.words.nbytes - _CALL_BYTES
 
     def options(self) -> list[_CodedLayer]:
-        """Return the layer in one block, and in more, ascending, if that saves
-        flash.
-        """
+        """Return the layer in one block, and in more where that saves flash."""
         options = [self]
         loop = self._row_loop()
         if loop is None:
@@ -251,26 +230,27 @@ class _CodedLayer:
         bounds = Bounds({loop.var.name: (0, _extent(loop) - 1) for loop in loops})
         for loop in loops:
             rows = _extent(loop)
-            if (
-                rows > 1
-                and buffer.elements % rows == 0
-                and loop.start == tir.IntImm(0, INDEX)
-            ):
-                row_elements = buffer.elements // rows
-                is_by_row = all(
-                    access.is_in_row(loop, row_elements, bounds) for access in accesses
-                )
-                if is_by_row and self._may_run_in_parts(loop):
-                    return loop
+            if rows < 2 or loop.start != tir.IntImm(0, INDEX):
+                continue
+            row_elements, rest = divmod(buffer.elements, rows)
+            if rest:
+                continue
+            is_by_row = all(
+                access.is_in_row(loop, row_elements, bounds) for access in accesses
+            )
+            if is_by_row and self._may_run_in_parts(loop):
+                return loop
         return None
 
     def _may_run_in_parts(self, loop: tir.For) -> bool:
         """Return whether the rest of the kernel uses nothing that the loop writes."""
         if any(param.role == "inout" for param in self.kernel.params):
             return False
-        rest = rewrite_stmt(
-            self.kernel.body, lambda node: EMPTY_STMT if node is loop else None
-        )
+
+        def without_loop(node: Node) -> Node | None:
+            return EMPTY_STMT if node is loop else None
+
+        rest = rewrite_stmt(self.kernel.body, without_loop)
         # In parts, the whole body runs once for each block, the rest of it included.
         # That rest may not depend on the loop: in the second block, it would see what
         # the first one left.
@@ -297,18 +277,12 @@ class _CodedLayer:
             target = b.pointer(decoded, 0, size, "w")
             source = b.pointer(coded, 0, coded.elements)
             b.evaluate("decode_weights", [target, source, block.cast(INT32), size])
-            view = b.view(
-                weights.name,
-                decoded,
-                0,
-                shape,
-                dtype=weights.dtype,
-                alignment=alignment,
-            )
+            name, dtype = weights.name, weights.dtype
+            view = b.view(name, decoded, 0, shape, dtype=dtype, alignment=alignment)
             row = tir.Var(b.unique("row"), INDEX)
             if self.loop is not None:
                 body = self._rows_of_block(body, self.loop, block, row)
-            b.append(substitute(body, {}, {weights.name: view}))
+            b.append(substitute(body, {}, {name: view}))
         module = replace(module, constants={**module.constants, **b.constants})
         return module.with_function(replace(self.kernel, body=b.build().body))
 
@@ -320,20 +294,16 @@ class _CodedLayer:
         Accesses to the weights count rows from the start of the block; all other
         expressions see the row's number in the whole layer, `block * rows + row`.
         """
-        rows = _extent(loop) // self.blocks
+        rows, weights = _extent(loop) // self.blocks, self.node.buffer
         number = as_expr(block * rows + ArithExpr(row))
 
         def rule(node: Node) -> Node | None:
             if isinstance(node, tir.For) and node.var == loop.var:
                 # for row in block: let i = block * rows + row: body(i), weights at row
                 inner = tir.Let(loop.var, number, node.body)
-                return replace(
-                    node, var=row, extent=tir.IntImm(rows, INDEX), body=inner
-                )
-            if (
-                isinstance(node, _ACCESSES)
-                and node.buffer.name == self.node.buffer.name
-            ):
+                extent = tir.IntImm(rows, INDEX)
+                return replace(node, var=row, extent=extent, body=inner)
+            if isinstance(node, _ACCESSES) and node.buffer.name == weights.name:
                 return substitute(cast("tir.Stmt", node), {loop.var.name: row})
             return None
 
@@ -346,24 +316,19 @@ def _extent(loop: tir.For) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """The flat index of the first element that a node accesses, and the number of
-    elements.
-    """
+    """The flat index of the first element of an access, and how many it covers."""
 
     first: tir.Expr
     elements: int
 
     def is_in_row(self, loop: tir.For, row_elements: int, bounds: Bounds) -> bool:
-        """Return whether each iteration of `loop` only accesses the row of its
-        number.
-        """
+        """Return whether iterations of `loop` only access the row of their number."""
         row_start = ArithExpr(loop.var) * row_elements
         limits = bounds.interval_of(as_expr(ArithExpr(self.first) - row_start))
-        return (
-            limits is not None
-            and limits[0] >= 0
-            and limits[1] + self.elements <= row_elements
-        )
+        if limits is None:
+            return False
+        first, last = limits
+        return first >= 0 and last + self.elements <= row_elements
 
 
 def _accesses(body: tir.Stmt, buffer: tir.Buffer) -> list[_Access]:

@@ -24,7 +24,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from firmwright.base.grouping import group_pairs
 from firmwright.base.rounding import round_up
 from firmwright.ir.tir.plan import OffsetConstraint
 from firmwright.usmp.liveness import live_sets
@@ -35,9 +34,7 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SharedPair:
-    """Two buffers, a < b, that may overlap and together cover at least
-    `joint_bytes`.
-    """
+    """Two buffers, a < b, that may overlap and cover at least `joint_bytes`."""
 
     a: int
     b: int
@@ -46,9 +43,7 @@ class SharedPair:
 
 @dataclass(frozen=True, slots=True)
 class LiveSet:
-    """Simultaneously live buffers, the common divisor of their alignments, and shared
-    pairs.
-    """
+    """Buffers live together, the common divisor of their alignments, shared pairs."""
 
     members: tuple[int, ...]
     step: int
@@ -57,9 +52,7 @@ class LiveSet:
 
 @dataclass(frozen=True, slots=True)
 class _NeededBytes:
-    """The bytes of each buffer that counts, and the partner of some and the bytes of
-    both.
-    """
+    """The bytes of the buffers that count, and partners with the bytes of both."""
 
     own_bytes: dict[int, int]
     joint: dict[int, tuple[int, int]]
@@ -98,9 +91,7 @@ class DifferenceBounds:
         self._seen = (self.low.copy(), self.high.copy())
 
     def _first_bounds(self, height_bytes: int) -> IntArray:
-        """Return the matrix that only expresses 0 <= offset <= highest aligned
-        offset.
-        """
+        """Return the matrix that says 0 <= offset <= highest aligned offset."""
         highest = (height_bytes - self.sizes) // self._alignments * self._alignments
         least = np.zeros((self._origin + 1, self._origin + 1), np.int64)
         # The difference of two buffers is least with the first at its highest offset
@@ -119,9 +110,7 @@ class DifferenceBounds:
         return -self._least[:-1, self._origin]
 
     def start(self) -> bool:
-        """Propagate the initial bounds; return False if no layout fits the height
-        limit.
-        """
+        """Propagate the initial bounds; return False if the height is too low."""
         if (self.low > self.high).any():
             return False
         return self._narrow() and not any(map(self._is_overfull, self._live_sets))
@@ -135,9 +124,7 @@ class DifferenceBounds:
         self._seen = (self.low.copy(), self.high.copy())
 
     def decide(self, number: int, least: int | None, greatest: int | None) -> bool:
-        """Bound the difference of a constraint's buffers; return False on a
-        contradiction.
-        """
+        """Bound the difference of two constrained buffers; False if contradictory."""
         constraint = self.constraints[number]
         is_possible = True
         if least is not None:
@@ -150,15 +137,11 @@ class DifferenceBounds:
         return False
 
     def differences(self) -> tuple[IntArray, IntArray]:
-        """Return the least and the greatest possible difference of each constraint's
-        buffers.
-        """
+        """Return the least and greatest possible difference of each constraint."""
         return self._least[self.a, self.b], -self._least[self.b, self.a]
 
     def is_open(self, numbers: IntArray) -> NDArray[np.bool_]:
-        """Return for each constraint whether the bounds of its buffers still allow a
-        violation.
-        """
+        """Return for each constraint whether the bounds still allow a violation."""
         low, high = self.low, self.high
         a, b = self.a[numbers], self.b[numbers]
         least, greatest = low[b] - high[a], high[b] - low[a]
@@ -167,9 +150,7 @@ class DifferenceBounds:
         return open_
 
     def is_violated_at_lowest(self, numbers: IntArray) -> NDArray[np.bool_]:
-        """Return for each constraint whether the lowest offsets of its buffers violate
-        it.
-        """
+        """Return for each constraint whether the lowest offsets violate it."""
         difference = self.low[self.b[numbers]] - self.low[self.a[numbers]]
         return self._is_forbidden(difference, numbers)
 
@@ -192,22 +173,18 @@ class DifferenceBounds:
         matrix = self._least
         if least <= matrix[i, j]:
             return True
-        # A positive cycle i -> j -> i would require that an offset is greater than
-        # itself.
+        # A positive cycle i -> j -> i would make an offset greater than itself.
         if least + matrix[j, i] > 0:
             return False
         self.work += 1 + self._origin * self._origin // 4000
-        # In longest-path form: D[k, l] = max(D[k, l], D[k, i] + least + D[j, l]) for
-        # all k and l.
+        # For all k and l, D[k, l] = max(D[k, l], D[k, i] + least + D[j, l]):
         #
         #     k ----> i --least--> j ----> l
         np.maximum(matrix, (matrix[:, i] + least)[:, None] + matrix[j], out=matrix)
         return True
 
     def _narrow(self) -> bool:
-        """Tighten all bounds repeatedly until none changes; return False on a
-        contradiction.
-        """
+        """Tighten all bounds until none changes; return False on a contradiction."""
         while True:
             if not self._leave_forbidden():
                 return False
@@ -218,15 +195,11 @@ class DifferenceBounds:
                 return not self._is_any_overfull()
 
     def _progress(self) -> int:
-        """Return a number that increases whenever a lowest or highest offset is
-        tightened.
-        """
+        """Return a number that grows whenever a lowest or highest offset tightens."""
         return int(self._least[self._origin].sum() + self._least[:, self._origin].sum())
 
     def _leave_forbidden(self) -> bool:
-        """Move bounds of differences that are forbidden to the next allowed
-        difference.
-        """
+        """Move bounds of forbidden differences to the next allowed difference."""
         every = slice(None)
         while True:
             self.work += 2
@@ -249,8 +222,7 @@ class DifferenceBounds:
                     return False
 
     def _align(self) -> bool:
-        """Round the lowest offsets up and the highest down; return False on a
-        contradiction.
+        """Round lowest offsets up and highest down; return False on a contradiction.
 
         With one alignment for all buffers, the constraints are already multiples of it.
         """
@@ -267,9 +239,7 @@ class DifferenceBounds:
         return True
 
     def _is_any_overfull(self) -> bool:
-        """Check the live sets of which a member's bounds have changed since the last
-        check.
-        """
+        """Check the live sets in which bounds have changed since the last check."""
         low, high = self.low.copy(), self.high.copy()
         is_changed = (low != self._seen[0]) | (high != self._seen[1])
         changed = set(np.flatnonzero(is_changed).tolist())
@@ -280,8 +250,7 @@ class DifferenceBounds:
         return False
 
     def _is_overfull(self, live_set: LiveSet) -> bool:
-        """Return whether buffers confined between two heights need more bytes than fit
-        there.
+        """Return whether buffers confined between two heights need too many bytes.
 
         For each bottom, the buffers that cannot be below it are taken by their highest
         end. The sum of their sizes must not exceed the highest end of the last one:
@@ -309,8 +278,7 @@ class DifferenceBounds:
             for end, lowest, size, index in rows:
                 if lowest < bottom:
                     continue
-                # The second of a pair adds only what the two cover beyond the first
-                # one.
+                # The second of a pair adds only what the two cover beyond the first.
                 other, together = joint.get(index, _ALONE)
                 if other in inside:
                     filled += together - inside[other]
@@ -322,8 +290,7 @@ class DifferenceBounds:
         return False
 
     def _needed_bytes(self, live_set: LiveSet) -> _NeededBytes:
-        """Return the bytes that the buffers of a live set cover at least, without
-        overlaps.
+        """Return the least bytes that the buffers of a live set cover disjointly.
 
         Of two buffers in a decided order, the lower one needs only the bytes up to the
         other. Two undecided buffers that share with no third one count as a pair. Of
@@ -334,8 +301,7 @@ class DifferenceBounds:
         for pair in live_set.shared:
             a, b = pair.a, pair.b
             b_above_a, a_above_b = int(self._least[a, b]), int(self._least[b, a])
-            # a is below b: whatever b overlaps of a, the bytes of a below b are its
-            # own.
+            # a is below b: whatever b overlaps of a, the bytes below b are a's own.
             if b_above_a > 0:
                 own_bytes[a] = min(own_bytes[a], b_above_a)
             elif a_above_b > 0:
@@ -362,9 +328,7 @@ class DifferenceBounds:
 
 
 def _aligned_constraints(problem: PlanningProblem) -> tuple[OffsetConstraint[int], ...]:
-    """Return each constraint once, reduced to the differences that alignments
-    permit.
-    """
+    """Return each constraint once, reduced to the differences that are aligned."""
     alignments = [buffer.alignment for buffer in problem.buffers]
     aligned: list[OffsetConstraint[int]] = []
     for own in problem.constraints:
@@ -381,8 +345,7 @@ def _aligned_constraints(problem: PlanningProblem) -> tuple[OffsetConstraint[int
 def _restrict_to_multiples(
     constraint: OffsetConstraint[int], step: int
 ) -> OffsetConstraint[int] | None:
-    """Return the constraint for differences that are multiples of `step`; None if it
-    has no effect.
+    """Return the constraint for multiples of `step`; None if it has no effect.
 
     A periodic constraint then allows the multiples of `step` that equal the residue: if
     there are any, these again have a period, the least common multiple of both.
@@ -399,7 +362,7 @@ def _restrict_to_multiples(
     if period == 1:
         return None
     # Solve step * t = residue modulo the period: division by `common` makes the factor
-    # of t invertible.
+    # invertible.
     times = constraint.residue // common * pow(step // common, -1, period)
     residue = step * times % (period * step)
     return replace(constraint, lo=lo, hi=hi, modulus=period * step, residue=residue)
@@ -427,15 +390,11 @@ def _live_sets(problem: PlanningProblem) -> tuple[LiveSet, ...]:
 
 
 def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:
-    """Return the least number of bytes that two buffers with a constraint cover
-    together.
-    """
+    """Return the least bytes that two buffers with a constraint cover together."""
     joint: dict[tuple[int, int], int] = {}
     for c in _aligned_constraints(problem):
-        a_bytes, b_bytes = (
-            problem.buffers[c.a].size_bytes,
-            problem.buffers[c.b].size_bytes,
-        )
+        a_bytes = problem.buffers[c.a].size_bytes
+        b_bytes = problem.buffers[c.b].size_bytes
         # Between these differences, the smaller buffer is inside the larger one.
         first, last = sorted((0, a_bytes - b_bytes))
         above, below = c.least_allowed(first), c.greatest_allowed(last)
@@ -450,11 +409,13 @@ def _joint_bytes(problem: PlanningProblem) -> dict[tuple[int, int], int]:
 def _maximal(groups: Sequence[frozenset[int]]) -> list[frozenset[int]]:
     """Return the groups, each once, that are no proper subset of another one."""
     unique = dict.fromkeys(groups)
-    containing = group_pairs((index, group) for group in unique for index in group)
+    containing: dict[int, list[frozenset[int]]] = {}
+    for group in unique:
+        for index in group:
+            containing.setdefault(index, []).append(group)
     maximal: list[frozenset[int]] = []
     for group in unique:
-        # A superset contains every member, so the groups with one of them are
-        # sufficient.
+        # A superset contains every member: the groups with one of them suffice.
         if not any(group < other for other in containing[min(group)]):
             maximal.append(group)
     return maximal

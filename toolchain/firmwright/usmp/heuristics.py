@@ -20,15 +20,11 @@ _HILL_CLIMB_MOVES = 500
 _PLACEMENTS_MAX = 300_000
 """Work limit of `improve_order` in placed buffers: about two seconds."""
 _RESTART_AFTER = 200
-"""Moves without an improvement after which `improve_order` returns to its best
-order.
-"""
+"""Idle moves after which `improve_order` returns to its best order."""
 
 
 class Xorshift32:
-    """Marsaglia's 32-bit xorshift generator (shifts 13, 17, 5), started from a non-zero
-    seed.
-    """
+    """Marsaglia's 32-bit xorshift generator (13, 17, 5), from a non-zero seed."""
 
     __slots__ = ("_state",)
 
@@ -61,23 +57,19 @@ def greedy_by_conflicts(problem: PlanningProblem) -> Layout:
 
 
 def size_order(problem: PlanningProblem) -> list[int]:
-    """Order by size, then number of constraints, then name, all descending as in
-    USMP.
-    """
-    rows = zip(problem.buffers, problem.constraints, strict=True)
-    return _descending(
-        [(buffer.size_bytes, len(own), buffer.name) for buffer, own in rows]
-    )
+    """Order by size, number of constraints and name, descending as in USMP."""
+    ranks: list[tuple[int, int, str]] = []
+    for buffer, own in zip(problem.buffers, problem.constraints, strict=True):
+        ranks.append((buffer.size_bytes, len(own), buffer.name))
+    return _descending(ranks)
 
 
 def conflict_order(problem: PlanningProblem) -> list[int]:
-    """Order by number of constraints, then size, then name, all descending as in
-    USMP.
-    """
-    rows = zip(problem.buffers, problem.constraints, strict=True)
-    return _descending(
-        [(len(own), buffer.size_bytes, buffer.name) for buffer, own in rows]
-    )
+    """Order by number of constraints, size and name, descending as in USMP."""
+    ranks: list[tuple[int, int, str]] = []
+    for buffer, own in zip(problem.buffers, problem.constraints, strict=True):
+        ranks.append((len(own), buffer.size_bytes, buffer.name))
+    return _descending(ranks)
 
 
 def _descending(ranks: Sequence[tuple[int, int, str]]) -> list[int]:
@@ -90,9 +82,7 @@ def _descending(ranks: Sequence[tuple[int, int, str]]) -> list[int]:
 
 @make_planner("first_fits")
 def best_first_fit_planner(problem: PlanningProblem) -> Layout:
-    """Return the best of several first fits; fast, for the many plans that selection
-    makes.
-    """
+    """Return the best of several first fits; fast, for the many plans of selection."""
     return best_first_fit_order(problem)[1]
 
 
@@ -150,29 +140,29 @@ def candidate_orders(problem: PlanningProblem) -> Iterator[list[int]]:
     yield conflict_order(problem)
     measures = _measures(problem)
     for rank in _RANKS:
-        ranks = [rank(measure) for measure in measures]
+        ranks = list(map(rank, measures))
         yield sorted(range(len(ranks)), key=ranks.__getitem__)
 
 
 def _measures(problem: PlanningProblem) -> list[_BufferMeasures]:
     """Return the measures of each buffer."""
     buffers = problem.buffers
+    measures: list[_BufferMeasures] = []
     pressures = _peak_live_bytes(problem)
-    measures = []
-    for buffer, pressure, own in zip(
-        buffers, pressures, problem.constraints, strict=True
-    ):
-        neighbors = [buffers[constraint.a] for constraint in own]
-        measures.append(
-            _BufferMeasures(
-                size=buffer.size_bytes,
-                first=min(live.first for live in buffer.live),
-                end=max(live.end for live in buffer.live),
-                length=sum(live.end - live.first for live in buffer.live),
-                pressure=pressure,
-                neighbor_bytes=sum(neighbor.size_bytes for neighbor in neighbors),
-            )
+    rows = zip(buffers, pressures, problem.constraints, strict=True)
+    for buffer, pressure, own in rows:
+        neighbor_bytes = 0
+        for constraint in own:
+            neighbor_bytes += buffers[constraint.a].size_bytes
+        measure = _BufferMeasures(
+            size=buffer.size_bytes,
+            first=min(live.first for live in buffer.live),
+            end=max(live.end for live in buffer.live),
+            length=sum(live.end - live.first for live in buffer.live),
+            pressure=pressure,
+            neighbor_bytes=neighbor_bytes,
         )
+        measures.append(measure)
     return measures
 
 
@@ -193,9 +183,8 @@ def _peak_live_bytes(problem: PlanningProblem) -> list[int]:
 def hill_climb(problem: PlanningProblem) -> Layout:
     """First fits, largest buffers first, improved by at most 500 moves."""
     order = size_order(problem)
-    return improve_order(
-        problem, order, place_first_fit(problem, order), _HILL_CLIMB_MOVES
-    )
+    first_fit = place_first_fit(problem, order)
+    return improve_order(problem, order, first_fit, _HILL_CLIMB_MOVES)
 
 
 def order_from_layout(layout: Layout) -> list[int]:
@@ -213,15 +202,12 @@ def improve_order(
     best: Layout,
     moves: int = MOVES_MAX,
 ) -> Layout:
-    """Move buffers at the top forward, restarting if many moves fail; return the best
-    layout.
-    """
+    """Move top buffers forward, with restarts; return the best layout."""
     goal = (0, problem.lower_bound_bytes)
     random = Xorshift32()
     order, current = list(best_order), best
     idle_moves = 0
-    # A move costs a first fit, and a first fit places every buffer: of a large model,
-    # fewer moves are affordable.
+    # A move costs a first fit, which places every buffer: large models get fewer moves.
     affordable = _PLACEMENTS_MAX // max(1, len(order))
     for _ in range(min(moves, affordable)):
         if best.cost <= goal:
@@ -236,8 +222,7 @@ def improve_order(
         if layout.cost < best.cost:
             best_order, best = moved, layout
             idle_moves = 0
-        # The tolerated detours have led nowhere: the search goes on from the best
-        # order.
+        # The tolerated detours have led nowhere: go on from the best order.
         if idle_moves == _RESTART_AFTER:
             order, current = list(best_order), best
             idle_moves = 0
@@ -245,9 +230,7 @@ def improve_order(
 
 
 def _is_tolerable(layout: Layout, best: Layout, random: Xorshift32) -> bool:
-    """Return true, at random, for one in four layouts that are at most a fifth above
-    the best.
-    """
+    """Accept, at random, one in four layouts at most a fifth above the best."""
     unplaced, total = layout.cost
     best_unplaced, best_total = best.cost
     if unplaced > best_unplaced or 5 * total > 6 * best_total:
@@ -258,9 +241,7 @@ def _is_tolerable(layout: Layout, best: Layout, random: Xorshift32) -> bool:
 def _move_forward(
     problem: PlanningProblem, layout: Layout, order: Sequence[int], random: Xorshift32
 ) -> list[int]:
-    """Move a buffer at the top or without a place, or one in conflict with it,
-    forward.
-    """
+    """Move a buffer at the top or unplaced, or one in conflict with it, forward."""
     # In a test on 238 random graphs that no fixed order solved, such moves missed the
     # lower bound in 4; arbitrary moves and swaps missed it more often.
     movable: list[int] = []
@@ -279,9 +260,7 @@ def _move_forward(
 
 
 def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
-    """Place each buffer, in that order, at the lowest offset of its first pool with
-    room.
-    """
+    """Place each buffer in order, at the lowest offset of its first pool with room."""
     pools = [""] * len(problem.buffers)
     offsets = [0] * len(problem.buffers)
     tops: dict[str, int] = {}
@@ -289,8 +268,7 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
     for index in order:
         buffer = problem.buffers[index]
         for pool in buffer.pools:
-            # Buffers that are placed later have no say yet, and those in other pools
-            # none at all.
+            # Buffers that are placed later have no say yet, those in other pools none.
             active = [c for c in problem.constraints[index] if pools[c.a] == pool]
             offset = lowest_offset(active, offsets, buffer.alignment) if active else 0
             end = offset + buffer.size_bytes
@@ -307,8 +285,7 @@ def place_first_fit(problem: PlanningProblem, order: Sequence[int]) -> Layout:
 def lowest_offset(
     constraints: Sequence[OffsetConstraint[int]], offsets: Sequence[int], alignment: int
 ) -> int:
-    """Return the lowest aligned offset of b that all constraints with placed buffers a
-    allow.
+    """Return the lowest aligned offset of b that its placed constraints allow.
 
     Each constraint forbids the offsets between its start and its end, except on its
     period. A sweep over the intervals by start moves the offset to the end of each
@@ -332,9 +309,8 @@ def lowest_offset(
                 allowed = round_up(end, alignment)
                 if constraint.modulus > 1:
                     other = offsets[constraint.a]
-                    allowed = _next_allowed(
-                        offset, allowed, constraint, other, alignment
-                    )
+                    past = allowed
+                    allowed = _next_allowed(offset, past, constraint, other, alignment)
                 moved = moved or allowed != offset
                 offset = allowed
         # One sweep suffices for plain intervals. An allowed offset inside a periodic
@@ -351,13 +327,11 @@ def _next_allowed(
     other: int,
     alignment: int,
 ) -> int:
-    """Return the lowest aligned offset >= `offset` that is `past` or matches the
-    period.
+    """Return the lowest aligned offset >= `offset` that is `past` or on the period.
 
     `other` is the offset of the placed buffer.
     """
-    # Solve x = 0 mod alignment and x = other + residue mod modulus (Chinese
-    # remainders).
+    # Solve x = 0 mod alignment, x = other + residue mod modulus (Chinese remainders).
     target = other + constraint.residue
     common = math.gcd(alignment, constraint.modulus)
     if target % common:

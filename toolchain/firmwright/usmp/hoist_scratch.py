@@ -26,9 +26,7 @@ from firmwright.ir.tir.verify_async_calls import without_phase
 
 @dataclass(frozen=True, slots=True)
 class HoistedBody:
-    """A kernel body, the body without its global Allocates, and the buffers of
-    these.
-    """
+    """A kernel body, the body without global Allocates, and their buffers."""
 
     original: tir.Stmt
     body: tir.Stmt
@@ -38,8 +36,7 @@ class HoistedBody:
 def hoist_scratch(
     module: IRModule, main: tir.PrimFunc, hoisted: dict[int, HoistedBody]
 ) -> tuple[IRModule, dict[str, str]]:
-    """Return the module with hoisted scratch, and the plan name of each scratch buffer
-    of main.
+    """Return the module with hoisted scratch, and the plan name of each buffer of it.
 
     Plan names are `kernel.buffer`, with the suffix `_2`, `_3`, ... for further calls of
     the kernel. `hoisted` stores the results by identity of the body for later calls.
@@ -65,28 +62,28 @@ def hoist_scratch(
 
 
 def _allocate_around(body: tir.Stmt, buffers: tuple[tir.Buffer, ...]) -> tir.Stmt:
-    """Wrap `body` in Allocates of scratch; that of the first buffer is the
-    outermost.
-    """
+    """Wrap `body` in Allocates of scratch, that of the first buffer outermost."""
     for buffer in reversed(buffers):
         body = tir.Allocate(buffer, body, "scratch")
     return body
 
 
 def _hoist(body: tir.Stmt) -> HoistedBody:
-    nodes = [node for node in statements(body) if _is_global_allocate(node)]
-    if not nodes:
+    scratch: list[tir.Buffer] = []
+    for node in statements(body):
+        if _is_global_allocate(node):
+            scratch.append(node.buffer)
+    if not scratch:
         return HoistedBody(body, body, ())
-    hoisted = rewrite_stmt(
-        body, lambda node: node.body if _is_global_allocate(node) else None
-    )
-    return HoistedBody(body, hoisted, tuple(node.buffer for node in nodes))
+
+    def rule(node: Node) -> Node | None:
+        return node.body if _is_global_allocate(node) else None
+
+    return HoistedBody(body, rewrite_stmt(body, rule), tuple(scratch))
 
 
 def is_scratch_name(plan_name: str) -> bool:
-    """Return whether a plan name denotes a hoisted buffer; all other names are
-    identifiers.
-    """
+    """Return whether a plan name denotes a hoisted buffer; others are identifiers."""
     return "." in plan_name
 
 
@@ -111,17 +108,14 @@ class _ScratchHoister:
         self.phased: dict[tir.PrimFuncCall, tuple[tir.Buffer, ...]] = {}
 
     def rule(self, part: Node) -> Node | None:
-        """Rewrite a call of a kernel with scratch; synchronous calls also allocate
-        it.
-        """
+        """Rewrite a call with scratch; synchronous calls also allocate it."""
         if not isinstance(part, tir.PrimFuncCall) or part.callee not in self.scratch:
             return None
         own = self._scratch_of_call(part)
         args = list(part.args)
+        start = tir.IntImm(0, INDEX)
         for buffer in own:
-            args.append(
-                tir.AccessPtr(buffer, tir.IntImm(0, INDEX), buffer.span_elements, "rw")
-            )
+            args.append(tir.AccessPtr(buffer, start, buffer.span_elements, "rw"))
         call = replace(part, args=tuple(args))
         # The Allocate of a synchronous call encloses the call alone, so that other
         # calls can use its bytes. That of an asynchronous one encloses the main: start
@@ -132,10 +126,10 @@ class _ScratchHoister:
         begun = without_phase(call)
         if call.phase != "call" and begun in self.phased:
             return self.phased[begun]
-        own = tuple(
-            self._new_buffer(call.callee, buffer)
-            for buffer in self.scratch[call.callee]
-        )
+        buffers: list[tir.Buffer] = []
+        for buffer in self.scratch[call.callee]:
+            buffers.append(self._new_buffer(call.callee, buffer))
+        own = tuple(buffers)
         if call.phase != "call":
             self.phased[begun] = own
         return own

@@ -44,16 +44,13 @@ class InplacePair:
         """Return the pair with the buffers renamed that `names` has."""
         a, b = self.names
         new_a, new_b = names.get(a, a), names.get(b, b)
-        return replace(
-            self, constraints=tuple(c.between(new_a, new_b) for c in self.constraints)
-        )
+        renamed = tuple(c.between(new_a, new_b) for c in self.constraints)
+        return replace(self, constraints=renamed)
 
 
 @dataclass(slots=True)
 class InplaceCache:
-    """Constraints and hoisted forms by kernel body; bodies are kept so that ids stay
-    unique.
-    """
+    """Constraints and hoisted forms by kernel body; bodies are kept for unique ids."""
 
     entries: dict[tuple[int, str, str], tuple[tir.Stmt, Constraints | None]] = field(
         default_factory=dict
@@ -63,9 +60,7 @@ class InplaceCache:
     def constraints(
         self, func: tir.PrimFunc, source: str, result: str
     ) -> Constraints | None:
-        """Return constraints on the offsets of two parameters; None if they must be
-        disjoint.
-        """
+        """Return constraints on two parameters' offsets; None if disjoint."""
         # Bodies are compared by identity, which costs nothing. The entry keeps the body
         # alive, so that no other one gets its id.
         key = (id(func.body), source, result)
@@ -89,8 +84,7 @@ def build_interference(
     constraints: list[OffsetConstraint[str]] = []
     for i, j in sorted(_pairs_alive_together(buffers)):
         a, b = buffers[i], buffers[j]
-        # Constraints of a pair are about b - a with a the input, whichever has the
-        # lower position.
+        # Constraints of a pair are about b - a, with a the input, in either order.
         if (b.name, a.name) in shared:
             a, b = b, a
         pair = shared.get((a.name, b.name))
@@ -102,8 +96,7 @@ def build_interference(
 
 
 def _pairs_alive_together(buffers: Sequence[BufferInfo]) -> set[tuple[int, int]]:
-    """Return the pairs of indices, the lower first, of buffers that are live at one
-    time.
+    """Return the index pairs, the lower first, of buffers that are live at one time.
 
     A pair is new in a live set only if one of its buffers is.
     """

@@ -1,5 +1,6 @@
-"""Joint memory plan for planned models that run in sequence and share pools (decision
-0015).
+"""Joint memory plan for models that run in sequence and share pools.
+
+The decision is 0015.
 
 An input is live from the start until its model has read it, an output from the run of
 its model to the end, and state and constants in RAM always. A variable shared by entry
@@ -39,16 +40,12 @@ from firmwright.usmp.planner_registry import DEFAULT_PLANNER, find_planner, plan
 PERSISTENT_KINDS = ("state", "const")
 """Kinds of buffers that are live before, between, and after runs."""
 PERMUTED_MODELS_MAX = 6
-"""Up to this number of models, every run order is tried; more models run in the given
-order.
-"""
+"""With up to this many models, every run order is tried; with more, the given one."""
 
 
 @dataclass(frozen=True, slots=True)
 class JointPlan:
-    """The replanned modules, their run order (positions in `modules`), and the joint
-    plan.
-    """
+    """The replanned modules, their run order (positions in `modules`), a joint plan."""
 
     modules: tuple[IRModule, ...]
     order: tuple[int, ...]
@@ -75,29 +72,26 @@ def plan_jointly(
 
 
 def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
-    """Raise DoesNotFitError unless the pools have room for all models at the same
-    time.
-    """
+    """Raise DoesNotFitError unless the pools have room for all models at once."""
     needed_bytes = 0
     overflows: list[RegionOverflow] = []
+    plans = [module.memory_plan for module in modules]
     for pool in common_pools(modules):
-        pool_bytes = sum(
-            module.memory_plan.pool_bytes.get(pool.name, 0) for module in modules
-        )
+        pool_bytes = sum(plan.pool_bytes.get(pool.name, 0) for plan in plans)
         needed_bytes += pool_bytes
         if pool.size_bytes is not None and pool_bytes > pool.size_bytes:
             overflows.append(RegionOverflow(pool.name, pool_bytes, pool.size_bytes))
     if not overflows:
         return
-    words = ", ".join(
-        f"pool {o.name} needs {o.need_bytes:,} bytes and has {o.have_bytes:,}"
-        for o in overflows
-    )
-    workspaces = [
-        (module.name, module.memory_plan.workspace_bytes) for module in modules
-    ]
+    needs: list[str] = []
+    for pool in overflows:
+        need, have = pool.need_bytes, pool.have_bytes
+        needs.append(f"pool {pool.name} needs {need:,} bytes and has {have:,}")
+    workspaces: list[tuple[str, int]] = []
+    for module in modules:
+        workspaces.append((module.name, module.memory_plan.workspace_bytes))
     raise DoesNotFitError(
-        f"the models do not fit at the same time: {words}.",
+        f"the models do not fit at the same time: {', '.join(needs)}.",
         regions=overflows,
         lowest_bytes=needed_bytes,
         peak=sorted(workspaces, key=lambda row: -row[1]),
@@ -106,9 +100,7 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
 
 
 def _check_shared_variables(modules: Sequence[IRModule]) -> None:
-    """Raise UsageError if two models initialize a variable that they share
-    differently.
-    """
+    """Raise UsageError if two models initialize a shared variable differently."""
     first_users: dict[str, IRModule] = {}
     first_values: dict[str, bytes] = {}
     for module in modules:
@@ -118,19 +110,16 @@ def _check_shared_variables(modules: Sequence[IRModule]) -> None:
             value = module.constants[state.initial].data
             first_user = first_users.setdefault(variable, module)
             if first_values.setdefault(variable, value) != value:
+                hint = "a file in which all signatures initialize a variable equally."
                 raise UsageError(
                     f"{first_user.name} and {module.name} initialize the shared "
                     f"variable {state.name} differently.",
-                    hint=(
-                        "a file in which all signatures initialize a variable equally."
-                    ),
+                    hint=hint,
                 )
 
 
 def common_pools(modules: Sequence[IRModule]) -> tuple[PoolInfo, ...]:
-    """Return the pools for which all modules were planned; raise UsageError if they
-    differ.
-    """
+    """Return the pools for which all modules were planned; UsageError if several."""
     pools = modules[0].pools
     for module in modules[1:]:
         if module.pools != pools:
@@ -166,17 +155,21 @@ def best_run_order(plans: Sequence[Plan]) -> tuple[int, ...]:
 
 def _bytes_before_run(plan: Plan) -> int:
     """Return the bytes that are live before the model runs."""
-    return sum(
-        buffer.size_bytes for buffer in plan.buffers if _is_live_before_run(buffer)
-    )
+    total_bytes = 0
+    for buffer in plan.buffers:
+        if _is_live_before_run(buffer):
+            total_bytes += buffer.size_bytes
+    return total_bytes
 
 
 def _bytes_after_run(plan: Plan) -> int:
     """Return the bytes that are live after the model has run."""
     end = live_end(plan.buffers)
-    return sum(
-        buffer.size_bytes for buffer in plan.buffers if _is_live_after_run(buffer, end)
-    )
+    total_bytes = 0
+    for buffer in plan.buffers:
+        if _is_live_after_run(buffer, end):
+            total_bytes += buffer.size_bytes
+    return total_bytes
 
 
 def _is_live_before_run(buffer: BufferInfo) -> bool:
@@ -184,9 +177,7 @@ def _is_live_before_run(buffer: BufferInfo) -> bool:
 
 
 def _is_live_after_run(buffer: BufferInfo, end: int) -> bool:
-    """Return whether the caller reads a buffer after its model's run, which ends at
-    time `end`.
-    """
+    """Return whether the caller reads a buffer after the run, which ends at `end`."""
     if buffer.kind not in ("input", "output", *PERSISTENT_KINDS):
         return False
     return any(live.end == end for live in buffer.live)
@@ -218,17 +209,16 @@ def _join_timelines(
         for a, b in itertools.product(first, second):
             if a.name != b.name and a.overlaps_in_time(b):
                 constraints.append(disjoint_constraint(a, b))
-    # A variable that models share occurs once in each model's plan, and so do its
-    # constraints.
-    buffers = {buffer.name: buffer for buffer in itertools.chain.from_iterable(groups)}
+    # A variable that models share occurs in each model's plan, as do its constraints.
+    buffers: dict[str, BufferInfo] = {}
+    for group in groups:
+        buffers.update((buffer.name, buffer) for buffer in group)
     unique = {(c.a, c.b, c.lo, c.hi, c.modulus): c for c in constraints}
     return tuple(buffers.values()), tuple(unique.values())
 
 
 def _joint_names(module: IRModule) -> dict[str, str]:
-    """Return names of buffers in the joint plan: MODEL/BUFFER, for variables
-    FILE/VARIABLE.
-    """
+    """Return names in the joint plan: MODEL/BUFFER, for variables FILE/VARIABLE."""
     names = {b.name: f"{module.name}/{b.name}" for b in module.memory_plan.buffers}
     source = module.origin.sha256[:16]
     if source:
@@ -256,9 +246,7 @@ def _shift_live_ranges(
 
 
 def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
-    """Return the module with the placements of the joint plan in its plan and its AOT
-    main.
-    """
+    """Return the module with the joint plan's placements in its plan and AOT main."""
     old, main = module.memory_plan, module.aot_main
     joint_names = _joint_names(module)
     places: dict[str, Placement] = {}
@@ -280,9 +268,8 @@ def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
             return None
         place = places[names[part.buffer.name]]
         offset = tir.IntImm(place.offset, INDEX)
-        return replace(
-            part, source=replace(part.source, buffer=pools[place.pool], offset=offset)
-        )
+        source = replace(part.source, buffer=pools[place.pool], offset=offset)
+        return replace(part, source=source)
 
     params = tuple(param for param in main.params if param.role != "pool")
     params += tuple(tir.Param(pool, "pool") for pool in pools.values())
@@ -291,11 +278,14 @@ def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
 
 
 def _plan_names(main: tir.PrimFunc, plan: Plan) -> dict[str, str]:
-    """Return the plan name of each view; views of scratch are in the order of the
-    plan.
-    """
-    plain = {buffer.name for buffer in plan.buffers if not is_scratch_name(buffer.name)}
-    hoisted = [buffer for buffer in plan.buffers if is_scratch_name(buffer.name)]
+    """Return the plan name of each view; views of scratch are in plan order."""
+    plain: set[str] = set()
+    hoisted: list[BufferInfo] = []
+    for info in plan.buffers:
+        if is_scratch_name(info.name):
+            hoisted.append(info)
+        else:
+            plain.add(info.name)
     names: dict[str, str] = {}
     scratch: list[tir.Buffer] = []
     for view in pool_views(main):

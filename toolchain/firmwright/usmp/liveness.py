@@ -5,8 +5,7 @@ that accesses it.
 
 * Nodes that access memory are numbered in program order; these numbers are the times.
 * A write does not end the life of the previous value, as it may be partial. An Allocate
-does:
-  contents are undefined each time it is entered.
+  does: contents are undefined each time it is entered.
 * The start and the wait of an asynchronous call each access all buffers of the call,
   which therefore remain in memory in between.
 * A view (DeclBuffer) counts as its underlying buffer.
@@ -29,9 +28,7 @@ _READING_ROLES = frozenset({"in", "inout", "const", "pool"})
 
 @dataclass(frozen=True, slots=True)
 class CfgNode:
-    """A node, with `time` -1 if it accesses no memory; it makes the buffer `kills`
-    undefined.
-    """
+    """A node; its `time` is -1 without memory accesses; it makes `kills` undefined."""
 
     time: int = -1
     reads: frozenset[str] = frozenset()
@@ -54,8 +51,7 @@ class CfgLoop:
 
 @dataclass(frozen=True, slots=True)
 class ControlFlowGraph:
-    """Nodes in the order of the text, edges (from, to) between them, and the exit
-    nodes.
+    """Nodes in the order of the text, edges (from, to), and the exit nodes.
 
     `allocates` are the planned buffers by name; `roots` maps each buffer's name to its
     planned buffer; `loops` are the outermost loops.
@@ -73,13 +69,12 @@ class ControlFlowGraph:
 def build_cfg(
     main: tir.PrimFunc, functions: Mapping[str, AnyFunction]
 ) -> ControlFlowGraph:
-    """Return the graph of `main`; `functions` has the kernels, whose parameters have
-    roles.
+    """Return the graph of `main`; `functions` has the kernels and parameter roles.
 
     Its first node is the entry. For the statement `for i: a; b` followed by `c`:
 
-        head -> a -> b -> head     the head evaluates the extent; the loop may run no time
-        head -> c
+        head -> a -> b -> head     the head evaluates the extent
+        head -> c                  the loop may run no time
     """
     builder = _CfgBuilder(functions)
     entry = builder.step([], CfgNode())
@@ -119,8 +114,7 @@ def compute_live_ranges(
         # the memory in any case: of a result that is never read, too.
         occupied = (defined[index] & live_out[index]) | _mask(bit, node.accessed)
         while occupied:
-            # x & -x is the lowest bit of x that is set: the loop visits the set bits
-            # only.
+            # x & -x is the lowest set bit of x: the loop visits the set bits only.
             lowest = occupied & -occupied
             times[names[lowest.bit_length() - 1]].append(node.time)
             occupied ^= lowest
@@ -130,16 +124,13 @@ def compute_live_ranges(
 def find_last_reads(
     flow: ControlFlowGraph, held_at_exit: Collection[str]
 ) -> tuple[frozenset[str], ...]:
-    """Return the buffers that each node reads for the last time, over all loop
-    iterations.
-    """
+    """Return the buffers that each node reads for the last time, loops included."""
     bit = _bits(flow)
     live_out = _live_out(flow, bit, _mask(bit, held_at_exit))
     last_reads: list[frozenset[str]] = []
     for node, needed_later in zip(flow.nodes, live_out, strict=True):
-        last_reads.append(
-            frozenset(name for name in node.reads if not needed_later & bit[name])
-        )
+        last = [name for name in node.reads if not needed_later & bit[name]]
+        last_reads.append(frozenset(last))
     return tuple(last_reads)
 
 
@@ -153,9 +144,7 @@ def live_end(buffers: Sequence[BufferInfo]) -> int:
 
 
 def live_sets(buffers: Sequence[BufferInfo]) -> Iterator[tuple[int, ...]]:
-    """At each time at which a live range begins, yield the positions of all live
-    buffers.
-    """
+    """Yield the positions of the live buffers whenever a live range begins."""
     alive: set[int] = set()
     changes = _changes(buffers)
     for time in sorted(changes):
@@ -184,9 +173,7 @@ def live_sets_by_time(
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The positions of the buffers with live ranges that begin, or that end, at one
-    time.
-    """
+    """The positions of the buffers whose live ranges begin, or end, at one time."""
 
     beginning: list[int] = field(default_factory=list)
     ending: list[int] = field(default_factory=list)
@@ -219,7 +206,10 @@ def _bits(flow: ControlFlowGraph) -> dict[str, int]:
 
 
 def _mask(bit: Mapping[str, int], names: Collection[str]) -> int:
-    return sum(bit[name] for name in names)
+    mask = 0
+    for name in names:
+        mask += bit[name]
+    return mask
 
 
 def _may_be_defined(
@@ -245,8 +235,7 @@ def _live_out(
         node = flow.nodes[index]
         return (leaving & _survivors(node, bit)) | _mask(bit, node.reads)
 
-    # Reversed edges in reversed order: a sweep goes from the end of the text to its
-    # start, as the sets do.
+    # Reversed edges in reversed order: sweeps go from the end of the text, as the sets.
     edges = [(target, source) for source, target in reversed(flow.edges)]
     state = [0] * len(flow.nodes)
     for index in flow.exits:
@@ -255,9 +244,7 @@ def _live_out(
 
 
 def _survivors(node: CfgNode, bit: Mapping[str, int]) -> int:
-    """Return the mask of the buffers whose contents a node keeps: all, or all but
-    one.
-    """
+    """Return the mask of buffers whose contents a node keeps: all, or all but one."""
     return ~bit[node.kills] if node.kills else -1
 
 
@@ -274,8 +261,7 @@ def _solve_dataflow(
     while changed:
         changed = False
         for source, target in edges:
-            # The sets only grow, within finitely many buffers, so the sweeps end: a
-            # fixed point.
+            # The sets only grow, within finitely many buffers, so the sweeps end.
             moved = transfer(source, state[source])
             if moved & ~state[target]:
                 state[target] |= moved
@@ -284,9 +270,7 @@ def _solve_dataflow(
 
 
 class _CfgBuilder:
-    """Builds nodes and edges; `walk` takes a statement's predecessors and returns its
-    exits.
-    """
+    """Builds nodes and edges; `walk` takes predecessors and returns exits."""
 
     def __init__(self, functions: Mapping[str, AnyFunction]) -> None:
         self.functions = functions
@@ -302,7 +286,8 @@ class _CfgBuilder:
         """Add a node with edges from the nodes `before`; return its index."""
         index = len(self.nodes)
         self.nodes.append(node)
-        self.edges.extend((source, index) for source in before)
+        for source in before:
+            self.edges.append((source, index))
         return index
 
     def walk(self, stmt: tir.Stmt, before: Sequence[int]) -> list[int]:
@@ -317,8 +302,7 @@ class _CfgBuilder:
             case tir.If(cond, then, orelse):
                 head = [self._touching(before, cond)]
                 after_then = self.walk(then, head)
-                # Without an else, the condition itself is the other predecessor of what
-                # follows.
+                # Without an else, what follows comes directly after the condition, too.
                 after_else = self.walk(orelse, head) if orelse else head
                 return after_then + after_else
             case tir.For(_, start, extent, body, _):
@@ -361,43 +345,36 @@ class _CfgBuilder:
         return self.walk(stmt.body, after)
 
     def _loop(self, head: int, body: tir.Stmt) -> list[int]:
-        """Add the body with edges from the head and back to it; the head is the only
-        exit.
-        """
+        """Add the body with edges from and to the head, which is the only exit."""
         self.loop_depth += 1
-        self.edges.extend((source, head) for source in self.walk(body, [head]))
+        for source in self.walk(body, [head]):
+            self.edges.append((source, head))
         self.loop_depth -= 1
         return [head]
 
     def _touching(
         self, before: Sequence[int], *exprs: tir.Expr, stored: str = ""
     ) -> int:
-        """Add a node that evaluates expressions and stores to the buffer `stored`, if
-        any.
-        """
+        """Add a node that evaluates expressions and may store to `stored`."""
         reads, writes = self._accesses(exprs)
         if stored in self.roots:
             writes.add(self.roots[stored])
         if not reads and not writes:
             return self.step(before, CfgNode())
-        return self.step(
-            before, CfgNode(self._tick(), frozenset(reads), frozenset(writes))
-        )
+        node = CfgNode(self._tick(), frozenset(reads), frozenset(writes))
+        return self.step(before, node)
 
     def _call(self, before: Sequence[int], call: tir.PrimFuncCall) -> int:
-        """Add the node of a call; the roles of the parameters tell what it reads and
-        writes.
-        """
+        """Add the node of a call; the parameters' roles tell what it accesses."""
         reads, writes = self._accesses(call.args)
         callee = self.functions.get(call.callee)
         if isinstance(callee, tir.PrimFunc):
             for arg, param in zip(call.args, callee.params, strict=True):
-                if (
-                    not isinstance(arg, tir.AccessPtr)
-                    or arg.buffer.name not in self.roots
-                ):
+                if not isinstance(arg, tir.AccessPtr):
                     continue
-                root = self.roots[arg.buffer.name]
+                root = self.roots.get(arg.buffer.name)
+                if root is None:
+                    continue
                 if param.role in _READING_ROLES:
                     reads.add(root)
                 if param.role in _WRITING_ROLES:

@@ -1,5 +1,4 @@
-"""Lower bound of the total size of all pools for any valid plan: the bytes live at the
-worst time.
+"""Lower bound of the total pool size of any valid plan: the bytes at the worst time.
 
 The bound holds for all alignments, pools and in-place constraints; it may be
 unattainable.
@@ -22,9 +21,7 @@ _Pair: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Joint:
-    """The least bytes that a pair of buffers covers, and the position of the pair among
-    all.
-    """
+    """The least bytes that a pair of buffers covers, and the pair's position."""
 
     size_bytes: int
     position: int
@@ -35,8 +32,7 @@ _JointByPair: TypeAlias = Mapping[_Pair, _Joint]
 
 
 def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -> int:
-    """Return a lower bound on the total size of all pools, with unavoidable alignment
-    padding.
+    """Return a lower bound on the total pool size, with unavoidable padding.
 
     It is the larger of the most bytes live at any time, and the sum over pools of the
     most bytes live among the buffers that permit only that pool.
@@ -46,8 +42,7 @@ def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -
     for buffer in buffers:
         if len(buffer.pools) == 1:
             pinned.setdefault(buffer.pools[0], []).append(buffer)
-    # Pools add up: what can only be in one pool gains nothing from free bytes in
-    # another.
+    # Pools add up: what can only be in one gains nothing from free bytes in another.
     bound = _peak_bytes(buffers, joint)
     if len(pinned) > 1:
         bound = max(bound, sum(_peak_bytes(mine, joint) for mine in pinned.values()))
@@ -70,14 +65,12 @@ def min_bytes_by_time(
     needs: list[int] = []
     for alive, times in groupby(live_sets_by_time(buffers, live_end(buffers))):
         need = _min_bytes([buffers[index] for index in alive], joint)
-        needs.extend(need for _ in times)
+        needs += [need] * len(list(times))
     return needs
 
 
 def peak_buffers(buffers: Sequence[BufferInfo]) -> tuple[BufferInfo, ...]:
-    """Return the buffers that are live at the first time with most live bytes, largest
-    first.
-    """
+    """Return the buffers at the first time with most live bytes, largest first."""
     peak_bytes = 0
     worst: list[BufferInfo] = []
     for alive in live_sets(buffers):
@@ -102,7 +95,7 @@ def _joint_by_pair(
     for c in constraints:
         a, b = by_name[c.a], by_name[c.b]
         pair = (min(c.a, c.b), max(c.a, c.b))
-        # The forbidden interval reaches from "b ends where a begins" to "b begins where
+        # Forbidden are all differences from "b ends where a begins" to "b begins where
         # a ends".
         if c.modulus < 2 and c.lo <= -b.size_bytes and c.hi >= a.size_bytes:
             disjoint.add(pair)
@@ -118,8 +111,7 @@ def _joint_by_pair(
 def _joint_bytes(
     a: BufferInfo, b: BufferInfo, constraint: OffsetConstraint[str]
 ) -> int:
-    """Return the least number of bytes that two buffers cover at an allowed difference
-    of offsets.
+    """Return the least bytes that two buffers cover at an allowed difference.
 
     This is the larger size if one buffer may be inside the other. Otherwise they
     overlap most at an end of the forbidden interval:
@@ -168,9 +160,7 @@ def _min_bytes(alive: Sequence[BufferInfo], joint: _JointByPair) -> int:
 
 
 def _pairs_among(names: Collection[str], joint: _JointByPair) -> list[_Pair]:
-    """Return the pairs of `names` in the order of `joint`, by the shorter of two
-    searches.
-    """
+    """Return the pairs of `names` in the order of `joint`, by the shorter search."""
     if len(names) ** 2 < len(joint):
         pairs = [pair for pair in combinations(sorted(names), 2) if pair in joint]
         return sorted(pairs, key=lambda pair: joint[pair].position)
@@ -200,9 +190,10 @@ def _min_height(alive: Sequence[BufferInfo]) -> int:
         # Each pool has one topmost buffer, after which no padding is needed. The bound
         # assumes that these are the buffers with the most padding:
         #
-        #     |aaaaaaa.|bbbbb...|ccc     a and b are padded to the step, c is the topmost one
-        padding = sorted((-buffer.size_bytes % step for buffer in group), reverse=True)
+        #     |aaaaaaa.|bbbbb...|ccc     a and b are padded to the step,
+        #                                c is the topmost one
+        sizes = [buffer.size_bytes for buffer in group]
+        padding = sorted((-size % step for size in sizes), reverse=True)
         unavoidable = padding[max(len(pools), 1) :]
-        group_bytes = sum(buffer.size_bytes for buffer in group)
-        height = max(height, group_bytes + sum(unavoidable))
+        height = max(height, sum(sizes) + sum(unavoidable))
     return height

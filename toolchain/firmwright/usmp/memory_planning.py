@@ -64,10 +64,9 @@ def plan_memory(
     module, plan_names = hoist_scratch(module, module.aot_main, cache.hoisted)
     main = module.aot_main
     planning_input = collect_planning_input(module, main, plan_names, cache)
-    constraints = build_interference(planning_input.buffers, planning_input.overlaps)
-    buffers = _rank_pools_by_traffic(
-        module, main, planning_input.buffers, constraints, plan_names
-    )
+    buffers = planning_input.buffers
+    constraints = build_interference(buffers, planning_input.overlaps)
+    buffers = _rank_pools_by_traffic(module, main, buffers, constraints, plan_names)
     with planner_call(planner):
         plan = place_buffers(planner_function, buffers, constraints, module.pools)
         check_plan(plan, buffers, constraints, module.pools)
@@ -82,12 +81,9 @@ def place_buffers(
     constraints: Constraints,
     pools: Sequence[PoolInfo],
 ) -> Plan:
-    """Return a plan with first pools only, else with all pools; DoesNotFitError if none
-    fits.
-    """
+    """Return a plan with first pools only, else with all; DoesNotFitError if none."""
     if can_rank_pools(buffers, pools):
-        # The first pools are the fastest; a planner that may choose minimizes bytes,
-        # not cycles.
+        # The first pools are the fastest; a planner with a choice minimizes bytes.
         with suppress(DoesNotFitError):
             plan = planner(first_choice_only(buffers), constraints, pools)
             return replace(plan, buffers=tuple(buffers))
@@ -104,17 +100,14 @@ def _rank_pools_by_traffic(
     """Return the buffers, those that are accessed most preferring the fastest pools."""
     if not can_rank_pools(buffers, module.pools):
         return tuple(buffers)
-    moved = count_traffic(main, module.functions)
-    by_plan_name = {
-        plan_names.get(name, name): traffic for name, traffic in moved.items()
-    }
+    by_plan_name: dict[str, MemoryTraffic] = {}
+    for name, traffic in count_traffic(main, module.functions).items():
+        by_plan_name[plan_names.get(name, name)] = traffic
     return rank_pools(buffers, constraints, module.pools, by_plan_name)
 
 
 def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
-    """Raise UsageError if a used pool has the name of a buffer: both become names in
-    the C.
-    """
+    """Raise UsageError if a used pool has a buffer's name: both are names in the C."""
     names = local_names(main)
     for name in plan.pool_bytes:
         if name in names:
@@ -125,9 +118,7 @@ def _check_pool_names(plan: Plan, main: tir.PrimFunc) -> None:
 def _replace_allocates_by_views(
     module: IRModule, main: tir.PrimFunc, plan: Plan, plan_names: Mapping[str, str]
 ) -> tir.PrimFunc:
-    """Return the main with a parameter for each used pool, and views at the planned
-    offsets.
-    """
+    """Return the main with its pools as parameters, and views at planned offsets."""
     pools = make_pool_buffers(plan, module.pools)
 
     def rule(part: Node) -> Node | None:
@@ -151,21 +142,17 @@ def make_pool_buffers(plan: Plan, pools: Sequence[PoolInfo]) -> dict[str, tir.Bu
         alignments[name] = max(alignments.get(name, POOL_ALIGNMENT), buffer.alignment)
     pool_buffers: dict[str, tir.Buffer] = {}
     for pool in pools:
-        if pool.name in plan.pool_bytes:
-            pool_buffers[pool.name] = tir.Buffer(
-                pool.name,
-                UINT8,
-                (plan.pool_bytes[pool.name],),
-                scope="pool",
-                alignment=alignments[pool.name],
+        name = pool.name
+        if name in plan.pool_bytes:
+            shape = (plan.pool_bytes[name],)
+            pool_buffers[name] = tir.Buffer(
+                name, UINT8, shape, scope="pool", alignment=alignments[name]
             )
     return pool_buffers
 
 
 def pool_views(main: tir.PrimFunc) -> list[tir.DeclBuffer]:
-    """Return the views by which a planned AOT main accesses its pools, in the order of
-    the text.
-    """
+    """Return the views by which a planned main accesses its pools, in text order."""
     views: list[tir.DeclBuffer] = []
     for node in statements(main.body):
         if isinstance(node, tir.DeclBuffer) and node.source.buffer.scope == "pool":
@@ -190,9 +177,11 @@ def rank_pools(
     """
     if not can_rank_pools(buffers, pools):
         return tuple(buffers)
-    ranked = sorted(
-        _candidates(buffers, pools), key=lambda pool: transfer_cycles(_UNIT, pool)
-    )
+
+    def cycles(pool: PoolInfo) -> float:
+        return transfer_cycles(_UNIT, pool)
+
+    ranked = sorted(_candidates(buffers, pools), key=cycles)
     pool_of: dict[str, str] = {}
     rest = list(buffers)
     for pool, slower in zip(ranked, [*ranked[1:], None], strict=True):
@@ -214,7 +203,7 @@ def rank_pools(
 def can_rank_pools(buffers: Sequence[BufferInfo], pools: Sequence[PoolInfo]) -> bool:
     """Return whether the buffers have a choice of pools whose speeds are all known."""
     candidates = _candidates(buffers, pools)
-    return len(candidates) > 1 and all(has_known_speed(pool) for pool in candidates)
+    return len(candidates) > 1 and all(map(has_known_speed, candidates))
 
 
 def _candidates(
@@ -239,8 +228,7 @@ def _assign_to_pool(
     slower: PoolInfo | None,
     traffic: Mapping[str, MemoryTraffic],
 ) -> list[BufferInfo]:
-    """Return all buffers if they fit in `pool`, else those that save the most cycles
-    per byte.
+    """Return all buffers if they fit in `pool`, else those that save most per byte.
 
     `slower` is the next pool, where the remaining buffers are likely to be; None for
     the last pool. Buffers that may only be in `pool` come first.

@@ -31,9 +31,7 @@ def _defects(
     constraints: Sequence[OffsetConstraint[str]],
     pools: Mapping[str, PoolInfo],
 ) -> Iterator[str]:
-    """Yield the defects; only the first is certain, as later checks rely on earlier
-    ones.
-    """
+    """Yield the defects; only the first is certain, as later checks rely on it."""
     placed = sorted(plan.placements)
     expected = sorted(buffer.name for buffer in buffers)
     if placed != expected:
@@ -42,9 +40,8 @@ def _defects(
         yield from _misplacements(plan, buffer, pools)
     yield from _wrong_totals(plan, buffers)
     yield from _conflicts(plan, constraints)
-    yield from _live_overlaps(
-        plan, buffers, {frozenset((c.a, c.b)) for c in constraints}
-    )
+    related = {frozenset((c.a, c.b)) for c in constraints}
+    yield from _live_overlaps(plan, buffers, related)
 
 
 def _misplacements(
@@ -100,9 +97,7 @@ def _conflicts(
 def _live_overlaps(
     plan: Plan, buffers: Sequence[BufferInfo], related: Collection[frozenset[str]]
 ) -> Iterator[str]:
-    """Sweep over time: each buffer is compared with those that are alive when it
-    begins.
-    """
+    """Sweep over time: compare each buffer with those alive when it begins."""
     lives: list[tuple[int, int, int]] = []
     for number, buffer in enumerate(buffers):
         for live in buffer.live:

@@ -1,5 +1,4 @@
-"""Memory planners by name: the built-in ones, then those that packages offer as entry
-points.
+"""Memory planners by name: the built-in ones, then entry points of packages.
 
 The first line of a planner's docstring is its summary.
 """
@@ -46,10 +45,9 @@ def find_planner(name: str) -> Planner:
         return BUILTIN_PLANNERS[name]
     point = _installed().get(name)
     if point is None:
+        what = f"there is no memory planner {name!r}."
         names = ", ".join(planner_names())
-        raise UsageError(
-            f"there is no memory planner {name!r}.", hint=f"one of {names}."
-        )
+        raise UsageError(what, hint=f"one of {names}.")
     planner = load_entry_point(point)
     if not callable(planner):
         what = f"the planner {name} is not a function."
@@ -59,22 +57,21 @@ def find_planner(name: str) -> Planner:
 
 @contextmanager
 def planner_call(planner: str | Planner) -> Iterator[None]:
-    """Convert exceptions, also of the plan's validator, to errors of a planner that is
-    not ours.
-    """
+    """Convert exceptions, also of the plan's validator, unless the planner is ours."""
     if planner in BUILTIN_PLANNERS or planner in BUILTIN_PLANNERS.values():
         yield
         return
-    name = (
-        planner if isinstance(planner, str) else getattr(planner, "__name__", "given")
-    )
+    name = planner
+    if not isinstance(name, str):
+        name = getattr(planner, "__name__", "given")
     with plugin_call(f"the planner {name}"):
         yield
 
 
 def _installed() -> dict[str, EntryPoint]:
-    """Return the planners that packages offer, except under the name of a built-in
-    one.
-    """
-    points = entry_points(group=PLANNER_ENTRY_POINTS)
-    return {point.name: point for point in points if point.name not in BUILTIN_PLANNERS}
+    """Return the planners that packages offer, without names of built-in ones."""
+    installed: dict[str, EntryPoint] = {}
+    for point in entry_points(group=PLANNER_ENTRY_POINTS):
+        if point.name not in BUILTIN_PLANNERS:
+            installed[point.name] = point
+    return installed

@@ -6,8 +6,7 @@ those that every target accessing the buffer may write; the AOT main's attribute
 `pool_assignments` restricts a buffer to one.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import cast
@@ -18,13 +17,12 @@ from firmwright.ir import tir
 from firmwright.ir.core import PoolInfo
 from firmwright.ir.graph.devices import COPY_OP
 from firmwright.ir.module import IRModule
-from firmwright.ir.tir import plan
-from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange, OffsetConstraint
+from firmwright.ir.tir.plan import BufferInfo, BufferKind, LiveRange
 from firmwright.ir.tir.traversal import prim_calls, used_buffers
-from firmwright.ir.tir.verify_async_calls import without_phase
 from firmwright.usmp import liveness
 from firmwright.usmp.interference import InplaceCache, InplacePair
 from firmwright.usmp.liveness import CfgLoop, ControlFlowGraph
+from firmwright.usmp.workspace_overlays import find_overlays
 
 _KINDS = frozenset(
     {"activation", "input", "output", "scratch", "ring", "state", "const"}
@@ -47,14 +45,18 @@ def collect_planning_input(
 ) -> PlanningInput:
     """Collect the buffers of `main`; `plan_names` renames some of them in the plan."""
     flow = liveness.build_cfg(main, module.functions)
-    kinds = {name: _kind(allocate) for name, allocate in flow.allocates.items()}
-    at_entry = [
-        name for name, kind in kinds.items() if kind in liveness.DEFINED_AT_ENTRY
-    ]
     read_by_caller = {"output", "state", "const"}
     if module.io.preserve_input:
         read_by_caller.add("input")
-    at_exit = [name for name, kind in kinds.items() if kind in read_by_caller]
+    kinds: dict[str, BufferKind] = {}
+    at_entry: list[str] = []
+    at_exit: list[str] = []
+    for name, allocate in flow.allocates.items():
+        kind = kinds[name] = _kind(allocate)
+        if kind in liveness.DEFINED_AT_ENTRY:
+            at_entry.append(name)
+        if kind in read_by_caller:
+            at_exit.append(name)
     live = liveness.compute_live_ranges(flow, at_entry, at_exit)
     pins = _pinned_pools(main, flow, module.pools)
     users = _accessing_targets(module, main, flow, pins)
@@ -70,31 +72,28 @@ def collect_planning_input(
         # back a line that they share, so a buffer that it accesses has its cache lines
         # for itself.
         #
-        #     |  line 0  |  line 1  |        a line with two buffers: one is written by the DMA,
-        #     |aaaaaaaaaa|aaa. bbbb |        the other by the core
+        #     |  line 0  |  line 1  |        a line with two buffers: one is written
+        #     |aaaaaaaaaa|aaa. bbbb |        by the DMA, the other by the core
         if name in shared:
             cache_line = max(cache_lines[pool] for pool in candidates)
             if cache_line:  # no other buffer may be in its cache lines
                 alignment = max(alignment, cache_line)
                 size_bytes = round_up(size_bytes, cache_line)
-        ranges = _extend_to_caller_accesses(
-            live[name], kinds[name], name in at_exit, flow.end_time
+        kind, to_the_end = kinds[name], name in at_exit
+        ranges = _extend_to_caller_accesses(live[name], kind, to_the_end, flow.end_time)
+        info = BufferInfo(
+            name=plan_names.get(name, name),
+            size_bytes=size_bytes,
+            alignment=alignment,
+            # A buffer that is never accessed still needs an address.
+            live=ranges or (LiveRange(0, 1),),
+            kind=kind,
+            pools=candidates,
         )
-        buffers.append(
-            BufferInfo(
-                name=plan_names.get(name, name),
-                size_bytes=size_bytes,
-                alignment=alignment,
-                # A buffer that is never accessed still needs an address.
-                live=ranges or (LiveRange(0, 1),),
-                kind=kinds[name],
-                pools=candidates,
-            )
-        )
+        buffers.append(info)
     pairs = _inplace_pairs(module, flow, live, at_exit, cache)
-    return PlanningInput(
-        tuple(buffers), tuple(pair.with_names(plan_names) for pair in pairs)
-    )
+    renamed = tuple(pair.with_names(plan_names) for pair in pairs)
+    return PlanningInput(tuple(buffers), renamed)
 
 
 def _inplace_pairs(
@@ -104,13 +103,10 @@ def _inplace_pairs(
     at_exit: Collection[str],
     cache: InplaceCache,
 ) -> list[InplacePair]:
-    """Return the pairs of buffers that may overlap: in calls, in loops and in
-    workspaces.
-    """
+    """Return the pairs that may overlap: in calls, in loops and in workspaces."""
     pairs: list[InplacePair] = []
-    for node, last in zip(
-        flow.nodes, liveness.find_last_reads(flow, at_exit), strict=True
-    ):
+    last_reads = liveness.find_last_reads(flow, at_exit)
+    for node, last in zip(flow.nodes, last_reads, strict=True):
         if node.call is None or node.call.device:
             continue
         kernel = module.functions.get(node.call.callee)
@@ -124,9 +120,8 @@ def _inplace_pairs(
 
 def _kind(allocate: tir.Allocate) -> BufferKind:
     if allocate.kind not in _KINDS:
-        raise InternalError(
-            f"buffer {allocate.buffer.name} is of unknown kind {allocate.kind!r}."
-        )
+        name = allocate.buffer.name
+        raise InternalError(f"buffer {name} is of unknown kind {allocate.kind!r}.")
     return cast(BufferKind, allocate.kind)
 
 
@@ -187,8 +182,7 @@ def _accessing_targets(
         for name in node.accessed:
             users[name].add(target)
     for name, targets in users.items():
-        # A buffer that is only copied, and not pinned, belongs to the caller: the
-        # main's target.
+        # A buffer that is only copied, and not pinned, belongs to the caller.
         if not targets and name not in pins:
             targets.add(target_of_main)
     return users
@@ -197,9 +191,7 @@ def _accessing_targets(
 def _pinned_pools(
     main: tir.PrimFunc, flow: ControlFlowGraph, pools: Sequence[PoolInfo]
 ) -> dict[str, tuple[PoolInfo, ...]]:
-    """Return the pool of each pinned buffer; pinning a view pins its underlying
-    buffer.
-    """
+    """Return the pool of each pinned buffer; a pinned view pins its root."""
     pinned_pools: dict[str, tuple[PoolInfo, ...]] = {}
     pins = cast("tuple[tuple[str, str], ...]", main.attrs.get("pool_assignments", ()))
     for name, pool_name in pins:
@@ -210,9 +202,8 @@ def _pinned_pools(
                 "of its own.",
                 hint="another tensor for --assign-pool.",
             )
-        pinned = tuple(
-            pool for pool in pools if pool.name == pool_name and pool.access == "rw"
-        )
+        named = [pool for pool in pools if pool.name == pool_name]
+        pinned = tuple(pool for pool in named if pool.access == "rw")
         if not pinned or pinned_pools.get(root, pinned) != pinned:
             raise UsageError(f"buffer {name} cannot be pinned to pool {pool_name}.")
         pinned_pools[root] = pinned
@@ -233,9 +224,7 @@ def _visible_pools(
 def _candidates(
     name: str, pools: Sequence[PoolInfo], targets: set[str]
 ) -> tuple[str, ...]:
-    """Return the names of the pools that buffer `name` may be in; raise UsageError if
-    none.
-    """
+    """Return the names of the pools that may hold buffer `name`; else UsageError."""
     allowed: list[str] = []
     for pool in pools:
         is_for_targets = not pool.targets or targets <= set(pool.targets)
@@ -317,8 +306,8 @@ def _pairs_in_loop(
         # The source is read for the last time in the loop, the result written for the
         # first time:
         #
-        #     source  ------------|          both are live together only between the start and
-        #     result         |------------   the end of the loop
+        #     source  ------------|          both are live together only between
+        #     result         |------------   the start and the end of the loop
         #              loop  |----|
         if any(live_range.end == loop.live.end for live_range in live[name]):
             sources.append(name)
@@ -330,146 +319,17 @@ def _pairs_in_loop(
     for source, result in product(sources, results):
         a = tir.Param(flow.allocates[source].buffer, "in")
         b = tir.Param(flow.allocates[result].buffer, "out")
-        constraints = cache.constraints(
-            tir.PrimFunc("loop", (a, b), loop.stmt), source, result
-        )
+        kernel = tir.PrimFunc("loop", (a, b), loop.stmt)
+        constraints = cache.constraints(kernel, source, result)
         if constraints is not None:
             pairs.append(InplacePair(loop.live, constraints))
     return pairs
 
 
 def _is_whole_buffer(flow: ControlFlowGraph, arg: tir.Expr) -> bool:
-    """Return whether an argument is the start of a planned buffer with its own
-    shape.
-    """
-    if not isinstance(arg, tir.AccessPtr) or arg.offset != tir.IntImm(
-        0, arg.offset.dtype
-    ):
+    """Return whether an argument is the start of a whole planned buffer."""
+    if not isinstance(arg, tir.AccessPtr):
+        return False
+    if arg.offset != tir.IntImm(0, arg.offset.dtype):
         return False
     return arg.buffer == flow.allocates[flow.roots[arg.buffer.name]].buffer
-
-
-_ONE_PLACE = 1 << 40
-"""A period above every size: within the interval, one difference is allowed."""
-
-
-def find_overlays(
-    module: IRModule,
-    flow: ControlFlowGraph,
-    live: Mapping[str, tuple[LiveRange, ...]],
-    at_exit: Collection[str],
-) -> Iterator[InplacePair]:
-    """Yield the pairs of buffers that overlap in the workspace of an accelerator's
-    kernel.
-
-    The kernel's attribute names the tensors that it needs at an offset of its
-    workspace. A tensor that the planner puts there is not copied:
-
-        workspace   |---------------------------------|
-        input           |--------|  last read by this call
-        output                        |-----------|  first written by this call
-    """
-    times_by_call: dict[tir.PrimFuncCall, list[int]] = {}
-    for node in flow.nodes:
-        if node.call is not None:
-            times_by_call.setdefault(without_phase(node.call), []).append(node.time)
-    for call, times in times_by_call.items():
-        kernel = module.functions.get(call.callee)
-        times_of_one_run = (
-            2 if call.device else 1
-        )  # a device call has a start and a wait
-        if (
-            isinstance(kernel, tir.PrimFunc)
-            and plan.OVERLAYS_ATTR in kernel.attrs
-            and len(times) == times_of_one_run
-        ):
-            span = LiveRange(min(times), max(times) + 1)
-            overlays = _Overlays(flow, call, span, live, at_exit)
-            yield from overlays.pairs(kernel)
-
-
-@dataclass(frozen=True, slots=True)
-class _Argument:
-    """The buffer of a pointer argument, its planned buffer, and the role of the
-    parameter.
-    """
-
-    buffer: tir.Buffer
-    root: str
-    role: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Overlays:
-    """The pairs of one call, which takes the time `span`."""
-
-    flow: ControlFlowGraph
-    call: tir.PrimFuncCall
-    span: LiveRange
-    live: Mapping[str, tuple[LiveRange, ...]]
-    at_exit: Collection[str]
-
-    def pairs(self, kernel: tir.PrimFunc) -> Iterator[InplacePair]:
-        """Yield the pairs of workspace and tensor, then those of inputs and outputs."""
-        args: dict[str, _Argument] = {}
-        for param, arg in zip(kernel.params, self.call.args, strict=True):
-            if isinstance(arg, tir.AccessPtr) and arg.buffer.name in self.flow.roots:
-                root = self.flow.roots[arg.buffer.name]
-                args[param.name] = _Argument(arg.buffer, root, param.role)
-        uses = Counter(arg.root for arg in args.values())
-        unusable = self._accessed_by_others()
-        inputs: list[str] = []
-        outputs: list[str] = []
-        rows = cast(
-            "tuple[tuple[str, str, int], ...]", kernel.attrs[plan.OVERLAYS_ATTR]
-        )
-        for name, workspace, offset in rows:
-            argument = args[name]
-            if (
-                uses[argument.root] > 1
-                or argument.root in unusable
-                or not self._may_be_inside(argument)
-            ):
-                continue
-            if argument.role == "in":
-                inputs.append(argument.root)
-            else:
-                outputs.append(argument.root)
-            area = args[workspace].buffer
-            # Overlapping the workspace is forbidden except at one difference: the
-            # kernel's offset.
-            lo, hi = -argument.buffer.span_bytes, area.span_bytes
-            at_offset = OffsetConstraint(
-                area.name, argument.root, lo, hi, _ONE_PLACE, offset
-            )
-            yield InplacePair(self.span, (at_offset,))
-        # Their places in the workspace are the kernel's own: it knows if they overlap.
-        for a, b in product(inputs, outputs):
-            yield InplacePair(self.span, (OffsetConstraint(a, b, 0, 0),))
-
-    def _accessed_by_others(self) -> set[str]:
-        """Return the buffers that other nodes access while the call runs."""
-        accessed: set[str] = set()
-        for node in self.flow.nodes:
-            if not self.span.first <= node.time < self.span.end:
-                continue
-            if node.call is None or without_phase(node.call) != self.call:
-                accessed |= node.accessed
-        return accessed
-
-    def _may_be_inside(self, arg: _Argument) -> bool:
-        """Return whether a whole buffer is live, besides this call, only before or only
-        after it.
-
-        An input must end with the call and an output begin with it; another role has no
-        condition.
-        """
-        if self.flow.allocates[arg.root].buffer != arg.buffer:
-            return False
-        ranges = [own for own in self.live[arg.root] if own.overlaps(self.span)]
-        if arg.role == "in":
-            is_read_later = arg.root in self.at_exit
-            return not is_read_later and [own.end for own in ranges] == [self.span.end]
-        if arg.role == "out":
-            return [own.first for own in ranges] == [self.span.first]
-        return True

@@ -1,6 +1,4 @@
-"""The problem that planners solve, and the conversion of their layouts to plans or
-errors.
-"""
+"""The problem that planners solve; layouts become plans or errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,18 +18,14 @@ from firmwright.ir.tir.plan import (
 from firmwright.usmp.lower_bound import lower_bound_bytes, peak_buffers
 
 _LAYOUTS_KEPT = 64
-"""Selection plans the same buffers again and again: for each budget, and to explain a
-failure.
-"""
+"""Layouts kept: selection plans the same buffers for each budget and failure."""
 _PEAK_SHOWN = 4
 """Number of buffers live at the peak that the error message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningProblem:
-    """Numbered buffers, the constraints of each (as b), and pool sizes (None if
-    unlimited).
-    """
+    """Numbered buffers, the constraints of each (as b), pool sizes or None."""
 
     buffers: tuple[BufferInfo, ...]
     constraints: tuple[tuple[OffsetConstraint[int], ...], ...]
@@ -47,8 +41,7 @@ class PlanningProblem:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The pool ("" if not placed) and offset of each buffer, and the height of each
-    pool.
+    """The pool ("" if unplaced) and offset of each buffer, the height of each pool.
 
     `proven_bytes` is a lower bound that the planner proved; 0 if it proved none.
     """
@@ -74,9 +67,7 @@ Solver: TypeAlias = Callable[[PlanningProblem], Layout]
 def build_problem(
     buffers: Sequence[BufferInfo], constraints: Constraints, pools: Sequence[PoolInfo]
 ) -> PlanningProblem:
-    """Number the buffers; list each constraint that forbids something for both of its
-    buffers.
-    """
+    """Number the buffers; list each constraint with an effect for both of its own."""
     numbers = {buffer.name: index for index, buffer in enumerate(buffers)}
     if len(numbers) != len(buffers):
         raise InternalError("two buffers of a memory plan have the same name.")
@@ -111,15 +102,13 @@ def make_planner(name: str) -> Callable[[Solver], Planner]:
             limits: tuple[tuple[str, int | None], ...],
             bound_bytes: int,
         ) -> Layout:
-            return solve(
-                PlanningProblem(buffers, constraints, dict(limits), bound_bytes)
-            )
+            limit_of = dict(limits)
+            return solve(PlanningProblem(buffers, constraints, limit_of, bound_bytes))
 
         def solve_once(problem: PlanningProblem) -> Layout:
+            buffers, constraints = problem.buffers, problem.constraints
             limits = tuple(problem.limits.items())
-            return solved(
-                problem.buffers, problem.constraints, limits, problem.lower_bound_bytes
-            )
+            return solved(buffers, constraints, limits, problem.lower_bound_bytes)
 
         @wraps(solve)
         def planner(
@@ -165,9 +154,7 @@ def _pool_bytes(layout: Layout, pools: Sequence[PoolInfo]) -> dict[str, int]:
 
 
 def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layout:
-    """Solve with the last pool of each buffer unlimited; raise an error if one is too
-    small.
-    """
+    """Solve with each buffer's last pool unlimited; raise an error on overflows."""
     limits = dict(problem.limits)
     for buffer in problem.buffers:
         limits[buffer.pools[-1]] = None
@@ -185,12 +172,10 @@ def _solve_with_unlimited_pools(problem: PlanningProblem, solve: Solver) -> Layo
 def _does_not_fit(
     problem: PlanningProblem, layout: Layout, overflows: Sequence[RegionOverflow]
 ) -> DoesNotFitError:
-    """Return the error that names the pools that are too small and the buffers at the
-    peak.
-    """
-    largest = [
-        (buffer.name, buffer.size_bytes) for buffer in peak_buffers(problem.buffers)
-    ]
+    """Return the error that names the pools too small, and the buffers at the peak."""
+    largest: list[tuple[str, int]] = []
+    for buffer in peak_buffers(problem.buffers):
+        largest.append((buffer.name, buffer.size_bytes))
     lowest_bytes = sum(layout.tops.values())
     needs: list[str] = []
     for overflow in overflows:
@@ -199,10 +184,8 @@ def _does_not_fit(
             f"pool {overflow.name} needs {overflow.need_bytes:,} bytes and has "
             f"{overflow.have_bytes:,} ({missing_bytes:,} too few)"
         )
-    peak = ", ".join(
-        f"{name} {size_bytes:,}" for name, size_bytes in largest[:_PEAK_SHOWN]
-    )
-    peak += " bytes"
+    shown = [f"{name} {size_bytes:,}" for name, size_bytes in largest[:_PEAK_SHOWN]]
+    peak = ", ".join(shown) + " bytes"
     if len(largest) > _PEAK_SHOWN:
         peak += f" and {len(largest) - _PEAK_SHOWN} more"
     return DoesNotFitError(

@@ -44,28 +44,25 @@ def resolve_pools(
     reserved = {pool.name for pool in asked.const_pools}
     if asked.optimize == "speed" and board.ramfunc:
         reserved.add(board.ramfunc.pool)
-    buffers = resolve_buffer_pools(
-        board, asked.pools, reserved, asked.ram_bytes, targets
-    )
+    ram_bytes = asked.ram_bytes
+    buffers = resolve_buffer_pools(board, asked.pools, reserved, ram_bytes, targets)
     if asked.const_pools and not asked.link_params:
         raise UsageError("--no-link-params leaves no constant for --const-pool.")
-    return buffers + resolve_constant_pools(
+    constants = resolve_constant_pools(
         board, asked.const_pools, asked.pools, asked.stream_input_rows
     )
+    return buffers + constants
 
 
 def with_program_memory_speed(
     module: IRModule, board: Board, asked: PoolOptions
 ) -> IRModule:
-    """Record the speed of the program memory if it can affect where constants are
-    placed.
-    """
+    """Record the program memory's speed if it can affect where constants are."""
     speed = None if board.is_host else board.flash.read_bandwidth
     if speed is None or asked.optimize != "speed" or not asked.link_params:
         return module
-    flash = replace(
-        module.settings.flash, program_memory=ReadSpeed(speed, board.flash.latency or 0)
-    )
+    program_memory = ReadSpeed(speed, board.flash.latency or 0)
+    flash = replace(module.settings.flash, program_memory=program_memory)
     return replace(module, settings=replace(module.settings, flash=flash))
 
 
@@ -76,8 +73,7 @@ def resolve_buffer_pools(
     ram_bytes: int | None,
     targets: Collection[str] = (),
 ) -> tuple[PoolInfo, ...]:
-    """Return the board's or the requested pools, limited to `ram_bytes` writable bytes
-    in all.
+    """Return the board's or requested pools, with `ram_bytes` writable bytes in all.
 
     Pools in `reserved` (for constants or functions) are excluded, as are pools of
     engines without a target in `targets`.
@@ -102,22 +98,20 @@ def resolve_constant_pools(
     buffers: Sequence[PoolInfo],
     stream_input_rows: bool,
 ) -> tuple[PoolInfo, ...]:
-    """Return the pools requested for constants; if empty, constants are stored with the
-    program.
-    """
+    """Return the requested pools for constants; none if the program keeps them."""
     names = [pool.name for pool in (*buffers, *asked)]
     for pool in asked:
         if names.count(pool.name) > 1:
-            raise UsageError(
-                f"two pools have the name {pool.name}.", hint="another name."
-            )
-    if sum(pool.scope in UNADDRESSABLE_SCOPES for pool in asked) > 1:
+            what = f"two pools have the name {pool.name}."
+            raise UsageError(what, hint="another name.")
+    scopes = [pool.scope for pool in asked]
+    if len([scope for scope in scopes if scope in UNADDRESSABLE_SCOPES]) > 1:
         raise UsageError("only one pool of constants can be read by a function.")
-    if stream_input_rows and any(pool.scope == "async" for pool in asked):
-        what = (
-            "constants cannot be loaded asynchronously while the caller provides rows."
+    if stream_input_rows and "async" in scopes:
+        raise UsageError(
+            "constants cannot be loaded asynchronously while the caller provides rows.",
+            hint="--const-pool NAME:port with --stream-input-rows.",
         )
-        raise UsageError(what, hint="--const-pool NAME:port with --stream-input-rows.")
     if board.is_host:
         return tuple(asked)
     own = {pool.name: pool for pool in board.const_pools()}
@@ -148,9 +142,7 @@ def _set_access_mode(board: Board, pool: PoolInfo, scope: str) -> PoolInfo:
 def _limit_to_budget(
     pools: tuple[PoolInfo, ...], ram_bytes: int | None
 ) -> tuple[PoolInfo, ...]:
-    """Return the pools, of which the writable ones together have at most
-    `ram_bytes`.
-    """
+    """Return the pools, the writable ones limited to `ram_bytes` in all."""
     if ram_bytes is None:
         return pools
     if not any(pool.access == "rw" for pool in pools):
@@ -169,9 +161,7 @@ def _limit_to_budget(
 def _restrict_board_pool(
     board: Board, own: Mapping[str, PoolInfo], asked: PoolInfo
 ) -> PoolInfo:
-    """Return the board's pool with the smaller size, and the speeds that the user
-    gave.
-    """
+    """Return the board's pool with the smaller size, and the given speeds."""
     if asked.name not in own:
         kind = "pool" if asked.access == "rw" else "pool for constants"
         what = f"board {board.name} has no {kind} {asked.name}."

@@ -20,8 +20,7 @@ REDZONE_BYTES = 64
 
 
 def insert_redzones(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, ...]]:
-    """Return the module with enlarged pools in which no two buffers touch, and the
-    buffers.
+    """Return the module with larger pools where no buffers touch, and the buffers.
 
     Buffers follow each other without reuse of memory, those that persist between runs
     first:
@@ -32,16 +31,18 @@ def insert_redzones(module: IRModule) -> tuple[IRModule, tuple[RelocatedBuffer, 
     buffers: dict[str, RelocatedBuffer] = {}
     ends: dict[str, int] = {}
     persistent = {info.name for info in plan.buffers if info.kind in ("const", "state")}
-    for view in sorted(
-        pool_views(main), key=lambda view: view.buffer.name not in persistent
-    ):
+
+    def persistent_first(view: tir.DeclBuffer) -> bool:
+        return view.buffer.name not in persistent
+
+    for view in sorted(pool_views(main), key=persistent_first):
         relocated = _relocate(view, ends.get(view.source.buffer.name, 0))
         buffers[relocated.name] = relocated
         ends[relocated.pool] = relocated.end
     sizes = {pool: end + REDZONE_BYTES for pool, end in ends.items()}
-    placements = {
-        name: Placement(place.pool, place.offset) for name, place in buffers.items()
-    }
+    placements: dict[str, Placement] = {}
+    for name, place in buffers.items():
+        placements[name] = Placement(place.pool, place.offset)
     module = module.with_function(_with_offsets(main, buffers, sizes))
     infos = tuple(info for info in plan.buffers if info.name in placements)
     plan = Plan("apart", placements, sizes, 0, infos)
@@ -52,9 +53,8 @@ def _relocate(view: tir.DeclBuffer, end: int) -> RelocatedBuffer:
     """Place a buffer behind a redzone that begins at `end`."""
     source, buffer = view.source, view.buffer
     if not isinstance(source.offset, tir.IntImm):
-        raise InternalError(
-            f"{buffer.name} has no fixed place in pool {source.buffer.name}."
-        )
+        pool = source.buffer.name
+        raise InternalError(f"{buffer.name} has no fixed place in pool {pool}.")
     alignment = max(buffer.alignment, buffer.dtype.size_bytes, 1)
     return RelocatedBuffer(
         name=buffer.name,
@@ -78,9 +78,8 @@ def _with_offsets(
             return None
         place = places[part.buffer.name]
         offset = tir.IntImm(place.offset, INDEX)
-        source = tir.AccessPtr(
-            grown(part.source.buffer), offset, place.size_bytes, "rw"
-        )
+        pool = grown(part.source.buffer)
+        source = tir.AccessPtr(pool, offset, place.size_bytes, "rw")
         return tir.DeclBuffer(part.buffer, source, part.body)
 
     params: list[tir.Param] = []

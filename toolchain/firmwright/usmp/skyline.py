@@ -9,9 +9,9 @@ Work is counted, so results are deterministic.
     height  - - - - - - - - - - - - -      no buffer may end above
             ####
             ####            #####          # are placed buffers
-            ####w...........#####          . is a valley, as deep as its lower rim, the right one
-            ####w...........#####          w is its left end, wasted up to that rim
-            #####################
+            ####w...........#####          . is a valley, as deep as its
+            ####w...........#####            lower rim, which is the right one
+            #####################          w is its left end, wasted up to that rim
              ------- time ------>
 
     slack of a column = height - bytes of all buffers that are live then - waste so far
@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +34,7 @@ from firmwright.base.rounding import round_up
 from firmwright.ir.tir.plan import LiveRange
 from firmwright.usmp.heuristics import order_from_layout, place_first_fit
 from firmwright.usmp.planning_problem import Layout, PlanningProblem
-
-Ints: TypeAlias = NDArray[np.int64]
-Floats: TypeAlias = NDArray[np.float64]
+from firmwright.usmp.skyline_states import Beam, Fitting, Floats, Ints, Steps, Valleys
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +53,12 @@ class _Rule:
 _RULES = (_Rule("slack", 2), _Rule("width", 1), _Rule("level", 0), _Rule("width", 0))
 """The rules to try, those that solve most problems first."""
 _WIDTH_FIRST = 16
-"""Number of states that the first beam keeps after each step; later beams keep twice as
-many.
-"""
+"""States that the first beam keeps after each step; later beams keep twice as many."""
 _WIDTH_MAX = 512
 _WORK_PER_BUFFER = 3_000_000
 """Work limit in columns of states."""
 _WASTE_LEAST = 0.03
-"""Added to the waste, as part of the slack, so that the area also ranks states without
-waste.
-"""
+"""Added to the waste, as part of the slack: the area ranks states without waste."""
 _ENDLESS = 1 << 29
 """A level above all heights, in steps."""
 _HASHES_END = 1 << 62
@@ -73,8 +66,7 @@ _HASHES_END = 1 << 62
 
 
 def lower_skyline(problem: PlanningProblem, start: Layout, scale: int = 1) -> Layout:
-    """Return the lowest layout found, `start` if none is lower; `scale` multiplies the
-    work.
+    """Return the lowest layout found, or `start`; `scale` multiplies the work.
 
     It applies if there is one pool and the peak of disjoint buffers is the lower bound.
     """
@@ -100,9 +92,11 @@ def _separate(lives: Sequence[LiveRange]) -> list[list[int]]:
     """Return the numbers of the buffers in groups that are never alive at once."""
     groups: list[list[int]] = []
     until = 0
-    for number in sorted(
-        range(len(lives)), key=lambda n: (lives[n].first, lives[n].end)
-    ):
+
+    def times(number: int) -> tuple[int, int]:
+        return lives[number].first, lives[number].end
+
+    for number in sorted(range(len(lives)), key=times):
         if lives[number].first >= until:
             groups.append([])
         groups[-1].append(number)
@@ -110,92 +104,8 @@ def _separate(lives: Sequence[LiveRange]) -> list[list[int]]:
     return groups
 
 
-@dataclass(frozen=True, slots=True)
-class _Beam:
-    """States, one a row.
-
-    `top` (minus the height, so at most 0) and `slack` have an element for each column,
-    `remaining` for each buffer of the packing. `area` is the part of the total area
-    that is placed.
-    """
-
-    top: NDArray[np.int32]
-    slack: NDArray[np.int32]
-    remaining: NDArray[np.bool_]
-    area: Floats
-
-    def rows(self, chosen: Ints) -> _Beam:
-        """Return copies of the chosen states."""
-        return _Beam(
-            top=self.top[chosen],
-            slack=self.slack[chosen],
-            remaining=self.remaining[chosen],
-            area=self.area[chosen],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Valleys:
-    """Valleys of skylines, one an element: the row of the state and the columns [first,
-    end).
-
-    `depth` is the height of the lower rim above the bottom.
-    """
-
-    row: Ints
-    first: Ints
-    end: Ints
-    depth: Ints
-
-    def at(self, chosen: Ints) -> _Valleys:
-        """Return the chosen valleys."""
-        return _Valleys(
-            self.row[chosen], self.first[chosen], self.end[chosen], self.depth[chosen]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Fitting:
-    """For each valley, the buffers that begin or end with it, and whether each fits.
-
-    `left` has the buffers that begin where the valley begins, filled up with the number
-    of the empty buffer; `is_left` tells which of them remain and are narrow enough.
-    `right` and `is_right` are the same for the other end.
-    """
-
-    left: Ints
-    is_left: NDArray[np.bool_]
-    right: Ints
-    is_right: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """Successors of states: row of the parent, placed buffer, and column and depth of
-    waste.
-
-    The depth is 0 for a real buffer; for the empty buffer, the column is wasted by the
-    depth.
-    """
-
-    parents: Ints
-    buffers: Ints
-    columns: Ints
-    depths: Ints
-
-    def at(self, chosen: Ints) -> _Steps:
-        """Return the chosen steps."""
-        return _Steps(
-            parents=self.parents[chosen],
-            buffers=self.buffers[chosen],
-            columns=self.columns[chosen],
-            depths=self.depths[chosen],
-        )
-
-
 class _Packing:
-    """Buffers with sizes in steps of their common divisor, and lives as ranges of
-    columns.
+    """Buffers with sizes in steps of a common divisor, and lives as column ranges.
 
     Columns are the times with maximal sets of live buffers. The last buffer, called the
     empty one, has neither size nor life and is never among the remaining ones; placing
@@ -240,34 +150,32 @@ class _Packing:
         # Buffers of the same kind have the same hash, so states that differ only in
         # which of them they placed are equal. The seed is fixed: results are the same
         # from run to run.
-        kinds = np.unique((self._first, self._end, sizes), axis=1, return_inverse=True)[
-            1
-        ]
-        hashes = np.random.default_rng(1).integers(
-            _HASHES_END, size=len(sizes) + len(times)
-        )
+        measures = self._first, self._end, sizes
+        _, kinds = np.unique(measures, axis=1, return_inverse=True)
+        count = len(sizes) + len(times)
+        hashes = np.random.default_rng(1).integers(_HASHES_END, size=count)
         self._hash = hashes[kinds.ravel()]
         self._column_hash = hashes[len(sizes) :]
 
     def lowest(
         self, problem: PlanningProblem, start: Layout, most: int
     ) -> Sequence[int]:
-        """Return the order of the lowest layout found, by beams of at most `most`
-        states.
+        """Return the order of the lowest layout found, by beams of up to `most` states.
 
         The width of the beams doubles. For each width and rule, heights between the
         lower bound and the lowest layout are bisected, first the lower bound itself.
         """
-        own = set(self.members)
+        own, buffers = set(self.members), problem.buffers
         best: Sequence[int] = [
             number for number in order_from_layout(start) if number in own
         ]
         if start.unplaced_bytes:
-            upper_bytes = problem.limits[problem.buffers[best[0]].pools[0]] or 0
+            upper_bytes = problem.limits[buffers[best[0]].pools[0]] or 0
         else:
-            upper_bytes = max(
-                start.offsets[n] + problem.buffers[n].size_bytes for n in best
-            )
+            upper_bytes = 0
+            for number in best:
+                end = start.offsets[number] + buffers[number].size_bytes
+                upper_bytes = max(upper_bytes, end)
         lower, upper = problem.lower_bound_bytes // self.step, upper_bytes // self.step
         width = _WIDTH_FIRST
         while width <= most and lower < upper and self.work >= 0:
@@ -284,8 +192,7 @@ class _Packing:
         return best
 
     def _find_order(self, height: int, width: int, rule: _Rule) -> list[int] | None:
-        """Return the buffers in an order whose first fit has the height; None if none
-        is found.
+        """Return the buffers in an order whose first fit has the height, or None.
 
         Each round extends all states of the beam by one step. Before the successors are
         computed, the ranking by waste keeps two for each state that the beam may hold.
@@ -293,13 +200,12 @@ class _Packing:
         and the beam keeps the best.
         """
         free = height - self._load
-        weight = 1 / (
-            1.0 + free
-        )  # waste in a column counts more the less is free there
+        # Waste in a column counts more the less is free there.
+        weight = 1 / (1.0 + free)
         weight /= weight.sum()
         beam = self._empty_beam(height, free)
         self._rise(beam)
-        history: list[_Steps] = []
+        history: list[Steps] = []
         while beam.remaining.any(1).all():
             steps = self._expand(beam, rule.valley)
             waste_before = ((free - beam.slack) @ weight)[steps.parents]
@@ -323,21 +229,17 @@ class _Packing:
                 return None
             beam = children.rows(kept)
             history.append(steps.at(kept))
-        # The loop has ended because a state has no remaining buffer: its order is the
-        # result.
+        # A state has no remaining buffer: its order is the result.
         complete = int(beam.remaining.any(1).argmin())
         return self._trace(history, complete)
 
-    def _empty_beam(self, height: int, free: NDArray[np.int32]) -> _Beam:
-        """Return the only state without a placed buffer; `free` is the slack of each
-        column.
-        """
+    def _empty_beam(self, height: int, free: NDArray[np.int32]) -> Beam:
+        """Return the only state without placed buffers; `free` is its slack."""
+        top = np.full_like(free, -height)[None]
         remaining = np.arange(len(self._first))[None] < self._empty
-        return _Beam(
-            np.full_like(free, -height)[None], free[None], remaining, np.zeros(1)
-        )
+        return Beam(top, free[None], remaining, np.zeros(1))
 
-    def _successors(self, beam: _Beam, steps: _Steps, area: Floats) -> _Beam:
+    def _successors(self, beam: Beam, steps: Steps, area: Floats) -> Beam:
         """Return the states after the steps; `area` is their placed area."""
         children = replace(beam.rows(steps.parents), area=area)
         rows = np.arange(len(steps.buffers))
@@ -347,10 +249,8 @@ class _Packing:
         children.slack[rows, steps.columns] -= steps.depths
         return children
 
-    def _trace(self, history: Sequence[_Steps], row: int) -> list[int]:
-        """Return the numbers of the buffers in the order in which state `row` placed
-        them.
-        """
+    def _trace(self, history: Sequence[Steps], row: int) -> list[int]:
+        """Return the buffers in the order in which state `row` placed them."""
         placed: list[int] = []
         for steps in reversed(history):
             buffer = int(steps.buffers[row])
@@ -360,7 +260,7 @@ class _Packing:
         placed.reverse()
         return placed
 
-    def _expand(self, beam: _Beam, measure: str) -> _Steps:
+    def _expand(self, beam: Beam, measure: str) -> Steps:
         """Return the steps of each state, all at one end of one of its valleys.
 
         It is the valley with the least of `measure`, at equality the narrowest, and the
@@ -392,25 +292,22 @@ class _Packing:
         right = fitting.right[right_row, right_slot]
         buffers = np.concatenate((left, right, np.full(len(wasting), self._empty)))
         depths = chosen.depth[parents] * (buffers == self._empty)
-        # There is one chosen valley for each state, in order, so its position is the
-        # state's row.
-        return _Steps(parents, buffers, column[parents], depths)
+        # The chosen valleys are one for each state, in order: positions are rows.
+        return Steps(parents, buffers, column[parents], depths)
 
-    def _least_slack(self, beam: _Beam, valleys: _Valleys) -> Ints:
+    def _least_slack(self, beam: Beam, valleys: Valleys) -> Ints:
         """Return the least slack of the columns of each valley."""
         # `reduceat` takes the minimum from each index to the next one: at the even
         # positions, from the first column to the end of a valley. The appended element
         # is the end of the last one.
-        ends = np.stack((valleys.first, valleys.end), 1) + valleys.row[:, None] * len(
-            self._load
-        )
+        row_starts = valleys.row[:, None] * len(self._load)
+        ends = np.stack((valleys.first, valleys.end), 1) + row_starts
         slack = np.append(beam.slack, _ENDLESS)
         least: Ints = np.minimum.reduceat(slack, ends.ravel())[::2]
         return least
 
-    def _rise(self, beam: _Beam) -> NDArray[np.bool_]:
-        """Raise ends of valleys where no buffer fits; return which states have enough
-        slack.
+    def _rise(self, beam: Beam) -> NDArray[np.bool_]:
+        """Raise valley ends where no buffer fits; return which states have slack.
 
         This changes `beam`. It repeats until all ends of all valleys have a fitting
         buffer.
@@ -425,9 +322,8 @@ class _Packing:
             # A valley one column wide has the same column at both ends.
             is_single = valleys.end - valleys.first == 1
             is_left = ~fitting.is_left.any(1)
-            is_right = ~fitting.is_right.any(1) & ~(
-                is_left & is_single
-            )  # both ends: raise once
+            is_raised = is_left & is_single
+            is_right = ~fitting.is_right.any(1) & ~is_raised
             row = np.append(valleys.row[is_left], valleys.row[is_right])
             column = np.append(valleys.first[is_left], valleys.end[is_right] - 1)
             rise = np.append(valleys.depth[is_left], valleys.depth[is_right])
@@ -437,22 +333,18 @@ class _Packing:
             rows = np.unique(row[is_possible[row]])
         return is_possible
 
-    def _fitting(self, beam: _Beam, valleys: _Valleys) -> _Fitting:
+    def _fitting(self, beam: Beam, valleys: Valleys) -> Fitting:
         """Return the buffers that fit at the ends of valleys of the beam's states."""
-        row, first, end = (
-            valleys.row[:, None],
-            valleys.first[:, None],
-            valleys.end[:, None],
-        )
+        row = valleys.row[:, None]
+        first, end = valleys.first[:, None], valleys.end[:, None]
         left, right = self._beginning[valleys.first], self._ending[valleys.end - 1]
         is_left = beam.remaining[row, left] & (self._end[left] <= end)
         is_right = beam.remaining[row, right] & (self._first[right] >= first)
-        return _Fitting(left, is_left, right, is_right)
+        return Fitting(left, is_left, right, is_right)
 
 
 def _maximal_times(firsts: Ints, ends: Ints) -> Ints:
-    """Return the times with maximal sets of live buffers, given all first times and
-    ends.
+    """Return the times with maximal live sets, given all first times and ends.
 
     These are the times at which a life begins, except those after which the next life
     begins before any ends: then the next set contains this one.
@@ -465,9 +357,7 @@ def _maximal_times(firsts: Ints, ends: Ints) -> Ints:
 
 
 def _by_column(numbers: Sequence[int], columns: Ints, count: int) -> Ints:
-    """Return the numbers of the buffers of each column, filled up with that of the
-    empty one.
-    """
+    """Return the buffers of each column, filled up with the empty one."""
     buffers_of_column: list[list[int]] = [[] for _ in range(count)]
     for number in numbers:
         buffers_of_column[columns[number]].append(number)
@@ -479,22 +369,18 @@ def _by_column(numbers: Sequence[int], columns: Ints, count: int) -> Ints:
 
 
 def _rank(waste: Floats, area: Floats, power: int) -> Ints:
-    """Return the positions of states, the best first: little waste for much placed
-    area.
-    """
+    """Return the positions of states, best first: little waste for much area."""
     placed = np.maximum(area, 1e-9)  # no division by zero
     return np.argsort((waste + _WASTE_LEAST) / placed**power, kind="stable")
 
 
-def _valleys(top: NDArray[np.int32], slack: NDArray[np.int32]) -> _Valleys:
-    """Return all valleys of the rows: runs of columns of one level between two higher
-    rims.
+def _valleys(top: NDArray[np.int32], slack: NDArray[np.int32]) -> Valleys:
+    """Return all valleys of the rows: runs of equal columns between higher rims.
 
     Full columns are endlessly high, as are the rims at the ends of a row.
     """
     count, width = top.shape
-    # An endless column after each row separates the rows, so that one pass finds all
-    # runs.
+    # An endless column after each row separates the rows: one pass finds all runs.
     levels = np.full((count, width + 1), _ENDLESS, np.int32)
     levels[:, :-1] = np.where(top + slack == 0, _ENDLESS, top)
     flat = levels.ravel()
@@ -504,4 +390,4 @@ def _valleys(top: NDArray[np.int32], slack: NDArray[np.int32]) -> _Valleys:
     runs = np.flatnonzero(depth > 0)
     row, first = np.divmod(starts[runs], width + 1)
     end = starts[runs + 1] - row * (width + 1)
-    return _Valleys(row, first, end, depth[runs])
+    return Valleys(row, first, end, depth[runs])
