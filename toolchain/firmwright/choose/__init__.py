@@ -1,3 +1,1 @@
-"""Kernel selection: choice of a kernel for each call, and the AOT main that runs the
-kernels.
-"""
+"""Kernel selection: a kernel for each call, and the AOT main that runs the kernels."""

@@ -1,5 +1,4 @@
-"""Values that share memory with others: views, elided copies, and the next values of
-states.
+"""Values that share memory with others: views, elided copies, next values of states.
 
 An alias is a part of another value or alias. The next value of a state needs no copy if
 all reads of the state precede its computation, and a kernel that can update the state
@@ -28,15 +27,12 @@ class Alias:
 
 def aliases_input(call: Call) -> bool:
     """Return whether the call's outputs are parts of its input, as in a view."""
-    return not (
-        isinstance(call.attrs, MovementAttrs) and call.attrs.subviews_of == "output"
-    )
+    attrs = call.attrs
+    return not (isinstance(attrs, MovementAttrs) and attrs.subviews_of == "output")
 
 
 def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
-    """Return the aliases, by value name, that the given calls without kernels
-    define.
-    """
+    """Return the aliases, by value name, that calls without kernels define."""
     aliases: dict[str, Alias] = {}
     for call in calls:
         wholes, parts = call.inputs, call.outputs
@@ -51,9 +47,7 @@ def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
 
 
 def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
-    """Return the aliases from a value to the value that has memory; none if it has its
-    own.
-    """
+    """Return the aliases from a value to the value with memory; none if it has one."""
     chain = []
     while name in placed:
         chain.append(placed[name])
@@ -66,12 +60,14 @@ def declare_views(
     buffers: Mapping[str, tir.Buffer],
     read_only: Collection[str],
 ) -> tuple[tir.DeclBuffer, ...]:
-    """Declare the buffers of aliases, wholes before parts; views of `read_only` are not
-    written.
-    """
+    """Declare the buffers of aliases, wholes first; views of `read_only` only read."""
     chains = {name: alias_chain(placed, name) for name in placed}
+
+    def depth(name: str) -> int:
+        return len(chains[name])
+
     views: list[tir.DeclBuffer] = []
-    for name in sorted(placed, key=lambda name: len(chains[name])):
+    for name in sorted(placed, key=depth):
         place, buffer = placed[name], buffers[name]
         access: tir.AccessMode = "r" if chains[name][-1].whole in read_only else "rw"
         offset = tir.IntImm(place.offset, INDEX)
@@ -81,11 +77,12 @@ def declare_views(
 
 
 def known_alignment(placed: Mapping[str, Alias], value: Value, most: int) -> int:
-    """Return the alignment of a value's address, given that memory is aligned to `most`
-    bytes.
-    """
-    offsets = [place.offset for place in alias_chain(placed, value.name)]
-    return math.gcd(most, *(offset * value.type.dtype.size_bytes for offset in offsets))
+    """Return the alignment of a value's address in memory aligned to `most` bytes."""
+    alignment = most
+    for place in alias_chain(placed, value.name):
+        offset_bytes = place.offset * value.type.dtype.size_bytes
+        alignment = math.gcd(alignment, offset_bytes)
+    return alignment
 
 
 def find_state_aliases(
@@ -94,8 +91,7 @@ def find_state_aliases(
     spans: Sequence[tuple[int, int]],
     updates: Callable[[int, Value], bool] = lambda index, state: False,
 ) -> dict[str, str]:
-    """Map each value that can be computed in the memory of a state to that state, by
-    name.
+    """Map each value that can be computed in the memory of a state to that state.
 
     Each (first, end) in `spans` is a range of fused calls, which all read until the
     last and write from the first. `updates(index, state)` returns whether the kernel of
@@ -106,8 +102,7 @@ def find_state_aliases(
     begins = list(range(len(entry.body)))
     ends = list(begins)
     for first, end in spans:
-        # Fused calls run interleaved: each reads until the segment ends and writes from
-        # its start.
+        # Fused calls run interleaved: each reads and writes during the whole segment.
         begins[first:end] = [first] * (end - first)
         ends[first:end] = [end - 1] * (end - first)
     last_read = _last_reads(entry, views, ends)
@@ -124,11 +119,10 @@ def find_state_aliases(
         read_at, made_at = last_read.get(state.value.name, -1), maker.get(name, -1)
         # calls            0    1    2    3    4
         # state is read    x         x
-        # next is made                    x             after the last read: no copy is needed
-        # next is made               x                  with it: if the kernel updates in place
-        is_update = (
-            made_at >= 0 and read_at == made_at and updates(made_at, state.value)
-        )
+        # next is made                    x     after the last read: no copy is needed
+        # next is made               x          with it: if the kernel works in place
+        is_last_reader = read_at == made_at >= 0
+        is_update = is_last_reader and updates(made_at, state.value)
         if read_at < made_at or is_update:
             aliases.setdefault(name, state.value.name)
     return aliases
@@ -144,11 +138,10 @@ def _last_reads(
     root = {value.name: value.name for value in entry.sources}
     last: dict[str, int] = {}
     for index, call in enumerate(entry.body):
-        names = [
-            value.name
-            for value in call.inputs
-            if value is not None and value.name in root
-        ]
+        names: list[str] = []
+        for operand in call.inputs:
+            if operand is not None and operand.name in root:
+                names.append(operand.name)
         if names and call.outputs and call.outputs[0].name in views:
             for value in call.outputs:
                 root[value.name] = root[names[0]]
@@ -208,11 +201,12 @@ def _without_self_copies(node: tir.Stmt, memory: Mapping[str, object]) -> tir.St
             if buffer.name in memory and memory[buffer.name] == memory.get(read.name):
                 return traversal.EMPTY_STMT
     inner = traversal.child_statements(node)
-    node = traversal.map_children(
-        node, lambda part: _without_self_copies(part, memory) if part in inner else part
-    )
+
+    def changed(part: traversal.Node) -> traversal.Node:
+        return _without_self_copies(part, memory) if part in inner else part
+
+    node = traversal.map_children(node, changed)
     if isinstance(node, tir.DeclBuffer):
-        return (
-            node if node.buffer.name in traversal.used_buffers(node.body) else node.body
-        )
+        is_used = node.buffer.name in traversal.used_buffers(node.body)
+        return node if is_used else node.body
     return node

@@ -1,5 +1,4 @@
-"""Construction of the AOT main, which allocates intermediate tensors and calls the
-kernels.
+"""Construction of the AOT main, which allocates tensors and calls the kernels.
 
 The next value of a state is computed in place if the state is not read afterwards, else
 it is copied at the end.
@@ -24,9 +23,7 @@ from firmwright.ops.schedule import LoweringCandidate
 
 TENSOR_ALIGNMENT = 16
 ChosenCandidates = Sequence[tuple[Call, LoweringCandidate | None]]
-"""Each call of the entry with the kernel for it; None for views and calls of
-functions.
-"""
+"""Each call of the entry with its kernel; None for views and calls of functions."""
 
 
 def build_main(
@@ -36,16 +33,14 @@ def build_main(
 
     Entries in `chosen` for calls of `segments` are ignored.
     """
-    return _AotMainBuilder(
-        module, module.entry_graph, UniqueNamer(), tuple(segments)
-    ).build(chosen)
+    names = UniqueNamer()
+    builder = _AotMainBuilder(module, module.entry_graph, names, tuple(segments))
+    return builder.build(chosen)
 
 
 @dataclass(slots=True)
 class _MainParts:
-    """The calls of kernels in order, and the functions and constants of the new
-    module.
-    """
+    """The calls of kernels in order; functions and constants of the new module."""
 
     stmts: list[tir.Stmt]
     functions: dict[str, AnyFunction]
@@ -54,8 +49,7 @@ class _MainParts:
 
 @dataclass(frozen=True)
 class _AotMainBuilder:
-    """Builds the AOT main of `entry`; `segments` are its calls that are streamed by
-    rows.
+    """Builds the AOT main of `entry`; `segments` are its calls streamed by rows.
 
     In the methods, `buffers` are the buffers by the name of their value, and `placed`
     the aliases.
@@ -81,9 +75,8 @@ class _AotMainBuilder:
         attrs: dict[str, Attr] = {"aot_main": True}
         if pools:
             attrs["pool_assignments"] = tuple(pools.items())
-        body = self._declare_buffers(
-            tir.Seq(tuple(parts.stmts)), inliner, buffers, placed
-        )
+        calls = tir.Seq(tuple(parts.stmts))
+        body = self._declare_buffers(calls, inliner, buffers, placed)
         parts.functions["run"] = tir.PrimFunc("run", self._params(buffers), body, attrs)
         module = replace(
             self.module,
@@ -101,13 +94,10 @@ class _AotMainBuilder:
         buffers: Mapping[str, tir.Buffer],
         placed: Mapping[str, Alias],
     ) -> tir.Stmt:
-        """Wrap the body in the declarations of all buffers: memory outside, views
-        inside.
-        """
+        """Wrap the body in the declarations of buffers: memory outside, then views."""
         outside = () if self.module.io.inputs_in_pools else self.entry.params
-        views = aliases.declare_views(
-            placed, buffers, {value.name for value in outside}
-        )
+        read_only = {value.name for value in outside}
+        views = aliases.declare_views(placed, buffers, read_only)
         for view in reversed((*views, *inliner.windows)):
             body = tir.DeclBuffer(view.buffer, view.source, body)
         for temporary in reversed(inliner.temporaries):
@@ -117,37 +107,30 @@ class _AotMainBuilder:
         return self._allocate_around(body, buffers, set(placed))
 
     def _params(self, buffers: Mapping[str, tir.Buffer]) -> tuple[tir.Param, ...]:
-        """Return the parameters of the main: the inputs and outputs that the caller
-        stores.
-        """
+        """Return the parameters of the main: inputs and outputs that callers store."""
         params: list[tir.Param] = []
         if not self.module.io.inputs_in_pools:
-            params += [
-                tir.Param(buffers[value.name], "in") for value in self.entry.params
-            ]
+            for value in self.entry.params:
+                params.append(tir.Param(buffers[value.name], "in"))
         if not self.module.io.outputs_in_pools:
-            params += [
-                tir.Param(buffers[value.name], "out") for value in self.entry.results
-            ]
+            for value in self.entry.results:
+                params.append(tir.Param(buffers[value.name], "out"))
         return tuple(params)
 
     def _io(self, buffers: Mapping[str, tir.Buffer]) -> IoBinding:
         """Return the description of inputs, outputs and states with their buffers."""
 
-        def tensors(values: Sequence[Value]) -> tuple[IoTensor, ...]:
-            return tuple(IoTensor(v.name, buffers[v.name].name, v.type) for v in values)
+        def tensor(value: Value) -> IoTensor:
+            return IoTensor(value.name, buffers[value.name].name, value.type)
 
         states: list[StateTensor] = []
         for state in self.entry.state:
-            value = state.value
-            buffer_name = buffers[value.name].name
-            states.append(
-                StateTensor(value.name, buffer_name, value.type, state.initial)
-            )
+            name, kind = state.value.name, state.value.type
+            states.append(StateTensor(name, buffers[name].name, kind, state.initial))
         return replace(
             self.module.io,
-            inputs=tensors(self.entry.params),
-            outputs=tensors(self.entry.results),
+            inputs=tuple(map(tensor, self.entry.params)),
+            outputs=tuple(map(tensor, self.entry.results)),
             state=tuple(states),
         )
 
@@ -158,9 +141,7 @@ class _AotMainBuilder:
         buffers: Mapping[str, tir.Buffer],
         inliner: ControlFlowInliner,
     ) -> IRModule:
-        """Record the buffers and the kernels of the tensors whose device or pool is
-        requested.
-        """
+        """Record buffers and kernels of tensors whose device or pool is requested."""
         if not module.requests:
             return module
         buffer_names = dict(inliner.buffers_of)
@@ -173,9 +154,8 @@ class _AotMainBuilder:
                     calls[value.name] = [index]
             if candidate is not None:
                 module = bind_constants(module, call.inputs, candidate.function.name)
-        return bind_tensors(
-            module, buffer_names, ComputingCalls(self.module, calls).by_request()
-        )
+        computing = ComputingCalls(self.module, calls).by_request()
+        return bind_tensors(module, buffer_names, computing)
 
     def _main_parts(
         self,
@@ -191,8 +171,9 @@ class _AotMainBuilder:
         streamed = self._streamed_calls()
         for index, (call, candidate) in enumerate(chosen):
             if index in segments:
+                target = call.target or default_target
                 loop, kernels = build_row_streaming_loop(
-                    segments[index], buffers, self.names, call.target or default_target
+                    segments[index], buffers, self.names, target
                 )
                 parts.functions.update(kernels)
                 parts.constants.update(segments[index].constants)
@@ -201,9 +182,8 @@ class _AotMainBuilder:
                 continue
             elif candidate is not None:
                 parts.constants.update(candidate.constants)
-                kernel, values = self._kernel_and_values(
-                    call, candidate.function, buffers
-                )
+                function = candidate.function
+                kernel, values = self._kernel_and_values(call, function, buffers)
                 parts.functions[kernel.name] = kernel
                 parts.stmts.append(call_kernel(kernel, values, buffers, call, index))
             elif self.module.graphs_of(call):
@@ -225,9 +205,9 @@ class _AotMainBuilder:
         for value in call.variables:
             if buffers[value.name] == result:
                 updated = in_place_kernel(kernel, call, value)
-                return (
-                    (kernel, values) if updated is None else (updated, call.variables)
-                )
+                if updated is not None:
+                    return updated, call.variables
+                break
         return kernel, values
 
     def _streamed_calls(self) -> set[int]:
@@ -238,26 +218,20 @@ class _AotMainBuilder:
         return streamed
 
     def _alias_calls(self, chosen: ChosenCandidates) -> list[Call]:
-        """Return the calls that need no kernel, as their outputs are in the memory of
-        others.
-        """
+        """Return the calls without a kernel: their outputs are in others' memory."""
         streamed = self._streamed_calls()
         alias_calls: list[Call] = []
         for index, (call, candidate) in enumerate(chosen):
-            if (
-                candidate is None
-                and index not in streamed
-                and not called_functions(call)
-            ):
+            if candidate is not None or index in streamed:
+                continue
+            if not called_functions(call):
                 alias_calls.append(call)
         return alias_calls
 
     def _in_place(
         self, alias_calls: Sequence[Call], chosen: ChosenCandidates
     ) -> dict[str, str]:
-        """Return the values that are computed in the memory of a state, and that state,
-        by name.
-        """
+        """Return the values computed in a state's memory, and that state, by name."""
         streamed = self._streamed_calls()
 
         def updates(index: int, state: Value) -> bool:
@@ -276,9 +250,7 @@ class _AotMainBuilder:
     def _copy_next_states(
         self, inliner: ControlFlowInliner, buffers: Mapping[str, tir.Buffer]
     ) -> Iterator[tir.Stmt]:
-        """Yield the copies of the next values that were not computed in the memory of a
-        state.
-        """
+        """Yield the copies of next values that were not computed in state memory."""
         for state in self.entry.state:
             state_buffer, source = buffers[state.value.name], buffers[state.next.name]
             if state_buffer != source:
@@ -313,11 +285,8 @@ class _AotMainBuilder:
         Values in `in_place` share the buffer of their state.
         """
         entry = self.entry
-        ordered = [
-            *entry.params,
-            *entry.results,
-            *(state.value for state in entry.state),
-        ]
+        ordered = [*entry.params, *entry.results]
+        ordered += [state.value for state in entry.state]
         for call in entry.body:
             ordered += call.values
         values: dict[str, Value] = {}
@@ -355,22 +324,18 @@ class _AotMainBuilder:
     def _call_by_name(
         self, call: Call, index: int, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
-        """Return a call of the module's PrimFunc with all values as arguments, even
-        constants.
-        """
+        """Return a call of the module's PrimFunc with all values, even constants."""
         kernel = self.module.functions[call.op[1:]]
-        if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != len(
-            call.values
-        ):
-            what = f"{call.op} cannot be called with {len(call.values)} tensors."
+        count = len(call.values)
+        if not isinstance(kernel, tir.PrimFunc) or len(kernel.params) != count:
+            what = f"{call.op} cannot be called with {count} tensors."
             raise ModelError(what, where=str(call.span))
         return call_kernel(kernel, call.values, buffers, call, index)
 
     def _allocate_around(
         self, body: tir.Stmt, buffers: Mapping[str, tir.Buffer], windows: set[str]
     ) -> tir.Stmt:
-        """Wrap the body in the allocations of the buffers, except those in others'
-        memory.
+        """Wrap the body in the allocations of buffers that have their own memory.
 
         Kernels declare the constants that they read; the main only declares those that
         it passes to functions by name or copies to a state.
@@ -401,11 +366,13 @@ class _AotMainBuilder:
         return body
 
     def _constants_of_main(self) -> dict[str, str]:
-        """Return the constants that the main passes to functions or copies, by value
-        name.
-        """
+        """Return the constants that the main passes on or copies, by value name."""
         used: list[Value] = [state.next for state in self.entry.state]
         for call in self.entry.body:
             if called_functions(call):
                 used += [value for value in call.inputs if value is not None]
-        return {value.name: value.constant for value in used if value.constant}
+        constants: dict[str, str] = {}
+        for value in used:
+            if value.constant:
+                constants[value.name] = value.constant
+        return constants

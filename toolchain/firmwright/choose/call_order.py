@@ -1,5 +1,4 @@
-"""Pass `reorder-calls`: reorder the calls of a graph if that reduces the peak of live
-bytes.
+"""Pass `reorder-calls`: reorders a graph's calls if that reduces the peak memory.
 
 Two peaks are computed: with disjoint inputs and outputs, and with outputs over inputs
 that are no longer needed. A new order is accepted only if neither peak rises and one
@@ -25,9 +24,7 @@ _MOVES_OF_A_STATE = 8
 
 
 class PeakBytes(NamedTuple):
-    """Peak bytes: `apart` with inputs and outputs disjoint, `shared` with overlap if
-    permitted.
-    """
+    """Peak bytes: `apart` with disjoint inputs and outputs, `shared` with overlap."""
 
     apart: int
     shared: int
@@ -35,9 +32,7 @@ class PeakBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTensor:
-    """A tensor, the call that defines it (-1 for an input), and the mask of calls that
-    read it.
-    """
+    """A tensor, the call that defines it (-1 for an input), the mask of its readers."""
 
     size_bytes: int
     maker: int
@@ -60,8 +55,7 @@ class ScheduleState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleGraph:
-    """The tensors, and for each call the tensors that it reads and the mask of its
-    predecessors.
+    """The tensors, and for each call those it reads and the mask of its predecessors.
 
     `_made` has the tensors that each call defines, `_next` the calls that need it.
     """
@@ -100,9 +94,8 @@ class ScheduleGraph:
             is_needed = tensor.readers or tensor.lives_to_end
             if tensor.maker < 0 and is_needed:
                 live_bytes += tensor.size_bytes
-        return ScheduleState(
-            0, ready, live_bytes, PeakBytes(live_bytes, live_bytes), -1
-        )
+        peak = PeakBytes(live_bytes, live_bytes)
+        return ScheduleState(0, ready, live_bytes, peak, last=-1)
 
     def after(self, state: ScheduleState, call: int) -> ScheduleState:
         """Return the state after `call` runs in `state`.
@@ -112,7 +105,9 @@ class ScheduleGraph:
 
             apart     | live before, without dying | dying | defined |
             shared    | live before, without dying | max(dying, defined) |
-            after     | live before, without dying | remaining |      defined and still needed
+            after     | live before, without dying | remaining |
+
+        What remains is defined by the call and still needed.
         """
         done = state.done | 1 << call
         dying = 0
@@ -131,17 +126,11 @@ class ScheduleGraph:
             if not self.before[follower] & ~done:
                 ready |= 1 << follower
         surviving_bytes = state.live_bytes - dying
-        # While the call runs, what dies with it is still live, beside all that it
-        # defines.
+        # While the call runs, what dies with it is still live, beside what it defines.
         apart = max(state.peak.apart, state.live_bytes + defined_bytes)
         shared = max(state.peak.shared, surviving_bytes + max(dying, defined_bytes))
-        return ScheduleState(
-            done,
-            ready,
-            surviving_bytes + remaining_bytes,
-            PeakBytes(apart, shared),
-            call,
-        )
+        live_bytes = surviving_bytes + remaining_bytes
+        return ScheduleState(done, ready, live_bytes, PeakBytes(apart, shared), call)
 
     def peak(self, order: Sequence[int]) -> PeakBytes:
         """Return the peaks of a complete order."""
@@ -152,9 +141,7 @@ class ScheduleGraph:
 
 
 class _BestState(NamedTuple):
-    """The state with the lowest peak for a set of completed calls, and the set before
-    it.
-    """
+    """The state with the lowest peak for a set of completed calls, the set before."""
 
     peak: int
     state: ScheduleState
@@ -174,8 +161,7 @@ def min_peak_order(
     start = graph.start()
     goal = (1 << len(graph.calls)) - 1
     best: dict[int, _BestState] = {0: _BestState(start.peak[figure], start, 0)}
-    # Ordered by peak, then most calls done, then earliest calls, to expand few equal
-    # sets.
+    # Ordered by peak, most calls done and earliest calls, to expand few equal sets.
     heap = [(start.peak[figure], 0, 0)]
     expanded: set[int] = set()
     spent = 0
@@ -201,8 +187,7 @@ def min_peak_order(
 def _moves(
     graph: ScheduleGraph, state: ScheduleState, figure: int, limits: PeakBytes
 ) -> list[ScheduleState]:
-    """Return the permitted next states, or only the first that raises neither peak nor
-    live bytes.
+    """Return the permitted next states, or just the first that raises no bytes.
 
     Some best order continues with that state.
     """
@@ -212,12 +197,9 @@ def _moves(
         if move.peak.apart > limits.apart or move.peak.shared > limits.shared:
             continue
         # Any order can be changed to run this call now, without loss: all calls before
-        # its old place then see as few live bytes or fewer. The other moves need not be
-        # tried.
-        if (
-            move.live_bytes <= state.live_bytes
-            and move.peak[figure] == state.peak[figure]
-        ):
+        # its old place then see as few live bytes or fewer. Other moves need no trial.
+        raises_peak = move.peak[figure] != state.peak[figure]
+        if move.live_bytes <= state.live_bytes and not raises_peak:
             return [move]
         moves.append(move)
     return moves
@@ -252,9 +234,8 @@ def reorder_calls(module: IRModule, ops: OpTable) -> IRModule:
     order = find_min_peak_order(build_schedule_graph(module, entry, ops))
     if order == tuple(range(len(entry.body))):
         return module
-    return module.with_function(
-        replace(entry, body=tuple(entry.body[i] for i in order))
-    )
+    body = tuple(entry.body[index] for index in order)
+    return module.with_function(replace(entry, body=body))
 
 
 def find_min_peak_order(
@@ -278,24 +259,21 @@ def find_min_peak_order(
 def _search_exactly(
     graph: ScheduleGraph, peak: PeakBytes, states_max: int
 ) -> tuple[int, ...] | None:
-    """Minimize the peak without overlap, then that with overlap; return None if neither
-    falls.
-    """
+    """Minimize the peak without overlap, then that with it; None if neither falls."""
     # A limit below the present peak: the search finds an improvement or nothing.
-    best, left = min_peak_order(
-        graph, PeakBytes(peak.apart - 1, peak.shared), 0, states_max
-    )
+    limits = PeakBytes(peak.apart - 1, peak.shared)
+    best, left = min_peak_order(graph, limits, 0, states_max)
     if best is not None:
         peak = graph.peak(best)
-    again, _ = min_peak_order(graph, PeakBytes(peak.apart, peak.shared - 1), 1, left)
+    limits = PeakBytes(peak.apart, peak.shared - 1)
+    again, _ = min_peak_order(graph, limits, 1, left)
     return again or best
 
 
 def beam_search_order(
     graph: ScheduleGraph, width: int = thresholds.BEAM_WIDTH
 ) -> tuple[int, ...]:
-    """Build an order call by call, keeping the `width` best partial orders of each
-    length.
+    """Build an order call by call, keeping the `width` best partial orders of a length.
 
     After BEAM_MOVES_MAX moves, only the best is kept; after ten times as many, the
     remaining calls keep their order.
@@ -310,8 +288,7 @@ def beam_search_order(
             tried_max = 1 if moves > 10 * thresholds.BEAM_MOVES_MAX else None
             for call in islice(_bits(state.ready), tried_max):
                 move = graph.after(state, call)
-                # Orders of the same calls have the same continuations: of each set, the
-                # best one is kept.
+                # Orders of the same calls have equal continuations: the best is kept.
                 known = longer.get(move.done)
                 if known is None or move.peak < known.state.peak:
                     longer[move.done] = _PartialOrder(move, (*partial.calls, call))
@@ -360,9 +337,9 @@ class _ScheduleGraphBuilder:
     def build(self) -> ScheduleGraph:
         for value in self.entry.sources:
             self._add(value, -1)
-        reads = tuple(
-            self._add_call(index, call) for index, call in enumerate(self.entry.body)
-        )
+        reads: list[tuple[int, ...]] = []
+        for index, call in enumerate(self.entry.body):
+            reads.append(self._add_call(index, call))
         readers = [0] * len(self.tensors)
         for index, numbers in enumerate(reads):
             for number in numbers:
@@ -371,8 +348,8 @@ class _ScheduleGraphBuilder:
         tensors_with_readers: list[ScheduledTensor] = []
         for tensor, mask in zip(self.tensors, readers, strict=True):
             tensors_with_readers.append(replace(tensor, readers=mask))
-        before = tuple(self._predecessors(call) for call in self.entry.body)
-        return ScheduleGraph(tuple(tensors_with_readers), reads, before)
+        before = tuple(map(self._predecessors, self.entry.body))
+        return ScheduleGraph(tuple(tensors_with_readers), tuple(reads), before)
 
     def _predecessors(self, call: Call) -> int:
         """Return the mask of the calls that define the inputs of a call."""
@@ -383,25 +360,19 @@ class _ScheduleGraphBuilder:
         return mask
 
     def _add_call(self, index: int, call: Call) -> tuple[int, ...]:
-        """Add the tensors that a call defines; return those that it reads, none for a
-        view.
-        """
+        """Add the tensors that a call defines; return those read, none for a view."""
         for value in call.outputs:
             self.maker[value.name] = index
-        reads = tuple(
-            dict.fromkeys(self.number[value.name] for value in call.variables)
-        )
+        numbers = [self.number[value.name] for value in call.variables]
         if self._is_view(call):
-            self.number[call.outputs[0].name] = reads[0]
+            self.number[call.outputs[0].name] = numbers[0]
             return ()
         for value in call.outputs:
             self._add(value, index)
-        return reads
+        return tuple(dict.fromkeys(numbers))
 
     def _is_view(self, call: Call) -> bool:
-        """Return whether the output of a call is its input, and neither constant nor a
-        result.
-        """
+        """Return whether a call's output is its input, neither constant nor result."""
         opdef = self.ops.get(call.op)
         if opdef is None or not opdef.is_view or not call.inputs:
             return False
@@ -417,10 +388,9 @@ class _ScheduleGraphBuilder:
         else:
             is_stored = self.io.outputs_in_pools or value.name not in self.results
         self.number[value.name] = len(self.tensors)
-        self.tensors.append(
-            ScheduledTensor(
-                size_bytes=value.type.size_bytes if is_stored else 0,
-                maker=maker,
-                lives_to_end=value.name in self.lives_to_end,
-            )
+        tensor = ScheduledTensor(
+            size_bytes=value.type.size_bytes if is_stored else 0,
+            maker=maker,
+            lives_to_end=value.name in self.lives_to_end,
         )
+        self.tensors.append(tensor)

@@ -19,9 +19,7 @@ from firmwright.ir.requests import PlacementRequest
 
 @dataclass(frozen=True)
 class ComputingCalls:
-    """`numbers` are the operator indices of the calls with a kernel, by the value they
-    compute.
-    """
+    """`numbers` are the operator indices of calls with a kernel, by computed value."""
 
     module: IRModule
     numbers: Mapping[str, Sequence[int]]
@@ -37,9 +35,7 @@ class ComputingCalls:
         return makers
 
     def by_request(self) -> dict[str, tuple[int, ...]]:
-        """Return the calls of each tensor whose device is requested; UsageError if none
-        is.
-        """
+        """Return the calls of tensors with requested device; UsageError if none."""
         inside = {request.named for request in self.module.requests}
         found: dict[str, tuple[int, ...]] = {}
         for request in self.module.requests:

@@ -1,6 +1,4 @@
-"""Flash budget of constants and predicted code, divided among the calls by a knapsack
-solver.
-"""
+"""Flash budget of constants and code, divided among the calls by a knapsack solver."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ CandidatesPerCall: TypeAlias = Sequence[CallCandidates]
 
 
 class PricedCandidate(Protocol):
-    """A candidate of a call, or of a program: its time, and its constants and code in
-    bytes.
-    """
+    """A candidate of a call or a program: its time, and its image in bytes."""
 
     @property
     def time(self) -> int: ...
@@ -53,9 +49,7 @@ KeyOf: TypeAlias = Callable[[tir.PrimFunc], CodeKey]
 def dedupe_code_cost(
     candidates_per_call: CandidatesPerCall, key: KeyOf
 ) -> CandidatesPerCall:
-    """Divide each kernel's code bytes among the calls that can share it, and add the
-    call's own.
-    """
+    """Divide code bytes among the calls that can share it; add the bytes of a call."""
     codes_per_call: list[list[Hashable]] = []
     sharers: Counter[Hashable] = Counter()
     for _, candidates in candidates_per_call:
@@ -63,15 +57,12 @@ def dedupe_code_cost(
         codes_per_call.append(codes)
         sharers.update(set(codes))
     divided: list[CallCandidates] = []
-    for (call, candidates), codes in zip(
-        candidates_per_call, codes_per_call, strict=True
-    ):
+    rows = zip(candidates_per_call, codes_per_call, strict=True)
+    for (call, candidates), codes in rows:
         shared: list[LoweringCandidate] = []
         for item, code in zip(candidates, codes, strict=True):
-            own_bytes = item.code_bytes // sharers[code]
-            shared.append(
-                replace(item, code_bytes=own_bytes + thresholds.CALL_CODE_BYTES)
-            )
+            code_bytes = item.code_bytes // sharers[code] + thresholds.CALL_CODE_BYTES
+            shared.append(replace(item, code_bytes=code_bytes))
         divided.append((call, tuple(shared)))
     return divided
 
@@ -92,14 +83,12 @@ def apply_default_flash_budget(
                 names.add(value.constant)
     constants_bytes = sum(module.constants[name].size_bytes for name in names)
     budget_bytes = constants_bytes * thresholds.DEFAULT_FLASH_PERCENT // 100
-    cheap = [
-        (call, tuple(_inexpensive(candidates)))
-        for call, candidates in candidates_per_call
-    ]
+    cheap: list[CallCandidates] = []
+    for call, candidates in candidates_per_call:
+        cheap.append((call, tuple(_inexpensive(candidates))))
+    slack_bytes = thresholds.FLASH_SLACK_BYTES
     try:
-        limited = fit_flash_budget(
-            candidates_per_call, budget_bytes, thresholds.FLASH_SLACK_BYTES
-        )
+        limited = fit_flash_budget(candidates_per_call, budget_bytes, slack_bytes)
     except DoesNotFitError:
         return cheap
     if sum(item.image_bytes for item in fastest_candidates(cheap)) <= budget_bytes:
@@ -124,9 +113,7 @@ def fastest_candidates(
 
 
 def _inexpensive(candidates: Sequence[LoweringCandidate]) -> list[LoweringCandidate]:
-    """Return the candidates whose constants are not much larger than the smallest
-    ones.
-    """
+    """Return the candidates whose constants are not much larger than the smallest."""
     least = min((item.flash_bytes for item in candidates), default=0)
     limit = max(thresholds.EXPENSIVE_TIMES * least, least + thresholds.EXPENSIVE_BYTES)
     return [item for item in candidates if item.flash_bytes <= limit]
@@ -138,8 +125,7 @@ def fit_flash_budget(
     slack_bytes: int = 0,
     saved_bytes: int | None = None,
 ) -> CandidatesPerCall:
-    """Limit each call's candidates so that the fastest program within the budget is
-    among them.
+    """Limit each call's candidates, keeping the fastest program within the budget.
 
     The bytes that this program leaves unused are shared among the calls; each call may
     use `slack_bytes` more. Coding of weights saves `saved_bytes` later (None: it is not
@@ -172,9 +158,7 @@ def fit_flash_budget(
 def budget_error(
     least_bytes: int, budget_bytes: int, saved_bytes: int | None
 ) -> DoesNotFitError:
-    """Return the error; both sizes include the `saved_bytes` that coding of weights
-    removes.
-    """
+    """Return the error; both sizes include the `saved_bytes` that coding removes."""
     least_coded_bytes = least_bytes - (saved_bytes or 0)
     most_coded_bytes = budget_bytes - (saved_bytes or 0)
     option = "--compress-weights, " if saved_bytes is None else ""
@@ -187,9 +171,7 @@ def budget_error(
 
 @dataclass(frozen=True, slots=True)
 class _KnapsackState:
-    """Choices for the first calls: total size and time, and the state before the last
-    choice.
-    """
+    """Choices for the first calls: total size and time, the state before the last."""
 
     size: int
     time: int
@@ -217,12 +199,9 @@ def solve_knapsack(
         grown: list[_KnapsackState] = []
         for state in states:
             for pick, (time, size) in enumerate(options):
-                if state.size + size <= room:
-                    grown.append(
-                        _KnapsackState(
-                            state.size + size, state.time + time, pick, state
-                        )
-                    )
+                new_size, new_time = state.size + size, state.time + time
+                if new_size <= room:
+                    grown.append(_KnapsackState(new_size, new_time, pick, state))
         states = _prune_states(grown, step)
     if not states:
         return None
@@ -236,14 +215,13 @@ def solve_knapsack(
 
 
 def _prune_states(states: Sequence[_KnapsackState], step: int) -> list[_KnapsackState]:
-    """Return the states that no smaller one beats in time, one for each `step` of
-    sizes.
+    """Return the states that no smaller one beats in time, one for each `step` of size.
 
     The first state, the smallest, is always kept, so that the remaining calls have most
     room.
     """
     front: list[_KnapsackState] = []
-    for state in sorted(states, key=lambda item: (item.size, item.time)):
+    for state in sorted(states, key=attrgetter("size", "time")):
         if front and state.time >= front[-1].time:
             continue
         if len(front) > 1 and state.size // step == front[-1].size // step:

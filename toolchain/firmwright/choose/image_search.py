@@ -1,6 +1,4 @@
-"""Choice of kernels by the size and the time of the whole image, in which kernels share
-code.
-"""
+"""Choice of kernels by size and time of the whole image, in which they share code."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -8,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 
-from firmwright.base.grouping import group_pairs
 from firmwright.choose import thresholds
 from firmwright.choose.flash_budget import (
     CallCandidates,
@@ -27,13 +24,9 @@ from firmwright.ops.schedule import LoweringCandidate
 _UNIT = 1 << 20
 """One byte in the units of cost; a weight is the cost of a unit of time."""
 _WEIGHTS = [((2 + step % 2) << (step // 2)) // 2 for step in range(8, 60)]
-"""16, 24, 32, 48, 64, ...: powers of two from 2 ** 4 to 2 ** 29, and one and a half
-times these.
-"""
+"""16, 24, 32, 48, 64, ...: powers of two from 2 ** 4 to 2 ** 29, and 3/2 of each."""
 _ROUNDS_MAX = 8
-"""Rounds of a descent over all keys and calls; most need fewer until nothing
-changes.
-"""
+"""Rounds of a descent over all keys and calls; most reach the end in fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +40,7 @@ class _Image:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A candidate and its key, whose code is a number, as the hash of a code takes
-    time.
-    """
+    """A candidate and its key, whose code is a number, since code is slow to hash."""
 
     item: LoweringCandidate
     key: CodeKey
@@ -88,18 +79,16 @@ class ImageSearch:
         return [self._image(self._descend(weight)) for weight in _WEIGHTS]
 
     def smallest_within(self, time_max: int) -> CandidatesPerCall:
-        """Return each call with its one candidate, or without one, for the smallest
-        image.
-        """
+        """Return each call with its candidate for the smallest image, if it has any."""
         within = [image for image in reversed(self._images) if image.time <= time_max]
         fastest = self._images[-1]
-        return self._chosen(min(within, key=attrgetter("size_bytes"), default=fastest))
+        smallest = min(within, key=attrgetter("size_bytes"), default=fastest)
+        return self._chosen(smallest)
 
     def fastest_within(
         self, bytes_max: int, saved_bytes: int | None = None
     ) -> CandidatesPerCall:
-        """Return each call with its one candidate, or without one, for the fastest
-        image.
+        """Return each call with its candidate for the fastest image, if it has any.
 
         A local search follows: as long as that takes less time, one call, or all calls
         that can use one key, change to a faster kernel. Raises DoesNotFitError if no
@@ -117,8 +106,7 @@ class ImageSearch:
             time = best.time
             for picks in self._neighbors(best.picks):
                 image = self._image(picks)
-                # The descents leave bytes of the budget unused between two neighboring
-                # weights.
+                # Between two weights, the descents leave bytes of the budget unused.
                 if image.size_bytes <= bytes_max and image.time < best.time:
                     best = image
             has_changed = best.time != time
@@ -129,9 +117,7 @@ class ImageSearch:
         return [own[pick] for own, pick in zip(self._options, picks, strict=True)]
 
     def _chosen(self, image: _Image) -> CandidatesPerCall:
-        """Return every call with the chosen candidate, or without one if it has no
-        candidates.
-        """
+        """Return each call with the chosen candidate, or without one if it has none."""
         picked = iter(self._picked(image.picks))
         chosen: list[CallCandidates] = []
         for call, candidates in self.candidates_per_call:
@@ -139,9 +125,7 @@ class ImageSearch:
         return chosen
 
     def _neighbors(self, picks: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Return choices that differ in a call, or in all calls that can use one
-        key.
-        """
+        """Return choices that differ in a call, or in all calls that can use a key."""
         near: list[tuple[int, ...]] = []
         for index, own in enumerate(self._options):
             time = own[picks[index]].item.time
@@ -162,16 +146,14 @@ class ImageSearch:
         return list(codes)
 
     def _descend(self, weight: int) -> tuple[int, ...]:
-        """Return a choice of low bytes + `weight` * time, starting from the fastest
-        candidates.
-        """
+        """Return a choice of low bytes + `weight` * time, from the fastest on."""
 
         # A Lagrangian: minimizing bytes + weight * time for many weights gives the
         # images on the convex front of both, the small ones for small weights.
         #
         #     bytes |x
-        #           | x            each x is the best image for a range of weights, the slope there
-        #           |   x
+        #           | x            each x is the best image for a range of weights,
+        #           |   x          which are the slope there
         #           |        x
         #           +----------- time
         def cost(item: LoweringCandidate) -> int:
@@ -189,8 +171,7 @@ class ImageSearch:
             before = picks
             for code in self._codes:
                 # One call alone never leaves a code that others use: its new code would
-                # be one more. All calls change to a code together, so that it is paid
-                # once.
+                # be one more. All calls change together, so that a code is paid once.
                 moved = self._moved(picks, code, cost)
                 if total(moved) < total(picks):
                     picks = moved
@@ -214,9 +195,7 @@ class ImageSearch:
         code: Hashable,
         cost: Callable[[LoweringCandidate], int],
     ) -> tuple[int, ...]:
-        """Return `picks` with all calls moved to their cheapest kernels with the code
-        `code`.
-        """
+        """Return `picks` with calls moved to their cheapest kernels with `code`."""
         moved: list[int] = []
         for own, pick in zip(self._options, picks, strict=True):
             best = pick
@@ -230,9 +209,7 @@ class ImageSearch:
         return tuple(moved)
 
     def _code_bytes(self, picks: Sequence[int]) -> int:
-        """Return the bytes of all codes, each once, at the size of its largest
-        kernel.
-        """
+        """Return the bytes of all codes, each once, at its largest kernel's size."""
         largest: dict[Hashable, int] = {}
         for option in self._picked(picks):
             code = option.key.code
@@ -240,20 +217,23 @@ class ImageSearch:
         return sum(largest.values())
 
     def _image(self, picks: tuple[int, ...]) -> _Image:
-        """Return the prediction for a choice: constants, code, calls and the AOT
-        main.
-        """
+        """Return the predicted image of a choice: constants, code, calls, main."""
         chosen = self._picked(picks)
-        by_code = group_pairs((option.key.code, option) for option in chosen)
+        by_code: dict[Hashable, list[_Option]] = {}
+        flash_bytes = time = 0
+        for option in chosen:
+            by_code.setdefault(option.key.code, []).append(option)
+            flash_bytes += option.item.flash_bytes
+            time += option.item.time
         code_bytes = self._code_bytes(picks)
         arguments = 0
         for sharers in by_code.values():
             uses = _uses_of_differing_numbers(sharers)
             if _are_slow_when_shared(sharers, uses):
                 # The kernels with different numbers become copies of the code.
-                sizes = {
-                    option.key.numbers: option.item.code_bytes for option in sharers
-                }
+                sizes: dict[tuple[tuple[Hashable, int], ...], int] = {}
+                for option in sharers:
+                    sizes[option.key.numbers] = option.item.code_bytes
                 code_bytes += sum(sizes.values()) - max(sizes.values())
             elif len(sharers) > 1:
                 # The numbers are used in the shared code, and passed by each call, as
@@ -261,18 +241,17 @@ class ImageSearch:
                 passed = len(uses) + len(sharers[0].item.constants)
                 arguments += len(uses) + len(sharers) * passed
         size_bytes = (
-            sum(option.item.flash_bytes for option in chosen)
+            flash_bytes
             + code_bytes * thresholds.CODE_MARGIN_PERCENT // 100
             + arguments * thresholds.ARGUMENT_CODE_BYTES
             + len(chosen) * thresholds.CALL_CODE_BYTES
             + thresholds.MAIN_CODE_BYTES
         )
-        return _Image(picks, size_bytes, sum(option.item.time for option in chosen))
+        return _Image(picks, size_bytes, time)
 
 
 def _uses_of_differing_numbers(sharers: Sequence[_Option]) -> list[tuple[int, ...]]:
-    """Return, for each number that differs between kernels of one code, its uses in
-    each kernel.
+    """Return, for each number that differs between kernels of a code, its uses in each.
 
     Numbers that have the same values in all kernels are one number, with the most uses.
     """
@@ -288,9 +267,7 @@ def _uses_of_differing_numbers(sharers: Sequence[_Option]) -> list[tuple[int, ..
 def _are_slow_when_shared(
     sharers: Sequence[_Option], uses: Sequence[tuple[int, ...]]
 ) -> bool:
-    """Return whether the uses of differing numbers take too many of a kernel's
-    instructions.
-    """
+    """Return whether uses of differing numbers take too many instructions."""
     for position, option in enumerate(sharers):
         used = sum(runs[position] for runs in uses)
         if 100 * used > thresholds.SHARED_PERCENT_MAX * option.item.instructions:

@@ -99,14 +99,11 @@ class KernelSelector:
 
     @cached_property
     def candidates(self) -> CandidatesPerCall:
-        """The candidates within the flash budget, code divided among the calls that
-        share it.
-        """
+        """The candidates within the flash budget; shared code is divided by callers."""
         divided = dedupe_code_cost(self._undivided, self.oracle.key)
         if self.flash_bytes is not None:
-            return fit_flash_budget(
-                divided, self.flash_bytes, saved_bytes=self.saved_bytes
-            )
+            saved_bytes = self.saved_bytes
+            return fit_flash_budget(divided, self.flash_bytes, saved_bytes=saved_bytes)
         if self.goal in thresholds.PROGRAM_PERCENT_MAX:
             return apply_default_flash_budget(self.module, divided)
         return divided
@@ -120,10 +117,8 @@ class KernelSelector:
         """
         is_free = self.module.settings.objective.has_free_ram
         is_fed = self.module.io.stream_input_rows
-        is_for_ram, is_balanced = (
-            self.goal is Minimize.RAM,
-            self.goal is Minimize.BALANCED,
-        )
+        is_for_ram = self.goal is Minimize.RAM
+        is_balanced = self.goal is Minimize.BALANCED
         whole_calls: list[ProgramCandidate] = []
         if is_free and not is_fed:
             best = self._best_whole_calls()
@@ -151,8 +146,7 @@ class KernelSelector:
         candidates: Sequence[ProgramCandidate],
         programs: Sequence[ProgramCandidate],
     ) -> ProgramCandidate:
-        """Return the candidate with the least memory among those that take not much
-        more time.
+        """Return the candidate with the least memory among those not much slower.
 
         The reference is the fastest of `programs`, but not less than the time of whole
         calls.
@@ -175,15 +169,13 @@ class KernelSelector:
     def programs(
         self, percent: int = thresholds.CANDIDATE_PERCENT_MAX
     ) -> tuple[ProgramCandidate, ...]:
-        """Return the programs on the Pareto front that are within the flash budget, if
-        any.
+        """Return the programs on the Pareto front that are within the flash budget.
 
         They are ordered from the fastest to the smallest in memory.
         """
         if percent not in self._programs:
-            self._programs[percent] = self._within_flash(
-                self._search(self.candidates, percent)
-            )
+            found = self._search(self.candidates, percent)
+            self._programs[percent] = self._within_flash(found)
         return self._programs[percent]
 
     def _search(
@@ -206,18 +198,13 @@ class KernelSelector:
 
     @property
     def _image_bytes_max(self) -> int | None:
-        """The flash budget plus the bytes that coding of weights saves; None without a
-        budget.
-        """
-        return (
-            None
-            if self.flash_bytes is None
-            else self.flash_bytes + (self.saved_bytes or 0)
-        )
+        """The flash budget plus the bytes saved by coding; None without a budget."""
+        if self.flash_bytes is None:
+            return None
+        return self.flash_bytes + (self.saved_bytes or 0)
 
     def _programs_of_small_kernels(self) -> tuple[ProgramCandidate, ...]:
-        """Return the programs within the flash budget if each call has its smallest
-        kernels.
+        """Return the programs within the flash budget that use the smallest kernels.
 
         Raises DoesNotFitError if none is, UsageError if the input cannot be read row by
         row.
@@ -226,14 +213,12 @@ class KernelSelector:
         small: list[CallCandidates] = []
         for call, candidates in self._undivided:
             least_bytes = min((item.image_bytes for item in candidates), default=0)
-            smallest = tuple(
-                item for item in candidates if item.image_bytes == least_bytes
-            )
-            small.append((call, smallest))
+            smallest = [item for item in candidates if item.image_bytes == least_bytes]
+            small.append((call, tuple(smallest)))
         # Without a budget, the same search has found nothing in all kernels.
-        found = (
-            () if limit is None else self._search(small, thresholds.UNLIMITED_PERCENT)
-        )
+        found: tuple[ProgramCandidate, ...] = ()
+        if limit is not None:
+            found = self._search(small, thresholds.UNLIMITED_PERCENT)
         if limit is None or not found:
             raise UsageError(
                 "--stream-input-rows: the operators that read the input cannot be "
@@ -250,13 +235,12 @@ class KernelSelector:
         """Return the best program for the goal that computes no calls by rows."""
         module, estimate = self.module, self.oracle.estimate
         if self.goal not in thresholds.PROGRAM_PERCENT_MAX:
-            return ProgramSearch(
-                module, self._fast_or_small(), _no_rows, estimate
-            ).whole_calls()
+            ordered = self._fast_or_small()
+            return ProgramSearch(module, ordered, _no_rows, estimate).whole_calls()
         cost_of = _blend_time_and_flash(self.candidates)
-        near = [
-            (call, _nearly_fastest(candidates)) for call, candidates in self.candidates
-        ]
+        near: list[CallCandidates] = []
+        for call, candidates in self.candidates:
+            near.append((call, _nearly_fastest(candidates)))
         search = ProgramSearch(
             module,
             _sort_candidates(near, cost_of),
@@ -268,9 +252,7 @@ class KernelSelector:
         return min(search.candidates(), key=_balance)
 
     def _fast_or_small(self) -> CandidatesPerCall:
-        """Return the candidates for the goals `speed` and `size`, the best one of a
-        call first.
-        """
+        """Return candidates for the goals `speed` and `size`, the best one first."""
         if self.goal is Minimize.SPEED:
             return _sort_candidates(self.candidates, _BY_TIME)
         images = ImageSearch(self._undivided, self.oracle.key)
@@ -291,16 +273,15 @@ class KernelSelector:
             streamed_percent=thresholds.STREAMED_NEED_PERCENT,
         )
         limit = thresholds.STREAMED_TIME_PERCENT * best.time
-        fast = [
-            item for item in (best, *search.candidates()) if 100 * item.time <= limit
-        ]
+        fast: list[ProgramCandidate] = []
+        for item in (best, *search.candidates()):
+            if 100 * item.time <= limit:
+                fast.append(item)
         return min(fast, key=_balance)
 
 
 def _compressible_bytes(module: IRModule) -> int:
-    """Return an estimate of the bytes that `--compress-weights` saves, without the code
-    for it.
-    """
+    """Return an estimate of the bytes that coding of weights saves, without code."""
     saved_bytes = 0
     for constant in module.constants.values():
         if constant.size_bytes >= _CODED_BYTES_MIN:
@@ -316,9 +297,7 @@ def _balance(program: ProgramCandidate) -> int:
 
 
 def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCost:
-    """Return a cost in which a percent of all time counts as much as a percent of all
-    flash.
-    """
+    """Return a cost in which a percent of time counts as much as one of flash."""
     fastest = fastest_candidates(candidates_per_call)
     time = sum(item.time for item in fastest)
     size = max(sum(item.image_bytes for item in fastest), 1)
@@ -328,21 +307,16 @@ def _blend_time_and_flash(candidates_per_call: CandidatesPerCall) -> CandidateCo
 def _nearly_fastest(
     candidates: Sequence[LoweringCandidate],
 ) -> tuple[LoweringCandidate, ...]:
-    """Return the candidates that take not much more time; those with small constants
-    may more.
-    """
+    """Return the candidates not much slower; small constants permit more time."""
     fastest = min(candidates, key=_BY_TIME, default=None)
     if fastest is None:
         return ()
+    small_flash = thresholds.SMALL_FLASH_PERCENT * fastest.flash_bytes
     near: list[LoweringCandidate] = []
     for item in candidates:
-        is_small = (
-            100 * item.flash_bytes
-            <= thresholds.SMALL_FLASH_PERCENT * fastest.flash_bytes
-        )
-        percent = (
-            thresholds.SMALL_PERCENT_MAX if is_small else thresholds.NEAR_PERCENT_MAX
-        )
+        percent = thresholds.NEAR_PERCENT_MAX
+        if 100 * item.flash_bytes <= small_flash:
+            percent = thresholds.SMALL_PERCENT_MAX
         if 100 * item.time <= percent * fastest.time:
             near.append(item)
     return tuple(near)
@@ -355,13 +329,12 @@ def _no_rows(index: int, band: int) -> None:
 def _sort_candidates(
     candidates_per_call: CandidatesPerCall, cost_of: CandidateCost
 ) -> CandidatesPerCall:
-    """Return each call with its candidates in ascending order of cost, then of
-    scratch.
-    """
+    """Return each call with its candidates by ascending cost, then scratch."""
 
     def rank(item: LoweringCandidate) -> tuple[int, int]:
         return cost_of(item), item.scratch_bytes
 
-    return [
-        (call, sorted(candidates, key=rank)) for call, candidates in candidates_per_call
-    ]
+    ordered: list[CallCandidates] = []
+    for call, candidates in candidates_per_call:
+        ordered.append((call, sorted(candidates, key=rank)))
+    return ordered

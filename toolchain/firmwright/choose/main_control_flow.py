@@ -43,9 +43,7 @@ def call_kernel(
     call: Call,
     op: int,
 ) -> tir.PrimFuncCall:
-    """Return the call of a kernel with the buffers of `values`; `op` is the operator
-    index.
-    """
+    """Return the call of a kernel with the buffers of `values`; `op` is its index."""
     args: list[tir.AccessPtr] = []
     for value, param in zip(values, kernel.params, strict=True):
         args.append(pointer(buffers[value.name], param.role))
@@ -77,12 +75,11 @@ class ControlFlowInliner:
     """The operator indices of the calls that compute these values."""
 
     def statement(self, call: Call, buffers: Mapping[str, tir.Buffer]) -> tir.Stmt:
-        """Return the statements for a call of graph functions; raise ModelError if it
-        is none.
-        """
-        arguments = [
-            self._operand(value, buffers) for value in call.inputs if value is not None
-        ]
+        """Return the statements for a call of graph functions; else a ModelError."""
+        arguments: list[tir.Buffer] = []
+        for value in call.inputs:
+            if value is not None:
+                arguments.append(self._operand(value, buffers))
         results = [buffers[value.name] for value in call.outputs]
         graphs = self.module.graphs_of(call)
         if len(graphs) != (2 if call.op in CONTROL_FLOW_OPS else 1):
@@ -102,9 +99,8 @@ class ControlFlowInliner:
         is_inward = self.pools.get(target.name) in private
         if is_inward or self.pools.get(source.name) in private:
             name = f"{devices.COPY_OP}_{target.elements}_{target.dtype.name}"
-            kernel = replace(
-                kernel, name=name, attrs={**kernel.attrs, "op": devices.COPY_OP}
-            )
+            attrs = {**kernel.attrs, "op": devices.COPY_OP}
+            kernel = replace(kernel, name=name, attrs=attrs)
             device = devices.copy_device(self.module, outward=not is_inward)
             if device == devices.MAIN_DEVICE or source.scope == "const":
                 device = ""
@@ -116,9 +112,7 @@ class ControlFlowInliner:
     # ---- the kinds of calls ----------------------------------------------------------
 
     def _if(self, graphs: _Graphs, arguments: _Buffers, results: _Buffers) -> tir.Stmt:
-        """Return an If of the two functions, both with the inputs after the
-        condition.
-        """
+        """Return an If of two functions with the inputs after the condition."""
         condition, *args = arguments
         then_graph, else_graph = graphs
         then = self._inline(then_graph, args, results)
@@ -146,9 +140,8 @@ class ControlFlowInliner:
         test = self._inline(condition, results, [flag])
         new_values: list[tir.Buffer] = []
         invariant: set[str] = set()
-        for param, value, variable in zip(
-            body.params, body.results, results, strict=True
-        ):
+        rows = zip(body.params, body.results, results, strict=True)
+        for param, value, variable in rows:
             if value == param:
                 new_values.append(variable)
                 invariant.add(variable.name)
@@ -158,9 +151,10 @@ class ControlFlowInliner:
         for window in self.windows:  # wholes precede their parts
             if window.source.buffer.name in invariant:
                 invariant.add(window.buffer.name)
-        before = [
-            stmt for stmt in iteration.stmts if self._is_invariant_copy(stmt, invariant)
-        ]
+        before: list[tir.Stmt] = []
+        for stmt in iteration.stmts:
+            if self._is_invariant_copy(stmt, invariant):
+                before.append(stmt)
         within = [stmt for stmt in iteration.stmts if stmt not in before]
         enter = [self.copy(a, b) for a, b in zip(arguments, results, strict=True)]
         carry: list[tir.Stmt] = []
@@ -171,26 +165,23 @@ class ControlFlowInliner:
         return tir.Seq((*enter, *before, *test.stmts, loop))
 
     def _is_invariant_copy(self, stmt: tir.Stmt, invariant: Collection[str]) -> bool:
-        """Return whether `stmt` copies constants or values that no iteration
-        changes.
-        """
+        """Return whether `stmt` copies constants or values that never change."""
         if not isinstance(stmt, tir.PrimFuncCall):
             return False
         kernel = self.kernels.get(stmt.callee) or self.module.functions[stmt.callee]
         if kernel.attrs.get("op") != devices.COPY_OP:
             return False
-        sources = {
-            arg.buffer.name for arg in stmt.args[:-1] if isinstance(arg, tir.AccessPtr)
-        }
-        return sources <= set(invariant)
+        for arg in stmt.args[:-1]:
+            if isinstance(arg, tir.AccessPtr) and arg.buffer.name not in invariant:
+                return False
+        return True
 
     # ---- a function ------------------------------------------------------------------
 
     def _inline(
         self, function: Function, given: _Buffers, results: _Buffers
     ) -> tir.Seq:
-        """Return the calls of a function with its parameters in `given` and results in
-        `results`.
+        """Return the calls of a function, its parameters and results in these buffers.
 
         A result that is a parameter, a constant, or an earlier result again is copied
         at the end.
@@ -229,9 +220,7 @@ class ControlFlowInliner:
         defined: Sequence[Value],
         buffers: dict[str, tir.Buffer],
     ) -> None:
-        """Add buffers for the other values of `function`; calls without kernels define
-        views.
-        """
+        """Add buffers for other values of `function`; calls without kernels: views."""
         views: list[Call] = []
         for call in function.body:
             if call.op not in CONTROL_FLOW_OPS and not call.op.startswith("@"):
@@ -250,9 +239,7 @@ class ControlFlowInliner:
     def _invoke(
         self, call: Call, buffers: Mapping[str, tir.Buffer]
     ) -> tir.PrimFuncCall:
-        """Return the call of a kernel inside a function, with an operator index of its
-        own.
-        """
+        """Return the call of a kernel inside a function, with an operator index."""
         kernel = self.module.functions[call.op[1:]]
         if not isinstance(kernel, tir.PrimFunc):
             raise InternalError(f"{call.op} is not a kernel")
@@ -284,9 +271,7 @@ class ControlFlowInliner:
     def _buffer(
         self, value: Value, placed: Mapping[str, Alias] = _NO_ALIASES
     ) -> tir.Buffer:
-        """Return a new buffer with a unique name, and record its pool if one is
-        requested.
-        """
+        """Return a new buffer with a unique name; record its pool if requested."""
         name = self.names.unique(value.name)
         alignment = aliases.known_alignment(placed, value, self.alignment)
         if value.virtual_device.memory_scope and value.constant is None:

@@ -1,6 +1,4 @@
-"""The regions that a program is a sequence of, and the sequences on the Pareto
-front.
-"""
+"""The regions that programs consist of, and their sequences on the Pareto front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,8 +46,7 @@ class _BestSequence:
 def cheapest_within_budget(
     regions: Sequence[ProgramRegion], count: int, budget_bytes: int
 ) -> RegionSequence | None:
-    """Return the cheapest sequence of regions within the budget that covers `count`
-    calls.
+    """Return the cheapest sequence of regions within the budget for `count` calls.
 
     Ties go to the lowest peak. Returns None if nothing fits. The best sequence up to
     each call is built from the best ones up to earlier calls:
@@ -110,14 +107,12 @@ def single_call_candidates(
     A call without candidates, such as a view, is a region without cost.
     """
     regions: list[ProgramRegion] = []
-    for index, (candidates, own_needs) in enumerate(
-        zip(candidates_per_call, needs, strict=True)
-    ):
-        costs = [cost_of(item) for item in candidates] or [0]
+    rows = zip(candidates_per_call, needs, strict=True)
+    for index, (candidates, own_needs) in enumerate(rows):
+        costs = list(map(cost_of, candidates)) or [0]
         own: list[ProgramRegion] = []
-        for choice, (peak_bytes, cost) in enumerate(
-            zip(own_needs, costs, strict=False)
-        ):
+        priced = zip(own_needs, costs, strict=False)
+        for choice, (peak_bytes, cost) in enumerate(priced):
             own.append(ProgramRegion(index, index + 1, peak_bytes, cost, choice))
         regions += drop_dominated(own)
     return regions

@@ -1,6 +1,4 @@
-"""Selection by the record of an earlier compilation, for new weights with the same
-code.
-"""
+"""Selection by the record of an earlier compilation: new weights, the same code."""
 
 from firmwright.base.errors import MismatchError
 from firmwright.choose.aot_main import build_main

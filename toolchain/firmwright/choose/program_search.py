@@ -74,8 +74,7 @@ def refine_choice(
     calls: Sequence[int],
     estimate_plan: EstimatePlan,
 ) -> CandidateIndices:
-    """Change the choices of `calls` in `picks` to reduce the workspace towards `goal`
-    bytes.
+    """Change choices of `calls` in `picks` to reduce the workspace towards `goal`.
 
     `needs` has the bytes of each permitted candidate of each call. The number of trials
     is limited.
@@ -106,8 +105,7 @@ def refine_choice(
 
 @dataclass(frozen=True, slots=True)
 class ProgramCandidate:
-    """A lowered module with its estimates; `segments` are ranges (first, end) of call
-    indices.
+    """A lowered module with its estimates; `segments` are ranges of call indices.
 
     `calls` has the one candidate of each call that the program uses outside of
     segments.
@@ -124,8 +122,7 @@ class ProgramCandidate:
 
 @dataclass(frozen=True)
 class ProgramSearch:
-    """Search for programs; a kernel may take `percent` percent of the time of the
-    fastest one.
+    """Search for programs; kernels take up to `percent` percent of the fastest's time.
 
     `ordered` lists each call's candidates by ascending `cost_of`, which is time, or
     time blended with flash. With `streamed_percent`, each segment contains a call that
@@ -142,20 +139,18 @@ class ProgramSearch:
     streamed_percent: int | None = None
 
     def whole_calls(self) -> ProgramCandidate:
-        """Return the program without row streaming in which each call has its first
-        candidate.
-        """
+        """Return the program without row streaming of each call's first candidate."""
         picks = (0,) * len(self.ordered)
         return self._candidate((), picks, self._estimate_plan(picks, ()))
 
     def candidates(self) -> tuple[ProgramCandidate, ...]:
-        """Return the programs on the Pareto front of cost and memory, cheapest
-        first.
-        """
+        """Return the programs on the Pareto front of cost and memory, by cost."""
+
+        def estimate_whole_calls(picks: CandidateIndices) -> PlanEstimate:
+            return self._estimate_plan(picks, ())
+
         widths = self._widths(self.percent)
-        needs = memory_need_per_candidate(
-            widths, lambda picks: self._estimate_plan(picks, ())
-        )
+        needs = memory_need_per_candidate(widths, estimate_whole_calls)
         regions = self._regions(widths, needs)
         for _ in range(thresholds.PRICE_CORRECTIONS_MAX):
             # The bytes of a region are an estimate for itself alone. A plan of a whole
@@ -165,9 +160,8 @@ class ProgramSearch:
             programs = pareto_front(regions, len(self.ordered))
             estimates: list[PlanEstimate] = []
             for program in programs:
-                estimates.append(
-                    self._estimate_plan(self._picks(program), _segments(program))
-                )
+                picks = self._picks(program)
+                estimates.append(self._estimate_plan(picks, _segments(program)))
             needed = _underestimated(programs, estimates)
             if not needed:
                 break
@@ -185,9 +179,7 @@ class ProgramSearch:
     def _front(
         self, programs: Sequence[ProgramCandidate]
     ) -> tuple[ProgramCandidate, ...]:
-        """Return the programs that need less memory than every cheaper one, cheapest
-        first.
-        """
+        """Return the programs that need less memory than all cheaper ones, in order."""
 
         def rank(program: ProgramCandidate) -> tuple[int, int]:
             return self.cost_of(program), program.workspace_bytes
@@ -199,8 +191,7 @@ class ProgramSearch:
         return tuple(front)
 
     def _widths(self, percent: int) -> list[int]:
-        """Return, by call, the length of the shortest prefix that has all its fast
-        candidates.
+        """Return, by call, the length of the shortest prefix with its fast candidates.
 
         These take at most `percent` percent of the fastest one's time.
         """
@@ -227,17 +218,14 @@ class ProgramSearch:
         singles = single_call_candidates(allowed, needs, self.cost_of)
         if self.module.io.stream_input_rows:
             return self._fed_regions(singles)
-        return [
-            *singles,
-            *self._segment_candidates().regions(self._streamed_calls(singles)),
-        ]
+        streamed = self._streamed_calls(singles)
+        return [*singles, *self._segment_candidates().regions(streamed)]
 
     def _segment_candidates(self) -> SegmentCandidates:
         image_bytes: list[int] = []
         if self.streamed_percent is not None:
             for _, candidates in self.ordered:
-                # The first candidate is the cheapest: a segment must not take more
-                # flash than it.
+                # The first candidate is the cheapest: segments take no more flash.
                 image_bytes.append(candidates[0].image_bytes if candidates else 0)
         entry = self.module.entry_graph
         builder = SegmentBuilder(entry, self.rows_of, requested_tensors(self.module))
@@ -267,16 +255,13 @@ class ProgramSearch:
                 last_reader = index
         regions = [region for region in singles if region.first]
         for region in self._segment_candidates().regions(self._streamed_calls(singles)):
-            # Fed rows are gone after their step, so nothing after the first segment may
-            # read the input.
+            # Fed rows are gone after their step: only the first segment may read them.
             if region.first or region.end > last_reader:
                 regions.append(region)
         return regions
 
     def _picks(self, program: RegionSequence) -> CandidateIndices:
-        """Return the candidate of each call; those inside segments do not matter and
-        are 0.
-        """
+        """Return the candidate of each call; inside segments, where none matters, 0."""
         picks = [0] * len(self.ordered)
         for region in program:
             picks[region.first] = region.choice
@@ -301,8 +286,7 @@ class ProgramSearch:
         needs: Sequence[Sequence[int]],
         estimate: PlanEstimate,
     ) -> list[ProgramCandidate]:
-        """Return the program, and a variant with less memory if the plan exceeds the
-        estimate.
+        """Return the program, and a variant with less memory if the plan needs more.
 
         The estimate ignores that adjacent calls may have to write in the same
         direction.
@@ -323,8 +307,7 @@ class ProgramSearch:
                 calls.append(region.first)
         allowed: list[Sequence[int]] = []
         for own_needs, width, pick in zip(needs, widths, picks, strict=True):
-            # The present choice stays among the allowed ones, even if it is slower than
-            # the limit.
+            # The present choice stays allowed, even if it is slower than the limit.
             allowed.append(own_needs[: max(width, pick + 1)])
         refined = refine_choice(picks, peak_bytes, allowed, calls, estimate_plan)
         variants.append(self._candidate(program, refined, estimate_plan(refined)))
@@ -333,9 +316,7 @@ class ProgramSearch:
     def _candidate(
         self, program: RegionSequence, picks: CandidateIndices, estimate: PlanEstimate
     ) -> ProgramCandidate:
-        """Return the program with the candidates `picks` for the calls outside of
-        segments.
-        """
+        """Return the program with the candidates `picks` for calls outside segments."""
         segments = _segments(program)
         inside: set[int] = set()
         for segment in segments:
@@ -369,9 +350,7 @@ def _segments(program: RegionSequence) -> list[FusedSegment]:
 def _underestimated(
     programs: Sequence[RegionSequence], estimates: Sequence[PlanEstimate]
 ) -> dict[int, int]:
-    """Return the bytes that underestimated regions need in the plans, by identity of
-    the region.
-    """
+    """Return the bytes that underestimated regions need, by identity of the region."""
     needed: dict[int, int] = {}
     for program, estimate in zip(programs, estimates, strict=True):
         for region in program:

@@ -1,6 +1,4 @@
-"""Kernels that shift, copy and fill rows of row-streamed segments, and that copy state
-tensors.
-"""
+"""Kernels that shift, copy and fill rows of streamed segments, or copy states."""
 
 import numpy as np
 
@@ -16,8 +14,7 @@ _UNROLLED = 4
 def shift_rows_kernel(
     dtype: DType, rows: int, row_elements: int, band: int, target: str
 ) -> tir.PrimFunc:
-    """Build a kernel that shifts all rows down by `band`, so that row `band` becomes
-    row 0.
+    """Build a kernel that shifts all rows by `band`, so that row `band` becomes row 0.
 
     The contents of the last rows are undefined afterwards.
     """
@@ -27,15 +24,12 @@ def shift_rows_kernel(
     b = Builder(name)
     buffer = b.buffer_param("kept", dtype, (rows * row_elements,), "inout", 4)
     _move(b, buffer, band * row_elements, buffer, (rows - band) * row_elements)
-    return b.build(
-        comment=f"Shift the rows to make room for {band} more.", target=target
-    )
+    comment = f"Shift the rows to make room for {band} more."
+    return b.build(comment=comment, target=target)
 
 
 def copy_row_kernel(dtype: DType, elements: int, target: str) -> tir.PrimFunc:
-    """Build a kernel `y = x`; rows may be unaligned if their size is not a multiple of
-    4 bytes.
-    """
+    """Build a kernel `y = x`; rows without whole words may be unaligned."""
     alignment = 4 if elements * dtype.size_bytes % 4 == 0 else 1
     b = _copy_builder("copy", dtype, elements, alignment)
     return b.build(comment="Copy one row.", target=target)
@@ -56,9 +50,7 @@ def _copy_builder(name: str, dtype: DType, elements: int, alignment: int) -> Bui
 
 
 def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.PrimFunc:
-    """Build a kernel that sets all elements to `value`, by whole words if the size
-    permits.
-    """
+    """Build a kernel that sets all elements to `value`, by words if possible."""
     size_bytes = elements * dtype.size_bytes
     by_words = size_bytes % 4 == 0
     elements_of_word = np.full(4 // dtype.size_bytes, value, dtype.np)
@@ -66,9 +58,8 @@ def fill_kernel(dtype: DType, elements: int, value: float, target: str) -> tir.P
     b = Builder(f"fill_{elements}_{dtype.name}_{word & 0xFFFFFFFF:08x}")
     y = b.buffer_param("y", dtype, (elements,), "out", 4 if by_words else 1)
     if by_words:
-        w = b.view(
-            "words", y, 0, [size_bytes // 4], dtype=INT32, access="w", alignment=4
-        )
+        shape = [size_bytes // 4]
+        w = b.view("words", y, 0, shape, dtype=INT32, access="w", alignment=4)
         with b.unrolled("i", size_bytes // 4, _UNROLLED) as i:
             b.store(w, [i], word)
     else:

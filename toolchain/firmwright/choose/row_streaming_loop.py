@@ -4,9 +4,11 @@ A row buffer holds rows in order, the newest last; each new row shifts the older
 so every window is contiguous at a fixed position. Rows outside the tensor hold its
 padding.
 
-    for step in source rows, then in further steps until the last stage is complete copy
-        a row of the source (or padding) for each stage that fires: shift its row
-        buffer; kernel(window of sources, newest row)
+    for step in source rows, then in further steps until the last stage is complete
+        copy a row of the source (or padding)
+        for each stage that fires
+            shift its row buffer
+            kernel(window of sources, newest row)
 """
 
 from collections.abc import Mapping
@@ -89,9 +91,7 @@ def build_row_streaming_loop(
 
 @dataclass
 class _RowStreamingLoopBuilder:
-    """Builds the loop; `rows` has the row buffers, `sums` the buffer of a final row
-    reduction.
-    """
+    """Builds the loop; `rows` are row buffers, `sums` is that of a final reduction."""
 
     segment: FusedSegment
     whole: Mapping[str, tir.Buffer]
@@ -102,8 +102,7 @@ class _RowStreamingLoopBuilder:
     sums: tir.Buffer | None = None
 
     def statement(self) -> tir.Stmt:
-        """Return the allocations of the lasting buffers around their initial values and
-        the loop.
+        """Return the loop within the initial values and allocations of lasting buffers.
 
         Transient row buffers are allocated within a step.
         """
@@ -118,10 +117,8 @@ class _RowStreamingLoopBuilder:
                 allocated.append(self.rows[name])
         if isinstance(kernels.rows, RowReduction):
             name = self.names.unique(f"{self.segment.calls[-1].outputs[0].name}_sums")
-            shape = (kernels.rows.count,)
-            self.sums = tir.Buffer(
-                name, kernels.rows.dtype, shape, alignment=ROW_ALIGNMENT
-            )
+            shape, dtype = (kernels.rows.count,), kernels.rows.dtype
+            self.sums = tir.Buffer(name, dtype, shape, alignment=ROW_ALIGNMENT)
             allocated.append(self.sums)
             stmts.append(self._fill(self.sums, 0))
         step = tir.Var(self.names.unique("step"), INDEX)
@@ -134,21 +131,20 @@ class _RowStreamingLoopBuilder:
         return body
 
     def _make_row_buffers(self) -> None:
-        """Fill `rows`: the buffer of the source gets a name besides that of the whole
-        source.
-        """
+        """Fill `rows`: the source has a second buffer, with a name of its own."""
         types: dict[str, TensorType] = {}
         for call in self.segment.calls:
             for value in call.values:
                 types[value.name] = value.type
         plan = self.segment.plan
         for name, row_buffer in plan.row_buffers.items():
-            kind = types[name]
-            fresh = self.names.unique(f"{name}_rows" if name == plan.source else name)
+            kind, own_name = types[name], name
+            if name == plan.source:
+                own_name = f"{name}_rows"
+            own_name = self.names.unique(own_name)
             shape = (row_buffer.rows, *kind.shape[2:])
-            self.rows[name] = tir.Buffer(
-                fresh, kind.dtype, shape, alignment=ROW_ALIGNMENT
-            )
+            buffer = tir.Buffer(own_name, kind.dtype, shape, alignment=ROW_ALIGNMENT)
+            self.rows[name] = buffer
 
     # ---- one step --------------------------------------------------------------------
 
@@ -168,10 +164,10 @@ class _RowStreamingLoopBuilder:
             stmts.append(self._stage(index, step))
             results.append(stage.result)
         body: list[tir.Stmt] = []
-        # row = feed; [ a = stage 0; [ b = stage 1; stage 2 ] ]    a bracket is an Allocate
+        # row = feed; [ a = stage 0; [ b = stage 1; stage 2 ] ]
         #
-        # The life of b begins where it is written, so that it may take the memory of
-        # what is dead.
+        # A bracket is an Allocate. The life of b begins where it is written, so that it
+        # may take the memory of what is dead.
         for stmt, result in zip(reversed(stmts), reversed(results), strict=True):
             body.insert(0, stmt)
             transient = self._transient_buffer(result)
@@ -194,17 +190,13 @@ class _RowStreamingLoopBuilder:
         height = source.elements // size
         pointer = tir.AccessPtr(source, as_expr(ArithExpr(step) * size), size, "r")
         kernel = copy_row_kernel(rows.dtype, size, self.target)
-        call = tir.PrimFuncCall(
-            self._function(kernel), (pointer, self._newest_band(name))
-        )
-        return self._guard_band(
-            name, ArithExpr(step), height, self.segment.plan.steps, 0, call
-        )
+        args = (pointer, self._newest_band(name))
+        call = tir.PrimFuncCall(self._function(kernel), args)
+        steps = self.segment.plan.steps
+        return self._guard_band(name, ArithExpr(step), height, steps, 0, call)
 
     def _stage(self, index: int, step: tir.Var) -> tir.Stmt:
-        """Return the call of a stage's kernel for the band of this step, if the stage
-        fires.
-        """
+        """Return the call of a stage's kernel for this step's band, if it fires."""
         segment = self.segment
         stage, firing = segment.stages[index], segment.plan.firings[index]
         period, lag = firing.period, firing.lag
@@ -219,16 +211,12 @@ class _RowStreamingLoopBuilder:
             else:
                 args.append(whole_buffer(self.whole[value.name], "r"))
         args.append(self._output_pointer(stage, band))
-        name = self._function(pick.function)
-        kernel_call = tir.PrimFuncCall(
-            name, tuple(args), call.span, segment.first + index
-        )
+        name, number = self._function(pick.function), segment.first + index
+        stmt: tir.Stmt = tir.PrimFuncCall(name, tuple(args), call.span, number)
         # The stage could fire this often, but only `height` of the turns are bands of
         # the tensor.
         turns = divide_up(segment.plan.steps, period)  # the last may not be complete
-        stmt = self._guard_band(
-            stage.result, band, stage.height, turns, lag, kernel_call
-        )
+        stmt = self._guard_band(stage.result, band, stage.height, turns, lag, stmt)
         stmt = tir.Let(row, as_expr(ArithExpr(step) / period - lag), stmt)
         if period == 1:
             return stmt
@@ -244,8 +232,7 @@ class _RowStreamingLoopBuilder:
         lag: int,
         stmt: tir.Stmt,
     ) -> tir.Stmt:
-        """Restrict `stmt` to bands within the tensor, and fill the padding bands after
-        them.
+        """Restrict `stmt` to bands within the tensor, then fill the padding bands.
 
         `row` is the number of a band of the value `name`, which has `height` bands. In
         the loop, it is from -`lag` to `turns` - `lag` - 1:
@@ -257,8 +244,7 @@ class _RowStreamingLoopBuilder:
         shift: list[tir.Stmt] = []
         if row_buffer is not None and not row_buffer.is_transient:
             shift.append(self._shift(name, row_buffer))
-        # Conditions that always hold are left out: most kernels of a segment then have
-        # no If.
+        # Conditions that always hold are left out: most kernels then have no If.
         conditions: list[ArithExpr] = []
         if lag > 0:
             conditions.append(row >= 0)
@@ -271,12 +257,10 @@ class _RowStreamingLoopBuilder:
         if row_buffer is not None and row_buffer.padding_bands:
             stmts = list(shift)
             if row_buffer.fill is not None:
-                stmts.append(
-                    self._fill_pointed(self._newest_band(name), row_buffer.fill)
-                )
-            is_padding = logical_and(
-                row >= height, row < height + row_buffer.padding_bands
-            )
+                newest = self._newest_band(name)
+                stmts.append(self._fill_pointed(newest, row_buffer.fill))
+            end = height + row_buffer.padding_bands
+            is_padding = logical_and(row >= height, row < end)
             padding = tir.If(as_expr(is_padding, BOOL), tir.Seq(tuple(stmts)))
         return tir.If(as_expr(logical_and(*conditions), BOOL), then, padding)
 
@@ -285,24 +269,19 @@ class _RowStreamingLoopBuilder:
     def _window(
         self, name: str, start: int | None, stage: RowStage, row: ArithExpr
     ) -> tir.AccessPtr:
-        """Return the rows that a stage reads: at row `start` of a row buffer, or of the
-        tensor.
-        """
+        """Return the rows that a stage reads: from `start` of a buffer, or whole."""
+        window_height = stage.rows.window_height
         if start is not None:
             rows = self.rows[name]
             size = _row_elements(rows)
-            return tir.AccessPtr(
-                rows, _int(start * size), stage.rows.window_height * size, "r"
-            )
+            return tir.AccessPtr(rows, _int(start * size), window_height * size, "r")
         source = self.whole[name]
         size = source.elements // source.shape[1]
         offset = as_expr(row * (stage.rows.stride * size))
-        return tir.AccessPtr(source, offset, stage.rows.window_height * size, "r")
+        return tir.AccessPtr(source, offset, window_height * size, "r")
 
     def _output_pointer(self, stage: RowStage, row: ArithExpr) -> tir.AccessPtr:
-        """Return the place of a stage's band: the sums, a row buffer, or the whole
-        tensor.
-        """
+        """Return the place of a stage's band: sums, row buffer, or whole tensor."""
         if self.sums is not None and not stage.result:
             return whole_buffer(self.sums, "rw")
         if stage.result in self.rows:
@@ -320,13 +299,8 @@ class _RowStreamingLoopBuilder:
     def _shift(self, name: str, row_buffer: RowBuffer) -> tir.Stmt:
         """Return the call that makes room for a band in a row buffer."""
         rows = self.rows[name]
-        kernel = shift_rows_kernel(
-            rows.dtype,
-            row_buffer.rows,
-            _row_elements(rows),
-            row_buffer.band,
-            self.target,
-        )
+        size, band = _row_elements(rows), row_buffer.band
+        kernel = shift_rows_kernel(rows.dtype, row_buffer.rows, size, band, self.target)
         return tir.PrimFuncCall(self._function(kernel), (whole_buffer(rows, "rw"),))
 
     def _fill(self, buffer: tir.Buffer, value: float) -> tir.Stmt:

@@ -52,8 +52,7 @@ class StreamedTensor:
 
 @dataclass(frozen=True, slots=True)
 class StageTiming:
-    """A stage fires at the end of every `period`-th step and computes band step //
-    period - `lag`.
+    """A stage that fires after each `period` steps, for band step // period - `lag`.
 
     For each source, `starts` has the first row of its window in the row buffer, or None
     for a window in the whole tensor.
@@ -66,8 +65,7 @@ class StageTiming:
 
 @dataclass(frozen=True, slots=True)
 class RowBuffer:
-    """The buffered last rows of a tensor; rows outside the tensor have the value
-    `fill`.
+    """The buffered last rows of a tensor; rows outside of it have the value `fill`.
 
     Rows arrive `band` at a time. After the last band come `padding_bands` bands of
     padding; the stage spends one firing on each.
@@ -109,17 +107,19 @@ def plan_row_streaming(
 
     With `feed` the source is not in memory as a whole.
     """
-    makers = {stage.result: index for index, stage in enumerate(stages) if stage.result}
+    makers: dict[str, int] = {}
+    for index, stage in enumerate(stages):
+        if stage.result:
+            makers[stage.result] = index
     planner = _RowStreamingPlanner(source, stages, tensors, feed, makers)
-    if not all(planner.periods) or not all(planner.is_sound(stage) for stage in stages):
+    if not all(planner.periods) or not all(map(planner.is_sound, stages)):
         return None
     return planner.plan()
 
 
 @dataclass
 class _RowStreamingPlanner:
-    """Computes the plan; `makers` has the stage of each result, `lags` the lag of each
-    stage.
+    """Computes the plan; `makers` has the stage of each result, `lags` all lags.
 
     With `only_fed` the source is not in memory as a whole.
     """
@@ -133,9 +133,7 @@ class _RowStreamingPlanner:
 
     @cached_property
     def periods(self) -> list[int]:
-        """Return the number of steps per band of each stage; 0 if its sources
-        disagree.
-        """
+        """Return the steps per band of each stage; 0 if its sources disagree."""
         period_of_tensor = {self.source: 1}
         periods: list[int] = []
         for stage in self.stages:
@@ -155,9 +153,7 @@ class _RowStreamingPlanner:
         return periods
 
     def is_sound(self, stage: RowStage) -> bool:
-        """Return whether padding has one value, and side inputs can be read as whole
-        tensors.
-        """
+        """Return whether padding has one value, and side inputs are readable whole."""
         padded = [name for name in stage.sources if self._is_padded(stage, name)]
         if padded and stage.rows.pad_value is None:
             return False
@@ -170,23 +166,17 @@ class _RowStreamingPlanner:
         return True
 
     def _is_padded(self, stage: RowStage, name: str) -> bool:
-        """Return whether a window of the stage begins above the tensor or ends below
-        it.
-        """
+        """Return whether a window begins above the tensor or ends below it."""
         rows = stage.rows
         last = (stage.height - 1) * rows.stride - rows.pad_before + rows.window_height
         return rows.pad_before > 0 or last > self.tensors[name].height
 
     def _reads_whole(self, stage: RowStage, name: str) -> bool:
-        """Return whether rows can be read from the whole tensor: no padding, aligned
-        rows.
-        """
+        """Return whether rows can be read from the whole tensor, without padding."""
         tensor = self.tensors[name]
-        return (
-            tensor.outside
-            and not self._is_padded(stage, name)
-            and tensor.row_bytes % 4 == 0
-        )
+        if not tensor.outside or tensor.row_bytes % 4:
+            return False
+        return not self._is_padded(stage, name)
 
     def _fills(self, name: str) -> set[float | None]:
         """Return the values of padding that the readers of a tensor need."""
@@ -206,9 +196,8 @@ class _RowStreamingPlanner:
         steps = 0
         firings: list[StageTiming] = []
         row_buffers: dict[str, RowBuffer] = {}
-        for stage, period, lag in zip(
-            self.stages, self.periods, self.lags, strict=True
-        ):
+        rows = zip(self.stages, self.periods, self.lags, strict=True)
+        for stage, period, lag in rows:
             steps = max(steps, period * (stage.height + lag))
             firings.append(StageTiming(period, lag, self._starts(stage, lag)))
             for name in stage.sources:
@@ -241,20 +230,15 @@ class _RowStreamingPlanner:
         return max(lags)
 
     def _most_lag(self, index: int) -> int:
-        """Return the greatest lag at which the stage's rows are ready for all
-        readers.
-        """
+        """Return the greatest lag at which the rows are ready for all readers."""
         result = self.stages[index].result
         delays: list[int] = []
         for user in self._users(result):
             rows = self.stages[user].rows
             # The same inequality as in `_least_lag`, solved for the delay of the rows
             # that are read.
-            delays.append(
-                rows.stride * (self.lags[user] + 1)
-                - rows.window_height
-                + rows.pad_before
-            )
+            begin = rows.stride * (self.lags[user] + 1) + rows.pad_before
+            delays.append(begin - rows.window_height)
         if not delays:
             return self.lags[index]
         return min(delays) // self.tensors[result].band
@@ -272,9 +256,8 @@ class _RowStreamingPlanner:
             for index in reversed(range(len(self.stages) - 1)):
                 best = self.lags[index]
                 best_bytes = self._bytes_at(index, best)
-                for lag in range(
-                    self._least_lag(self.stages[index]), self._most_lag(index) + 1
-                ):
+                least = self._least_lag(self.stages[index])
+                for lag in range(least, self._most_lag(index) + 1):
                     lag_bytes = self._bytes_at(index, lag)
                     if lag_bytes < best_bytes:
                         best, best_bytes = lag, lag_bytes
@@ -296,16 +279,13 @@ class _RowStreamingPlanner:
     # ---- row buffers -----------------------------------------------------------------
 
     def _reads_row_buffer(self, stage: RowStage, name: str) -> bool:
-        """Return whether a stage reads a tensor from a row buffer, not from the whole
-        tensor.
-        """
+        """Return whether a stage reads a tensor from a row buffer, not as a whole."""
         if name != self.source:
             return name in self.makers
         return self.only_fed or not self._reads_whole(stage, name)
 
     def _depth(self, stage: RowStage, lag: int, name: str) -> int:
-        """Return the rows of a tensor from the first of a stage's window to the newest
-        one.
+        """Return the rows of a tensor from a stage's window start to the newest one.
 
         `lag` is the stage's; the rows are counted when it fires.
         """
@@ -319,13 +299,12 @@ class _RowStreamingPlanner:
         return stage.rows.stride * (1 + lag) - self._delay(name) + stage.rows.pad_before
 
     def _depth_of(self, name: str) -> int:
-        """Return the number of rows of a row buffer, which the window that begins first
-        needs.
-        """
-        users = self._users(name)
-        return max(
-            self._depth(self.stages[user], self.lags[user], name) for user in users
-        )
+        """Return the rows that a row buffer needs for the earliest window."""
+        depths: list[int] = []
+        for user in self._users(name):
+            stage, lag = self.stages[user], self.lags[user]
+            depths.append(self._depth(stage, lag, name))
+        return max(depths)
 
     def _users(self, name: str) -> list[int]:
         """Return the stages that read a tensor from a row buffer."""
@@ -336,9 +315,7 @@ class _RowStreamingPlanner:
         return users
 
     def _starts(self, stage: RowStage, lag: int) -> tuple[int | None, ...]:
-        """Return the row at which the window of each source begins in its row buffer,
-        or None.
-        """
+        """Return the row at which each source's window begins in a buffer, or None."""
         starts: list[int | None] = []
         for name in stage.sources:
             start = None
@@ -356,10 +333,8 @@ class _RowStreamingPlanner:
         """
         newest_rows: list[int] = []
         for index in self._users(name):
-            stage = self.stages[index]
-            newest_rows.append(
-                stage.rows.stride * (stage.height + self.lags[index]) - 1
-            )
+            stage, lag = self.stages[index], self.lags[index]
+            newest_rows.append(stage.rows.stride * (stage.height + lag) - 1)
         newest = max(newest_rows)
         tensor, depth = self.tensors[name], self._depth_of(name)
         padding_bands = 0

@@ -23,8 +23,7 @@ def row_bytes(kind: TensorType) -> int:
 
 
 def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> list[int]:
-    """Return the live bytes at each stage without the segment's source, result and
-    scratch.
+    """Return the live bytes at each stage, without source, result and scratch.
 
     A transient row buffer is live from the stage that computes it to its last reader,
     every other one in all stages. The rows of a source are copied before the first
@@ -57,15 +56,12 @@ def stage_bytes(segment: FusedSegment, types: Mapping[str, TensorType]) -> list[
 def overhead_instructions(
     segment: FusedSegment, types: Mapping[str, TensorType]
 ) -> int:
-    """Return the instructions of the loop, the calls, and the moves of rows within
-    buffers.
-    """
+    """Return the instructions of the loop, its calls and the moves of rows."""
     moved_bytes = 0
     for name, row_buffer in segment.plan.row_buffers.items():
         size_bytes = types[name].size_bytes
         kept_rows = row_buffer.rows - row_buffer.band
-        # Each band shifts the kept rows by one band, and a tensor arrives in size /
-        # band bands.
+        # A band shifts the kept rows by a band; a tensor arrives in size / band bands.
         moved_bytes += kept_rows * size_bytes // row_buffer.band
         if name == segment.plan.source:
             moved_bytes += size_bytes

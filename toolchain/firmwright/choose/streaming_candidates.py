@@ -24,9 +24,7 @@ from firmwright.ops.opdef import RowReduction, RowWindow
 from firmwright.ops.schedule import LoweringCandidate, RowKernels
 
 RowsOf: TypeAlias = Callable[[int, int], RowKernels | None]
-"""Function of a call index and a band height that returns the call's kernels for such
-bands.
-"""
+"""Returns the kernels of a call, by its index, for bands of a height, or None."""
 
 _WORD_BYTES = 4
 _CALLER = -1
@@ -35,8 +33,7 @@ _CALLER = -1
 
 @dataclass(frozen=True)
 class SegmentBuilder:
-    """Builder of the fused segments of a function: consecutive calls computed row by
-    row.
+    """Builder of fused segments of a function: consecutive calls computed by rows.
 
     Tensors inside a segment are not used elsewhere and are never in memory as a whole.
     Only the last call may be a row reduction (a mean of all rows).
@@ -56,8 +53,9 @@ class SegmentBuilder:
         its rows are supplied externally.
         """
         calls = self.entry.body[first:end]
-        if any(_height(call) % band or executing_device(call) for call in calls):
-            return None
+        for call in calls:
+            if _height(call) % band or executing_device(call):
+                return None
         if self._has_requested(calls):
             return None
         kernels = self._kernels_of_segment(first, end, band)
@@ -67,9 +65,8 @@ class SegmentBuilder:
         needed_whole: set[str] = set()
         for call, row_kernels in zip(calls, kernels, strict=True):
             stages.append(_stage(call, row_kernels, band))
-            needed_whole.update(
-                value.name for value in _whole_inputs(call, row_kernels.rows)
-            )
+            for value in _whole_inputs(call, row_kernels.rows):
+                needed_whole.add(value.name)
         if not all(stage.height for stage in stages):  # fewer rows than a band
             return None
         source = stages[0].sources[0]
@@ -86,9 +83,7 @@ class SegmentBuilder:
     def _kernels_of_segment(
         self, first: int, end: int, band: int
     ) -> list[RowKernels] | None:
-        """Return the row kernels of each call; None if one has none, or a reduction is
-        not last.
-        """
+        """Return each call's row kernels; None if missing or reduced too early."""
         kernels: list[RowKernels] = []
         for index in range(first, end):
             row_kernels = self.kernels(index, band)
@@ -110,17 +105,15 @@ class SegmentBuilder:
         return {}
 
     def _has_requested(self, calls: Sequence[Call]) -> bool:
-        """Return whether the calls stream a requested tensor or read a requested
-        constant.
-        """
-        values: list[Value] = []
+        """Return whether calls stream a requested tensor or read such a constant."""
+        names: set[str] = set()
         for call in calls:
-            values += [
-                value for value in call.inputs if value is not None and value.constant
-            ]
+            for operand in call.inputs:
+                if operand is not None and operand.constant:
+                    names.add(operand.name)
         for call in calls[:-1]:
-            values += call.outputs
-        return any(value.name in self.requested for value in values)
+            names.update(value.name for value in call.outputs)
+        return not names.isdisjoint(self.requested)
 
     def _is_closed(self, first: int, end: int) -> bool:
         """Return whether only calls of the segment use the values that it streams."""
@@ -180,9 +173,7 @@ def _stage(call: Call, kernels: RowKernels, band: int) -> RowStage:
 
 
 def _height(call: Call) -> int:
-    """Return the number of rows to divide into bands: output rows, or input rows of a
-    reduction.
-    """
+    """Return the rows to divide into bands: those of the output, or of a reduction."""
     shape = call.outputs[0].type.shape
     if len(shape) == 4 and shape[1] > 1:
         return shape[1]
@@ -262,9 +253,7 @@ class SegmentCandidates:
         return regions
 
     def _price_segment(self, segment: FusedSegment) -> Iterator[ProgramRegion]:
-        """Yield the segment with its cost and bytes for each limit of the kernels'
-        scratch.
-        """
+        """Yield the segment with cost and bytes for each limit of kernel scratch."""
         types = {name: value.type for name, value in self._by_name.items()}
         ends_bytes = self._end_bytes(segment)
         overhead = segment_costs.overhead_instructions(segment, types)
@@ -278,34 +267,29 @@ class SegmentCandidates:
                 continue
             peak_bytes = 0
             time = instructions = overhead
-            for pick, stage, stage_bytes in zip(
-                lean.picks, lean.stages, stages_bytes, strict=True
-            ):
-                peak_bytes = max(
-                    peak_bytes, stage_bytes + segment_costs.align_up(pick.scratch_bytes)
-                )
+            rows = zip(lean.picks, lean.stages, stages_bytes, strict=True)
+            for pick, stage, stage_bytes in rows:
+                scratch_bytes = segment_costs.align_up(pick.scratch_bytes)
+                peak_bytes = max(peak_bytes, stage_bytes + scratch_bytes)
                 time += stage.height * pick.time
                 instructions += stage.height * pick.instructions
             peak_bytes += ends_bytes
             priced = replace(lean, time=time, instructions=instructions)
-            yield ProgramRegion(
-                segment.first, segment.end, peak_bytes, time, segment=priced
-            )
+            first, end = segment.first, segment.end
+            yield ProgramRegion(first, end, peak_bytes, time, segment=priced)
 
     def _with_scratch_limit(
         self, segment: FusedSegment, limit_bytes: int
     ) -> FusedSegment | None:
-        """Return the segment with the fastest kernels within the limit, or None without
-        any.
+        """Return the segment with the fastest kernels within the limit, or None.
 
         If these take more flash than the segment may, the fastest ones within both
         limits.
         """
         lean: list[list[LoweringCandidate]] = []
         for row_kernels in segment.kernels:
-            lean.append(
-                [i for i in row_kernels.candidates if i.scratch_bytes <= limit_bytes]
-            )
+            items = row_kernels.candidates
+            lean.append([item for item in items if item.scratch_bytes <= limit_bytes])
         if not all(lean):
             return None
         picks = [fastest_kernel(items) for items in lean]
@@ -330,10 +314,8 @@ class SegmentCandidates:
         afterwards, and the values that the segment reads besides or that later calls
         need.
         """
-        source, result = (
-            self._by_name[segment.plan.source],
-            segment.calls[-1].outputs[0],
-        )
+        source = self._by_name[segment.plan.source]
+        result = segment.calls[-1].outputs[0]
         own = {source.name}
         read: set[str] = set()
         for call in segment.calls:
@@ -353,11 +335,9 @@ class SegmentCandidates:
 
     def _bytes(self, value: Value) -> int:
         """Return the bytes of a value in the workspace; 0 if the caller stores it."""
-        return (
-            0
-            if value.name in self._caller_values
-            else segment_costs.align_up(value.type.size_bytes)
-        )
+        if value.name in self._caller_values:
+            return 0
+        return segment_costs.align_up(value.type.size_bytes)
 
     @cached_property
     def _caller_values(self) -> frozenset[str]:
@@ -386,14 +366,13 @@ class SegmentCandidates:
 
     @cached_property
     def _last(self) -> dict[str, int]:
-        """The last call that reads each value; -1 if none does, the number of calls if
-        it lasts.
-        """
+        """The last call that reads each value; -1 for none, their number at the end."""
         last = dict.fromkeys(self._by_name, -1)
         for index, call in enumerate(self.entry.body):
             for value in call.variables:
                 last[value.name] = index
-        lasting = [*self.entry.sinks, *(state.value for state in self.entry.state)]
+        lasting = list(self.entry.sinks)
+        lasting += [state.value for state in self.entry.state]
         if self.module.io.preserve_input:
             lasting += self.entry.params
         for value in lasting:

@@ -20,9 +20,7 @@ The reference is at least the time of the fastest program without row streaming,
 row-streamed programs may be faster at the expense of the flash budget.
 """
 SIZE_PERCENT_MAX = 127
-"""Maximum time of the goal `size`; shared code with shape parameters takes a little
-more.
-"""
+"""Maximum time of the goal `size`; shared code with parameters takes a little more."""
 NEAR_PERCENT_MAX = 104
 """Maximum time of a call's candidate that the goal `balanced` considers."""
 SMALL_PERCENT_MAX = 108
@@ -30,13 +28,9 @@ SMALL_PERCENT_MAX = 108
 SMALL_FLASH_PERCENT = 60
 """... at most this many percent of the bytes of the fastest candidate."""
 CANDIDATE_PERCENT_MAX = 300
-"""Maximum time of a call's candidate that the search considers unless nothing else
-fits.
-"""
+"""Maximum time of a call's candidate in the search, unless nothing else fits."""
 VARIANT_PERCENT_MAX = 110
-"""Maximum time of a candidate that may replace a call's choice to suit adjacent
-calls.
-"""
+"""Maximum time of a candidate that replaces a choice to suit adjacent calls."""
 UNLIMITED_PERCENT = 1_000_000
 """No limit on a candidate's time."""
 
@@ -45,9 +39,7 @@ UNLIMITED_PERCENT = 1_000_000
 DEFAULT_FLASH_PERCENT = 135
 """Default flash budget, in percent of the constants in the model file."""
 EXPENSIVE_TIMES = 2
-"""A candidate is expensive if its constants exceed this multiple of the smallest
-candidate's ...
-"""
+"""A candidate is expensive if its constants exceed this multiple of the smallest ..."""
 EXPENSIVE_BYTES = 2048
 """... and exceed them by more than this number of bytes."""
 FLASH_SLACK_BYTES = 32
@@ -59,9 +51,7 @@ ARGUMENT_CODE_BYTES = 4
 MAIN_CODE_BYTES = 200
 """... and of everything else but kernels."""
 SHARED_PERCENT_MAX = 10
-"""Maximum uses of differing numbers in shared code, in percent of the instructions of a
-call.
-"""
+"""Maximum uses of differing numbers, in percent of the instructions of a call."""
 CODE_MARGIN_PERCENT = 104
 """Bytes of kernels in a flash budget, in percent of the predicted ones."""
 KNAPSACK_STATES_MAX = 2048
@@ -70,9 +60,7 @@ KNAPSACK_STATES_MAX = 2048
 # ---- row streaming -------------------------------------------------------------------
 
 STREAMED_BYTES_MIN = 12 * 1024
-"""Minimum workspace of programs in which `balanced` looks for calls to stream by rows,
-...
-"""
+"""Minimum workspace at which `balanced` looks for calls to stream by rows, ..."""
 STREAMED_NEED_PERCENT = 70
 """... minimum need of one of these calls, in percent of the highest, ..."""
 STREAMED_TIME_PERCENT = 102
@@ -81,25 +69,15 @@ STREAMED_FLASH_PERCENT = 101
 """... with maximum flash of the calls, in percent of what they take otherwise."""
 
 BAND_ROWS = (1, 2, 4)
-"""Numbers of rows per band to try: more rows take more memory and have less
-overhead.
-"""
+"""Numbers of rows per band to try: more take more memory and less overhead."""
 SEGMENT_MARGIN_CALLS = 4
-"""Maximum number of calls of a segment before, and after, those that need the most
-memory.
-"""
+"""Maximum number of calls of a segment before, and after, those that need most."""
 SEGMENT_CALLS_MAX = 24
-"""Maximum number of calls of a segment; the number of segments grows with its
-square.
-"""
+"""Maximum number of calls of a segment; the segments grow with its square."""
 MOVE_INSTRUCTIONS_PERCENT = 70
-"""Instructions per 100 bytes that are copied: a load and a store per word, and the
-loop.
-"""
+"""Instructions per 100 copied bytes: a load and a store per word, and the loop."""
 CALL_INSTRUCTIONS = 12
-"""Instructions of one row-kernel call: arguments, frame, and the test whether the stage
-fires.
-"""
+"""Instructions of a row-kernel call: arguments, frame, test of the stage's turn."""
 
 # ---- search limits -------------------------------------------------------------------
 
@@ -108,14 +86,11 @@ PRICE_CORRECTIONS_MAX = 4
 TRIAL_PLANS_MAX = 24
 """Maximum number of memory plans in one refinement of choices."""
 ORDER_STATES_MAX = 50_000
-"""Maximum number of states of the exact search for a call order; they take about three
-seconds.
+"""Maximum number of states of the exact search for a call order: about three seconds.
 
 Irregular graphs with more than about fifty calls may need more.
 """
 BEAM_WIDTH = 32
 """Number of partial orders that the beam search for a call order keeps."""
 BEAM_MOVES_MAX = 100_000
-"""Moves after which the beam search keeps only the best order; many parallel calls
-reach it.
-"""
+"""Moves after which the beam search keeps one order; many parallel calls reach it."""
