@@ -1,6 +1,4 @@
-"""C literals of an array in aligned columns; for speed, numpy formats equal values
-once.
-"""
+"""C literals of an array in aligned columns; numpy formats equal values once."""
 
 import math
 from collections.abc import Iterator
@@ -56,10 +54,10 @@ def _format_rest(words: _Literals, count: int) -> Iterator[str]:
 
 
 def _format_lines(words: _Literals, count: int) -> str:
+    #     columns   | indent | word , space | word , space | ... | word , newline |
     letters = words.view(np.uint8).reshape(-1, count, words.itemsize)
-    lines = np.full(
-        (len(letters), INDENT_COLUMNS + count * (words.itemsize + 2)), ord(" "), "u1"
-    )
+    columns = INDENT_COLUMNS + count * (words.itemsize + 2)
+    lines = np.full((len(letters), columns), ord(" "), "u1")
     cells = lines[:, INDENT_COLUMNS:].reshape(len(lines), count, -1)
     cells[:, :, : words.itemsize] = letters
     cells[:, :, words.itemsize] = ord(",")
@@ -69,20 +67,18 @@ def _format_lines(words: _Literals, count: int) -> str:
 
 
 def _format_words(values: npt.NDArray[np.generic]) -> _Literals:
-    digits = np.frombuffer(
-        values.astype(">u4").tobytes().hex().encode(), np.uint8
-    ).reshape(-1, 8)
+    text = values.astype(">u4").tobytes().hex().encode()
     words = np.empty((len(values), _HEX_COLUMNS), np.uint8)
-    words[:, :2], words[:, 2:10], words[:, 10] = list(b"0x"), digits, ord("u")
+    words[:, :2] = list(b"0x")
+    words[:, 2:10] = np.frombuffer(text, np.uint8).reshape(-1, 8)
+    words[:, 10] = ord("u")
     return words.reshape(-1).view(f"S{_HEX_COLUMNS}")
 
 
 def _literal_table(
     values: npt.NDArray[np.generic], dtype: DType
 ) -> tuple[_Literals, npt.NDArray[np.uint16]]:
-    """Return the literals of the different values, and the position of each value's
-    literal.
-    """
+    """Return the literals of the different values, and where each value finds it."""
     present, places = np.unique(values.view(f"u{values.itemsize}"), return_inverse=True)
     literals = np.array(format_literals(present.view(values.dtype), dtype), "S")
     return literals, places.astype(np.uint16)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from firmwright.base.grouping import group_pairs
 from firmwright.ir import tir
-from firmwright.ir.tir.traversal import statements
+from firmwright.ir.tir.traversal import prim_calls, statements
 
 OVERLAP_NOTE = (
     (
@@ -35,9 +35,7 @@ _WRITTEN_ROLES = ("out", "inout", "scratch")
 
 @dataclass(frozen=True, slots=True)
 class _PoolRange:
-    """The bytes [start, end) of a pool; an argument that is not `exact` lies somewhere
-    inside.
-    """
+    """The bytes [start, end) of a pool; arguments that are not `exact` lie inside."""
 
     pool: str
     start: int
@@ -45,11 +43,9 @@ class _PoolRange:
     exact: bool = True
 
     def overlaps(self, other: "_PoolRange") -> bool:
-        return (
-            self.pool == other.pool
-            and self.start < other.end
-            and other.start < self.end
-        )
+        if self.pool != other.pool:
+            return False
+        return self.start < other.end and other.start < self.end
 
     def part(self, pointer: tir.AccessPtr) -> "_PoolRange":
         """Return the range of a pointer into a buffer at this range."""
@@ -62,8 +58,7 @@ class _PoolRange:
 
 @dataclass(frozen=True, slots=True)
 class _Overlap:
-    """A written and a read parameter of a kernel, by position, that share memory in a
-    call.
+    """A written and a read parameter of a kernel, by position, with common memory.
 
     `distance` is the written address minus the read one in bytes, or None if it varies
     between the iterations of a loop around the call.
@@ -81,27 +76,25 @@ class OverlapComments:
 
     def __init__(self, main: tir.PrimFunc, kernels: Mapping[str, tir.PrimFunc]) -> None:
         ranges = _pool_ranges(main)
-        calls = (
-            node for node in statements(main.body) if isinstance(node, tir.PrimFuncCall)
-        )
-        # Several calls may share one C function, each with buffers at other places: the
-        # comment of the function has all of them.
-        self._calls = group_pairs(
-            (kernels[call.callee].code, (overlap, call.op))
-            for call in calls
-            if call.callee in kernels
-            for overlap in _overlaps(kernels[call.callee].params, call.args, ranges)
-        )
+        self._calls: dict[str, list[tuple[_Overlap, int]]] = {}
+        for call in prim_calls(main.body):
+            kernel = kernels.get(call.callee)
+            if kernel is None:
+                continue
+            # Several calls may share one C function, each with buffers at other places:
+            # the comment of the function has all of them.
+            for overlap in _overlaps(kernel.params, call.args, ranges):
+                self._calls.setdefault(kernel.code, []).append((overlap, call.op))
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
     def lines(self, function: tir.PrimFunc) -> Iterator[str]:
         """Yield the comment lines of the C function that implements `function`."""
-        found = group_pairs(
-            ((overlap.written, overlap.read), (overlap.distance, op))
-            for overlap, op in self._calls.get(function.code, ())
-        )
+        found: dict[tuple[int, int], list[tuple[int | None, int]]] = {}
+        for overlap, op in self._calls.get(function.code, ()):
+            key = (overlap.written, overlap.read)
+            found.setdefault(key, []).append((overlap.distance, op))
         for (written, read), distances in found.items():
             output, source = function.params[written].name, function.params[read].name
             yield (
@@ -112,11 +105,10 @@ class OverlapComments:
 
 def _pool_ranges(main: tir.PrimFunc) -> dict[str, _PoolRange]:
     """Return the ranges of the pools of `main` and of all buffers declared in them."""
-    ranges = {
-        param.name: _PoolRange(param.name, 0, param.value.size_bytes)
-        for param in main.params
-        if param.role == "pool" and isinstance(param.value, tir.Buffer)
-    }
+    ranges: dict[str, _PoolRange] = {}
+    for param in main.params:
+        if param.role == "pool" and isinstance(param.value, tir.Buffer):
+            ranges[param.name] = _PoolRange(param.name, 0, param.value.size_bytes)
     for node in statements(main.body):
         if isinstance(node, tir.DeclBuffer) and node.source.buffer.name in ranges:
             ranges[node.buffer.name] = ranges[node.source.buffer.name].part(node.source)
@@ -128,23 +120,16 @@ def _overlaps(
     args: Sequence[tir.Expr],
     ranges: Mapping[str, _PoolRange],
 ) -> Iterator[_Overlap]:
-    places = [
-        (
-            ranges[arg.buffer.name].part(arg)
-            if isinstance(arg, tir.AccessPtr) and arg.buffer.name in ranges
-            else None
-        )
-        for arg in args
-    ]
-    for written, target in enumerate(places):
-        for read, source in enumerate(places):
-            if target is None or source is None or written == read:
-                continue
-            roles = (
-                params[written].role in _WRITTEN_ROLES
-                and params[read].role in _READ_ROLES
-            )
-            if roles and target.overlaps(source):
+    places: dict[int, _PoolRange] = {}
+    for position, arg in enumerate(args):
+        if isinstance(arg, tir.AccessPtr) and arg.buffer.name in ranges:
+            places[position] = ranges[arg.buffer.name].part(arg)
+    for written, target in places.items():
+        if params[written].role not in _WRITTEN_ROLES:
+            continue
+        for read, source in places.items():
+            is_read = written != read and params[read].role in _READ_ROLES
+            if is_read and target.overlaps(source):
                 # Distance -64: y is written below x, over what has been read already.
                 #
                 #     y |------------------|
@@ -159,10 +144,10 @@ def _distances(calls: Sequence[tuple[int | None, int]]) -> str:
     operators = group_pairs(calls)
     if len(operators) == 1:
         return _distance(*operators)
-    return " or ".join(
-        f"{_distance(distance)} ({_operators(numbers)})"
-        for distance, numbers in operators.items()
-    )
+    described: list[str] = []
+    for distance, numbers in operators.items():
+        described.append(f"{_distance(distance)} ({_operators(numbers)})")
+    return " or ".join(described)
 
 
 def _distance(distance: int | None) -> str:
@@ -181,4 +166,5 @@ def _operators(numbers: Iterable[int]) -> str:
     listed = sorted({number for number in numbers if number >= 0})
     if not listed:
         return "in a copy"
-    return f"operator{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
+    word = "operators" if len(listed) > 1 else "operator"
+    return f"{word} {', '.join(map(str, listed))}"

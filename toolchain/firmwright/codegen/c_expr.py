@@ -29,8 +29,7 @@ C_OPERATORS: Mapping[str, tuple[str, int, int]] = {
     "eq": ("==", EQUALITY, SUM),
     "ne": ("!=", EQUALITY, SUM),
 }
-"""For each TIR operator the C operator, its precedence, and the least precedence of its
-operands.
+"""For each TIR operator its C operator, the precedence, and the least of its operands.
 
 Operands of lower precedence are parenthesized, also where only compiler warnings
 require it.
@@ -77,12 +76,11 @@ def integer_literal(value: int, dtype: DType) -> CExpr:
 
 
 def format_unsigned(value: int, digits: int = 0) -> str:
-    """Format a number, in hexadecimal with at least `digits` digits if it exceeds
-    255.
-    """
+    """Format a number: above 255 in hexadecimal, with at least `digits` digits."""
     if value < 1 << 8 and not digits:
         return str(value)
-    return f"{value:#0{2 + max(digits, 4, 8 if value >> 16 else 4)}x}"
+    width = max(digits, 8 if value >> 16 else 4)
+    return f"{value:#0{2 + width}x}"
 
 
 def float_literal(value: float, dtype: DType) -> CExpr:
@@ -97,18 +95,12 @@ def float_literal(value: float, dtype: DType) -> CExpr:
 
 
 def convert_to(value: CExpr, dtype: DType) -> CExpr:
-    """Convert a value for assignment to `dtype`; cast only if C changes the value or
-    warns.
-    """
+    """Convert a value for assignment to `dtype`; cast only if C alters it or warns."""
     if value.literal or value.ctype == dtype:
         return value
-    if (
-        value.ctype.is_float
-        or dtype.is_float
-        or not represents_all_values(dtype, value.ctype)
-    ):
+    if value.ctype.is_float or dtype.is_float:
         return cast_to(value, dtype)
-    return value
+    return value if represents_all_values(dtype, value.ctype) else cast_to(value, dtype)
 
 
 def cast_to(value: CExpr, dtype: DType) -> CExpr:
@@ -118,9 +110,7 @@ def cast_to(value: CExpr, dtype: DType) -> CExpr:
 
 
 def strip_alias_type(value: CExpr, dtype: DType) -> CExpr:
-    """Cast a value from an alias type to the standard type; return other values
-    unchanged.
-    """
+    """Cast a value from an alias type to the standard type; return others as is."""
     return value if value.literal or value.sign_extended else cast_to(value, dtype)
 
 

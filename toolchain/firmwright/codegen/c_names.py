@@ -1,6 +1,4 @@
-"""Names in generated C: those derived from the model's name, local names, and buffers'
-names.
-"""
+"""Names in generated C: those derived from the model's, of locals, and of buffers."""
 
 import re
 from collections.abc import Iterable, Iterator

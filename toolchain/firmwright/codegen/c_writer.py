@@ -37,9 +37,7 @@ class CWriter(IndentedWriter):
         self._indent = depth
 
     def line(self, text: str = "") -> None:
-        """Add one logical line, wrapped if necessary; preprocessor directives are never
-        wrapped.
-        """
+        """Add one logical line, wrapped if necessary, except for directives."""
         if text.startswith("#"):
             self.raw(text)
             return
@@ -57,9 +55,7 @@ class CWriter(IndentedWriter):
 
     @contextmanager
     def function(self, signature: str) -> Iterator[None]:
-        """Write a function's signature, wrapped unless it has line breaks, and
-        braces.
-        """
+        """Write a function's signature and braces; wrap it unless it has breaks."""
         if "\n" in signature:
             for line in signature.split("\n"):
                 self.raw(line)
@@ -109,9 +105,7 @@ def wrap_comment(lines: Iterable[str], columns: int = LINE_COLUMNS) -> Iterator[
 
 
 def _words(text: str, longest: int) -> Iterator[str]:
-    """Split a comment line after spaces and semicolons; also split words longer than
-    `longest`.
-    """
+    """Split a comment line after spaces and semicolons, and words over `longest`."""
     for word in _WORD.findall(text):
         for start in range(0, len(word), longest):
             yield word[start : start + longest]
@@ -124,7 +118,7 @@ def escape_comment(text: str) -> str:
 
 def format_c_string(text: str) -> str:
     """Format a C string literal in UTF-8, with octal escapes for non-ASCII bytes."""
-    return '"' + "".join(_string_byte(byte) for byte in text.encode("utf-8")) + '"'
+    return '"' + "".join(map(_string_byte, text.encode("utf-8"))) + '"'
 
 
 def _string_byte(byte: int) -> str:
@@ -145,12 +139,9 @@ def wrap_line(text: str, width: int) -> Iterator[str]:
 
 
 def _best_break(text: str, width: int) -> int | None:
-    """Return the best position for a line break: preferably at low bracket depth, and
-    late.
-    """
-    depths = _depths(
-        text[: width + 2]
-    )  # a break is at most at `width`, and two make "/*"
+    """Return the best position for a line break: late, at low bracket depth."""
+    # A break is at most at `width`, and two characters make a "/*".
+    depths = _depths(text[: width + 2])
     best: tuple[int, int] | None = None
     for match in _BREAKS.finditer(text):
         at = match.start()
@@ -166,9 +157,7 @@ def _best_break(text: str, width: int) -> int | None:
 
 
 def _depths(text: str) -> list[int]:
-    """Return the bracket depth before each character, negative inside strings and
-    comments.
-    """
+    """Return the bracket depth before each character; negative in text and comments."""
     depths, depth, quoted, comment = [], 0, False, False
     for index, char in enumerate(text):
         comment = comment or text.startswith("/*", index)

@@ -24,7 +24,7 @@ from firmwright.ir.constant_pools import constant_pools, is_linked, with_content
 from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
 from firmwright.ir.program_record import keeps_constants_apart
-from firmwright.ir.tir.traversal import statements
+from firmwright.passes.tir.externalize_constants import linked_constants
 
 PARAMS_ALIGNMENT = 16
 DEFAULT_SECTION = ".rodata.flash"
@@ -33,9 +33,7 @@ DEFAULT_SECTION = ".rodata.flash"
 
 @dataclass(frozen=True, slots=True)
 class LinkedConstant:
-    """A constant with its C symbol and alignment; a `shared` one is defined in another
-    file.
-    """
+    """A constant, its C symbol and alignment; another file defines `shared` ones."""
 
     constant: Constant
     symbol: str
@@ -52,9 +50,7 @@ class LinkedConstant:
 
 
 def array_key(constant: Constant) -> str:
-    """Return a key for type, bytes and pool; constants with equal keys can share an
-    array.
-    """
+    """Return a key for type, bytes and pool; constants with equal keys are shared."""
     place = f":{constant.pool}" if constant.pool else ""
     return f"{constant.dtype.name}:{constant.digest}{place}"
 
@@ -72,19 +68,21 @@ def collect_linked_constants(
     """
     apart = keeps_constants_apart(module)
     key_of: Callable[[Constant], str] = attrgetter("name") if apart else array_key
-    functions = tuple(functions)
+    reserved = list(RESERVED_NAMES)
     used: dict[str, None] = {}
     widest: dict[str, int] = {}
-    for node in (node for function in functions for node in statements(function.body)):
-        if isinstance(node, tir.AllocateConst) and is_linked(module, node.constant):
+    for function in functions:
+        reserved.append(function.name)
+        for node in linked_constants(function):
+            if not is_linked(module, node.constant):
+                continue
             constant = module.constants[node.constant]
             key = key_of(constant)
             used[node.constant] = None
-            # One array serves all its readers, so it has the strictest of their
-            # alignments.
+            # One array serves all its readers: it has their strictest alignment.
             alignment = max(node.buffer.alignment, constant.dtype.size_bytes)
             widest[key] = max(alignment, widest.get(key, 1))
-    supply = UniqueNamer((*RESERVED_NAMES, *(function.name for function in functions)))
+    supply = UniqueNamer(reserved)
     sections = {pool.name: pool.section for pool in constant_pools(module)}
     by_key: dict[str, LinkedConstant] = {}
     result: dict[str, LinkedConstant] = {}
@@ -93,9 +91,12 @@ def collect_linked_constants(
         key = key_of(constant)
         if key not in by_key:
             symbol = shared.get(key) or names.c(supply.unique(name))
-            section = sections.get(constant.pool, "") or default_section
             by_key[key] = LinkedConstant(
-                constant, symbol, widest[key], key in shared, section
+                constant,
+                symbol,
+                alignment=widest[key],
+                shared=key in shared,
+                section=sections.get(constant.pool, "") or default_section,
             )
         result[name] = by_key[key]
     return result
@@ -106,21 +107,20 @@ def collect_linked_constants(
 
 def needs_math(constants: Iterable[LinkedConstant]) -> bool:
     """Return whether any constant contains an infinity or NaN, which need <math.h>."""
-    return any(
-        item.constant.dtype.is_float and not np.isfinite(item.constant.array()).all()
-        for item in constants
-    )
+    for constant in [item.constant for item in constants]:
+        if constant.dtype.is_float and not np.isfinite(constant.array()).all():
+            return True
+    return False
 
 
 def format_weights_header(
     interface: ModelInterface, constants: Sequence[LinkedConstant], options: EmitOptions
 ) -> str:
-    """Format `NAME_weights.h`, with the initial states if `options` place them
-    there.
-    """
+    """Format `NAME_weights.h`, with initial states if `options` place them there."""
     name, upper = interface.names.prefix, interface.names.prefix.upper()
+    title = f"{name}_weights.h: the constants of {name}."
     return _format_file(
-        [f"{name}_weights.h: the constants of {name}.", options.spdx, options.banner],
+        [title, options.spdx, options.banner],
         constants,
         f"{upper}_CONST",
         guard=f"{upper}_WEIGHTS_H",
@@ -134,9 +134,7 @@ def format_weights_header(
 def _format_file(
     head: Sequence[str], constants: Sequence[LinkedConstant], macro: str, **more: object
 ) -> str:
-    """Format a file of arrays; `macro` sets their attributes, and headers have a
-    `guard`.
-    """
+    """Format a file of arrays with attributes `macro`; headers have a `guard`."""
     return render_template(
         "firmwright.codegen",
         "constants.c.j2",
@@ -160,20 +158,18 @@ def find_shared_constants(modules: Sequence[IRModule]) -> dict[str, Constant]:
     for index, module in enumerate(modules):
         for constant in module.constants.values():
             key = array_key(constant)
-            # The first module with a constant claims it; another one that has it makes
-            # it shared.
+            # The first module with a constant claims it; another one makes it shared.
             if first_module.setdefault(key, index) != index:
                 shared[key] = constant
     return dict(sorted(shared.items()))
 
 
 def shared_symbols(constants: Mapping[str, Constant]) -> dict[str, str]:
-    """Return the C symbol of each shared constant by key, as needed by
-    `EmitOptions.shared`.
-    """
-    return {
-        key: f"shared_{c.dtype.short}_{c.digest[:16]}" for key, c in constants.items()
-    }
+    """Return the C symbol of each shared constant by key, for `EmitOptions.shared`."""
+    symbols: dict[str, str] = {}
+    for key, constant in constants.items():
+        symbols[key] = f"shared_{constant.dtype.short}_{constant.digest[:16]}"
+    return symbols
 
 
 def emit_shared_constants(
@@ -181,21 +177,13 @@ def emit_shared_constants(
     spdx: str = DEFAULT_EMIT_OPTIONS.spdx,
     section: str = DEFAULT_SECTION,
 ) -> SourceTree:
-    head = [
-        "shared_constants.c: constants that several models of this image use.",
-        spdx,
-    ]
-    items = [
-        LinkedConstant(constants[key], symbol, PARAMS_ALIGNMENT, section=section)
-        for key, symbol in shared_symbols(constants).items()
-    ]
-    return SourceTree(
-        {
-            "model/shared_constants.c": _format_file(
-                head, items, "SHARED_CONST", guard=""
-            )
-        }
-    )
+    title = "shared_constants.c: constants that several models of this image use."
+    items: list[LinkedConstant] = []
+    for key, symbol in shared_symbols(constants).items():
+        item = LinkedConstant(constants[key], symbol, PARAMS_ALIGNMENT, section=section)
+        items.append(item)
+    text = _format_file([title, spdx], items, "SHARED_CONST", guard="")
+    return SourceTree({"model/shared_constants.c": text})
 
 
 # ---- parameters that are not linked --------------------------------------------------
@@ -203,39 +191,33 @@ def emit_shared_constants(
 
 @dataclass(frozen=True, slots=True)
 class ParamsBlock:
-    """Concatenated constants and their hash in `data`, with the byte offset of each
-    symbol.
-    """
+    """Concatenated constants and their hash in `data`, and each symbol's byte place."""
 
     items: tuple[LinkedConstant, ...]
     offsets: Mapping[str, int]
     data: bytes
 
     def index(self, prefix: str) -> str:
-        """Format the block's JSON index; its names are the fields of `struct
-        PREFIX_params`.
-        """
-        rows = [
-            {
+        """Format the JSON index; names are those of `struct PREFIX_params`."""
+        rows: list[dict[str, object]] = []
+        for item in self.items:
+            constant = item.constant
+            row: dict[str, object] = {
                 "name": item.field(prefix),
-                "constant": item.constant.name,
-                "dtype": item.constant.dtype.name,
-                "shape": list(item.constant.shape),
+                "constant": constant.name,
+                "dtype": constant.dtype.name,
+                "shape": list(constant.shape),
                 "offset": self.offsets[item.symbol],
-                "size_bytes": item.constant.size_bytes,
-                "sha256": item.constant.digest,
+                "size_bytes": constant.size_bytes,
+                "sha256": constant.digest,
             }
-            for item in self.items
-        ]
-        return json.dumps(
-            {"schema": 1, "size_bytes": len(self.data), "params": rows}, indent=2
-        )
+            rows.append(row)
+        index = {"schema": 1, "size_bytes": len(self.data), "params": rows}
+        return json.dumps(index, indent=2)
 
 
 def build_params_block(items: Iterable[LinkedConstant]) -> ParamsBlock:
-    """Concatenate the distinct constants, each aligned to its own alignment or 4
-    bytes.
-    """
+    """Concatenate distinct constants, aligned to their alignment, at least 4 bytes."""
     unique = tuple({item.symbol: item for item in items}.values())
     offsets: dict[str, int] = {}
     data = bytearray()

@@ -1,6 +1,4 @@
-"""Constant pools outside the model's C, as NAME_POOL.bin and NAME_POOL.inc (an
-initializer).
-"""
+"""Constant pools outside the model's C, as NAME_POOL.bin and as initializers (.inc)."""
 
 import zlib
 from collections.abc import Mapping
@@ -15,9 +13,7 @@ _BYTES_PER_ROW = 16
 
 @dataclass(frozen=True, slots=True)
 class ConstantPoolFile:
-    """A constant pool in two files called `file`; `offsets` has its constants' places
-    by name.
-    """
+    """A constant pool in two files called `file`; `offsets` has its constants."""
 
     name: str
     scope: str
@@ -34,9 +30,7 @@ class ConstantPoolFile:
 
     @property
     def given_by_user(self) -> tuple[str, ...]:
-        """The members of `struct NAME_workspace_pools` that the user sets for this
-        pool.
-        """
+        """The members of `struct NAME_workspace_pools` that the user sets."""
         place = f"pools->{self.name}"
         if self.addressable:
             return (place,)
@@ -51,28 +45,29 @@ class ConstantPoolFile:
 def find_constant_pools(
     module: IRModule, names: ModelNames
 ) -> tuple[ConstantPoolFile, ...]:
-    images = unlinked_pool_images(module)
-    stems = [
-        (names.macro(i.pool.name), f"{names.prefix}_{i.pool.name}") for i in images
-    ]
-    return tuple(
-        ConstantPoolFile(
-            i.pool.name, i.pool.scope, i.pool.section, *stem, i.data, i.offsets
+    files: list[ConstantPoolFile] = []
+    for image in unlinked_pool_images(module):
+        pool = image.pool
+        pool_file = ConstantPoolFile(
+            name=pool.name,
+            scope=pool.scope,
+            section=pool.section,
+            macro=names.macro(pool.name),
+            file=f"{names.prefix}_{pool.name}",
+            data=image.data,
+            offsets=image.offsets,
         )
-        for i, stem in zip(images, stems, strict=True)
-    )
+        files.append(pool_file)
+    return tuple(files)
 
 
 def format_data_files(file: str, data: bytes, spdx: str) -> dict[str, str | bytes]:
-    """Return model/FILE.bin, and model/FILE.inc with its bytes as an array
-    initializer.
-    """
+    """Return model/FILE.bin, and model/FILE.inc with its bytes as initializer."""
     rows = [
         f"/* {file}.bin, {len(data)} bytes, as an array initializer.",
         f" * {spdx} */",
     ]
     for start in range(0, len(data), _BYTES_PER_ROW):
-        rows.append(
-            " ".join(f"0x{b:02x}," for b in data[start : start + _BYTES_PER_ROW])
-        )
+        part = data[start : start + _BYTES_PER_ROW]
+        rows.append(" ".join(f"0x{byte:02x}," for byte in part))
     return {f"model/{file}.bin": data, f"model/{file}.inc": "\n".join(rows) + "\n"}

@@ -1,6 +1,4 @@
-"""Options of the generated C, which never change results: names, standard, sections,
-license.
-"""
+"""Options of the generated C, which never change results: names, standard, sections."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -51,14 +49,12 @@ class EmitOptions:
             raise UsageError(f"invalid --license {self.license!r}.", hint=hint)
         for kind, section in self.sections:
             if kind not in SECTION_KINDS or not LINKER_SECTION.fullmatch(section):
+                given = f"{kind}={section}"
                 hint = "code, const or ramfunc=SECTION, such as const=.rodata.model."
-                raise UsageError(
-                    f"invalid --section {f'{kind}={section}'!r}.", hint=hint
-                )
+                raise UsageError(f"invalid --section {given!r}.", hint=hint)
             if self.section(kind) != section:
-                raise UsageError(
-                    f"--section gives two sections for {kind}.", hint="one of them."
-                )
+                what = f"--section gives two sections for {kind}."
+                raise UsageError(what, hint="one of them.")
 
     def section(self, kind: str) -> str:
         """Return the linker section of a kind; "" for the default."""

@@ -36,10 +36,20 @@ _BYTE_TYPES = frozenset({"int8_t", "uint8_t", "void"})
 
 
 def cast_type(pointee: str) -> str:
-    """Return the type of an aligned byte pointer's cast to `pointee`, for
-    -Wcast-align.
-    """
+    """Return the type in the cast of an aligned byte pointer, for -Wcast-align."""
     return pointee if pointee in _BYTE_TYPES else "void"
+
+
+def _infix(op: str, a: CExpr, b: CExpr) -> tuple[str, int]:
+    """Return the text of `a op b` in C, and its precedence."""
+    symbol, precedence, least = c_expr.C_OPERATORS[op]
+    right = b.within(max(least, precedence + 1))
+    return f"{a.within(least)} {symbol} {right}", precedence
+
+
+def _unsigned(side: CExpr, dtype: DType) -> CExpr:
+    """Return an operand as `dtype`, which is unsigned; literals need no cast."""
+    return cast_to(side, dtype) if side.ctype.signed and not side.literal else side
 
 
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})
@@ -48,9 +58,7 @@ _NARROW_UNSIGNED = frozenset({dtypes.UINT8, dtypes.UINT16})
 
 @dataclass(slots=True)
 class UsedHelpers:
-    """The helper functions and types that the printed text needs, by C name in order of
-    use.
-    """
+    """The helpers and types that the printed text needs, by C name, as first used."""
 
     intrinsics: dict[str, Intrinsic] = field(default_factory=dict)
     aliases: dict[str, DType] = field(default_factory=dict)
@@ -63,8 +71,7 @@ class UsedHelpers:
 
 @dataclass(slots=True)
 class ExprPrinter:
-    """A printer of one function's expressions; `places` and `variables` hold the names
-    in scope.
+    """A printer of a function's expressions; `places` and `variables` are in scope.
 
     `tables` has the least and the greatest element of each integer constant in scope.
     """
@@ -79,9 +86,7 @@ class ExprPrinter:
     # ---- values ----------------------------------------------------------------------
 
     def value(self, node: tir.Expr) -> CExpr:
-        """Translate an expression to C of the same value, but possibly of another
-        type.
-        """
+        """Translate an expression to C of equal value, maybe of another type."""
         match node:
             case tir.IntImm():
                 return c_expr.integer_literal(node.value, node.dtype)
@@ -101,9 +106,8 @@ class ExprPrinter:
             case tir.BufferLoad():
                 return self._load(node)
             case tir.AccessPtr():
-                raise InternalError(
-                    f"a pointer to {node.buffer.name} is used as a value"
-                )
+                name = node.buffer.name
+                raise InternalError(f"a pointer to {name} is used as a value")
             case tir.IntrinsicCall():
                 return self._call(node)
             case _:
@@ -132,8 +136,7 @@ class ExprPrinter:
         # C has converted the text already, by promotion or in an operator: both its
         # type and that of the node must fit, or the cast would change what it reads.
         held = [source] if inner.literal else [source, inner.ctype]
-        # Widening needs no cast in C: the next operator or assignment converts without
-        # loss.
+        # Widening needs no cast in C: the next operator or assignment does it.
         if any(c_expr.represents_all_values(target, dtype) for dtype in held):
             return inner
         return cast_to(inner, target)
@@ -141,8 +144,8 @@ class ExprPrinter:
     def _select(self, node: tir.Select) -> CExpr:
         cond = self.value(node.cond)
         a, b = self._balanced(node.a, node.b, node.dtype)
-        test, then, orelse = (part.within(c_expr.LOGICAL_OR) for part in (cond, a, b))
-        text = f"{test} ? {then} : {orelse}"
+        least = c_expr.LOGICAL_OR
+        text = f"{cond.within(least)} ? {a.within(least)} : {b.within(least)}"
         ctype = c_expr.arithmetic_type(a.ctype, b.ctype)
         extended = a.sign_extended or b.sign_extended
         return CExpr(text, ctype, c_expr.CONDITIONAL, sign_extended=extended)
@@ -167,9 +170,9 @@ class ExprPrinter:
         # alias type: then both sides get the standard type.
         extended = not node.dtype.signed and (a.sign_extended or b.sign_extended)
         if extended and node.op in ("and", "or", "xor"):
-            a, b = (c_expr.strip_alias_type(side, node.dtype) for side in (a, b))
-        symbol, precedence, least = c_expr.C_OPERATORS[node.op]
-        text = f"{a.within(least)} {symbol} {b.within(max(least, precedence + 1))}"
+            a = c_expr.strip_alias_type(a, node.dtype)
+            b = c_expr.strip_alias_type(b, node.dtype)
+        text, precedence = _infix(node.op, a, b)
         if node.op in tir.COMPARISONS:
             decision = c_expr.fold_range_comparison(node, a, b)
             if decision is not None:
@@ -179,41 +182,30 @@ class ExprPrinter:
         return CExpr(text, ctype, precedence, sign_extended=extended)
 
     def _operands(self, node: tir.Binary) -> tuple[CExpr, CExpr]:
-        """Translate both operands so that C computes in a type that holds the
-        result.
-        """
+        """Translate both operands: C computes in a type that holds the result."""
         dtype = node.a.dtype
         a, b = self._balanced(node.a, node.b, dtype)
         if node.op in tir.COMPARISONS:
             return a, b
-        shift = node.op == "shr"
         # C computes in the wider of the two operands: a 64-bit product of two 32-bit
         # operands would overflow first and be widened then. A shift computes in the
         # type of its left operand.
-        narrow = a.ctype.bits < dtype.bits and (shift or b.ctype.bits < dtype.bits)
-        unsigned = dtype == UINT32 and UINT32 not in (
-            (a.ctype,) if shift else (a.ctype, b.ctype)
-        )
+        computing = [a.ctype] if node.op == "shr" else [a.ctype, b.ctype]
+        narrow = max(ctype.bits for ctype in computing) < dtype.bits
+        unsigned = dtype == UINT32 and UINT32 not in computing
         if dtype.is_int and ((dtype.bits > 32 and narrow) or unsigned):
             a = cast_to(a, dtype)
         return a, b
 
     def _balanced(self, a: tir.Expr, b: tir.Expr, dtype: DType) -> tuple[CExpr, CExpr]:
-        """Translate both operands so that C's conversions preserve their values and
-        signs.
-        """
+        """Translate both operands so that C conversions keep values and signs."""
         left, right = self.value(a), self.value(b)
         if dtype in (UINT32, dtypes.UINT64):
-            left, right = (
-                cast_to(side, dtype) if side.ctype.signed and not side.literal else side
-                for side in (left, right)
-            )
+            left, right = _unsigned(left, dtype), _unsigned(right, dtype)
         return left, right
 
     def _joined(self, op: str, row: tuple[str, int, int], node: tir.Binary) -> CExpr:
-        """Translate a boolean operation; chains of the same operator need no
-        parentheses.
-        """
+        """Translate a boolean operation; chains of one operator are not bracketed."""
         symbol, precedence, least = row
         a, b = self.value(node.a), self.value(node.b)
         same = isinstance(node.a, tir.Binary) and node.a.op == op and op != "xor"
@@ -221,58 +213,46 @@ class ExprPrinter:
         return CExpr(f"{left} {symbol} {b.within(least)}", INT32, precedence)
 
     def _plain_sum(self, node: tir.Binary) -> CExpr | None:
-        """Translate `a + -3` to `a - 3` and `0 - a` to `-a`; return None for other
-        sums.
-        """
+        """Translate `a + -3` to `a - 3` and `0 - a` to `-a`; otherwise None."""
         if node.op not in ("add", "sub") or not node.a.dtype.signed:
             return None
-        if (
-            isinstance(node.b, tir.IntImm)
-            and node.b.value < 0
-            and node.b.value > node.b.dtype.min
-        ):
+        b, dtype = node.b, node.b.dtype
+        if isinstance(b, tir.IntImm) and dtype.min < b.value < 0:
             other: tir.BinaryOp = "sub" if node.op == "add" else "add"
-            return self._binary(
-                tir.Binary(other, node.a, tir.IntImm(-node.b.value, node.b.dtype))
-            )
+            opposite = tir.IntImm(-b.value, dtype)
+            return self._binary(tir.Binary(other, node.a, opposite))
         if node.op == "sub" and isinstance(node.a, tir.IntImm) and node.a.value == 0:
-            inner = self.value(node.b)
-            if inner.ctype.bits < node.b.dtype.bits and node.b.dtype.bits > 32:
-                inner = cast_to(inner, node.b.dtype)
+            inner = self.value(b)
+            if inner.ctype.bits < dtype.bits and dtype.bits > 32:
+                inner = cast_to(inner, dtype)
             ctype = c_expr.arithmetic_type(inner.ctype, INT32)
             return CExpr(f"-{inner.within(PRIMARY)}", ctype, UNARY)
         return None
 
     def _wrapped(self, node: tir.Binary) -> CExpr:
         # uint8_t and uint16_t are promoted to int, in which 65535 * 65535 overflows.
-        wide = tuple(cast_to(self.value(side), UINT32) for side in (node.a, node.b))
-        symbol, precedence, least = c_expr.C_OPERATORS[node.op]
-        text = (
-            f"{wide[0].within(least)} {symbol} "
-            f"{wide[1].within(max(least, precedence + 1))}"
-        )
+        a = cast_to(self.value(node.a), UINT32)
+        b = cast_to(self.value(node.b), UINT32)
+        text, precedence = _infix(node.op, a, b)
         return cast_to(CExpr(text, UINT32, precedence), node.dtype)
 
     def _signed_shl(self, node: tir.Binary) -> CExpr:
         dtype = node.a.dtype
         if isinstance(node.b, tir.IntImm) and 0 <= node.b.value < dtype.bits - 1:
             # A product is defined for negative values, too, and compilers shift for it.
-            return self._binary(
-                tir.Binary("mul", node.a, tir.IntImm(1 << node.b.value, dtype))
-            )
+            factor = tir.IntImm(1 << node.b.value, dtype)
+            return self._binary(tir.Binary("mul", node.a, factor))
         computed = dtype if dtype.bits >= 32 else INT32
         unsigned = UINT32 if computed == INT32 else dtypes.UINT64
-        # Shifting a negative value to the left is undefined in C; its bits as unsigned
-        # are shifted.
+        # To shift a negative value to the left is undefined in C; its unsigned bits are
+        # shifted.
         bits = cast_to(self.value(node.a), unsigned)
         amount = self.value(node.b).within(UNARY)
-        return cast_to(
-            CExpr(f"{bits.text} << {amount}", unsigned, c_expr.SHIFT), computed
-        )
+        shifted = CExpr(f"{bits.text} << {amount}", unsigned, c_expr.SHIFT)
+        return cast_to(shifted, computed)
 
     def _is_limit_without_effect(self, node: tir.Binary) -> bool:
-        """Return whether `node` limits an element of a constant that never exceeds the
-        limit.
+        """Return whether `node` limits a constant's element that never exceeds that.
 
         Kernels limit the channels that they read from a table (`ChannelOrder`), because
         proofs of bounds in TIR do not look into constants.
@@ -286,8 +266,7 @@ class ExprPrinter:
         limit = node.b.value
         if low < 0 or high > limit:
             return False
-        # limit & (limit + 1) is 0 for 2^n - 1 only: a mask of the low bits keeps what
-        # is below it.
+        # limit & (limit + 1) is 0 for 2^n - 1 only: a mask keeps what is below it.
         return node.op == "min" or (node.op == "and" and limit & (limit + 1) == 0)
 
     def _extreme(self, node: tir.Binary) -> CExpr:
@@ -306,38 +285,31 @@ class ExprPrinter:
         if not isinstance(inner, tir.Binary) or {node.op, inner.op} != {"min", "max"}:
             return None
         outer_limit, inner_limit = node.b, inner.b
-        # min(max(x, low), high) and max(min(x, high), low) are the same clamp, if low
-        # <= high.
-        low, high = (
-            (inner_limit, outer_limit)
-            if node.op == "min"
-            else (outer_limit, inner_limit)
-        )
+        # min(max(x, low), high) and max(min(x, high), low) are the same clamp, if
+        # low <= high.
+        low, high = outer_limit, inner_limit
+        if node.op == "min":
+            low, high = inner_limit, outer_limit
         literal = (tir.IntImm, tir.FloatImm)
-        if not (
-            isinstance(low, literal)
-            and isinstance(high, literal)
-            and low.value <= high.value
-        ):
+        if not isinstance(low, literal) or not isinstance(high, literal):
+            return None
+        if not low.value <= high.value:
             return None
         if dtype == INT32 and (low.value, high.value) in _SATURATIONS:
             return self._saturated(inner.a, _SATURATIONS[low.value, high.value])
         name = self.names.c(f"clamp_{dtype.short}")
         self.used.extremes[name] = ("clamp", dtype)
-        parts = (self.as_type(part, dtype).text for part in (inner.a, low, high))
+        parts = [self.as_type(part, dtype).text for part in (inner.a, low, high)]
         return CExpr(f"{name}({', '.join(parts)})", dtype)
 
     def _saturated(self, node: tir.Expr, dtype: DType) -> CExpr:
-        """Print a clamp to a narrow type and the shift before it, for Arm's one
-        instruction.
-        """
+        """Print a clamp and the shift before it, for Arm's single instruction."""
         shift = 0
         match node:
             case tir.Binary("shr", shifted, tir.IntImm(amount)) if 0 < amount < 32:
                 node, shift = shifted, amount
-        name = self.names.c(
-            f"saturate_{dtype.short}" + (f"_asr{shift}" if shift else "")
-        )
+        suffix = f"_asr{shift}" if shift else ""
+        name = self.names.c(f"saturate_{dtype.short}{suffix}")
         self.used.saturations[name] = (dtype, shift)
         result = dtypes.INT16 if dtype is _POSITIVE_INT16 else dtype
         return CExpr(f"{name}({self.as_type(node, INT32).text})", result)
@@ -351,9 +323,7 @@ class ExprPrinter:
         return CExpr(self._call_text(intrinsic, node), intrinsic.result)
 
     def statement_call(self, node: tir.IntrinsicCall) -> str:
-        """Return a statement that executes an intrinsic for its effect, without the
-        semicolon.
-        """
+        """Return a statement that executes an intrinsic, without its semicolon."""
         return self._call_text(self._intrinsic(node), node)
 
     def _intrinsic(self, node: tir.IntrinsicCall) -> Intrinsic:
@@ -377,9 +347,8 @@ class ExprPrinter:
         if operand.kind == "ptr":
             if not isinstance(arg, tir.AccessPtr):
                 raise InternalError(f"operand {operand.name} must be a pointer")
-            return self.typed_pointer(
-                arg, operand.dtype, const=operand.access == "r"
-            ).text
+            const = operand.access == "r"
+            return self.typed_pointer(arg, operand.dtype, const=const).text
         if operand.kind in ("out", "inout"):
             if not (isinstance(arg, tir.BufferLoad) and arg.buffer.scope == "reg"):
                 raise InternalError(f"operand {operand.name} must be a register")
@@ -391,9 +360,8 @@ class ExprPrinter:
     def memory(self, buffer: tir.Buffer) -> PointerBinding:
         place = self.places.get(buffer.name)
         if not isinstance(place, PointerBinding):
-            raise InternalError(
-                f"the buffer {buffer.name} is used before it is declared"
-            )
+            name = buffer.name
+            raise InternalError(f"the buffer {name} is used before it is declared")
         return place
 
     def register(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> str:
@@ -448,21 +416,17 @@ class ExprPrinter:
         return CExpr(f"{base} + {self.value(offset).within(c_expr.PRODUCT)}", BOOL, SUM)
 
     def pointer(self, node: tir.AccessPtr, pointee: str, *, const: bool) -> CExpr:
-        """Return the address of a buffer element as a pointer to the C type
-        `pointee`.
-        """
+        """Return the address of a buffer element as a pointer to C's `pointee`."""
         place = self.memory(node.buffer)
         at_offset = self._byte_pointer if place.unaligned else self._offset
         inner = at_offset(place, node.offset)
         if self.element_type(place) == pointee:
             return inner
         qualifier = "const " if const else ""
-        # By way of void *, the cast raises the alignment without a warning of
-        # -Wcast-align.
+        # By way of void *, the cast raises the alignment without a -Wcast-align.
         through = "" if cast_type(pointee) == pointee else f"({qualifier}void *)"
-        return CExpr(
-            f"({qualifier}{pointee} *){through}{inner.within(UNARY)}", BOOL, UNARY
-        )
+        text = f"({qualifier}{pointee} *){through}{inner.within(UNARY)}"
+        return CExpr(text, BOOL, UNARY)
 
     def typed_pointer(self, node: tir.AccessPtr, dtype: DType, *, const: bool) -> CExpr:
         plain = self.memory(node.buffer).plain and dtype == node.buffer.dtype
@@ -474,9 +438,7 @@ class ExprPrinter:
         return self.pointee(place.buffer.dtype, plain=place.plain)
 
     def pointee(self, dtype: DType, *, plain: bool) -> str:
-        """Return the pointed-to C type: an alias type for pool elements wider than a
-        byte.
-        """
+        """Return the pointed-to C type: an alias type for elements over a byte."""
         if plain or dtype.size_bytes == 1:
             return dtype.c_type
         alias = self.names.alias(dtype)

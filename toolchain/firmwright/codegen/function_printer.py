@@ -4,12 +4,11 @@ Kernels take plain pointers, const if they only read. Only the main knows pools 
 offsets; it places a probe before and after each call.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeGuard
 
 from firmwright.base.dtypes import UINT8, UINT32
 from firmwright.base.errors import InternalError
-from firmwright.base.grouping import group_pairs
 from firmwright.codegen.buffer_overlaps import OVERLAP_NOTE, OverlapComments
 from firmwright.codegen.c_names import PointerBinding
 from firmwright.codegen.c_writer import CWriter, format_comment
@@ -23,12 +22,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.tir import traversal
 from firmwright.ir.tir.flat_index import fold_index
 from firmwright.ir.tir.traversal import Node
-from firmwright.ops.intrinsics import (
-    CONST_LOAD,
-    CONST_LOAD_START,
-    CONST_LOAD_WAIT,
-    CONSTANT_LOADS,
-)
+from firmwright.ops import intrinsics
 from firmwright.passes.tir.externalize_constants import linked_constants
 
 _READ_ROLES = ("in", "const")
@@ -39,11 +33,8 @@ def without_calls(
     body: tir.Stmt, matches: Callable[[tir.PrimFuncCall], bool]
 ) -> tir.Stmt:
     def rule(node: Node) -> Node | None:
-        return (
-            tir.Seq(())
-            if isinstance(node, tir.PrimFuncCall) and matches(node)
-            else None
-        )
+        is_match = isinstance(node, tir.PrimFuncCall) and matches(node)
+        return tir.Seq(()) if is_match else None
 
     return traversal.rewrite_stmt(body, rule)
 
@@ -60,9 +51,7 @@ def reachable_kernels(module: IRModule, main: tir.PrimFunc) -> tuple[tir.PrimFun
 
 
 def ram_constants(module: IRModule, main: tir.PrimFunc) -> Iterator[tuple[str, str]]:
-    """Yield the RAM-resident constants, each with the buffer of `main` that holds
-    it.
-    """
+    """Yield the RAM-resident constants, each with the buffer that holds it."""
     sources = {node.buffer.name: node.constant for node in linked_constants(main)}
     for call in traversal.prim_calls(main.body):
         if is_ram_constant_copy(module, call):
@@ -73,11 +62,12 @@ def ram_constants(module: IRModule, main: tir.PrimFunc) -> Iterator[tuple[str, s
 
 
 def backend_version_checks(module: IRModule) -> list[tuple[str, str]]:
-    """Return the check functions that a run calls first, each with the data version to
-    check.
-    """
-    words = [check.split() for check in module.results.backend_checks]
-    return [(function, version) for function, version in words]
+    """Return the check functions that a run calls first, with their data versions."""
+    checks: list[tuple[str, str]] = []
+    for check in module.results.backend_checks:
+        function, version = check.split()
+        checks.append((function, version))
+    return checks
 
 
 # ---- kernels -------------------------------------------------------------------------
@@ -86,25 +76,24 @@ def backend_version_checks(module: IRModule) -> list[tuple[str, str]]:
 def print_kernels(
     context: EmitContext, functions: Sequence[tir.PrimFunc], main: tir.PrimFunc
 ) -> str:
-    """Print each distinct kernel once; PrimFuncs that share code must print
-    identically.
-    """
-    overlaps = OverlapComments(
-        main, {function.name: function for function in functions}
-    )
-    calls = traversal.prim_calls(main.body)
-    numbers = group_pairs(
-        (context.module.kernel(call.callee).code, call.op) for call in calls
-    )
-    served = group_pairs((function.code, function) for function in functions)
+    """Print each distinct kernel once; those that share code must print alike."""
+    by_name: dict[str, tir.PrimFunc] = {}
+    served: dict[str, list[tir.PrimFunc]] = {}
+    for function in functions:
+        by_name[function.name] = function
+        served.setdefault(function.code, []).append(function)
+    overlaps = OverlapComments(main, by_name)
+    numbers: dict[str, set[int]] = {}
+    for call in traversal.prim_calls(main.body):
+        numbers.setdefault(context.module.kernel(call.callee).code, set()).add(call.op)
     texts = [f"\n{format_comment(OVERLAP_NOTE)}\n"] if overlaps else []
     for code, members in served.items():
-        listed = ", ".join(map(str, sorted(set(numbers.get(code, ())))))
+        listed = ", ".join(map(str, sorted(numbers.get(code, ()))))
         shared = [f"Shared by operators {listed}."] if "," in listed else []
         comment = [*_kernel_comment(members, shared), *overlaps.lines(members[0])]
-        printed = dict.fromkeys(
-            _print_kernel(context, member, comment) for member in members
-        )
+        printed: dict[str, None] = {}
+        for member in members:
+            printed[_print_kernel(context, member, comment)] = None
         if len(printed) > 1:
             raise InternalError(f"kernels that share {code} print differently")
         texts += printed
@@ -117,10 +106,9 @@ def _print_kernel(
     printer = StmtPrinter(context)
     out = printer.out
     names = {param.name: printer.scope.unique(param.name) for param in function.params}
-    params = [
-        _declare_param(printer.exprs, param, names[param.name])
-        for param in function.params
-    ]
+    params: list[str] = []
+    for param in function.params:
+        params.append(_declare_param(printer.exprs, param, names[param.name]))
     out.line()
     out.comment(comment)
     kind = context.names.macro("ramfunc" if function.attrs.get("ramfunc") else "kernel")
@@ -129,8 +117,7 @@ def _print_kernel(
         with printer.scope.block():
             printer.body(function.body)
         for name in names:
-            # A shared C function has the parameters of all its kernels: this one may
-            # not need each.
+            # A shared C function has the parameters of all its kernels.
             if name not in printer.used_names:
                 out.line(f"(void){names[name]};")
     return out.text()
@@ -155,10 +142,8 @@ def _kernel_comment(
     yield from dict.fromkeys(filter(None, texts.split("\n"))) or [default]
     yield from shared
     if len(members) == 1:
-        reads = _format_shapes(param for param in function.params if param.role == "in")
-        writes = _format_shapes(
-            param for param in function.params if param.role in _WRITTEN_ROLES
-        )
+        reads = _format_shapes(function, ("in",))
+        writes = _format_shapes(function, _WRITTEN_ROLES)
         yield f"{reads or 'nothing'} -> {writes}"
         if function.span.file:
             yield str(function.span)
@@ -166,11 +151,15 @@ def _kernel_comment(
         yield f"schedule {function.attrs['schedule']}"
 
 
-def _format_shapes(params: Iterable[tir.Param]) -> str:
-    buffers = [param.value for param in params if isinstance(param.value, tir.Buffer)]
-    return ", ".join(
-        f"{b.name} {b.dtype.name}[{', '.join(map(str, b.shape))}]" for b in buffers
-    )
+def _format_shapes(function: tir.PrimFunc, roles: Collection[str]) -> str:
+    """Return the buffers among the parameters with one of these roles."""
+    words: list[str] = []
+    for param in function.params:
+        buffer = param.value
+        if param.role in roles and isinstance(buffer, tir.Buffer):
+            extents = ", ".join(map(str, buffer.shape))
+            words.append(f"{buffer.name} {buffer.dtype.name}[{extents}]")
+    return ", ".join(words)
 
 
 # ---- the AOT main --------------------------------------------------------------------
@@ -204,9 +193,7 @@ def print_map_io(context: EmitContext) -> str:
 
 
 class AotMainPrinter(StmtPrinter):
-    """A printer of the AOT main's body: buffers at fixed offsets, and kernel calls with
-    probes.
-    """
+    """A printer of the AOT main's body: placed buffers, calls and probes."""
 
     __slots__ = ("sources", "waits")
 
@@ -232,15 +219,17 @@ class AotMainPrinter(StmtPrinter):
         pointers, each with its alignment's macro. For `mapping`, members and constants
         need not be set.
         """
-        io, const_pools = (
-            self.context.interface,
-            () if mapping else self.context.const_pools,
-        )
-        required = [*pointers, "pools", *(() if io.linked or mapping else ("params",))]
+        io = self.context.interface
+        const_pools = () if mapping else self.context.const_pools
+        required = [*pointers, "pools"]
+        if not io.linked and not mapping:
+            required.append("params")
         required += [f"pools->{pool.name}" for pool in io.pools]
-        required += [pointer for pool in const_pools for pointer in pool.given_by_user]
         pools: list[WorkspacePool | ConstantPoolFile] = [*io.pools]
-        pools += [pool for pool in const_pools if pool.addressable]
+        for pool in const_pools:
+            required += pool.given_by_user
+            if pool.addressable:
+                pools.append(pool)
         aligned = [(f"pools->{pool.name}", f"{pool.macro}_ALIGN") for pool in pools]
         aligned += alignments
         misplaced: list[str] = []
@@ -258,26 +247,25 @@ class AotMainPrinter(StmtPrinter):
                 aligned.append((pointer, f"{tensor.macro}_ALIGN"))
         if io.has_probe_callback and not mapping:
             self.out.line("(void)probe;")
-        checks = () if mapping else backend_version_checks(self.context.module)
         # Null pointers come first: the other checks read through them.
         self.refuse([f"{pointer} == NULL" for pointer in required], "e_null")
-        self.refuse(
-            [f"(uintptr_t){p} % {align} != 0" for p, align in aligned], "e_align"
-        )
+        unaligned = [f"(uintptr_t){p} % {align} != 0" for p, align in aligned]
+        self.refuse(unaligned, "e_align")
         if io.pools:
-            self.out.raw(f"#ifdef {self.context.names.macro('check_sizes')}")
-            sizes = [
-                f"pools->{pool.name}_size < {pool.macro}_SIZE" for pool in io.pools
-            ]
-            self.refuse(sizes, "e_size")
-            self.out.raw("#endif")
+            self._check_sizes(io.pools)
         self.refuse(misplaced, "e_io")
         if const_pools:
             self._check_constants()
-        self.refuse(
-            [f"{function}({version}u) != 0" for function, version in checks],
-            "e_backend",
-        )
+        if not mapping:
+            checks = backend_version_checks(self.context.module)
+            failing = [f"{function}({version}u) != 0" for function, version in checks]
+            self.refuse(failing, "e_backend")
+
+    def _check_sizes(self, pools: Sequence[WorkspacePool]) -> None:
+        self.out.raw(f"#ifdef {self.context.names.macro('check_sizes')}")
+        small = [f"pools->{pool.name}_size < {pool.macro}_SIZE" for pool in pools]
+        self.refuse(small, "e_size")
+        self.out.raw("#endif")
 
     def _check_constants(self) -> None:
         check = self.context.names.c("check_constants")
@@ -295,15 +283,12 @@ class AotMainPrinter(StmtPrinter):
         self.out.line(f"return {self.context.names.macro(status)};")
 
     def declare_params(self, params: Iterable[tir.Param], used: Iterable[str]) -> None:
-        """Declare pointers to the pools and tensors in the parameters `params` that are
-        used.
-        """
+        """Declare pointers to the used pools and tensors in the parameters."""
         for param in params:
             buffer = param.value
             if not isinstance(buffer, tir.Buffer):
-                raise InternalError(
-                    f"the AOT main has the scalar parameter {param.name}"
-                )
+                name = param.name
+                raise InternalError(f"the AOT main has the scalar parameter {name}")
             if buffer.name not in used:
                 continue
             place = PointerBinding(self.scope.unique(buffer.name), buffer)
@@ -316,9 +301,7 @@ class AotMainPrinter(StmtPrinter):
     # ---- statements ------------------------------------------------------------------
 
     def main_body(self, body: tir.Stmt) -> None:
-        """Declare buffers with fixed offsets, then print the body without copies to
-        RAM.
-        """
+        """Declare placed buffers, then print the body without copies to RAM."""
         body = without_constant_copies(self.context.module, body)
         self.used_names = set()
         collect_used_names(self.own(body), self.used_names)
@@ -328,9 +311,7 @@ class AotMainPrinter(StmtPrinter):
         self.stmt(body)
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
-        """Return the part of `body` that needs declared buffers; subclasses override
-        this.
-        """
+        """Return what part of `body` needs declared buffers, for subclasses."""
         return body
 
     def _declare_placed(self, node: tir.DeclBuffer) -> None:
@@ -339,10 +320,9 @@ class AotMainPrinter(StmtPrinter):
         self.exprs.places[node.buffer.name] = place
         pointee = self.exprs.element_type(place)
         address = f"{pool} + {self.context.interface.offset_macro(node.buffer.name)}"
-        text = (
-            address if pointee == "uint8_t" else f"({cast_type(pointee)} *)({address})"
-        )
-        self.out.line(f"{pointee} *{place.name} = {text};")
+        if pointee != "uint8_t":
+            address = f"({cast_type(pointee)} *)({address})"
+        self.out.line(f"{pointee} *{place.name} = {address};")
 
     def decl_buffer(self, node: tir.DeclBuffer) -> None:
         if _is_placed(node):
@@ -351,17 +331,14 @@ class AotMainPrinter(StmtPrinter):
             super().decl_buffer(node)
 
     def stmt(self, node: tir.Stmt) -> None:
-        """Print a statement; a comment before each row-streaming loop names its
-        operators.
-        """
+        """Print a statement, and a comment on the operators of a row-streaming loop."""
         if isinstance(node, tir.For | tir.Let):
             self.out.gap()
         if isinstance(node, tir.For):
             ops = [call.op for call in traversal.prim_calls(node) if call.op >= 0]
             if ops:
-                self.out.comment(
-                    [f"Operators {min(ops)} to {max(ops)}, streamed by rows."]
-                )
+                text = f"Operators {min(ops)} to {max(ops)}, streamed by rows."
+                self.out.comment([text])
         super().stmt(node)
 
     def call_prim(self, node: tir.PrimFuncCall) -> None:
@@ -378,9 +355,8 @@ class AotMainPrinter(StmtPrinter):
             self.out.gap()
             callee = self.context.module.kernel(node.callee)
             operator = str(callee.attrs.get("op", callee.name))
-            tensor = node.span.tensor.split(";")[
-                0
-            ]  # fused operators have several names
+            # Fused operators have several names.
+            tensor, *_ = node.span.tensor.split(";")
             suffix = f", {tensor}" if tensor else ""
             self.out.comment([f"{node.op}: {operator}{suffix}{more}"])
         elif node.span.tensor:
@@ -389,8 +365,8 @@ class AotMainPrinter(StmtPrinter):
 
     def kernel_call(self, node: tir.PrimFuncCall) -> str:
         callee = self.context.module.kernel(node.callee)
-        args = ", ".join(self._argument(param, arg) for param, arg in self._pairs(node))
-        return f"{self.context.names.c(callee.code)}({args});"
+        args = [self._argument(param, arg) for param, arg in self._pairs(node)]
+        return f"{self.context.names.c(callee.code)}({', '.join(args)});"
 
     def _pairs(self, node: tir.PrimFuncCall) -> list[tuple[tir.Param, tir.Expr]]:
         callee = self.context.module.kernel(node.callee)
@@ -399,9 +375,7 @@ class AotMainPrinter(StmtPrinter):
         return list(zip(callee.params, node.args, strict=True))
 
     def allocate_const(self, node: tir.AllocateConst) -> None:
-        """Record the pool and offset of a constant that is read only through
-        `const_load`.
-        """
+        """Record the place of a constant that only `const_load` reads."""
         location = self.context.pool_location(node.constant)
         if location is None or location[0].addressable:
             super().allocate_const(node)
@@ -411,39 +385,31 @@ class AotMainPrinter(StmtPrinter):
 
     def evaluate(self, node: tir.Evaluate) -> None:
         name, args = node.call.name, node.call.args
-        if name not in CONSTANT_LOADS:
+        if name not in intrinsics.CONSTANT_LOADS:
             super().evaluate(node)
             return
         target, source = args[0], args[-1]
-        if not (
-            isinstance(target, tir.AccessPtr) and isinstance(source, tir.AccessPtr)
-        ):
+        pointer = tir.AccessPtr
+        if not isinstance(target, pointer) or not isinstance(source, pointer):
             raise InternalError(f"{name} needs pointers")
-        if name == CONST_LOAD_WAIT.name:
+        if name == intrinsics.CONST_LOAD_WAIT.name:
             self._call_reader(self.waits[target.buffer.name], "wait")
             return
         pool, offset = self.sources[source.buffer.name]
-        if name == CONST_LOAD_START.name:
+        if name == intrinsics.CONST_LOAD_START.name:
             self.waits[target.buffer.name] = pool
         # Offset in the pool's file, plus the offset in the constant.
-        position = fold_index(
-            "add", tir.IntImm(offset, source.offset.dtype), source.offset
-        )
-        arguments = (
-            self.exprs.as_type(position, UINT32).text,
-            self.exprs.typed_pointer(target, UINT8, const=False).text,
-            str(target.extent),
-        )
-        self._call_reader(
-            pool, "read" if name == CONST_LOAD.name else "start", *arguments
-        )
+        start = tir.IntImm(offset, source.offset.dtype)
+        position = fold_index("add", start, source.offset)
+        place = self.exprs.as_type(position, UINT32).text
+        memory = self.exprs.typed_pointer(target, UINT8, const=False).text
+        function = "read" if name == intrinsics.CONST_LOAD.name else "start"
+        self._call_reader(pool, function, place, memory, str(target.extent))
 
     def _call_reader(
         self, pool: ConstantPoolFile, function: str, *arguments: str
     ) -> None:
-        """Print a call of a pool's read function, and a return with an error if it
-        fails.
-        """
+        """Print a call of a pool's read function, and a return if it fails."""
         reader = f"pools->{pool.name}"
         self.out.line()
         args = ", ".join((f"{reader}.context", *arguments))
@@ -458,18 +424,15 @@ class AotMainPrinter(StmtPrinter):
         return self.exprs.typed_pointer(arg, param.value.dtype, const=const).text
 
     def probe(self, node: tir.PrimFuncCall) -> str:
-        """Return the probe of an operator's first output, with a placeholder for its
-        phase.
-        """
+        """Return the probe of an operator's first output, with `{phase}` open."""
         if node.op < 0:
             return ""
         for param, arg in self._pairs(node):
             if param.role in _WRITTEN_ROLES and isinstance(arg, tir.AccessPtr):
                 size = arg.extent * arg.buffer.dtype.size_bytes
                 macro = self.context.names.macro("probe")
-                return (
-                    f"{macro}({node.op}, {{phase}}, {self.result(param, arg)}, {size});"
-                )
+                output = self.result(param, arg)
+                return f"{macro}({node.op}, {{phase}}, {output}, {size});"
         return ""
 
     def result(self, param: tir.Param, arg: tir.AccessPtr) -> str:
@@ -478,8 +441,6 @@ class AotMainPrinter(StmtPrinter):
 
 
 def _is_placed(node: Node) -> TypeGuard[tir.DeclBuffer]:
-    return (
-        isinstance(node, tir.DeclBuffer)
-        and node.source.buffer.scope == "pool"
-        and isinstance(node.source.offset, tir.IntImm)
-    )
+    if not isinstance(node, tir.DeclBuffer) or node.source.buffer.scope != "pool":
+        return False
+    return isinstance(node.source.offset, tir.IntImm)

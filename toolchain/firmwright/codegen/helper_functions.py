@@ -1,5 +1,4 @@
-"""Helper functions for kernels: intrinsics, minima and maxima, saturation, unaligned
-access.
+"""Helper functions of kernels: intrinsics, extremes, saturation, unaligned access.
 
 All are `static inline`. An intrinsic uses assembly if the CPU feature's macro is set,
 else C.
@@ -46,10 +45,10 @@ _STRING = re.compile(r"\bmem(?:cpy|set|move|cmp)\b")
 
 def system_headers(used: UsedHelpers, *, copies: bool = False) -> list[str]:
     """Return the standard headers that the model needs, in conventional order."""
-    used_items = used.intrinsics.values()
-    text = "\n".join(
-        body for item in used_items for body in (item.portable, *item.text.values())
-    )
+    bodies: list[str] = []
+    for item in used.intrinsics.values():
+        bodies += [item.portable, *item.text.values()]
+    text = "\n".join(bodies)
     math = used.math or _MATH.search(text)
     string = copies or used.loads or used.stores or _STRING.search(text)
     chosen = (
@@ -77,43 +76,37 @@ def used_features(used: UsedHelpers, *, inline_asm: bool) -> list[str]:
     required = {item.requires for item in items}
     unknown = sorted(required - FEATURE_TESTS.keys())
     if unknown:
+        feature = unknown[0]
         raise InternalError(
-            f"an intrinsic's assembly needs the unknown feature {unknown[0]!r}"
+            f"an intrinsic's assembly needs the unknown feature {feature!r}"
         )
-    return sorted(required | ({_saturating(used)} if used.saturations else set()))
+    if used.saturations:
+        required.add(_saturating(used))
+    return sorted(required)
 
 
 def _saturating(used: UsedHelpers) -> str:
-    """Return the feature that selects saturation code: RISC-V's if other code uses it,
-    or Arm's.
-    """
-    return (
-        "rvm"
-        if any(item.requires == "rvm" for item in used.intrinsics.values())
-        else "sat"
-    )
+    """Return the feature that selects saturation code: RISC-V's if used, or Arm's."""
+    features = [item.requires for item in used.intrinsics.values()]
+    return "rvm" if "rvm" in features else "sat"
 
 
 def template_values(
     used: UsedHelpers, names: ModelNames, *, inline_asm: bool
 ) -> dict[str, object]:
-    """Return the values that the templates of the compiler macros and the helpers
-    take.
-    """
+    """Return the values for the templates of compiler macros and helpers."""
 
     def declaration(item: Intrinsic, name: str) -> str:
         aliases = None if item.symbol else names
-        params = ", ".join(
-            _declare_operand(operand, aliases) for operand in item.operands
-        )
-        return f"{name}({params or 'void'})"
+        params = [_declare_operand(operand, aliases) for operand in item.operands]
+        return f"{name}({', '.join(params) or 'void'})"
 
-    blocks = [
-        item for item in used.intrinsics.values() if item.text and item.result is None
-    ]
+    has_blocks = any(
+        item.text and item.result is None for item in used.intrinsics.values()
+    )
     return {
         "used": used,
-        "has_asm_blocks": inline_asm and bool(blocks),
+        "has_asm_blocks": inline_asm and has_blocks,
         "features": used_features(used, inline_asm=inline_asm),
         "feature_tests": FEATURE_TESTS,
         "feature_headers": _FEATURE_HEADERS,
@@ -147,9 +140,7 @@ def _saturation_doc(dtype: DType, shift: int) -> list[str]:
 
 
 def _declare_operand(operand: Operand, names: ModelNames | None) -> str:
-    """Return the declaration of a parameter; without `names` that of an external
-    function.
-    """
+    """Return a parameter's declaration; without `names` for an external function."""
     kind = operand.dtype.c_type
     if names is not None and operand.kind in ("out", "inout"):
         return f"{kind} *{operand.name}_at"
@@ -157,4 +148,5 @@ def _declare_operand(operand: Operand, names: ModelNames | None) -> str:
         return f"{kind} {operand.name}"
     if names is not None and operand.dtype.size_bytes > 1:
         kind = names.alias(operand.dtype)
-    return f"{'const ' if operand.access == 'r' else ''}{kind} *{operand.name}"
+    qualifier = "const " if operand.access == "r" else ""
+    return f"{qualifier}{kind} *{operand.name}"

@@ -13,9 +13,7 @@ from firmwright.codegen.stmt_printer import EmitContext
 FOLDER = "tvm"
 OPTION = "--c-api tvm"
 _KEYWORDS = {"default_": "default"}
-"""TVM's names for models named like a C keyword; `default` is microTVM's usual model
-name.
-"""
+"""TVM's names of models called like a C keyword; microTVM's usual one is `default`."""
 
 
 def format_microtvm_files(context: EmitContext) -> SourceTree:
@@ -27,9 +25,10 @@ def format_microtvm_files(context: EmitContext) -> SourceTree:
         "state between runs": io.state or io.has_init,
         "external constants": not io.linked or context.const_pools,
     }
-    for feature in (feature for feature, present in unsupported.items() if present):
-        what = f"microTVM's interface has no place for {feature}."
-        raise UsageError(what, where=name, hint=f"leave {OPTION} or that out.")
+    for feature, is_present in unsupported.items():
+        if is_present:
+            what = f"microTVM's interface has no place for {feature}."
+            raise UsageError(what, where=name, hint=f"leave {OPTION} or that out.")
     tvm = _KEYWORDS.get(name, name)
     values = {
         "name": name,
@@ -40,12 +39,8 @@ def format_microtvm_files(context: EmitContext) -> SourceTree:
         "io": io,
         "workspace_bytes": sum(pool.size_bytes for pool in io.pools),
     }
-    ends = (".h", ".c")
-    return SourceTree(
-        {
-            f"{FOLDER}/tvmgen_{tvm}{end}": render_template(
-                "firmwright.codegen", f"tvmgen{end}.j2", **values
-            )
-            for end in ends
-        }
-    )
+    files: dict[str, str | bytes] = {}
+    for end in (".h", ".c"):
+        text = render_template("firmwright.codegen", f"tvmgen{end}.j2", **values)
+        files[f"{FOLDER}/tvmgen_{tvm}{end}"] = text
+    return SourceTree(files)

@@ -32,7 +32,11 @@ from firmwright.codegen.model_identity import (
     insert_model_id,
     with_interface_hash,
 )
-from firmwright.codegen.model_interface import ModelInterface, build_interface
+from firmwright.codegen.model_interface import (
+    ModelInterface,
+    PlacedBuffer,
+    build_interface,
+)
 from firmwright.codegen.multi_device_main import print_multi_device_main
 from firmwright.codegen.row_streaming_main import print_row_streaming_main
 from firmwright.codegen.step_function import print_step_function
@@ -45,12 +49,16 @@ RUNTIME_ABI = ABI
 """The version of runtime_c/fwr.h that the glue requires."""
 
 _WIDTHS = (8, 16, 32, 64)
-_DTYPES = (
-    *(f"{sign}int{bits}" for bits in _WIDTHS for sign in ("", "u")),
-    "float32",
-    "bool",
-)
-RUNTIME_DTYPES: Mapping[str, str] = {name: f"FWR_{name.upper()}" for name in _DTYPES}
+
+
+def _runtime_dtypes() -> dict[str, str]:
+    names: list[str] = []
+    for bits in _WIDTHS:
+        names += [f"int{bits}", f"uint{bits}"]
+    return {name: f"FWR_{name.upper()}" for name in (*names, "float32", "bool")}
+
+
+RUNTIME_DTYPES: Mapping[str, str] = _runtime_dtypes()
 
 
 def emit_model(
@@ -69,13 +77,12 @@ def emit_model(
     kernels = function_printer.reachable_kernels(module, main)
     shared = options.shared if interface.linked else {}
     section = options.section("const") or constant_arrays.DEFAULT_SECTION
+    functions = (*kernels, main)
     constants = constant_arrays.collect_linked_constants(
-        module, (*kernels, main), names, shared, section
+        module, functions, names, shared, section
     )
-    const_pools = constant_pool_files.find_constant_pools(module, names)
-    context = EmitContext(
-        module, interface, intrinsics, options, constants, const_pools
-    )
+    pools = constant_pool_files.find_constant_pools(module, names)
+    context = EmitContext(module, interface, intrinsics, options, constants, pools)
     kernel_text = function_printer.print_kernels(context, kernels, main)
     print_any_main = function_printer.print_main
     if interface.rows:
@@ -97,61 +104,33 @@ def _source_tree(
     main_text: str,
 ) -> SourceTree:
     module, interface, options = context.module, context.interface, context.options
-    name = context.names.prefix
-    constants = tuple(
-        {item.symbol: item for item in context.constants.values()}.values()
-    )
+    name, spdx = context.names.prefix, options.spdx
+    distinct = {item.symbol: item for item in context.constants.values()}
+    constants = tuple(distinct.values())
     params = None if interface.linked else constant_arrays.build_params_block(constants)
     has_weights = interface.linked and bool(constants or not context.const_pools)
-    places = {place.buffer.name: place for place in interface.placed}
-    copied = [
-        (context.constants[constant].symbol, places[buffer])
-        for constant, buffer in function_printer.ram_constants(module, main)
-    ]
-    external = params or context.const_pools
-    copies = bool(copied or interface.state or interface.copies or external)
+    header = _render(context, "model.h.j2", params=params)
     files: dict[str, str | bytes] = {
-        f"model/{name}.h": with_interface_hash(
-            _render(context, "model.h.j2", params=params)
-        ),
-        f"model/{name}.c": _render(
+        f"model/{name}.h": with_interface_hash(header),
+        f"model/{name}.c": _model_source(
             context,
-            "model.c.j2",
+            main,
+            kernels,
             params=params,
             has_weights=has_weights,
-            ram_constants=copied,
-            headers=helpers.system_headers(context.used, copies=copies),
-            foreign_headers=helpers.library_headers(context.used),
-            is_unscheduled=any(
-                func.attrs.get("disable_scheduling") for func in kernels
-            ),
-            has_ramfuncs=any(func.attrs.get("ramfunc") for func in kernels),
-            checks=[
-                function
-                for function, _ in function_printer.backend_version_checks(module)
-            ],
-            **helpers.template_values(
-                context.used, context.names, inline_asm=options.inline_asm
-            ),
-            kernels=kernel_text,
-            main=main_text,
-            definition=context.definition,
-            map_io=function_printer.print_map_io(context) if interface.in_pools else "",
-            format_rows=format_rows,
+            kernel_text=kernel_text,
+            main_text=main_text,
         ),
     }
     if has_weights:
         weights = constant_arrays.format_weights_header(interface, constants, options)
         files[f"model/{name}_weights.h"] = weights
+    format_data_files = constant_pool_files.format_data_files
     if params is not None:
-        files |= constant_pool_files.format_data_files(
-            f"{name}.params", params.data, options.spdx
-        )
+        files |= format_data_files(f"{name}.params", params.data, spdx)
         files[f"model/{name}.params.json"] = params.index(name) + "\n"
     for pool in context.const_pools:
-        files |= constant_pool_files.format_data_files(
-            pool.file, pool.data, options.spdx
-        )
+        files |= format_data_files(pool.file, pool.data, spdx)
     files |= {**module.files, **format_descriptor(context)}
     identity = insert_model_id(files, name)
     files["firmware/fwr_app.c"] = _render(
@@ -165,12 +144,61 @@ def _source_tree(
     return SourceTree(files)
 
 
+def _model_source(
+    context: EmitContext,
+    main: tir.PrimFunc,
+    kernels: Sequence[tir.PrimFunc],
+    *,
+    params: ParamsBlock | None,
+    has_weights: bool,
+    kernel_text: str,
+    main_text: str,
+) -> str:
+    """Return NAME.c with the printed functions."""
+    interface, used = context.interface, context.used
+    places = {place.buffer.name: place for place in interface.placed}
+    copied: list[tuple[str, PlacedBuffer]] = []
+    for constant, buffer in function_printer.ram_constants(context.module, main):
+        copied.append((context.constants[constant].symbol, places[buffer]))
+    external = params or context.const_pools
+    copies = bool(copied or interface.state or interface.copies or external)
+    checks = function_printer.backend_version_checks(context.module)
+    return _render(
+        context,
+        "model.c.j2",
+        params=params,
+        has_weights=has_weights,
+        ram_constants=copied,
+        headers=helpers.system_headers(used, copies=copies),
+        foreign_headers=helpers.library_headers(used),
+        is_unscheduled=any(func.attrs.get("disable_scheduling") for func in kernels),
+        has_ramfuncs=any(func.attrs.get("ramfunc") for func in kernels),
+        checks=[function for function, _ in checks],
+        **helpers.template_values(
+            used, context.names, inline_asm=context.options.inline_asm
+        ),
+        kernels=kernel_text,
+        main=main_text,
+        definition=context.definition,
+        map_io=function_printer.print_map_io(context) if interface.in_pools else "",
+        format_rows=format_rows,
+    )
+
+
 def _render(
     context: EmitContext, template: str, *, params: ParamsBlock | None, **more: object
 ) -> str:
     module, interface, options = context.module, context.interface, context.options
-    sha256 = module.origin.sha256
     name, pools = context.names.prefix, context.const_pools
+    source = ""
+    if module.origin.sha256:
+        digest = c_writer.escape_comment(module.origin.sha256[:16])
+        source = f"model file sha256 {digest}"
+    more_arguments = ", &params" if params else ""
+    if interface.devices:
+        more_arguments += ", &devices"
+    if interface.has_probe_callback:
+        more_arguments += ", NULL"
     return render_template(
         "firmwright.codegen",
         template,
@@ -179,20 +207,14 @@ def _render(
         module=module,
         io=interface,
         options=options,
-        source=(
-            f"model file sha256 {c_writer.escape_comment(sha256[:16])}"
-            if sha256
-            else ""
-        ),
-        notes=[c_writer.escape_comment(note) for note in options.notes],
+        source=source,
+        notes=list(map(c_writer.escape_comment, options.notes)),
         params=params,
         const_pools=pools,
         readers=sorted({pool.scope for pool in pools if not pool.addressable}),
         params_alignment=constant_arrays.PARAMS_ALIGNMENT,
         c_line=c_writer.format_lines,
-        more_arguments=(", &params" if params else "")
-        + (", &devices" if interface.devices else "")
-        + (", NULL" if interface.has_probe_callback else ""),
+        more_arguments=more_arguments,
         engine_core=module.settings.devices.emulated_engine,
         waits=dict(module.results.device_waits),
         plan_rows=_plan_rows(interface),
@@ -207,26 +229,20 @@ def _render(
 
 def _plan_rows(interface: ModelInterface) -> list[str]:
     names, stems = interface.names, interface.offset_stems
-    rows = [
-        (
-            f"{names.macro('in', place.pool)}({stems[place.buffer.name]},",
-            f"{place.offset},",
-            f"{place.buffer.size_bytes},",
-            str(place.alignment),
-        )
-        for place in interface.placed
-        if place.direct
-    ]
+    rows: list[tuple[str, str, str, str]] = []
+    for place in interface.placed:
+        if place.direct:
+            head = f"{names.macro('in', place.pool)}({stems[place.buffer.name]},"
+            offset, size = f"{place.offset},", f"{place.buffer.size_bytes},"
+            rows.append((head, offset, size, str(place.alignment)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     out = CWriter()
-    for name, *numbers in rows:
-        columns = " ".join(n.rjust(w) for n, w in zip(numbers, widths[1:], strict=True))
-        aligned = f"{name.ljust(widths[0])} {columns});"
-        out.line(
-            aligned
-            if len(aligned) <= c_writer.LINE_COLUMNS
-            else f"{name} {' '.join(numbers)});"
-        )
+    for head, *numbers in rows:
+        columns = " ".join(map(str.rjust, numbers, widths[1:]))
+        text = f"{head.ljust(widths[0])} {columns});"
+        if len(text) > c_writer.LINE_COLUMNS:
+            text = f"{head} {' '.join(numbers)});"
+        out.line(text)
     return out.text().splitlines()
 
 
@@ -240,20 +256,23 @@ def format_descriptor(context: EmitContext) -> dict[str, str]:
             "a descriptor cannot describe row-streamed inputs, devices or external "
             "constants."
         )
-        raise UsageError(
-            what, where=name, hint="omit --emit-descriptor or the other option."
-        )
+        hint = "omit --emit-descriptor or the other option."
+        raise UsageError(what, where=name, hint=hint)
     values = {
         "name": name,
         "NAME": name.upper(),
         "io": io,
         "c_string": c_writer.format_c_string,
     }
-    names = {"firmwright_model.h": "firmwright_model.h.j2"}
-    names |= {f"{name}_descriptor.{end}": f"descriptor.{end}.j2" for end in "ch"}
-    return {
-        f"model/{file}": render_template(
+    templates = {
+        "firmwright_model.h": "firmwright_model.h.j2",
+        f"{name}_descriptor.c": "descriptor.c.j2",
+        f"{name}_descriptor.h": "descriptor.h.j2",
+    }
+    files: dict[str, str] = {}
+    for file, template in templates.items():
+        text = render_template(
             "firmwright.codegen", template, options=options, **values
         )
-        for file, template in names.items()
-    }
+        files[f"model/{file}"] = text
+    return files

@@ -13,13 +13,10 @@ _ID_ARRAY = re.compile(rb"(\nconst uint8_t \w+_id\[16\] = \{)[^}]*")
 
 
 def with_interface_hash(header: str) -> str:
-    """Insert a hash of the declarations; values of constants outside the image do not
-    count.
-    """
+    """Insert a hash of the declarations, without constants outside the image."""
     code = " ".join(_CRC32.sub("", _C_COMMENT.sub("", header)).split())
-    return header.replace(
-        _NO_HASH, f"_abi_{hashlib.sha256(code.encode()).hexdigest()[:8]}"
-    )
+    digest = hashlib.sha256(code.encode()).hexdigest()
+    return header.replace(_NO_HASH, f"_abi_{digest[:8]}")
 
 
 def run_symbol(tree: SourceTree, name: str) -> str:
@@ -28,8 +25,7 @@ def run_symbol(tree: SourceTree, name: str) -> str:
 
 
 def model_id(tree: SourceTree) -> str:
-    """Return a hash of the model's files, which host and firmware compare: 32 hex
-    digits.
+    """Return a hash of the model's files, for host and firmware: 32 hex digits.
 
     Constant pools outside the image do not count, nor what names them or the model's
     file, since new weights suit the same firmware.
@@ -54,14 +50,17 @@ def _without_values(content: bytes) -> bytes:
 
 def insert_model_id(files: dict[str, str | bytes], name: str) -> str:
     identity = model_id(SourceTree(files))
-    rows = "\n    ".join(["", *(f"{row}," for row in format_model_id(identity))]) + "\n"
+    rows = "\n"
+    for row in format_model_id(identity):
+        rows += f"    {row},\n"
     source = str(files[f"model/{name}.c"]).encode()
     files[f"model/{name}.c"] = _ID_ARRAY.sub(rb"\1" + rows.encode(), source).decode()
     return identity
 
 
 def format_model_id(identity: str) -> list[str]:
-    halves = (identity[:16], identity[16:])
-    return [
-        ", ".join(f"0x{half[i : i + 2]}" for i in range(0, 16, 2)) for half in halves
-    ]
+    rows: list[str] = []
+    for half in (identity[:16], identity[16:]):
+        digits = [half[at : at + 2] for at in range(0, 16, 2)]
+        rows.append(", ".join(f"0x{pair}" for pair in digits))
+    return rows

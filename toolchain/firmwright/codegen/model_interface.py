@@ -1,6 +1,4 @@
-"""The C interface of a planned module: pools, tensors, devices, prototypes; sizes in
-bytes.
-"""
+"""The C interface of a planned module: pools, tensors, devices; sizes in bytes."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ _PROTOTYPES: Mapping[str, str] = {
         f"struct NAME_transfer NAME_transfer_of_DEVICE(uint32_t call, {_POOLS})"
     ),
 }
-"""The interface functions; MEMORY stands for the pools and, if passed, constants and
-devices.
-"""
+"""The interface functions; MEMORY stands for pools, constants and devices passed."""
 
 RESERVED_NAMES = (*_PROTOTYPES, "check_constants", "id", "version")
 
@@ -107,9 +103,7 @@ class WorkspacePool:
 
 @dataclass(frozen=True, slots=True)
 class PlacedBuffer:
-    """A buffer at a fixed pool offset; a `direct` one is declared on the pool, not on a
-    view.
-    """
+    """A buffer at a fixed pool offset; `direct` ones are on the pool, not on views."""
 
     buffer: tir.Buffer
     pool: str
@@ -125,18 +119,14 @@ class PlacedBuffer:
         return self.offset + self.buffer.size_bytes
 
     def overlaps(self, other: PlacedBuffer) -> bool:
-        return (
-            self.pool == other.pool
-            and self.offset < other.end
-            and other.offset < self.end
-        )
+        if self.pool != other.pool:
+            return False
+        return self.offset < other.end and other.offset < self.end
 
 
 @dataclass(frozen=True, slots=True)
 class IoTensorInfo:
-    """The C names and type of an input or output, and its placement if it is in a
-    pool.
-    """
+    """The C names and type of an input or output, and its placement in a pool."""
 
     io: IoTensor
     macro: str
@@ -153,9 +143,8 @@ class IoTensorInfo:
     @property
     def pool_cast(self) -> str:
         """The cast of a pool address, aligned in spite of -Wcast-align."""
-        return f"({self.c_type} *)" + (
-            "(void *)" if self.io.type.dtype.size_bytes > 1 else ""
-        )
+        through = "(void *)" if self.io.type.dtype.size_bytes > 1 else ""
+        return f"({self.c_type} *){through}"
 
     @property
     def size_bytes(self) -> int:
@@ -179,9 +168,7 @@ class IoTensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class StateTensorInfo:
-    """A state tensor with its field in `struct NAME_state`, placement and initial
-    value.
-    """
+    """A state tensor: field of `struct NAME_state`, placement and initial value."""
 
     io: StateTensor
     placed: PlacedBuffer
@@ -254,17 +241,19 @@ class ModelInterface:
 
     @property
     def consumes_input(self) -> bool:
-        return self.rows is not None or any(
-            tensor.placed.overlaps(other)
-            for tensor in self.inputs
-            for other in self.placed
-            if tensor.placed is not None and other.buffer.name != tensor.field
-        )
+        if self.rows is not None:
+            return True
+        for tensor in self.inputs:
+            if tensor.placed is None:
+                continue
+            for other in self.placed:
+                is_other = other.buffer.name != tensor.field
+                if is_other and tensor.placed.overlaps(other):
+                    return True
+        return False
 
     def prototype(self, function: str, device: str = "") -> str:
-        """Return the prototype of an interface function, wrapped, without a
-        semicolon.
-        """
+        """Return the wrapped prototype of a function, without the semicolon."""
         memory = _POOLS
         memory += "" if self.linked else ", const struct NAME_params *params"
         memory += ", const struct NAME_devices *devices" if self.devices else ""
@@ -300,42 +289,47 @@ def build_interface(
         place = by_name.get(io.buffer) if in_pools else None
         buffer = place.buffer if place else _io_param(main, io)
         alignment = max(buffer.alignment, buffer.dtype.size_bytes)
-        macro = names.macro(io.buffer)
         is_private = place is not None and place.pool in private_pools(module)
         return IoTensorInfo(
-            io, macro, io.type.dtype.c_type, alignment, place, is_private
+            io=io,
+            macro=names.macro(io.buffer),
+            c_type=io.type.dtype.c_type,
+            alignment=alignment,
+            placed=place,
+            is_private=is_private,
         )
 
-    inputs = tuple(tensor(io) for io in module.io.inputs)
-    stems = UniqueNamer()
-    operators = {call.op for call in prim_calls(main.body) if call.op >= 0}
+    def state_tensor(state: StateTensor) -> StateTensorInfo:
+        initial = module.constants[state.initial]
+        return StateTensorInfo(state, by_name[state.buffer], initial)
+
+    inputs = tuple(map(tensor, module.io.inputs))
+    operators: set[int] = set()
+    has_init = False
+    for call in prim_calls(main.body):
+        has_init = has_init or is_ram_constant_copy(module, call)
+        if call.op >= 0:
+            operators.add(call.op)
+    pools = [param for param in main.params if param.role == "pool"]
+    namer = UniqueNamer()
+    stems: dict[str, str] = {}
+    for place in placed:
+        name = place.buffer.name
+        stems[name] = namer.unique(name.upper())
     return ModelInterface(
         names=names,
         linked=module.settings.link_params,
         in_pools=in_pools,
         rows=_row_input(inputs[0]) if module.io.stream_input_rows else None,
-        pools=tuple(
-            _pool(names, param, placed, sections)
-            for param in main.params
-            if param.role == "pool"
-        ),
+        pools=tuple(_pool(names, param, placed, sections) for param in pools),
         inputs=inputs,
-        outputs=tuple(tensor(io) for io in module.io.outputs),
+        outputs=tuple(map(tensor, module.io.outputs)),
         placed=placed,
-        offset_stems={
-            p.buffer.name: stems.unique(p.buffer.name.upper()) for p in placed
-        },
+        offset_stems=stems,
         operators=len(operators),
         operator_index_end=1 + max(operators, default=-1),
-        has_init=any(
-            is_ram_constant_copy(module, call) for call in prim_calls(main.body)
-        ),
-        state=tuple(
-            StateTensorInfo(
-                state, by_name[state.buffer], module.constants[state.initial]
-            )
-            for state in module.io.state
-        ),
+        has_init=has_init,
+        state=tuple(map(state_tensor, module.io.state)),
         devices=collect_device_calls(main),
     )
 
@@ -347,25 +341,20 @@ def is_ram_constant_copy(module: IRModule, call: tir.PrimFuncCall) -> bool:
 
 
 def find_placed_buffers(main: tir.PrimFunc) -> tuple[PlacedBuffer, ...]:
-    placed = {
-        param.name: PlacedBuffer(param.value, param.name, 0, False)
-        for param in main.params
-        if param.role == "pool" and isinstance(param.value, tir.Buffer)
-    }
-    pools = set(placed)
+    pools: dict[str, PlacedBuffer] = {}
+    for param in main.params:
+        if param.role == "pool" and isinstance(param.value, tir.Buffer):
+            pools[param.name] = PlacedBuffer(param.value, param.name, 0, direct=False)
+    placed = dict(pools)
     for node in statements(main.body):
-        if not isinstance(node, tir.DeclBuffer) or not isinstance(
-            node.source.offset, tir.IntImm
-        ):
+        if not isinstance(node, tir.DeclBuffer):
             continue
-        source = placed.get(node.source.buffer.name)
-        if source is not None:
-            step = source.buffer.dtype.size_bytes
-            offset = source.offset + node.source.offset.value * step
+        start, source = node.source.offset, placed.get(node.source.buffer.name)
+        if source is not None and isinstance(start, tir.IntImm):
+            offset = source.offset + start.value * source.buffer.dtype.size_bytes
             direct = node.source.buffer.name in pools
-            placed[node.buffer.name] = PlacedBuffer(
-                node.buffer, source.pool, offset, direct
-            )
+            place = PlacedBuffer(node.buffer, source.pool, offset, direct)
+            placed[node.buffer.name] = place
     return tuple(place for name, place in placed.items() if name not in pools)
 
 
@@ -385,13 +374,17 @@ def _pool(
 
 
 def _row_input(tensor: IoTensorInfo) -> StreamedInput:
-    kind, field, macro = tensor.io.type, tensor.field, tensor.macro
+    kind = tensor.io.type
     count = kind.shape[1]
     size_bytes = kind.size_bytes // count
-    alignment = max(4 if size_bytes % 4 == 0 else 1, kind.dtype.size_bytes)
-    elements = kind.elements // count
     return StreamedInput(
-        field, macro, tensor.c_type, count, elements, size_bytes, alignment
+        field=tensor.field,
+        macro=tensor.macro,
+        c_type=tensor.c_type,
+        count=count,
+        elements=kind.elements // count,
+        size_bytes=size_bytes,
+        alignment=max(4 if size_bytes % 4 == 0 else 1, kind.dtype.size_bytes),
     )
 
 

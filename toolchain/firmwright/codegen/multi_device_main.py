@@ -21,19 +21,13 @@ from firmwright.ir.tir.traversal import statements
 def print_multi_device_main(context: EmitContext, main: tir.PrimFunc) -> str:
     name = context.names.c("call_optional")
     head = f"static int32_t {name}(int32_t (*step)(void *context), void *context)"
-    parts = [
-        render_template(
-            "firmwright.codegen", "call_optional.c.j2", head=format_lines(head, 0)
-        )
-    ]
-    parts += [
-        (
-            _copy_device(context, device)
-            if device.is_copier
-            else _on_device(context, main, device)
-        )
-        for device in context.interface.devices
-    ]
+    head = format_lines(head, 0)
+    parts = [render_template("firmwright.codegen", "call_optional.c.j2", head=head)]
+    for device in context.interface.devices:
+        if device.is_copier:
+            parts.append(_copy_device(context, device))
+        else:
+            parts.append(_on_device(context, main, device))
     fallback = context.module.settings.devices.has_fallback
     parts.append(_MultiDeviceRunPrinter(context, fallback=fallback).run(main))
     return "\n".join(parts)
@@ -49,8 +43,9 @@ def _on_device(context: EmitContext, main: tir.PrimFunc, device: DeviceCalls) ->
     buffers: set[str] = set()
     for body in bodies:
         collect_used_names(body, buffers)
+    pools = [param for param in main.params if param.role == "pool"]
     with out.function(context.definition("on_device", device.name)):
-        printer.declare_params((p for p in main.params if p.role == "pool"), buffers)
+        printer.declare_params(pools, buffers)
         out.gap()
         out.line("switch (call) {")
         for number, body in enumerate(bodies):
@@ -65,17 +60,14 @@ def _on_device(context: EmitContext, main: tir.PrimFunc, device: DeviceCalls) ->
 
 
 def _copy_device(context: EmitContext, device: DeviceCalls) -> str:
-    """Print the functions with which a core, or a driver, performs the copies of a copy
-    device.
-    """
-    copies = []
+    """Print the functions with which a core or driver performs a device's copies."""
+    copies: list[tuple[str, str, int]] = []
     for call in device.calls:
         source, target, *_ = call.args  # the others are sizes of a shared kernel
         assert isinstance(target, tir.AccessPtr)
         size_bytes = target.extent * target.buffer.dtype.size_bytes
-        copies.append(
-            (_pool_address(context, target), _pool_address(context, source), size_bytes)
-        )
+        to, origin = _pool_address(context, target), _pool_address(context, source)
+        copies.append((to, origin, size_bytes))
     return render_template(
         "firmwright.codegen",
         "copy_device.c.j2",
@@ -91,7 +83,8 @@ def _pool_address(context: EmitContext, argument: tir.Expr) -> str:
     assert isinstance(argument, tir.AccessPtr)
     assert isinstance(argument.offset, tir.IntImm)
     name = argument.buffer.name
-    place = next(p for p in context.interface.placed if p.buffer.name == name)
+    places = {place.buffer.name: place for place in context.interface.placed}
+    place = places[name]
     first = argument.offset.value * place.buffer.dtype.size_bytes
     if place.direct and not first:
         return f"pools->{place.pool} + {context.interface.offset_macro(name)}"
@@ -116,9 +109,7 @@ class _DeviceCallPrinter(AotMainPrinter):
 
 
 class _MultiDeviceRunPrinter(AotMainPrinter):
-    """A printer of the main core's body, which starts and awaits the calls of other
-    devices.
-    """
+    """A printer of the main core's body, which starts and awaits others' calls."""
 
     __slots__ = ("devices", "fallback", "in_flight", "places")
 
@@ -133,18 +124,14 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
         out, macro = self.out, self.context.names.macro
         with out.function(self.context.definition("run")):
             self.check_arguments(("in", "out"))
-            steps = [
-                f"devices->{name}.{s}"
-                for name in self.devices
-                for s in ("start", "wait")
-            ]
-            self.refuse(
-                [f"{pointer} == NULL" for pointer in ("devices", *steps)], "e_null"
-            )
+            missing = ["devices == NULL"]
+            for name in self.devices:
+                missing.append(f"devices->{name}.start == NULL")
+                missing.append(f"devices->{name}.wait == NULL")
+            self.refuse(missing, "e_null")
             buffers: set[str] = set()
-            body = function_printer.without_constant_copies(
-                self.context.module, main.body
-            )
+            module = self.context.module
+            body = function_printer.without_constant_copies(module, main.body)
             collect_used_names(self.own(body), buffers)
             self.declare_params(main.params, buffers)
             if not self.fallback:
@@ -239,9 +226,7 @@ class _MultiDeviceRunPrinter(AotMainPrinter):
         return f"{node.device}_{self.devices[node.device].number(node)}_here"
 
     def _execute_if(self, condition: str, node: tir.PrimFuncCall) -> None:
-        """Emit an `if` on `condition` in which the main core executes the device's
-        call.
-        """
+        """Emit an `if` in which the main core executes the device's call."""
         function, number = f"on_{node.device}", self.devices[node.device].number(node)
         with self.out.block(f"if ({condition})"):
             self.out.line(f"{self.context.names.c(function)}({number}, pools);")

@@ -20,12 +20,14 @@ from firmwright.codegen.model_emitter import RUNTIME_ABI, RUNTIME_DTYPES, emit_m
 from firmwright.codegen.model_identity import format_model_id, model_id
 from firmwright.codegen.model_interface import (
     ModelInterface,
+    PlacedBuffer,
     WorkspacePool,
     build_interface,
     collect_device_calls,
 )
 from firmwright.ir import tir
 from firmwright.ir.constant_pools import constant_pools
+from firmwright.ir.core import Constant
 from firmwright.ir.module import IRModule
 from firmwright.ir.tir.intrinsic import IntrinsicTable
 from firmwright.ir.tir.traversal import used_constants
@@ -35,29 +37,24 @@ GLUE_FILE = "firmware/fwr_app.c"
 
 @dataclass(frozen=True, slots=True)
 class _GlueContext:
-    """The template context of the glue; `models` are in the given order, `runs` in run
-    order.
-    """
+    """The template context of the glue: `models` as given, `runs` in run order."""
 
     models: tuple[ModelInterface, ...]
     runs: tuple[ModelInterface, ...]
     shared_pools: tuple[WorkspacePool, ...]
 
     def pool(self, model: ModelInterface, name: str) -> str:
-        return (
-            f"pool_{name}" if self.shared_pools else f"{model.names.prefix}_pool_{name}"
-        )
+        if self.shared_pools:
+            return f"pool_{name}"
+        return f"{model.names.prefix}_pool_{name}"
 
     def sharing(self) -> list[tuple[ModelInterface, WorkspacePool]]:
-        """Return all pairs of a model and a shared pool that it uses, for comparing
-        sizes.
-        """
-        return [
-            (model, pool)
-            for model in self.models
-            if self.shared_pools
-            for pool in model.pools
-        ]
+        """Return the pairs of a model and a shared pool, to compare their sizes."""
+        pairs: list[tuple[ModelInterface, WorkspacePool]] = []
+        if self.shared_pools:
+            for model in self.models:
+                pairs += [(model, pool) for pool in model.pools]
+        return pairs
 
     @property
     def has_init(self) -> bool:
@@ -67,17 +64,17 @@ class _GlueContext:
     def consumes_input(self) -> bool:
         if not self.shared_pools:
             return any(model.consumes_input for model in self.models)
-        inputs = {
-            (m.names.prefix, tensor.field) for m in self.models for tensor in m.inputs
-        }
-        placed = {
-            (m.names.prefix, p.buffer.name): p for m in self.models for p in m.placed
-        }
-        return any(
-            placed[a].overlaps(placed[b])
-            for a in placed.keys() & inputs
-            for b in placed.keys() - {a}
-        )
+        inputs: list[PlacedBuffer] = []
+        placed: list[PlacedBuffer] = []
+        for model in self.models:
+            fields = [tensor.field for tensor in model.inputs]
+            placed += model.placed
+            inputs += [place for place in model.placed if place.buffer.name in fields]
+        for place in inputs:
+            for other in placed:
+                if other is not place and place.overlaps(other):
+                    return True
+        return False
 
 
 def emit_multi_model_firmware(
@@ -94,28 +91,27 @@ def emit_multi_model_firmware(
     pools.
     """
     check_models_combine(modules)
-    shared = {}
+    shared: dict[str, Constant] = {}
     if not options.constants_in_header:
-        shared = constant_arrays.find_shared_constants(
-            [_with_used_constants(module) for module in modules]
-        )
+        using = list(map(_with_used_constants, modules))
+        shared = constant_arrays.find_shared_constants(using)
     options = replace(options, prefix="", shared=constant_arrays.shared_symbols(shared))
     tree = SourceTree({})
     for module in modules:
-        files = emit_model(module, intrinsics, options).files
-        new = {
-            p: c for p, c in files.items() if p != GLUE_FILE and tree.files.get(p) != c
-        }
+        new: dict[str, str | bytes] = {}
+        for path, content in emit_model(module, intrinsics, options).files.items():
+            if path != GLUE_FILE and tree.files.get(path) != content:
+                new[path] = content
         tree = tree.merged(SourceTree(new))
     if shared:
         section = options.section("const") or constant_arrays.DEFAULT_SECTION
-        tree = tree.merged(
-            constant_arrays.emit_shared_constants(shared, options.spdx, section)
-        )
-    names = [ModelNames(to_c_identifier(module.name)) for module in modules]
-    models = tuple(
-        build_interface(m, m.aot_main, n) for m, n in zip(modules, names, strict=True)
-    )
+        constants = constant_arrays.emit_shared_constants(shared, options.spdx, section)
+        tree = tree.merged(constants)
+    interfaces: list[ModelInterface] = []
+    for module in modules:
+        names = ModelNames(to_c_identifier(module.name))
+        interfaces.append(build_interface(module, module.aot_main, names))
+    models = tuple(interfaces)
     runs = tuple(models[index] for index in order) or models
     glue = _GlueContext(models, runs, _shared_pools(models, shared_bytes or {}))
     return tree.merged(SourceTree({GLUE_FILE: _text(glue, model_id(tree), options)}))
@@ -127,7 +123,9 @@ def _shared_pools(
     """Return one pool per name, with the size and alignment that all models need."""
     found = []
     for name, size_bytes in shared_bytes.items():
-        mine = [pool for model in models for pool in model.pools if pool.name == name]
+        mine: list[WorkspacePool] = []
+        for model in models:
+            mine += [pool for pool in model.pools if pool.name == name]
         alignment = max(pool.alignment for pool in mine)
         found.append(WorkspacePool(name, name, size_bytes, alignment, mine[0].section))
     return tuple(found)
@@ -143,30 +141,26 @@ def check_models_combine(modules: Sequence[IRModule]) -> None:
     for module in modules:
         main, linked = module.entry, module.settings.link_params
         rows = module.io.stream_input_rows
-        several_devices = isinstance(main, tir.PrimFunc) and bool(
-            collect_device_calls(main)
-        )
+        devices = collect_device_calls(main) if isinstance(main, tir.PrimFunc) else ()
+        pools = constant_pools(module)
         rejected = (
             (not linked, "require linked constants", "--no-link-params"),
             (rows, "do not support row-streamed inputs", "--stream-input-rows"),
-            (
-                several_devices,
-                "do not support multiple devices",
-                "--devices and accelerators",
-            ),
-            (constant_pools(module), "do not support constant pools", "--const-pool"),
+            (devices, "do not support multiple devices", "--devices and accelerators"),
+            (pools, "do not support constant pools", "--const-pool"),
         )
         for present, problem, option in rejected:
             if present:
+                what = f"several models {problem}."
                 hint = f"compile without {option}."
-                raise UsageError(
-                    f"several models {problem}.", where=module.name, hint=hint
-                )
+                raise UsageError(what, where=module.name, hint=hint)
 
 
 def _with_used_constants(module: IRModule) -> IRModule:
-    functions = [f for f in module.functions.values() if isinstance(f, tir.PrimFunc)]
-    names = {name for function in functions for name in used_constants(function.body)}
+    names: set[str] = set()
+    for function in module.functions.values():
+        if isinstance(function, tir.PrimFunc):
+            names.update(used_constants(function.body))
     constants = {name: c for name, c in module.constants.items() if name in names}
     return replace(module, constants=constants)
 

@@ -27,9 +27,7 @@ from firmwright.ir.tir.traversal import (
 
 @dataclass(frozen=True, slots=True)
 class _RowLoopParts:
-    """The row loop, its body and the statements around it, inside the declarations they
-    need.
-    """
+    """The row loop, its body and what surrounds it, each within its declarations."""
 
     before: tir.Stmt
     loop: tir.For
@@ -37,9 +35,8 @@ class _RowLoopParts:
     after: tir.Stmt
 
     def inside(self, wrap: Callable[[tir.Stmt], tir.Stmt]) -> _RowLoopParts:
-        return replace(
-            self, before=wrap(self.before), body=wrap(self.body), after=wrap(self.after)
-        )
+        before, body, after = wrap(self.before), wrap(self.body), wrap(self.after)
+        return replace(self, before=before, body=body, after=after)
 
 
 def print_row_streaming_main(context: EmitContext, main: tir.PrimFunc) -> str:
@@ -47,14 +44,9 @@ def print_row_streaming_main(context: EmitContext, main: tir.PrimFunc) -> str:
     if rows is None:
         raise InternalError(f"{main.name} has no row-streamed input")
     functions = _RowFunctions(context, main, rows, _split_at_row_loop(main.body, rows))
-    return "\n".join(
-        (
-            functions.row_step(),
-            functions.feed_row(),
-            functions.finish(),
-            functions.run(),
-        )
-    )
+    texts = [functions.row_step(), functions.feed_row()]
+    texts += [functions.finish(), functions.run()]
+    return "\n".join(texts)
 
 
 def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
@@ -62,22 +54,17 @@ def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
         case tir.For() if _reads(stmt, rows):
             return _RowLoopParts(tir.Seq(()), stmt, stmt.body, tir.Seq(()))
         case tir.DeclBuffer(body=body) | tir.AllocateConst(body=body):
-            return _split_at_row_loop(body, rows).inside(
-                lambda part: replace(stmt, body=part)
-            )
+            parts = _split_at_row_loop(body, rows)
+            return parts.inside(lambda part: replace(stmt, body=part))
         case tir.Seq(stmts):
             readers = [i for i, part in enumerate(stmts) if _reads(part, rows)]
             if len(readers) == 1:
                 (index,) = readers
                 inner = _split_at_row_loop(stmts[index], rows)
-                before, after = stmts[:index], stmts[index + 1 :]
-                return replace(
-                    inner,
-                    before=tir.Seq((*before, inner.before)),
-                    after=tir.Seq((inner.after, *after)),
-                )
-    # Later passes may have simplified the loop, because it has one iteration or no
-    # effect.
+                before = tir.Seq((*stmts[:index], inner.before))
+                after = tir.Seq((inner.after, *stmts[index + 1 :]))
+                return replace(inner, before=before, after=after)
+    # Later passes may have simplified a loop with one iteration or without effect.
     raise UsageError(
         f"--stream-input-rows: no loop over the rows of {rows.field} remains in the "
         "program.",
@@ -86,8 +73,10 @@ def _split_at_row_loop(stmt: tir.Stmt, rows: StreamedInput) -> _RowLoopParts:
 
 
 def _reads(stmt: tir.Stmt, rows: StreamedInput) -> bool:
-    pointers = (part for part in walk(stmt) if isinstance(part, tir.AccessPtr))
-    return any(pointer.buffer.name == rows.field for pointer in pointers)
+    for part in walk(stmt):
+        if isinstance(part, tir.AccessPtr) and part.buffer.name == rows.field:
+            return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -99,12 +88,12 @@ class _RowFunctions:
 
     def _call(self, function: str, *args: str) -> str:
         io = self.context.interface
-        memory = [
-            "pools",
-            *["params"] * (not io.linked),
-            *["probe"] * io.has_probe_callback,
-        ]
-        return f"{self.context.names.prefix}_{function}({', '.join([*args, *memory])})"
+        arguments = [*args, "pools"]
+        if not io.linked:
+            arguments.append("params")
+        if io.has_probe_callback:
+            arguments.append("probe")
+        return f"{self.context.names.prefix}_{function}({', '.join(arguments)})"
 
     def _return_if_failed(self, printer: AotMainPrinter, call: str) -> None:
         printer.out.line(f"const int32_t status = {call};")
@@ -116,9 +105,8 @@ class _RowFunctions:
     ) -> None:
         used = used_buffers(body)
         for role in roles:
-            printer.declare_params(
-                (p for p in self.main.params if p.role == role), used
-            )
+            params = [param for param in self.main.params if param.role == role]
+            printer.declare_params(params, used)
 
     def row_step(self) -> str:
         """Print the loop body as a function that takes a pointer to the current row."""
@@ -130,20 +118,15 @@ class _RowFunctions:
 
         printer = AotMainPrinter(self.context, ("row", "step", "pools", "params"))
         exprs = printer.exprs
-        printer.out.comment(
-            [
-                (
-                    "Consumes row `step` of the input, or padding after the last row, "
-                    "and computes all"
-                ),
-                "rows that depend on it.",
-            ]
+        first_line = (
+            "Consumes row `step` of the input, or padding after the last row, "
+            "and computes all"
         )
+        printer.out.comment([first_line, "rows that depend on it."])
         with printer.out.function(self.context.definition("row_step")):
             self._declare_params(printer, self.parts.body, "pool")
-            buffer = next(
-                p.value for p in self.main.params if p.name == self.rows.field
-            )
+            values = {param.name: param.value for param in self.main.params}
+            buffer = values[self.rows.field]
             assert isinstance(buffer, tir.Buffer)
             exprs.places[buffer.name] = PointerBinding("row", buffer)
             exprs.variables[self.parts.loop.var.name] = "step"

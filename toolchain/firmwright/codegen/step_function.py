@@ -26,9 +26,7 @@ class _StepPart:
 
 
 def print_step_function(context: EmitContext, main: tir.PrimFunc) -> str:
-    """Print `NAME_step`; raise UsageError if the AOT main cannot be executed in
-    steps.
-    """
+    """Print `NAME_step`; raise UsageError if the AOT main has no steps."""
     _check(context)
     parts = _split_main(without_constant_copies(context.module, main.body))
     out = CWriter()
@@ -77,15 +75,12 @@ def _check(context: EmitContext) -> None:
     for feature, present in unsupported.items():
         if present:
             what = f"{feature} and --emit-step-api do not go together."
-            raise UsageError(
-                what, where=context.module.name, hint=f"leave one of them out{more}."
-            )
+            hint = f"leave one of them out{more}."
+            raise UsageError(what, where=context.module.name, hint=hint)
 
 
 def _split_main(main: tir.Stmt) -> list[_StepPart]:
-    """Split the main after each operator; others join the next, before loops the
-    previous.
-    """
+    """Split the main after operators; others join the next, at loops the previous."""
     parts: list[_StepPart] = []
     waiting: list[tir.Stmt] = []
 
@@ -102,7 +97,7 @@ def _split_main(main: tir.Stmt) -> list[_StepPart]:
             parts.append(piece)
             continue
         waiting.append(piece.body)
-        if any(call.op >= 0 for call in prim_calls(piece.body)):
+        if _has_operator(piece.body):
             parts.append(_StepPart(tir.Seq(tuple(waiting))))
             waiting.clear()
     close()
@@ -110,24 +105,27 @@ def _split_main(main: tir.Stmt) -> list[_StepPart]:
 
 
 def _pieces(stmt: tir.Stmt) -> list[_StepPart]:
-    """Return the statements inside their declarations; a row loop's body once, with the
-    loop.
-    """
+    """Return the statements in their declarations; loops of rows as their bodies."""
     match stmt:
         case tir.Seq(stmts):
-            return [piece for part in stmts for piece in _pieces(part)]
+            pieces: list[_StepPart] = []
+            for part in stmts:
+                pieces += _pieces(part)
+            return pieces
         case (
             tir.DeclBuffer(buffer=buffer, body=body)
             | tir.AllocateConst(buffer=buffer, body=body)
         ):
-            return [
-                replace(piece, body=replace(stmt, body=piece.body))
-                if buffer.name in used_buffers(piece.body)
-                else piece
-                for piece in _pieces(body)
-            ]
-        case tir.For(extent=tir.IntImm()) if any(
-            call.op >= 0 for call in prim_calls(stmt)
-        ):
+            declared: list[_StepPart] = []
+            for piece in _pieces(body):
+                if buffer.name in used_buffers(piece.body):
+                    piece = replace(piece, body=replace(stmt, body=piece.body))
+                declared.append(piece)
+            return declared
+        case tir.For(extent=tir.IntImm()) if _has_operator(stmt):
             return [_StepPart(stmt.body, stmt)]
     return [_StepPart(stmt)]
+
+
+def _has_operator(stmt: tir.Stmt) -> bool:
+    return any(call.op >= 0 for call in prim_calls(stmt))

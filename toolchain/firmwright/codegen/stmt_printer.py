@@ -42,9 +42,7 @@ _COMPOUND = {
 
 @dataclass(frozen=True, slots=True)
 class EmitContext:
-    """A model to emit, with its interface, its constants by name, and the helpers it
-    uses.
-    """
+    """A model to emit: its interface, its constants by name, the helpers it uses."""
 
     module: IRModule
     interface: ModelInterface
@@ -74,11 +72,11 @@ class EmitContext:
         return item.symbol if linked else f"params->{item.field(self.names.prefix)}"
 
     def pool_location(self, name: str) -> tuple[ConstantPoolFile, int] | None:
-        """Return the pool and byte offset of a constant stored outside the model's
-        C.
-        """
-        pools = (pool for pool in self.const_pools if name in pool.offsets)
-        return next(((pool, pool.offsets[name]) for pool in pools), None)
+        """Return the pool and byte offset of a constant outside the model's C."""
+        for pool in self.const_pools:
+            if name in pool.offsets:
+                return pool, pool.offsets[name]
+        return None
 
 
 class StmtPrinter:
@@ -154,8 +152,7 @@ class StmtPrinter:
         self._declare_mentioned(node)
         dtype, end = node.var.dtype, fold_index("add", node.start, node.extent)
         if any(isinstance(part, tir.BufferLoad) for part in walk(end)):
-            # TIR evaluates the bounds once, but their operands may change during the
-            # loop.
+            # TIR evaluates the bounds once, but operands may change during the loop.
             last = self.scope.unique(f"{node.var.name}_end")
             self._declare(dtype, last, end)
         else:
@@ -164,9 +161,8 @@ class StmtPrinter:
         with self.scope.block():
             name = self.scope.unique(node.var.name)
             self.exprs.variables[node.var.name] = name
-            with self._block(
-                f"for ({dtype.c_type} {name} = {first}; {name} < {last}; ++{name})"
-            ):
+            clauses = f"{dtype.c_type} {name} = {first}; {name} < {last}; ++{name}"
+            with self._block(f"for ({clauses})"):
                 self.stmt(node.body)
 
     def _if(self, node: tir.If) -> None:
@@ -196,19 +192,18 @@ class StmtPrinter:
         self.stmt(node.body)
 
     def _declare(self, dtype: DType, name: str, value: tir.Expr) -> None:
-        self.out.line(
-            f"const {dtype.c_type} {name} = {self.exprs.as_type(value, dtype).text};"
-        )
+        text = self.exprs.as_type(value, dtype).text
+        self.out.line(f"const {dtype.c_type} {name} = {text};")
 
     def _allocate(self, node: tir.Allocate) -> None:
         buffer = node.buffer
         if buffer.scope != "reg":
             raise InternalError(f"the memory of {buffer.name} is not planned")
         count = buffer.elements
-        stems = (
-            [f"{buffer.name}{i}" for i in range(count)] if count > 1 else [buffer.name]
-        )
-        names = tuple(self.scope.unique(stem) for stem in stems)
+        stems = [buffer.name]
+        if count > 1:
+            stems = [f"{buffer.name}{index}" for index in range(count)]
+        names = tuple(map(self.scope.unique, stems))
         self.exprs.places[buffer.name] = RegisterBinding(names, buffer)
         for index, name in enumerate(names):
             self.pending[buffer.name, index] = f"{buffer.dtype.c_type} {name}"
@@ -220,10 +215,9 @@ class StmtPrinter:
         if not self.pending:
             return
         for part in walk(node):
-            if (
-                isinstance(part, tir.BufferLoad | tir.BufferStore)
-                and part.buffer.scope == "reg"
-            ):
+            if not isinstance(part, tir.BufferLoad | tir.BufferStore):
+                continue
+            if part.buffer.scope == "reg":
                 declaration = self.pending.pop(_register_key(part), None)
                 if declaration is not None:
                     self.out.line(f"{declaration};")
@@ -234,26 +228,23 @@ class StmtPrinter:
         for index in node.indices:
             self._declare_mentioned(index)
         self._declare_mentioned(node.value)
-        in_register = node.buffer.scope == "reg"
-        declaration = (
-            self.pending.pop(_register_key(node), None) if in_register else None
-        )
+        declaration: str | None = None
+        if node.buffer.scope == "reg":
+            declaration = self.pending.pop(_register_key(node), None)
         if declaration is not None:
             value = self.exprs.as_type(node.value, node.buffer.dtype)
             self.out.line(f"{declaration} = {value.text};")
             return
-        compound = self._compound(node)
-        self.out.line(
-            f"{compound or self.exprs.stored(node.buffer, node.indices, node.value)};"
-        )
+        text = self._compound(node)
+        if not text:
+            text = self.exprs.stored(node.buffer, node.indices, node.value)
+        self.out.line(f"{text};")
 
     def _compound(self, node: tir.BufferStore) -> str | None:
         value, buffer = node.value, node.buffer
-        if (
-            not isinstance(value, tir.Binary)
-            or value.op not in _COMPOUND
-            or buffer.dtype.bits < 32
-        ):
+        if not isinstance(value, tir.Binary) or value.op not in _COMPOUND:
+            return None
+        if buffer.dtype.bits < 32:
             return None
         if value.a != tir.BufferLoad(buffer, node.indices):
             return None
@@ -265,11 +256,8 @@ class StmtPrinter:
             return None
         operator, operand = _COMPOUND[value.op], value.b
         negated = {"+=": "-=", "-=": "+="}.get(operator)
-        if (
-            isinstance(operand, tir.IntImm)
-            and negated
-            and 0 > operand.value > -(1 << 31)
-        ):
+        least = -(1 << 31)
+        if negated and isinstance(operand, tir.IntImm) and least < operand.value < 0:
             operator, operand = negated, tir.IntImm(-operand.value, operand.dtype)
         return f"{target} {operator} {self.exprs.as_type(operand, buffer.dtype).text}"
 
@@ -282,10 +270,8 @@ class StmtPrinter:
             self.exprs.places[node.buffer.name] = place
             if node.buffer.dtype.is_int and node.buffer.elements:
                 elements = self.context.module.constants[node.constant].array()
-                self.exprs.tables[node.buffer.name] = (
-                    int(elements.min()),
-                    int(elements.max()),
-                )
+                limits = int(elements.min()), int(elements.max())
+                self.exprs.tables[node.buffer.name] = limits
             shape = ", ".join(map(str, node.buffer.shape))
             element = self.exprs.element_type(place)
             if symbol.startswith("pools->") and element != "uint8_t":
@@ -323,16 +309,13 @@ class StmtPrinter:
 def _register_key(node: tir.BufferLoad | tir.BufferStore) -> tuple[str, int]:
     flat = flat_index(node.buffer, node.indices)
     if not isinstance(flat, tir.IntImm):
-        raise InternalError(
-            f"the registers {node.buffer.name} are indexed by a variable"
-        )
+        name = node.buffer.name
+        raise InternalError(f"the registers {name} are indexed by a variable")
     return node.buffer.name, flat.value
 
 
 def collect_used_names(node: tir.Stmt | tir.Expr, used: set[str]) -> None:
-    """Add the names of the variables and buffers that the C text of `node` uses to
-    `used`.
-    """
+    """Add the names of variables and buffers in the C text of `node` to `used`."""
     match node:
         case tir.DeclBuffer(buffer, source, body):
             collect_used_names(body, used)
