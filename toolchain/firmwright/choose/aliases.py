@@ -47,7 +47,7 @@ def find_aliases(calls: Iterable[Call]) -> dict[str, Alias]:
 
 
 def alias_chain(placed: Mapping[str, Alias], name: str) -> list[Alias]:
-    """Return the aliases from a value to the value with memory; none if it has one."""
+    """Return the aliases from a value to its memory; none if that is its own."""
     chain = []
     while name in placed:
         chain.append(placed[name])

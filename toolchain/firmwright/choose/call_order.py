@@ -187,7 +187,7 @@ def min_peak_order(
 def _moves(
     graph: ScheduleGraph, state: ScheduleState, figure: int, limits: PeakBytes
 ) -> list[ScheduleState]:
-    """Return the permitted next states, or just the first that raises no bytes.
+    """Return permitted next states, or just one that raises neither peak nor bytes.
 
     Some best order continues with that state.
     """

@@ -91,7 +91,10 @@ def apply_default_flash_budget(
         limited = fit_flash_budget(candidates_per_call, budget_bytes, slack_bytes)
     except DoesNotFitError:
         return cheap
-    if sum(item.image_bytes for item in fastest_candidates(cheap)) <= budget_bytes:
+    cheap_bytes = 0
+    for item in fastest_candidates(cheap):
+        cheap_bytes += item.image_bytes
+    if cheap_bytes <= budget_bytes:
         return limited
     return min(cheap, limited, key=fastest_time)
 
@@ -140,7 +143,7 @@ def fit_flash_budget(
             times.append([item.time for item in candidates])
     picks = solve_knapsack(times, sizes, budget_bytes)
     if picks is None:
-        least_bytes = sum(min(own) for own in sizes)
+        least_bytes = sum(map(min, sizes))
         raise budget_error(least_bytes, budget_bytes, saved_bytes)
     chosen_sizes = [own[pick] for own, pick in zip(sizes, picks, strict=True)]
     unused_bytes = budget_bytes - sum(chosen_sizes)
@@ -190,7 +193,7 @@ def solve_knapsack(
     may be slightly slower than the optimum.
     """
     step = max(budget // thresholds.KNAPSACK_STATES_MAX, 1)
-    needed_later = sum(min(own_sizes) for own_sizes in sizes)
+    needed_later = sum(map(min, sizes))
     states = [_KnapsackState(0, 0)]
     for own_times, own_sizes in zip(times, sizes, strict=True):
         needed_later -= min(own_sizes)

@@ -257,8 +257,7 @@ def _uses_of_differing_numbers(sharers: Sequence[_Option]) -> list[tuple[int, ..
     """
     uses: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
     for column in zip(*(option.key.numbers for option in sharers), strict=True):
-        values = tuple(value for value, _ in column)
-        runs = tuple(count for _, count in column)
+        values, runs = zip(*column, strict=True)
         if len(set(values)) > 1:
             uses[values] = max(runs, uses.get(values, runs))
     return list(uses.values())

@@ -220,7 +220,7 @@ class ControlFlowInliner:
         defined: Sequence[Value],
         buffers: dict[str, tir.Buffer],
     ) -> None:
-        """Add buffers for other values of `function`; calls without kernels: views."""
+        """Add buffers for the other values; calls without kernels define views."""
         views: list[Call] = []
         for call in function.body:
             if call.op not in CONTROL_FLOW_OPS and not call.op.startswith("@"):

@@ -63,7 +63,8 @@ def memory_need_per_candidate(
     needs: list[list[int]] = []
     for call, width in enumerate(widths):
         own_estimates = estimates[: max(width, 1)]
-        needs.append([estimate.call_bytes.get(call, 0) for estimate in own_estimates])
+        own = [estimate.call_bytes.get(call, 0) for estimate in own_estimates]
+        needs.append(own)
     return needs
 
 

@@ -299,7 +299,7 @@ class _RowStreamingPlanner:
         return stage.rows.stride * (1 + lag) - self._delay(name) + stage.rows.pad_before
 
     def _depth_of(self, name: str) -> int:
-        """Return the rows that a row buffer needs for the earliest window."""
+        """Return the number of rows that a buffer needs for its earliest window."""
         depths: list[int] = []
         for user in self._users(name):
             stage, lag = self.stages[user], self.lags[user]

@@ -173,7 +173,7 @@ def _stage(call: Call, kernels: RowKernels, band: int) -> RowStage:
 
 
 def _height(call: Call) -> int:
-    """Return the rows to divide into bands: those of the output, or of a reduction."""
+    """Return the number of rows to divide: of the output, or a reduction's input."""
     shape = call.outputs[0].type.shape
     if len(shape) == 4 and shape[1] > 1:
         return shape[1]
@@ -366,7 +366,7 @@ class SegmentCandidates:
 
     @cached_property
     def _last(self) -> dict[str, int]:
-        """The last call that reads each value; -1 for none, their number at the end."""
+        """The last call that reads each value; -1 for none, the end if it lasts."""
         last = dict.fromkeys(self._by_name, -1)
         for index, call in enumerate(self.entry.body):
             for value in call.variables:

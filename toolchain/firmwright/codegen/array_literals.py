@@ -78,7 +78,7 @@ def _format_words(values: npt.NDArray[np.generic]) -> _Literals:
 def _literal_table(
     values: npt.NDArray[np.generic], dtype: DType
 ) -> tuple[_Literals, npt.NDArray[np.uint16]]:
-    """Return the literals of the different values, and where each value finds it."""
+    """Return the distinct values' literals, and the position of each value's one."""
     present, places = np.unique(values.view(f"u{values.itemsize}"), return_inverse=True)
     literals = np.array(format_literals(present.view(values.dtype), dtype), "S")
     return literals, places.astype(np.uint16)

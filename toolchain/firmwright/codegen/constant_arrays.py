@@ -191,7 +191,7 @@ def emit_shared_constants(
 
 @dataclass(frozen=True, slots=True)
 class ParamsBlock:
-    """Concatenated constants and their hash in `data`, and each symbol's byte place."""
+    """Concatenated constants and their hash in `data`, and the symbols' offsets."""
 
     items: tuple[LinkedConstant, ...]
     offsets: Mapping[str, int]

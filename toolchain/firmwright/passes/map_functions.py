@@ -1,7 +1,7 @@
 """Construction of module passes from transformations of single functions."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -46,6 +46,10 @@ def _map_functions(
             functions[name] = change(function)
             has_changed = has_changed or functions[name] is not function
     return replace(module, functions=functions) if has_changed else module
+
+
+def names_of(values: Iterable[Value]) -> set[str]:
+    return {value.name for value in values}
 
 
 def count_uses(function: Function) -> Counter[str]:

@@ -263,7 +263,6 @@ def _copy_to_ram(
     module = externalize(module, lambda constant: constant in chosen)
     hoisted = module.kernel(main.name)
     nodes = [node for node in linked_constants(hoisted) if node.constant in chosen]
-    body = without_linked_constants(hoisted.body, {node.buffer.name for node in nodes})
     taken = list(declared_buffers(hoisted.body))
     for param in hoisted.params:
         if isinstance(param.value, tir.Buffer):
@@ -280,6 +279,7 @@ def _copy_to_ram(
         copies.append(_Copy(node, target, kernel))
         targets[own.name] = target
         pins.append((target.name, chosen[node.constant]))
+    body = without_linked_constants(hoisted.body, targets)
     calls = [copy.call for copy in copies]
     body = tir.Seq((*calls, substitute(body, {}, targets)))
     # From the inside out: the first copy becomes the outermost pair of allocations.

@@ -142,10 +142,11 @@ class _SharedCode:
 
 def _weighted_calls(main: tir.Stmt) -> Counter[str]:
     """Count the calls of each kernel; each loop around a call counts it once more."""
-    calls = Counter(call.callee for call in traversal.prim_calls(main))
-    for node in statements(main):
-        if isinstance(node, tir.For | tir.While):
-            calls.update(call.callee for call in traversal.prim_calls(node))
+    calls: Counter[str] = Counter()
+    loops = [node for node in statements(main) if isinstance(node, tir.For | tir.While)]
+    for part in (main, *loops):
+        for call in traversal.prim_calls(part):
+            calls[call.callee] += 1
     return calls
 
 
@@ -256,11 +257,13 @@ class _CodedLayer:
         # the first one left.
         effects = MemoryEffectAnalysis(self.kernel, {})
         written = {effect.root for effect in effects.effects_of(loop) if effect.written}
-        used: set[str] = set()
         for stmt in statements(rest):
-            if not isinstance(stmt, tir.DeclBuffer):
-                used.update(effect.root for effect in effects.own_effects_of(stmt))
-        return not written & used
+            if isinstance(stmt, tir.DeclBuffer):
+                continue
+            for effect in effects.own_effects_of(stmt):
+                if effect.root in written:
+                    return False
+        return True
 
     def applied_to(self, module: IRModule) -> IRModule:
         """Return the module with the coded constant and the kernel that decodes it."""

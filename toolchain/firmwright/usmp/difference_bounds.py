@@ -80,8 +80,9 @@ class DifferenceBounds:
         self.sizes = np.array([buffer.size_bytes for buffer in buffers], np.int64)
         self.weight = np.ones(len(self.constraints))
         self._origin = len(buffers)
-        self._alignments = np.array([buffer.alignment for buffer in buffers], np.int64)
-        self._is_mixed = len({buffer.alignment for buffer in buffers}) > 1
+        alignments = [buffer.alignment for buffer in buffers]
+        self._alignments = np.array(alignments, np.int64)
+        self._is_mixed = len(set(alignments)) > 1
         rows = [(c.a, c.b, c.lo, c.hi, c.modulus, c.residue) for c in self.constraints]
         columns = np.array(rows, np.int64).reshape(-1, 6).T
         self.a, self.b, self.lo, self.hi, self._modulus, self._residue = columns
@@ -377,7 +378,7 @@ def _live_sets(problem: PlanningProblem) -> tuple[LiveSet, ...]:
     buffers, joint = problem.buffers, _joint_bytes(problem)
     sizes = [buffer.size_bytes for buffer in buffers]
     sets = []
-    for group in _maximal([frozenset(alive) for alive in live_sets(buffers)]):
+    for group in _maximal(list(map(frozenset, live_sets(buffers)))):
         members = tuple(sorted(group))
         shared: list[SharedPair] = []
         for a, b in combinations(members, 2):

@@ -60,7 +60,7 @@ class InplaceCache:
     def constraints(
         self, func: tir.PrimFunc, source: str, result: str
     ) -> Constraints | None:
-        """Return constraints on two parameters' offsets; None if disjoint."""
+        """Return the constraints on two parameters; None if they must be disjoint."""
         # Bodies are compared by identity, which costs nothing. The entry keeps the body
         # alive, so that no other one gets its id.
         key = (id(func.body), source, result)

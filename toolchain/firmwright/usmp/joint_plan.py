@@ -84,9 +84,9 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
     if not overflows:
         return
     needs: list[str] = []
-    for pool in overflows:
-        need, have = pool.need_bytes, pool.have_bytes
-        needs.append(f"pool {pool.name} needs {need:,} bytes and has {have:,}")
+    for overflow in overflows:
+        need, have = overflow.need_bytes, overflow.have_bytes
+        needs.append(f"pool {overflow.name} needs {need:,} bytes and has {have:,}")
     workspaces: list[tuple[str, int]] = []
     for module in modules:
         workspaces.append((module.name, module.memory_plan.workspace_bytes))
@@ -119,7 +119,7 @@ def _check_shared_variables(modules: Sequence[IRModule]) -> None:
 
 
 def common_pools(modules: Sequence[IRModule]) -> tuple[PoolInfo, ...]:
-    """Return the pools for which all modules were planned; UsageError if several."""
+    """Return the pools that all modules were planned for; UsageError if they differ."""
     pools = modules[0].pools
     for module in modules[1:]:
         if module.pools != pools:
@@ -191,7 +191,9 @@ def _join_timelines(
     The times of each model follow those of the previous one. Buffers of different
     models that are live together are disjoint.
     """
-    total = sum(live_end(module.memory_plan.buffers) for module in modules)
+    total = 0
+    for module in modules:
+        total += live_end(module.memory_plan.buffers)
     groups: list[list[BufferInfo]] = []
     constraints: list[OffsetConstraint[str]] = []
     begin = 0
@@ -219,10 +221,13 @@ def _join_timelines(
 
 def _joint_names(module: IRModule) -> dict[str, str]:
     """Return names in the joint plan: MODEL/BUFFER, for variables FILE/VARIABLE."""
-    names = {b.name: f"{module.name}/{b.name}" for b in module.memory_plan.buffers}
+    names: dict[str, str] = {}
+    for buffer in module.memory_plan.buffers:
+        names[buffer.name] = f"{module.name}/{buffer.name}"
     source = module.origin.sha256[:16]
     if source:
-        names |= {state.buffer: f"{source}/{state.name}" for state in module.io.state}
+        for state in module.io.state:
+            names[state.buffer] = f"{source}/{state.name}"
     return names
 
 
@@ -256,8 +261,10 @@ def _relocate(module: IRModule, joint_plan: Plan) -> IRModule:
         places[buffer.name] = place
         end = place.offset + buffer.size_bytes
         tops_of_buffers[place.pool] = max(tops_of_buffers.get(place.pool, 0), end)
-    used = [pool.name for pool in module.pools if pool.name in tops_of_buffers]
-    tops = {name: tops_of_buffers[name] for name in used}
+    tops: dict[str, int] = {}
+    for pool in module.pools:
+        if pool.name in tops_of_buffers:
+            tops[pool.name] = tops_of_buffers[pool.name]
     plan = replace(old, planner=joint_plan.planner, placements=places, pool_bytes=tops)
     check_plan(plan, plan.buffers, plan.conflicts, module.pools)
     pools = make_pool_buffers(plan, module.pools)
@@ -293,7 +300,8 @@ def _plan_names(main: tir.PrimFunc, plan: Plan) -> dict[str, str]:
             names[view.buffer.name] = view.buffer.name
         else:
             scratch.append(view.buffer)
-    if [view.size_bytes for view in scratch] != [info.size_bytes for info in hoisted]:
+    sizes = [view.size_bytes for view in scratch]
+    if sizes != [info.size_bytes for info in hoisted]:
         raise InternalError(f"the views of {main.name} do not match its plan.")
     for buffer, info in zip(scratch, hoisted, strict=True):
         names[buffer.name] = info.name

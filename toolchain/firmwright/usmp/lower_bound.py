@@ -45,7 +45,10 @@ def lower_bound_bytes(buffers: Sequence[BufferInfo], constraints: Constraints) -
     # Pools add up: what can only be in one gains nothing from free bytes in another.
     bound = _peak_bytes(buffers, joint)
     if len(pinned) > 1:
-        bound = max(bound, sum(_peak_bytes(mine, joint) for mine in pinned.values()))
+        pinned_bytes = 0
+        for mine in pinned.values():
+            pinned_bytes += _peak_bytes(mine, joint)
+        bound = max(bound, pinned_bytes)
     return bound
 
 

@@ -129,7 +129,10 @@ def _buffers_of_other_masters(
     flow: ControlFlowGraph, kinds: Mapping[str, BufferKind]
 ) -> set[str]:
     """Return the buffers that devices, or the application by DMA, may access."""
-    shared = {name for name, kind in kinds.items() if kind in ("input", "output")}
+    shared: set[str] = set()
+    for name, kind in kinds.items():
+        if kind in ("input", "output"):
+            shared.add(name)
     for node in flow.nodes:
         if node.call is None or node.call.device:  # without a call: reads of constants
             shared |= node.accessed
@@ -202,8 +205,8 @@ def _pinned_pools(
                 "of its own.",
                 hint="another tensor for --assign-pool.",
             )
-        named = [pool for pool in pools if pool.name == pool_name]
-        pinned = tuple(pool for pool in named if pool.access == "rw")
+        writable = [pool for pool in pools if pool.access == "rw"]
+        pinned = tuple(pool for pool in writable if pool.name == pool_name)
         if not pinned or pinned_pools.get(root, pinned) != pinned:
             raise UsageError(f"buffer {name} cannot be pinned to pool {pool_name}.")
         pinned_pools[root] = pinned

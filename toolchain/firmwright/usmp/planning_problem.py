@@ -35,8 +35,12 @@ class PlanningProblem:
     @property
     def exceeds_all_pools(self) -> bool:
         """Whether even the lower bound is larger than all pools together."""
-        sizes = [size for size in self.limits.values() if size is not None]
-        return len(sizes) == len(self.limits) and sum(sizes) < self.lower_bound_bytes
+        total_bytes = 0
+        for size in self.limits.values():
+            if size is None:
+                return False
+            total_bytes += size
+        return total_bytes < self.lower_bound_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def build_problem(
         by_buffer[a].append(numbered.seen_from(a))
     return PlanningProblem(
         buffers=tuple(buffers),
-        constraints=tuple(tuple(own) for own in by_buffer),
+        constraints=tuple(map(tuple, by_buffer)),
         limits={pool.name: pool.size_bytes for pool in pools},
         lower_bound_bytes=lower_bound_bytes(buffers, constraints),
     )

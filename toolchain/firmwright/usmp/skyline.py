@@ -131,8 +131,8 @@ class _Packing:
         self.members = members
         self.step = math.gcd(*aligned)
         self.work = 0
-        firsts = np.array([lives[number].first for number in members])
-        ends = np.array([lives[number].end for number in members])
+        ranges = [(lives[number].first, lives[number].end) for number in members]
+        firsts, ends = np.array(ranges).T
         times = _maximal_times(firsts, ends)
         self._empty = len(members)
         self._first = np.append(np.searchsorted(times, firsts), 0)
@@ -166,9 +166,8 @@ class _Packing:
         lower bound and the lowest layout are bisected, first the lower bound itself.
         """
         own, buffers = set(self.members), problem.buffers
-        best: Sequence[int] = [
-            number for number in order_from_layout(start) if number in own
-        ]
+        order = order_from_layout(start)
+        best: Sequence[int] = [number for number in order if number in own]
         if start.unplaced_bytes:
             upper_bytes = problem.limits[buffers[best[0]].pools[0]] or 0
         else:
@@ -182,9 +181,9 @@ class _Packing:
             for rule in _RULES:
                 height = lower
                 while lower <= height < upper and self.work >= 0:
-                    order = self._find_order(height, width, rule)
-                    if order:
-                        best, upper = order, height
+                    found = self._find_order(height, width, rule)
+                    if found:
+                        best, upper = found, height
                     elif height > lower:
                         break
                     height = max((lower + upper) // 2, lower + 1)
@@ -361,7 +360,7 @@ def _by_column(numbers: Sequence[int], columns: Ints, count: int) -> Ints:
     buffers_of_column: list[list[int]] = [[] for _ in range(count)]
     for number in numbers:
         buffers_of_column[columns[number]].append(number)
-    most = max(len(buffers) for buffers in buffers_of_column)
+    most = max(map(len, buffers_of_column))
     table = np.full((count, most), len(numbers))
     for row, buffers in zip(table, buffers_of_column, strict=True):
         row[: len(buffers)] = buffers

@@ -12,6 +12,7 @@ from firmwright.ir.module import IRModule
 from firmwright.ir.requests import PlacementRequest, RequestOrigin
 from firmwright.passes.graph.placement_requests import record_requests
 from firmwright.passes.graph.value_names import with_unique_names
+from firmwright.passes.map_functions import names_of
 
 PoolAssignments = Sequence[tuple[str, str]]
 
@@ -43,7 +44,7 @@ def _checked(module: IRModule, pins: PoolAssignments) -> Mapping[str, str]:
             (constants if value.constant else tensors).add(value.name)
     tensors -= constants
     if module.io.mode == "caller":
-        tensors -= {value.name for value in (*entry.params, *entry.results)}
+        tensors -= names_of((*entry.params, *entry.results))
     pools = {pool.name for pool in module.pools if pool.access == "rw"}
     assigned: dict[str, str] = {}
     for tensor, pool in pins:

@@ -16,6 +16,7 @@ from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import IRModule
 from firmwright.ops.kernel import KERNEL_ALIGNMENT
 from firmwright.ops.opdef import OpTable, Subviews
+from firmwright.passes.map_functions import names_of
 
 _EXTERNAL_ALIGNMENT = 16
 
@@ -40,14 +41,14 @@ class _CopyElision:
         self.module = module
         self.graph = graph
         self.ops = ops
-        self.sinks = {value.name for value in graph.sinks}
+        self.sinks = names_of(graph.sinks)
         self.makers: dict[str, Call] = {}
         self.external: set[str] = set()
         for call in graph.body:
             for value in call.outputs:
                 self.makers[value.name] = call
             if called_functions(call):
-                self.external.update(value.name for value in call.values)
+                self.external |= names_of(call.values)
         self.placed: set[str] = set()
         self.requested: set[str] = set()
         for request in module.requests:
@@ -73,11 +74,11 @@ class _CopyElision:
         devices = [value.virtual_device for value in (*call.variables, *call.outputs)]
         if len({device.memory_scope for device in devices}) > 1:
             return call  # parts in different memories must be copied
-        outputs = {value.name for value in call.outputs}
+        outputs = names_of(call.outputs)
         is_requested = not outputs.isdisjoint(self.requested)
         if is_requested and len(set(map(device_name, devices))) > 1:
             return call  # the requested device must compute the whole
-        part_names = {part.name for part in parts}
+        part_names = names_of(parts)
         self.placed |= part_names
         if not part_names.isdisjoint(self.external):
             self.external |= outputs
@@ -93,7 +94,7 @@ class _CopyElision:
         is_fed = self.module.io.stream_input_rows and source in self.graph.params
         if source.constant is not None or is_fed:
             return False
-        return all(value.name not in self.sinks for value in call.outputs)
+        return self.sinks.isdisjoint(names_of(call.outputs))
 
     def _may_join(self, call: Call) -> bool:
         """Return whether the inputs of a call may be views of its output."""
@@ -120,7 +121,7 @@ class _CopyElision:
         self, call: Call, parts: Sequence[Value], windows: Subviews
     ) -> bool:
         """Return whether all parts are aligned, nested parts included."""
-        reads_parts = any(value.name in self.placed for value in call.variables)
+        reads_parts = not self.placed.isdisjoint(names_of(call.variables))
         element_bytes = call.outputs[0].type.dtype.size_bytes
         for part, offset in zip(parts, windows.offsets, strict=True):
             is_external = part.name in self.external

@@ -14,14 +14,14 @@ from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value, called_functions
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.program_record import keeps_constants_apart
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.map_functions import map_graph_functions, names_of
 
 
 def eliminate_common_calls(
     function: Function, constants: Mapping[str, Constant], *, are_apart: bool = False
 ) -> Function:
     """Merge equal calls of `function`; `are_apart` keeps equal constants distinct."""
-    sinks = {value.name for value in function.sinks}
+    sinks = names_of(function.sinks)
     first: dict[Hashable, Call] = {}
     instead: dict[str, Value] = {}
     body: list[Call] = []

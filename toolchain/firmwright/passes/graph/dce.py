@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from firmwright.ir.graph.nodes import Call, Function
 from firmwright.ir.module import IRModule, Pass
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.map_functions import map_graph_functions, names_of
 from firmwright.passes.tir.dce import drop_unreferenced_constants
 
 
 def eliminate_dead_calls(func: Function) -> Function:
     """Return `func` without the calls on which no result depends."""
-    needed = {value.name for value in func.sinks}
+    needed = names_of(func.sinks)
     live_calls: list[Call] = []
     for call in reversed(func.body):
-        if needed.isdisjoint([value.name for value in call.outputs]):
+        if needed.isdisjoint(names_of(call.outputs)):
             continue
         live_calls.append(call)
         for operand in call.inputs:

@@ -24,6 +24,7 @@ from firmwright.ir.graph.op_call import OpCall
 from firmwright.ir.module import IRModule, Pass
 from firmwright.ir.program_record import keeps_constants_apart
 from firmwright.ops import conv2d, fully_connected, requantize
+from firmwright.passes.map_functions import names_of
 
 _MULTIPLE = 2
 """The number of channels that remain is a multiple of this: schedules pair channels."""
@@ -80,7 +81,7 @@ class _Folding:
                 self._readers.setdefault(value.name, []).append(index)
             if _is_layer(call) or _is_channelwise(call):
                 self._bounds[call.outputs[0].name] = self._bounds_of(call)
-        sinks = {value.name for value in self.function.sinks}
+        sinks = names_of(self.function.sinks)
         for index, call in enumerate(self.function.body):
             if call.op in _INPUT_CHANNELS and _is_layer(call):
                 value = call.outputs[0]
@@ -263,8 +264,11 @@ class _Folding:
             shape = (*value.shape[:-1], len(live))
             return replace(value, type=replace(value.type, shape=shape))
 
-        inputs = tuple(v and renewed(v) for v in call.inputs)
-        return replace(call, inputs=inputs, outputs=tuple(map(renewed, call.outputs)))
+        inputs: list[Value | None] = []
+        for operand in call.inputs:
+            inputs.append(None if operand is None else renewed(operand))
+        outputs = tuple(map(renewed, call.outputs))
+        return replace(call, inputs=tuple(inputs), outputs=outputs)
 
 
 def _sum_bounds(layer: OpCall, offsets: _Bounds) -> _Bounds:

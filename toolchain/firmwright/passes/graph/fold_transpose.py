@@ -12,7 +12,11 @@ from firmwright.ir.graph.attributes.movement import TransposeAttrs
 from firmwright.ir.graph.attributes.values import ExpressionAttrs, ReductionAttrs
 from firmwright.ir.graph.devices import is_placed
 from firmwright.ir.graph.nodes import Call, Function, Value
-from firmwright.passes.map_functions import graph_pass, merge_into_producers
+from firmwright.passes.map_functions import (
+    graph_pass,
+    merge_into_producers,
+    names_of,
+)
 
 EXPRESSION_OPS = ("expression", "reduction")
 Perm = tuple[int, ...]
@@ -67,10 +71,10 @@ def _composed(outer: Perm, inner: Sequence[int]) -> Perm:
 
 def _into_readers(function: Function) -> Function:
     turned: dict[str, tuple[Value, Perm]] = {}
-    read_elsewhere = {value.name for value in function.sinks}
+    read_elsewhere = names_of(function.sinks)
     for call in function.body:
         if call.op not in EXPRESSION_OPS:
-            read_elsewhere.update(value.name for value in call.variables)
+            read_elsewhere |= names_of(call.variables)
     body: list[Call] = []
     for call in function.body:
         x = call.inputs[0] if call.op == "transpose" else None

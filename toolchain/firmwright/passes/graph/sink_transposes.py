@@ -38,7 +38,7 @@ from firmwright.passes.graph.transposed_reshapes import (
     grouping_permutation,
     reshape_before_transpose,
 )
-from firmwright.passes.map_functions import map_graph_functions
+from firmwright.passes.map_functions import map_graph_functions, names_of
 
 ReshapeStrategy = Literal["in front", "through", "gathered"]
 """How a reshape of a transposed tensor is handled.
@@ -358,9 +358,9 @@ def _best(
 
     Ties go to the first strategy.
     """
-    names = {value.name for value in function.params} | set(constants)
+    names = names_of(function.params) | set(constants)
     for call in function.body:
-        names.update(value.name for value in call.outputs)
+        names |= names_of(call.outputs)
     layouts: list[tuple[int, Function, dict[str, Constant]]] = []
     for strategy in get_args(ReshapeStrategy):
         sinker = _TransposeSinker(dict(constants), set(names), strategy)

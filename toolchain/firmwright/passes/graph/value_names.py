@@ -5,13 +5,14 @@ from dataclasses import replace
 
 from firmwright.ir.graph.nodes import Call, Function, State, Value
 from firmwright.ir.module import IRModule
+from firmwright.passes.map_functions import names_of
 
 
 def with_unique_names(module: IRModule) -> IRModule:
     """Rename values with the name of a value of another graph to GRAPH/NAME."""
     taken: set[str] = set()
     for graph in module.graphs:
-        own = {value.name for value in graph.values}
+        own = names_of(graph.values)
         names = {name: f"{graph.name}/{name}" for name in own & taken}
         if names:
             module = module.with_function(_renamed(graph, names))
