@@ -288,8 +288,8 @@ class SegmentCandidates:
         """
         lean: list[list[LoweringCandidate]] = []
         for row_kernels in segment.kernels:
-            items = row_kernels.candidates
-            lean.append([item for item in items if item.scratch_bytes <= limit_bytes])
+            own = row_kernels.candidates
+            lean.append([item for item in own if item.scratch_bytes <= limit_bytes])
         if not all(lean):
             return None
         picks = [fastest_kernel(items) for items in lean]

@@ -17,7 +17,7 @@ from firmwright.ir.tir import traversal
 from firmwright.ir.tir.traversal import Node
 from firmwright.passes.map_functions import map_prim_funcs
 
-T = TypeVar("T")
+_Item = TypeVar("_Item")
 _Register: TypeAlias = "tuple[str, tuple[tir.Expr, ...] | None]"
 
 
@@ -124,8 +124,8 @@ def drop_unreferenced_constants(module: IRModule) -> IRModule:
     return replace(module, constants=_restricted(module.constants, names))
 
 
-def _restricted(table: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
-    return {name: value for name, value in table.items() if name in names}
+def _restricted(table: Mapping[str, _Item], names: Collection[str]) -> dict[str, _Item]:
+    return {name: item for name, item in table.items() if name in names}
 
 
 def run(module: IRModule) -> IRModule:
