@@ -107,7 +107,7 @@ class ScheduleGraph:
             shared    | live before, without dying | max(dying, defined) |
             after     | live before, without dying | remaining |
 
-        What remains is defined by the call and still needed.
+        The remaining tensors are defined by the call and still needed.
         """
         done = state.done | 1 << call
         dying = 0

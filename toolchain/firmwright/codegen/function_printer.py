@@ -311,7 +311,7 @@ class AotMainPrinter(StmtPrinter):
         self.stmt(body)
 
     def own(self, body: tir.Stmt) -> tir.Stmt:
-        """Return what part of `body` needs declared buffers, for subclasses."""
+        """Return the part of `body` that needs declared buffers, for subclasses."""
         return body
 
     def _declare_placed(self, node: tir.DeclBuffer) -> None:

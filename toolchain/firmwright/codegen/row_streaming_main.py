@@ -27,7 +27,7 @@ from firmwright.ir.tir.traversal import (
 
 @dataclass(frozen=True, slots=True)
 class _RowLoopParts:
-    """The row loop, its body and what surrounds it, each within its declarations."""
+    """The row loop, its body, and the statements around it, with declarations."""
 
     before: tir.Stmt
     loop: tir.For

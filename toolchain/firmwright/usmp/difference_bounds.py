@@ -92,7 +92,7 @@ class DifferenceBounds:
         self._seen = (self.low.copy(), self.high.copy())
 
     def _first_bounds(self, height_bytes: int) -> IntArray:
-        """Return the matrix that says 0 <= offset <= highest aligned offset."""
+        """Return the matrix of only 0 <= offset <= highest aligned offset."""
         highest = (height_bytes - self.sizes) // self._alignments * self._alignments
         least = np.zeros((self._origin + 1, self._origin + 1), np.int64)
         # The difference of two buffers is least with the first at its highest offset

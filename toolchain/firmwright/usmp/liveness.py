@@ -365,7 +365,7 @@ class _CfgBuilder:
         return self.step(before, node)
 
     def _call(self, before: Sequence[int], call: tir.PrimFuncCall) -> int:
-        """Add the node of a call; the parameters' roles tell what it accesses."""
+        """Add the node of a call; the parameters' roles define its accesses."""
         reads, writes = self._accesses(call.args)
         callee = self.functions.get(call.callee)
         if isinstance(callee, tir.PrimFunc):

@@ -55,7 +55,7 @@ def split_over_cores(module: IRModule, ops: OpTable) -> IRModule:
 
 
 def _parts(call: Call, splitter: CallSplitter, cores: Sequence[str]) -> list[Call]:
-    """Return what replaces `call`: itself, or slices, calls and a concatenation."""
+    """Return the replacement of `call`: itself, or slices, calls, a concatenation."""
     if call.target or not splitter.is_large(call):
         return [call]
     parts = splitter.split(call, [(core, 1) for core in cores])

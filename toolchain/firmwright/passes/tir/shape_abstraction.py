@@ -68,7 +68,7 @@ class KernelTemplate:
 
 
 def make_template(func: tir.PrimFunc, intrinsics: IntrinsicTable) -> KernelTemplate:
-    """Return the template of `func`; `intrinsics` tells which operands may vary."""
+    """Return the template of `func`; `intrinsics` decides which operands may vary."""
     reader = _TemplateBuilder(intrinsics)
     for name, value in sorted(func.attrs.items()):
         if name not in _UNCOMPARED:
