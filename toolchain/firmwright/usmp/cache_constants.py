@@ -271,6 +271,7 @@ def _copy_to_ram(
     functions = UniqueNamer(module.functions)
     copies: list[_Copy] = []
     targets: dict[str, tir.Buffer] = {}
+    copied: dict[str, str] = {}
     pins: list[tuple[str, str]] = []
     for node in nodes:
         own = node.buffer
@@ -278,6 +279,7 @@ def _copy_to_ram(
         kernel = _copy_kernel(functions.unique(f"keep_{own.name}"), own)
         copies.append(_Copy(node, target, kernel))
         targets[own.name] = target
+        copied[node.constant] = target.name
         pins.append((target.name, chosen[node.constant]))
     body = without_linked_constants(hoisted.body, targets)
     calls = [copy.call for copy in copies]
@@ -291,7 +293,7 @@ def _copy_to_ram(
     module = module.with_function(replace(hoisted, body=body, attrs=attrs))
     for copy in copies:
         module = module.with_function(copy.kernel)
-    return _Copied(module, {copy.node.constant: copy.target.name for copy in copies})
+    return _Copied(module, copied)
 
 
 def _copy_kernel(name: str, like: tir.Buffer) -> tir.PrimFunc:

@@ -75,9 +75,10 @@ def check_concurrent_fit(modules: Sequence[IRModule]) -> None:
     """Raise DoesNotFitError unless the pools have room for all models at once."""
     needed_bytes = 0
     overflows: list[RegionOverflow] = []
-    plans = [module.memory_plan for module in modules]
     for pool in common_pools(modules):
-        pool_bytes = sum(plan.pool_bytes.get(pool.name, 0) for plan in plans)
+        pool_bytes = 0
+        for module in modules:
+            pool_bytes += module.memory_plan.pool_bytes.get(pool.name, 0)
         needed_bytes += pool_bytes
         if pool.size_bytes is not None and pool_bytes > pool.size_bytes:
             overflows.append(RegionOverflow(pool.name, pool_bytes, pool.size_bytes))

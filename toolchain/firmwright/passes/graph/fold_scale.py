@@ -168,14 +168,11 @@ def _foldable(
         bias_constant = constants.get(bias.constant or "")
         if any_bias or bias_constant is None or bias_constant.array().any():
             return False  # folding would replace two roundings by one
-    return (
-        call.op in _CHANNELS
-        and activation_of(call.attrs) == "none"
-        and weights is not None
-        and weights.constant is not None
-        and weights.type.dtype == FLOAT32
-        and call.outputs[0].type.dtype == FLOAT32
-    )
+    if call.op not in _CHANNELS or activation_of(call.attrs) != "none":
+        return False
+    if weights is None or weights.constant is None:
+        return False
+    return weights.type.dtype == call.outputs[0].type.dtype == FLOAT32
 
 
 def _is_channels(value: Value, source: Value) -> bool:
