@@ -117,7 +117,7 @@ def _print_kernel(
         with printer.scope.block():
             printer.body(function.body)
         for name in names:
-            # A shared C function has the parameters of all its kernels.
+            # A shared C function has the parameters of all its kernels, needed or not.
             if name not in printer.used_names:
                 out.line(f"(void){names[name]};")
     return out.text()

@@ -29,9 +29,11 @@ def find_overlays(
 ) -> Iterator[InplacePair]:
     """Yield the pairs that overlap in the workspace of an accelerator's kernel.
 
-    workspace   |---------------------------------|
-    input           |--------|  last read by this call
-    output                        |-----------|  first written by this call
+    Each tensor that the attribute names may be at its offset of the workspace:
+
+        workspace   |---------------------------------|
+        input           |--------|  last read by this call
+        output                        |-----------|  first written by this call
     """
     times_by_call: dict[tir.PrimFuncCall, list[int]] = {}
     for node in flow.nodes:
