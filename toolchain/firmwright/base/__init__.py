@@ -1,3 +1,1 @@
-"""Foundations without dependencies on other packages: errors, dtypes, quantization,
-names, text.
-"""
+"""Foundations without dependencies: errors, dtypes, quantization, names, text."""

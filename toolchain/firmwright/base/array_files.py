@@ -1,5 +1,4 @@
-"""Reads .npz and .npy files, which are not trusted: no pickle, and no more memory than
-data.
+"""Reads .npz and .npy files without trust: no pickle, no more memory than data.
 
 A header is checked against the bytes that follow it before an array is made.
 """
@@ -42,9 +41,7 @@ _ARCHIVE_ERRORS: Final = (
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
-    """Return the arrays of an .npz file; raise UsageError for other files and Python
-    objects.
-    """
+    """Return the arrays of an .npz file of plain arrays; UsageError for others."""
     try:
         check_regular_file(path)
         with open(path, "rb") as file:
@@ -59,9 +56,7 @@ def read_npz(path: str | Path) -> dict[str, Array]:
 
 
 def read_npy(path: str | Path) -> Array:
-    """Return the array of an .npy file; raise UsageError for other files and Python
-    objects.
-    """
+    """Return the array of an .npy file of plain numbers; UsageError for others."""
     try:
         return _array_of(read_input_bytes(path))
     except (OSError, ValueError) as error:
@@ -76,9 +71,7 @@ def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def read_npz_bytes(data: bytes) -> dict[str, Array]:
-    """Return the arrays of an .npz file's bytes; raise ValueError or BadZipFile for
-    others.
-    """
+    """Return the arrays in .npz bytes; ValueError or BadZipFile for others."""
     return _arrays_of_archive(io.BytesIO(data))
 
 
@@ -100,9 +93,7 @@ def _arrays_of_archive(file: IO[bytes]) -> dict[str, Array]:
 
 
 def _array_of(data: bytes) -> Array:
-    """Return the array in the bytes of an .npy file; raise ValueError if they are
-    damaged.
-    """
+    """Return the array in the bytes of an .npy file; ValueError if damaged."""
     if not data.startswith(_MAGIC):
         raise ValueError("it is no array")
     stream = io.BytesIO(data)

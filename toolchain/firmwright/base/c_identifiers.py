@@ -50,9 +50,7 @@ def without_abi_hash(symbol: str) -> str:
 
 
 def to_c_identifier(name: str) -> str:
-    """Return a C identifier close to `name`; `UniqueNamer` makes equal results
-    distinct.
-    """
+    """Return a C identifier close to `name`; `UniqueNamer` tells equal ones apart."""
     plain = _ODD.sub("_", name).strip("_")[:MAX_LENGTH].rstrip("_")
     if not plain:
         return "unnamed"
@@ -62,8 +60,9 @@ def to_c_identifier(name: str) -> str:
 
 
 class UniqueNamer:
-    """A source of identifiers that differ by more than case, as some become upper-case
-    macros.
+    """A source of identifiers that differ by more than case.
+
+    Some identifiers become upper-case macros.
     """
 
     __slots__ = ("_next", "_used")
@@ -73,9 +72,7 @@ class UniqueNamer:
         self._next: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
-        """Return `to_c_identifier(name)`, with a suffix `_1`, `_2`, ... if that is
-        taken.
-        """
+        """Return `to_c_identifier(name)`, with `_1`, `_2`, ... if it is taken."""
         plain = to_c_identifier(name)
         candidate = plain
         count = self._next.get(plain.upper(), 1)

@@ -12,8 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def cache_root() -> Path:
-    """Return the cache folder: FIRMWRIGHT_CACHE, the user's cache, or a temporary
-    folder.
+    """Return the cache folder: FIRMWRIGHT_CACHE, the user's cache, or a temporary one.
 
     Raise UsageError if another user made the temporary folder, since builds in it are
     executed.

@@ -36,14 +36,10 @@ Word: TypeAlias = str | Path
 Pipe: TypeAlias = int | IO[str] | IO[bytes] | None
 """A pipe or file of a child, as Popen takes it."""
 PASSED_VARIABLES: Final = "FIRMWRIGHT_PASS_ENV"
-"""The variable that names further variables for child processes, separated as in
-PATH.
-"""
+"""The variable that names more variables for child processes, separated as in PATH."""
 IMPORT_PATH_VARIABLE: Final = "FIRMWRIGHT_IMPORT_PATH"
 _PATHS: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OPENOCD_SCRIPTS")
-"""Lists of folders, in which an empty or relative element would mean the current
-folder.
-"""
+"""Lists of folders; an empty or relative element would mean the current folder."""
 _START_FILE: Final = Path(__file__).with_name("python_start.py")
 _PR_SET_PDEATHSIG: Final = 1
 OUTPUT_BYTES_MAX: Final = 1 << 27
@@ -64,8 +60,7 @@ def run_program(
     stdin: str = "",
     has_terminal: bool = False,
 ) -> tuple[int, str]:
-    """Return the exit status and the output; `environment` is added to
-    `child_environment`.
+    """Return exit status and output; `environment` is added to `child_environment`.
 
     The program and all that it starts end with an error; a program that `has_terminal`
     alone.
@@ -170,8 +165,7 @@ def start_process(
     bufsize: int = -1,
     pass_fds: Collection[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a child in `folder` or an empty one; the other arguments are those of
-    Popen.
+    """Start a child in `folder` or an empty one; the rest are arguments of Popen.
 
     Raise ToolMissingError if that is impossible.
     """
@@ -199,8 +193,9 @@ def run_in_terminal(
     passes_everything: bool = False,
     stdout: Pipe = None,
 ) -> int:
-    """Run a program with this terminal; `passes_everything` gives it the user's whole
-    environment.
+    """Run a program with this terminal.
+
+    With `passes_everything` it receives the user's whole environment.
 
     Return its exit status.
     """
@@ -217,8 +212,9 @@ def run_in_terminal(
 
 
 def find_program(name: str) -> str | None:
-    """Return the absolute path of a program, or None; a relative path is the caller's
-    own.
+    """Return the absolute path of a program, or None.
+
+    A relative path is the caller's own, and is not sought in PATH.
     """
     if os.path.dirname(name):
         return os.path.abspath(name) if _is_program(name) else None
@@ -234,8 +230,9 @@ def find_program(name: str) -> str | None:
 
 
 def python_command(module: str, *arguments: Word) -> tuple[Word, ...]:
-    """Return the command of an isolated `python -m module` that finds what this process
-    finds.
+    """Return the command of an isolated `python -m module`.
+
+    It finds the modules that this process finds.
     """
     encoding = ("-X", "utf8") if sys.flags.utf8_mode else ()
     return (sys.executable, "-I", *encoding, _START_FILE, module, *arguments)
@@ -244,9 +241,7 @@ def python_command(module: str, *arguments: Word) -> tuple[Word, ...]:
 def command_words(
     command: Sequence[Word], *, where: str = "", hint: str = ""
 ) -> list[str]:
-    """Return the words with absolute paths; raise ToolMissingError if there is no such
-    program.
-    """
+    """Return words with absolute paths; ToolMissingError for a missing program."""
     words = [
         str(word.absolute()) if isinstance(word, Path) else word for word in command
     ]
@@ -319,9 +314,7 @@ def _absolute_elements(paths: str) -> list[str]:
 
 
 def popen_options(platform: str = sys.platform) -> _PopenOptions:
-    """Return the keyword arguments of Popen for this platform, except command and
-    pipes.
-    """
+    """Return the arguments of Popen for this platform, except command and pipes."""
     if platform == "win32":
         # CREATE_NEW_PROCESS_GROUP keeps interrupts away from the child.
         return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)}
@@ -341,8 +334,9 @@ def kill_process(process: subprocess.Popen[bytes], system: str = os.name) -> Non
 
 
 def _end(process: subprocess.Popen[bytes], *, is_group: bool) -> None:
-    """End a process; with `is_group`, also those that it has started, even if it has
-    ended.
+    """End a process; with `is_group`, also all that it has started.
+
+    Those are ended even if the process itself has ended.
     """
     if is_group and os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -353,9 +347,7 @@ def _end(process: subprocess.Popen[bytes], *, is_group: bool) -> None:
 
 
 def _die_with_parent() -> Callable[[], None]:
-    """Return a `preexec_fn` that makes the kernel kill the child when its parent
-    dies.
-    """
+    """Return a `preexec_fn` that has the kernel kill the child with its parent."""
     libc = ctypes.CDLL(None)
     parent = os.getpid()
 

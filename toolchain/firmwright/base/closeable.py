@@ -1,15 +1,11 @@
-"""The base class of resources that a `with` block closes, such as ports and
-processes.
-"""
+"""The base class of resources that a `with` block closes, such as ports."""
 
 from abc import ABC, abstractmethod
 from typing import Self
 
 
 class Closeable(ABC):
-    """A context manager that returns itself and calls `close` at the end of the
-    block.
-    """
+    """A context manager that returns itself and calls `close` at the end."""
 
     __slots__ = ()
 

@@ -15,8 +15,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type; `name` as in numpy and JSON (`int8`), `short` as in IR text
-    (`i8`).
+    """One element type: `name` as in numpy and JSON (`int8`), `short` as in IR (`i8`).
 
     `bits` is the width in memory, 8 for bool and 0 for HANDLE, a pointer. `c_type` is
     the type in generated C (bool is `uint8_t`). Each type is one object.
@@ -48,9 +47,7 @@ class DType:
 
     @property
     def size_bytes(self) -> int:
-        """The size of one element; InternalError for HANDLE, which has no fixed
-        size.
-        """
+        """The size of an element; InternalError for HANDLE, which has none."""
         if not self.bits:
             raise InternalError(
                 f"{self.name} has no fixed size; it depends on the target"

@@ -1,5 +1,4 @@
-"""The errors that are reported to users; each names the problem, its location and a
-remedy.
+"""The errors that users see; each names the problem, its location and a remedy.
 
 The class determines `error.code` of `--json` output and the exit code.
 """
@@ -58,9 +57,7 @@ class ModelError(FirmwrightError):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedItem:
-    """One unsupported feature of a model: the operator, its location, and the
-    reason.
-    """
+    """One unsupported feature of a model: the operator, its place, and the reason."""
 
     op: str
     where: str
@@ -101,9 +98,7 @@ class UnsupportedError(FirmwrightError):
 
 
 class PluginError(UsageError):
-    """A defect of an installed or registered extension, such as an exception in a
-    backend.
-    """
+    """A defect of an installed or registered extension, such as an exception."""
 
     code = "plugin"
 
@@ -207,6 +202,4 @@ class ReferenceRefusalError(ToolFailedError):
 
 
 class NotSupportedError(Exception):
-    """Raised if an importer or `infer` rejects a valid call; the message gives the
-    reason.
-    """
+    """Raised if an importer or `infer` rejects a valid call, with the reason."""

@@ -1,5 +1,4 @@
-"""Extensions: packages that add to the compiler, and the doors through which it finds
-them.
+"""Extensions: packages that add to the compiler, and the doors to find them.
 
 An extension is an entry point in the group `firmwright.extensions`, with an `Extension`
 as its value. Those in `firmwright/extensions` are registered in the same way, and the
@@ -33,54 +32,51 @@ class Extension:
     name: str
     """The name of the entry point."""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """MODULE.CLASS, a subclass of `OpAttrs` -> the operators with these attributes, by
-    spaces.
-    """
+    """MODULE.CLASS, a subclass of `OpAttrs` -> its operators, separated by spaces."""
     operators: ModuleNames = ()
     """Modules with operators, `OPDEF` or `OPDEFS`."""
     conformance_cases: ModuleNames = ()
-    """Modules with `CASES`: operator -> lines in the form of
-    conformance/case_tables.txt.
-    """
+    """Modules with `CASES`: operator -> lines as in conformance/case_tables.txt."""
     tflite_importers: ModuleNames = ()
     """Modules with `IMPORTERS`: OPERATOR or custom:OPERATOR -> importer of TFLite."""
     tflite_rewrites: ModuleNames = ()
-    """Modules with `MODEL_REWRITES` or `FUNCTION_REWRITES`; see
-    frontends/tflite/rewrites.py.
+    """Modules with `MODEL_REWRITES` or `FUNCTION_REWRITES`.
+
+    frontends/tflite/rewrites.py describes them.
     """
     onnx_importers: ModuleNames = ()
     """Modules with `IMPORTERS`: OPERATOR or DOMAIN:OPERATOR -> importer of ONNX."""
     pytorch_translators: ModuleNames = ()
     """Modules with `TRANSLATORS`: operator of PyTorch -> translator."""
     schedules: ModuleNames = ()
-    """Modules with `SCHEDULES`, `INTRINSICS` or `INTRINSIC_MAKERS`; tried after those
-    of the core.
+    """Modules with `SCHEDULES`, `INTRINSICS` or `INTRINSIC_MAKERS`.
+
+    They are tried after those of the core.
     """
     partition_methods: ModuleNames = ()
     """Modules with `PARTITION_METHODS`: value of --partition -> `PartitionMethod`."""
     export_formats: ModuleNames = ()
     """Modules with `EXPORT_FORMATS`: value of export --format -> `ExportFormat`."""
     firmware_mains: ModuleNames = ()
-    """Modules with `FIRMWARE_MAINS`: value of --firmware -> function that makes a main
-    program.
-    """
+    """Modules with `FIRMWARE_MAINS`: value of --firmware -> maker of a main program."""
     board_tables: ModuleNames = ()
     """Modules with `BOARD_TABLES`: table of a board file -> function that reads it."""
     boot_loaders: ModuleNames = ()
-    """Modules with `BOOT_LOADERS`: value of export --format and flash --runner ->
-    `BootLoader`.
+    """Modules with `BOOT_LOADERS`: name -> `BootLoader`.
+
+    The name is the value of export --format and flash --runner.
     """
     command_line: ModuleNames = ()
-    """Packages with the layout of `firmwright.cli`: verbs, help.toml and
-    options.txt.
+    """Packages with the layout of `firmwright.cli`.
+
+    They have verbs, help.toml and options.txt.
     """
     passed_variables: tuple[str, ...] = ()
-    """Environment variables that child processes receive, such as the path of a
-    library.
-    """
+    """Environment variables that child processes receive, such as library paths."""
     code_options: tuple[str, ...] = ()
-    """Options of its command line that name programs or code: `firmwright.toml` needs
-    trust.
+    """Options of its command line that name programs or code.
+
+    `firmwright.toml` needs trust for them.
     """
 
 
@@ -88,9 +84,7 @@ Door: TypeAlias = Callable[[Extension], Sequence[str]]
 
 
 def extensions() -> Iterator[Extension]:
-    """Yield the installed extensions by name; raise PluginError if an entry point is
-    none.
-    """
+    """Yield the installed extensions by name; PluginError for other entry points."""
     for point in entry_points(ENTRY_POINT_GROUP):
         extension = load_entry_point(point)
         if not isinstance(extension, Extension) or extension.name != point.name:
@@ -107,9 +101,7 @@ def extensions() -> Iterator[Extension]:
 
 
 def door_modules(door: Door) -> list[ModuleType]:
-    """Import and return the modules of all extensions behind a door, such as
-    `e.operators`.
-    """
+    """Return the modules, imported, of all extensions behind a door (`e.operators`)."""
     modules = []
     for extension in extensions():
         for name in door(extension):
@@ -121,8 +113,9 @@ def door_modules(door: Door) -> list[ModuleType]:
 def merge_tables(
     package: ModuleType | None, table: str, door: Door
 ) -> Mapping[str, Any]:
-    """Merge the tables of that name of a package's modules, if one is given, and of
-    extensions.
+    """Merge the tables named `table` of a package's modules and of extensions.
+
+    `package` is None if only extensions have such tables.
 
     Raises PluginError if two modules define the same key.
     """

@@ -1,6 +1,4 @@
-"""Locks that processes of this computer hold on a name, such as a folder that several
-write.
-"""
+"""Locks that processes of this computer hold on a name, such as a shared folder."""
 
 import contextlib
 import os
@@ -12,8 +10,7 @@ from firmwright.base.platform_compat import lock_file
 
 @contextlib.contextmanager
 def hold_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock of a file and yield whether it was acquired; with `wait` it always
-    is.
+    """Hold the lock of a file; yield whether it was acquired (always, with `wait`).
 
     The file may be removed while its lock is held: other processes then lock a new one.
     """

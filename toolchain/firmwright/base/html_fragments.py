@@ -1,6 +1,4 @@
-"""HTML fragments for notebooks without a style sheet; all text is escaped except
-`Markup`.
-"""
+"""HTML fragments for notebooks without a style sheet; all but `Markup` is escaped."""
 
 from collections.abc import Iterable, Sequence
 from functools import cache

@@ -1,5 +1,6 @@
-"""HTML views of values in notebooks. A module above registers them by type
-(`html_view.register`).
+"""HTML views of values in notebooks, registered by type (`html_view.register`).
+
+A module above this package registers them.
 
 The module is imported at the first view, so that programs without a notebook do not
 load it.

@@ -15,9 +15,7 @@ class IndentedWriter:
         self._step = step
 
     def line(self, text: str = "") -> None:
-        """Append one line at the current depth; an empty line gets no trailing
-        blanks.
-        """
+        """Append one line at the current depth; an empty line has no blanks."""
         self._lines.append(self._step * self._indent + text if text else "")
 
     @contextmanager

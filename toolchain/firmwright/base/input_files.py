@@ -1,6 +1,4 @@
-"""Reading of files that users or projects name, which may be links to devices or
-pipes.
-"""
+"""Reading of files that users or projects name; they may be devices or pipes."""
 
 import csv
 import errno
@@ -19,8 +17,9 @@ TEXT_BYTES_MAX: Final = 1 << 28
 
 
 def check_regular_file(path: str | Path, limit: int = INPUT_BYTES_MAX) -> None:
-    """Raise OSError for a device, pipe or socket, which may have no end, or above
-    `limit` bytes.
+    """Raise OSError for a device, pipe or socket, or above `limit` bytes.
+
+    A device, pipe or socket may have no end.
 
     Folders and absent files are left to the call that opens them, whose errors name
     them.
@@ -54,8 +53,7 @@ def read_input_text(path: str | Path, errors: str = "strict") -> str:
 
 
 def read_input_rows(path: str | Path) -> list[list[str]]:
-    """Return the rows of a CSV file that are not empty, without spaces after the
-    commas.
+    """Return the rows of a CSV file that are not empty, without space after commas.
 
     Raise OSError, UnicodeDecodeError or csv.Error if it cannot be read.
     """

@@ -17,9 +17,7 @@ JsonObject: TypeAlias = Mapping[str, Json]
 
 
 def parse_json(text: str) -> Json:
-    """Return the value of a JSON text; ValueError if it is invalid or nested too
-    deeply.
-    """
+    """Return the value of a JSON text; ValueError if it is invalid or too deep."""
     try:
         value: Json = json.loads(text)
     except RecursionError as error:

@@ -1,6 +1,4 @@
-"""The modules of a package, which are found instead of listed, and names imported on
-use.
-"""
+"""The modules of a package, found instead of listed, and names imported on use."""
 
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +18,7 @@ def package_modules(package: ModuleType) -> list[ModuleType]:
 def export_on_use(
     package: str, names_of_modules: Mapping[str, Sequence[str]]
 ) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package whose names are imported when they are
-    first used.
-    """
+    """Return the `__getattr__` of a package that imports its names on first use."""
     homes = {
         name: module for module, names in names_of_modules.items() for name in names
     }
@@ -36,9 +32,7 @@ def export_on_use(
 
 
 class SequenceOnUse(Sequence[T]):
-    """The items that `load` returns, which is called when the sequence is first
-    used.
-    """
+    """The items that `load` returns; it is called when they are first used."""
 
     def __init__(self, load: Callable[[], Iterable[T]]) -> None:
         self._load = load

@@ -13,9 +13,7 @@ _RETRY_S: Final = 0.1
 def lock_file(
     file: IO[str] | IO[bytes], *, wait: bool = True, system: str = os.name
 ) -> bool:
-    """Lock `file` for this process until it is closed; return whether that
-    succeeded.
-    """
+    """Lock `file` for this process until it closes; return whether it succeeded."""
     if system == "nt":
         return _lock_first_byte(file, importlib.import_module("msvcrt"), wait=wait)
     fcntl = importlib.import_module("fcntl")
@@ -29,8 +27,9 @@ def lock_file(
 def _lock_first_byte(
     file: IO[str] | IO[bytes], msvcrt: ModuleType, *, wait: bool
 ) -> bool:
-    """Lock on Windows: locks apply to bytes, and a blocking call gives up after ten
-    seconds.
+    """Lock on Windows, where locks are of bytes.
+
+    A blocking call would give up after ten seconds, so this one tries again and again.
     """
     while True:
         file.seek(0)

@@ -22,9 +22,7 @@ _STANDARD_LIBRARY = Path(traceback.__file__).parent
 
 @contextmanager
 def plugin_call(label: str) -> Iterator[None]:
-    """Convert exceptions to PluginError, with `label` as the name of the called
-    code.
-    """
+    """Convert exceptions to PluginError; `label` is the name of the called code."""
     try:
         yield
     except MemoryError:
@@ -79,9 +77,7 @@ def entry_points(group: str) -> list[metadata.EntryPoint]:
 
 
 def package_of(module: str) -> str:
-    """Return the name and version of the installed package that has a module, "" if
-    none has.
-    """
+    """Return name and version of the installed package with a module, "" if none."""
     packages = _packages(_import_path()).get(module.partition(".")[0], ())
     return " ".join(
         f"{package} {metadata.version(package)}" for package in packages[:1]
@@ -131,9 +127,7 @@ def _offered(folders: _Folders) -> Mapping[str, set[tuple[str, str]]]:
 
 
 def _checkout_entry_points() -> Mapping[str, Mapping[str, str]]:
-    """Return names and values by group of the checkout that this package is part of, if
-    it is.
-    """
+    """Return names and values by group of the checkout, if this package is in one."""
     checkout = checkout_dir()
     if checkout is None:
         return {}

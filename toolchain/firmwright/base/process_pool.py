@@ -1,5 +1,6 @@
-"""Pools of Python processes that execute functions of this package (see
-`child_process`).
+"""Pools of Python processes that run functions of this package.
+
+`child_process` starts all other processes.
 """
 
 import contextlib
@@ -61,8 +62,9 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Start a thread that ends this process with its parent, which handles
-    interrupts.
+    """Start a thread that ends this process with its parent.
+
+    The parent handles interrupts.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -1,5 +1,4 @@
-"""The start of a child process in Python: `python -I python_start.py MODULE
-ARGUMENT...`.
+"""The start of a Python child: `python -I python_start.py MODULE ARGUMENT...`.
 
 The parent hands its import path over in the environment, because an isolated
 interpreter ignores PYTHONPATH and the user's packages.

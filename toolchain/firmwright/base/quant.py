@@ -32,8 +32,7 @@ class Rounding(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """The mapping real = scale * (q - zero_point), for a whole tensor or per index
-    along `axis`.
+    """The mapping real = scale * (q - zero_point), of a tensor or along `axis`.
 
     `scales` are Python floats that hold the model's float32 values exactly.
     """
@@ -123,8 +122,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 def multiply_by_quantized_multiplier(
     x: IntLike, multiplier: IntLike, shift: IntLike, rounding: Rounding
 ) -> IntArray:
-    """Return x * multiplier * 2^(shift - 31), elementwise with broadcasting, on int32
-    values.
+    """Return x * multiplier * 2^(shift - 31) on int32 values, with broadcasting.
 
     ONCE: floor((x * multiplier + 2^(30 - shift)) / 2^(31 - shift)) with a 64-bit
     product.
@@ -165,8 +163,7 @@ def multiply_by_quantized_multiplier(
 
 
 def saturating_rounding_doubling_high_mul(a: IntLike, b: IntLike) -> IntArray:
-    """Return the high 32 bits of 2ab, rounded: trunc((ab + nudge) / 2^31), on int32
-    values.
+    """Return the high 32 bits of 2ab, trunc((ab + nudge) / 2^31), on int32 values.
 
     nudge is 2^30 for ab >= 0, else 1 - 2^30. INT32_MIN squared saturates to INT32_MAX.
     Definition: gemmlowp's fixed point.

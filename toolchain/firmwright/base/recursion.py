@@ -24,9 +24,7 @@ def raise_recursion_limit() -> None:
 
 
 def call_with_stack(function: Callable[[], _Result]) -> _Result:
-    """Call `function` in a thread with a stack for trees of about ten thousand
-    levels.
-    """
+    """Call `function` in a thread with a stack for trees of ten thousand levels."""
     results: list[_Result] = []
     errors: list[BaseException] = []
 

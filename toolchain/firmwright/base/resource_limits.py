@@ -15,15 +15,11 @@ TENSOR_BYTES_MAX: Final = 1 << 28
 CONSTANT_BYTES_MAX: Final = 1 << 28
 """The constants of a model that are computed or expanded at import, together."""
 EXPANDED_CALLS_MAX: Final = 1 << 15
-"""Operators after the expansion of functions, branches and loop bodies where they are
-used.
-"""
+"""Operators after functions, branches and loop bodies are expanded where used."""
 NESTING_MAX: Final = 64
 """Functions, branches and loops inside one another."""
 EVALUATED_CALLS_MAX: Final = 1 << 18
-"""Operators that run while a model is imported or evaluated, in all iterations of its
-loops.
-"""
+"""Operators that run in an import or evaluation, in all iterations of loops."""
 OPERANDS_MAX: Final = 1 << 12
 """Inputs and outputs of one operator."""
 _DIGITS_MAX = 9
@@ -32,9 +28,7 @@ UNROLLED_MAX: Final = 1 << 16
 
 
 def scaled_limit(limit: int) -> int:
-    """Return `limit` times the factor; raise UsageError if the factor is no positive
-    integer.
-    """
+    """Return `limit` times the factor; UsageError if that is no positive integer."""
     return limit * limit_factor(os.environ.get(LIMIT_FACTOR_VARIABLE, ""))
 
 
@@ -58,8 +52,9 @@ def expansion_limits() -> tuple[int, int]:
 
 @dataclass(slots=True)
 class WorkBudget:
-    """Adds up amounts of one kind for a model; `description` is a clause with the limit
-    as {}.
+    """Adds up amounts of one kind for a model.
+
+    `description` is a clause with the limit as {}.
     """
 
     limit: int
@@ -77,9 +72,7 @@ class WorkBudget:
 
 
 def check_count(count: int, limit: int, description: str, where: str) -> None:
-    """Raise ModelError above a limit; `description` is a clause with the count as
-    {}.
-    """
+    """Raise ModelError above a limit; `description` has the count as {}."""
     if count > scaled_limit(limit):
         what = f"{description.format(f'{count:,}')}, more than {scaled_limit(limit):,}."
         raise ModelError(what, where=where, hint=f"{RAISED_BY}.")
@@ -88,8 +81,9 @@ def check_count(count: int, limit: int, description: str, where: str) -> None:
 def check_expansion(
     bodies: Mapping[str, tuple[int, Sequence[str]]], where: str
 ) -> None:
-    """Raise ModelError if `bodies` (sizes and callees) are recursive or expand beyond a
-    limit.
+    """Raise ModelError if `bodies` are recursive or expand beyond a limit.
+
+    `bodies` has sizes and callees by name.
     """
     calls_max, levels_max = expansion_limits()
     sizes: dict[str, tuple[int, int]] = {}

@@ -1,6 +1,4 @@
-"""Locations of the package's data files; an installed package has copies under
-`_data`.
-"""
+"""Locations of the package's data files; installed copies are under `_data`."""
 
 from pathlib import Path
 
@@ -11,9 +9,7 @@ _CHECKOUT = _PACKAGE.parents[1]
 
 
 def checkout_dir() -> Path | None:
-    """Return the root of the checkout that contains this package; None if it is
-    installed.
-    """
+    """Return the root of this package's checkout; None if it is installed."""
     return _CHECKOUT if (_CHECKOUT / "SConstruct").is_file() else None
 
 

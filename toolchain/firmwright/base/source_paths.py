@@ -1,5 +1,4 @@
-"""Paths of files that Firmwright writes below a folder, and those that a module may
-contribute.
+"""Paths of files that Firmwright writes, and of those that a module may contribute.
 
 A module's files are the C sources, headers, objects and archives of backends and custom
 operators: `backend/NAME/...`. They never are files that a tool runs or reads on its
@@ -28,9 +27,7 @@ _DEVICES: Final = frozenset(("con", "prn", "aux", "nul", "conin$", "conout$", *_
 
 
 def path_problem(path: str) -> str:
-    """Return why a file must not be written at this path below a folder; "" if it
-    may.
-    """
+    """Return why a file must not be at this path below a folder; "" if it may."""
     pure, windows = PurePosixPath(path), PureWindowsPath(path)
     leaves = (
         pure.is_absolute() or ".." in windows.parts or windows.drive or "\\" in path
@@ -48,9 +45,7 @@ def path_problem(path: str) -> str:
 
 
 def module_file_problem(path: str, others: Iterable[str] = ()) -> str:
-    """Return why a module must not contribute this file besides `others`; "" if it
-    may.
-    """
+    """Return why a module must not contribute this file to `others`; "" if it may."""
     if problem := path_problem(path):
         return problem
     if not _MODULE_FILE.fullmatch(path):

@@ -1,5 +1,4 @@
-"""The settings of all Jinja2 templates, which are in the folder `templates` of a
-package.
+"""The settings of all Jinja2 templates, in the folders `templates` of packages.
 
 Jinja2 is imported when a template is rendered, since few verbs do that.
 """
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
 
 @cache
 def template_environment(*packages: str, autoescape: bool = False) -> "Environment":
-    """Return the settings for the templates of packages; the first with a template
-    provides it.
+    """Return the settings for packages' templates; the first with a template counts.
 
     The filter `n` groups the digits of a number, `signed` also has its sign.
     """
@@ -47,7 +45,8 @@ def template_errors() -> tuple[type[Exception], ...]:
 
 
 def to_unicode(text: str) -> str:
-    """Return a text that can be stored: bytes of file names that are not UTF-8 become
-    escapes.
+    """Return a text that can be stored: bytes that are not UTF-8 become escapes.
+
+    File names may contain such bytes.
     """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

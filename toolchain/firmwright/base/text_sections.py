@@ -1,5 +1,6 @@
-"""Texts in files next to the modules that use them: `MODULE.c.in` for C, `MODULE.txt`
-for tables.
+"""Texts in files next to the modules that use them.
+
+C is in `MODULE.c.in`, tables are in `MODULE.txt`.
 
 A section begins with the line `---- NAME`, which is a comment in C.
 """
@@ -30,8 +31,9 @@ def fill_text(text: str, **values: object) -> str:
 
 
 def insert_sections(sections: Mapping[str, str], name: str, kind: str = "") -> str:
-    """Return the section `name`, with section PART or PART_kind for each line
-    `$PART`.
+    """Return the section `name` with its lines `$PART` replaced by sections.
+
+    Such a line becomes the section PART or PART_kind.
     """
 
     def part(line: re.Match[str]) -> str:

@@ -28,9 +28,7 @@ class TokenKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token: `text` as written, `value` decoded (a name without its sigil, a
-    number).
-    """
+    """One token: `text` as written, `value` decoded: a number, a name without sigil."""
 
     kind: TokenKind
     text: str
@@ -131,9 +129,7 @@ class Tokenizer:
         return True
 
     def expect(self, text: str) -> Token:
-        """Consume this punctuation or identifier; ModelError if the next token is
-        different.
-        """
+        """Consume this punctuation or identifier; ModelError if another follows."""
         if not self.at(text):
             raise self.error(f"found {self._describe(self.peek)}, expected {text!r}.")
         return self.next()

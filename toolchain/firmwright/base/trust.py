@@ -1,5 +1,6 @@
-"""What the user trusts: programs by name, and files and folders of which the code may
-run here.
+"""What the user trusts: programs by name, and files and folders with code.
+
+The code of a trusted file or folder may run on this computer.
 
 Firmwright runs its own code, installed packages, and what the command line names. Code
 that comes with data (C in a module, keys of a project file that run something, the
@@ -14,9 +15,7 @@ from typing import Final
 from firmwright.base.errors import UsageError
 
 TRUST_VARIABLE: Final = "FIRMWRIGHT_TRUST"
-"""The trusted programs, and absolute paths of files and folders, separated as in
-PATH.
-"""
+"""The trusted programs, files and folders (absolute paths), separated as in PATH."""
 
 
 def trusts_program(program: str) -> bool:
@@ -24,9 +23,7 @@ def trusts_program(program: str) -> bool:
 
 
 def trusts_path(path: str | Path) -> bool:
-    """Return whether the user trusts this file or folder, or a folder that contains
-    it.
-    """
+    """Return whether the user trusts this path, or a folder that contains it."""
     trusted = {Path(item).resolve() for item in _trusted() if Path(item).is_absolute()}
     resolved = Path(path).resolve()
     return not trusted.isdisjoint((resolved, *resolved.parents))

@@ -1,6 +1,4 @@
-"""Kinds of values in files that users or tools may have changed, and what violates
-them.
-"""
+"""Kinds of values in files that may have been changed, and what violates them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -80,9 +78,7 @@ WORD: Final = Kind("a name", _is_name)
 def wrong_values(
     values: Mapping[str, object], kinds: Mapping[str, Kind], where: str
 ) -> Iterator[str]:
-    """Yield a clause for each key of `kinds` that is missing or has a value of another
-    kind.
-    """
+    """Yield a clause for each key of `kinds` that is missing or of another kind."""
     for key, kind in kinds.items():
         if key not in values:
             yield f"has no {where}{key}"

@@ -3,9 +3,7 @@
 VERSION = "0.2.0"
 
 ABI = 2
-"""Version of the generated glue, the runtime and the link between board and host
-(FWR_ABI).
-"""
+"""Version of the glue, the runtime and the link of board and host (FWR_ABI)."""
 JSON_VERSION = 1
 """Version of the `--json` output (`schema`)."""
 METADATA_VERSION = 1

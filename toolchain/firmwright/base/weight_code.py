@@ -57,9 +57,7 @@ def decode_block(coded: Array, block: int, count: int) -> NDArray[np.uint8]:
 
 
 def _assign_codes(counts: NDArray[np.int64]) -> tuple[list[int], dict[int, str]]:
-    """Return the rows of the header and the code of each value, with the fewest bits in
-    total.
-    """
+    """Return the header's rows and the values' codes, with the fewest bits in total."""
     values = np.arange(_VALUES)
     distance = np.abs((values - values[:, None] + 128) % _VALUES - 128)
     center = int(np.argmin(distance @ counts))
@@ -83,8 +81,9 @@ def _assign_codes(counts: NDArray[np.int64]) -> tuple[list[int], dict[int, str]]
 
 
 def _code_lengths(counts: NDArray[np.int64]) -> tuple[tuple[int, ...], int, int]:
-    """Return the lengths for four ranges, and the numbers of values before the second
-    and last.
+    """Return the lengths for four ranges, and two counts of values.
+
+    They are the numbers of values before the second and the last range.
 
     `counts` are in the order of the distance from the center.
     """

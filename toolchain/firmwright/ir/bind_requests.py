@@ -1,6 +1,4 @@
-"""Binding of placement requests to kernels, calls and buffers, when these replace
-tensors.
-"""
+"""Binding of placement requests to the kernels, calls and buffers of their tensors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,8 +11,9 @@ from firmwright.ir.module import IRModule
 def bind_constants(
     module: IRModule, values: Iterable[Value | None], kernel: str
 ) -> IRModule:
-    """Return the module in which `kernel` reads its constants, among `values`, from
-    their pool.
+    """Return the module whose `kernel` reads its constants from their pool.
+
+    `values` has the constants, among others.
     """
     placed = [
         v
@@ -43,9 +42,7 @@ def bind_tensors(
     buffers: Mapping[str, Sequence[str]],
     calls: Mapping[str, Sequence[int]],
 ) -> IRModule:
-    """Return the module with requests bound to the buffers and calls of their
-    tensors.
-    """
+    """Return the module with requests bound to their tensors' buffers and calls."""
     requests = (
         replace(
             request,
@@ -58,9 +55,7 @@ def bind_tensors(
 
 
 def bind_copies(module: IRModule, copies: Mapping[str, Sequence[str]]) -> IRModule:
-    """Return the module with requests for constants bound to their copies, by
-    kernel.
-    """
+    """Return the module with requests for constants bound to the kernels' copies."""
     requests = []
     for request in module.requests:
         if request.kernels:

@@ -37,9 +37,7 @@ def constant_pools(module: IRModule) -> tuple[PoolInfo, ...]:
 
 
 def pool_of_constant(module: IRModule, constant: str) -> PoolInfo | None:
-    """Return the read-only pool of `constant`, or None if the program image holds
-    it.
-    """
+    """Return the read-only pool of `constant`; None if the program image holds it."""
     name = module.constants[constant].pool
     if not name:
         return None
@@ -83,8 +81,9 @@ def _pool_contents(module: IRModule, pool: PoolInfo) -> PoolImage:
 
 
 def _hash_code(module: IRModule) -> bytes:
-    """Return a hash of all but the names of model and file and the unlinked constants'
-    values.
+    """Return a hash of the code and the linked constants.
+
+    It does not cover the names of model and file, nor the values of unlinked constants.
     """
     page = IRWriter()
     for name, constant in module.constants.items():

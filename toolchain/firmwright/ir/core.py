@@ -1,5 +1,4 @@
-"""Frozen classes of both IR levels: spans, targets, virtual devices, pools and
-constants.
+"""Frozen classes of both IR levels: spans, targets, devices, pools and constants.
 
 Sizes and offsets are in bytes; shapes are tuples of positive ints.
 """
@@ -26,9 +25,7 @@ Attrs: TypeAlias = Mapping[str, Attr]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The source location of a node in the user's model, for errors, C comments and
-    profiles.
-    """
+    """The place of a node in the user's model, for errors, C comments and profiles."""
 
     file: str
     subgraph: int = 0
@@ -42,8 +39,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A code generator and its validated attributes, for example `cortex-m
-    -mcpu=cortex-m4`.
+    """A code generator and its validated attributes: `cortex-m -mcpu=cortex-m4`.
 
     `attrs` is sorted by name so that equal targets compare and print equal.
     """
@@ -61,9 +57,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class VirtualDevice:
-    """The device, target and memory scope of a value; empty fields are
-    unconstrained.
-    """
+    """Device, target and memory scope of a value; empty fields are unconstrained."""
 
     device_type: str = ""
     device_id: int = -1

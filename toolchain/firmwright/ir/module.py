@@ -27,8 +27,7 @@ DEFAULT_ENTRY = "main"
 
 @dataclass(frozen=True, slots=True)
 class IoTensor:
-    """An input or output of the model: its tensor name, its buffer in the AOT main and
-    its type.
+    """An input or output of the model: tensor name, buffer in the AOT main and type.
 
     `buffer` is a C identifier and also the name of the field in `NAME_inputs` or
     `NAME_outputs`.
@@ -41,9 +40,7 @@ class IoTensor:
 
 @dataclass(frozen=True, slots=True)
 class StateTensor(IoTensor):
-    """A tensor that persists between runs; `initial` names the constant that resets
-    it.
-    """
+    """A tensor kept between runs; `initial` names the constant that resets it."""
 
     initial: str
 
@@ -76,8 +73,7 @@ class IoBinding:
 
 @dataclass(frozen=True, slots=True)
 class IRModule:
-    """Functions of both levels, constants, targets, pools, I/O binding, plan, and typed
-    state.
+    """Functions of both levels, constants, targets, pools, I/O, plan and typed state.
 
     `settings` are fixed before the first pass, `results` grow with each pass.
     `entry_name` is the graph function or AOT main to run, by default `main`. `files`
@@ -178,15 +174,11 @@ class IRModule:
         return tuple(graph for graph in graphs if not graph.attrs.get("target"))
 
     def callee(self, op: str) -> AnyFunction | None:
-        """Return the function called by `op` (`@name`), or None if `op` is an
-        operator.
-        """
+        """Return the function that `op` (`@name`) calls; None for an operator."""
         return self.functions.get(op[1:]) if op.startswith("@") else None
 
     def with_function(self, function: AnyFunction) -> IRModule:
-        """Return this module with `function` added; it replaces a function of the same
-        name.
-        """
+        """Return this module with `function`, in place of one of the same name."""
         return replace(self, functions={**self.functions, function.name: function})
 
     def with_attrs(self, **attrs: Attr) -> IRModule:

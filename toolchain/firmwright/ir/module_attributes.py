@@ -1,5 +1,4 @@
-"""The `attrs` block of module text: the settings of a module and the results of its
-passes.
+"""The `attrs` block of module text: settings of a module and results of its passes.
 
 A module prints its attributes in one order. Those that have their defaults are left
 out, except the ones that every configured module shows.
@@ -100,9 +99,7 @@ def _results_rows(results: PassResults) -> dict[str, Attr | None]:
 
 
 def with_module_attributes(module: IRModule, attrs: Attrs) -> IRModule:
-    """Return `module` with attributes from its text, each of the kind in
-    MODULE_ATTRIBUTES.
-    """
+    """Return `module` with attributes from text, of the kinds in MODULE_ATTRIBUTES."""
     reader = _AttributeReader(attrs)
     return replace(
         module,

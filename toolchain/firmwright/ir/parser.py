@@ -58,9 +58,7 @@ REQUEST_FIELDS: Mapping[str, type] = {
     "calls": int,
     "kernels": str,
 }
-"""The fields of a request in braces, each with the type of its value or of the listed
-values.
-"""
+"""The fields of a request in braces, with the type of the value or of list items."""
 _REQUEST_LISTS = ("buffers", "calls", "kernels")
 _KINDS = ("activation", "input", "output", "scratch", "ring", "state", "const")
 T = TypeVar("T")

@@ -11,6 +11,4 @@ _ROWS = [
 PASS_NAMES = tuple(name for name, *_ in _ROWS)
 SELECTABLE_TIR_PASSES = frozenset(name for name, *kind in _ROWS if kind == ["tir"])
 SELECTABLE_PASSES = frozenset(name for name, *kind in _ROWS if kind)
-"""Passes that work function by function; a target kind may exclude its functions from
-these.
-"""
+"""Passes that work function by function; a target kind may opt out of them."""

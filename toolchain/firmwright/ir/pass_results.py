@@ -18,9 +18,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class PoolAccess:
-    """The pools that calls of `target` on `device` can access; the target of cores is
-    "".
-    """
+    """The pools that calls of `target` ("" for cores) on `device` can access."""
 
     target: str
     device: str

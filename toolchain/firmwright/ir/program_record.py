@@ -1,5 +1,4 @@
-"""The choices of a compilation, recorded so that new weights can be compiled to the
-same code.
+"""The choices of a compilation, for compiling new weights to the same code.
 
 metadata.json holds a record. A compilation with `--update-of` repeats the choices
 instead of searching, and compares the digests, which do not cover the values of
@@ -69,8 +68,7 @@ class RecordedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """The choices of a compilation by kernel, and the digest of all code, the plan
-    included.
+    """The choices of a compilation by kernel, and the digest of code and plan.
 
     `calls` describes the calls of the graph that was lowered, by kernel name, without
     the channels that were removed as constant. `options` and version are those of the
@@ -126,9 +124,7 @@ _KINDS: Mapping[str, Kind] = {
 
 
 def record_from_json(data: JsonObject) -> ProgramRecord:
-    """Return the record in `data`; raise ValueError with a clause if it is
-    malformed.
-    """
+    """Return the record in `data`; raise ValueError with a clause if malformed."""
     if data.get("version") != RECORD_VERSION:
         raise ValueError(
             f"has the format {shortened(data.get('version'))}, not {RECORD_VERSION}"
@@ -171,9 +167,7 @@ def record_selection(graph: IRModule, module: IRModule) -> ProgramRecord:
 
 
 def _segments(module: IRModule) -> Iterator[RecordedSegment]:
-    """Yield the segments: only their steps are loops with calls of operators in the AOT
-    main.
-    """
+    """Yield the segments: the loops of the AOT main that call operators."""
     for node in statements(module.aot_main.body):
         if not isinstance(node, tir.For):
             continue
@@ -187,9 +181,7 @@ def _segments(module: IRModule) -> Iterator[RecordedSegment]:
 
 
 def describe_call(call: Call) -> str:
-    """Describe operator, tensors and attributes; of constants, only types and
-    shapes.
-    """
+    """Describe operator, tensors and attributes; of constants, only the types."""
     inputs = ", ".join(_describe_value(value) for value in call.inputs)
     outputs = ", ".join(_describe_value(value) for value in call.outputs)
     attrs = ", ".join(
@@ -223,8 +215,7 @@ def digest_kernel(function: tir.PrimFunc) -> str:
 
 
 def digest_code(module: IRModule) -> str:
-    """Return a digest of all from which codegen prints C, except constants' values and
-    comments.
+    """Return a digest of what codegen prints, but for comments and constants' values.
 
     Codegen prints equal constants once, so the digest covers which constants are equal.
     """

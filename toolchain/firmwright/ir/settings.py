@@ -1,5 +1,4 @@
-"""Settings of a compilation: what the user asks for, and the facts of the board that
-passes need.
+"""Settings of a compilation: what the user asks for, and facts of the board.
 
 They are fixed before the first pass (`pipeline/configuration.py`); passes read them
 only. What passes find is in `ir/pass_results.py`. Sizes are in bytes, times in cycles
@@ -40,17 +39,13 @@ class Objective:
 
     @property
     def has_free_ram(self) -> bool:
-        """Whether the pools are as large as the board's and not as the user's
-        budget.
-        """
+        """Whether the pools have the board's sizes, not those of a user's budget."""
         return self.ram_bytes is None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSpeed:
-    """Bytes per cycle of a sequential read, and the cycles before the first byte if
-    known.
-    """
+    """Bytes per cycle of a sequential read, and cycles before its first byte."""
 
     bandwidth: float
     latency: int | None = None
@@ -90,9 +85,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True)
 class ModelOrigin:
-    """The model file of a module: its hash ("" if unknown), and the index of its
-    subgraph.
-    """
+    """The model file of a module: its hash ("" if unknown) and its subgraph's index."""
 
     sha256: str = ""
     subgraph: int = 0
@@ -100,8 +93,7 @@ class ModelOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a compilation; the defaults are those of a module without a
-    board.
+    """The settings of a compilation; by default those of a module without a board.
 
     Attributes:
         numerics: The runtime that defines the results; None until it is chosen means

@@ -1,5 +1,4 @@
-"""Text syntax shared by both IR levels: names, attributes, types, spans and line
-breaking.
+"""Text syntax of both IR levels: names, attributes, types, spans and line breaking.
 
 Each `format_X` function is the inverse of the `SyntaxParser` method `X`. A newline in a
 formatted string permits a line break; in short lines `IRWriter.put` prints a space.
@@ -34,9 +33,7 @@ class IRWriter(IndentedWriter):
     __slots__ = ()
 
     def put(self, text: str) -> None:
-        """Write one line, broken with a four-column indent if it would exceed column
-        100.
-        """
+        """Write one line; beyond column 100 it is broken and indented by four."""
         room = COLUMNS - len(self._step) * self._indent
         current, *pieces = text.split("\n")
         for piece in pieces:
@@ -89,8 +86,9 @@ def format_span(span: Span) -> str:
 
 
 def format_quantization(quantization: Quantization) -> str:
-    """Format as `quant(SCALES, ZEROS)`: lists per channel, one number for equal zero
-    points.
+    """Format as `quant(SCALES, ZEROS)`; equal zero points are one number.
+
+    Scales and zero points of channels are lists.
     """
     scales, zeros = quantization.scales, quantization.zero_points
     if quantization.axis is None:
@@ -211,9 +209,7 @@ class SyntaxParser:
         raise self.expected("a number, a string, true, false or a list")
 
     def attrs(self, kinds: AttrKinds) -> dict[str, Attr]:
-        """Parse `{NAME=VALUE, ...}`; an attribute that `kinds` names must be of its
-        kind.
-        """
+        """Parse `{NAME=VALUE, ...}`; a value must have the kind in `kinds`, if any."""
         attrs: dict[str, Attr] = {}
 
         def item() -> None:

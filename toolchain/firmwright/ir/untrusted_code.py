@@ -1,6 +1,4 @@
-"""Code of a module text, which becomes part of a program only if the user trusts the
-file.
-"""
+"""Code of a module text, part of a program only if the user trusts the file."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ _NAMED = 6
 
 @dataclass(frozen=True, slots=True)
 class UntrustedCode:
-    """The path of a module text, and its code: C files, functions, and saved
-    backends.
-    """
+    """The path of a module text, and its code: C files, functions, saved backends."""
 
     path: str
     items: tuple[str, ...]

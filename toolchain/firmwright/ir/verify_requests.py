@@ -1,5 +1,4 @@
-"""Verification of placement requests: in the graphs, in the AOT main, and in the memory
-plan.
+"""Verification of placement requests: in graphs, AOT main and memory plan.
 
 * A requested tensor is a value of the graphs until they are lowered. Its value names
   the requested device and pool; the source of a `device_copy` counts as computed by the
@@ -24,9 +23,7 @@ from firmwright.ir.tir.traversal import prim_calls, statements
 
 
 def diagnose_requests(module: IRModule) -> list[str]:
-    """Return a message that names tensor and request for each request that is not
-    kept.
-    """
+    """Return a message with tensor and request for each request that is not kept."""
     if not module.requests:
         return []
     entry = module.entry
@@ -45,9 +42,7 @@ def diagnose_requests(module: IRModule) -> list[str]:
 
 
 def diagnose_kept_requests(before: IRModule, after: IRModule) -> list[str]:
-    """Return the problems of `after`, also for requests of `before` that it does not
-    record.
-    """
+    """Return the problems of `after`, and the requests of `before` that it lost."""
     recorded = {request.key for request in after.requests}
     dropped = [
         f"the request {request.reason} for the tensor {request.tensor} is no longer in "
@@ -139,9 +134,7 @@ class _RequestsInMain:
 
     @cached_property
     def parents(self) -> Mapping[str, str]:
-        """The buffer or pool of which each buffer of the main is a part; itself if
-        allocated.
-        """
+        """The buffer or pool of which each buffer is a part; itself if allocated."""
         found = {param.name: param.name for param in self.main.params}
         for node in statements(self.main.body):
             if isinstance(node, tir.DeclBuffer):
@@ -197,9 +190,7 @@ class _RequestsInMain:
                 )
 
     def _visible_pools(self, device: str) -> frozenset[str]:
-        """Return the pools that a device can access; the empty set if there is no
-        limit.
-        """
+        """Return the pools that a device can access; empty if there is no limit."""
         place = devices.MAIN_DEVICE if devices.is_core(device) else device
         rows = self.module.results.pool_access
         return frozenset(
@@ -212,9 +203,7 @@ class _RequestsInMain:
         return name
 
     def _pool(self, name: str) -> str:
-        """Return the pool that holds a buffer, or to which it is pinned before the
-        plan.
-        """
+        """Return the pool that holds a buffer or, before the plan, its pinned pool."""
         root = self._root(name)
         if self.module.plan is None:
             return self.pins.get(root, "")

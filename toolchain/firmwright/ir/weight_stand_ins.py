@@ -1,5 +1,4 @@
-"""Weights that stand in for those of a model, to make choices that suit every weight
-set.
+"""Weights that stand in for a model's, for choices that suit every weight set.
 
 A stand-in depends only on the call: operator, types and shapes. The values satisfy the
 conditions that importers check, such as sums that fit 32 bits.
@@ -50,9 +49,7 @@ _STEPS = {INT8: 256, INT16: 1 << 15}
 
 
 class StandIn(Enum):
-    """A set of values: of the whole range with the extremes, all zeros, or small
-    ones.
-    """
+    """Values of the whole range with its extremes, all zeros, or small ones."""
 
     FULL_RANGE = "full range"
     ZEROS = "zeros"

@@ -18,13 +18,9 @@ MAIN_DEVICE = "cpu0"
 COPY_OP = "device_copy"
 """The operator that copies a tensor from one memory to another."""
 CYCLES_ATTR = "modeled_cycles"
-"""Kernel attribute with the cycles of a call, if its backend declares them
-(`Backend.cost`).
-"""
+"""Kernel attribute: the cycles of a call, if `Backend.cost` declares them."""
 CONSTANTS_POOL_ATTR = "constants_pool"
-"""Kernel attribute that names the pool to which its constants are copied before the
-first run.
-"""
+"""Kernel attribute: the pool to which constants are copied before the first run."""
 _NAME = re.compile(r"([a-z][a-z_]*)(0|[1-9][0-9]?)\Z")
 
 
@@ -60,8 +56,9 @@ def with_memory_scope(value: Value, scope: str) -> Value:
 
 
 def is_placed(value: Value) -> bool:
-    """Return whether a device or pool is assigned to `value`; passes keep it until it
-    is lowered.
+    """Return whether a device or pool is assigned to `value`.
+
+    Passes keep such a value until it is lowered.
 
     Before devices are planned, these are the tensors and constants that the user
     placed.
@@ -76,9 +73,7 @@ def executing_device(call: Call) -> str:
 
 
 def module_devices(module: IRModule) -> tuple[str, ...]:
-    """Return the devices available to `module`; empty if the main core is the only
-    one.
-    """
+    """Return the devices of `module`; empty if it has the main core only."""
     return module.settings.devices.names
 
 

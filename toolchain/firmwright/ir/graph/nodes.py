@@ -19,9 +19,7 @@ from firmwright.ir.graph.attributes.control import IfAttrs, WhileAttrs
 
 
 def unique_name(name: str, taken: set[str]) -> str:
-    """Add `name`, if necessary with a suffix `:1`, `:2`, ..., to `taken`, and return
-    it.
-    """
+    """Add `name` to `taken`, with a suffix `:1`, `:2`, ... if needed; return it."""
     numbered = (f"{name}:{count}" if count else name for count in itertools.count())
     free = next(candidate for candidate in numbered if candidate not in taken)
     taken.add(free)
@@ -47,9 +45,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor of the graph. `constant` names an entry of the module's constant
-    table.
-    """
+    """A tensor of the graph; `constant` names an entry of the module's constants."""
 
     name: str
     type: TensorType
@@ -77,9 +73,7 @@ class Call:
     target: str = ""
 
     def attributes(self, kind: type[AttrsT]) -> AttrsT:
-        """Return the attributes, which are of class `kind`; raise InternalError
-        otherwise.
-        """
+        """Return the attributes as `kind`; raise InternalError if they are not."""
         return typed_attrs(self.op, self.attrs, kind)
 
     @property
@@ -98,9 +92,7 @@ CONTROL_FLOW_OPS = frozenset({"if", "while"})
 
 
 def called_functions(call: Call) -> tuple[str, ...]:
-    """Return the functions that `call` runs: `then` and `else`, or `cond` and
-    `body`.
-    """
+    """Return the functions that `call` runs: the callee, or its branches or loop."""
     if call.op.startswith("@"):
         return (call.op[1:],)
     match call.attrs:
@@ -111,8 +103,7 @@ def called_functions(call: Call) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A tensor that persists between runs: `value` at the start of a run, `next` at its
-    end.
+    """A tensor kept between runs: `value` when a run begins, `next` when it ends.
 
     `initial` names the constant that resets it.
     """
@@ -140,9 +131,7 @@ class Function:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """All values: sources, and the inputs and outputs of calls, with
-        repetitions.
-        """
+        """All values: sources, inputs and outputs of calls, with repetitions."""
         return (*self.sources, *(value for call in self.body for value in call.values))
 
     @property
@@ -152,9 +141,7 @@ class Function:
 
     @property
     def makers(self) -> dict[str, int]:
-        """The index in `body` of the call that computes each value, by the value's
-        name.
-        """
+        """The index in `body` of the call that makes each value, by value name."""
         indices: dict[str, int] = {}
         for index, call in enumerate(self.body):
             for value in call.outputs:

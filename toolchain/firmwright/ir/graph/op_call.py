@@ -1,5 +1,6 @@
-"""A call of an operator with all that determines its result, and what the IR needs of
-operators.
+"""A call of an operator with all that determines its result.
+
+`OperatorMeaning` is what the IR needs of an operator's definition.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ from firmwright.ir.graph.nodes import TensorType
 from firmwright.ir.settings import NumericsProfile
 
 CustomOpPredicate: TypeAlias = Callable[[str, str], bool]
-"""Returns whether a backend or plug-in implements the foreign operator (domain,
-name).
-"""
+"""Returns whether a backend or plug-in implements a foreign operator (domain, name)."""
 
 
 def accept_no_custom_op(domain: str, name: str) -> bool:
@@ -27,8 +26,9 @@ def accept_no_custom_op(domain: str, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpCall:
-    """One call: input types (None if absent), output types, attributes, constants and
-    profile.
+    """One call: input and output types, attributes, constants and profile.
+
+    The type of an absent input is None.
 
     `constants[i]` is set if input i is a constant. `scopes` are the pools of the
     inputs, then of the outputs; "" leaves the choice to the planner, and () leaves all
@@ -47,9 +47,7 @@ class OpCall:
     all_channels: bool = False
 
     def attributes(self, kind: type[AttrsT]) -> AttrsT:
-        """Return the attributes, which are of class `kind`; raise InternalError
-        otherwise.
-        """
+        """Return the attributes as `kind`; raise InternalError if they are not."""
         return typed_attrs(self.op, self.attrs, kind)
 
     def input_scope(self, index: int) -> str:
@@ -74,9 +72,7 @@ class OpCall:
         return self.constants[index] if index < len(self.constants) else None
 
     def constant_array(self, index: int) -> Array:
-        """Return the value of an input that `infer` or a pattern requires to be
-        constant.
-        """
+        """Return an input that `infer` or a pattern requires to be constant."""
         constant = self.constant(index)
         if constant is None:
             raise InternalError(f"{self.op}: input {index} is not constant")
@@ -84,9 +80,7 @@ class OpCall:
 
 
 class OperatorMeaning(Protocol):
-    """The part of an operator's definition (`ops.opdef.OpDef`) that the IR itself
-    needs.
-    """
+    """What the IR itself needs of an operator's definition (`ops.opdef.OpDef`)."""
 
     @property
     def infer(self) -> Callable[[OpCall], tuple[TensorType, ...]]: ...

@@ -49,8 +49,7 @@ class GraphParser(SyntaxParser):
         return value, initial, self._result()
 
     def _result(self) -> tuple[str, Value | None, str]:
-        """Parse a result: its name, its full value if given, and its position in the
-        text.
+        """Parse a result: its name, its full value if given, and its position.
 
         Results precede their definitions and are resolved later.
         """

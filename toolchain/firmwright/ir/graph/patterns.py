@@ -1,5 +1,4 @@
-"""Patterns over graph functions with which a backend declares the calls that it
-supports.
+"""Patterns over graph functions, by which backends declare the calls they support.
 
     x = wildcard()
     conv = op("conv2d", x, constant(), constant(), stride=(1, 1))
@@ -44,9 +43,7 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class ValuePattern(Pattern):
-    """Any value or, if `is_constant`, a constant; with `absent` also an omitted
-    optional input.
-    """
+    """Any value, or a constant if `is_constant`; if `absent`, also an omitted one."""
 
     is_constant: bool
     absent: bool
@@ -59,18 +56,14 @@ class ValuePattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class OpPattern(Pattern):
-    """A call of `op`. `inputs` None accepts any inputs; unlisted inputs must be
-    absent.
-    """
+    """A call of `op`; unlisted inputs must be absent, unless `inputs` is None."""
 
     op: str
     inputs: tuple[Pattern, ...] | None
     attrs: Mapping[str, AttrConstraint] = field(default_factory=dict)
 
     def accepts(self, attrs: OpAttrs) -> bool:
-        """Return whether each attribute that is constrained is there and satisfies its
-        test.
-        """
+        """Return whether each constrained attribute exists and passes its test."""
         specs = attribute_specs(type(attrs))
         return all(
             name in specs and _attr_matches(getattr(attrs, specs[name].field), test)
@@ -133,9 +126,7 @@ class PatternGraph:
 
     @cached_property
     def readers(self) -> Mapping[str, frozenset[int]]:
-        """The indices of the calls that use each value; -1 represents uses outside the
-        body.
-        """
+        """The indices of the calls that use each value; -1 is use outside the body."""
         users: dict[str, set[int]] = {value.name: {-1} for value in self.function.sinks}
         for index, call in enumerate(self.function.body):
             for value in call.inputs:
@@ -188,9 +179,7 @@ class _PartialMatch:
 def match_pattern(
     pattern: Pattern, index: int, graph: PatternGraph
 ) -> tuple[int, ...] | None:
-    """Return the indices of the calls that `pattern` covers if it ends in call `index`,
-    or None.
-    """
+    """Return the calls that `pattern` covers if it ends in call `index`, else None."""
     for state in _match_ending_at(pattern, index, graph, _PartialMatch()):
         if _is_closed(state.calls, index, graph):
             return tuple(sorted(state.calls))

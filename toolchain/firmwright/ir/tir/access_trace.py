@@ -38,16 +38,12 @@ _TIME_MAX = 1 << 62
 
 
 class UnknownAccessError(Exception):
-    """An access cannot be located, or there are too many; assume that all bytes are
-    accessed.
-    """
+    """An access cannot be located, or too many exist: all bytes count as accessed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessLog:
-    """Accesses as arrays of times, first bytes, end bytes (exclusive) and write
-    flags.
-    """
+    """Accesses as arrays of times, first bytes, end bytes (exclusive), write flags."""
 
     time: Ints
     start: Ints
@@ -62,9 +58,7 @@ class AccessLog:
 
 @dataclass(frozen=True, slots=True)
 class _ProgramPoint:
-    """The time, the variables of each lane, and the byte offsets of views of the two
-    parameters.
-    """
+    """Time, variables of each lane, and byte offsets of the parameters' views."""
 
     lanes: int
     time: Ints
@@ -114,8 +108,9 @@ class AccessTracer:
                 ]
 
     def _fixed_registers(self) -> dict[str, LaneValue]:
-        """Return the number of each register that is stored once and is no operand of a
-        block.
+        """Return the numbers in registers that are stored once and used by no block.
+
+        A block may change the registers that are its operands.
         """
         parts = list(statements(self.body))
         operands = (
@@ -156,15 +151,11 @@ class AccessTracer:
         return AccessLog(*map(np.concatenate, zip(*parts, strict=True)))
 
     def max_events(self) -> int:
-        """Return an upper bound on the accesses that `run` enumerates if no loop is
-        shortened.
-        """
+        """Return a bound on the accesses that `run` lists if it shortens no loop."""
         return self._max_events(self.body, Bounds())
 
     def _kinds_below(self, node: tir.Stmt) -> frozenset[str]:
-        """Return the kinds of accesses in `node`: "r" reads the input, "w" writes a
-        parameter.
-        """
+        """Return the kinds of accesses: "r" reads the input, "w" writes a parameter."""
         kinds = self._kinds.get(id(node))
         if kinds is None:
             nested = map(self._kinds_below, child_statements(node))
@@ -249,9 +240,7 @@ class AccessTracer:
         return total
 
     def _stmt(self, node: tir.Stmt, point: _ProgramPoint) -> None:
-        """Record the accesses of `node`, which takes two time slots before its
-        children.
-        """
+        """Record the accesses of `node`, which takes two slots before its children."""
         if not point.lanes or not self._kinds_below(node):
             return
         match node:
@@ -349,9 +338,7 @@ class AccessTracer:
         self._events.append((point.time, place, size, write))
 
     def _needed_ends(self, loop: tir.For) -> int:
-        """Return how many iterations at each end of the loop determine the hull; 0 if
-        all do.
-        """
+        """Return how many iterations at each end determine the hull; 0 if all do."""
         # The distance from a write to a later read is linear in the iterations of the
         # two. Its extremes are at equal, adjacent or extreme iterations, the first and
         # last of each.
@@ -401,9 +388,7 @@ def _own_expressions(node: tir.Stmt) -> Iterator[Node]:
 def _is_linear_expr(
     node: tir.Expr, varying: set[str], scale: int = 1, modulus: int = 1
 ) -> bool:
-    """Return whether `node` times `scale` changes linearly, by multiples of
-    `modulus`.
-    """
+    """Return whether `node` * `scale` changes linearly, by multiples of `modulus`."""
     return all(
         (isinstance(atom, tir.Var) and coefficient * scale % modulus == 0)
         or free_vars(atom).isdisjoint(varying)
@@ -412,9 +397,7 @@ def _is_linear_expr(
 
 
 def _strided_indices(node: _MemoryNode) -> Iterable[tuple[tir.Expr, int]]:
-    """Return the indices of the first accessed element, each with its stride in
-    elements.
-    """
+    """Return the first accessed element's indices, with their strides in elements."""
     if isinstance(node, tir.AccessPtr):
         return [(node.offset, 1)]
     return zip(node.indices, node.buffer.element_strides, strict=True)

@@ -31,8 +31,7 @@ _FACTS_MAX = 12  # only the innermost assumptions are kept, to limit the search
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """sum(coefficient * atom) + constant; non-affine subexpressions such as loads are
-    atoms too.
+    """sum(coefficient * atom) + constant; non-affine parts such as loads are atoms.
 
     Coefficients are never zero. `terms` must not be modified.
     """
@@ -88,9 +87,7 @@ def _collect(expr: tir.Expr, scale: int, terms: _Terms) -> int:
 
 
 def _join_div_mod(terms: _Terms) -> int:
-    """Combine c*d*(a / d) + c*(a % d) into c*a; return the constant part of these
-    terms.
-    """
+    """Combine c*d*(a / d) + c*(a % d) into c*a; return the terms' constant part."""
     constant = 0
     for atom, scale in list(terms.items()):
         match atom:
@@ -130,9 +127,7 @@ class Bounds:
         return self._form(linearize(expr))
 
     def tight_interval_of(self, expr: tir.Expr) -> Interval | None:
-        """Return a tighter range than `interval_of`, using facts and let definitions;
-        slower.
-        """
+        """Return a tighter range than `interval_of`, by facts and lets; slower."""
         return self._tight_interval(linearize(expr))
 
     def _tight_interval(self, form: Affine) -> Interval | None:
@@ -207,17 +202,13 @@ class Bounds:
         return bounds
 
     def _below(self, var: tir.Var, start: tir.Expr, extent: tir.Expr) -> Bounds:
-        """Assume var < start + extent, where the extent may be a min() of several
-        bounds.
-        """
+        """Assume var < start + extent; the extent may be a min() of several bounds."""
         if isinstance(extent, tir.Binary) and extent.op == "min":
             return self._below(var, start, extent.a)._below(var, start, extent.b)
         return self._at_most(var, tir.Binary("add", start, extent), -1)
 
     def _at_most(self, a: tir.Expr, b: tir.Expr, slack: int) -> Bounds:
-        """Assume a <= b + slack; a min on the right or a max on the left gives two
-        facts.
-        """
+        """Assume a <= b + slack; a min in b or a max in a gives two facts."""
         if isinstance(b, tir.Binary) and b.op == "min":
             return self._at_most(a, b.a, slack)._at_most(a, b.b, slack)
         if isinstance(a, tir.Binary) and a.op == "max":

@@ -1,5 +1,4 @@
-"""Builder of PrimFuncs: expressions from functions and operators, statements from
-context managers.
+"""Builder of PrimFuncs: expressions by operators, statements by context managers.
 
     b = Builder("relu_0")
     x, y = b.buffer_param("x", INT8, (64,), "in"), b.buffer_param("y", INT8, (64,),
@@ -94,9 +93,7 @@ def immediate(value: float, dtype: DType) -> tir.Expr:
 
 
 def as_expr(value: ExprLike, like: DType = INDEX) -> tir.Expr:
-    """Convert `value` to a node; a Python number becomes an immediate of dtype
-    `like`.
-    """
+    """Convert `value` to a node; a number becomes an immediate of dtype `like`."""
     if isinstance(value, ArithExpr):
         return value.expr
     if isinstance(value, int | float):
@@ -254,9 +251,7 @@ class Builder:
         return buffer
 
     def reg(self, name: str, dtype: DType, count: int = 1) -> tir.Buffer:
-        """Declare `count` registers for the rest of the block; indices must be
-        constants.
-        """
+        """Declare `count` registers for the rest of the block, indexed by constants."""
         buffer = tir.Buffer(
             self.unique(name), dtype, (count,), scope="reg", alignment=1
         )
@@ -266,17 +261,16 @@ class Builder:
     def register(
         self, name: str, dtype: DType, start: ExprLike | None = None
     ) -> Register:
-        """Declare a register for the rest of the block, with the value `start` if
-        given.
-        """
+        """Declare a register for the rest of the block, set to `start` if given."""
         register = Register(self, self.reg(name, dtype))
         if start is not None:
             register.set(start)
         return register
 
     def variable(self, name: str, value: int, dtype: DType = INT16) -> ArithExpr:
-        """Return `value` from a register: no simplification uses it, and shared code
-        takes any.
+        """Return `value` from a register, which simplification does not use.
+
+        Code that several kernels share takes any value of it.
         """
         return self.register(name, dtype, value).value.cast(INDEX)
 
@@ -286,9 +280,7 @@ class Builder:
     def allocate(
         self, name: str, dtype: DType, shape: Sequence[int], alignment: int = 4
     ) -> tir.Buffer:
-        """Allocate planned scratch memory for the rest of the block, with undefined
-        contents.
-        """
+        """Allocate planned, undefined scratch memory for the rest of the block."""
         buffer = tir.Buffer(self.unique(name), dtype, tuple(shape), alignment=alignment)
         self._block.append(lambda body: tir.Allocate(buffer, body, "scratch"))
         return buffer
@@ -335,9 +327,7 @@ class Builder:
 
     @contextmanager
     def loops(self, names: str, extents: Sequence[int]) -> Iterator[list[ArithExpr]]:
-        """Open nested loops with the variables `names`; a single name is numbered from
-        0.
-        """
+        """Open nested loops with the variables `names`; one name is numbered from 0."""
         numbered = [f"{names}{k}" for k in range(len(extents))]
         each = names.split() if " " in names else numbered
         with ExitStack() as stack:
@@ -348,8 +338,9 @@ class Builder:
 
     @contextmanager
     def unrolled(self, name: str, extent: int, *factors: int) -> Iterator[ArithExpr]:
-        """Open a loop that is unrolled by the first of `factors` that divides `extent`,
-        if any.
+        """Open a loop, unrolled by the first of `factors` that divides `extent`.
+
+        It is not unrolled if none does.
         """
         step = next((factor for factor in factors if extent % factor == 0), 1)
         with (
@@ -425,9 +416,7 @@ class Builder:
         return func if self.transform is None else self.transform(func)
 
     def _seq(self) -> tir.Stmt:
-        """Return the current block, in which the statements after a declaration form
-        its scope.
-        """
+        """Return the current block; what follows a declaration is its scope."""
         stmts: list[tir.Stmt] = []
         for item in reversed(self._block):
             if callable(item):

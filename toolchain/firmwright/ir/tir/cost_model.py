@@ -44,8 +44,9 @@ GENERIC_WEIGHTS = CostWeights(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Predicted cost of one call, without callees. `cycles` is None without a timing
-    table.
+    """Predicted cost of one call, without callees.
+
+    `cycles` is None without a timing table.
     """
 
     instructions: int
@@ -64,9 +65,7 @@ def estimate_cost(
     weights: CostWeights = GENERIC_WEIGHTS,
     arguments: Mapping[str, int] = NO_ARGUMENTS,
 ) -> Cost:
-    """Predict the cost of `func`; `arguments` gives the values of its scalar
-    parameters.
-    """
+    """Predict the cost of `func` with the scalar parameters `arguments`."""
     counts = count_operations(
         func, intrinsics, weights.instructions, weights.registers, arguments
     )

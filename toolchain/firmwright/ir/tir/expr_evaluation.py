@@ -36,8 +36,7 @@ ARRAY_FUNCTIONS: Mapping[str, BinaryFunction] = {
 
 
 def evaluate_lanes(node: tir.Expr, values: Mapping[str, LaneValue]) -> LaneValue:
-    """Evaluate `node` in every lane, bools as 0 and 1; return None if it depends on
-    memory.
+    """Evaluate `node` in all lanes, bools as 0 and 1; None if it depends on memory.
 
     Unsigned arithmetic wraps by definition; where it would wrap, the result is unknown.
     """

@@ -28,9 +28,7 @@ def flat_index(buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> tir.Expr:
 
 
 def fold_index(op: Literal["add", "mul"], a: tir.Expr, b: tir.Expr) -> tir.Expr:
-    """Build `a + b` or `a * b`, with products expanded and constants combined at the
-    end.
-    """
+    """Build `a + b` or `a * b`, with products expanded and constants at the end."""
     if isinstance(a, tir.IntImm):
         a, b = b, a
     if isinstance(a, tir.Binary) and a.op == "add" and isinstance(a.b, tir.IntImm):

@@ -1,5 +1,6 @@
-"""In-place analysis: the offset differences at which a kernel's output must not overlap
-its input.
+"""In-place analysis: at which distances a kernel's output must not overlap its input.
+
+A distance is the offset of the output less that of the input.
 
 A write before a read excludes the differences from read.start - write.end to read.end -
 write.start. The constraint is the hull of all such pairs in the access trace (decision
@@ -24,20 +25,15 @@ from firmwright.ir.tir.plan import OffsetConstraint
 
 _FAR = 1 << 60
 _ANALYSES_KEPT = 512
-"""Analyses of kernels for later compilations of the same model, such as those for an
-advice.
-"""
+"""Kept analyses of kernels, for later compilations of the same model."""
 _CLOSE_FRACTION = 4
-"""A hull is not refined if an end is nearer to 0 than the buffer size divided by
-this.
-"""
+"""A hull with an end nearer to 0 than the buffer size / this is not refined."""
 
 
 def find_offset_constraints(
     func: tir.PrimFunc, source: str, result: str
 ) -> tuple[OffsetConstraint[str], ...] | None:
-    """Return constraints on offset(`result`) - offset(`source`); None if they must be
-    disjoint.
+    """Return constraints on offset(`result`) - offset(`source`); None means disjoint.
 
     A kernel of one intrinsic has the excluded distances in its attribute
     `inplace_distances`.
@@ -72,8 +68,7 @@ def _constraints_of(
 def excluded_distances(
     reads: tuple[Ints, Ints], writes: tuple[Ints, Ints]
 ) -> tuple[int, int]:
-    """Return the excluded distances of a kernel that reads a range in each step, then
-    writes one.
+    """Return the excluded distances of steps that each read a range, then write one.
 
     `reads` and `writes` are the first and end byte of each step.
     """
@@ -113,9 +108,7 @@ def _per_channel_constraints(
 
 
 def _hull(log: AccessLog, order: Ints) -> tuple[int, int] | None:
-    """Return the hull of the accesses at the indices `order`, which are sorted by
-    time.
-    """
+    """Return the hull of the accesses at `order`, indices sorted by time."""
     log = log.select(order)
     highest = np.maximum.accumulate(np.where(log.write, log.end, -_FAR))
     lowest = np.minimum.accumulate(np.where(log.write, log.start, _FAR))
@@ -128,9 +121,7 @@ def _hull(log: AccessLog, order: Ints) -> tuple[int, int] | None:
 
 
 def _hull_by_residue(log: AccessLog, pixel: int) -> tuple[int, int] | None:
-    """Return the hull of the pairs of single-byte accesses with equal position modulo
-    `pixel`.
-    """
+    """Return the hull of pairs of single bytes with equal position modulo `pixel`."""
     split = _single_bytes(log)
     residue = split.start % pixel
     order = np.lexsort((split.time, residue))

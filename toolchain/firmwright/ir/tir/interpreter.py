@@ -1,5 +1,4 @@
-"""Numpy interpreter of PrimFuncs, the reference for schedules and generated C (decision
-0004).
+"""Numpy interpreter of PrimFuncs, the reference for schedules and C (decision 0004).
 
 Accesses are bounds-checked, integer overflow is an error, and undefined memory is
 poisoned. Independent iterations run as lanes of numpy arrays, in chunks that bound
@@ -56,8 +55,7 @@ def interpret(
     *,
     check_overflow: bool = True,
 ) -> None:
-    """Run `func` on `args`, which has a value per parameter name, and write outputs in
-    place.
+    """Run `func` on `args`, values by parameter name; outputs are written in place.
 
     `functions` are the possible callees, `constants` the module's table. Without
     `check_overflow` integers wrap in two's complement.
@@ -415,9 +413,7 @@ class _StatementCompiler:
 def _store_elements(
     pointer: Eval, dtype: DType, where: str, frame: CallFrame, value: Value
 ) -> None:
-    """Store a result in the shape of the elements, or in another one that has their
-    number.
-    """
+    """Store a result in the shape of the elements, or with as many elements."""
     view, indices = runtime.elements_at(pointer(frame), dtype, len(frame.shape))
     values = np.asarray(value, dtype.np)
     if not frame.shape and values.size > 1:

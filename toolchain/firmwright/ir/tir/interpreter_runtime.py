@@ -130,9 +130,7 @@ class UndefinedReadError(Exception):
 
 
 class TrackedView(View):
-    """A view that marks written bytes in its shadow and rejects reads of other
-    bytes.
-    """
+    """A view that marks written bytes in its shadow and rejects reads of others."""
 
     __slots__ = ("_marks", "_pattern")
 
@@ -184,9 +182,7 @@ def allocate_undefined(
 
 
 def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> Pointer:
-    """Wrap the caller's array, which must be contiguous and have the parameter's
-    dtype.
-    """
+    """Wrap the caller's array, which must be contiguous and have the right dtype."""
     if array.dtype != dtype.np:
         raise InternalError(
             f"the argument is {array.dtype}, not {dtype.name}", where=where
@@ -199,8 +195,7 @@ def make_pointer(array: Array, dtype: DType, where: str, *, writable: bool) -> P
 
 
 def elements_at(pointer: Pointer, dtype: DType, depth: int) -> tuple[View, Array]:
-    """Return a view of the elements of `pointer` as `dtype`, and the indices of all
-    elements.
+    """Return a view of `pointer` as `dtype`, and the indices of all elements.
 
     The first axis of the indices is the elements, followed by `depth` lane axes (at
     least one).
@@ -325,8 +320,9 @@ class CompiledLoop:
     def run_speculatively(
         self, lanes_max: int, own_bytes: int, private: tuple[tir.Buffer, ...]
     ) -> Run:
-        """Return a function that tries private copies per lane, and runs serially if
-        they fail.
+        """Return a function that tries private copies per lane, or runs serially.
+
+        It runs serially if a lane has read bytes that it did not write.
         """
         lanes = self.run_in_lanes(lanes_max, own_bytes, private)
         refuted = False

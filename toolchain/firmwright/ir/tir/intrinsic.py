@@ -1,5 +1,4 @@
-"""The intrinsic record: an operation with a numpy meaning, portable C and
-target-specific text.
+"""The intrinsic record: an operation as numpy function, C and text for targets.
 
 In C an intrinsic is a `static inline` function. Its body is `portable`, or `text` if
 the target has the feature `requires` and inline assembly is enabled. The numpy meaning
@@ -57,9 +56,7 @@ def immediates(*names: str) -> tuple[Operand, ...]:
 
 
 Meaning: TypeAlias = Callable[..., Any]
-"""What an intrinsic computes, in numpy: a function of its operands, pointers as
-arrays.
-"""
+"""What an intrinsic computes, in numpy, from its operands; pointers are arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +102,7 @@ class IntrinsicFamilies(NamedTuple):
 
 
 class IntrinsicsOnUse(IntrinsicTable):
-    """A table of intrinsics in parts, which are read in their order until a name is
-    found.
+    """A table of intrinsics in parts, read in their order until a name is found.
 
     A part is a function that returns its intrinsics. Those with a maker are made when
     they are first used. A program uses a few of the many sizes of a micro-kernel, and
@@ -160,8 +156,9 @@ _FUNCTION = re.compile(
 def read_intrinsics(
     module: str, meanings: Mapping[str, Callable[..., Any]], requires: str = ""
 ) -> dict[str, Intrinsic]:
-    """Return the intrinsics that are C functions in the `.c.in` file of a module
-    (`__file__`).
+    """Return the intrinsics that are C functions in the `.c.in` file of a module.
+
+    `module` is the `__file__` of the module.
 
     A comment has the doc and the number of instructions. A section `NAME_FEATURE` is
     the body of function NAME for targets with this feature.

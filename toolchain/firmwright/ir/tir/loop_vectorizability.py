@@ -64,9 +64,7 @@ class LoopScope:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
-    """An access to bytes [offset, offset + width) of a root, with the bounds at its
-    location.
-    """
+    """An access to bytes [offset, offset + width) of a root, with its bounds."""
 
     root: str
     offset: Affine
@@ -92,9 +90,7 @@ def is_parallel(
     intrinsics: IntrinsicTable,
     private: frozenset[str] = frozenset(),
 ) -> bool:
-    """Return whether iterations of `loop` are independent, with memories `private` in
-    each.
-    """
+    """Return whether iterations are independent, with memories `private` in each."""
     try:
         collector = _AccessCollector(scope, intrinsics)
         accesses = list(collector.statement(loop.body, scope.inside(loop)))
@@ -222,9 +218,7 @@ def _split_offset(
 
 
 def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
-    """Return moduli to compare offsets: 0 (none), and strides at least as long as the
-    loop.
-    """
+    """Return the moduli to try: 0 (none), and strides as long as the loop or longer."""
     strides = {abs(factor) for window in windows for factor, _ in window.inner}
     strides |= {abs(window.constant - windows[0].constant) for window in windows}
     rows = sorted(stride for stride in strides if stride >= reach > 0)
@@ -232,9 +226,7 @@ def _moduli(windows: list[_OffsetRange], reach: int) -> list[int]:
 
 
 def _fits(windows: list[_OffsetRange], step: int, reach: int, modulus: int) -> bool:
-    """Return whether all ranges, reduced by `modulus`, are within one step of each
-    other.
-    """
+    """Return whether all ranges, reduced by `modulus`, fit in one step together."""
     low, high = 0, 0
     for window in windows:
         start = window.constant - windows[0].constant

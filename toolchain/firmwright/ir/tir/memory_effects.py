@@ -20,9 +20,7 @@ _WRITTEN_ROLES = frozenset({"out", "inout", "scratch"})
 
 @dataclass(frozen=True, slots=True)
 class MemoryEffect:
-    """An access to bytes `[first, end)` of the memory `root`: a write if `written`,
-    else a read.
-    """
+    """An access to bytes `[first, end)` of `root`: a write if `written`, or a read."""
 
     root: str
     first: int
@@ -42,9 +40,7 @@ MemoryEffects = tuple[MemoryEffect, ...]
 
 
 def find_conflict(a: MemoryEffects, b: MemoryEffects) -> MemoryEffect | None:
-    """Return an effect of `b` that must not happen while `a` is in progress, or
-    None.
-    """
+    """Return an effect of `b` that must not happen during `a`, or None."""
     return next((y for y in b if any(x.conflicts_with(y) for x in a)), None)
 
 

@@ -41,9 +41,7 @@ NO_TRAFFIC = MemoryTraffic()
 def count_traffic(
     func: tir.PrimFunc, functions: Mapping[str, AnyFunction]
 ) -> dict[str, MemoryTraffic]:
-    """Return the traffic by buffer; an access through a view counts for its underlying
-    buffer.
-    """
+    """Return the traffic by buffer; views count for their underlying buffer."""
     return _traffic_of(func, functions, {})
 
 
@@ -60,9 +58,7 @@ def _traffic_of(
 
 
 class _TrafficCounter:
-    """Counts the traffic of one function; `memo` holds the traffic of its callees by
-    name.
-    """
+    """Counts the traffic of one function; `memo` has that of its callees by name."""
 
     def __init__(
         self,

@@ -86,9 +86,7 @@ class Buffer:
 
     @property
     def span_elements(self) -> int:
-        """The number of elements from the first to the last, including gaps between
-        strides.
-        """
+        """The elements from the first to the last, gaps between strides included."""
         if 0 in self.shape:
             return 0
         steps = zip(self.shape, self.element_strides, strict=True)
@@ -120,9 +118,7 @@ class FloatImm:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A scalar bound by a `For`, `Let` or scalar parameter; its name is unique in the
-    PrimFunc.
-    """
+    """A scalar of a `For`, `Let` or parameter; its name is unique in the PrimFunc."""
 
     name: str
     dtype: DType
@@ -154,9 +150,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A value conversion. To a narrower integer it keeps the low bits; from float it
-    truncates.
-    """
+    """A conversion: narrower integers keep the low bits, floats are truncated."""
 
     dtype: DType
     value: Expr
@@ -164,9 +158,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """`a` if `cond` else `b`; both sides may be evaluated, so both must be in
-    bounds.
-    """
+    """`a` if `cond` else `b`; both may be evaluated, so both must be in bounds."""
 
     cond: Expr
     a: Expr
@@ -283,8 +275,9 @@ class Seq:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Memory for `buffer` during `body`, initially undefined; `kind` is a `BufferKind`
-    or `reg`.
+    """Memory for `buffer` during `body`, undefined at first.
+
+    `kind` is a `BufferKind` or `reg`.
     """
 
     buffer: Buffer
@@ -352,9 +345,7 @@ Stmt: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter: a buffer (a plain pointer in C) or, with role `scalar`, a
-    variable.
-    """
+    """A parameter: a buffer (a pointer in C) or, with role `scalar`, a variable."""
 
     value: Buffer | Var
     role: ParamRole

@@ -1,5 +1,4 @@
-"""Operation counts of a PrimFunc by kind: loads, multiply-adds, loop iterations and so
-on.
+"""Operation counts of a PrimFunc by kind: loads, multiply-adds, loops and so on.
 
 Conditions and loops are evaluated on a fixed sample of the iteration space; a
 data-dependent condition is true half of the time. Common compiler optimizations are
@@ -53,9 +52,7 @@ _ON_INDICES = {
 
 @dataclass(frozen=True, slots=True)
 class OperationCounts:
-    """Operations by kind: executed in one call (`done`) and occurring in the code
-    (`written`).
-    """
+    """Operations by kind: executed in one call (`done`) and in the code (`written`)."""
 
     done: Mapping[str, float]
     written: Mapping[str, float]
@@ -89,9 +86,7 @@ class _OpenLoop:
 
 @dataclass
 class _OperationCounter:
-    """One traversal of a body. `self.weight` is the execution count of each sample
-    point.
-    """
+    """One traversal of a body; `weight` is the execution count of each sample."""
 
     intrinsics: IntrinsicTable
     priced: Mapping[str, float]
@@ -164,9 +159,7 @@ class _OperationCounter:
                 self.charge("alu", len(args) + 1)
 
     def count_condition(self, cond: tir.Expr) -> None:
-        """Charge a branch, and comparisons that are neither known nor made before in
-        this loop.
-        """
+        """Charge a branch, and comparisons not known or made before in this loop."""
         seen = self.levels[-1].seen
         tests = [test for test in _conjuncts(cond) if not self.always_true(test)]
         self.charge("branch", any(("test", test) not in seen for test in tests))
@@ -180,9 +173,7 @@ class _OperationCounter:
         return value is not None and bool(np.all(value))
 
     def count_store(self, node: tir.BufferStore) -> None:
-        """Charge a store; a store to a register costs a move only if the value already
-        exists.
-        """
+        """Charge a store; to a register, only the move of a value that exists."""
         self.count_expr(node.value)
         self.charge_address_arguments(node.indices)
         if (
@@ -217,8 +208,9 @@ class _OperationCounter:
             self.levels.pop()
 
     def live_values(self, loop: tir.For) -> int:
-        """Return the values and addresses that a loop keeps; 0 for outer loops and
-        assembly.
+        """Return the values and addresses that an innermost loop keeps.
+
+        The result is 0 for outer loops and assembly.
         """
         values: set[str] = set()
         places: dict[str, int] = {}
@@ -280,9 +272,7 @@ class _OperationCounter:
                 self.count_call(name, args)
 
     def count_load(self, node: tir.BufferLoad) -> None:
-        """Charge a load; registers are free, and linked constants cost one more,
-        hoisted load.
-        """
+        """Charge a load; registers are free, constants cost one more, hoisted load."""
         self.charge_address_arguments(node.indices)
         kind = "float_load" if node.buffer.dtype.is_float else "load"
         if node.buffer.scope == "const":
@@ -347,9 +337,7 @@ class _OperationCounter:
         self.charge_arithmetic(node, f"float_{kind}" if a.dtype.is_float else kind)
 
     def charge_arithmetic(self, node: tir.Expr, kind: str) -> None:
-        """Charge arithmetic; that of indices once, outside of the loops that do not
-        change it.
-        """
+        """Charge arithmetic; that of indices once, outside of loops that keep it."""
         if self.is_data(node):
             self.charge(kind, 1)
         else:
@@ -429,9 +417,7 @@ class _OperationCounter:
 
 
 def _sample_range(depth: int) -> Samples:
-    """Return points in [0, 1); those of different depths jointly cover the unit
-    cube.
-    """
+    """Return points in [0, 1); those of all depths together cover the unit cube."""
     step = math.sqrt((2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)[depth % 12])
     samples: Samples = ((np.arange(_SAMPLE_COUNT) + 0.5) * step) % 1.0
     return samples

@@ -1,5 +1,4 @@
-"""Parser of TIR function text; `tir/printer.py` describes the language and its dtype
-rules.
+"""Parser of TIR functions; `tir/printer.py` describes the language and its dtypes.
 
 `parse(print(f)) == f`. Any text yields a function or a ModelError with the position.
 Nesting is limited.
@@ -107,9 +106,7 @@ class PrimFuncParser(ExprParser):
         return stmts
 
     def _scope(self) -> ScopedStmt | None:
-        """Parse the head of a scoped statement, which gets an empty body, if there is
-        one.
-        """
+        """Parse the head of a scoped statement, if any, as one with an empty body."""
         tokens = self.tokens
         if tokens.accept("let"):
             name = self._new_name()

@@ -226,9 +226,7 @@ class ExprParser(SyntaxParser):
 
 
 def resolve_literals(read: _ParsedExpr, want: DType | None) -> tir.Expr:
-    """Return the expression; its unresolved literals get dtype `want` (None: i32 or
-    f32).
-    """
+    """Return the expression; open literals get dtype `want` (if None, i32 or f32)."""
     return read.expr if read.dtype is not None else _set_literal_dtypes(read.expr, want)
 
 

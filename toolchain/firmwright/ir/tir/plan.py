@@ -22,9 +22,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from firmwright.ir.core import PoolInfo
 
 OVERLAYS_ATTR = "overlays"
-"""Kernel attribute: (parameter, workspace, offset) of tensors that need no copy at that
-place.
-"""
+"""Kernel attribute: (parameter, workspace, offset) where a tensor needs no copy."""
 BufferKind: TypeAlias = Literal[
     "activation", "input", "output", "scratch", "ring", "state", "const"
 ]
@@ -32,9 +30,7 @@ BufferKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class LiveRange:
-    """Half-open interval of time in which a buffer holds a value that is still
-    needed.
-    """
+    """Half-open interval of time in which a buffer holds a value still needed."""
 
     first: int
     end: int
@@ -129,9 +125,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A placement for every buffer; `lower_bound_bytes` is a proven minimum of its
-    size.
-    """
+    """A placement for every buffer; `lower_bound_bytes` is a proven least size."""
 
     planner: str
     placements: Mapping[str, Placement]
@@ -152,9 +146,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RelocatedBuffer:
-    """A buffer at `offset` of an instrumented build, and at `planned` in the memory
-    plan.
-    """
+    """A buffer at `offset` of an instrumented build, at `planned` in the plan."""
 
     name: str
     pool: str

@@ -97,9 +97,7 @@ def format_name(name: str) -> str:
 
 
 def index_dtype(func: tir.PrimFunc) -> DType:
-    """Return the dtype (i64 or i32) of most loop variables and literal indices of
-    `func`.
-    """
+    """Return the dtype (i64 or i32) of most loop variables and literal indices."""
     votes = {INT64: 0, INT32: 0}
     for node in walk(func.body):
         places: tuple[tir.Expr, ...] = ()
@@ -117,9 +115,7 @@ def index_dtype(func: tir.PrimFunc) -> DType:
 
 
 def evident_dtype(expr: tir.Expr) -> DType | None:
-    """Return the dtype of `expr` if it does not depend on untyped literals, else
-    None.
-    """
+    """Return the dtype of `expr`, or None if it depends on untyped literals."""
     match expr:
         case tir.IntImm(value, dtype):
             return BOOL if dtype == BOOL and value in (0, 1) else None
@@ -145,9 +141,7 @@ class TIRPrinter:
         self.spans = spans
 
     def expr(self, expr: tir.Expr, want: DType | None, above: int = 0) -> str:
-        """Format `expr`; literals default to `want`; `above` is the parent's
-        precedence.
-        """
+        """Format `expr` under precedence `above`; literals default to dtype `want`."""
         match expr:
             case tir.IntImm() | tir.FloatImm():
                 return _format_literal(expr, want)
@@ -277,9 +271,7 @@ class TIRPrinter:
         return f"{kind}for {name} in {self._range(stmt.start, stmt.extent, dtype)}"
 
     def _range(self, start: tir.Expr, extent: tir.Expr, dtype: DType) -> str:
-        """Format as `first..end` for literals or a start of 0, else as
-        `first..+count`.
-        """
+        """Format as `first..end` for literals or a start of 0, else `first..+count`."""
         first = self.expr(start, dtype, UNARY)
         if "%" in first:  # the dots would be read as part of a name such as %min
             first = f"({first})"

@@ -84,9 +84,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def with_children(node: N, new: tuple[Node, ...]) -> N:
-    """Return `node` with its direct children replaced; `node` itself if all are
-    identical.
-    """
+    """Return `node` with new direct children; `node` itself if all are identical."""
     for before, after in zip(_CHILDREN[type(node)](node), new, strict=True):
         if before is not after:
             return cast(N, _REBUILD[type(node)](node, new))
@@ -149,9 +147,7 @@ def declared_buffers(node: tir.Stmt) -> dict[str, tir.Buffer]:
 
 
 def used_constants(node: tir.Stmt) -> list[str]:
-    """Return the names of the module constants that `node` links, without duplicates,
-    in order.
-    """
+    """Return the module constants that `node` links, by name, each once, in order."""
     names = (
         part.constant
         for part in statements(node)
@@ -245,9 +241,7 @@ def substitute(
     variables: Mapping[str, tir.Expr],
     buffers: Mapping[str, tir.Buffer] | None = None,
 ) -> tir.Stmt:
-    """Replace variables by expressions, and buffers in uses and declarations by other
-    buffers.
-    """
+    """Replace variables by expressions, and buffers in uses and declarations."""
     moved = buffers or {}
 
     def rule(part: Node) -> Node | None:

@@ -1,5 +1,4 @@
-"""Verifier of TIR functions and whole modules, run on the output of lowering and
-passes.
+"""Verifier of TIR functions and modules, run on the output of lowering and passes.
 
 * Names: buffers and variables have unique names in a function, are declared before use,
   and uses equal the declaration. Table entries are stored under their own name.
@@ -58,9 +57,7 @@ _READ_ONLY_ROLES = ("in", "const")
 def verify_module(
     module: IRModule, ops: MeaningTable, intrinsics: IntrinsicTable
 ) -> None:
-    """Raise ModelError with the diagnostics if a function, a table or the plan is
-    invalid.
-    """
+    """Raise ModelError with diagnostics if a function, table or the plan is invalid."""
     graphs = [f for f in module.functions.values() if isinstance(f, Function)]
     names = {graph.name for graph in graphs}
     sizes_and_callees: dict[str, tuple[int, list[str]]] = {}
@@ -120,9 +117,7 @@ class _PrimFuncVerifier(ExprVerifier):
             self.diagnostics += diagnose_devices(self.func, self.module)
 
     def _body_for_all_calls(self) -> tir.Stmt:
-        """Return the body with scalar parameters replaced by the value that all calls
-        pass.
-        """
+        """Return the body with scalar parameters replaced by the value of all calls."""
         scalars = {
             p.name: n for n, p in enumerate(self.func.params) if p.role == "scalar"
         }
@@ -184,9 +179,7 @@ class _PrimFuncVerifier(ExprVerifier):
         self.buffers[buffer.name] = VisibleBuffer(buffer, read_only, root)
 
     def _stmt(self, stmt: tir.Stmt, bounds: Bounds) -> None:
-        """Verify one statement; nested scopes are verified in a loop, without
-        recursion.
-        """
+        """Verify one statement; nested scopes are verified in a loop, to any depth."""
         outer, self.bounds = self.bounds, bounds
         declared: list[str] = []
         while isinstance(
@@ -306,9 +299,7 @@ class _PrimFuncVerifier(ExprVerifier):
     def _guarded(
         self, cond: tir.Expr, holds: bool, body: tir.Stmt, bounds: Bounds
     ) -> Bounds:
-        """Return the bounds in a branch, ignoring conditions on memory that the branch
-        writes.
-        """
+        """Return the bounds in a branch, without conditions on memory it writes."""
         if (
             isinstance(cond, tir.Binary)
             and cond.op == "and"
@@ -326,9 +317,7 @@ class _PrimFuncVerifier(ExprVerifier):
         return bounds.assume(cond, holds)
 
     def _written_roots(self, body: tir.Stmt) -> set[str]:
-        """Return the root buffers that `body` may write by stores, pointers or
-        intrinsics.
-        """
+        """Return the roots that `body` may write by stores, pointers or intrinsics."""
         roots: set[str] = set()
         for node in walk(body):
             match node:

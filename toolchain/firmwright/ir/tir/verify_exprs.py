@@ -1,6 +1,4 @@
-"""Verification of TIR expressions: types, names and access bounds (see
-`tir/verify.py`).
-"""
+"""Verification of TIR expressions: types, names and bounds (see `tir/verify.py`)."""
 
 import math
 from dataclasses import dataclass
@@ -19,9 +17,7 @@ _DEPTH_MAX = 100  # limit for expressions whose bounds are checked
 
 @dataclass(frozen=True, slots=True)
 class VisibleBuffer:
-    """A buffer in scope: its root buffer, and the reason why it is read-only ("" if
-    writable).
-    """
+    """A buffer in scope: its root, and why it is read-only ("" if it is writable)."""
 
     buffer: tir.Buffer
     read_only: str
@@ -29,9 +25,7 @@ class VisibleBuffer:
 
 
 class ExprVerifier:
-    """Verifier of the expressions of one function, with the names and bounds in
-    scope.
-    """
+    """Verifier of one function's expressions, with the names and bounds in scope."""
 
     def __init__(self, intrinsics: IntrinsicTable) -> None:
         self.intrinsics = intrinsics
@@ -132,9 +126,7 @@ class ExprVerifier:
         return home
 
     def access(self, buffer: tir.Buffer, indices: tuple[tir.Expr, ...]) -> None:
-        """Verify a load or store: rank, index types, bounds; registers need constant
-        indices.
-        """
+        """Verify a load or store: rank, index types, bounds; constants in registers."""
         self.known(buffer)
         if len(indices) != len(buffer.shape):
             shown = _format_access(buffer, indices)
@@ -167,9 +159,7 @@ class ExprVerifier:
             self.report(f"{shown}: index {axis} is in {there}, outside of 0..{last}")
 
     def pointer(self, pointer: tir.AccessPtr) -> VisibleBuffer | None:
-        """Check that a pointer stays within its buffer and does not write read-only
-        memory.
-        """
+        """Check that a pointer stays in its buffer and writes no read-only memory."""
         buffer = pointer.buffer
         home = self.known(buffer)
         if buffer.scope == "reg":

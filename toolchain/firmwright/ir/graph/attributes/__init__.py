@@ -95,8 +95,7 @@ def attributes_class(op: str) -> type[OpAttrs]:
 
 
 def attrs_from_mapping(op: str, values: Attrs) -> OpAttrs:
-    """Return the attributes of `op` that a text names; raise ModelError if `values` do
-    not fit.
+    """Return the attributes of `op` from text; raise ModelError if they do not fit.
 
     Those of operators without attributes are kept as they are; the verifier reports
     them.

@@ -35,17 +35,14 @@ def typed_attrs(op: str, attrs: OpAttrs, kind: type[AttrsT]) -> AttrsT:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeAttrs(OpAttrs):
-    """Attributes as they were read of an operator that declares none; the verifier
-    refuses them.
-    """
+    """Attributes, as read, of an operator without any; the verifier refuses them."""
 
     pairs: tuple[tuple[str, Attr], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeSpec:
-    """One attribute: its name in text, its field, its kind and, unless it is required,
-    a default.
+    """One attribute: its name in text, field, kind and, if optional, default.
 
     `is_real` is set if integers are accepted in place of floats.
     """
@@ -58,9 +55,7 @@ class AttributeSpec:
     is_real: bool
 
     def converted(self, value: Attr) -> Attr:
-        """Return `value` as the field holds it: integers of a float attribute become
-        floats.
-        """
+        """Return `value` as the field holds it: integers for a float become floats."""
         return _as_floats(value) if self.is_real else value
 
 
@@ -68,9 +63,7 @@ _specs_by_class: dict[type[OpAttrs], Mapping[str, AttributeSpec]] = {}
 
 
 def attribute_specs(attributes: type[OpAttrs]) -> Mapping[str, AttributeSpec]:
-    """Return the attributes of a class by their names in text; required ones come
-    first.
-    """
+    """Return the attributes of a class by name in text, required ones first."""
     if attributes not in _specs_by_class:
         specs = sorted(_specs(attributes), key=lambda spec: not spec.is_required)
         _specs_by_class[attributes] = {spec.name: spec for spec in specs}
@@ -96,9 +89,7 @@ def _specs(attributes: type[OpAttrs]) -> Iterator[AttributeSpec]:
 
 
 def _kind_of(hint: object) -> Kind:
-    """Return the kind of the values with the type `hint`; None is the absence of a
-    value.
-    """
+    """Return the kind of values of the type `hint`; None is an absent value."""
     simple = {int: INT, bool: TRUTH, float: NUMBER, str: TEXT}
     if isinstance(hint, type) and hint in simple:
         return simple[hint]
@@ -141,8 +132,9 @@ def _as_floats(value: Attr) -> Attr:
 
 
 def attrs_to_mapping(attrs: OpAttrs) -> dict[str, Attr]:
-    """Return the attributes that text shows, by name: all but those with their
-    default.
+    """Return the attributes that text shows, by name: those that differ from defaults.
+
+    Required attributes have no default and are always shown.
     """
     if isinstance(attrs, FreeAttrs):
         return dict(attrs.pairs)
@@ -178,9 +170,7 @@ def make_attrs(op: str, attributes: type[OpAttrs], values: Attrs) -> OpAttrs:
 
 
 def check_attrs(op: str, attrs: OpAttrs) -> None:
-    """Raise ModelError if a value that was read from a file is not of its attribute's
-    kind.
-    """
+    """Raise ModelError if a value read from a file is not of its attribute's kind."""
     specs = attribute_specs(type(attrs))
     for name, spec in specs.items():
         value = getattr(attrs, spec.field)

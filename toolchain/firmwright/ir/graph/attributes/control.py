@@ -1,6 +1,4 @@
-"""Attributes of control flow, of custom operators, and of those with a program of their
-own.
-"""
+"""Attributes of control flow and of custom operators."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,4 @@
-"""Descriptions of attributes, read from the source of their classes, for the page of
-operators.
-"""
+"""Descriptions of attributes for the page of operators, from their classes' source."""
 
 import ast
 import inspect
@@ -12,9 +10,7 @@ from firmwright.ir.graph.attributes.base import OpAttrs
 
 
 def attribute_descriptions(attributes: type[OpAttrs]) -> dict[str, str]:
-    """Return the string below each field of a class and of those that it inherits, by
-    field.
-    """
+    """Return the strings below the fields of a class, inherited ones too, by field."""
     found: dict[str, str] = {}
     for owner in reversed(attributes.__mro__):
         if issubclass(owner, OpAttrs):

@@ -1,6 +1,4 @@
-"""Attributes of convolutions, pools, fully connected layers and other layers with an
-activation.
-"""
+"""Attributes of convolutions, pools, fully connected and other layers."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -26,9 +24,7 @@ def activation_of(attrs: OpAttrs) -> Activation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowAttrs(ActivationAttrs):
-    """A window that slides over the rows and columns of images [batch, rows, columns,
-    channels].
-    """
+    """A window over the rows and columns of [batch, rows, columns, channels]."""
 
     stride: tuple[int, int]
     """Distance of neighboring windows, down and right."""

@@ -19,9 +19,7 @@ class MovementAttrs(OpAttrs):
 
 
 def is_subview(attrs: OpAttrs) -> TypeGuard[MovementAttrs]:
-    """Return whether the call needs no code, because its parts are views of the
-    whole.
-    """
+    """Return whether the call needs no code, since its parts are views of the whole."""
     return isinstance(attrs, MovementAttrs) and attrs.subviews_of is not None
 
 

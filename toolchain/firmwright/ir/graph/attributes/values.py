@@ -1,6 +1,4 @@
-"""Attributes of operators that compute each value by itself, of reductions, and of
-orders.
-"""
+"""Attributes of elementwise operators, of reductions, and of orders."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
